@@ -1,0 +1,53 @@
+# The two commands of the README are `make demo` and `make test`; `make help` lists the rest.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-unit test-long check bench lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.ready: requirements-dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; this is " + sys.version.split()[0] + ". Name another with: make PYTHON=/path/to/python3.11")'
+	@echo "setting up $(VENV) (locked requirements, about half a minute)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+setup: $(VENV)/.ready ## create .venv with the locked requirements
+
+demo: setup ## run the main job against a real API server (ARGS="--help" teaches)
+	@$(BIN)/python -m localup demo $(ARGS)
+
+check: setup ## format, lint, types, import contracts
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+test: check ## all checks and tests, under ten minutes once the binaries are built
+	@$(BIN)/python -m localup binaries
+	@$(BIN)/pytest -m "not long" $(ARGS)
+
+test-unit: setup ## the tests that need no server, in seconds
+	@$(BIN)/pytest -m "not long and not real" $(ARGS)
+
+test-long: setup ## enumerations and long runs, under an hour
+	@$(BIN)/python -m localup binaries
+	@$(BIN)/pytest -m long $(ARGS)
+
+bench: setup ## print the figures and write build/bench.json
+	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+lock: setup ## compute the locked requirements anew
+	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header pyproject.toml --output-file requirements.txt
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header --extra dev --constraint requirements.txt pyproject.toml --output-file requirements-dev.txt
+
+clean: ## remove what was made here
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
