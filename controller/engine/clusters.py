@@ -1,0 +1,144 @@
+"""Member clusters as the engine knows them, and what a placement asks of them.
+
+Only values: which cluster is a candidate is ``candidates``, what room it has
+is ``ledger``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NewType
+
+from controller.engine.resources import EMPTY, Resources
+
+ClusterName = NewType("ClusterName", str)
+
+Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKind:
+    """A kind as a cluster enables it: ``batch.volcano.sh/v1alpha1`` and ``Job``."""
+
+    group_version: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A taint of a cluster; only ``NoSchedule`` and ``NoExecute`` keep workloads away."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """How many nodes a cluster has of one grade, with each resource's range [at_least, below)."""
+
+    count: int
+    at_least: Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """One member cluster: its properties and its resource summary."""
+
+    name: ClusterName
+    labels: Mapping[str, str] = field(default_factory=dict)
+    provider: str = ""
+    region: str = ""
+    zones: tuple[str, ...] = ()
+    taints: tuple[Taint, ...] = ()
+    enablements: frozenset[ApiKind] = frozenset()
+    ready: bool = True
+    deleting: bool = False
+    allocatable: Resources | None = None
+    """``None`` while the cluster has no resource summary."""
+    used: Resources = EMPTY
+    """What the summary shows as taken: ``allocated`` and ``allocating`` together."""
+    models: tuple[Model, ...] = ()
+
+    @property
+    def is_usable(self) -> bool:
+        """Say whether it takes new admissions at all (C1)."""
+        return self.ready and not self.deleting and self.allocatable is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One expression of a selector over labels or fields."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Affinity:
+    """Which clusters a placement names; an empty part does not restrict."""
+
+    names: tuple[ClusterName, ...] = ()
+    excluded: frozenset[ClusterName] = frozenset()
+    labels: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One of several ordered affinities, by its ``affinityName``."""
+
+    name: str
+    affinity: Affinity
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """What taints a placement puts up with; an empty key with ``Exists`` tolerates all."""
+
+    key: str = ""
+    operator: Literal["Equal", "Exists"] = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """One spread constraint; *maximum* 0 means no limit."""
+
+    by: str
+    """``cluster``, ``region``, ``zone`` or ``provider``; ``label:KEY`` for a label."""
+    minimum: int = 1
+    maximum: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StaticWeight:
+    """The share of the clusters that match in a static division of replicas."""
+
+    affinity: Affinity
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a workload may go, as its policy says."""
+
+    affinity: Affinity | None = None
+    terms: tuple[Term, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    spread: tuple[Spread, ...] = ()
+    divided: bool = False
+    """``Divided`` replicas; ``Duplicated`` or unset otherwise. Means something for divisible kinds only."""
+    weights: tuple[StaticWeight, ...] = ()
+    """Static weights of a ``Divided``, ``Weighted`` placement."""
+    aggregated: bool = False
+    """``Divided`` and ``Aggregated``: as few clusters as possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One cluster in ``spec.clusters``; *replicas* only for kinds that have them."""
+
+    name: ClusterName
+    replicas: int | None = None

@@ -1,0 +1,57 @@
+"""What a cycle decides: ordered decisions, and what changed for those who wait."""
+
+from dataclasses import dataclass
+
+from controller.engine.clusters import Assignment, ClusterName
+from controller.engine.reasons import EvictionReason, Refusal
+from controller.engine.resources import Resources
+from controller.engine.workloads import Admission, Workload, WorkloadUid
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Let a workload run on these clusters, charged with this admission."""
+
+    workload: Workload
+    clusters: tuple[Assignment, ...]
+    admission: Admission
+
+    @property
+    def charge(self) -> Resources:
+        """Return the total charge."""
+        return self.admission.charge
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Take an admitted workload back, for somebody else or for its own fault."""
+
+    workload: Workload
+    reason: EvictionReason
+    for_whom: WorkloadUid | None = None
+    held_cluster: ClusterName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Keep a workload waiting; told only when its reason has changed."""
+
+    workload: Workload
+    refusal: Refusal
+    position: int
+    """Its place in its queue, counted from 1."""
+
+
+Decision = Admit | Evict
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The outcome of one cycle: a delta to what was decided before."""
+
+    decisions: tuple[Decision, ...] = ()
+    """In the order in which they were taken."""
+    waits: tuple[Wait, ...] = ()
+    """Those whose reason code changed since the last cycle, by queue and position."""
+    wake_at: int | None = None
+    """When to look again although nothing was heard, in milliseconds; ``None``: no such time."""

@@ -1,0 +1,58 @@
+"""The operator's choices, as far as decisions depend on them."""
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from controller.engine.queues import QueueName, QueueOrder, TenantFairness
+from controller.engine.reasons import Reason, Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Which queues and PriorityClasses the namespaces of one tenant may use (Q7).
+
+    Namespaces are shell patterns; an empty list of queues or classes does not
+    restrict.
+    """
+
+    namespaces: tuple[str, ...]
+    queues: tuple[str, ...] = ()
+    priority_classes: tuple[str, ...] = ()
+
+    def covers(self, namespace: str) -> bool:
+        """Say whether this entry speaks of *namespace*."""
+        return any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What happens to an admitted workload that asks for more than its charge (D7)."""
+
+    evict: bool = True
+    grace_ms: int = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The AdmissionConfiguration, translated; one cycle uses one revision of it."""
+
+    queue_order: QueueOrder = "PriorityFirst"
+    tenant_fairness: TenantFairness = "None"
+    growth: Growth = Growth()
+    settle_ms: int = 30_000
+    tenants: tuple[Tenant, ...] = ()
+
+    def refusal(self, namespace: str, queue: QueueName, priority_class: str) -> Refusal | None:
+        """Return why *namespace* may not use this queue or PriorityClass, or ``None`` (Q7)."""
+        entries = [tenant for tenant in self.tenants if tenant.covers(namespace)]
+        if not entries:
+            return None
+        if not any(_allows(entry.queues, queue) for entry in entries):
+            return Refusal(Reason.TENANT_NOT_ALLOWED, queue=queue, subject=namespace)
+        if not any(_allows(entry.priority_classes, priority_class) for entry in entries):
+            return Refusal(Reason.PRIORITY_CLASS_NOT_ALLOWED, queue=queue, subject=priority_class)
+        return None
+
+
+def _allows(patterns: tuple[str, ...], name: str) -> bool:
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)

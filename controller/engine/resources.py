@@ -1,0 +1,81 @@
+"""Amounts of resources, and the arithmetic on them.
+
+An amount is an integer in base units: milli-CPU for ``cpu``, bytes for
+``memory``, thousandths of everything else (D1). A vector of amounts is a
+mapping that nobody changes once it is made; a missing name means zero.
+"""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+Resources = Mapping[str, int]
+
+CPU = "cpu"
+MEMORY = "memory"
+PODS = "pods"
+
+#: How much of one unit a base unit is: bytes are whole, all others thousandths.
+MILLI = 1000
+
+EMPTY: Resources = MappingProxyType({})
+
+
+def base_units(resource: str) -> int:
+    """Return how many base units one unit of *resource* has."""
+    return 1 if resource == MEMORY else MILLI
+
+
+def add(left: Resources, right: Resources) -> Resources:
+    """Return the sum, name by name."""
+    total = dict(left)
+    for name, amount in right.items():
+        total[name] = total.get(name, 0) + amount
+    return total
+
+
+def subtract(left: Resources, right: Resources) -> Resources:
+    """Return the difference, name by name; it may be negative."""
+    rest = dict(left)
+    for name, amount in right.items():
+        rest[name] = rest.get(name, 0) - amount
+    return rest
+
+
+def total(parts: Iterable[Resources]) -> Resources:
+    """Return the sum of all *parts*, empty for none."""
+    sums: dict[str, int] = {}
+    for part in parts:
+        for name, amount in part.items():
+            sums[name] = sums.get(name, 0) + amount
+    return sums
+
+
+def scale(amounts: Resources, times: int) -> Resources:
+    """Return *amounts* taken *times* times."""
+    return {name: amount * times for name, amount in amounts.items()}
+
+
+def larger(left: Resources, right: Resources) -> Resources:
+    """Return the larger amount of each name."""
+    return {name: max(left.get(name, 0), right.get(name, 0)) for name in {**left, **right}}
+
+
+def floored(amounts: Resources) -> Resources:
+    """Return *amounts* with zero in place of what is negative."""
+    return {name: max(amount, 0) for name, amount in amounts.items()}
+
+
+def requested(amounts: Resources) -> Resources:
+    """Return the names really asked for: those above zero, in name order."""
+    return {name: amounts[name] for name in sorted(amounts) if amounts[name] > 0}
+
+
+def lacking(request: Resources, room: Resources) -> str | None:
+    """Return the first name, in name order, of which *request* asks more than *room* has."""
+    short = [name for name, amount in request.items() if amount > 0 and amount > room.get(name, 0)]
+    return min(short) if short else None
+
+
+def fits(request: Resources, room: Resources) -> bool:
+    """Say whether *room* holds *request* on every name that is asked for."""
+    return all(amount <= 0 or amount <= room.get(name, 0) for name, amount in request.items())

@@ -1,0 +1,148 @@
+"""Workloads: one gated binding with the template it stands for.
+
+A ``Workload`` is the whole truth about one of them at one moment; the World
+is told a new one whenever something about it changes.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NewType
+
+from controller.engine.clusters import ApiKind, Assignment, ClusterName, Placement
+from controller.engine.queues import QueueName
+from controller.engine.reasons import Refusal
+from controller.engine.resources import EMPTY, PODS, Resources
+
+WorkloadUid = NewType("WorkloadUid", str)
+
+VOLCANO_JOB = ApiKind("batch.volcano.sh/v1alpha1", "Job")
+
+
+class State(StrEnum):
+    """Where a workload stands between being paused and being over."""
+
+    PENDING = "Pending"
+    ADMITTED = "Admitted"
+    FINISHED = "Finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a workload asks for; equal ones are tried once for all that share it."""
+
+    demand: Resources = EMPTY
+    """The whole of it, once (D3)."""
+    gang: Resources = EMPTY
+    """What must be placeable at once (D4)."""
+    placement: Placement = field(default_factory=Placement)
+    api: ApiKind = VOLCANO_JOB
+    pods: tuple[Resources, ...] = ()
+    """The distinct requests of its pods, for clusters that tell what one node takes."""
+    replicas: int = 0
+    """How many equal replicas a divisible kind has; 0 for an indivisible one."""
+    observed_term: str = ""
+    """The affinity term that Karmada's scheduler last observed (C1)."""
+    evicting_from: frozenset[ClusterName] = frozenset()
+    """Clusters named in its eviction tasks: no candidates (C1)."""
+    left_out: frozenset[ClusterName] = frozenset()
+    """Clusters left out for it until they change (R1)."""
+    preferred: tuple[ClusterName, ...] = ()
+    """The clusters it asks for first, in order (C3)."""
+    current: frozenset[ClusterName] = frozenset()
+    """The clusters it is placed on already: Karmada's filters let them pass."""
+
+    @property
+    def replica(self) -> Resources:
+        """What one replica of a divisible workload asks for; empty for an indivisible one."""
+        return {name: amount // self.replicas for name, amount in self.demand.items()} if self.replicas else EMPTY
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Return what makes two shapes the same, hashable."""
+        return (
+            tuple(sorted(self.demand.items())),
+            tuple(sorted(self.gang.items())),
+            self.placement,
+            self.api,
+            tuple(tuple(sorted(pod.items())) for pod in self.pods),
+            self.replicas,
+            self.observed_term,
+            self.evicting_from,
+            self.left_out,
+            self.preferred,
+            self.current,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """What one cluster is booked with for one workload."""
+
+    cluster: ClusterName
+    charge: Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """That a workload was let in: its charge and where it is booked."""
+
+    charge: Resources
+    """The total over all clusters (D5, D6)."""
+    bookings: tuple[Booking, ...]
+    admitted_at: int = 0
+    adopted: bool = False
+    """It ran before we came: admitted without a record of ours (D10)."""
+    shown: bool = False
+    """Its pods are known to be in the cluster's summary already (``plan`` over files: phase Running)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One gated binding at one moment; names are the template's, the uid is the binding's."""
+
+    uid: WorkloadUid
+    namespace: str
+    name: str
+    kind: str
+    queue: QueueName
+    shape: Shape
+    priority: int = 0
+    priority_class: str = ""
+    unknown_class: bool = False
+    """Its PriorityClass does not exist, so *priority* is the cluster's default (O2)."""
+    since: int = 0
+    """Its age begins here: the template's creation; evicted ones keep theirs. Milliseconds."""
+    state: State = State.PENDING
+    admission: Admission | None = None
+    """Set while it holds charges, whatever its state."""
+    hold: Refusal | None = None
+    """Why it is kept back whatever room there is, as far as its own objects tell."""
+    group: str = ""
+    """The uid of the HyperJob it is a part of (G1)."""
+
+    @property
+    def path(self) -> str:
+        """Return ``Kind namespace/name``, as messages name it."""
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Where a workload would go: its clusters, and what each is charged with."""
+
+    assignments: tuple[Assignment, ...]
+    bookings: tuple[Booking, ...]
+
+    @property
+    def charge(self) -> Resources:
+        """Return the total over all clusters."""
+        sums: dict[str, int] = {}
+        for booking in self.bookings:
+            for name, amount in booking.charge.items():
+                sums[name] = sums.get(name, 0) + amount
+        return sums
+
+
+def asks_pods_only(amounts: Resources) -> bool:
+    """Say whether nothing but ``pods`` is asked for."""
+    return all(name == PODS or amount <= 0 for name, amount in amounts.items())
