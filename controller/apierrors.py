@@ -1,0 +1,105 @@
+"""How a call to the API server can fail, one class for each thing to do about it.
+
+Only the names and the reading of a ``Status``; what is tried again is decided
+by those who call.
+"""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+import msgspec
+
+
+class ApiError(Exception):
+    """A call that the API server refused, or never answered."""
+
+    def __init__(self, request: str, status: int, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(f"{request}: {status} {message}" if status else f"{request}: {message}")
+        self.status = status
+        self.message = message
+        self.retry_after = retry_after
+        """After how many seconds the server asks us to come back, where it does."""
+
+
+class Unauthorized(ApiError):
+    """401: the credentials are not, or no longer, accepted."""
+
+
+class Forbidden(ApiError):
+    """403: no right to do this, or a policy denies it."""
+
+
+class NotFound(ApiError):
+    """404: no such object, or no such kind."""
+
+
+class Conflict(ApiError):
+    """409: it changed, or exists already: look again."""
+
+
+class Gone(ApiError):
+    """410: this resourceVersion or continue token is too old."""
+
+
+class Invalid(ApiError):
+    """422: a failed test, a missing path, an invalid object or a policy's denial."""
+
+
+class TooManyRequests(ApiError):
+    """429: the server asks us to slow down, or is starting."""
+
+
+class ServerError(ApiError):
+    """5xx: the server failed; a write may have been done all the same."""
+
+
+class Unreachable(ApiError):
+    """No answer, or half of one; a write may have been done unless it was never sent."""
+
+    def __init__(self, request: str, message: str, *, sent: bool = True) -> None:
+        super().__init__(request, 0, message)
+        self.sent = sent
+
+
+_BY_STATUS: Mapping[int, type[ApiError]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: TooManyRequests,
+}
+
+
+class _Details(msgspec.Struct):
+    retry_after: float | None = msgspec.field(default=None, name="retryAfterSeconds")
+
+
+class Status(msgspec.Struct):
+    """Kubernetes' ``Status``: the body of a refusal, and of an ERROR event in a watch."""
+
+    code: int = 0
+    message: str = ""
+    details: _Details | None = None
+
+    @property
+    def retry_after(self) -> float | None:
+        """Return after how many seconds to come back, where the server says so."""
+        return self.details.retry_after if self.details else None
+
+
+_statuses = msgspec.json.Decoder(Status)
+
+
+def error_for(status: int) -> type[ApiError]:
+    """Return the kind of error that an HTTP *status* means."""
+    return _BY_STATUS.get(status, ServerError if status >= HTTPStatus.INTERNAL_SERVER_ERROR else ApiError)
+
+
+def read_status(body: bytes) -> Status:
+    """Read a ``Status``; whatever else a proxy on the way may say becomes its message."""
+    try:
+        return _statuses.decode(body)
+    except msgspec.MsgspecError:
+        return Status(message=body[:200].decode(errors="replace"))

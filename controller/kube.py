@@ -1,0 +1,318 @@
+"""The API server as we speak to it: raw paths, raw JSON, a time limit on every call.
+
+It does not decide what is tried again: a call is made once and either answers
+or raises an ``ApiError`` that says what happened. The one exception is a 401
+with credentials that have been renewed meanwhile, since it did nothing.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, Self
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from controller import kubeconfig as kubeconfigs
+from controller.apierrors import (
+    ApiError,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+    error_for,
+    read_status,
+)
+from controller.kubeconfig import Access, KubeconfigError
+
+__all__ = [
+    "Api",
+    "ApiError",
+    "Conflict",
+    "Forbidden",
+    "Gone",
+    "Invalid",
+    "KubeconfigError",
+    "NotFound",
+    "Page",
+    "ServerError",
+    "Timeouts",
+    "TooManyRequests",
+    "Unauthorized",
+    "Unreachable",
+]
+
+Parameters = Mapping[str, str]
+
+NONE: Parameters = MappingProxyType({})
+
+#: An object may be 1.5 MiB in etcd and somewhat more as JSON; a page of 500 ordinary ones is about that, too.
+MAX_BODY = 128 * 1024 * 1024
+MAX_LINE = 16 * 1024 * 1024
+
+_CHUNK = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long each part of a call may take, in seconds."""
+
+    connect: float = 5
+    read: float = 30
+    write: float = 10
+    """The server's own limit for a write; we wait ``grace`` longer for its answer."""
+    grace: float = 5
+    page: float = 60
+    """One page of a list, which may be many megabytes over a slow line."""
+
+
+class ListMeta(msgspec.Struct):
+    """The part of a list's metadata that paging needs."""
+
+    resource_version: str = msgspec.field(default="", name="resourceVersion")
+    continue_token: str = msgspec.field(default="", name="continue")
+    remaining: int = msgspec.field(default=0, name="remainingItemCount")
+
+
+class Page(msgspec.Struct):
+    """One page of a list; its items are the JSON as it came, valid as long as the page is kept."""
+
+    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
+    items: list[msgspec.Raw] | None = None
+
+
+_pages = msgspec.json.Decoder(Page)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    path: str
+    timeout: aiohttp.ClientTimeout
+    parameters: Parameters
+    body: bytes | None = None
+    headers: Parameters = field(default_factory=lambda: NONE)
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+    def url(self, server: str) -> URL:
+        query = f"?{urlencode(self.parameters)}" if self.parameters else ""
+        return URL(f"{server}{self.path}{query}", encoded=True)
+
+
+def _typed(content_type: str) -> Parameters:
+    return MappingProxyType({"Content-Type": content_type})
+
+
+PatchKind = Literal["json", "merge"]
+
+_JSON = _typed("application/json")
+_APPLY = _typed("application/apply-patch+yaml")
+_PATCHES: Mapping[PatchKind, Parameters] = {
+    "json": _typed("application/json-patch+json"),
+    "merge": _typed("application/merge-patch+json"),
+}
+
+
+@dataclass(slots=True)
+class Api:
+    """A connection to one API server; made by ``connect``, good for many calls at once."""
+
+    access: Access
+    session: aiohttp.ClientSession
+    kubeconfig: Path | None = None
+    context: str | None = None
+    timeouts: Timeouts = field(default_factory=Timeouts)
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(
+        cls,
+        kubeconfig: Path | None,
+        *,
+        context: str | None = None,
+        user_agent: str = "volcano-global",
+        connections: int = 64,
+        timeouts: Timeouts | None = None,
+    ) -> AsyncIterator[Self]:
+        """Read the credentials and keep a session open; nothing is sent before the first call.
+
+        *connections* bounds all calls in flight and all watches together. Raises ``KubeconfigError``.
+        """
+        access = await kubeconfigs.load(kubeconfig, context)
+        async with aiohttp.ClientSession(
+            # A Go server closes idle connections after 90 s; we must be the first to let go.
+            connector=aiohttp.TCPConnector(limit=connections, keepalive_timeout=60),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            # Near the server, compressing costs both sides more than the bytes do.
+            headers={"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "identity"},
+            read_bufsize=_CHUNK,
+            trust_env=False,
+        ) as session:
+            yield cls(access, session, kubeconfig, context, timeouts or Timeouts())
+
+    async def get(self, path: str, parameters: Parameters = NONE) -> bytes:
+        """Return the body of *path*."""
+        return await self._call(_Request("GET", path, self._within(self.timeouts.read), parameters))
+
+    async def list_page(self, path: str, parameters: Parameters = NONE, *, limit: int = 500, token: str = "") -> Page:
+        """Return the first page of a list, or with *token* the page after that one."""
+        asked = {**parameters, "limit": str(limit)} | ({"continue": token} if token else {})
+        request = _Request("GET", path, self._within(self.timeouts.page), asked)
+        body = await self._call(request)
+        try:
+            return _pages.decode(body)
+        except msgspec.MsgspecError as error:
+            raise Unreachable(str(request), f"the answer is not a list: {error}") from error
+
+    async def create(self, path: str, body: bytes, parameters: Parameters = NONE) -> bytes:
+        """Create the object *body* in the collection *path*; return it as stored."""
+        return await self._write("POST", path, body, parameters=parameters, headers=_JSON)
+
+    async def patch(self, path: str, body: bytes, *, kind: PatchKind = "json", parameters: Parameters = NONE) -> bytes:
+        """Patch the object at *path*; return it as stored."""
+        return await self._write("PATCH", path, body, parameters=parameters, headers=_PATCHES[kind])
+
+    async def apply(self, path: str, body: bytes, *, field_manager: str, force: bool = True) -> bytes:
+        """Apply *body* on the server's side as *field_manager*; return the object as stored."""
+        parameters = {"fieldManager": field_manager, "force": "true" if force else "false"}
+        return await self._write("PATCH", path, body, parameters=parameters, headers=_APPLY)
+
+    async def delete(self, path: str, body: bytes | None = None, parameters: Parameters = NONE) -> bytes:
+        """Delete the object, or collection, at *path*; *body* may hold DeleteOptions."""
+        return await self._write("DELETE", path, body, parameters=parameters, headers=_JSON if body else NONE)
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, parameters: Parameters = NONE, *, silence: float, max_line: int = MAX_LINE
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open *path* and give its lines as they come.
+
+        Raises ``Unreachable`` after *silence* seconds without a byte, at the end of the stream in the middle
+        of a line, and on a line longer than *max_line*.
+        """
+        timeout = aiohttp.ClientTimeout(sock_connect=self.timeouts.connect, sock_read=silence)
+        request = _Request("GET", path, timeout, parameters)
+        answer = await self._answer(request)
+        async with answer, aclosing(_lines(request, answer.content, max_line)) as lines:
+            yield lines
+
+    async def _write(
+        self, method: str, path: str, body: bytes | None, *, parameters: Parameters, headers: Parameters
+    ) -> bytes:
+        within = self._within(self.timeouts.write + self.timeouts.grace)
+        limited = {**parameters, "timeout": f"{self.timeouts.write:g}s"}
+        return await self._call(_Request(method, path, within, limited, body, headers))
+
+    def _within(self, seconds: float) -> aiohttp.ClientTimeout:
+        return aiohttp.ClientTimeout(total=seconds, sock_connect=self.timeouts.connect)
+
+    async def _call(self, request: _Request) -> bytes:
+        async with await self._answer(request) as answer:
+            return await _body(request, answer)
+
+    async def _answer(self, request: _Request) -> aiohttp.ClientResponse:
+        """Return the open answer to *request*, or raise what it says."""
+        access = self.access
+        answer = await self._send(request, access)
+        if answer.status == HTTPStatus.UNAUTHORIZED and await self._renew(access):
+            answer.release()
+            answer = await self._send(request, self.access)
+        if answer.ok:
+            return answer
+        async with answer:
+            raise _refusal(request, answer, await _body(request, answer))
+
+    async def _send(self, request: _Request, access: Access) -> aiohttp.ClientResponse:
+        credentials = {"Authorization": access.authorization} if access.authorization else {}
+        with _unreachable(request):
+            return await self.session.request(
+                request.method,
+                request.url(access.server),
+                data=request.body,
+                headers={**request.headers, **credentials},
+                timeout=request.timeout,
+                ssl=access.tls or True,
+                server_hostname=access.server_name,
+                proxy=access.proxy,
+                allow_redirects=False,
+            )
+
+    async def _renew(self, refused: Access) -> bool:
+        """Read the credentials again; say whether they are others than the *refused* ones."""
+        if self.access is refused:
+            fresh = await kubeconfigs.load(self.kubeconfig, self.context)
+            if fresh.authorization == refused.authorization:
+                return False
+            self.access = fresh
+        return True
+
+
+@contextmanager
+def _unreachable(request: _Request) -> Iterator[None]:
+    """Turn every way in which an answer can fail to come into ``Unreachable``."""
+    try:
+        yield
+    except aiohttp.ClientConnectorError as error:
+        raise Unreachable(str(request), f"cannot connect: {error}", sent=False) from error
+    except TimeoutError as error:
+        raise Unreachable(str(request), "no answer in time") from error
+    except (aiohttp.ClientError, OSError) as error:
+        raise Unreachable(str(request), f"the connection broke: {str(error) or type(error).__name__}") from error
+
+
+async def _body(request: _Request, answer: aiohttp.ClientResponse) -> bytes:
+    """Read the whole answer, but not without limit."""
+    if (answer.content_length or 0) <= MAX_BODY and answer.content_length is not None:
+        with _unreachable(request):
+            return await answer.read()
+    parts, size = [], 0
+    with _unreachable(request):
+        async for part in answer.content.iter_any():
+            parts.append(part)
+            size += len(part)
+            if size > MAX_BODY:
+                break
+    if size > MAX_BODY:
+        answer.close()
+        raise Unreachable(str(request), f"the answer is longer than {MAX_BODY} bytes; ask for smaller pages")
+    return b"".join(parts)
+
+
+def _refusal(request: _Request, answer: aiohttp.ClientResponse, body: bytes) -> ApiError:
+    status = read_status(body)
+    header = answer.headers.get("Retry-After", "")
+    return error_for(answer.status)(
+        str(request),
+        answer.status,
+        status.message or answer.reason or "no reason given",
+        retry_after=float(header) if header.isdecimal() else status.retry_after,
+    )
+
+
+async def _lines(request: _Request, content: aiohttp.StreamReader, max_line: int) -> AsyncGenerator[bytes, None]:
+    rest = b""
+    while True:
+        with _unreachable(request):
+            chunk = await content.readany()
+        if not chunk:
+            break
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line:
+                yield line
+        if len(rest) > max_line:
+            raise Unreachable(str(request), f"a line is longer than {max_line} bytes")
+    if rest:
+        raise Unreachable(str(request), "the stream ended in the middle of a line")

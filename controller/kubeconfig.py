@@ -1,0 +1,90 @@
+"""Where the API server is and how we prove who we are.
+
+Read through kubernetes-asyncio, so that every form of authentication that
+``kubectl`` takes works here too. Nothing is sent from here.
+"""
+
+import asyncio
+import os
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from kubernetes_asyncio.client import Configuration
+from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config
+
+
+class KubeconfigError(Exception):
+    """The kubeconfig, or the account of the pod, cannot be used; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One way to one API server, as it was read; read it again when it is refused."""
+
+    server: str
+    authorization: str | None
+    tls: ssl.SSLContext | None
+    """``None`` for plain HTTP."""
+    server_name: str | None
+    """What the server's certificate must be made out to, if not the host in *server*."""
+    proxy: str | None
+
+
+async def load(kubeconfig: Path | None, context: str | None = None) -> Access:
+    """Read *kubeconfig*, or without one the pod's account, or else the user's own kubeconfig."""
+    path = kubeconfig or _default()
+    try:
+        configuration = await _configuration(path, context)
+        return await _access(configuration)
+    except (ConfigException, OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError) as error:
+        source = f"kubeconfig {path}" if path else "the pod's service account"
+        raise KubeconfigError(f"{source} cannot be used: {error}") from error
+
+
+def _default() -> Path | None:
+    """Return the user's kubeconfig; ``None`` inside a cluster."""
+    if named := os.environ.get("KUBECONFIG"):
+        return Path(named)
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return None
+    return Path.home() / ".kube" / "config"
+
+
+async def _configuration(path: Path | None, context: str | None) -> Any:
+    configuration = Configuration()
+    if path is None:
+        load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call] # it ships no annotations
+        return configuration
+    if os.pathsep not in str(path) and not await asyncio.to_thread(path.is_file):
+        raise FileNotFoundError("no such file")
+    await load_kube_config(str(path), context=context, client_configuration=configuration, persist_config=False)
+    return configuration
+
+
+async def _access(configuration: Any) -> Access:
+    token = await configuration.get_api_key_with_prefix("BearerToken")
+    server = configuration.host.rstrip("/")
+    return Access(
+        server=server,
+        authorization=token.strip() if token else None,
+        tls=_tls(configuration) if server.startswith("https://") else None,
+        server_name=configuration.tls_server_name,
+        proxy=configuration.proxy,
+    )
+
+
+def _tls(configuration: Any) -> ssl.SSLContext:
+    """Return a context that trusts the named CA alone; the system's when none is named."""
+    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    # Control planes make their certificates with many tools and are tested with clients written in Go,
+    # which do not ask for the extensions that Python 3.13 began to insist on.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    return context
