@@ -1,0 +1,60 @@
+"""The commands of the ground: build the programs, hold a control plane up."""
+
+import contextlib
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from localup import binaries
+from localup.controlplane import CRDS, ControlPlane
+from localup.credentials import IDENTITIES
+from localup.etcd import Etcd
+from localup.processes import ProcessError
+from localup.progress import StepError
+
+app = typer.Typer(help="A Kubernetes control plane on this machine, for trying and testing.", no_args_is_help=True)
+
+
+@app.callback()
+def localup() -> None:
+    """Name the group, so that one command alone is still a command."""
+
+
+@app.command(name="binaries")
+def provide_binaries() -> None:
+    """Build etcd, kube-apiserver and kube-controller-manager once (some minutes)."""
+    print(f"programs: {binaries.provide().folder}")
+
+
+@app.command()
+def up(
+    crds: Annotated[Path, typer.Option(help="A folder of definitions to use instead of the short ones.")] = CRDS,
+) -> None:
+    """Hold a control plane up until Ctrl-C."""
+    programs = binaries.provide()
+    with Etcd(programs) as etcd, ControlPlane(etcd, crds=crds) as plane:
+        for identity in IDENTITIES:
+            plane.kubeconfig(identity)
+        print(f"export KUBECONFIG={plane.kubeconfig('admin')}")
+        print(f"beside it lie those of {', '.join(sorted(IDENTITIES))}; Ctrl-C ends it", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.pause()
+    print("ended; nothing is left behind")
+
+
+def main() -> None:
+    """Run a command; a failure is a sentence and exit code 1."""
+    # A terminated run cleans up like an interrupted one.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        app()
+    except (StepError, ProcessError) as error:
+        print(f"localup: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Manifests onto a control plane, and the wait until it acts on them.
+
+Definitions, policies and webhook configurations take effect a moment after they
+are stored: whoever relies on one asks for it with `wait_until` first.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import yaml
+
+from localup.api import Api, ApiError
+
+Manifest = dict[str, Any]
+Answer = TypeVar("Answer")
+
+CRD_KIND: Final = "CustomResourceDefinition"
+_FIRST: Final = ("Namespace", CRD_KIND)
+# The one in C: the real definitions are a megabyte of YAML.
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_POLL_SECONDS: Final = 0.05
+_NOT_FOUND: Final = 404
+
+
+class NotInTimeError(Exception):
+    """Something that was to happen did not happen in time."""
+
+
+def wait_until(question: Callable[[], Answer], what: str, *, seconds: float = 30) -> Answer:
+    """Ask until the answer is truthy and return it; *what* names it in the error."""
+    ends = time.monotonic() + seconds
+    while True:
+        if answer := question():
+            return answer
+        if time.monotonic() > ends:
+            raise NotInTimeError(f"{what}: not within {seconds:g} s")
+        time.sleep(_POLL_SECONDS)
+
+
+def read_manifests(*places: Path) -> Iterator[Manifest]:
+    """Yield the objects of files, and of the YAML files in folders by name."""
+    for place in places:
+        for file in sorted(place.glob("*.yaml")) if place.is_dir() else [place]:
+            with file.open() as text:
+                yield from (found for found in yaml.load_all(text, Loader=_LOADER) if found)
+
+
+def apply(api: Api, manifests: Iterable[Manifest]) -> None:
+    """Apply *manifests*, namespaces and definitions first, and return once the definitions are served."""
+    paths = _Paths(api)
+    for _, group in groupby(sorted(manifests, key=_rank), key=_rank):
+        batch = list(group)
+        for manifest in batch:
+            api.apply(paths.of(manifest), manifest)
+        for manifest in batch:
+            if manifest["kind"] == CRD_KIND:
+                wait_until(partial(_is_served, api, manifest), f"definition {manifest['metadata']['name']} served")
+
+
+def apply_files(api: Api, *places: Path) -> None:
+    """Apply the manifests of files and folders."""
+    apply(api, read_manifests(*places))
+
+
+def _rank(manifest: Manifest) -> int:
+    kind = manifest["kind"]
+    return _FIRST.index(kind) if kind in _FIRST else len(_FIRST)
+
+
+class _Paths:
+    """Where objects live, learned from the server's discovery."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._resources: dict[tuple[str, str], tuple[str, bool]] = {}
+
+    def of(self, manifest: Manifest) -> str:
+        version, kind = manifest["apiVersion"], manifest["kind"]
+        root = f"/api/{version}" if "/" not in version else f"/apis/{version}"
+        if (version, kind) not in self._resources:
+            self._learn(version, root)
+        try:
+            plural, namespaced = self._resources[version, kind]
+        except KeyError:
+            raise LookupError(f"the server knows no {kind} in {version}; apply its definition first") from None
+        metadata = manifest["metadata"]
+        folder = f"{root}/namespaces/{metadata.get('namespace', 'default')}" if namespaced else root
+        return f"{folder}/{plural}/{metadata['name']}"
+
+    def _learn(self, version: str, root: str) -> None:
+        for found in self._api.get(root)["resources"]:
+            if "/" not in found["name"]:
+                self._resources[version, found["kind"]] = (found["name"], found["namespaced"])
+
+
+def _is_served(api: Api, definition: Manifest) -> bool:
+    spec = definition["spec"]
+    versions = [version["name"] for version in spec["versions"] if version["served"]]
+    try:
+        for version in versions:
+            api.get(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1")
+            served = {found["name"] for found in api.get(f"/apis/{spec['group']}/{version}")["resources"]}
+            if spec["names"]["plural"] not in served:
+                return False
+    except ApiError as error:
+        if error.status == _NOT_FOUND:
+            return False
+        raise
+    return True

@@ -1,0 +1,134 @@
+"""The programs of a control plane, built once from their Go modules and kept in the cache folder.
+
+A folder of programs is named by a hash of all that decides what comes out, so
+that a changed pin builds anew and an unchanged one never does.
+"""
+
+import hashlib
+import platform
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from localup.cachefolder import cache_folder, exclusive
+from localup.progress import Step, StepError, run
+from localup.toolchain import MODULE, Go, find_go, go_environment
+
+_PROGRAMS: Final = {
+    "etcd": "go.etcd.io/etcd/server/v3",
+    "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+    "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+}
+_NEEDED_BYTES: Final = 5 * 1024**3
+_REMEDY: Final = "try again: `python -m localup binaries` goes on where it stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Binaries:
+    """The programs, all present."""
+
+    folder: Path
+
+    @property
+    def etcd(self) -> Path:
+        """The store."""
+        return self.folder / "etcd"
+
+    @property
+    def apiserver(self) -> Path:
+        """The API server."""
+        return self.folder / "kube-apiserver"
+
+    @property
+    def controller_manager(self) -> Path:
+        """The controllers that delete namespaces and orphans."""
+        return self.folder / "kube-controller-manager"
+
+
+def provide(say: Callable[[str], None] = print) -> Binaries:
+    """Return the programs, built first where they are missing; that takes some minutes."""
+    go = find_go()
+    binaries = Binaries(cache_folder() / "bin" / key(go.version))
+    if missing(binaries):
+        with exclusive(cache_folder() / "build.lock", waiting=lambda: say("waiting for another run that is building")):
+            build(binaries, go)
+    return binaries
+
+
+def missing(binaries: Binaries) -> list[str]:
+    """Return the names of the programs that still have to be built."""
+    return [name for name in _PROGRAMS if not (binaries.folder / name).exists()]
+
+
+def key(go_version: str) -> str:
+    """Return the name of the folder for the pins, the flags and a Go version."""
+    parts = [(MODULE / name).read_bytes() for name in ("go.mod", "go.sum")]
+    parts += [repr((_flags(), _PROGRAMS, go_version, platform.system(), platform.machine())).encode()]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+
+
+def kubernetes_version() -> str:
+    """Return the pinned version of Kubernetes, such as ``v1.36.3``."""
+    found = re.search(r"^\s*k8s\.io/kubernetes (v\S+)", (MODULE / "go.mod").read_text(), re.MULTILINE)
+    if not found:
+        raise StepError(f"{MODULE / 'go.mod'} pins no k8s.io/kubernetes; restore it from the repository")
+    return found[1]
+
+
+def build(binaries: Binaries, go: Go) -> None:
+    """Build what is missing; the caller holds the lock.
+
+    The modules and the compiler's cache go when all is built, and when the person
+    at the terminal gives up. After a failure they stay, for the next attempt.
+    """
+    scratch = cache_folder() / "build"
+    try:
+        for name in missing(binaries):
+            _check_disk(scratch)
+            _build_one(name, binaries, go=go, scratch=scratch)
+    except StepError:
+        raise
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _build_one(name: str, binaries: Binaries, *, go: Go, scratch: Path) -> None:
+    module = scratch / "module"
+    module.mkdir(parents=True, exist_ok=True)
+    for file in ("go.mod", "go.sum"):  # a copy, so that no build writes into the tree
+        shutil.copyfile(MODULE / file, module / file)
+    aside = scratch / name
+    step = Step(
+        f"building {name}",
+        log=scratch / f"{name}.log",
+        remedy=_REMEDY,
+        environment=go_environment(scratch),
+        cwd=module,
+    )
+    run([go.provide(scratch), "build", "-v", *_flags(), "-o", aside, _PROGRAMS[name]], step)
+    binaries.folder.mkdir(parents=True, exist_ok=True)
+    aside.rename(binaries.folder / name)
+
+
+def _flags() -> list[str]:
+    version = kubernetes_version()
+    major, minor = version.removeprefix("v").split(".")[:2]
+    stamp = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
+    # Without them the API server takes itself for v0.0.0 and refuses to start.
+    stamps = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in stamp.items())
+    return ["-trimpath", "-buildvcs=false", "-ldflags", f"-s -w {stamps}"]
+
+
+def _check_disk(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    used = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    if shutil.disk_usage(folder).free < _NEEDED_BYTES - used:
+        raise StepError(
+            f"less than {_NEEDED_BYTES // 1024**3} GiB are free for the build in {folder}; "
+            "make room, or name another folder with VOLCANO_GLOBAL_CACHE"
+        )

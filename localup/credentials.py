@@ -1,0 +1,149 @@
+"""Keys, certificates and tokens of one throw-away control plane.
+
+Elliptic curves throughout: RSA keys would take longer than the API server's start.
+"""
+
+import base64
+import datetime as dt
+import ipaddress
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+_LIFE: Final = dt.timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Somebody the API server knows."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+
+
+# Only the bootstrap is a master; everybody else has a role of their own.
+IDENTITIES: Final[Mapping[str, Identity]] = {
+    "admin": Identity("admin", ("system:masters",)),
+    "kube-controller-manager": Identity("system:kube-controller-manager"),
+    "volcano-global-controller": Identity("volcano-global-controller"),
+    "volcano-global-webhook": Identity("volcano-global-webhook"),
+    "volcano-global-certs": Identity("volcano-global-certs"),
+    "karmada": Identity("karmada"),
+    "tenant": Identity("tenant"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What an API server and its clients need to know each other."""
+
+    folder: Path
+    ca: str
+    tokens: Mapping[str, str]
+
+    @property
+    def flags(self) -> list[str]:
+        """The flags that make an API server use them."""
+        return [
+            f"--tls-cert-file={self.folder / 'apiserver.crt'}",
+            f"--tls-private-key-file={self.folder / 'apiserver.key'}",
+            f"--service-account-key-file={self.folder / 'accounts.key'}",
+            f"--service-account-signing-key-file={self.folder / 'accounts.key'}",
+            f"--token-auth-file={self.folder / 'tokens.csv'}",
+        ]
+
+
+def issue(folder: Path) -> Credentials:
+    """Write fresh credentials for all identities into *folder*."""
+    ca_key = _key()
+    ca = _certificate("localup", ca_key, issuer=None, signer=ca_key)
+    key = _key()
+    leaf = _certificate("kube-apiserver", key, issuer=ca, signer=ca_key)
+    tokens = {name: secrets.token_urlsafe(24) for name in IDENTITIES}
+    _write(folder / "apiserver.crt", _pem(leaf))
+    _write(folder / "apiserver.key", _private_pem(key))
+    _write(folder / "accounts.key", _private_pem(_key()))
+    _write(folder / "tokens.csv", "".join(_token_lines(tokens)))
+    return Credentials(folder, ca=_pem(ca), tokens=tokens)
+
+
+def write_kubeconfig(credentials: Credentials, identity: str, *, url: str) -> Path:
+    """Write the kubeconfig of *identity*, readable by us alone, and return where it is."""
+    path = credentials.folder / f"{identity}.kubeconfig"
+    _write(path, yaml.safe_dump(kubeconfig(credentials, identity, url=url), sort_keys=False))
+    return path
+
+
+def kubeconfig(credentials: Credentials, identity: str, *, url: str) -> dict[str, Any]:
+    """Return a kubeconfig with one cluster, one user and one context."""
+    if identity not in credentials.tokens:
+        raise KeyError(f"no identity {identity!r}; there are {', '.join(sorted(credentials.tokens))}")
+    cluster = {"server": url, "certificate-authority-data": base64.b64encode(credentials.ca.encode()).decode()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "localup", "cluster": cluster}],
+        "users": [{"name": identity, "user": {"token": credentials.tokens[identity]}}],
+        "contexts": [{"name": identity, "context": {"cluster": "localup", "user": identity}}],
+        "current-context": identity,
+    }
+
+
+def _token_lines(tokens: Mapping[str, str]) -> Iterable[str]:
+    for name, token in tokens.items():
+        identity = IDENTITIES[name]
+        groups = f',"{",".join(identity.groups)}"' if identity.groups else ""
+        yield f"{token},{identity.user},{identity.user}{groups}\n"
+
+
+def _key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def _certificate(
+    name: str,
+    key: ec.EllipticCurvePrivateKey,
+    *,
+    issuer: x509.Certificate | None,
+    signer: ec.EllipticCurvePrivateKey,
+) -> x509.Certificate:
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = dt.datetime.now(dt.UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer.subject if issuer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(minutes=5))
+        .not_valid_after(now + _LIFE)
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+    )
+    if issuer:
+        here = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        builder = builder.add_extension(x509.SubjectAlternativeName(here), critical=False)
+    return builder.sign(signer, hashes.SHA256())
+
+
+def _pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def _private_pem(key: ec.EllipticCurvePrivateKey) -> str:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    ).decode()
+
+
+def _write(path: Path, text: str) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)

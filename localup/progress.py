@@ -1,0 +1,105 @@
+"""A long command at the terminal: what it does now, for how long, and why it failed."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TextIO
+
+from localup.processes import ProcessError, end, spawn, tail
+
+_TERMINAL_SECONDS: Final = 0.5
+_PLAIN_SECONDS: Final = 15.0
+
+
+class StepError(Exception):
+    """A step of the set-up failed; the text says which, why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a command is for.
+
+    Attributes:
+        title: What is being done, for the person who waits.
+        log: Where its output goes.
+        remedy: What to do when it fails.
+        environment: Its environment, ours by default.
+        cwd: Where it runs.
+    """
+
+    title: str
+    log: Path
+    remedy: str
+    environment: Mapping[str, str] | None = None
+    cwd: Path | None = None
+
+
+def run(command: Sequence[str | Path], step: Step, *, out: TextIO | None = None) -> None:
+    """Run *command* to its end with a line about its progress."""
+    line = _Line(step.title, out or sys.stdout)
+    try:
+        process = spawn(command, log=step.log, environment=step.environment, cwd=step.cwd)
+    except ProcessError as error:
+        raise StepError(f"{step.title} failed: {error}\n{step.remedy}") from error
+    try:
+        _wait(process, lambda: line.update(_last_line(step.log)), every=line.seconds)
+    except BaseException:
+        line.close("interrupted")
+        end(process, grace_seconds=0)
+        raise
+    if process.returncode:
+        line.close("failed")
+        raise StepError(f"{step.title} failed; the last lines of its output:\n{tail(step.log)}\n{step.remedy}")
+    line.close("done")
+
+
+class _Line:
+    """One line that is rewritten on a terminal, a new line now and then elsewhere."""
+
+    def __init__(self, title: str, out: TextIO) -> None:
+        self._title = title
+        self._out = out
+        self._began = time.monotonic()
+        self._terminal = out.isatty()
+        self.seconds = _TERMINAL_SECONDS if self._terminal else _PLAIN_SECONDS
+        self._write("…" if self._terminal else "started")
+
+    def update(self, detail: str) -> None:
+        self._write(f"{self._elapsed()}  {detail}")
+
+    def close(self, outcome: str) -> None:
+        self._write(f"{outcome} after {self._elapsed()}")
+        if self._terminal:
+            print(file=self._out, flush=True)
+
+    def _elapsed(self) -> str:
+        return f"{time.monotonic() - self._began:.0f} s"
+
+    def _write(self, text: str) -> None:
+        line = f"{self._title}: {text}"
+        if self._terminal:
+            width = os.get_terminal_size(self._out.fileno()).columns - 1
+            print(f"\r\x1b[K{line[:width]}", end="", file=self._out, flush=True)
+        else:
+            print(line, file=self._out, flush=True)
+
+
+def _wait(process: subprocess.Popen[bytes], update: Callable[[], None], *, every: float) -> None:
+    while True:
+        try:
+            process.wait(every)
+        except subprocess.TimeoutExpired:
+            update()
+        else:
+            return
+
+
+def _last_line(log: Path) -> str:
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 500))
+        lines = file.read().decode(errors="replace").splitlines()
+    return lines[-1] if lines else ""

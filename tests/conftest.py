@@ -1,0 +1,74 @@
+"""The real control plane for tests: one for the whole run, more for whom it must be his alone."""
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from localup.binaries import Binaries, provide
+from localup.controlplane import ControlPlane
+from localup.etcd import Etcd
+from localup.namespaces import close_namespace, open_namespace
+
+REAL = {"binaries", "etcd", "control_plane", "namespace", "fresh_control_plane"}
+
+_prefixes = (f"/registry-{number}" for number in itertools.count(1))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test that asks for a real server, so that nobody has to remember it."""
+    for item in items:
+        if REAL.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.real)
+
+
+@pytest.fixture(scope="session")
+def binaries(pytestconfig: pytest.Config) -> Binaries:
+    """Return the programs; where they are missing, their building is shown and takes some minutes."""
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    if capture is None:
+        return provide()
+    with capture.global_and_fixture_disabled():
+        return provide()
+
+
+@pytest.fixture(scope="session")
+def etcd(binaries: Binaries) -> Iterator[Etcd]:
+    """Yield the one store of the run."""
+    with Etcd(binaries) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def control_plane(etcd: Etcd) -> Iterator[ControlPlane]:
+    """Yield the run's control plane; tests share it, each in a namespace of its own."""
+    with ControlPlane(etcd) as running:
+        yield running
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """Yield a fresh namespace, in which the identity ``tenant`` may edit."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    open_namespace(control_plane.admin, name)
+    yield name
+    close_namespace(control_plane.admin, name)
+
+
+@pytest.fixture(scope="module")
+def fresh_control_plane(etcd: Etcd) -> Iterator[Callable[..., ControlPlane]]:
+    """Yield a function that starts a control plane with objects of its own, for one module.
+
+    Queues and clusters belong to no namespace, so a controller under test sees
+    all there are. Arguments are those of `ControlPlane`.
+    """
+    with ExitStack() as stack:
+
+        def start(**options: Any) -> ControlPlane:
+            return stack.enter_context(ControlPlane(etcd, **{"prefix": next(_prefixes)} | options))
+
+        yield start
