@@ -5,8 +5,7 @@ An amount is an integer in base units: milli-CPU for ``cpu``, bytes for
 mapping that nobody changes once it is made; a missing name means zero.
 """
 
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable, Iterator, Mapping
 
 Resources = Mapping[str, int]
 
@@ -17,7 +16,29 @@ PODS = "pods"
 #: How much of one unit a base unit is: bytes are whole, all others thousandths.
 MILLI = 1000
 
-EMPTY: Resources = MappingProxyType({})
+
+class _Nothing(Mapping[str, int]):
+    """No resource at all; hashable, which a dataclass asks of a field's default."""
+
+    __slots__ = ()
+
+    def __getitem__(self, name: str) -> int:
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "{}"
+
+
+EMPTY: Resources = _Nothing()
 
 
 def base_units(resource: str) -> int:
