@@ -1,0 +1,279 @@
+"""Keeps a sink in step with one collection of the API server: list, then watch.
+
+It keeps no objects and knows no kinds: bytes go through *decode* into the
+sink. It never gives up and never returns; to stop it, cancel it.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Generic, NoReturn, Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from controller.apierrors import error_for, read_status
+from controller.backoff import Backoff
+from controller.kube import (
+    NONE,
+    Api,
+    ApiError,
+    Gone,
+    Page,
+    Parameters,
+    ServerError,
+    TooManyRequests,
+    Unreachable,
+)
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+#: What reading an object may raise; anything else is a mistake of ours and ends the process.
+UNDECODABLE = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError, msgspec.MsgspecError)
+
+_PAGE_TRIES = 5
+_BARREN_TRIES = 3
+
+log = structlog.stdlib.get_logger()
+
+
+class Sink(Protocol[T_contra]):
+    """Who is told what there is; called from the event loop, and not expected to wait."""
+
+    def replace(self, objects: Sequence[T_contra]) -> None:
+        """Take *objects* as all there is."""
+
+    def upsert(self, obj: T_contra) -> None:
+        """Take *obj* as it is now, new or changed."""
+
+    def remove(self, obj: T_contra) -> None:
+        """Forget *obj*; what is given is its last state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How the informer lists and watches; times in seconds."""
+
+    page: int = 500
+    watch: float = 40
+    """After about this time the server is asked to end a watch, which tells a silent connection from a quiet one."""
+    silence: float = 58
+    """No byte for so long means that the connection is dead."""
+    healthy: float = 5
+    """A watch that lasted so long is no failure, however it ended."""
+
+
+class _Meta(msgspec.Struct):
+    resource_version: str = msgspec.field(default="", name="resourceVersion")
+    namespace: str = ""
+    name: str = ""
+
+
+class _Object(msgspec.Struct):
+    metadata: _Meta
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+_objects = msgspec.json.Decoder(_Object)
+_events = msgspec.json.Decoder(_Event)
+
+
+class _StartOverError(Exception):
+    """Only a new list helps; the message says why."""
+
+
+class Informer(Generic[T]):
+    """Lists and watches *path*, and tells *sink* what *decode* makes of each object.
+
+    What *decode* returns should be small: a whole list of it is held while a list is read.
+    """
+
+    def __init__(  # noqa: PLR0913 -- four parts that make it what it is, and two that are rarely given
+        self,
+        api: Api,
+        path: str,
+        *,
+        decode: Callable[[bytes], T],
+        sink: Sink[T],
+        selectors: Parameters = NONE,
+        pace: Pace | None = None,
+    ) -> None:
+        self.path = path
+        self.synced = asyncio.Event()
+        """Set while what the sink was told is a state that the server really had."""
+        self.lists = 0
+        self.undecodable = 0
+        self.heard_at = float("-inf")
+        """When the server last said anything about this collection, on the monotonic clock."""
+        self.version = ""
+        self._api = api
+        self._decode = decode
+        self._sink = sink
+        self._selectors = selectors
+        self._pace = pace or Pace()
+        self._backoff = Backoff()
+        self._barren = 0
+
+    async def run(self) -> NoReturn:
+        """List and watch until cancelled."""
+        while True:
+            objects, version = await self._list()
+            self._sink.replace(objects)
+            del objects
+            self.version = version
+            self.lists += 1
+            self._barren = 0
+            self.synced.set()
+            try:
+                await self._follow()
+            except _StartOverError as reason:
+                log.warning("listing again", path=self.path, reason=str(reason))
+                await asyncio.sleep(self._backoff.failed())
+
+    @property
+    def silent_for(self) -> float:
+        """Return for how many seconds the server has said nothing about this collection."""
+        return time.monotonic() - self.heard_at
+
+    async def _list(self) -> tuple[list[T], str]:
+        """Return the whole collection and its version, however often that must be tried."""
+        while True:
+            try:
+                return await self._pages()
+            except ApiError as error:
+                await self._pause("list failed", error)
+
+    async def _pages(self) -> tuple[list[T], str]:
+        objects: list[T] = []
+        token = ""
+        while True:
+            page = await self._page(token)
+            self.heard_at = time.monotonic()
+            objects.extend(self._decode_page(page))
+            token = page.metadata.continue_token
+            if not token:
+                return objects, page.metadata.resource_version
+
+    async def _page(self, token: str) -> Page:
+        """Read one page; a failure that may pass does not cost the pages before it."""
+        for _ in range(_PAGE_TRIES):
+            try:
+                return await self._api.list_page(self.path, self._selectors, limit=self._pace.page, token=token)
+            except (ServerError, TooManyRequests, Unreachable) as error:
+                await self._pause("page failed", error)
+        return await self._api.list_page(self.path, self._selectors, limit=self._pace.page, token=token)
+
+    def _decode_page(self, page: Page) -> list[T]:
+        objects: list[T] = []
+        failures: list[Exception] = []
+        for raw in page.items or ():
+            try:
+                objects.append(self._decode(bytes(raw)))
+            except UNDECODABLE as error:
+                failures.append(error)
+        if failures:
+            self.undecodable += len(failures)
+            log.error("objects not understood", path=self.path, count=len(failures), last=str(failures[-1]))
+        return objects
+
+    async def _follow(self) -> NoReturn:
+        """Watch from the last version on, again and again, until only a new list helps."""
+        listed = True
+        while True:
+            began = time.monotonic()
+            failure: ApiError | None = None
+            try:
+                if not listed:
+                    await self._check_order()
+                listed = False
+                await self._watch()
+            except ApiError as error:
+                if isinstance(error, Gone) or error.status == HTTPStatus.BAD_REQUEST:
+                    raise _StartOverError(error.message) from error
+                failure = error
+            lasted = time.monotonic() - began
+            if lasted >= self._pace.healthy:
+                self._backoff.worked()
+            if failure or lasted < self._pace.healthy:
+                await self._pause("watch failed", failure)
+
+    async def _watch(self) -> None:
+        """Take one watch's events until it ends."""
+        seconds = round(self._pace.watch * random.uniform(0.75, 1.25))  # noqa: S311 -- spreads load, keeps no secret
+        parameters = {
+            **self._selectors,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self.version,
+            "timeoutSeconds": str(max(seconds, 1)),
+        }
+        async with self._api.stream(self.path, parameters, silence=self._pace.silence) as lines:
+            self.heard_at = time.monotonic()
+            self._barren += 1
+            if self._barren > _BARREN_TRIES:
+                raise _StartOverError("watches break before they bring anything")
+            async for line in lines:
+                self._take(line)
+                self._barren = 0
+        self._barren = 0
+
+    def _take(self, line: bytes) -> None:
+        try:
+            event = _events.decode(line)
+            if event.type == "ERROR":
+                status = read_status(bytes(event.object))
+                raise error_for(status.code)(f"WATCH {self.path}", status.code, status.message)
+            meta = _objects.decode(event.object).metadata
+        except msgspec.MsgspecError as error:
+            raise Unreachable(f"WATCH {self.path}", f"an event cannot be read: {error}") from error
+        if _is_before(meta.resource_version, self.version):
+            raise _StartOverError(f"event {meta.resource_version} came after {self.version}")
+        if event.type != "BOOKMARK":
+            self._tell(event, meta)
+        self.version = meta.resource_version or self.version
+        self.heard_at = time.monotonic()
+
+    def _tell(self, event: _Event, meta: _Meta) -> None:
+        try:
+            obj = self._decode(bytes(event.object))
+        except UNDECODABLE as error:
+            self.undecodable += 1
+            log.warning(
+                "object not understood", path=self.path, namespace=meta.namespace, name=meta.name, error=str(error)
+            )
+            if event.type == "DELETED":
+                raise _StartOverError(f"cannot tell what {meta.namespace}/{meta.name}, now deleted, was") from error
+            return
+        if event.type == "DELETED":
+            self._sink.remove(obj)
+        else:
+            self._sink.upsert(obj)
+
+    async def _check_order(self) -> None:
+        """Start over if the server's present is before our past: its store was restored from an older copy.
+
+        Such a server would keep a watch from our version silent until it has caught up.
+        """
+        page = await self._api.list_page(self.path, self._selectors, limit=1)
+        if _is_before(page.metadata.resource_version, self.version):
+            self.synced.clear()
+            raise _StartOverError(f"the server went back from {self.version} to {page.metadata.resource_version}")
+
+    async def _pause(self, event: str, error: ApiError | None) -> None:
+        delay = self._backoff.failed(at_least=error.retry_after if error else None)
+        if error:
+            log.warning(event, path=self.path, error=str(error), again_in=round(delay, 2))
+        await asyncio.sleep(delay)
+
+
+def _is_before(version: str, other: str) -> bool:
+    """Compare two resourceVersions; what is no number is not compared."""
+    return version.isdecimal() and other.isdecimal() and int(version) < int(other)
