@@ -1,0 +1,1 @@
+"""The admission webhook: pauses new bindings before Karmada sees them."""

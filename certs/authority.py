@@ -1,0 +1,189 @@
+"""A certificate authority and the serving certificates it issues; keeps nothing, knows no clock.
+
+Keys are ECDSA P-256: small, fast in a handshake, and accepted by every API server.
+"""
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from certs.renewal import Lifetime
+
+# The API server's clock may be behind ours.
+BACKDATED = timedelta(minutes=5)
+
+# P-256 needs no more than signatures; a certificate authority signs nothing but certificates.
+_CA_USAGE = {"key_cert_sign", "crl_sign"}
+_LEAF_USAGE = {"digital_signature"}
+_USAGES = (
+    "digital_signature",
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "key_cert_sign",
+    "crl_sign",
+    "encipher_only",
+    "decipher_only",
+)
+
+
+class AuthorityError(Exception):
+    """Certificate and key cannot be used; the message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and its private key."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @property
+    def lifetime(self) -> Lifetime:
+        """When it is valid."""
+        return lifetime(self.certificate)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The DNS names and addresses it is made out to."""
+        try:
+            found = self.certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except x509.ExtensionNotFound:
+            return frozenset()
+        addresses = (str(address) for address in found.get_values_for_type(x509.IPAddress))
+        return frozenset((*found.get_values_for_type(x509.DNSName), *addresses))
+
+    def certificate_pem(self) -> bytes:
+        """Return the certificate as it is published."""
+        return self.certificate.public_bytes(Encoding.PEM)
+
+    def key_pem(self) -> bytes:
+        """Return the key as it is stored; it is not encrypted, so where it is stored must be closed to others."""
+        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+    def issued(self, leaf: x509.Certificate) -> bool:
+        """Return whether this authority signed *leaf*."""
+        try:
+            leaf.verify_directly_issued_by(self.certificate)
+        except (ValueError, TypeError, InvalidSignature):
+            return False
+        return True
+
+
+def establish(now: datetime, life: timedelta) -> Pair:
+    """Return a new authority that is valid for *life* from *now*."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    serial = x509.random_serial_number()
+    # A name of its own: two authorities of one name in a bundle are hard to tell apart for those who verify.
+    name = _name(f"volcano-global CA {serial:x}"[:40])
+    certificate = (
+        _builder(name, key.public_key(), Lifetime(now - BACKDATED, now + life))
+        .issuer_name(name)
+        .serial_number(serial)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(_CA_USAGE), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return Pair(certificate, key)
+
+
+def issue(authority: Pair, names: Iterable[str], *, now: datetime, life: timedelta) -> Pair:
+    """Return a serving certificate for *names* (DNS names and addresses), valid for *life*, never beyond its issuer."""
+    ends = min(now + life, authority.lifetime.ends)
+    if ends <= now:
+        raise AuthorityError(
+            f"the authority expired at {authority.lifetime.ends:%Y-%m-%d %H:%M} UTC: establish another"
+        )
+    begins = max(now - BACKDATED, authority.lifetime.begins)
+    key = ec.generate_private_key(ec.SECP256R1())
+    issuer = authority.certificate.public_key()
+    certificate = (
+        _builder(_name("volcano-global-webhook"), key.public_key(), Lifetime(begins, ends))
+        .issuer_name(authority.certificate.subject)
+        .serial_number(x509.random_serial_number())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(_LEAF_USAGE), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(_elliptic(issuer)), critical=False)
+        .sign(authority.key, hashes.SHA256())
+    )
+    return Pair(certificate, key)
+
+
+def load(certificate_pem: bytes, key_pem: bytes) -> Pair:
+    """Return what was stored; the first certificate of a chain counts."""
+    try:
+        certificate = x509.load_pem_x509_certificates(certificate_pem)[0]
+        key = load_pem_private_key(key_pem, password=None)
+    except (ValueError, TypeError) as error:
+        raise AuthorityError(f"the stored certificate or key cannot be read: {error}") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise AuthorityError("the stored key is no elliptic curve key")
+    if _raw(key.public_key()) != _raw(_elliptic(certificate.public_key())):
+        raise AuthorityError("the stored certificate and key are no pair")
+    return Pair(certificate, key)
+
+
+def load_bundle(bundle_pem: bytes) -> list[x509.Certificate]:
+    """Return the certificates of a published bundle."""
+    try:
+        return x509.load_pem_x509_certificates(bundle_pem)
+    except ValueError as error:
+        raise AuthorityError(f"the stored bundle cannot be read: {error}") from error
+
+
+def lifetime(certificate: x509.Certificate) -> Lifetime:
+    """Return when *certificate* is valid."""
+    return Lifetime(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+
+
+def _builder(name: x509.Name, key: ec.EllipticCurvePublicKey, life: Lifetime) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .public_key(key)
+        .not_valid_before(life.begins)
+        .not_valid_after(life.ends)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _usage(granted: set[str]) -> x509.KeyUsage:
+    return x509.KeyUsage(**{usage: usage in granted for usage in _USAGES})
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _elliptic(key: object) -> ec.EllipticCurvePublicKey:
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise AuthorityError("the stored certificate has no elliptic curve key")
+    return key
+
+
+def _raw(key: ec.EllipticCurvePublicKey) -> bytes:
+    return key.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)

@@ -1,0 +1,95 @@
+"""A store in a folder, for a control plane without Secrets: each set a folder that changes by one symbolic link.
+
+The layout is that of a mounted Secret: `NAME/tls.crt` points to `NAME/..data/tls.crt`, and `NAME/..data` to the
+newest version. A reader that resolves one of the files sees the others of the same version beside it.
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from certs.store import ConflictError, Stored
+
+_CURRENT = "..data"
+
+
+class Directory:
+    """Sets of files as folders below *root*; keys are closed to everyone but the owner."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def read(self, name: str) -> Stored | None:
+        """Return the set *name*, or ``None`` while there is none."""
+        with self._locked():
+            return self._read(name)
+
+    def write(self, name: str, files: Mapping[str, bytes], *, over: Stored | None) -> None:
+        """Replace the set that was read as *over* (``None``: there was none), or raise `ConflictError`."""
+        with self._locked():
+            found = self._read(name)
+            if (found and found.revision) != (over and over.revision):
+                raise ConflictError(f"{self._root / name} was written by somebody else meanwhile")
+            self._replace(self._root / name, files)
+
+    def _read(self, name: str) -> Stored | None:
+        current = self._root / name / _CURRENT
+        if not current.exists():
+            return None
+        version = current.resolve()
+        return Stored({file.name: file.read_bytes() for file in sorted(version.iterdir())}, version.name)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._root.mkdir(parents=True, exist_ok=True)
+        with (self._root / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _replace(self, folder: Path, files: Mapping[str, bytes]) -> None:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        version = Path(tempfile.mkdtemp(prefix="..", dir=folder))
+        for name, contents in files.items():
+            _write(version / name, contents)
+        _sync(version)
+        _point(folder / _CURRENT, version.name)
+        for name in files:
+            _point(folder / name, f"{_CURRENT}/{name}")
+        _sync(folder)
+        _sweep(folder, keep=version.name)
+
+
+def _write(file: Path, contents: bytes) -> None:
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as out:
+        out.write(contents)
+        out.flush()
+        os.fsync(descriptor)
+
+
+def _point(link: Path, target: str) -> None:
+    if link.is_symlink() and link.readlink() == Path(target):
+        return
+    aside = link.with_name(f"{link.name}.new")
+    aside.unlink(missing_ok=True)
+    aside.symlink_to(target)
+    aside.rename(link)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sweep(folder: Path, *, keep: str) -> None:
+    # The version before the newest stays: somebody may be reading it.
+    versions = [found for found in folder.iterdir() if found.is_dir() and not found.is_symlink() and found.name != keep]
+    for version in sorted(versions, key=lambda found: found.stat().st_mtime_ns)[:-1]:
+        shutil.rmtree(version)

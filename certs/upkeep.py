@@ -1,0 +1,125 @@
+"""Keep an authority and a serving certificate good: renew what is due, in an order that never breaks the chain.
+
+A new authority is published beside the old one before anything it signed is served; that the caller's publishing
+succeeded is what lets the second half run.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import structlog
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from certs.authority import AuthorityError, Pair, establish, issue, lifetime, load, load_bundle
+from certs.renewal import reason_to_reissue, reason_to_renew
+from certs.store import Store, Stored
+
+log = structlog.get_logger(__name__)
+
+AUTHORITY = "authority"
+SERVING = "serving"
+BUNDLE = "ca.crt"
+CERTIFICATE = "tls.crt"
+KEY = "tls.key"
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """How long certificates are valid."""
+
+    # Long enough that a replacement is a rare event, short enough that it is a practised one.
+    authority: timedelta = timedelta(days=365)
+    # A third of it, 30 days, is left for retries when renewal fails.
+    leaf: timedelta = timedelta(days=90)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One kept certificate: what it is now, and why it must be renewed (``None``: it is good)."""
+
+    stored: Stored | None
+    pair: Pair | None
+    reason: str | None
+
+
+def ensure_authority(store: Store, now: datetime, lives: Lives) -> bytes:
+    """Renew the authority if it is due, and return the bundle to publish: the newest first, then older valid ones."""
+    part = examine_authority(store, now)
+    if part.reason is None and part.stored:
+        return part.stored.files[BUNDLE]
+    fresh = establish(now, lives.authority)
+    bundle = fresh.certificate_pem() + _still_valid(part.stored, now)
+    files = {CERTIFICATE: fresh.certificate_pem(), KEY: fresh.key_pem(), BUNDLE: bundle}
+    store.write(AUTHORITY, files, over=part.stored)
+    log.info("authority established", reason=part.reason, ends=fresh.lifetime.ends.isoformat())
+    return bundle
+
+
+def ensure_leaf(store: Store, names: Iterable[str], *, now: datetime, lives: Lives) -> None:
+    """Renew the serving certificate if it is due; the authority must be there and published."""
+    wanted = frozenset(names)
+    authority = examine_authority(store, now)
+    if authority.pair is None or authority.stored is None:
+        raise AuthorityError("there is no authority to issue a serving certificate: establish one first")
+    part = examine_leaf(store, authority, wanted=wanted, now=now)
+    bundle = authority.stored.files[BUNDLE]
+    if part.reason is None and part.stored and part.stored.files.get(BUNDLE) == bundle:
+        return
+    leaf = part.pair
+    if leaf is None or part.reason is not None:
+        leaf = issue(authority.pair, sorted(wanted), now=now, life=lives.leaf)
+        log.info("serving certificate issued", reason=part.reason, ends=leaf.lifetime.ends.isoformat())
+    store.write(SERVING, {CERTIFICATE: leaf.certificate_pem(), KEY: leaf.key_pem(), BUNDLE: bundle}, over=part.stored)
+
+
+def examine_authority(store: Store, now: datetime) -> Part:
+    """Return the authority that is kept and why it must be renewed."""
+    stored, pair, reason = _examine(store, AUTHORITY)
+    if pair and stored:
+        reason = reason_to_renew(pair.lifetime, pair.lifetime, now)
+        if BUNDLE not in stored.files:
+            reason = f"{BUNDLE} is missing"
+    return Part(stored, pair, reason)
+
+
+def examine_leaf(store: Store, authority: Part, *, wanted: frozenset[str], now: datetime) -> Part:
+    """Return the serving certificate that is kept and why it must be renewed."""
+    stored, pair, reason = _examine(store, SERVING)
+    if pair and authority.pair:
+        if not authority.pair.issued(pair.certificate):
+            reason = "another authority issued it"
+        else:
+            reason = reason_to_renew(pair.lifetime, authority.pair.lifetime, now) or reason_to_reissue(
+                pair.names, wanted
+            )
+    return Part(stored, pair, reason)
+
+
+def _examine(store: Store, name: str) -> tuple[Stored | None, Pair | None, str | None]:
+    stored = store.read(name)
+    if stored is None:
+        return None, None, "there is none"
+    try:
+        return stored, load(_file(stored.files, CERTIFICATE), _file(stored.files, KEY)), None
+    except AuthorityError as error:
+        return stored, None, str(error)
+
+
+def _file(files: Mapping[str, bytes], name: str) -> bytes:
+    if name not in files:
+        raise AuthorityError(f"{name} is missing")
+    return files[name]
+
+
+def _still_valid(stored: Stored | None, now: datetime) -> bytes:
+    """Return the certificates of an earlier bundle that may still be needed to verify what is being served."""
+    if stored is None:
+        return b""
+    try:
+        former = load_bundle(stored.files.get(BUNDLE, b""))
+    except AuthorityError:
+        return b""
+    return b"".join(
+        certificate.public_bytes(Encoding.PEM) for certificate in former if lifetime(certificate).ends > now
+    )

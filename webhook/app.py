@@ -1,0 +1,167 @@
+"""The webhook as an HTTP server: limits on what comes in, and the form of what goes out; judges nothing itself.
+
+A bad request is answered 4xx with a sentence (as a Status, which the API server shows); a bad object is a review
+answered with `allowed: false`. Nothing a caller sends raises an exception here.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+import msgspec
+import structlog
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from controller.api import review
+from webhook.metrics import CONTENT_TYPE, Metrics
+from webhook.settings import Settings
+from webhook.verdict import Outcome, Verdict, response
+
+log = structlog.get_logger(__name__)
+
+Reviewer = Callable[[review.Request], Verdict]
+Probe = Callable[[], str | None]
+"""Says why the webhook is not ready, or ``None``."""
+
+_JSON = "application/json"
+# Objects let through as they are leave no line: they are none of ours.
+_EVENTS = {
+    Outcome.DENIED: "object denied",
+    Outcome.EXEMPT: "object exempted",
+    Outcome.PATCHED: "object patched",
+}
+
+
+class BadRequestError(Exception):
+    """The request cannot be read as a review; answered with *status* and the sentence."""
+
+    def __init__(self, status: HTTPStatus, sentence: str, *, uid: str = "") -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.uid = uid
+
+
+@dataclass(slots=True)
+class App:
+    """Answers requests: reviews by path, and the probes."""
+
+    settings: Settings
+    reviewers: Mapping[str, Reviewer]
+    not_ready: Probe
+    metrics: Metrics = field(default_factory=Metrics)
+    draining: bool = False
+
+    async def answer_review(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer on the HTTPS port."""
+        started = time.perf_counter()
+        path = request.path if request.path in self.reviewers else "other"
+        try:
+            answer = await self._review(request) if path != "other" else self._probe(request)
+        except BadRequestError as error:
+            log.warning("request refused", path=path, code=error.status.value, reason=str(error))
+            answer = refuse(error)
+        if self.draining:
+            # The caller's next request then opens a connection to another replica.
+            answer.force_close()
+        self.metrics.count_request(path, code=answer.status, seconds=time.perf_counter() - started)
+        return answer
+
+    async def answer_plain(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer on the plain port, which takes no reviews."""
+        if request.path == "/metrics":
+            return web.Response(body=self.metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+        try:
+            return self._probe(request)
+        except BadRequestError as error:
+            return refuse(error)
+
+    async def _review(self, request: web.BaseRequest) -> web.Response:
+        body = await read_body(request, self.settings)
+        try:
+            asked = review.read(body)
+        except review.ReviewError as error:
+            raise BadRequestError(HTTPStatus.BAD_REQUEST, str(error), uid=error.uid) from error
+        verdict = self.reviewers[request.path](asked)
+        self.metrics.count_verdict(request.path, verdict.outcome)
+        record(asked, verdict)
+        return web.Response(body=review.write(response(verdict, asked.uid)), content_type=_JSON)
+
+    def _probe(self, request: web.BaseRequest) -> web.Response:
+        if request.path == "/healthz":
+            return web.Response(text="ok\n")
+        if request.path == "/readyz":
+            reason = self.not_ready()
+            return web.Response(text=f"{reason or 'ok'}\n", status=503 if reason else 200)
+        known = ", ".join(sorted(self.reviewers))
+        raise BadRequestError(HTTPStatus.NOT_FOUND, f"nothing is at {request.path[:100]!r}; reviews go to {known}")
+
+
+async def read_body(request: web.BaseRequest, settings: Settings) -> bytes:
+    """Return the body of a review, never more of it in memory than is allowed."""
+    if request.method != "POST":
+        raise BadRequestError(HTTPStatus.METHOD_NOT_ALLOWED, f"a review is sent with POST, not {request.method[:20]}")
+    if "Content-Encoding" in request.headers:
+        raise BadRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a review is sent without Content-Encoding")
+    if request.content_type != _JSON:
+        raise BadRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"a review is sent as {_JSON}")
+    limit = settings.max_body_bytes
+    if (request.content_length or 0) > limit:
+        raise _too_large(limit)
+    try:
+        async with asyncio.timeout(settings.body_seconds):
+            return await _collect(request, limit)
+    except TimeoutError as error:
+        raise BadRequestError(
+            HTTPStatus.REQUEST_TIMEOUT, f"the body was not there within {settings.body_seconds:g} s"
+        ) from error
+    except (HttpProcessingError, web.RequestPayloadError) as error:
+        raise BadRequestError(HTTPStatus.BAD_REQUEST, "the body's transfer encoding is broken") from error
+
+
+async def _collect(request: web.BaseRequest, limit: int) -> bytes:
+    body = bytearray()
+    while chunk := await request.content.readany():
+        body += chunk
+        if len(body) > limit:
+            raise _too_large(limit)
+    return bytes(body)
+
+
+def refuse(error: BadRequestError) -> web.Response:
+    """Return a Status with the sentence, and with the review's uid where it could be read."""
+    body = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": error.status.value,
+        "message": str(error),
+        "details": {"uid": error.uid},
+    }
+    answer = web.Response(body=msgspec.json.encode(body), status=error.status.value, content_type=_JSON)
+    if error.status is not HTTPStatus.BAD_REQUEST:
+        # What else is on its way is not worth reading.
+        answer.force_close()
+    return answer
+
+
+def record(asked: review.Request, verdict: Verdict) -> None:
+    """Log what was decided about an object, unless it passed as it was."""
+    event = _EVENTS.get(verdict.outcome)
+    if event is None:
+        return
+    log.info(
+        event,
+        resource=asked.resource.resource,
+        namespace=asked.namespace,
+        name=asked.name,
+        uid=asked.uid,
+        dry_run=asked.dry_run,
+        reason=verdict.message,
+    )
+
+
+def _too_large(limit: int) -> BadRequestError:
+    return BadRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the review is larger than {limit} bytes")

@@ -1,0 +1,115 @@
+"""The verdict on a new binding: one of a gated kind is stored paused and without clusters; reads and writes nothing.
+
+Both ResourceBinding and ClusterResourceBinding are judged, in any version. Nothing but `spec.suspension.scheduling`
+and `spec.clusters` is touched: a policy's `dispatching` stays. An admission record on a new binding (a restored
+backup) stays too: it names the uid it was written for, which the new binding does not have, so the controller does
+not believe it and the workload queues again.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from controller.api.review import Levels, Operation, Request, refuse_repeated_keys
+from webhook.verdict import Verdict, allowed, denied, exempt, patched
+
+GROUP = "work.karmada.io"
+RESOURCES = frozenset({"resourcebindings", "clusterresourcebindings"})
+
+
+class GroupKind(NamedTuple):
+    """A kind in any of its versions; the core group is empty."""
+
+    group: str
+    kind: str
+
+
+VOLCANO_JOB = GroupKind("batch.volcano.sh", "Job")
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Which kinds wait for admission, and in which namespaces nothing does."""
+
+    kinds: frozenset[GroupKind] = frozenset({VOLCANO_JOB})
+    exempt_namespaces: frozenset[str] = frozenset()
+
+
+class Template(msgspec.Struct, frozen=True, rename="camel"):
+    """The object a binding stands for."""
+
+    api_version: str
+    kind: str
+
+    def group_kind(self) -> GroupKind:
+        """Return the kind without its version."""
+        group, slash, _ = self.api_version.rpartition("/")
+        return GroupKind(group if slash else "", self.kind)
+
+
+class Suspension(msgspec.Struct, frozen=True):
+    """What keeps a binding from being scheduled; the rest of it belongs to the policy."""
+
+    scheduling: bool | None = None
+
+
+class Spec(msgspec.Struct, frozen=True):
+    """The members of a binding's spec that decide."""
+
+    resource: Template
+    suspension: Suspension | None = None
+    clusters: list[Any] | None = None
+
+
+class Binding(msgspec.Struct, frozen=True):
+    """A ResourceBinding or ClusterResourceBinding."""
+
+    spec: Spec
+
+
+_BINDING = msgspec.json.Decoder(Binding)
+_LEVELS: Levels = {"spec": {"resource": {}, "suspension": {}}}
+
+
+def review_binding(request: Request, gate: Gate) -> Verdict:
+    """Return what becomes of the binding that *request* creates."""
+    if refusal := misrouted(request):
+        return denied(refusal, code=400)
+    try:
+        binding = _BINDING.decode(request.object)
+        refuse_repeated_keys(memoryview(request.object), _LEVELS)
+    except (ValueError, RecursionError) as error:
+        return denied(f"binding {request.name!r} cannot be read: {error}", code=422)
+    if binding.spec.resource.group_kind() not in gate.kinds:
+        return allowed()
+    if request.namespace in gate.exempt_namespaces:
+        return exempt()
+    return patched(*pause(binding.spec))
+
+
+def misrouted(request: Request) -> str | None:
+    """Return why *request* is not for this path, or ``None``."""
+    resource = request.resource
+    if resource.group != GROUP or resource.resource not in RESOURCES or request.sub_resource:
+        asked = "/".join(filter(None, (resource.group, resource.resource, request.sub_resource)))
+        return f"this webhook pauses {GROUP} bindings, not {asked[:200]!r}: correct the rules of its configuration"
+    if request.operation != "CREATE":
+        operation = request.operation[:60]
+        return f"this webhook judges CREATE of bindings, not {operation!r}: correct the rules of its configuration"
+    return None
+
+
+def pause(spec: Spec) -> list[Operation]:
+    """Return the patch that pauses a binding and takes its clusters away; empty where that is so already.
+
+    A paused binding with clusters would be dispatched all the same.
+    """
+    operations = []
+    if spec.suspension is None:
+        operations.append(Operation("add", "/spec/suspension", {"scheduling": True}))
+    elif spec.suspension.scheduling is not True:
+        operations.append(Operation("add", "/spec/suspension/scheduling", True))
+    if spec.clusters:
+        operations.append(Operation("remove", "/spec/clusters"))
+    return operations

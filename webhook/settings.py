@@ -1,0 +1,69 @@
+"""The webhook's flags, each with its default and why; reads no file."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+Seconds = Annotated[float, Field(gt=0, le=3600)]
+
+
+class SettingsError(Exception):
+    """A flag cannot be used; the message names it."""
+
+
+class Settings(BaseModel):
+    """The webhook's flags: `certificate_directory` is `--certificate-directory`, and so on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host: str = Field("0.0.0.0", description="address of the HTTPS port; all of them, for the API server is elsewhere")  # noqa: S104 -- inside a pod
+    port: Port = Field(8443, description="HTTPS port for reviews; above 1024, so that no privilege is needed")
+    plain_host: str = Field("0.0.0.0", description="address of the plain port")  # noqa: S104 -- inside a pod
+    plain_port: Port = Field(
+        8080, description="plain port for /metrics, /healthz, /readyz; apart, so that a NetworkPolicy can tell them"
+    )
+    certificate_directory: Path = Field(
+        Path("/etc/volcano-global/webhook-tls"), description="folder with tls.crt and tls.key, as a Secret is mounted"
+    )
+    admission_configuration: Path | None = Field(
+        None, description="the AdmissionConfiguration file the controller reads too; none: Volcano Jobs are gated"
+    )
+    max_body_bytes: int = Field(
+        4 << 20, ge=1024, description="largest review; the API server takes objects up to 3 MiB"
+    )
+    handshake_seconds: Seconds = Field(
+        5, description="until the TLS handshake must be done; the API server's is one trip"
+    )
+    header_seconds: Seconds = Field(5, description="until a new connection must have sent its first request's headers")
+    body_seconds: Seconds = Field(5, description="until a body must be there; the API server waits no longer itself")
+    keepalive_seconds: Seconds = Field(
+        120, description="until an idle connection is closed; above the API server's 90, so that it closes first"
+    )
+    poll_seconds: Seconds = Field(
+        2, description="how often files are read again; by contents, for mounted Secrets change by symbolic links"
+    )
+    drain_seconds: float = Field(
+        5, ge=0, le=3600, description="between a stop signal and closing the port, for callers to go elsewhere"
+    )
+    stop_seconds: Seconds = Field(5, description="for reviews under way when the port closes")
+
+
+def parse_flags(arguments: Sequence[str]) -> Settings:
+    """Return the settings that *arguments* make; `--help` prints them all and leaves."""
+    parser = argparse.ArgumentParser(
+        prog="python -m webhook", allow_abbrev=False, description="Pauses new bindings of gated kinds. Stops on SIGTERM and SIGINT."
+    )
+    for name, field in Settings.model_fields.items():
+        flag = f"--{name.replace('_', '-')}"
+        parser.add_argument(flag, dest=name, metavar="", help=f"{field.description} (default: {field.default})")
+    given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
+    try:
+        return Settings.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        flag = str(first["loc"][0]).replace("_", "-")
+        raise SettingsError(f"--{flag} {first['input']!r}: {first['msg']}") from error

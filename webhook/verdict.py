@@ -1,0 +1,59 @@
+"""What a webhook answers about one object: allowed, denied or patched; knows no HTTP and no object."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from controller.api.review import Operation, Response, Status
+
+_ENCODER = msgspec.json.Encoder()
+
+
+class Outcome(StrEnum):
+    """How a review ended, as metrics and logs name it."""
+
+    ALLOWED = "allowed"
+    DENIED = "denied"
+    EXEMPT = "exempt"
+    PATCHED = "patched"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer to one review; *code* and *message* are for a denial, *patch* for an object that is to be changed."""
+
+    outcome: Outcome
+    code: int = 0
+    message: str = ""
+    patch: tuple[Operation, ...] = ()
+
+
+def allowed() -> Verdict:
+    """Let the object through as it is."""
+    return Verdict(Outcome.ALLOWED)
+
+
+def exempt() -> Verdict:
+    """Let an object through that would be changed, had the operator not exempted it."""
+    return Verdict(Outcome.EXEMPT)
+
+
+def patched(*operations: Operation) -> Verdict:
+    """Let the object through with *operations* applied; without any it is let through as it is."""
+    return Verdict(Outcome.PATCHED, patch=operations) if operations else allowed()
+
+
+def denied(message: str, *, code: int = 403) -> Verdict:
+    """Refuse the object with a sentence for its user; *code* is the HTTP status the user's client sees."""
+    return Verdict(Outcome.DENIED, code=code, message=message)
+
+
+def response(verdict: Verdict, uid: str) -> Response:
+    """Return the wire form of *verdict* on the request *uid*."""
+    if verdict.outcome is Outcome.DENIED:
+        return Response(uid, allowed=False, status=Status(verdict.code, verdict.message))
+    if not verdict.patch:
+        return Response(uid, allowed=True)
+    # msgspec writes bytes as base64, which is what the API server expects of a patch.
+    return Response(uid, allowed=True, patch_type="JSONPatch", patch=_ENCODER.encode(verdict.patch))
