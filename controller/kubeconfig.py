@@ -58,10 +58,20 @@ async def _configuration(path: Path | None, context: str | None) -> Any:
     if path is None:
         load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call] # it ships no annotations
         return configuration
-    if os.pathsep not in str(path) and not await asyncio.to_thread(path.is_file):
-        raise FileNotFoundError("no such file")
+    await asyncio.to_thread(_check, path)
     await load_kube_config(str(path), context=context, client_configuration=configuration, persist_config=False)
     return configuration
+
+
+def _check(path: Path) -> None:
+    """Raise what is wrong with files that the loader would stumble over; several may be named, as in $KUBECONFIG."""
+    parts = [Path(part) for part in str(path).split(os.pathsep) if part]
+    readable = [part for part in parts if part.is_file()]
+    if not readable:
+        raise FileNotFoundError("no such file")
+    for part in readable:
+        if not isinstance(yaml.safe_load(part.read_text()), dict):
+            raise TypeError("it is no kubeconfig: a mapping with clusters, users and contexts is expected")
 
 
 async def _access(configuration: Any) -> Access:

@@ -1,0 +1,276 @@
+"""The informer against answers that a real API server cannot be made to give."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.backoff import Backoff
+from controller.cache.informer import Informer, Pace
+from controller.kube import Api
+from tests.scripted import ScriptedServer, event, listing, refusing, scripted_server, thing, watching
+
+PATH = "/apis/example.io/v1/things"
+ALL_WELL = watching(then="hang")
+
+
+class Shelf:
+    """A sink that keeps names with their versions and can be waited for."""
+
+    def __init__(self) -> None:
+        self.things: dict[str, str] = {"nothing was told": ""}
+        self.replaced = 0
+        self.changed = asyncio.Event()
+
+    def replace(self, objects: Sequence[Any]) -> None:
+        self.replaced += 1
+        self.things = {name(obj): version(obj) for obj in objects}
+        self.changed.set()
+
+    def upsert(self, obj: Any) -> None:
+        self.things[name(obj)] = version(obj)
+        self.changed.set()
+
+    def remove(self, obj: Any) -> None:
+        self.things.pop(name(obj), None)
+        self.changed.set()
+
+    async def holds(self, expected: dict[str, int]) -> None:
+        async with asyncio.timeout(5):
+            while self.things != {key: str(value) for key, value in expected.items()}:
+                self.changed.clear()
+                await self.changed.wait()
+
+    async def was_replaced(self, times: int) -> None:
+        async with asyncio.timeout(5):
+            while self.replaced < times:
+                self.changed.clear()
+                await self.changed.wait()
+
+
+def name(obj: Any) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def version(obj: Any) -> str:
+    return str(obj["metadata"]["resourceVersion"])
+
+
+def decode(raw: bytes) -> Any:
+    obj = json.loads(raw)
+    if obj.get("poison"):
+        raise ValueError("poison")
+    return obj
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedServer]:
+    async with scripted_server() as server:
+        yield server
+
+
+@asynccontextmanager
+async def informing(
+    server: ScriptedServer, tmp_path: Path, *, healthy: float = 0.05, silence: float = 5
+) -> AsyncIterator[tuple[Informer[Any], Shelf]]:
+    shelf = Shelf()
+    async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api:
+        pace = Pace(page=2, watch=2, silence=silence, healthy=healthy)
+        informer = Informer(api, PATH, decode=decode, sink=shelf, pace=pace)
+        informer._backoff = Backoff(first=0.01, most=0.02)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(informer.run())
+            yield informer, shelf
+            task.cancel()
+
+
+async def test_a_list_is_read_in_pages_and_watched_from_its_version(server, tmp_path):
+    server.says(
+        "GET", PATH, listing(thing("a", 1), thing("b", 2), version=7, token="t"), listing(thing("c", 3), version=7)
+    )
+    server.says("WATCH", PATH, watching(event("ADDED", thing("d", 9)), then="hang"))
+    async with informing(server, tmp_path) as (informer, shelf):
+        await shelf.holds({"a": 1, "b": 2, "c": 3, "d": 9})
+        assert informer.synced.is_set()
+    assert [page.get("continue") for page in server.seen("GET")] == [None, "t"]
+    assert server.seen("WATCH")[0]["resourceVersion"] == "7"
+    assert server.seen("WATCH")[0]["allowWatchBookmarks"] == "true"
+
+
+async def test_a_watch_that_ends_is_resumed_after_the_last_event(server, tmp_path):
+    server.says("GET", PATH, listing(thing("a", 1), version=7))
+    server.says(
+        "WATCH",
+        PATH,
+        watching(event("MODIFIED", thing("a", 8)), event("BOOKMARK", thing("", 12))),
+        watching(event("DELETED", thing("a", 13)), then="hang"),
+    )
+    server.says("GET", PATH, listing(thing("a", 1), version=7), listing(thing("a", 8), version=12))
+    async with informing(server, tmp_path) as (_, shelf):
+        await shelf.holds({})
+        assert shelf.replaced == 1
+    assert [watch["resourceVersion"] for watch in server.seen("WATCH")] == ["7", "12"]
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        pytest.param(refusing(410), id="as-status"),
+        pytest.param(watching(event("ERROR", {"kind": "Status", "code": 410, "message": "too old"})), id="in-stream"),
+    ],
+)
+async def test_a_version_that_is_gone_costs_a_new_list(server, tmp_path, gone):
+    server.says("GET", PATH, listing(thing("a", 1), version=7), listing(thing("b", 8), version=9))
+    server.says("WATCH", PATH, gone, ALL_WELL)
+    async with informing(server, tmp_path) as (_, shelf):
+        await shelf.holds({"b": 8})
+    assert server.seen("WATCH")[-1]["resourceVersion"] in {"7", "9"}
+
+
+async def test_a_continue_token_that_is_gone_begins_the_list_again(server, tmp_path):
+    server.says(
+        "GET",
+        PATH,
+        listing(thing("a", 1), version=7, token="t"),
+        refusing(410),
+        listing(thing("b", 8), version=9),
+    )
+    server.says("WATCH", PATH, ALL_WELL)
+    async with informing(server, tmp_path) as (_, shelf):
+        await shelf.holds({"b": 8})
+        assert shelf.replaced == 1
+
+
+async def test_a_page_that_fails_does_not_cost_the_pages_before_it(server, tmp_path):
+    server.says(
+        "GET",
+        PATH,
+        refusing(429, retry_after=0.01),
+        listing(thing("a", 1), version=7, token="t"),
+        refusing(503),
+        refusing(500),
+        listing(thing("b", 8), version=9),
+    )
+    server.says("WATCH", PATH, ALL_WELL)
+    async with informing(server, tmp_path) as (_, shelf):
+        await shelf.holds({"a": 1, "b": 8})
+    assert [page.get("continue") for page in server.seen("GET")] == [None, None, "t", "t", "t"]
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+async def test_a_list_that_is_refused_is_asked_for_again(server, tmp_path, status):
+    server.says("GET", PATH, refusing(status), refusing(status), listing(thing("a", 1), version=7))
+    server.says("WATCH", PATH, ALL_WELL)
+    async with informing(server, tmp_path) as (informer, shelf):
+        await shelf.holds({"a": 1})
+        await informer.synced.wait()
+
+
+async def test_a_silent_connection_is_given_up_and_nothing_is_missed(server, tmp_path):
+    server.says("GET", PATH, listing(thing("a", 1), version=7))
+    server.says("WATCH", PATH, ALL_WELL, watching(event("ADDED", thing("b", 8)), then="hang"))
+    async with informing(server, tmp_path, silence=0.1) as (_, shelf):
+        await shelf.holds({"a": 1, "b": 8})
+        assert shelf.replaced == 1
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pytest.param(watching(event("ADDED", thing("b", 8))[:-9]), id="end-in-the-middle-of-a-line"),
+        pytest.param(watching(event("ADDED", thing("b", 8))[:-9], then="cut"), id="cut"),
+        pytest.param(watching(b"<html>\n"), id="not-json"),
+        pytest.param(watching(event("ERROR", {"kind": "Status", "code": 500, "message": "etcd"})), id="error-500"),
+        pytest.param(refusing(429), id="too-many-requests"),
+        pytest.param(refusing(503), id="unavailable"),
+    ],
+)
+async def test_a_broken_watch_goes_on_where_it_was(server, tmp_path, broken):
+    server.says("GET", PATH, listing(thing("a", 1), version=7))
+    server.says("WATCH", PATH, broken, watching(event("ADDED", thing("b", 8)), then="hang"))
+    async with informing(server, tmp_path) as (_, shelf):
+        await shelf.holds({"a": 1, "b": 8})
+        assert shelf.replaced == 1
+    assert [watch["resourceVersion"] for watch in server.seen("WATCH")] == ["7", "7"]
+
+
+async def test_watches_that_bring_nothing_for_ever_lead_to_a_new_list(server, tmp_path):
+    server.says("GET", PATH, listing(thing("a", 1), version=7))
+    server.says("WATCH", PATH, watching(b'{"type": "ADDED", "object": {"meta', then="cut"))
+    async with informing(server, tmp_path) as (_, shelf):
+        await shelf.was_replaced(2)
+
+
+async def test_events_that_came_before_what_is_known_lead_to_a_new_list(server, tmp_path):
+    server.says("GET", PATH, listing(thing("a", 1), version=7), listing(thing("a", 9), version=10))
+    server.says("WATCH", PATH, watching(event("MODIFIED", thing("a", 9)), event("MODIFIED", thing("a", 8))), ALL_WELL)
+    async with informing(server, tmp_path) as (_, shelf):
+        await shelf.was_replaced(2)
+        assert shelf.things == {"a": "9"}
+
+
+async def test_a_server_that_went_back_in_time_is_not_synced_until_listed_anew(server, tmp_path):
+    asked, release = asyncio.Event(), asyncio.Event()
+
+    async def slow_list(request):
+        asked.set()
+        await release.wait()
+        return await listing(thing("old", 2), version=3)(request)
+
+    server.says("GET", PATH, listing(thing("a", 5), version=7), listing(version=3), slow_list)
+    server.says("WATCH", PATH, watching(), ALL_WELL)
+    async with informing(server, tmp_path) as (informer, shelf):
+        await shelf.holds({"a": 5})
+        async with asyncio.timeout(5):
+            await asked.wait()
+        assert not informer.synced.is_set()
+        release.set()
+        await shelf.holds({"old": 2})
+        assert informer.synced.is_set()
+
+
+async def test_one_object_that_cannot_be_read_stops_nothing(server, tmp_path):
+    server.says("GET", PATH, listing(thing("bad", 1, poison=True), thing("a", 2), version=7))
+    server.says(
+        "WATCH",
+        PATH,
+        watching(event("ADDED", thing("worse", 8, poison=True)), event("ADDED", thing("b", 9)), then="hang"),
+    )
+    async with informing(server, tmp_path) as (informer, shelf):
+        await shelf.holds({"a": 2, "b": 9})
+        assert informer.undecodable == 2
+        assert shelf.replaced == 1
+
+
+async def test_a_deleted_object_that_cannot_be_read_is_not_kept(server, tmp_path):
+    server.says("GET", PATH, listing(thing("a", 2), version=7), listing(version=9))
+    server.says("WATCH", PATH, watching(event("DELETED", thing("a", 8, poison=True))), ALL_WELL)
+    async with informing(server, tmp_path) as (_, shelf):
+        await shelf.holds({})
+
+
+async def test_a_server_that_ends_every_watch_at_once_is_not_stormed(server, tmp_path):
+    asked = asyncio.Event()
+
+    async def fourth(request):
+        asked.set()
+        return await ALL_WELL(request)
+
+    server.says("GET", PATH, listing(thing("a", 2), version=7))
+    server.says("WATCH", PATH, watching(), watching(), watching(), fourth)
+    async with informing(server, tmp_path) as (informer, _), asyncio.timeout(5):
+        await asked.wait()
+        assert informer._backoff.failures == 3
+
+
+async def test_it_is_synced_only_when_the_first_list_is_applied(server, tmp_path):
+    server.says("GET", PATH, refusing(503), listing(thing("a", 2), version=7))
+    server.says("WATCH", PATH, ALL_WELL)
+    async with informing(server, tmp_path) as (informer, shelf):
+        assert not informer.synced.is_set()
+        await informer.synced.wait()
+        assert shelf.things == {"a": "2"}

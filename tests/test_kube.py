@@ -1,0 +1,241 @@
+"""The client against a server that fails in every way, and against a real one."""
+
+import asyncio
+import json
+import stat
+from collections.abc import AsyncIterator
+
+import pytest
+import yaml
+
+from controller.kube import (
+    Api,
+    ApiError,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    KubeconfigError,
+    NotFound,
+    ServerError,
+    Timeouts,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+)
+from tests.scripted import ScriptedServer, answering, listing, refusing, scripted_server, thing, watching
+
+THING = "/apis/example.io/v1/namespaces/ns/things/a"
+MAPS = "/api/v1/namespaces/{}/configmaps"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedServer]:
+    async with scripted_server() as server:
+        yield server
+
+
+@pytest.fixture
+async def api(server, tmp_path) -> AsyncIterator[Api]:
+    timeouts = Timeouts(read=0.2, write=0.1, grace=0.1)
+    async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig"), timeouts=timeouts) as api:
+        yield api
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (400, ApiError),
+        (401, Unauthorized),
+        (403, Forbidden),
+        (404, NotFound),
+        (409, Conflict),
+        (410, Gone),
+        (422, Invalid),
+        (429, TooManyRequests),
+        (500, ServerError),
+        (504, ServerError),
+    ],
+)
+async def test_each_status_has_its_error_which_names_the_call(server, api, status, error):
+    server.says("PATCH", THING, refusing(status, "the reason", retry_after=2))
+    with pytest.raises(ApiError) as caught:
+        await api.patch(THING, b"[]")
+    assert type(caught.value) is error
+    assert str(caught.value) == f"PATCH {THING}: {status} the reason"
+    assert caught.value.retry_after == 2
+
+
+async def test_the_header_names_the_time_to_come_back(server, api):
+    server.says("GET", THING, answering(429, {}, {"Retry-After": "7"}))
+    with pytest.raises(TooManyRequests) as caught:
+        await api.get(THING)
+    assert caught.value.retry_after == 7
+
+
+async def test_a_refusal_that_is_no_status_is_shown_as_it_is(server, api):
+    server.says("GET", THING, answering(502, "upstream is away"))
+    with pytest.raises(ServerError, match="upstream is away"):
+        await api.get(THING)
+
+
+async def test_no_answer_in_time_leaves_the_outcome_unknown(server, api):
+    async def slow(_):
+        await asyncio.sleep(5)
+
+    server.says("PATCH", THING, slow)
+    with pytest.raises(Unreachable, match="no answer in time") as caught:
+        await api.patch(THING, b"[]")
+    assert caught.value.sent
+
+
+async def test_a_connection_cut_before_the_answer_leaves_the_outcome_unknown(server, api):
+    async def cut(request):
+        request.transport.abort()
+        await asyncio.sleep(1)
+
+    server.says("PATCH", THING, cut)
+    with pytest.raises(Unreachable) as caught:
+        await api.patch(THING, b"[]")
+    assert caught.value.sent
+
+
+async def test_a_server_that_is_down_was_never_sent_anything(tmp_path):
+    async with scripted_server() as server:
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+    async with Api.connect(kubeconfig) as api:
+        with pytest.raises(Unreachable, match="cannot connect") as caught:
+            await api.patch(THING, b"[]")
+    assert not caught.value.sent
+
+
+async def test_writes_carry_the_server_s_own_time_limit(server, api):
+    server.says("PATCH", THING, answering(200, {}))
+    await api.patch(THING, b"[]", parameters={"fieldManager": "me"})
+    assert server.seen("PATCH") == [{"fieldManager": "me", "timeout": "0.1s"}]
+
+
+async def test_a_page_is_given_as_it_came(server, api):
+    server.says("GET", "/apis/example.io/v1/things", listing(thing("a", 1), version=5, token="next"))
+    page = await api.list_page("/apis/example.io/v1/things")
+    assert [json.loads(bytes(raw)) for raw in page.items or ()] == [thing("a", 1)]
+    assert (page.metadata.resource_version, page.metadata.continue_token) == ("5", "next")
+
+
+async def test_a_page_that_is_no_list_is_no_answer(server, api):
+    server.says("GET", "/apis/example.io/v1/things", answering(200, ["what?"]))
+    with pytest.raises(Unreachable, match="not a list"):
+        await api.list_page("/apis/example.io/v1/things")
+
+
+async def test_a_line_without_end_is_given_up(server, api):
+    server.says("WATCH", "/things", watching(b"x" * 100_000, b"y" * 100_000, then="hang"))
+    async with api.stream("/things", {"watch": "true"}, silence=1, max_line=65536) as lines:
+        with pytest.raises(Unreachable, match="a line is longer than 65536 bytes"):
+            await anext(lines)
+
+
+async def test_lines_come_whole_however_they_are_cut_up(server, api):
+    server.says("WATCH", "/things", watching(b"fir", b"st\nsec", b"ond\n", b"\n", b"third\n"))
+    async with api.stream("/things", {"watch": "true"}, silence=1) as lines:
+        assert [line async for line in lines] == [b"first", b"second", b"third"]
+
+
+async def test_credentials_that_were_renewed_are_used_without_a_restart(server, api, tmp_path):
+    async def guarded(request):
+        known = request.headers["Authorization"] == "Bearer t1"
+        return await (answering(200, {}) if known else refusing(401))(request)
+
+    server.says("PATCH", THING, guarded)
+    with pytest.raises(Unauthorized):
+        await api.patch(THING, b"[]")
+    path = tmp_path / "kubeconfig"
+    path.write_text(path.read_text().replace("t0", "t1"))
+    await api.patch(THING, b"[]")
+    await api.patch(THING, b"[]")
+    assert len(server.seen("PATCH")) == 4
+
+
+async def test_an_exec_plugin_gives_the_token(server, tmp_path):
+    plugin = tmp_path / "plugin"
+    credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "e1"}}
+    plugin.write_text(f"#!/bin/sh\necho '{json.dumps(credential)}'\n")
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    path = server.kubeconfig(tmp_path / "kubeconfig")
+    config = yaml.safe_load(path.read_text())
+    config["users"][0]["user"] = {
+        "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin), "interactiveMode": "Never"}
+    }
+    path.write_text(yaml.safe_dump(config))
+
+    async def who(request):
+        return await answering(200, request.headers["Authorization"])(request)
+
+    server.says("GET", THING, who)
+    async with Api.connect(path) as api:
+        assert json.loads(await api.get(THING)) == "Bearer e1"
+
+
+async def test_proxies_of_the_environment_are_not_used(server, api, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    server.says("GET", THING, answering(200, {}))
+    await api.get(THING)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        pytest.param(None, "no such file", id="missing"),
+        pytest.param("", "it is no kubeconfig", id="empty"),
+        pytest.param("a: [", "while parsing", id="not-yaml"),
+        pytest.param("just words", "it is no kubeconfig", id="not-a-mapping"),
+        pytest.param("{current-context: a, contexts: [], clusters: [], users: []}", "contexts", id="no-context"),
+    ],
+)
+async def test_a_broken_kubeconfig_is_named_with_what_is_wrong(tmp_path, text, says):
+    path = tmp_path / "kubeconfig"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(KubeconfigError, match=says) as caught:
+        async with Api.connect(path):
+            pass
+    assert str(path) in str(caught.value)
+
+
+async def test_an_object_goes_its_way_on_a_real_server(control_plane, namespace):
+    maps = MAPS.format(namespace)
+    async with Api.connect(control_plane.kubeconfig("admin")) as api:
+        await api.create(maps, b'{"metadata": {"name": "a"}, "data": {"k": "1"}}')
+        with pytest.raises(Conflict, match="already exists"):
+            await api.create(maps, b'{"metadata": {"name": "a"}}')
+        await api.patch(f"{maps}/a", b'{"data": {"k": "2"}}', kind="merge")
+        applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"l": "3"}}
+        await api.apply(f"{maps}/a", json.dumps(applied).encode(), field_manager="test")
+        assert json.loads(await api.get(f"{maps}/a"))["data"] == {"k": "2", "l": "3"}
+        with pytest.raises(Invalid):
+            await api.patch(f"{maps}/a", b'[{"op": "test", "path": "/data/k", "value": "9"}]')
+        await api.delete(f"{maps}/a")
+        with pytest.raises(NotFound):
+            await api.get(f"{maps}/a")
+
+
+async def test_a_stranger_is_told_so_by_a_real_server(control_plane, tmp_path):
+    path = tmp_path / "kubeconfig"
+    path.write_text(control_plane.kubeconfig("tenant").read_text().replace(control_plane.token("tenant"), "wrong"))
+    async with Api.connect(path) as api:
+        with pytest.raises(Unauthorized):
+            await api.get("/api/v1/namespaces")
+    async with Api.connect(control_plane.kubeconfig("tenant")) as api:
+        with pytest.raises(Forbidden):
+            await api.get("/api/v1/namespaces")
+
+
+async def test_a_server_with_a_foreign_certificate_is_not_spoken_to(control_plane, tmp_path):
+    config = yaml.safe_load(control_plane.kubeconfig("tenant").read_text())
+    del config["clusters"][0]["cluster"]["certificate-authority-data"]
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    async with Api.connect(path) as api:
+        with pytest.raises(Unreachable, match="certificate") as caught:
+            await api.get("/api/v1/namespaces")
+    assert not caught.value.sent
