@@ -1,0 +1,1 @@
+"""What travels: wire types with the fields we read, quantities, keys and the operators' configuration."""

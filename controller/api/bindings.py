@@ -1,0 +1,102 @@
+"""Karmada's ResourceBinding and ClusterResourceBinding, as far as they are read."""
+
+import msgspec
+
+from controller.api import salvage
+from controller.api.meta import Quantities, Watched
+from controller.api.placements import Placement
+
+
+class ObjectReference(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """The template a binding stands for."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ReplicaRequirements(msgspec.Struct, rename="camel", frozen=True):
+    """What one replica asks for."""
+
+    resource_request: Quantities = msgspec.field(default_factory=dict)
+    priority_class_name: str = ""
+
+
+class Component(msgspec.Struct, rename="camel", frozen=True):
+    """One of several pod templates."""
+
+    name: str = ""
+    replicas: int = 0
+    replica_requirements: ReplicaRequirements | None = None
+
+
+class TargetCluster(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """One cluster of ``spec.clusters``."""
+
+    name: str = ""
+    replicas: int | None = None
+
+
+class Suspension(msgspec.Struct, rename="camel", frozen=True):
+    """What keeps a binding from being scheduled or dispatched."""
+
+    scheduling: bool = False
+    dispatching: bool = False
+
+
+class GracefulEvictionTask(msgspec.Struct, rename="camel", frozen=True):
+    """A cluster that is being left."""
+
+    from_cluster: str = ""
+
+
+class BindingSnapshot(msgspec.Struct, rename="camel", frozen=True):
+    """A binding that brought this one along as its dependency."""
+
+    name: str = ""
+
+
+class BindingSpec(msgspec.Struct, rename="camel", frozen=True):
+    """What shall be where."""
+
+    resource: ObjectReference = msgspec.field(default_factory=ObjectReference)
+    replicas: int = 0
+    replica_requirements: ReplicaRequirements | None = None
+    components: list[Component] = msgspec.field(default_factory=list)
+    clusters: list[TargetCluster] | None = None
+    placement: Placement | None = None
+    graceful_eviction_tasks: list[GracefulEvictionTask] = msgspec.field(default_factory=list)
+    required_by: list[BindingSnapshot] = msgspec.field(default_factory=list)
+    suspension: Suspension | None = None
+    preserve_resources_on_deletion: bool = False
+
+
+class AggregatedStatusItem(msgspec.Struct, rename="camel", frozen=True):
+    """What one member cluster tells of the template; the form of *status* is the kind's."""
+
+    cluster_name: str = ""
+    status: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class BindingStatus(msgspec.Struct, rename="camel", frozen=True):
+    """What came of it."""
+
+    scheduler_observing_affinity_name: str = ""
+    aggregated_status: list[AggregatedStatusItem] = msgspec.field(default_factory=list)
+
+
+class ResourceBinding(Watched, rename="camel", frozen=True):
+    """One binding; the cluster-scoped kind has the same form and no namespace."""
+
+    spec: BindingSpec = msgspec.field(default_factory=BindingSpec)
+    status: BindingStatus = msgspec.field(default_factory=BindingStatus)
+
+
+_BINDING = msgspec.json.Decoder(ResourceBinding)
+
+
+def decode_binding(raw: bytes | memoryview) -> ResourceBinding:
+    """Return the binding in *raw*, ResourceBinding or ClusterResourceBinding."""
+    return salvage.decode(_BINDING, raw)

@@ -1,0 +1,99 @@
+"""Karmada's Cluster, as far as it is read."""
+
+import msgspec
+
+from controller.api import salvage
+from controller.api.meta import Quantities, Watched
+
+
+class Taint(msgspec.Struct, rename="camel", frozen=True):
+    """What keeps workloads away that do not tolerate it."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class ResourceRange(msgspec.Struct, rename="camel", frozen=True):
+    """How much of one resource the nodes of a grade have, from *min* to below *max*."""
+
+    name: str = ""
+    min: str | int | float = 0
+    max: str | int | float = 0
+
+
+class ResourceModel(msgspec.Struct, rename="camel", frozen=True):
+    """One grade of nodes."""
+
+    grade: int = 0
+    ranges: list[ResourceRange] = msgspec.field(default_factory=list)
+
+
+class ClusterSpec(msgspec.Struct, rename="camel", frozen=True):
+    """What a cluster is."""
+
+    provider: str = ""
+    region: str = ""
+    zone: str = ""
+    zones: list[str] = msgspec.field(default_factory=list)
+    taints: list[Taint] = msgspec.field(default_factory=list)
+    resource_models: list[ResourceModel] = msgspec.field(default_factory=list)
+
+
+class EnabledResource(msgspec.Struct, rename="camel", frozen=True):
+    """One kind of a group and version."""
+
+    kind: str = ""
+
+
+class ApiEnablement(msgspec.Struct, rename="camel", frozen=True):
+    """The kinds a cluster serves of one group and version."""
+
+    group_version: str = ""
+    resources: list[EnabledResource] = msgspec.field(default_factory=list)
+
+
+class Condition(msgspec.Struct, rename="camel", frozen=True):
+    """One condition of a cluster."""
+
+    type: str = ""
+    status: str = ""
+
+
+class GradeCount(msgspec.Struct, rename="camel", frozen=True):
+    """How many nodes are of one grade."""
+
+    grade: int = 0
+    count: int = 0
+
+
+class ResourceSummary(msgspec.Struct, rename="camel", frozen=True):
+    """What a cluster has and what is taken; names with nothing are absent."""
+
+    allocatable: Quantities = msgspec.field(default_factory=dict)
+    allocating: Quantities = msgspec.field(default_factory=dict)
+    allocated: Quantities = msgspec.field(default_factory=dict)
+    allocatable_modelings: list[GradeCount] = msgspec.field(default_factory=list)
+
+
+class ClusterStatus(msgspec.Struct, rename="camel", frozen=True):
+    """What a cluster tells of itself."""
+
+    api_enablements: list[ApiEnablement] = msgspec.field(default_factory=list)
+    conditions: list[Condition] = msgspec.field(default_factory=list)
+    resource_summary: ResourceSummary | None = None
+
+
+class Cluster(Watched, frozen=True):
+    """One member cluster."""
+
+    spec: ClusterSpec = msgspec.field(default_factory=ClusterSpec)
+    status: ClusterStatus = msgspec.field(default_factory=ClusterStatus)
+
+
+_CLUSTER = msgspec.json.Decoder(Cluster)
+
+
+def decode_cluster(raw: bytes | memoryview) -> Cluster:
+    """Return the Cluster in *raw*."""
+    return salvage.decode(_CLUSTER, raw)

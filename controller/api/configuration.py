@@ -1,0 +1,191 @@
+"""The AdmissionConfiguration: the operator's choices, checked and refused with a sentence.
+
+Read by the controller and the webhook alike; what the choices mean is decided
+elsewhere.
+"""
+
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
+
+from controller.api.durations import Duration
+
+API_VERSION: Literal["config.volcano-global.io/v1alpha1"] = "config.volcano-global.io/v1alpha1"
+KIND: Literal["AdmissionConfiguration"] = "AdmissionConfiguration"
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
+Path = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9]*(\.[A-Za-z][A-Za-z0-9]*)*$", max_length=253)]
+"""Members of an object, from the outside in: ``spec.template.spec.priorityClassName``."""
+
+
+class ConfigurationError(ValueError):
+    """A text that is no AdmissionConfiguration; the message names each key and what to do."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+
+class Growth(_Section):
+    """What happens to an admitted workload that asks for more than its charge (D7)."""
+
+    action: Literal["Evict", "Report"] = "Evict"
+    grace_period: Duration = timedelta(minutes=5)
+
+
+class Reservation(_Section):
+    """When the best blocked workload of a queue gets room kept for it, and how long (O6)."""
+
+    after: Duration = timedelta(minutes=10)
+    max: Duration = timedelta(hours=2)
+
+
+class Eviction(_Section):
+    """Whether and when admitted workloads may be evicted for others (P)."""
+
+    enabled: bool = False
+    min_runtime: Duration = timedelta(minutes=5)
+    max_evictions: int = Field(default=3, ge=0)
+    grace_period: Duration = timedelta(seconds=30)
+
+
+class Tenant(_Section):
+    """Which queues and PriorityClasses some namespaces may use (Q7); an empty list does not restrict."""
+
+    namespaces: tuple[Name, ...] = Field(min_length=1)
+    queues: tuple[Name, ...] = ()
+    priority_classes: tuple[Name, ...] = ()
+
+
+class Finished(_Section):
+    """What tells, in the status that members report, that a workload is over (D8).
+
+    The member named by *path* has one of *values*, or one of *conditions* is true.
+    """
+
+    path: Path | None = None
+    values: tuple[Name, ...] = ()
+    conditions: tuple[Name, ...] = ()
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "Finished":
+        if (self.path is None) != (not self.values):
+            raise ValueError("path and values belong together; set both or neither")
+        return self
+
+
+class WorkloadRule(_Section):
+    """A further kind to gate, and where its queue, priority class and end are found."""
+
+    api_version: Annotated[str, StringConstraints(pattern=r"^([a-z0-9.-]+/)?v[a-z0-9]+$")]
+    kind: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Za-z0-9]*$")]
+    queue: Path | None = None
+    """A member of the object that names the queue; annotations and labels count after it."""
+    priority_class: Path = "spec.template.spec.priorityClassName"
+    pod_template: Path = "spec.template"
+    """Where annotations and labels are looked at last."""
+    finished: Finished | None = None
+    """Unset: as Kubernetes' own kinds tell it, and never for the others."""
+
+    @property
+    def group(self) -> str:
+        """Return the API group, empty for the core group."""
+        group, slash, _ = self.api_version.rpartition("/")
+        return group if slash else ""
+
+
+class Repair(_Section):
+    """What is put right without being asked."""
+
+    webhook: bool = False
+    unpaused: bool = False
+
+
+class Writes(_Section):
+    """How fast we write; *per_second* 0 means no limit."""
+
+    in_flight: int = Field(default=32, ge=1, le=1024)
+    per_second: int = Field(default=0, ge=0)
+
+
+class AdmissionConfiguration(_Section):
+    """All the operator's choices, each with its default."""
+
+    api_version: Literal["config.volcano-global.io/v1alpha1"] = API_VERSION
+    kind: Literal["AdmissionConfiguration"] = KIND
+    default_queue: Name = "default"
+    queue_order: Literal["PriorityFirst", "EntitlementFirst"] = "PriorityFirst"
+    tenant_fairness: Literal["None", "Namespace"] = "None"
+    growth: Growth = Growth()
+    reservation: Reservation = Reservation()
+    settle_period: Duration = timedelta(seconds=30)
+    admission_timeout: Duration = timedelta(minutes=30)
+    reclaim: Eviction = Eviction()
+    preemption: Eviction = Eviction()
+    tenants: tuple[Tenant, ...] = ()
+    workloads: tuple[WorkloadRule, ...] = ()
+    queue_check: Literal["Warn", "Deny"] = "Warn"
+    exempt_namespaces: frozenset[Name] = frozenset()
+    repair: Repair = Repair()
+    writes: Writes = Writes()
+
+    @model_validator(mode="after")
+    def _names_each_kind_once(self) -> "AdmissionConfiguration":
+        kinds = [(rule.group, rule.kind) for rule in self.workloads]
+        for group, kind in kinds:
+            if kinds.count((group, kind)) > 1:
+                raise ValueError(f"workloads names {kind} of group {group!r} twice; keep one entry")
+        return self
+
+
+def load_configuration(text: str) -> AdmissionConfiguration:
+    """Return the configuration in the YAML *text*, or raise `ConfigurationError`."""
+    try:
+        document = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader that also refuses repeated keys
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"the AdmissionConfiguration is no YAML: {error}") from error
+    return check_configuration(document)
+
+
+def check_configuration(document: object) -> AdmissionConfiguration:
+    """Return the configuration that a document already parsed from YAML describes."""
+    if not isinstance(document, dict):
+        raise ConfigurationError(f"the AdmissionConfiguration is a mapping that begins with apiVersion: {API_VERSION}")
+    try:
+        return AdmissionConfiguration.model_validate(document, by_alias=True, by_name=False)
+    except ValidationError as error:
+        problems = "; ".join(_sentence(details) for details in error.errors())
+        raise ConfigurationError(f"the AdmissionConfiguration cannot be used: {problems}") from error
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses a key that is there twice: two readers might see two configurations."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - the signature is PyYAML's
+        keys = [key.value for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is there twice", node.start_mark)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _sentence(details: ErrorDetails) -> str:
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in details["loc"]).lstrip(".")
+    if details["type"] == "extra_forbidden":
+        return f"{path}: unknown key; {_remedy(str(details['loc'][-1]))}"
+    message = details["msg"].removeprefix("Value error, ")
+    return f"{path}: {message[:1].lower()}{message[1:]}" if path else message
+
+
+def _remedy(key: str) -> str:
+    near = get_close_matches(key, _KEYS, n=1)
+    return f"did you mean {near[0]!r}?" if near else "remove it"
+
+
+_SECTIONS: list[type[_Section]] = [AdmissionConfiguration, *_Section.__subclasses__()]
+_KEYS = sorted({field.alias or name for section in _SECTIONS for name, field in section.model_fields.items()})

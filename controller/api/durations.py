@@ -1,0 +1,21 @@
+"""Spans of time as operators write them: ``0s``, ``90s``, ``10m``, ``2h``."""
+
+import re
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+_FORM = re.compile(r"([0-9]{1,9})([smh])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+def parse_duration(value: object) -> timedelta:
+    """Return the span of time that *value* says, or raise `ValueError` with how to write one."""
+    match = _FORM.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"{value!r} is no duration; write a whole number and s, m or h, such as 90s, 10m or 2h")
+    return timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
+
+
+Duration = Annotated[timedelta, BeforeValidator(parse_duration)]

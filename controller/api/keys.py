@@ -1,0 +1,61 @@
+"""The names that objects are found and marked by: API paths, labels and annotations; reads nothing."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource of an API group, as it is written in paths."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """Return ``group/version``, or the version alone for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def path(self) -> str:
+        """Return the path that lists it in all namespaces."""
+        return f"/{'apis' if self.group else 'api'}/{self.api_version}/{self.plural}"
+
+    def item_path(self, namespace: str, name: str) -> str:
+        """Return the path of one object; *namespace* is empty for a cluster-scoped one."""
+        if not namespace:
+            return f"{self.path}/{name}"
+        return f"/{'apis' if self.group else 'api'}/{self.api_version}/namespaces/{namespace}/{self.plural}/{name}"
+
+
+RESOURCE_BINDINGS = Resource("work.karmada.io", "v1alpha2", "resourcebindings", "ResourceBinding")
+CLUSTER_RESOURCE_BINDINGS = Resource(
+    "work.karmada.io", "v1alpha2", "clusterresourcebindings", "ClusterResourceBinding", namespaced=False
+)
+CLUSTERS = Resource("cluster.karmada.io", "v1alpha1", "clusters", "Cluster", namespaced=False)
+JOBS = Resource("batch.volcano.sh", "v1alpha1", "jobs", "Job")
+QUEUES = Resource("scheduling.volcano.sh", "v1beta1", "queues", "Queue", namespaced=False)
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+HYPERJOBS = Resource("training.volcano.sh", "v1alpha1", "hyperjobs", "HyperJob")
+
+#: The record of an admission, on the binding.
+ADMISSION = "volcano-global.io/admission"
+#: A job's run time and arrival, for the simulator only.
+RUNTIME = "volcano-global.io/runtime"
+SUBMIT = "volcano-global.io/submit"
+
+#: Where kinds without a queue field name their queue; the first that is there counts.
+QUEUE_NAMES = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
+
+#: A binding that carries neither is claimed by no policy, and Karmada's scheduler passes it over.
+CLAIMS = (
+    "propagationpolicy.karmada.io/permanent-id",
+    "clusterpropagationpolicy.karmada.io/permanent-id",
+)
+
+HYPERJOB_NAME = "volcano.sh/hyperjob-name"
+REPLICATED_JOB_NAME = "volcano.sh/replicatedjob-name"
+HYPERJOB_GROUPS = frozenset({"training.volcano.sh", "batch.volcano.sh"})
+HYPERJOB_KIND = "HyperJob"

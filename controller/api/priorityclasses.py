@@ -1,0 +1,22 @@
+"""The PriorityClass of Kubernetes, as far as it is read."""
+
+import msgspec
+
+from controller.api import salvage
+from controller.api.meta import Watched
+
+
+class PriorityClass(Watched, frozen=True):
+    """One PriorityClass."""
+
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str = ""
+
+
+_PRIORITY_CLASS = msgspec.json.Decoder(PriorityClass)
+
+
+def decode_priority_class(raw: bytes | memoryview) -> PriorityClass:
+    """Return the PriorityClass in *raw*."""
+    return salvage.decode(_PRIORITY_CLASS, raw)

@@ -1,0 +1,92 @@
+"""The record of an admission: one annotation on the binding, ours alone to write.
+
+What cannot be read is no record, with a sentence that says why; what is for
+another uid (a copy, a restored backup) speaks of another binding.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import msgspec
+
+from controller.api.keys import ADMISSION
+
+Amounts = dict[str, str]
+
+
+class Record(msgspec.Struct, rename="camel", frozen=True, omit_defaults=False):
+    """What is known about a workload that no other object says (R2)."""
+
+    uid: str
+    """The binding it is about."""
+    queue: str = ""
+    charge: Amounts = msgspec.field(default_factory=dict)
+    """The total over all clusters (D6); empty while it is not admitted."""
+    clusters: tuple[str, ...] = ()
+    admitted_at: datetime | None = None
+    waiting_since: datetime | None = None
+    reserved_since: datetime | None = None
+    held_cluster: str | None = None
+    held_since: datetime | None = None
+    held_rank: int | None = None
+    held_demand: Amounts | None = None
+    aborted: bool = False
+    evictions: int = 0
+    attempts: int = 0
+    plan: str = ""
+    """The id of the plan that admitted it, shared by all parts of a group (G1)."""
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What an annotation holds: a record, or why it holds none."""
+
+    record: Record | None = None
+    flaw: str = ""
+
+
+NOTHING = Reading()
+
+_RECORD = msgspec.json.Decoder(Record)
+_ENCODER = msgspec.json.Encoder(order="sorted")
+
+
+def read_record(annotations: Mapping[str, str], uid: str) -> Reading:
+    """Return the record among *annotations* that was written for the binding *uid*."""
+    text = annotations.get(ADMISSION)
+    if text is None:
+        return NOTHING
+    try:
+        record = _RECORD.decode(text)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        return Reading(flaw=f"annotation {ADMISSION} is unreadable: {error}")
+    trouble = _trouble(record, uid)
+    return Reading(flaw=trouble) if trouble else Reading(record)
+
+
+def write_record(record: Record) -> str:
+    """Return the canonical text of *record*: the same record, the same text; times in UTC."""
+    values = msgspec.structs.asdict(record)
+    renamed = {field.encode_name: _written(values[field.name]) for field in msgspec.structs.fields(Record)}
+    return _ENCODER.encode(renamed).decode()
+
+
+def _trouble(record: Record, uid: str) -> str:
+    if record.uid != uid:
+        return f"annotation {ADMISSION} was written for another binding, uid {record.uid[:64]!r}"
+    if record.evictions < 0 or record.attempts < 0:
+        return f"annotation {ADMISSION} counts below zero"
+    if any(time.tzinfo is None for time in _times(record)):
+        return f"annotation {ADMISSION} has a time without a zone; write times like 2006-01-02T15:04:05Z"
+    return ""
+
+
+def _times(record: Record) -> list[datetime]:
+    times = (record.admitted_at, record.waiting_since, record.reserved_since, record.held_since)
+    return [time for time in times if time is not None]
+
+
+def _written(value: object) -> object:
+    if not isinstance(value, datetime):
+        return value
+    precision = "milliseconds" if value.microsecond else "seconds"
+    return value.astimezone(UTC).isoformat(timespec=precision).replace("+00:00", "Z")
