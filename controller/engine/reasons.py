@@ -46,16 +46,18 @@ class EvictionReason(StrEnum):
     ABORTED = "Aborted"
 
 
-ABOUT_ROOM = frozenset({
-    Reason.QUEUE_OVER_CEILING,
-    Reason.QUEUE_OVER_ENTITLEMENT,
-    Reason.RESERVED_FOR_GUARANTEE,
-    Reason.BEHIND_RESERVATION,
-    Reason.BEHIND_HEAD,
-    Reason.NO_ROOM,
-    Reason.GROUP_PART_DOES_NOT_FIT,
-    Reason.EVICTION_IN_PROGRESS,
-})
+ABOUT_ROOM = frozenset(
+    {
+        Reason.QUEUE_OVER_CEILING,
+        Reason.QUEUE_OVER_ENTITLEMENT,
+        Reason.RESERVED_FOR_GUARANTEE,
+        Reason.BEHIND_RESERVATION,
+        Reason.BEHIND_HEAD,
+        Reason.NO_ROOM,
+        Reason.GROUP_PART_DOES_NOT_FIT,
+        Reason.EVICTION_IN_PROGRESS,
+    }
+)
 
 _PLACE = {reason: place for place, reason in enumerate(Reason)}
 

@@ -6,47 +6,226 @@ the write had already happened; a write that fails is told as the workload's
 old truth again.
 """
 
+from collections.abc import Iterator
+from dataclasses import replace
+from heapq import heappop, heappush
+
+from controller.engine import cycle
+from controller.engine.backlog import Backlog, Lane, place
 from controller.engine.clusters import Cluster, ClusterName
+from controller.engine.ledger import Ledger
+from controller.engine.outlook import Outlook, outlook
 from controller.engine.plan import Plan
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
-from controller.engine.workloads import Workload, WorkloadUid
+from controller.engine.quota import Quota
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.resources import Resources, add, subtract
+from controller.engine.tree import Tree, limits
+from controller.engine.workloads import Admission, State, Workload, WorkloadUid
 
 
 class World:
-    """Queues, clusters and workloads, and the decisions that follow from them."""
+    """Queues, clusters and workloads, and the decisions that follow from them.
+
+    The attributes are for the cycle and for those who report; only the event
+    methods change them.
+    """
 
     def __init__(self, policy: Policy | None = None) -> None:
         self.policy = policy or Policy()
+        self.queues: dict[QueueName, Queue] = {}
+        self.ledger = Ledger()
+        self.workloads: dict[WorkloadUid, Workload] = {}
+        self.backlog = Backlog()
+        self.held: dict[QueueName, dict[WorkloadUid, Refusal]] = {}
+        """Who waits for reasons of his own, by queue."""
+        self.charged: dict[QueueName, Resources] = {}
+        """Charges by the queue that the workloads name, whether it exists or not."""
+        self.tenants: dict[tuple[QueueName, str], Resources] = {}
+        """Charges of each namespace in each queue."""
+        self.blocking: dict[QueueName, Workload] = {}
+        """The head that blocks each fifo queue, as of the last cycle."""
+        self.told: dict[WorkloadUid, Reason] = {}
+        """The reason that each waiting workload was last given."""
+        self.standing: cycle.Standing | None = None
+        """How the queues stood at the end of the last cycle."""
+        self._tree: Tree | None = None
+        self._releases: list[tuple[int, WorkloadUid]] = []
+        self._outlooks: dict[int, tuple[object, Outlook]] = {}
+
+    # -- what is told ---------------------------------------------------
 
     def policy_changed(self, policy: Policy) -> None:
         """Use *policy* from the next plan on."""
-        raise NotImplementedError
+        self.policy = policy
+        for workload in [each for each in self.workloads.values() if each.state is State.PENDING]:
+            self._leave(workload)
+            self._wait(workload)
 
     def queue_changed(self, queue: Queue) -> None:
         """Take *queue* as it is now, new or changed."""
-        raise NotImplementedError
+        if self.queues.get(queue.name) != queue:
+            self.queues[queue.name] = queue
+            self._tree = None
 
     def queue_removed(self, name: QueueName) -> None:
         """Forget a queue; what it has admitted stays charged at the root."""
-        raise NotImplementedError
+        if self.queues.pop(name, None) is not None:
+            self._tree = None
 
     def cluster_changed(self, cluster: Cluster, now: int) -> None:
         """Take *cluster* as it is at *now*, new or changed."""
-        raise NotImplementedError
+        self.ledger.see(cluster, now, self.policy.settle_ms)
+        self._outlooks.clear()
 
     def cluster_removed(self, name: ClusterName) -> None:
         """Forget a cluster; what is booked there stays charged until its workloads say otherwise."""
-        raise NotImplementedError
+        self.ledger.lose(name)
+        self._outlooks.clear()
 
     def workload_changed(self, workload: Workload, now: int) -> None:
         """Take *workload* as it is at *now*, new or changed."""
-        raise NotImplementedError
+        before = self.workloads.get(workload.uid)
+        if before == workload:
+            return
+        if before is not None and before.state is State.PENDING:
+            self._leave(before)
+        self._rebook(before, workload, now)
+        self.workloads[workload.uid] = workload
+        if workload.state is State.PENDING:
+            self._wait(workload)
+        else:
+            self.told.pop(workload.uid, None)
 
     def workload_removed(self, uid: WorkloadUid, now: int) -> None:
         """Forget a workload and free what it held."""
-        raise NotImplementedError
+        before = self.workloads.pop(uid, None)
+        if before is None:
+            return
+        if before.state is State.PENDING:
+            self._leave(before)
+        if before.admission is not None:
+            self._free(before, before.admission, now)
+        self.told.pop(uid, None)
+
+    # -- what is asked --------------------------------------------------
 
     def plan(self, now: int) -> Plan:
         """Decide at *now*, book what is admitted, and return what changed."""
-        raise NotImplementedError
+        self._release(now)
+        return cycle.run(self, now)
+
+    def tree(self) -> Tree:
+        """Return the tree of the queues as they are now."""
+        if self._tree is None:
+            self._tree = Tree(self.queues.values())
+        return self._tree
+
+    def quota(self) -> Quota:
+        """Return the charges on the tree, with the ceilings of the present clusters."""
+        tree = self.tree()
+        return Quota(tree, limits(tree, self.ledger.pool()), self.charged)
+
+    def outlook(self, lane: Lane) -> Outlook:
+        """Return what the shape of *lane* can hope for from the present clusters."""
+        known = self._outlooks.get(id(lane.shape))
+        if known is None:
+            # The shape is kept beside its outlook so that its id stays its own.
+            known = self._outlooks[id(lane.shape)] = lane.shape, outlook(lane.shape, self.ledger)
+        return known[1]
+
+    def refusal(self, uid: WorkloadUid) -> Refusal | None:
+        """Return why a workload waits as of the last cycle, ``None`` where it does not wait."""
+        workload = self.workloads.get(uid)
+        if workload is None or workload.state is not State.PENDING:
+            return None
+        own = self.held.get(workload.queue, {}).get(uid)
+        if own is not None:
+            return own
+        lane = self.backlog.lane(uid)
+        head = self.blocking.get(workload.queue)
+        if head is None or head.uid == uid or lane.refusal is None or not lane.refusal.is_about_room:
+            return lane.refusal
+        return Refusal(Reason.BEHIND_HEAD, queue=workload.queue, subject=head.path)
+
+    def waiting(self, queue: QueueName) -> list[Workload]:
+        """Return everyone who waits in *queue*, held ones included, in order of place (O2)."""
+        held = [self.workloads[uid] for uid in self.held.get(queue, ())]
+        return sorted([*self.backlog.in_order(queue), *held], key=place)
+
+    def waiting_queues(self) -> Iterator[QueueName]:
+        """Yield the queues in which somebody waits, by name."""
+        yield from sorted({*self.backlog.queues, *(name for name, held in self.held.items() if held)})
+
+    def release_at(self) -> int | None:
+        """Return when the next hold ends, or ``None``; it may be early, never late."""
+        return self._releases[0][0] if self._releases else None
+
+    # -- what is done ---------------------------------------------------
+
+    def admit(self, workload: Workload, admission: Admission, now: int) -> None:
+        """Book an admission that was just decided."""
+        self.workload_changed(replace(workload, state=State.ADMITTED, admission=admission, hold=None), now)
+
+    def _wait(self, workload: Workload) -> None:
+        refusal = workload.hold or self.policy.refusal(workload.namespace, workload.queue, workload.priority_class)
+        if refusal is None:
+            self.backlog.add(workload)
+        else:
+            self.held.setdefault(workload.queue, {})[workload.uid] = refusal
+            if refusal.until is not None:
+                heappush(self._releases, (refusal.until, workload.uid))
+
+    def _release(self, now: int) -> None:
+        """Let those compete again whose hold has ended by *now*."""
+        while self._releases and self._releases[0][0] <= now:
+            _, uid = heappop(self._releases)
+            workload = self.workloads.get(uid)
+            if workload is None or uid not in self.held.get(workload.queue, {}):
+                continue
+            until = self.held[workload.queue][uid].until
+            if until is not None and until <= now:
+                self._leave(workload)
+                self.workloads[uid] = replace(workload, hold=None)
+                self._wait(self.workloads[uid])
+
+    def _leave(self, workload: Workload) -> None:
+        if workload.uid in self.backlog:
+            self.backlog.remove(workload)
+        else:
+            self.held[workload.queue].pop(workload.uid)
+
+    def _rebook(self, before: Workload | None, workload: Workload, now: int) -> None:
+        old = before.admission if before else None
+        new = workload.admission
+        if before is not None and old is not None and new is not None and _same_books(before, workload):
+            self.ledger.show(old, new)
+            return
+        if before is not None and old is not None:
+            self._free(before, old, now)
+        if new is not None:
+            self._book(workload, new, now)
+
+    def _book(self, workload: Workload, admission: Admission, now: int) -> None:
+        self.ledger.book(admission, now)
+        tenant = workload.queue, workload.namespace
+        self.charged[workload.queue] = add(self.charged.get(workload.queue, {}), admission.charge)
+        self.tenants[tenant] = add(self.tenants.get(tenant, {}), admission.charge)
+
+    def _free(self, workload: Workload, admission: Admission, now: int) -> None:
+        self.ledger.free(admission, now)
+        tenant = workload.queue, workload.namespace
+        self.charged[workload.queue] = subtract(self.charged[workload.queue], admission.charge)
+        self.tenants[tenant] = subtract(self.tenants[tenant], admission.charge)
+
+
+def _same_books(before: Workload, workload: Workload) -> bool:
+    """Say whether both hold the same charges in the same places."""
+    return (
+        before.admission is not None
+        and workload.admission is not None
+        and (before.queue, before.namespace) == (workload.queue, workload.namespace)
+        and before.admission.charge == workload.admission.charge
+        and before.admission.bookings == workload.admission.bookings
+    )

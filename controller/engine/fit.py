@@ -1,0 +1,165 @@
+"""Whether and where a workload fits: the choice among its candidate clusters.
+
+Three ways to be placed: whole on one cluster (C3), whole on several (D5), or
+divided by replicas (C4).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from controller.engine.candidates import matches
+from controller.engine.clusters import Assignment, ClusterName, StaticWeight
+from controller.engine.ledger import Site
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.resources import PODS, Resources, fits, lacking, scale
+from controller.engine.workloads import Booking, Choice, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What one candidate cluster has left, out of how much."""
+
+    site: Site
+    headroom: Resources
+    allocatable: Resources
+
+    @property
+    def name(self) -> ClusterName:
+        """Return the cluster's name."""
+        return self.site.name
+
+    def takes(self, shape: Shape) -> bool:
+        """Say whether the gang minimum fits, and one node takes each pod where the cluster tells (C3)."""
+        return fits(shape.gang, self.headroom) and self.has_nodes_for(shape.pods)
+
+    def has_nodes_for(self, pods: Iterable[Resources]) -> bool:
+        """Say whether for each pod some node grade holds it, where grades are known."""
+        models = self.site.cluster.models if self.site.cluster else ()
+        if not models:
+            return True
+        return all(any(model.count > 0 and fits(_nodewise(pod), model.at_least) for model in models) for pod in pods)
+
+
+def _nodewise(pod: Resources) -> Resources:
+    return {name: amount for name, amount in pod.items() if name != PODS}
+
+
+def rooms(sites: Iterable[Site]) -> list[Room]:
+    """Return what *sites* have left as they are now."""
+    return [Room(site, site.headroom, site.allocatable) for site in sites]
+
+
+def empty_rooms(sites: Iterable[Site]) -> list[Room]:
+    """Return what *sites* would have if they held nothing, foreign use included (C5)."""
+    return [Room(site, site.allocatable, site.allocatable) for site in sites]
+
+
+def choose(shape: Shape, candidates: Sequence[Room], copies: int) -> Choice | Refusal:
+    """Return where *shape* goes, or ``NoRoom`` with the cluster that comes closest.
+
+    *copies* is the number of clusters that get the whole of an indivisible
+    workload (D5).
+    """
+    if shape.replicas and shape.placement.divided:
+        return _divide(shape, candidates)
+    ranked = sorted(candidates, key=lambda room: _rank(shape, room))
+    chosen, left = ranked[:copies], [room for room in ranked if not room.takes(shape)]
+    blocked = [room for room in chosen if not room.takes(shape)]
+    if blocked or len(chosen) < copies:
+        return _no_room(shape.gang, left)
+    replicas = shape.replicas or None
+    return Choice(
+        assignments=tuple(Assignment(room.name, replicas) for room in chosen),
+        bookings=tuple(Booking(room.name, shape.demand) for room in chosen),
+    )
+
+
+def _rank(shape: Shape, room: Room) -> tuple[bool, bool, int, int, str]:
+    """Return C3's order: fits, holds all of it, the order it asks for, least left over, name."""
+    whole = fits(shape.demand, room.headroom)
+    preference = shape.preferred.index(room.name) if room.name in shape.preferred else len(shape.preferred)
+    return (
+        not room.takes(shape),
+        not whole,
+        preference,
+        _left_over(shape.demand if whole else shape.gang, room),
+        room.name,
+    )
+
+
+def _left_over(request: Resources, room: Room) -> int:
+    """Return what stays free of the resource of which *request* takes the largest part of the cluster."""
+    dominant, taken, whole = "", 0, 1
+    for name in sorted(request):
+        allocatable = room.allocatable.get(name, 0)
+        if name != PODS and request[name] > 0 and allocatable > 0 and request[name] * whole > taken * allocatable:
+            dominant, taken, whole = name, request[name], allocatable
+    return room.headroom.get(dominant, 0) - taken if dominant else 0
+
+
+def _no_room(request: Resources, left: Sequence[Room]) -> Refusal:
+    """Return the refusal with the cluster that lacks least, and what it lacks."""
+    short = [(resource, room) for room in left if (resource := lacking(request, room.headroom)) is not None]
+    if not short:
+        name = min((room.name for room in left), default=None)
+        return Refusal(Reason.NO_ROOM, cluster=name, subject="no node takes one of its pods" if name else None)
+    resource, room = min(short, key=lambda pair: (request[pair[0]] - pair[1].headroom.get(pair[0], 0), pair[1].name))
+    return Refusal(Reason.NO_ROOM, resource, request[resource], room.headroom.get(resource, 0), cluster=room.name)
+
+
+def _divide(shape: Shape, candidates: Sequence[Room]) -> Choice | Refusal:
+    capacity = {room.name: _replicas_that_fit(shape, room) for room in candidates}
+    if shape.placement.weights:
+        parts = static_parts(shape.replicas, _weights(shape.placement.weights, candidates))
+        fitting = all(count <= capacity[name] for name, count in parts.items())
+    else:
+        parts = _filled(shape, capacity)
+        fitting = sum(parts.values()) == shape.replicas
+    if not fitting or not parts:
+        return _no_room(shape.demand, candidates)
+    used = {name: count for name, count in parts.items() if count > 0}
+    return Choice(
+        assignments=tuple(Assignment(name, used[name]) for name in sorted(used)),
+        bookings=tuple(Booking(name, scale(shape.replica, used[name])) for name in sorted(used)),
+    )
+
+
+def _replicas_that_fit(shape: Shape, room: Room) -> int:
+    counts = [max(room.headroom.get(name, 0), 0) // amount for name, amount in shape.replica.items() if amount > 0]
+    return min(counts, default=shape.replicas)
+
+
+def _filled(shape: Shape, capacity: Mapping[ClusterName, int]) -> dict[ClusterName, int]:
+    """Return the replicas by cluster, the clusters that take most of them first."""
+    parts: dict[ClusterName, int] = {}
+    left = shape.replicas
+    for name in sorted(capacity, key=lambda name: (-capacity[name], name)):
+        parts[name] = min(left, capacity[name])
+        left -= parts[name]
+    return parts
+
+
+def _weights(weights: Sequence[StaticWeight], candidates: Sequence[Room]) -> dict[ClusterName, int]:
+    """Return each cluster's static weight: the largest of the rules that match it."""
+    found: dict[ClusterName, int] = {}
+    for room in candidates:
+        matching = [rule.weight for rule in weights if room.site.cluster and matches(rule.affinity, room.site.cluster)]
+        if matching:
+            found[room.name] = max(matching)
+    return found
+
+
+def static_parts(replicas: int, weights: Mapping[ClusterName, int]) -> dict[ClusterName, int]:
+    """Return the replicas by cluster, in proportion to *weights*.
+
+    Each gets its share rounded down; what is left goes one by one to the
+    largest weights, then by name, as Karmada's division does.
+    """
+    whole = sum(weights.values())
+    if whole <= 0:
+        return {}
+    parts = {name: replicas * weight // whole for name, weight in weights.items()}
+    left = replicas - sum(parts.values())
+    for name in sorted(weights, key=lambda name: (-weights[name], name))[:left]:
+        parts[name] += 1
+    return parts

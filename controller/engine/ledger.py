@@ -1,0 +1,172 @@
+"""What the member clusters have, what of it is ours, and what is left.
+
+Headroom is allocatable less foreign use less our charges (C2). Foreign use is
+learned from a summary that comes late and has no timestamp, so it rises at
+once and falls only after a quiet settle period.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from controller.engine.clusters import Cluster, ClusterName
+from controller.engine.resources import EMPTY, Resources, add, floored, requested, subtract, total
+from controller.engine.workloads import Admission
+
+
+@dataclass(slots=True)
+class Ended:
+    """A charge that was freed at *at*; the summary may show it for a while."""
+
+    at: int
+    charge: Resources
+
+
+@dataclass(slots=True)
+class Site:
+    """One cluster with its books; *cluster* is ``None`` while only charges are known of it."""
+
+    name: ClusterName
+    cluster: Cluster | None = None
+    booked: Resources = EMPTY
+    shown: Resources = EMPTY
+    """The part of *booked* whose pods are known to be in the summary."""
+    foreign: Resources = EMPTY
+    ended: list[Ended] = field(default_factory=list)
+    changed_at: int | None = None
+    """When something of ours last changed there."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Say whether it takes new admissions (C1)."""
+        return self.cluster is not None and self.cluster.is_usable
+
+    @property
+    def allocatable(self) -> Resources:
+        """Return what its nodes can hold in all, nothing while that is unknown."""
+        return (self.cluster.allocatable if self.cluster else None) or EMPTY
+
+    @property
+    def capacity(self) -> Resources:
+        """Return what others leave us there: allocatable less foreign use."""
+        return floored(subtract(self.allocatable, self.foreign))
+
+    @property
+    def headroom(self) -> Resources:
+        """Return what is left; negative where more is charged than there is room."""
+        return subtract(subtract(self.allocatable, self.foreign), self.booked)
+
+    def learn(self, now: int, settle_ms: int) -> None:
+        """Bring foreign use up to date with the summary."""
+        if self.cluster is None or self.cluster.allocatable is None:
+            return
+        self.ended = [end for end in self.ended if end.at + settle_ms > now]
+        explained = add(self.booked, total(end.charge for end in self.ended))
+        unexplained = floored(subtract(self.cluster.used, explained))
+        self.foreign = {
+            name: max(unexplained.get(name, 0), self.foreign.get(name, 0)) for name in {*unexplained, *self.foreign}
+        }
+        if self.changed_at is None or self.changed_at + settle_ms <= now:
+            most = self._most_foreign()
+            self.foreign = {name: min(amount, most.get(name, 0)) for name, amount in self.foreign.items()}
+        self.foreign = requested(self.foreign)
+
+    def _most_foreign(self) -> Resources:
+        """Return what the summary leaves unexplained by the pods known to be in it."""
+        used = self.cluster.used if self.cluster else EMPTY
+        return floored(subtract(used, self.shown))
+
+    def settles_at(self, settle_ms: int) -> int | None:
+        """Return when foreign use may fall although nothing is heard, or ``None``."""
+        if self.changed_at is None:
+            return None
+        most = self._most_foreign()
+        may_fall = any(amount > most.get(name, 0) for name, amount in self.foreign.items())
+        return self.changed_at + settle_ms if may_fall else None
+
+
+class Ledger:
+    """All sites, by name."""
+
+    def __init__(self) -> None:
+        self._sites: dict[ClusterName, Site] = {}
+
+    def site(self, name: ClusterName) -> Site:
+        """Return the books of one cluster, opened if need be."""
+        if name not in self._sites:
+            self._sites[name] = Site(name)
+        return self._sites[name]
+
+    def __iter__(self) -> Iterator[Site]:
+        return (self._sites[name] for name in sorted(self._sites))
+
+    @property
+    def clusters(self) -> list[Cluster]:
+        """Return the known clusters, by name."""
+        return [site.cluster for site in self if site.cluster is not None]
+
+    def see(self, cluster: Cluster, now: int, settle_ms: int) -> None:
+        """Take a cluster as it is at *now*."""
+        site = self.site(cluster.name)
+        is_new = site.cluster is None or site.cluster.allocatable is None
+        site.cluster = cluster
+        if is_new:
+            # Of what ran before we looked, only what runs for certain explains the summary.
+            site.foreign = site._most_foreign()  # noqa: SLF001 - the ledger and its sites are one
+        site.learn(now, settle_ms)
+
+    def lose(self, name: ClusterName) -> None:
+        """Forget a cluster; its charges stay until their workloads say otherwise."""
+        site = self.site(name)
+        site.cluster = None
+        if not any(site.booked.values()):
+            del self._sites[name]
+
+    def book(self, admission: Admission, now: int) -> None:
+        """Charge the clusters of *admission*."""
+        for booking in admission.bookings:
+            site = self.site(booking.cluster)
+            site.booked = add(site.booked, booking.charge)
+            site.changed_at = now
+            if admission.shown:
+                site.shown = add(site.shown, booking.charge)
+
+    def free(self, admission: Admission, now: int) -> None:
+        """Free the clusters of *admission*; the summary is given time to follow."""
+        for booking in admission.bookings:
+            site = self.site(booking.cluster)
+            site.booked = subtract(site.booked, booking.charge)
+            site.ended.append(Ended(now, booking.charge))
+            site.changed_at = now
+            if admission.shown:
+                site.shown = subtract(site.shown, booking.charge)
+
+    def show(self, before: Admission, after: Admission) -> None:
+        """Note that the pods of an admission, booked all along, are now known to be in the summary, or no longer."""
+        if before.shown == after.shown:
+            return
+        for booking in after.bookings:
+            site = self.site(booking.cluster)
+            site.shown = (add if after.shown else subtract)(site.shown, booking.charge)
+
+    def learn(self, now: int, settle_ms: int) -> None:
+        """Bring foreign use of every site up to date."""
+        for site in self._sites.values():
+            site.learn(now, settle_ms)
+
+    def pool(self) -> Resources:
+        """Return the root's ceiling: what usable clusters leave us, and what is held on the others (Q1)."""
+        return total(site.capacity if site.is_usable else site.booked for site in self._sites.values())
+
+    def potential(self) -> Resources:
+        """Return the root's ceiling as it would be with all clusters usable and empty (C5)."""
+        return total(site.allocatable for site in self._sites.values())
+
+    def settles_at(self, settle_ms: int) -> int | None:
+        """Return the first moment at which some foreign use may fall by itself, or ``None``."""
+        return earliest(site.settles_at(settle_ms) for site in self._sites.values())
+
+
+def earliest(times: Iterable[int | None]) -> int | None:
+    """Return the smallest of the times that are set, or ``None``."""
+    known = [time for time in times if time is not None]
+    return min(known) if known else None

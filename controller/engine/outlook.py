@@ -1,0 +1,87 @@
+"""What a shape can hope for from the clusters as they are, whatever is charged now.
+
+Tells "fits nowhere, even empty" and "no cluster is a candidate" from "no room
+now" (C5), once per shape and change of the clusters.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controller.engine.candidates import Candidates, candidates, targets
+from controller.engine.clusters import Cluster, ClusterName
+from controller.engine.fit import choose, empty_rooms
+from controller.engine.ledger import Ledger
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.resources import Resources, scale
+from controller.engine.workloads import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Where a shape may go now, on how many clusters at once, or why nowhere ever."""
+
+    names: tuple[ClusterName, ...]
+    """The candidates that take new admissions."""
+    copies: int
+    """On how many clusters the whole of it goes (D5)."""
+    refusal: Refusal | None = None
+    """Set where no room in the world would help."""
+
+    def charge(self, shape: Shape) -> Resources:
+        """Return what admitting *shape* would be charged in all."""
+        return shape.demand if self.copies == 1 else scale(shape.demand, self.copies)
+
+
+def outlook(shape: Shape, ledger: Ledger) -> Outlook:
+    """Return what *shape* can hope for from the clusters of *ledger*."""
+    clusters = ledger.clusters
+    hoped = candidates(shape, clusters, as_if_usable=True)
+    if not hoped.names:
+        return Outlook((), 1, Refusal(Reason.NO_CANDIDATE_CLUSTER, subject=_why(hoped)))
+    refusal = _fits_nowhere(shape, hoped.names, ledger)
+    now = candidates(shape, clusters)
+    usable = {cluster.name for cluster in clusters if cluster.is_usable}
+    names = tuple(name for name in now.names if name in usable)
+    return Outlook(names, copies(shape, now.names or hoped.names), refusal)
+
+
+def copies(shape: Shape, names: Sequence[ClusterName]) -> int:
+    """Return how many of the candidates *names* get the whole of *shape* (D5)."""
+    if shape.replicas and shape.placement.divided:
+        return 1
+    wanted = targets(shape)
+    return len(names) if wanted is None else min(wanted, len(names))
+
+
+def _fits_nowhere(shape: Shape, names: Sequence[ClusterName], ledger: Ledger) -> Refusal | None:
+    """Return ``FitsNowhere`` where even empty clusters have no room for *shape*."""
+    rooms = empty_rooms(ledger.site(name) for name in names)
+    verdict = choose(shape, rooms, copies(shape, names))
+    if not isinstance(verdict, Refusal):
+        return None
+    return Refusal(
+        Reason.FITS_NOWHERE,
+        verdict.resource,
+        verdict.asked,
+        verdict.available,
+        cluster=verdict.cluster,
+        subject=verdict.subject,
+    )
+
+
+def _why(found: Candidates) -> str:
+    """Return in short why each cluster is out, a few of them by name."""
+    if not found.excluded:
+        return "there is no cluster"
+    shown = [f"{name}: {why}" for name, why in sorted(found.excluded.items())[:3]]
+    more = len(found.excluded) - len(shown)
+    return "; ".join(shown) + (f"; and {more} more" if more else "")
+
+
+def unusable(cluster: Cluster) -> str | None:
+    """Return why *cluster* takes no new admission, or ``None`` (C1)."""
+    if cluster.deleting:
+        return "is being deleted"
+    if cluster.allocatable is None:
+        return "has no resource summary"
+    return None if cluster.ready else "is not ready"

@@ -1,0 +1,176 @@
+"""The tree that queues form, and the ceilings and guarantees that follow from it.
+
+Structure only: what is charged to a queue is ``quota``, what it is entitled to
+``entitlement``. A part of the tree that makes no sense is set aside; the rest
+works (Q1).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from controller.engine.queues import ROOT, Queue, QueueName, QueueState
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.resources import EMPTY, PODS, Resources, larger, total
+
+MAX_DEPTH = 5
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One queue in its place; *depth* counts the steps from the root."""
+
+    queue: Queue
+    parent: "Node | None" = None
+    depth: int = 0
+    children: "list[Node]" = field(default_factory=list)
+    is_leaf: bool = True
+    is_open: bool = True
+    """Open itself, and below no closed one."""
+
+    @property
+    def name(self) -> QueueName:
+        """Return the queue's name."""
+        return self.queue.name
+
+    def path(self) -> "Iterator[Node]":
+        """Yield this node and its ancestors, the root last."""
+        node: Node | None = self
+        while node is not None:
+            yield node
+            node = node.parent
+
+    def compares(self, resource: str) -> bool:
+        """Say whether this queue limits *resource*: all but ``pods``, and those where it names them."""
+        return resource != PODS or self.queue.names(PODS)
+
+
+class Tree:
+    """The queues that hang on the root, and why the others do not."""
+
+    def __init__(self, queues: Iterable[Queue]) -> None:
+        by_name = {queue.name: queue for queue in queues}
+        children: dict[QueueName, list[Queue]] = {}
+        for queue in sorted(by_name.values(), key=lambda queue: queue.name):
+            if queue.name != ROOT:
+                children.setdefault(queue.parent, []).append(queue)
+        self._known = by_name
+        self._parents = frozenset(children)
+        self.root = Node(by_name.get(ROOT, Queue(ROOT)), is_leaf=False)
+        self.root.is_open = self.root.queue.state is QueueState.OPEN
+        self.nodes: dict[QueueName, Node] = {ROOT: self.root}
+        self._hang(self.root, children)
+
+    def _hang(self, parent: Node, children: Mapping[QueueName, list[Queue]]) -> None:
+        if parent.depth == MAX_DEPTH:
+            return
+        for queue in children.get(parent.name, ()):
+            node = Node(queue, parent, parent.depth + 1, is_leaf=queue.name not in self._parents)
+            node.is_open = parent.is_open and queue.state is QueueState.OPEN
+            parent.children.append(node)
+            self.nodes[queue.name] = node
+            self._hang(node, children)
+
+    def leaf(self, name: QueueName) -> Node | None:
+        """Return the node of an open leaf, or ``None`` where workloads may not be admitted."""
+        node = self.nodes.get(name)
+        return node if node is not None and node.is_leaf and node.is_open else None
+
+    def refusal(self, name: QueueName) -> Refusal | None:
+        """Return why the queue takes no workloads, or ``None`` for an open leaf (Q5)."""
+        queue = self._known.get(name)
+        if name == ROOT or (queue is not None and self._closed(queue) is None and name in self._parents):
+            return Refusal(Reason.QUEUE_NOT_LEAF, queue=name)
+        if queue is None:
+            return Refusal(Reason.QUEUE_MISSING, queue=name)
+        closed = self._closed(queue)
+        if closed is not None:
+            return Refusal(Reason.QUEUE_CLOSED, queue=closed.name, subject=closed.state)
+        if name not in self.nodes:
+            return Refusal(Reason.QUEUE_TREE_BROKEN, queue=name, subject=self._fault(queue))
+        return None
+
+    def _closed(self, queue: Queue) -> Queue | None:
+        """Return what closes *queue*: itself or an ancestor, ``None`` while all are open."""
+        node = self.nodes.get(queue.name)
+        path = [queue] if node is None else [above.queue for above in node.path()]
+        return next((each for each in path if each.state is not QueueState.OPEN), None)
+
+    def _fault(self, queue: Queue) -> str:
+        """Return what is wrong above *queue*, which does not hang on the root."""
+        seen = [queue.name]
+        while queue.parent != ROOT:
+            if queue.parent not in self._known:
+                return f"queue '{queue.name}' names the parent '{queue.parent}', which does not exist"
+            if queue.parent in seen:
+                return f"queue '{queue.parent}' is its own ancestor"
+            queue = self._known[queue.parent]
+            seen.append(queue.name)
+        return f"it lies {len(seen)} levels below the root, {MAX_DEPTH} are allowed"
+
+    def leaves(self) -> Iterator[Node]:
+        """Yield the nodes without children, by name."""
+        return (self.nodes[name] for name in sorted(self.nodes) if self.nodes[name].is_leaf)
+
+    def bottom_up(self) -> list[Node]:
+        """Return all nodes, children before their parents."""
+        return sorted(self.nodes.values(), key=lambda node: (-node.depth, node.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The ceiling of a queue and the guarantee that counts for it."""
+
+    ceiling: Resources
+    guarantee: Resources = EMPTY
+
+
+def limits(tree: Tree, pool: Resources) -> dict[QueueName, Limit]:
+    """Return every queue's ceiling and effective guarantee, given the root's *pool* (Q1-Q3).
+
+    Guarantees that sum to more than what they are given from are scaled down,
+    in proportion, so that the sum of what is reserved never exceeds it.
+    """
+    claimed = _claimed_guarantees(tree)
+    capability = tree.root.queue.capability
+    ceiling = {name: min(amount, capability.get(name, amount)) for name, amount in pool.items()}
+    found = {ROOT: Limit(ceiling)}
+    for node in reversed(tree.bottom_up()):
+        above = found[node.name]
+        given_from = above.ceiling if node is tree.root else above.guarantee
+        granted = _scaled([claimed[child.name] for child in node.children], given_from)
+        reserved = total(granted)
+        for child, guarantee in zip(node.children, granted, strict=True):
+            found[child.name] = Limit(_ceiling(child.queue, above.ceiling, guarantee, reserved), guarantee)
+    return found
+
+
+def _claimed_guarantees(tree: Tree) -> dict[QueueName, Resources]:
+    """Return each queue's guarantee: the larger of its own and its children's, up to its own capability."""
+    claimed: dict[QueueName, Resources] = {}
+    for node in tree.bottom_up():
+        wanted = larger(node.queue.guarantee, total(claimed[child.name] for child in node.children))
+        capability = node.queue.capability
+        claimed[node.name] = {name: min(amount, capability.get(name, amount)) for name, amount in wanted.items()}
+    return claimed
+
+
+def _scaled(guarantees: list[Resources], given_from: Resources) -> list[Resources]:
+    sums = total(guarantees)
+    over = {name: amount for name, amount in sums.items() if amount > given_from.get(name, 0)}
+    if not over:
+        return guarantees
+    return [
+        {
+            name: amount * max(given_from.get(name, 0), 0) // over[name] if name in over else amount
+            for name, amount in each.items()
+        }
+        for each in guarantees
+    ]
+
+
+def _ceiling(queue: Queue, above: Resources, guarantee: Resources, reserved: Resources) -> Resources:
+    ceiling = {}
+    for name, amount in above.items():
+        siblings = reserved.get(name, 0) - guarantee.get(name, 0)
+        ceiling[name] = min(amount - siblings, queue.capability.get(name, amount))
+    return ceiling

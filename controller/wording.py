@@ -1,0 +1,101 @@
+"""The sentences made from refusals, in one place.
+
+Command line, events, log and metrics name the same code; this is the only
+module that turns its facts into words for people.
+"""
+
+from collections.abc import Mapping
+
+from controller.api.quantity import format_quantity
+from controller.engine.reasons import Reason, Refusal
+
+#: What each code says, with the facts as fields.
+SENTENCES: Mapping[Reason, str] = {
+    Reason.QUEUE_MISSING: "queue '{queue}' does not exist",
+    Reason.QUEUE_CLOSED: "queue '{queue}' is {subject} and takes no new workloads",
+    Reason.QUEUE_NOT_LEAF: "queue '{queue}' has child queues; only a queue without children takes workloads",
+    Reason.QUEUE_TREE_BROKEN: "queue '{queue}' does not hang on the root: {subject}",
+    Reason.TENANT_NOT_ALLOWED: "namespace '{subject}' may not use queue '{queue}'",
+    Reason.PRIORITY_CLASS_NOT_ALLOWED: "PriorityClass '{subject}' may not be used by this namespace",
+    Reason.EXCEEDS_QUEUE: "it asks for {asked} {resource}, queue '{queue}' can never have more than {available}",
+    Reason.QUEUE_OVER_CEILING: "it asks for {asked} {resource}, queue '{queue}' has {available} left below its ceiling",
+    Reason.RESERVED_FOR_GUARANTEE: (
+        "it asks for {asked} {resource}, but only {available} of queue '{queue}' are not reserved for guarantees"
+    ),
+    Reason.BEHIND_RESERVATION: "the room it could take is kept for {subject}, which has waited longer",
+    Reason.BEHIND_HEAD: "queue '{queue}' is strictly first in, first out, and {subject} is before it",
+    Reason.NO_ROOM: (
+        "no candidate cluster has room now; '{cluster}' comes closest with {available} {resource} of {asked}"
+    ),
+    Reason.FITS_NOWHERE: (
+        "no cluster holds it even while empty; '{cluster}' comes closest with {available} {resource} of {asked}"
+    ),
+    Reason.NO_CANDIDATE_CLUSTER: "its placement and the clusters exclude each other ({subject})",
+    Reason.QUEUE_OVER_ENTITLEMENT: "it would borrow {resource} that other queues are entitled to and wait for",
+    Reason.GROUP_INCOMPLETE: "not all parts of its group exist yet",
+    Reason.GROUP_PART_DOES_NOT_FIT: "part {subject} of its group does not fit",
+    Reason.EVICTION_IN_PROGRESS: "room is being freed for it on '{cluster}'",
+    Reason.BACKING_OFF: "the last attempt to start it failed: {subject}",
+    Reason.SUSPENDED: "it is suspended",
+    Reason.ABORTED: "it was aborted",
+    Reason.UNCLAIMED: "no PropagationPolicy selects it any more",
+    Reason.DEMAND_UNKNOWN: "what it asks for is not known: {subject}",
+}
+
+#: What would change it.
+REMEDIES: Mapping[Reason, str] = {
+    Reason.QUEUE_MISSING: "create the queue, or name another in spec.queue",
+    Reason.QUEUE_CLOSED: "open the queue, or submit to another",
+    Reason.QUEUE_NOT_LEAF: "name one of its child queues",
+    Reason.QUEUE_TREE_BROKEN: "put the parents of the queue right",
+    Reason.TENANT_NOT_ALLOWED: "use a queue of this namespace's tenant, or change `tenants` in the configuration",
+    Reason.PRIORITY_CLASS_NOT_ALLOWED: "use another class, or change `tenants` in the configuration",
+    Reason.EXCEEDS_QUEUE: "ask for less, or raise the queue's capability",
+    Reason.QUEUE_OVER_CEILING: "it starts when workloads of the queue finish",
+    Reason.RESERVED_FOR_GUARANTEE: "it starts when workloads finish that hold more than their queue's guarantee",
+    Reason.BEHIND_RESERVATION: "it starts after the other, or when the reservation lapses",
+    Reason.BEHIND_HEAD: "it starts after the one before it",
+    Reason.NO_ROOM: "it starts when workloads there finish",
+    Reason.FITS_NOWHERE: "ask for less, split it, or add a larger cluster",
+    Reason.NO_CANDIDATE_CLUSTER: "change the placement of its policy, or label, untaint or add a cluster",
+    Reason.QUEUE_OVER_ENTITLEMENT: "it starts when the others were served",
+    Reason.GROUP_INCOMPLETE: "it starts when the other parts are there",
+    Reason.GROUP_PART_DOES_NOT_FIT: "it starts when there is room for enough of its parts",
+    Reason.EVICTION_IN_PROGRESS: "it starts when those evicted for it are gone",
+    Reason.BACKING_OFF: "it is tried again by itself",
+    Reason.SUSPENDED: "resume it",
+    Reason.ABORTED: "resume it (vcctl job resume) or change its template",
+    Reason.UNCLAIMED: "create a policy that selects it",
+    Reason.DEMAND_UNKNOWN: "put its template right",
+}
+
+_NO_NODE = {
+    Reason.NO_ROOM: "no candidate cluster has a node for each of its pods now",
+    Reason.FITS_NOWHERE: "no cluster has a node that holds one of its pods",
+}
+
+
+def sentence(refusal: Refusal) -> str:
+    """Return why it waits, in words; lower case, without a full stop."""
+    if refusal.resource is None and refusal.reason in _NO_NODE:
+        if refusal.cluster is None:
+            return "none of its candidate clusters takes new workloads now"
+        return _NO_NODE[refusal.reason]
+    facts = {
+        "resource": refusal.resource,
+        "asked": _amount(refusal, refusal.asked),
+        "available": _amount(refusal, max(refusal.available or 0, 0)),
+        "queue": refusal.queue,
+        "cluster": refusal.cluster,
+        "subject": refusal.subject or "unknown",
+    }
+    return SENTENCES[refusal.reason].format_map(facts)
+
+
+def remedy(refusal: Refusal) -> str:
+    """Return what would let it in, in words; lower case, without a full stop."""
+    return REMEDIES[refusal.reason]
+
+
+def _amount(refusal: Refusal, amount: int | None) -> str:
+    return format_quantity(refusal.resource or "", amount or 0)
