@@ -15,7 +15,11 @@ from localup.etcd import Etcd
 from localup.processes import ProcessError
 from localup.progress import StepError
 
-app = typer.Typer(help="A Kubernetes control plane on this machine, for trying and testing.", no_args_is_help=True)
+app = typer.Typer(
+    help="A Kubernetes control plane on this machine, for trying and testing.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 
 @app.callback()

@@ -46,7 +46,16 @@ def read_manifests(*places: Path) -> Iterator[Manifest]:
     for place in places:
         for file in sorted(place.glob("*.yaml")) if place.is_dir() else [place]:
             with file.open() as text:
-                yield from (found for found in yaml.load_all(text, Loader=_LOADER) if found)
+                for found in yaml.load_all(text, Loader=_LOADER):
+                    yield from _unlisted(found)
+
+
+def _unlisted(found: Manifest | None) -> list[Manifest]:
+    """Return the objects of a document: none, one, or the items of a list as kubectl prints it."""
+    if not found:
+        return []
+    items: list[Manifest] = found["items"] if found["kind"].endswith("List") else [found]
+    return items
 
 
 def apply(api: Api, manifests: Iterable[Manifest]) -> None:

@@ -167,7 +167,7 @@ class ControlPlane:
         if self._admin:
             self._admin.close()
         if self._controllers:
-            self._controllers.stop()
+            self._controllers.kill()
         if self._server:
             self._server.stop()
         if self._folder:

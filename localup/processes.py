@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
+_GRACE_SECONDS: Final = 2.0
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 # The kernel sends the parent-death signal when the *thread* that forked ends.
@@ -96,10 +97,10 @@ class Service:
         if self._process:
             self._process.send_signal(number)
 
-    def stop(self, *, grace_seconds: float = 2) -> None:
-        """End it; nothing happens when it runs no more."""
+    def stop(self) -> None:
+        """End it in order; nothing happens when it runs no more."""
         if self._process:
-            end(self._process, grace_seconds=grace_seconds)
+            end(self._process, grace_seconds=_GRACE_SECONDS)
         self._process = None
 
     def kill(self) -> None:

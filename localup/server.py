@@ -66,8 +66,11 @@ class Server:
         self._service.stop()
 
     def stop(self) -> None:
-        """End it and give its ports back."""
-        self.halt()
+        """End it and give its ports back.
+
+        Without any grace: what it holds is thrown away, so that order would only take time.
+        """
+        self.kill()
         for port in self.ports:
             ports.release(port)
         self.ports = []

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,10 @@ def pinned_version() -> str:
 
 
 def go_environment(folder: Path, outer: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment of a build that keeps all it makes in *folder*."""
+    """Return the environment of a Go that keeps all it makes in *folder*, and make that ready."""
+    telemetry = folder / "config" / "go" / "telemetry"
+    telemetry.mkdir(parents=True, exist_ok=True)
+    (telemetry / "mode").write_text("off")  # else a child of Go's outlives it, to count its use
     return dict(outer) | {
         "CGO_ENABLED": "0",
         "GOENV": "off",
@@ -61,6 +65,7 @@ def go_environment(folder: Path, outer: Mapping[str, str] = os.environ) -> dict[
         "GOMODCACHE": str(folder / "modules"),
         "GOPATH": str(folder / "gopath"),
         "GOTMPDIR": str(folder),
+        "XDG_CONFIG_HOME": str(folder / "config"),
     }
 
 
@@ -76,8 +81,9 @@ def _fetch(folder: Path) -> Path:
 
 
 def _version_of(program: str) -> str | None:
-    environment = dict(os.environ) | {"GOTOOLCHAIN": "local", "GOENV": "off"}
-    answer = subprocess.run([program, "version"], capture_output=True, text=True, check=False, env=environment)
+    with tempfile.TemporaryDirectory() as folder:
+        environment = go_environment(Path(folder))
+        answer = subprocess.run([program, "version"], capture_output=True, text=True, check=False, env=environment)
     found = re.search(r"\bgo\d+\.\d+\S*", answer.stdout)
     return found[0] if found else None
 

@@ -1,5 +1,166 @@
-"""A control plane: it starts, restarts, ends, and keeps to itself."""
+import http.client
+import ssl
+import subprocess
+import sys
+import time
+import uuid
+
+import pytest
+
+from localup.api import Api, ApiError
+from localup.apply import wait_until
+from localup.binaries import kubernetes_version
+from localup.processes import ProcessError
+from localup.server import Server
+
+CONFIG_MAPS = "/api/v1/namespaces/{}/configmaps"
 
 
-def test_it_starts(control_plane):
-    assert control_plane.admin.get("/version")["gitVersion"].startswith("v1.")
+def named(prefix="object"):
+    return f"{prefix}-{uuid.uuid4().hex[:8]}"
+
+
+def exists(api, path):
+    try:
+        api.get(path)
+    except ApiError as error:
+        if error.status == 404:
+            return False
+        raise
+    return True
+
+
+def listens(port):
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=1)
+    try:
+        connection.connect()
+    except ConnectionRefusedError:
+        return False
+    except ssl.SSLError:
+        return True
+    finally:
+        connection.close()
+    return True
+
+
+@pytest.fixture(scope="module")
+def second(fresh_control_plane):
+    """Return a control plane beside the run's own, on the same store, that may be shot at."""
+    return fresh_control_plane(controllers=False, audit=True)
+
+
+def test_it_is_the_pinned_kubernetes(control_plane):
+    assert control_plane.admin.get("/version")["gitVersion"] == kubernetes_version()
+
+
+def test_a_stranger_is_refused(control_plane):
+    with (
+        Api(control_plane.url, ca=control_plane.ca, token="guessed") as api,
+        pytest.raises(ApiError, match="401"),
+    ):
+        api.get("/version")
+
+
+def test_another_authority_is_not_trusted(control_plane, second):
+    with (
+        Api(control_plane.url, ca=second.ca, token=control_plane.token("admin")) as api,
+        pytest.raises(ssl.SSLCertVerificationError),
+    ):
+        api.get("/version")
+
+
+def test_a_deleted_namespace_goes_with_its_bindings(control_plane, namespace):
+    binding = {
+        "apiVersion": "work.karmada.io/v1alpha2",
+        "kind": "ResourceBinding",
+        "metadata": {"name": "job-job"},
+        "spec": {"resource": {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "job"}},
+    }
+    control_plane.admin.create(f"/apis/work.karmada.io/v1alpha2/namespaces/{namespace}/resourcebindings", binding)
+    control_plane.admin.delete(f"/api/v1/namespaces/{namespace}")
+    wait_until(lambda: not exists(control_plane.admin, f"/api/v1/namespaces/{namespace}"), f"{namespace} gone")
+
+
+def test_what_is_owned_goes_with_its_owner(control_plane, namespace):
+    jobs = f"/apis/batch.volcano.sh/v1alpha1/namespaces/{namespace}/jobs"
+    job = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "owner"}, "spec": {}}
+    uid = control_plane.admin.create(jobs, job)["metadata"]["uid"]
+    owner = {key: job[key] for key in ("apiVersion", "kind")} | {"name": "owner", "uid": uid}
+    owned = {"metadata": {"name": "owned", "ownerReferences": [owner]}}
+    control_plane.admin.create(CONFIG_MAPS.format(namespace), owned)
+    control_plane.admin.delete(f"{jobs}/owner")
+    path = f"{CONFIG_MAPS.format(namespace)}/owned"
+    wait_until(lambda: not exists(control_plane.admin, path), "the owned object gone")
+
+
+def test_a_second_api_server_on_the_same_store_has_other_objects(control_plane, namespace, second):
+    assert exists(control_plane.admin, f"/api/v1/namespaces/{namespace}")
+    assert not exists(second.admin, f"/api/v1/namespaces/{namespace}")
+
+
+@pytest.mark.parametrize("end", ["kill", "in order"])
+def test_a_restart_keeps_data_and_address(second, end):
+    name, url = named(), second.url
+    second.admin.create(CONFIG_MAPS.format("default"), {"metadata": {"name": name}})
+    if end == "kill":
+        second.kill()
+        with pytest.raises(OSError, match="refused"):
+            second.admin.get("/version")
+    second.restart()
+    assert second.url == url
+    assert exists(second.admin, f"{CONFIG_MAPS.format('default')}/{name}")
+
+
+def test_writes_are_recorded_when_asked_for(second):
+    name = named()
+    second.admin.create(CONFIG_MAPS.format("default"), {"metadata": {"name": name}})
+    wait_until(lambda: name in second.audit_log.read_text(), "the write in the audit log")
+
+
+def test_a_wrong_flag_is_reported_with_the_server_s_words(fresh_control_plane):
+    began = time.monotonic()
+    with pytest.raises(ProcessError, match=r"(?s)kube-apiserver ended by itself.*no-such-flag"):
+        fresh_control_plane(controllers=False, flags=["--no-such-flag"])
+    assert time.monotonic() - began < 10
+
+
+def test_a_taken_port_is_left_for_another(tmp_path):
+    server = Server("server", tmp_path / "log")
+    tried = []
+
+    def command(ports):
+        tried.extend(ports)
+        busy = "echo bind: address already in use; exit 1"
+        return ["sh", "-c", busy if len(tried) == 1 else "sleep 1000"]
+
+    server.start(command, lambda: len(tried) > 1)
+    assert server.ports == tried[1:]
+    server.stop()
+
+
+def test_stopping_leaves_no_process_no_port_and_no_file(etcd, fresh_control_plane):
+    plane = fresh_control_plane()
+    port, pid, folder = plane.server.ports[0], plane.server.pid, plane.folder
+    assert listens(port)
+    plane.stop()
+    assert not listens(port)
+    assert not folder.exists()
+    assert subprocess.run(["ps", "-p", str(pid)], stdout=subprocess.DEVNULL, check=False).returncode == 1
+    assert etcd.server.pid
+
+
+@pytest.mark.usefixtures("binaries")
+@pytest.mark.parametrize("end", ["terminate", "kill"])
+def test_a_control_plane_held_up_ends_with_its_command(end, monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    run = subprocess.Popen([sys.executable, "-m", "localup", "up"], stdout=subprocess.PIPE, text=True)
+    export = run.stdout.readline()
+    assert export.startswith(f"export KUBECONFIG={tmp_path}")
+    getattr(run, end)()
+    run.communicate(timeout=20)
+    wait_until(lambda: str(tmp_path) not in _commands(), "no process of it left", seconds=10)
+    assert end == "kill" or list(tmp_path.iterdir()) == []
+
+
+def _commands():
+    return subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout

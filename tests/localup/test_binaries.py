@@ -1,0 +1,139 @@
+import re
+import subprocess
+import sys
+
+import pytest
+
+from localup import binaries
+from localup.progress import StepError
+from localup.toolchain import MINIMUM, MODULE, find_go, go_environment, pinned_version
+
+PINS = (MODULE / "go.mod").read_text()
+
+
+def fake_go(folder, *, version="go1.99.1", build='echo program > "$out"'):
+    """Put a Go first on the path that answers what the test wants."""
+    program = folder / "tools" / "go"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text(
+        f"""#!/bin/sh
+if [ "$1" = version ]; then echo "go version {version} linux/amd64"; exit 0; fi
+while [ "$1" != -o ]; do shift; done
+out=$2
+echo "$3" >&2
+{build}
+"""
+    )
+    program.chmod(0o755)
+    return program.parent
+
+
+@pytest.fixture
+def ground(tmp_path, monkeypatch):
+    monkeypatch.setenv("VOLCANO_GLOBAL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'tools'}:/usr/bin:/bin")
+    return tmp_path
+
+
+def test_the_same_pins_and_go_have_the_same_key():
+    assert binaries.key("go1.26.1") == binaries.key("go1.26.1")
+
+
+def test_another_go_has_another_key():
+    assert binaries.key("go1.26.1") != binaries.key("go1.26.2")
+
+
+@pytest.mark.parametrize("file", ["go.mod", "go.sum"])
+def test_another_pin_has_another_key(file, tmp_path, monkeypatch):
+    before = binaries.key("go1.26.1")
+    for name in ("go.mod", "go.sum"):
+        (tmp_path / name).write_text((MODULE / name).read_text())
+    (tmp_path / file).write_text((MODULE / file).read_text() + "\n")
+    monkeypatch.setattr(binaries, "MODULE", tmp_path)
+    assert binaries.key("go1.26.1") != before
+
+
+def test_every_staging_module_is_mapped_to_the_release_of_kubernetes():
+    release = binaries.kubernetes_version().replace("v1.", "v0.")
+    mapped = re.findall(r"^\t(k8s\.io/\S+) => (\S+) (\S+)$", PINS, re.MULTILINE)
+    assert len(mapped) > 30
+    assert {version for _, _, version in mapped} == {release}
+    assert all(source == target for source, target, _ in mapped)
+
+
+def test_etcd_is_the_release_that_kubernetes_speaks():
+    versions = re.findall(r"^\tgo\.etcd\.io/etcd/\S+ (v\S+)", PINS, re.MULTILINE)
+    assert len(set(versions)) == 1
+
+
+def test_the_pinned_go_is_new_enough_for_the_pins():
+    wanted = re.search(r"^go (\d+)\.(\d+)", PINS, re.MULTILINE)
+    pinned = tuple(int(number) for number in pinned_version().split(".")[:2])
+    assert pinned >= tuple(int(number) for number in wanted.groups()) == MINIMUM
+
+
+def test_the_pins_name_no_host_to_fetch_from():
+    texts = [(MODULE / name).read_text() for name in ("go.mod", "requirements.txt")]
+    assert not any("://" in text or "--index" in text for text in texts)
+
+
+def test_a_build_keeps_what_it_makes_in_its_folder(tmp_path):
+    environment = go_environment(tmp_path, {"PATH": "/bin", "GOFLAGS": "-mod=vendor", "GOCACHE": "/elsewhere"})
+    places = ("GOCACHE", "GOMODCACHE", "GOPATH", "GOTMPDIR", "XDG_CONFIG_HOME")
+    assert all(environment[place].startswith(str(tmp_path)) for place in places)
+    assert environment["GOFLAGS"] == "-modcacherw"
+
+
+def test_an_installed_go_is_used(ground):
+    tools = fake_go(ground)
+    assert find_go().program == tools / "go"
+
+
+@pytest.mark.parametrize("version", ["go1.25.9", "go1.3", "nonsense"])
+def test_an_old_go_is_replaced_by_the_pinned_one(ground, version):
+    fake_go(ground, version=version)
+    assert find_go().program is None
+    assert find_go().version == f"go{pinned_version()}"
+
+
+def test_a_build_keeps_the_programs_and_nothing_else(ground):
+    fake_go(ground)
+    built = binaries.provide(say=print)
+    assert built.apiserver.read_text() == "program\n"
+    assert sorted(path.name for path in (ground / "cache").iterdir()) == ["bin", "build.lock"]
+    assert sorted(path.name for path in built.folder.iterdir()) == ["etcd", "kube-apiserver", "kube-controller-manager"]
+
+
+def test_what_is_built_is_not_built_again(ground):
+    fake_go(ground)
+    built = binaries.provide(say=print)
+    fake_go(ground, build="exit 1")
+    assert binaries.provide(say=print) == built
+
+
+def test_a_failed_build_says_what_failed_and_what_the_compiler_said(ground):
+    fake_go(ground, build='echo "no space left on device" >&2; exit 1')
+    with pytest.raises(StepError, match=r"(?s)building etcd failed.*no space left on device.*try again"):
+        binaries.provide(say=print)
+    assert not (ground / "cache" / "bin").exists()
+
+
+def test_a_full_disk_is_said_before_the_build(ground, monkeypatch):
+    fake_go(ground)
+    monkeypatch.setattr(binaries, "_NEEDED_BYTES", 2**60)
+    with pytest.raises(StepError, match=r"GiB are free.*VOLCANO_GLOBAL_CACHE"):
+        binaries.provide(say=print)
+
+
+def test_an_interrupted_build_leaves_no_compiler_and_no_files(ground):
+    fake_go(ground, build='echo $$ > "$out.pid"; echo half > "$out"; exec sleep 1000')
+    program = subprocess.Popen([sys.executable, "-m", "localup", "binaries"], stdout=subprocess.PIPE, text=True)
+    pid_file = ground / "cache" / "build" / "etcd.pid"
+    while not (pid_file.exists() and pid_file.read_text()):
+        assert program.poll() is None
+    compiler = int(pid_file.read_text())
+    program.terminate()
+    program.communicate(timeout=20)
+    assert program.returncode != 0
+    assert subprocess.run(["ps", "-p", str(compiler)], stdout=subprocess.DEVNULL, check=False).returncode == 1
+    assert [path.name for path in (ground / "cache").iterdir()] == ["build.lock"]

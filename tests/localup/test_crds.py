@@ -1,0 +1,70 @@
+from pathlib import Path
+
+import pytest
+
+from localup.apply import apply, read_manifests
+from localup.controlplane import CRDS
+
+SHARED = Path(__file__).parents[3] / "shared"
+REAL, OBJECTS = SHARED / "crds", SHARED / "objects"
+
+needs_shared = pytest.mark.skipif(not REAL.is_dir(), reason=f"no real definitions in {REAL}")
+SHORT = sorted(CRDS.glob("*.yaml"))
+
+
+def definition(file):
+    (found,) = read_manifests(file)
+    return found
+
+
+def outline(manifest):
+    """Return what clients see of a definition: its names and how its stored version is served."""
+    spec = manifest["spec"]
+    (stored,) = [version for version in spec["versions"] if version["storage"]]
+    names = {key: sorted(value) if isinstance(value, list) else value for key, value in spec["names"].items()}
+    subresources = stored.get("subresources") or {}
+    return spec["group"], spec["scope"], names, stored["name"], sorted(subresources)
+
+
+@needs_shared
+@pytest.mark.parametrize("file", SHORT, ids=lambda file: file.stem)
+def test_a_short_definition_is_served_like_the_real_one(file):
+    assert outline(definition(file)) == outline(definition(REAL / file.name))
+
+
+@pytest.mark.parametrize("file", SHORT, ids=lambda file: file.stem)
+def test_a_definition_lies_in_the_file_of_its_name(file):
+    spec = definition(file)["spec"]
+    assert file.stem == f"{spec['group']}_{spec['names']['plural']}"
+
+
+def captured():
+    return [pytest.param(file, id=file.stem) for file in sorted(OBJECTS.glob("*.yaml"))]
+
+
+@needs_shared
+@pytest.mark.parametrize("file", captured())
+def test_a_captured_object_is_stored_as_it_was(control_plane, file):
+    (found,) = read_manifests(file)
+    assert stored(control_plane.admin, found)["spec"] == found["spec"]
+
+
+@needs_shared
+def test_the_real_definitions_serve_instead_of_the_short_ones(fresh_control_plane):
+    plane = fresh_control_plane(crds=REAL)
+    for file in sorted(OBJECTS.glob("*.yaml")):
+        (found,) = read_manifests(file)
+        assert stored(plane.admin, found)["spec"] == found["spec"], file
+
+
+def stored(api, found):
+    """Create a captured object without what the server adds, and return it as the server has it."""
+    kept = ("name", "namespace", "labels", "annotations", "finalizers")
+    metadata = {key: value for key, value in found["metadata"].items() if key in kept and key != "finalizers"}
+    body = {key: value for key, value in found.items() if key != "status"} | {"metadata": metadata}
+    where = metadata.get("namespace")
+    if where:
+        apply(api, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": where}}])
+    version, plural = found["apiVersion"], found["kind"].lower() + "s"
+    folder = f"/apis/{version}/namespaces/{where}/{plural}" if where else f"/apis/{version}/{plural}"
+    return api.create(f"{folder}?dryRun=All", body)

@@ -1,0 +1,114 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from localup.controlplane import RBAC
+from localup.credentials import IDENTITIES
+
+OURS = [f"volcano-global-{process}" for process in ("controller", "webhook", "certs")]
+SYSTEM = "karmada-system"
+HOOKS = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
+
+# identity, verb, resource with its group, where (namespace), name
+ALLOWED = [
+    ("controller", "list", "resourcebindings.work.karmada.io"),
+    ("controller", "watch", "clusterresourcebindings.work.karmada.io"),
+    ("controller", "patch", "resourcebindings.work.karmada.io"),
+    ("controller", "admit", "resourcebindings.work.karmada.io"),
+    ("controller", "admit", "clusterresourcebindings.work.karmada.io"),
+    ("controller", "watch", "clusters.cluster.karmada.io"),
+    ("controller", "watch", "queues.scheduling.volcano.sh"),
+    ("controller", "list", "priorityclasses.scheduling.k8s.io"),
+    ("controller", "watch", "jobs.batch.volcano.sh"),
+    ("controller", "create", "leases.coordination.k8s.io", SYSTEM),
+    ("controller", "update", "leases.coordination.k8s.io", SYSTEM, "volcano-global-controller"),
+    ("controller", "patch", "events"),
+    ("webhook", "list", "queues.scheduling.volcano.sh"),
+    ("webhook", "watch", "queues.scheduling.volcano.sh"),
+    ("webhook", "get", HOOKS, "", "volcano-global"),
+    ("certs", "patch", HOOKS, "", "volcano-global"),
+    ("karmada", "admit", "resourcebindings.work.karmada.io"),
+    ("karmada", "create", "resourcebindings.work.karmada.io"),
+    ("karmada", "patch", "jobs/status.batch.volcano.sh"),
+    ("tenant", "create", "jobs.batch.volcano.sh", "own"),
+    ("tenant", "create", "resourcebindings.work.karmada.io", "own"),
+    ("tenant", "patch", "resourcebindings/status.work.karmada.io", "own"),
+    ("tenant", "delete", "works.work.karmada.io", "own"),
+    ("tenant", "create", "deployments.apps", "own"),
+]
+DENIED = [
+    ("controller", "create", "resourcebindings.work.karmada.io"),
+    ("controller", "delete", "resourcebindings.work.karmada.io"),
+    ("controller", "update", "resourcebindings.work.karmada.io"),
+    ("controller", "patch", "queues.scheduling.volcano.sh"),
+    ("controller", "patch", "jobs.batch.volcano.sh"),
+    ("controller", "list", "secrets"),
+    ("controller", "create", "leases.coordination.k8s.io"),
+    ("controller", "update", "leases.coordination.k8s.io", SYSTEM, "somebody-else"),
+    ("webhook", "list", "resourcebindings.work.karmada.io"),
+    ("webhook", "admit", "resourcebindings.work.karmada.io"),
+    ("webhook", "get", HOOKS, "", "karmada"),
+    ("webhook", "patch", HOOKS, "", "volcano-global"),
+    ("certs", "patch", HOOKS, "", "karmada"),
+    ("certs", "list", HOOKS),
+    ("certs", "list", "secrets"),
+    ("certs", "admit", "resourcebindings.work.karmada.io"),
+    ("karmada", "list", "secrets"),
+    ("tenant", "admit", "resourcebindings.work.karmada.io", "own"),
+    ("tenant", "create", "jobs.batch.volcano.sh", "default"),
+    ("tenant", "patch", "queues.scheduling.volcano.sh"),
+    ("tenant", "patch", "clusterresourcebindings.work.karmada.io"),
+    ("tenant", "create", "rolebindings.rbac.authorization.k8s.io", "own"),
+]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [pytest.param(question, True, id="-".join(question)) for question in ALLOWED]
+    + [pytest.param(question, False, id="not-" + "-".join(question)) for question in DENIED],
+)
+def test_each_identity_may_do_what_it_needs_and_no_more(control_plane, namespace, question, answer):
+    name, verb, target, *place = question
+    identity = name if name in IDENTITIES else f"volcano-global-{name}"
+    where = [namespace if part == "own" else part for part in place]
+    assert may(control_plane, identity, verb=verb, target=target, place=where) is answer
+
+
+def may(plane, identity, *, verb, target, place):
+    """Ask the API server as *identity* whether it may."""
+    resource, _, group = target.partition(".")
+    resource, _, subresource = resource.partition("/")
+    attributes = {"verb": verb, "resource": resource, "subresource": subresource, "group": group}
+    attributes |= dict(zip(("namespace", "name"), place, strict=False))
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    with plane.client(identity) as api:
+        return api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)["status"]["allowed"]
+
+
+def rules():
+    """Yield the rules of our own three processes."""
+    for document in yaml.safe_load_all(Path(RBAC[0]).read_text()):
+        yield from document.get("rules", ())
+
+
+def test_no_right_of_ours_is_a_wildcard():
+    assert not [rule for rule in rules() for values in rule.values() if "*" in values]
+
+
+def test_no_right_of_ours_makes_more_rights():
+    assert not {"escalate", "bind", "impersonate"}.intersection(verb for rule in rules() for verb in rule["verbs"])
+
+
+def test_no_right_of_ours_reads_secrets():
+    assert "secrets" not in {resource for rule in rules() for resource in rule["resources"]}
+
+
+def test_the_users_of_the_roles_are_our_processes():
+    documents = list(yaml.safe_load_all(Path(RBAC[0]).read_text()))
+    users = {subject["name"] for document in documents for subject in document.get("subjects", ())}
+    assert users == set(OURS)

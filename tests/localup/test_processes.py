@@ -1,0 +1,103 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from localup.processes import ProcessError, Service, end, spawn, tail
+
+
+def lives(pid):
+    """Say whether *pid* runs; one that is dead but not yet reaped does not."""
+    answer = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return answer.stdout.strip() not in {"", "Z", "Z+", "Zs"}
+
+
+def gone_soon(pid):
+    ends = time.monotonic() + 10
+    while lives(pid) and time.monotonic() < ends:
+        time.sleep(0.01)
+    return not lives(pid)
+
+
+def test_a_child_writes_to_its_log(tmp_path):
+    spawn(["sh", "-c", "echo out; echo err >&2"], log=tmp_path / "log").wait()
+    assert (tmp_path / "log").read_text() == "out\nerr\n"
+
+
+def test_a_child_is_killed_with_us(tmp_path):
+    code = (
+        "import time; from pathlib import Path; from localup.processes import spawn;"
+        f"print(spawn(['sleep', '1000'], log=Path({str(tmp_path / 'log')!r})).pid, flush=True); time.sleep(1000)"
+    )
+    us = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    child = int(us.stdout.readline())
+    assert lives(child)
+    us.kill()
+    us.communicate()
+    assert gone_soon(child)
+
+
+def test_a_child_outlives_the_thread_that_asked_for_it(tmp_path):
+    service = Service("sleep", tmp_path / "log")
+    thread = threading.Thread(target=service.start, args=(["sleep", "1000"],))
+    thread.start()
+    thread.join()
+    time.sleep(0.05)
+    service.check()
+    service.stop()
+
+
+def test_a_child_has_a_session_of_its_own(tmp_path):
+    process = spawn(["sleep", "1000"], log=tmp_path / "log")
+    assert os.getsid(process.pid) == process.pid
+    end(process, grace_seconds=1)
+
+
+def test_the_whole_session_ends(tmp_path):
+    log = tmp_path / "log"
+    process = spawn(["sh", "-c", "sleep 1000 & echo $!; wait"], log=log)
+    while not log.exists() or not log.read_text():
+        time.sleep(0.01)
+    end(process, grace_seconds=1)
+    assert gone_soon(int(log.read_text()))
+
+
+def test_who_does_not_listen_is_killed_after_the_grace(tmp_path):
+    log = tmp_path / "log"
+    process = spawn([sys.executable, "-c", DEAF], log=log)
+    while not log.exists() or not log.read_text():
+        time.sleep(0.01)
+    end(process, grace_seconds=0.1)
+    assert process.returncode == -signal.SIGKILL
+
+
+DEAF = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("deaf", flush=True)
+time.sleep(1000)
+"""
+
+
+def test_a_service_that_ended_by_itself_shows_its_last_lines(tmp_path):
+    service = Service("etcd", tmp_path / "log")
+    service.start(["sh", "-c", "echo the disk is gone; exit 3"])
+    gone_soon(service.pid)
+    with pytest.raises(ProcessError, match=r"(?s)etcd ended by itself \(exit code 3\).*the disk is gone"):
+        service.check()
+    service.stop()
+
+
+def test_a_program_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ProcessError, match="cannot start /no/such/etcd"):
+        spawn(["/no/such/etcd"], log=tmp_path / "log")
+
+
+def test_the_tail_is_the_end_of_the_log(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("".join(f"{number}\n" for number in range(100)))
+    assert tail(log, 2) == "    98\n    99"

@@ -1,0 +1,31 @@
+import io
+
+import pytest
+
+from localup import progress
+from localup.progress import Step, StepError, run
+
+
+def step(folder, **fields):
+    return Step(**{"title": "building etcd", "log": folder / "log", "remedy": "try again"} | fields)
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then(tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "_PLAIN_SECONDS", 0.1)
+    out = io.StringIO()
+    run(["sh", "-c", "echo one package; sleep 0.3"], step(tmp_path), out=out)
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "building etcd: started"
+    assert "building etcd: 0 s  one package" in lines[1:-1]
+    assert lines[-1].startswith("building etcd: done after")
+
+
+def test_a_failure_names_the_step_the_reason_and_the_remedy(tmp_path):
+    with pytest.raises(StepError) as error:
+        run(["sh", "-c", "echo undefined: x; exit 1"], step(tmp_path), out=io.StringIO())
+    assert str(error.value) == "building etcd failed; the last lines of its output:\n    undefined: x\ntry again"
+
+
+def test_a_missing_program_is_a_failure_of_the_step(tmp_path):
+    with pytest.raises(StepError, match="building etcd failed: cannot start /no/go"):
+        run(["/no/go"], step(tmp_path), out=io.StringIO())
