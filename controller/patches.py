@@ -1,0 +1,105 @@
+"""The JSON Patches that carry a decision to its binding.
+
+Pure. Each tests what it was decided upon, so that a binding that has changed
+since is left alone, and touches nothing besides the pause, the clusters and
+our record; ``dispatching`` and all other fields stay as they were.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from controller.api.keys import ADMISSION
+
+_ANNOTATION = "/metadata/annotations/" + ADMISSION.replace("~", "~0").replace("/", "~1")
+_ANNOTATIONS = "/metadata/annotations"
+_SUSPENSION = "/spec/suspension"
+_PAUSED = "/spec/suspension/scheduling"
+_CLUSTERS = "/spec/clusters"
+
+Target = tuple[str, int | None]
+"""A cluster's name, and how many replicas it gets where the kind is divided."""
+
+
+class Binding(Protocol):
+    """What a patch must know of the binding as it was last seen."""
+
+    @property
+    def uid(self) -> str:
+        """Its uid; another binding of the same name is another binding."""
+
+    @property
+    def has_annotations(self) -> bool:
+        """Whether there is any annotation to add one to."""
+
+    @property
+    def has_suspension(self) -> bool:
+        """Whether ``spec.suspension`` is there."""
+
+    @property
+    def has_clusters(self) -> bool:
+        """Whether ``spec.clusters`` is there."""
+
+
+class _Operation(msgspec.Struct, frozen=True):
+    op: str
+    path: str
+    value: Any = msgspec.UNSET
+
+
+def admit(binding: Binding, targets: Sequence[Target], record: str) -> bytes:
+    """Resume a paused binding on *targets* and record it; without targets Karmada chooses."""
+    clusters = [
+        {"name": name} if replicas is None else {"name": name, "replicas": replicas} for name, replicas in targets
+    ]
+    return _patch(
+        *_still_paused(binding),
+        _Operation("replace", _PAUSED, False),
+        *([_Operation("add", _CLUSTERS, clusters)] if clusters else ()),
+        *_annotated(binding, record),
+    )
+
+
+def evict(binding: Binding, record: str) -> bytes:
+    """Pause an admitted binding and take its clusters away at once, since Karmada's scheduler acts in between."""
+    paused = (
+        [_Operation("add", _PAUSED, True)]
+        if binding.has_suspension
+        else [_absent(_SUSPENSION), _Operation("add", _SUSPENSION, {"scheduling": True})]
+    )
+    return _patch(_same(binding), *paused, *_without_clusters(binding), *_annotated(binding, record))
+
+
+def note(binding: Binding, record: str) -> bytes:
+    """Write the record of a waiting binding, and nothing else."""
+    return _patch(*_still_paused(binding), *_annotated(binding, record))
+
+
+def _patch(*operations: _Operation) -> bytes:
+    return msgspec.json.encode(operations)
+
+
+def _same(binding: Binding) -> _Operation:
+    return _Operation("test", "/metadata/uid", binding.uid)
+
+
+def _still_paused(binding: Binding) -> tuple[_Operation, ...]:
+    return _same(binding), _Operation("test", _PAUSED, True)
+
+
+def _absent(path: str) -> _Operation:
+    """Test that *path* is not there; the API server takes null for absence, as long as the parent is there."""
+    return _Operation("test", path, None)
+
+
+def _without_clusters(binding: Binding) -> tuple[_Operation, ...]:
+    """Remove the clusters; removing what is not there would fail the whole patch."""
+    return (_Operation("remove", _CLUSTERS),) if binding.has_clusters else (_absent(_CLUSTERS),)
+
+
+def _annotated(binding: Binding, record: str) -> tuple[_Operation, ...]:
+    """Add our annotation beside the others; where there are none, the map must come with it."""
+    if binding.has_annotations:
+        return (_Operation("add", _ANNOTATION, record),)
+    return _absent(_ANNOTATIONS), _Operation("add", _ANNOTATIONS, {ADMISSION: record})

@@ -1,0 +1,174 @@
+"""The patches as tables, and each of them on a real API server."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from controller import patches
+from controller.kube import Api, Invalid
+
+BINDINGS = "/apis/work.karmada.io/v1alpha2/namespaces/{}/resourcebindings"
+RECORD = '{"uid":"u1"}'
+
+SAME = {"op": "test", "path": "/metadata/uid", "value": "u1"}
+PAUSED = {"op": "test", "path": "/spec/suspension/scheduling", "value": True}
+RESUME = {"op": "replace", "path": "/spec/suspension/scheduling", "value": False}
+ANNOTATE = {"op": "add", "path": "/metadata/annotations/volcano-global.io~1admission", "value": RECORD}
+
+
+@dataclass
+class Seen:
+    uid: str = "u1"
+    has_annotations: bool = True
+    has_suspension: bool = True
+    has_clusters: bool = False
+
+
+@pytest.mark.parametrize(
+    ("patch", "operations"),
+    [
+        pytest.param(
+            patches.admit(Seen(), [("member1", None)], RECORD),
+            [SAME, PAUSED, RESUME, {"op": "add", "path": "/spec/clusters", "value": [{"name": "member1"}]}, ANNOTATE],
+            id="admit",
+        ),
+        pytest.param(
+            patches.admit(Seen(), [("a", 2), ("b", 1)], RECORD),
+            [
+                SAME,
+                PAUSED,
+                RESUME,
+                {
+                    "op": "add",
+                    "path": "/spec/clusters",
+                    "value": [{"name": "a", "replicas": 2}, {"name": "b", "replicas": 1}],
+                },
+                ANNOTATE,
+            ],
+            id="admit-divided",
+        ),
+        pytest.param(
+            patches.admit(Seen(), [], RECORD), [SAME, PAUSED, RESUME, ANNOTATE], id="admit-where-karmada-chooses"
+        ),
+        pytest.param(
+            patches.admit(Seen(has_annotations=False), [], RECORD),
+            [
+                SAME,
+                PAUSED,
+                RESUME,
+                {"op": "test", "path": "/metadata/annotations", "value": None},
+                {"op": "add", "path": "/metadata/annotations", "value": {"volcano-global.io/admission": RECORD}},
+            ],
+            id="admit-without-annotations",
+        ),
+        pytest.param(
+            patches.evict(Seen(has_clusters=True), RECORD),
+            [
+                SAME,
+                {"op": "add", "path": "/spec/suspension/scheduling", "value": True},
+                {"op": "remove", "path": "/spec/clusters"},
+                ANNOTATE,
+            ],
+            id="evict",
+        ),
+        pytest.param(
+            patches.evict(Seen(has_suspension=False), RECORD),
+            [
+                SAME,
+                {"op": "test", "path": "/spec/suspension", "value": None},
+                {"op": "add", "path": "/spec/suspension", "value": {"scheduling": True}},
+                {"op": "test", "path": "/spec/clusters", "value": None},
+                ANNOTATE,
+            ],
+            id="evict-without-suspension-or-clusters",
+        ),
+        pytest.param(patches.note(Seen(), RECORD), [SAME, PAUSED, ANNOTATE], id="note"),
+    ],
+)
+def test_a_patch_tests_what_it_was_decided_upon_and_touches_no_more(patch, operations):
+    assert json.loads(patch) == operations
+
+
+@pytest.fixture
+async def api(control_plane):
+    async with Api.connect(control_plane.kubeconfig("admin")) as api:
+        yield api
+
+
+async def stored(api: Api, namespace: str, **spec: Any) -> dict[str, Any]:
+    """Create a paused binding as Karmada and our webhook leave it."""
+    body = {
+        "apiVersion": "work.karmada.io/v1alpha2",
+        "kind": "ResourceBinding",
+        "metadata": {"name": "b"} | spec.pop("metadata", {}),
+        "spec": {
+            "resource": {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j", "namespace": namespace},
+            "replicas": 3,
+            "suspension": {"scheduling": True, "dispatching": True},
+        }
+        | spec,
+    }
+    return json.loads(await api.create(BINDINGS.format(namespace), json.dumps(body).encode()))
+
+
+def seen(binding: dict[str, Any]) -> Seen:
+    return Seen(
+        binding["metadata"]["uid"],
+        has_annotations="annotations" in binding["metadata"],
+        has_suspension="suspension" in binding["spec"],
+        has_clusters="clusters" in binding["spec"],
+    )
+
+
+@pytest.mark.parametrize("annotations", [None, {"policy": "p"}], ids=["without-annotations", "with-annotations"])
+async def test_a_binding_is_admitted_evicted_and_admitted_again_with_all_else_untouched(api, namespace, annotations):
+    item = f"{BINDINGS.format(namespace)}/b"
+    born = await stored(api, namespace, metadata={"annotations": annotations} if annotations else {})
+    admitted = json.loads(await api.patch(item, patches.admit(seen(born), [("member1", None)], "first")))
+    evicted = json.loads(await api.patch(item, patches.evict(seen(admitted), "second")))
+    again = json.loads(await api.patch(item, patches.admit(seen(evicted), [("member2", 3)], "third")))
+
+    ours = {"volcano-global.io/admission": "first"}
+    assert admitted["metadata"]["annotations"] == (annotations or {}) | ours
+    assert admitted["spec"] == born["spec"] | {
+        "suspension": {"scheduling": False, "dispatching": True},
+        "clusters": [{"name": "member1"}],
+    }
+    assert evicted["spec"] == born["spec"]
+    assert again["spec"]["clusters"] == [{"name": "member2", "replicas": 3}]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"spec": {"suspension": {"scheduling": False}}}, id="resumed-by-another"),
+        pytest.param({"spec": {"suspension": None}}, id="suspension-taken-away"),
+        pytest.param({"metadata": {"annotations": {"other": "first"}}}, id="annotated-meanwhile"),
+    ],
+)
+async def test_a_binding_that_has_changed_is_left_alone(api, namespace, change):
+    item = f"{BINDINGS.format(namespace)}/b"
+    born = await stored(api, namespace)
+    changed = json.loads(await api.patch(item, json.dumps(change).encode(), kind="merge"))
+    with pytest.raises(Invalid):
+        await api.patch(item, patches.admit(seen(born), [("member1", None)], RECORD))
+    assert json.loads(await api.get(item)) == changed
+
+
+async def test_a_binding_made_anew_under_the_same_name_is_left_alone(api, namespace):
+    item = f"{BINDINGS.format(namespace)}/b"
+    born = await stored(api, namespace)
+    await api.delete(item)
+    await stored(api, namespace)
+    with pytest.raises(Invalid):
+        await api.patch(item, patches.admit(seen(born), [("member1", None)], RECORD))
+
+
+async def test_an_eviction_of_what_has_got_clusters_meanwhile_is_not_half_done(api, namespace):
+    item = f"{BINDINGS.format(namespace)}/b"
+    born = await stored(api, namespace, suspension={"scheduling": False})
+    await api.patch(item, b'{"spec": {"clusters": [{"name": "member1"}]}}', kind="merge")
+    with pytest.raises(Invalid):
+        await api.patch(item, patches.evict(seen(born), RECORD))
