@@ -47,10 +47,14 @@ def spawn(
                 preexec_fn=_die_with(parent),  # noqa: PLW1509 - two system calls, no lock is taken after the fork
             )
 
+    started = _FORKER.submit(start)
     try:
-        return _FORKER.submit(start).result()
+        return started.result()
     except OSError as error:
         raise ProcessError(f"cannot start {command[0]}: {error.strerror}") from error
+    except BaseException:  # interrupted while it started
+        end(started.result(), grace_seconds=0)
+        raise
 
 
 def end(process: subprocess.Popen[bytes], *, grace_seconds: float) -> None:
