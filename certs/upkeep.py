@@ -77,9 +77,7 @@ def examine_authority(store: Store, now: datetime) -> Part:
     """Return the authority that is kept and why it must be renewed."""
     stored, pair, reason = _examine(store, AUTHORITY)
     if pair and stored:
-        reason = reason_to_renew(pair.lifetime, pair.lifetime, now)
-        if BUNDLE not in stored.files:
-            reason = f"{BUNDLE} is missing"
+        reason = _flaw(stored, pair) or reason_to_renew(pair.lifetime, pair.lifetime, now)
     return Part(stored, pair, reason)
 
 
@@ -104,6 +102,15 @@ def _examine(store: Store, name: str) -> tuple[Stored | None, Pair | None, str |
         return stored, load(_file(stored.files, CERTIFICATE), _file(stored.files, KEY)), None
     except AuthorityError as error:
         return stored, None, str(error)
+
+
+def _flaw(stored: Stored, authority: Pair) -> str | None:
+    """Return why the bundle kept beside *authority* cannot be published, or ``None``."""
+    try:
+        bundle = load_bundle(_file(stored.files, BUNDLE))
+    except AuthorityError as error:
+        return str(error)
+    return None if authority.certificate in bundle else f"{BUNDLE} does not hold it"
 
 
 def _file(files: Mapping[str, bytes], name: str) -> bytes:

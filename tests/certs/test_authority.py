@@ -1,0 +1,134 @@
+"""An authority and what it issues, proved by handshakes."""
+
+import ssl
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from certs.authority import BACKDATED, AuthorityError, establish, issue, load, load_bundle
+from tests.certs.handshakes import handshake
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+DAY = timedelta(days=1)
+NAMES = ["webhook.volcano-global-system.svc", "127.0.0.1", "::1"]
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return establish(NOW, 365 * DAY)
+
+
+@pytest.fixture(scope="module")
+def leaf(authority):
+    return issue(authority, NAMES, now=NOW, life=90 * DAY)
+
+
+def shake(leaf, authority, name, folder):
+    handshake(leaf.certificate_pem(), leaf.key_pem(), bundle=authority.certificate_pem(), name=name, folder=folder)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_leaf_is_believed_under_each_of_its_names(authority, leaf, name, tmp_path):
+    shake(leaf, authority, name, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["other.svc", "127.0.0.2", "sub.webhook.volcano-global-system.svc"])
+def test_the_leaf_is_not_believed_under_others(authority, leaf, name, tmp_path):
+    with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
+        shake(leaf, authority, name, tmp_path)
+
+
+def test_another_authority_does_not_vouch_for_it(leaf, tmp_path):
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake(leaf, establish(NOW, DAY), NAMES[0], tmp_path)
+
+
+def test_with_both_authorities_in_the_bundle_either_leaf_is_believed(authority, leaf, tmp_path):
+    other = establish(NOW, 365 * DAY)
+    bundle = other.certificate_pem() + authority.certificate_pem()
+    for pair in (leaf, issue(other, NAMES, now=NOW, life=DAY)):
+        handshake(pair.certificate_pem(), pair.key_pem(), bundle=bundle, name=NAMES[0], folder=tmp_path)
+
+
+def test_an_expired_leaf_is_not_believed(tmp_path):
+    authority = establish(NOW - 100 * DAY, 365 * DAY)
+    leaf = issue(authority, NAMES, now=NOW - 91 * DAY, life=90 * DAY)
+    with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
+        shake(leaf, authority, NAMES[0], tmp_path)
+
+
+def test_a_leaf_is_no_authority(authority, leaf, tmp_path):
+    forged = issue(leaf, NAMES, now=NOW, life=DAY)
+    bundle = authority.certificate_pem() + leaf.certificate_pem()
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(forged.certificate_pem(), forged.key_pem(), bundle=bundle, name=NAMES[0], folder=tmp_path)
+
+
+def test_a_leaf_never_outlives_its_authority(authority):
+    leaf = issue(authority, NAMES, now=NOW + 300 * DAY, life=90 * DAY)
+    assert leaf.lifetime.ends == authority.lifetime.ends
+
+
+def test_an_expired_authority_issues_nothing(authority):
+    with pytest.raises(AuthorityError, match="establish another"):
+        issue(authority, NAMES, now=NOW + 365 * DAY, life=DAY)
+
+
+def test_validity_begins_a_little_earlier_for_clocks_that_are_behind(authority, leaf):
+    assert authority.lifetime.begins == leaf.lifetime.begins == NOW - BACKDATED
+
+
+def test_keys_are_p256_and_usages_no_wider_than_needed(authority, leaf):
+    assert isinstance(leaf.key.curve, ec.SECP256R1)
+    assert isinstance(authority.key.curve, ec.SECP256R1)
+    extensions = leaf.certificate.extensions
+    usage = extensions.get_extension_for_class(x509.KeyUsage)
+    assert usage.critical
+    assert usage.value.digital_signature
+    assert not usage.value.key_cert_sign
+    assert list(extensions.get_extension_for_class(x509.ExtendedKeyUsage).value) == [ExtendedKeyUsageOID.SERVER_AUTH]
+    constraints = authority.certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+    assert (constraints.critical, constraints.value.ca, constraints.value.path_length) == (True, True, 0)
+
+
+def test_serials_and_subjects_are_of_their_own(authority):
+    others = [establish(NOW, DAY) for _ in range(5)] + [authority]
+    assert len({pair.certificate.serial_number for pair in others}) == 6
+    assert len({pair.certificate.subject for pair in others}) == 6
+
+
+def test_names_are_read_back(leaf, authority):
+    assert leaf.names == set(NAMES)
+    assert authority.names == set()
+
+
+def test_what_is_stored_loads_again(leaf):
+    again = load(leaf.certificate_pem(), leaf.key_pem())
+    assert again.certificate == leaf.certificate
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "says"),
+    [
+        pytest.param(b"", b"", "cannot be read", id="empty"),
+        pytest.param(b"x", b"x", "cannot be read", id="garbage"),
+        pytest.param(None, b"", "cannot be read", id="no-key"),
+        pytest.param(None, establish(NOW, DAY).key_pem(), "no pair", id="mismatched"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(leaf, certificate, key, says):
+    with pytest.raises(AuthorityError, match=says):
+        load(leaf.certificate_pem() if certificate is None else certificate, key)
+
+
+def test_a_bundle_may_hold_several(authority):
+    other = establish(NOW, DAY)
+    assert load_bundle(other.certificate_pem() + authority.certificate_pem()) == [
+        other.certificate,
+        authority.certificate,
+    ]
+    with pytest.raises(AuthorityError, match="bundle"):
+        load_bundle(b"x")

@@ -1,0 +1,113 @@
+"""The store in a folder: whole sets, written only over what was read, closed to others."""
+
+import stat
+import threading
+
+import pytest
+
+from certs.directory import Directory
+from certs.store import ConflictError
+
+ONE = {"tls.crt": b"certificate 1", "tls.key": b"key 1"}
+TWO = {"tls.crt": b"certificate 2", "tls.key": b"key 2"}
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Directory(tmp_path / "store")
+
+
+def test_what_is_written_is_read(store):
+    assert store.read("serving") is None
+    store.write("serving", ONE, over=None)
+    assert store.read("serving").files == ONE
+    store.write("serving", TWO, over=store.read("serving"))
+    assert store.read("serving").files == TWO
+
+
+def test_sets_do_not_mix(store):
+    store.write("serving", ONE, over=None)
+    store.write("authority", TWO, over=None)
+    assert (store.read("serving").files, store.read("authority").files) == (ONE, TWO)
+
+
+def test_who_read_something_older_does_not_write(store):
+    store.write("serving", ONE, over=None)
+    with pytest.raises(ConflictError, match="somebody else"):
+        store.write("serving", TWO, over=None)
+    before = store.read("serving")
+    store.write("serving", TWO, over=before)
+    with pytest.raises(ConflictError):
+        store.write("serving", ONE, over=before)
+    assert store.read("serving").files == TWO
+
+
+def test_of_many_writers_one_wins(store):
+    won = []
+
+    def attempt(number):
+        try:
+            store.write("serving", {"tls.crt": b"%d" % number}, over=None)
+            won.append(number)
+        except ConflictError:
+            pass
+
+    threads = [threading.Thread(target=attempt, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert store.read("serving").files == {"tls.crt": b"%d" % won[0]}
+
+
+def test_keys_are_closed_to_others(store, tmp_path):
+    store.write("serving", ONE, over=None)
+    key = tmp_path / "store" / "serving" / "tls.key"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert stat.S_IMODE(key.resolve().parent.stat().st_mode) == 0o700
+
+
+def test_a_reader_sees_certificate_and_key_of_one_version(store, tmp_path):
+    """Resolve one file, then read both beside it, while another thread keeps replacing them."""
+    sets = [{"tls.crt": b"%d" % number * 2000, "tls.key": b"%d" % number * 2000} for number in range(10)]
+    store.write("serving", sets[0], over=None)
+    done = threading.Event()
+
+    def replace():
+        for number in range(60):
+            store.write("serving", sets[number % 10], over=store.read("serving"))
+        done.set()
+
+    writer = threading.Thread(target=replace)
+    writer.start()
+    seen = set()
+    while not done.is_set():
+        version = (tmp_path / "store" / "serving" / "tls.crt").resolve().parent
+        try:
+            certificate, key = (version / "tls.crt").read_bytes(), (version / "tls.key").read_bytes()
+        except FileNotFoundError:
+            continue  # two versions behind: read again, as a poll does
+        assert certificate == key
+        seen.add(certificate)
+    writer.join()
+    assert len(seen) > 1
+
+
+def test_no_more_than_two_versions_are_kept(store, tmp_path):
+    store.write("serving", ONE, over=None)
+    for _ in range(5):
+        store.write("serving", TWO, over=store.read("serving"))
+    folder = tmp_path / "store" / "serving"
+    assert len([found for found in folder.iterdir() if found.is_dir() and not found.is_symlink()]) == 2
+
+
+def test_a_write_that_was_cut_off_leaves_the_old_set(store, tmp_path):
+    store.write("serving", ONE, over=None)
+    aside = tmp_path / "store" / "serving" / "..half"
+    aside.mkdir()
+    (aside / "tls.crt").write_bytes(b"half")
+    (tmp_path / "store" / "serving" / "..data.new").symlink_to("..half")
+    assert store.read("serving").files == ONE
+    store.write("serving", TWO, over=store.read("serving"))
+    assert store.read("serving").files == TWO

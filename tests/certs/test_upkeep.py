@@ -1,0 +1,168 @@
+"""Keeping an authority and a serving certificate good over years, with a clock that is told the time."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from certs.authority import AuthorityError, establish, load, load_bundle
+from certs.directory import Directory
+from certs.upkeep import (
+    AUTHORITY,
+    SERVING,
+    Lives,
+    ensure_authority,
+    ensure_leaf,
+    examine_authority,
+    examine_leaf,
+)
+from tests.certs.handshakes import handshake
+
+NOW = datetime.now(UTC)
+DAY = timedelta(days=1)
+NAMES = ["localhost"]
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Directory(tmp_path / "store")
+
+
+def ensure(store, *, at=NOW, names=NAMES, lives=None):
+    """Renew what is due at a time; return the revisions of both sets."""
+    lives = lives or Lives()
+    ensure_authority(store, at, lives)
+    ensure_leaf(store, names, now=at, lives=lives)
+    return store.read(AUTHORITY).revision, store.read(SERVING).revision
+
+
+def served(store):
+    files = store.read(SERVING).files
+    return load(files["tls.crt"], files["tls.key"])
+
+
+def test_what_it_makes_is_believed(store, tmp_path):
+    ensure(store)
+    files = store.read(SERVING).files
+    handshake(files["tls.crt"], files["tls.key"], bundle=files["ca.crt"], name="localhost", folder=tmp_path)
+
+
+def test_with_nothing_due_nothing_is_written(store):
+    assert ensure(store) == ensure(store) == ensure(store, at=NOW + 59 * DAY)
+
+
+@pytest.mark.parametrize(
+    ("days", "authority_renewed", "leaf_renewed"),
+    [
+        pytest.param(59, False, False, id="young"),
+        pytest.param(60, False, True, id="leaf-due"),
+        pytest.param(243, False, True, id="leaf-expired"),
+        pytest.param(244, True, True, id="authority-due"),
+        pytest.param(400, True, True, id="authority-expired"),
+    ],
+)
+def test_what_is_due_is_renewed_and_no_more(store, days, authority_renewed, leaf_renewed):
+    before = ensure(store)
+    after = ensure(store, at=NOW + days * DAY)
+    assert [old != new for old, new in zip(before, after, strict=True)] == [authority_renewed, leaf_renewed]
+
+
+def test_a_new_authority_is_published_beside_the_old_one_which_leaves_when_it_expires(store):
+    ensure(store)
+    first = load_bundle(store.read(AUTHORITY).files["ca.crt"])
+    second = load_bundle(ensure_authority(store, NOW + 250 * DAY, Lives()))
+    assert second[1:] == first
+    third = load_bundle(ensure_authority(store, NOW + 500 * DAY, Lives()))
+    assert third[1:] == second[:1]
+
+
+def test_until_the_new_leaf_is_served_the_new_bundle_covers_the_old_one(store, tmp_path):
+    lives = Lives(authority=timedelta(hours=3), leaf=timedelta(hours=2))
+    past = NOW - timedelta(hours=1)
+    ensure(store, at=past, lives=lives)
+    old = served(store)
+    bundle = ensure_authority(store, past + timedelta(hours=2, minutes=5), lives)
+    assert len(load_bundle(bundle)) == 2
+    handshake(old.certificate_pem(), old.key_pem(), bundle=bundle, name="localhost", folder=tmp_path)
+
+
+def test_more_names_are_a_reason_and_fewer_are_not(store):
+    one = ensure(store, names=["localhost"])
+    two = ensure(store, names=["localhost", "127.0.0.1"])
+    assert one[1] != two[1]
+    assert served(store).names == {"localhost", "127.0.0.1"}
+    assert ensure(store, names=["127.0.0.1"]) == two
+
+
+@pytest.mark.parametrize("name", [AUTHORITY, SERVING])
+@pytest.mark.parametrize(
+    "files",
+    [
+        pytest.param({}, id="empty"),
+        pytest.param({"tls.crt": b"", "tls.key": b"", "ca.crt": b""}, id="blank"),
+        pytest.param({"tls.crt": b"x", "tls.key": b"y", "ca.crt": b"z"}, id="garbage"),
+        pytest.param(
+            {
+                "tls.crt": establish(NOW, DAY).certificate_pem(),
+                "tls.key": establish(NOW, DAY).key_pem(),
+                "ca.crt": establish(NOW, DAY).certificate_pem(),
+            },
+            id="mismatched",
+        ),
+    ],
+)
+def test_a_spoilt_set_is_made_anew(store, name, files, tmp_path):
+    ensure(store)
+    store.write(name, files, over=store.read(name))
+    ensure(store)
+    found = store.read(SERVING).files
+    handshake(found["tls.crt"], found["tls.key"], bundle=found["ca.crt"], name="localhost", folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "bundle", [b"", b"x", establish(NOW, DAY).certificate_pem()], ids=["empty", "garbage", "other"]
+)
+def test_a_spoilt_bundle_is_never_published(store, bundle):
+    ensure(store)
+    found = store.read(AUTHORITY)
+    store.write(AUTHORITY, {**found.files, "ca.crt": bundle}, over=found)
+    published = load_bundle(ensure_authority(store, NOW, Lives()))
+    assert examine_authority(store, NOW).pair.certificate == published[0]
+
+
+def test_a_leaf_of_another_authority_is_replaced(store):
+    ensure(store)
+    other = establish(NOW, 100 * DAY)
+    files = {"tls.crt": other.certificate_pem(), "tls.key": other.key_pem(), "ca.crt": other.certificate_pem()}
+    store.write(AUTHORITY, files, over=store.read(AUTHORITY))
+    authority = examine_authority(store, NOW)
+    part = examine_leaf(store, authority, wanted=frozenset(NAMES), now=NOW)
+    assert part.reason == "another authority issued it"
+    ensure(store)
+    assert other.issued(served(store).certificate)
+
+
+def test_without_an_authority_no_leaf_is_issued(store):
+    with pytest.raises(AuthorityError, match="establish one first"):
+        ensure_leaf(store, NAMES, now=NOW, lives=Lives())
+
+
+def test_over_ten_years_the_chain_never_breaks(store):
+    """The leaf served before each upkeep is covered by the bundle published after it."""
+    ensure(store)
+    for day in range(0, 3650, 25):
+        at = NOW + day * DAY
+        leaf = served(store)
+        bundle = load_bundle(ensure_authority(store, at, Lives()))
+        assert any(_signed(issuer, leaf.certificate) for issuer in bundle)
+        ensure_leaf(store, NAMES, now=at, lives=Lives())
+        leaf = served(store)
+        assert leaf.lifetime.begins <= at < leaf.lifetime.ends
+        assert any(_signed(issuer, leaf.certificate) for issuer in bundle)
+
+
+def _signed(issuer, leaf) -> bool:
+    try:
+        leaf.verify_directly_issued_by(issuer)
+    except Exception:  # noqa: BLE001 -- a wrong issuer shows in several ways
+        return False
+    return True

@@ -1,0 +1,83 @@
+"""The webhook in the test's own loop, on real ports with a real certificate."""
+
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from certs.directory import Directory
+from certs.upkeep import Lives, ensure_authority, ensure_leaf
+from webhook.app import App
+from webhook.listener import listen, listen_tls
+from webhook.resourcebindings import Gate, review_binding
+from webhook.settings import Settings
+from webhook.tls import Certificate
+
+MUTATE = "/resourcebindings/mutate"
+
+
+@dataclass
+class Running:
+    """A webhook that serves, and a client that trusts it."""
+
+    app: App
+    certificate: Certificate
+    trust: ssl.SSLContext
+    port: int
+    plain_port: int
+    client: aiohttp.ClientSession
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    def post(self, data, path=MUTATE, **options):
+        headers = {"Content-Type": "application/json"} | options.pop("headers", {})
+        return self.client.post(self.url + path, data=data, headers=headers, ssl=self.trust, **options)
+
+
+@pytest.fixture
+def certificates(tmp_path) -> Path:
+    """Return a folder with an authority, and in `serving` a certificate for this machine."""
+    renew(tmp_path)
+    return tmp_path
+
+
+def renew(folder: Path, *, now: datetime | None = None, lives: Lives | None = None) -> None:
+    now, lives, store = now or datetime.now(UTC), lives or Lives(), Directory(folder)
+    ensure_authority(store, now, lives)
+    ensure_leaf(store, ["localhost", "127.0.0.1"], now=now, lives=lives)
+
+
+def trust(folder: Path) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=folder / "serving" / "ca.crt")
+
+
+@pytest.fixture
+async def running(certificates) -> AsyncIterator[Running]:
+    settings = Settings(
+        host="127.0.0.1",
+        port=0,
+        plain_host="127.0.0.1",
+        plain_port=0,
+        certificate_directory=certificates / "serving",
+        header_seconds=0.5,
+        body_seconds=0.3,
+    )
+    certificate = Certificate(settings.certificate_directory)
+    certificate.refresh()
+    app = App(
+        settings,
+        {MUTATE: lambda asked: review_binding(asked, Gate())},
+        lambda: certificate.trouble(datetime.now(UTC)),
+    )
+    secure = await listen_tls(app.answer_review, settings, certificate.listening)
+    plain = await listen(app.answer_plain, settings)
+    async with aiohttp.ClientSession() as client:
+        yield Running(app, certificate, trust(certificates), secure.port, plain.port, client)
+    await secure.close(seconds=1)
+    await plain.close(seconds=1)

@@ -1,0 +1,69 @@
+"""Builders of reviews and bindings, and what the API server does with an answer."""
+
+import base64
+import copy
+import json
+from typing import Any
+
+UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
+
+
+def job_binding(**spec: Any) -> dict[str, Any]:
+    """Return a ResourceBinding of a Volcano Job, as Karmada's detector writes it."""
+    return binding("batch.volcano.sh/v1alpha1", "Job", **spec)
+
+
+def binding(api_version: str, kind: str, **spec: Any) -> dict[str, Any]:
+    """Return a ResourceBinding of any kind."""
+    resource = {"apiVersion": api_version, "kind": kind, "name": "train", "namespace": "ml", "uid": "u-1"}
+    return {
+        "apiVersion": "work.karmada.io/v1alpha2",
+        "kind": "ResourceBinding",
+        "metadata": {"name": f"train-{kind.lower()}", "namespace": "ml"},
+        "spec": {"resource": resource, "schedulerName": "default-scheduler"} | spec,
+    }
+
+
+def review(new: Any, **request: Any) -> dict[str, Any]:
+    """Return the AdmissionReview of creating *new*."""
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": UID,
+            "kind": {"group": "work.karmada.io", "version": "v1alpha2", "kind": "ResourceBinding"},
+            "resource": {"group": "work.karmada.io", "version": "v1alpha2", "resource": "resourcebindings"},
+            "name": "train-job",
+            "namespace": "ml",
+            "operation": "CREATE",
+            "userInfo": {"username": "system:admin", "groups": ["system:masters"]},
+            "object": new,
+            "oldObject": None,
+            "dryRun": False,
+            "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+        }
+        | request,
+    }
+
+
+def wire(value: Any) -> bytes:
+    """Return *value* as the API server writes it: without blanks, and a line feed at the end."""
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+def apply(answer: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """Return the object that is stored after *answer*."""
+    after = copy.deepcopy(before)
+    if "patch" in answer:
+        assert answer["patchType"] == "JSONPatch"
+        for operation in json.loads(base64.b64decode(answer["patch"])):
+            *parents, last = operation["path"].split("/")[1:]
+            place = after
+            for name in parents:
+                place = place[name]
+            if operation["op"] == "remove":
+                del place[last]
+            else:
+                assert operation["op"] == "add"
+                place[last] = operation["value"]
+    return after

@@ -1,0 +1,212 @@
+"""What the webhook accepts as a request, and what it says of itself."""
+
+import asyncio
+import gzip
+import io
+import json
+
+import aiohttp
+import pytest
+
+from tests.webhook.reviews import UID, job_binding, review, wire
+from webhook.verdict import Outcome
+
+GOOD = wire(review(job_binding()))
+
+
+async def until_closed(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await asyncio.wait_for(reader.read(), 5)
+    except (ConnectionError, OSError):
+        return b""
+
+
+async def raw(running, text: bytes) -> bytes:
+    """Send *text* as it is and return what comes until the connection is closed."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=running.trust)
+    writer.write(text)
+    try:
+        return await until_closed(reader)
+    finally:
+        writer.close()
+
+
+async def test_the_answer_is_a_whole_review(running):
+    async with running.post(GOOD) as answer:
+        body = await answer.json()
+    assert answer.status == 200
+    assert (body["apiVersion"], body["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    assert body["response"]["uid"] == UID
+    assert body["response"]["allowed"] is True
+
+
+async def test_the_api_servers_query_is_no_part_of_the_path(running):
+    async with running.post(GOOD, path="/resourcebindings/mutate?timeout=5s") as answer:
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        pytest.param({"headers": {"Content-Encoding": "gzip"}, "data": gzip.compress(GOOD)}, 415, id="gzip"),
+        pytest.param({"headers": {"Content-Encoding": "identity"}}, 415, id="identity"),
+        pytest.param({"headers": {"Content-Encoding": "zstd"}}, 415, id="zstd"),
+        pytest.param({"headers": {"Content-Type": "application/yaml"}}, 415, id="yaml"),
+        pytest.param({"headers": {"Content-Type": "text/plain; charset=utf-8"}}, 415, id="text"),
+        pytest.param({"path": "/"}, 404, id="root"),
+        pytest.param({"path": "/resourcebindings/mutate/"}, 404, id="trailing-slash"),
+        pytest.param({"path": "/jobs/mutat"}, 404, id="unknown"),
+        pytest.param({"path": "/metrics"}, 404, id="metrics"),
+        pytest.param({"path": "/%2e%2e/x"}, 404, id="dots"),
+        pytest.param({"data": io.BytesIO(b"x" * (4 << 20) + b"x")}, 413, id="one-byte-too-many"),
+        pytest.param({"data": io.BytesIO(b"x" * (4 << 20))}, 400, id="as-many-as-are-allowed"),
+    ],
+)
+async def test_what_cannot_be_a_review_is_refused_with_a_sentence(running, options, code):
+    async with running.post(**({"data": GOOD} | options), skip_auto_headers=["Content-Encoding"]) as answer:
+        status = await answer.json()
+    assert answer.status == status["code"] == code
+    assert status["message"]
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"])
+async def test_only_post_is_a_review(running, method):
+    url = running.url + "/resourcebindings/mutate"
+    async with running.client.request(method, url, ssl=running.trust) as answer:
+        assert answer.status == 405
+
+
+async def test_an_announced_64_mib_are_refused_before_they_are_sent(running):
+    head = b"POST /resourcebindings/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    answer = await raw(running, head + b"Content-Length: 67108864\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"larger than 4194304 bytes" in answer
+
+
+async def test_an_endless_body_is_refused_when_it_is_too_large(running):
+    sent = 0
+
+    async def endless():
+        nonlocal sent
+        while True:
+            sent += 1 << 16
+            yield b"[" * (1 << 16)
+
+    try:
+        async with running.post(endless()) as answer:
+            assert answer.status == 413
+    except aiohttp.ClientConnectionError:
+        pass  # the answer was lost in what was still being sent
+    # Besides the limit: what fits the buffers of two sockets and of TLS.
+    assert sent < 16 << 20
+
+
+async def test_a_bomb_is_not_unpacked(running):
+    bomb = gzip.compress(b"[" * (64 << 20))
+    async with running.post(bomb, headers={"Content-Encoding": "gzip"}) as answer:
+        assert answer.status == 415
+
+
+async def test_a_body_that_does_not_come_is_given_up(running):
+    head = b"POST /resourcebindings/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    answer = await raw(running, head + b"Content-Length: 1000\r\n\r\n{")
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"not there within 0.3 s" in answer
+
+
+@pytest.mark.parametrize(
+    "beginning", [pytest.param(b"", id="silent"), pytest.param(b"POST /resourcebind", id="half-a-request")]
+)
+async def test_who_sends_no_request_is_parted_from(running, beginning):
+    started = asyncio.get_running_loop().time()
+    assert await raw(running, beginning) == b""
+    assert asyncio.get_running_loop().time() - started < 3
+
+
+async def test_a_connection_is_kept_for_longer_than_its_first_request_may_take(running):
+    async with running.post(GOOD) as answer:
+        first = answer.connection.transport if answer.connection else None
+        await answer.read()
+    await asyncio.sleep(0.7)
+    async with running.post(GOOD) as answer:
+        await answer.read()
+    assert answer.status == 200
+    assert first is None or not first.is_closing()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(b"\r\n\r\n\r\n", id="blank"),
+        pytest.param(b"\x16\x03\x01\x00\x00", id="tls-in-tls"),
+        pytest.param(b"POST / HTTP/9.9\r\n\r\n", id="version"),
+        pytest.param(b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", id="negative-length"),
+        pytest.param(b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1, 2\r\n\r\n", id="two-lengths"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\n" + b"a: " + b"b" * 100_000 + b"\r\n\r\n", id="long-header"),
+        pytest.param(
+            b"POST /resourcebindings/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+            id="broken-chunk",
+        ),
+        pytest.param(
+            b"POST /resourcebindings/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"Transfer-Encoding: gzip, chunked\r\nConnection: close\r\n\r\n5\r\n{}{}{\r\n0\r\n\r\n",
+            id="compressed-transfer",
+        ),
+    ],
+)
+async def test_what_is_no_http_harms_nobody(running, text):
+    answer = await raw(running, text)
+    assert not answer or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.0 4"))
+    async with running.post(GOOD) as good:
+        assert good.status == 200
+
+
+async def test_both_ports_tell_health(running):
+    for url in (running.url, f"http://127.0.0.1:{running.plain_port}"):
+        for path in ("/healthz", "/readyz"):
+            async with running.client.get(url + path, ssl=running.trust) as answer:
+                assert (answer.status, await answer.text()) == (200, "ok\n")
+
+
+async def test_the_plain_port_takes_no_reviews(running):
+    url = f"http://127.0.0.1:{running.plain_port}/resourcebindings/mutate"
+    async with running.client.post(url, data=GOOD) as answer:
+        assert answer.status == 404
+
+
+async def test_readiness_says_why_not(running):
+    running.app.not_ready = lambda: "the certificate expired"
+    async with running.client.get(f"http://127.0.0.1:{running.plain_port}/readyz") as answer:
+        assert (answer.status, await answer.text()) == (503, "the certificate expired\n")
+
+
+async def test_while_draining_callers_are_sent_elsewhere_after_their_answer(running):
+    running.app.draining = True
+    async with running.post(GOOD) as answer:
+        assert answer.status == 200
+        assert answer.headers["Connection"] == "close"
+
+
+async def test_metrics_count_requests_and_outcomes(running):
+    await running.post(GOOD)
+    await running.post(b"{}")
+    await running.post(b"{}", path="/x")
+    async with running.client.get(f"http://127.0.0.1:{running.plain_port}/metrics") as answer:
+        page = await answer.text()
+    assert 'volcano_global_webhook_verdicts_total{outcome="patched",path="/resourcebindings/mutate"} 1.0' in page
+    assert 'volcano_global_webhook_requests_total{code="400",path="/resourcebindings/mutate"} 1.0' in page
+    assert 'volcano_global_webhook_requests_total{code="404",path="other"} 1.0' in page
+
+
+async def test_no_caller_can_make_new_metrics(running):
+    for number in range(30):
+        await running.post(json.dumps(review(job_binding(), namespace=f"n{number}")).encode(), path=f"/{number}")
+    assert running.app.metrics.page().count(b"volcano_global_webhook_requests_total{") == 1
+    assert b"n7" not in running.app.metrics.page()
+
+
+def test_every_outcome_is_shown_from_the_start(running):
+    running.app.metrics.announce("/resourcebindings/mutate")
+    page = running.app.metrics.page().decode()
+    assert all(f'outcome="{outcome}"' in page for outcome in Outcome)

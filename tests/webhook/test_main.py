@@ -1,0 +1,65 @@
+"""The webhook as a process: it starts without a certificate, waits for one, and stops without dropping anybody."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+
+import aiohttp
+import pytest
+
+from tests.webhook.conftest import MUTATE, renew, trust
+from tests.webhook.process import WebhookProcess
+from tests.webhook.reviews import job_binding, review, wire
+
+GOOD = wire(review(job_binding()))
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_drains_first_and_then_ends(certificates, number):
+    with WebhookProcess(certificates / "serving", "--drain-seconds", "0.3") as webhook:
+        plain, context = f"http://127.0.0.1:{webhook.plain_port}", trust(certificates)
+        async with aiohttp.ClientSession() as client:
+            async with client.get(f"{plain}/readyz") as answer:
+                assert answer.status == 200
+            webhook.send(number)
+            webhook.wait_for("webhook draining")
+            async with client.get(f"{plain}/readyz") as answer:
+                assert (answer.status, await answer.text()) == (503, "draining\n")
+            async with client.post(
+                f"https://127.0.0.1:{webhook.port}{MUTATE}", data=GOOD, headers=JSON, ssl=context
+            ) as answer:
+                assert answer.status == 200
+        assert await asyncio.to_thread(webhook.end) == 0
+
+
+async def test_it_starts_without_a_certificate_and_heals_when_there_is_one(tmp_path):
+    with WebhookProcess(tmp_path / "serving", "--drain-seconds", "0", "--poll-seconds", "0.1") as webhook:
+        plain = f"http://127.0.0.1:{webhook.plain_port}"
+        async with aiohttp.ClientSession() as client:
+            async with client.get(f"{plain}/readyz") as answer:
+                assert answer.status == 503
+                assert "python -m certs ensure" in await answer.text()
+            async with client.get(f"{plain}/healthz") as answer:
+                assert answer.status == 200
+            renew(tmp_path)
+            await asyncio.to_thread(webhook.wait_for, "certificate loaded")
+            async with client.post(
+                f"https://127.0.0.1:{webhook.port}{MUTATE}", data=GOOD, headers=JSON, ssl=trust(tmp_path)
+            ) as answer:
+                assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--port", "x"], "webhook: --port 'x'"),
+        (["--admission-configuration", "/none.yaml"], "webhook: the AdmissionConfiguration cannot be read"),
+    ],
+)
+def test_what_it_cannot_start_with_is_said_in_a_sentence(flags, says):
+    ended = subprocess.run([sys.executable, "-m", "webhook", *flags], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(says)
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,225 @@
+"""What becomes of a new binding."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.api import review as wires
+from tests.webhook.reviews import UID, apply, binding, job_binding, review, wire
+from webhook.resourcebindings import VOLCANO_JOB, Gate, GroupKind, review_binding
+from webhook.verdict import Outcome, Verdict, response
+
+GATE = Gate()
+
+
+def judge(new, *, gate=GATE, **request) -> Verdict:
+    return review_binding(wires.read(wire(review(new, **request))), gate)
+
+
+def stored(new, *, gate=GATE, **request):
+    """Return the binding as it would be stored, or ``None`` when it is refused."""
+    answer = json.loads(wires.write(response(judge(new, gate=gate, **request), UID)))["response"]
+    assert answer["uid"] == UID
+    return apply(answer, new) if answer["allowed"] else None
+
+
+MEMBERS = [{"name": "member1", "replicas": 2}]
+
+
+@pytest.mark.parametrize(
+    ("spec", "suspension"),
+    [
+        pytest.param({}, {"scheduling": True}, id="no-suspension"),
+        pytest.param({"suspension": None}, {"scheduling": True}, id="null-suspension"),
+        pytest.param({"suspension": {}}, {"scheduling": True}, id="empty-suspension"),
+        pytest.param({"suspension": {"scheduling": False}}, {"scheduling": True}, id="resumed-beforehand"),
+        pytest.param({"suspension": {"scheduling": None}}, {"scheduling": True}, id="null-scheduling"),
+        pytest.param({"suspension": {"scheduling": True}}, {"scheduling": True}, id="paused-already"),
+        pytest.param(
+            {"suspension": {"dispatching": True}},
+            {"dispatching": True, "scheduling": True},
+            id="the-policy-suspends-dispatching",
+        ),
+        pytest.param(
+            {"suspension": {"dispatchingOnClusters": {"clusterNames": ["member1"]}, "scheduling": False}},
+            {"dispatchingOnClusters": {"clusterNames": ["member1"]}, "scheduling": True},
+            id="the-policy-suspends-dispatching-on-clusters",
+        ),
+    ],
+)
+@pytest.mark.parametrize("clusters", [None, [], MEMBERS])
+def test_a_volcano_job_is_stored_paused_and_without_clusters(spec, suspension, clusters):
+    new = job_binding(**spec) if clusters is None else job_binding(**spec, clusters=clusters)
+    after = stored(new)
+    assert after["spec"]["suspension"] == suspension
+    assert not after["spec"].pop("clusters", None)
+    del after["spec"]["suspension"]
+    untouched = {key: value for key, value in new["spec"].items() if key not in {"suspension", "clusters"}}
+    assert after == new | {"spec": untouched}
+
+
+@pytest.mark.parametrize("version", ["v1alpha1", "v1", "v2beta3"])
+def test_a_volcano_job_is_gated_in_any_version(version):
+    assert judge(binding(f"batch.volcano.sh/{version}", "Job")).outcome is Outcome.PATCHED
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind"),
+    [
+        ("apps/v1", "Deployment"),
+        ("batch/v1", "Job"),
+        ("v1", "Job"),
+        ("v1", "ConfigMap"),
+        ("batch.volcano.sh/v1alpha1", "CronJob"),
+        ("scheduling.volcano.sh/v1beta1", "Job"),
+        ("batch.volcano.sh", "Job"),
+    ],
+)
+def test_other_kinds_pass_as_they_are(api_version, kind):
+    assert judge(binding(api_version, kind, clusters=MEMBERS)) == Verdict(Outcome.ALLOWED)
+
+
+def test_an_attached_binding_of_a_kind_that_is_not_gated_is_never_paused():
+    attached = binding("v1", "ConfigMap", requiredBy=[{"name": "train", "clusters": MEMBERS}])
+    assert judge(attached).outcome is Outcome.ALLOWED
+
+
+def test_kinds_that_are_switched_on_are_gated_too():
+    gate = Gate(frozenset({VOLCANO_JOB, GroupKind("apps", "Deployment"), GroupKind("", "Pod")}))
+    assert judge(binding("apps/v1", "Deployment"), gate=gate).outcome is Outcome.PATCHED
+    assert judge(binding("v1", "Pod"), gate=gate).outcome is Outcome.PATCHED
+    assert judge(binding("batch/v1", "Job"), gate=gate).outcome is Outcome.ALLOWED
+
+
+def test_exempt_namespaces_are_let_through_and_told_apart():
+    gate = Gate(exempt_namespaces=frozenset({"ml"}))
+    assert judge(job_binding(), gate=gate).outcome is Outcome.EXEMPT
+    assert judge(job_binding(), gate=gate, namespace="other").outcome is Outcome.PATCHED
+    assert judge(binding("apps/v1", "Deployment"), gate=gate).outcome is Outcome.ALLOWED
+
+
+def test_a_cluster_resource_binding_is_treated_alike():
+    resource = {"group": "work.karmada.io", "version": "v1alpha2", "resource": "clusterresourcebindings"}
+    after = stored(job_binding(clusters=MEMBERS), resource=resource, namespace="")
+    assert after["spec"]["suspension"] == {"scheduling": True}
+    assert "clusters" not in after["spec"]
+
+
+def test_a_dry_run_gets_the_same_answer():
+    assert judge(job_binding(), dryRun=True) == judge(job_binding())
+
+
+def test_a_restored_backup_queues_again_and_keeps_its_record():
+    restored = job_binding(suspension={"scheduling": False}, clusters=MEMBERS)
+    restored["metadata"]["annotations"] = {"volcano-global.io/admission": '{"uid":"of-before"}'}
+    after = stored(restored)
+    assert after["spec"]["suspension"] == {"scheduling": True}
+    assert after["metadata"] == restored["metadata"]
+
+
+def test_an_unnamed_binding_is_judged_like_any_other():
+    request = review(job_binding())
+    del request["request"]["name"]
+    assert review_binding(wires.read(wire(request)), GATE).outcome is Outcome.PATCHED
+
+
+@pytest.mark.parametrize(
+    ("request_", "names"),
+    [
+        pytest.param({"operation": "UPDATE"}, "UPDATE", id="update"),
+        pytest.param({"operation": "DELETE", "object": None}, "DELETE", id="delete"),
+        pytest.param({"operation": "create"}, "create", id="lower-case"),
+        pytest.param({"resource": {"group": "", "version": "v1", "resource": "pods"}}, "pods", id="pods"),
+        pytest.param(
+            {"resource": {"group": "work.karmada.io", "version": "v1alpha1", "resource": "works"}}, "works", id="works"
+        ),
+        pytest.param({"subResource": "status"}, "status", id="subresource"),
+    ],
+)
+def test_what_does_not_belong_here_is_refused_by_name(request_, names):
+    verdict = judge(job_binding(), **request_)
+    assert verdict.outcome is Outcome.DENIED
+    assert names in verdict.message
+    assert "correct the rules" in verdict.message
+
+
+BAD_OBJECTS = [
+    pytest.param(None, id="null"),
+    pytest.param([], id="list"),
+    pytest.param("x", id="string"),
+    pytest.param(7, id="number"),
+    pytest.param({}, id="empty"),
+    pytest.param({"spec": None}, id="null-spec"),
+    pytest.param({"spec": []}, id="list-spec"),
+    pytest.param({"spec": {}}, id="no-resource"),
+    pytest.param({"spec": {"resource": None}}, id="null-resource"),
+    pytest.param({"spec": {"resource": {"kind": "Job"}}}, id="no-api-version"),
+    pytest.param({"spec": {"resource": {"apiVersion": "v1"}}}, id="no-kind"),
+    pytest.param({"spec": {"resource": {"apiVersion": 1, "kind": "Job"}}}, id="api-version-number"),
+    pytest.param({"spec": {"resource": {"apiVersion": "v1", "kind": ["Job"]}}}, id="kind-list"),
+    pytest.param(job_binding(suspension="yes"), id="suspension-string"),
+    pytest.param(job_binding(suspension=[]), id="suspension-list"),
+    pytest.param(job_binding(suspension={"scheduling": "true"}), id="scheduling-string"),
+    pytest.param(job_binding(suspension={"scheduling": 1}), id="scheduling-number"),
+    pytest.param(job_binding(clusters={}), id="clusters-object"),
+    pytest.param(job_binding(clusters="member1"), id="clusters-string"),
+]
+
+
+@pytest.mark.parametrize("new", BAD_OBJECTS)
+def test_a_bad_object_is_denied_with_a_sentence(new):
+    verdict = judge(new)
+    assert verdict.outcome is Outcome.DENIED
+    assert verdict.message.startswith("binding 'train-job' cannot be read: ")
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        pytest.param(b'"suspension":{"scheduling":true},"suspension":{"scheduling":false}', id="spec"),
+        pytest.param(b'"suspension":{"scheduling":true,"scheduling":false}', id="suspension"),
+        pytest.param(b'"x":{}, "suspension":{"scheduling":true},"suspension":null', id="with-blanks"),
+    ],
+)
+def test_a_repeated_key_is_denied_for_it_would_be_two_bindings_in_one(written):
+    body = wire(review(job_binding(suspension=None))).replace(b'"suspension":null', written)
+    verdict = review_binding(wires.read(body), GATE)
+    assert verdict.outcome is Outcome.DENIED
+    assert "twice" in verdict.message
+
+
+suspensions = st.none() | st.fixed_dictionaries(
+    {},
+    optional={
+        "scheduling": st.none() | st.booleans(),
+        "dispatching": st.booleans(),
+        "dispatchingOnClusters": st.fixed_dictionaries({"clusterNames": st.lists(st.text(max_size=5), max_size=2)}),
+    },
+)
+specs = st.fixed_dictionaries(
+    {},
+    optional={
+        "suspension": suspensions,
+        "clusters": st.none() | st.lists(st.fixed_dictionaries({"name": st.text(max_size=5)}), max_size=3),
+        "replicas": st.integers(0, 9),
+        "placement": st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2),
+    },
+)
+
+
+@given(specs)
+def test_judged_again_a_paused_binding_is_left_alone(spec):
+    once = stored(job_binding(**spec))
+    assert judge(once) == Verdict(Outcome.ALLOWED)
+
+
+@given(specs)
+def test_nothing_but_scheduling_and_clusters_is_touched(spec):
+    new = job_binding(**spec)
+    after = stored(new)
+    assert after["spec"].pop("suspension") == (new["spec"].get("suspension") or {}) | {"scheduling": True}
+    assert not after["spec"].pop("clusters", None)
+    rest = {key: value for key, value in new["spec"].items() if key not in {"suspension", "clusters"}}
+    assert after == new | {"spec": rest}

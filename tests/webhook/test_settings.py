@@ -1,0 +1,47 @@
+"""The webhook's flags."""
+
+import pytest
+
+from webhook.settings import Settings, SettingsError, parse_flags
+
+
+def test_without_flags_the_defaults_hold():
+    assert parse_flags([]) == Settings()
+
+
+def test_flags_are_the_fields_names():
+    settings = parse_flags(["--port", "9443", "--drain-seconds", "0.5", "--admission-configuration", "a.yaml"])
+    assert (settings.port, settings.drain_seconds, str(settings.admission_configuration)) == (9443, 0.5, "a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--port", "x"], "--port 'x'"),
+        (["--port", "70000"], "--port '70000'"),
+        (["--drain-seconds", "-1"], "--drain-seconds '-1'"),
+        (["--max-body-bytes", "0"], "--max-body-bytes '0'"),
+    ],
+)
+def test_a_bad_value_is_named(flags, says):
+    with pytest.raises(SettingsError, match=says):
+        parse_flags(flags)
+
+
+def test_an_unknown_flag_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        parse_flags(["--prot", "1"])
+    assert "unrecognized arguments" in capsys.readouterr().err
+
+
+def test_help_teaches_every_flag_with_its_default_and_why(capsys):
+    with pytest.raises(SystemExit):
+        parse_flags(["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for name, field in Settings.model_fields.items():
+        assert f"--{name.replace('_', '-')}" in text
+        assert field.description in text
+
+
+def test_the_body_limit_is_4_mib():
+    assert Settings().max_body_bytes == 4 * 1024 * 1024
