@@ -38,14 +38,14 @@ UNDECODABLE = (ArithmeticError, LookupError, RecursionError, TypeError, ValueErr
 _PAGE_TRIES = 5
 _BARREN_TRIES = 3
 
-log = structlog.stdlib.get_logger()
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class Sink(Protocol[T_contra]):
     """Who is told what there is; called from the event loop, and not expected to wait."""
 
     def replace(self, objects: Sequence[T_contra]) -> None:
-        """Take *objects* as all there is."""
+        """Take *objects* as all there is; the empty list voids all that was told before, also what was newer."""
 
     def upsert(self, obj: T_contra) -> None:
         """Take *obj* as it is now, new or changed."""
@@ -126,6 +126,9 @@ class Informer(Generic[T]):
         """List and watch until cancelled."""
         while True:
             objects, version = await self._list()
+            if _is_before(version, self.version):
+                # Whatever is known from a later time than the server's is void.
+                self._sink.replace([])
             self._sink.replace(objects)
             del objects
             self.version = version
@@ -137,6 +140,11 @@ class Informer(Generic[T]):
             except _StartOverError as reason:
                 log.warning("listing again", path=self.path, reason=str(reason))
                 await asyncio.sleep(self._backoff.failed())
+
+    @property
+    def is_synced(self) -> bool:
+        """Say whether the sink was told a state that the server really had."""
+        return self.synced.is_set()
 
     @property
     def silent_for(self) -> float:

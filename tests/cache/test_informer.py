@@ -24,10 +24,12 @@ class Shelf:
     def __init__(self) -> None:
         self.things: dict[str, str] = {"nothing was told": ""}
         self.replaced = 0
+        self.voided = 0
         self.changed = asyncio.Event()
 
     def replace(self, objects: Sequence[Any]) -> None:
         self.replaced += 1
+        self.voided += not objects
         self.things = {name(obj): version(obj) for obj in objects}
         self.changed.set()
 
@@ -231,6 +233,7 @@ async def test_a_server_that_went_back_in_time_is_not_synced_until_listed_anew(s
         release.set()
         await shelf.holds({"old": 2})
         assert informer.synced.is_set()
+        assert shelf.voided == 1
 
 
 async def test_one_object_that_cannot_be_read_stops_nothing(server, tmp_path):

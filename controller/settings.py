@@ -1,0 +1,96 @@
+"""The controller's flags, each with its default and why; reads no file.
+
+What operators decide about admission is not here but in the
+AdmissionConfiguration, which can change while we run.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+Seconds = Annotated[float, Field(gt=0, le=3600)]
+
+_ABOUT = """\
+Decides which waiting workloads of a Karmada control plane run next, and where, and resumes them.
+
+Without --kubeconfig the pod's service account is used, outside of a pod $KUBECONFIG or ~/.kube/config.
+SIGTERM and SIGINT end it: writes in flight are finished first.
+"""
+
+
+class SettingsError(Exception):
+    """A flag cannot be used; the message names it."""
+
+
+class Settings(BaseModel):
+    """The controller's flags: `admission_configuration` is `--admission-configuration`, and so on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kubeconfig: Path | None = Field(None, description="kubeconfig of the Karmada control plane")
+    context: str | None = Field(None, description="context in it; none: its current one")
+    admission_configuration: Path | None = Field(
+        None, description="AdmissionConfiguration file, read again when it changes; none: the defaults"
+    )
+    host: str = Field("0.0.0.0", description="address of the port below; all of them, for probes come from elsewhere")  # noqa: S104 -- inside a pod
+    port: Port = Field(8080, description="plain port for /metrics, /healthz, /readyz; 0 takes a free one")
+    connect_seconds: Seconds = Field(5, description="until a connection to the API server stands")
+    read_seconds: Seconds = Field(30, description="until one object is read")
+    page_seconds: Seconds = Field(60, description="until one page of a list is read; it may be megabytes")
+    write_seconds: Seconds = Field(
+        10, description="after which the API server gives up a write; an unknown outcome is unknown for so long"
+    )
+    grace_seconds: Seconds = Field(5, description="how much longer we wait for its answer")
+    page_size: int = Field(500, ge=1, le=10_000, description="objects in one page of a list")
+    watch_seconds: Seconds = Field(
+        40, description="about how long a watch lasts; its regular end tells a silent connection from a quiet one"
+    )
+    silence_seconds: Seconds = Field(58, description="after which a watch without a byte is given up")
+    fresh_seconds: Seconds = Field(90, description="how old a cache may be for /readyz; above --silence-seconds")
+    poll_seconds: Seconds = Field(
+        2, description="how often the configuration file is read; by contents, for mounted files change by links"
+    )
+    stop_seconds: Seconds = Field(20, description="for writes in flight when told to stop; above the time of one write")
+
+    @model_validator(mode="after")
+    def _in_proportion(self) -> Self:
+        """Refuse times that defeat one another."""
+        if self.silence_seconds <= 1.25 * self.watch_seconds:
+            raise ValueError("silence_seconds must be more than 1.25 times watch_seconds, or quiet watches look dead")
+        if self.fresh_seconds <= self.silence_seconds:
+            raise ValueError("fresh_seconds must be above silence_seconds, or a quiet cache looks stale")
+        return self
+
+
+def parse_flags(arguments: Sequence[str]) -> Settings:
+    """Return the settings that *arguments* make; `--help` prints them all and leaves."""
+    parser = argparse.ArgumentParser(
+        prog="python -m controller",
+        allow_abbrev=False,
+        description=_ABOUT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for name, field in Settings.model_fields.items():
+        default = "" if field.default is None else f" (default: {field.default})"
+        metavar = "SECONDS" if name.endswith("_seconds") else "FILE" if "Path" in str(field.annotation) else "VALUE"
+        parser.add_argument(_flag(name), dest=name, metavar=metavar, help=f"{field.description}{default}")
+    given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
+    try:
+        return Settings.model_validate(given)
+    except ValidationError as error:
+        raise SettingsError(_sentence(error)) from error
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _sentence(error: ValidationError) -> str:
+    first = error.errors()[0]
+    if first["loc"]:
+        return f"{_flag(str(first['loc'][0]))} {first['input']!r}: {first['msg']}"
+    return first["msg"].removeprefix("Value error, ").replace("_", "-")
