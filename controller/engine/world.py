@@ -50,6 +50,9 @@ class World:
         """The reason that each waiting workload was last given."""
         self.standing: cycle.Standing | None = None
         """How the queues stood at the end of the last cycle."""
+        self._is_news = True
+        """Whether anything was told since the last plan that a decision could depend on."""
+        self._wake_at: int | None = None
         self._tree: Tree | None = None
         self._releases: list[tuple[int, WorkloadUid]] = []
         self._outlooks: dict[int, tuple[object, Outlook]] = {}
@@ -59,6 +62,7 @@ class World:
     def policy_changed(self, policy: Policy) -> None:
         """Use *policy* from the next plan on."""
         self.policy = policy
+        self._is_news = True
         for workload in [each for each in self.workloads.values() if each.state is State.PENDING]:
             self._leave(workload)
             self._wait(workload)
@@ -68,27 +72,38 @@ class World:
         if self.queues.get(queue.name) != queue:
             self.queues[queue.name] = queue
             self._tree = None
+            self._is_news = True
 
     def queue_removed(self, name: QueueName) -> None:
         """Forget a queue; what it has admitted stays charged at the root."""
         if self.queues.pop(name, None) is not None:
             self._tree = None
+            self._is_news = True
 
     def cluster_changed(self, cluster: Cluster, now: int) -> None:
         """Take *cluster* as it is at *now*, new or changed."""
+        site = self.ledger.site(cluster.name)
+        before, foreign = site.cluster, site.foreign
         self.ledger.see(cluster, now, self.policy.settle_ms)
-        self._outlooks.clear()
+        if before is None or replace(before, used=cluster.used) != cluster:
+            self._outlooks.clear()
+            self._is_news = True
+        elif site.foreign != foreign:
+            self._is_news = True
 
     def cluster_removed(self, name: ClusterName) -> None:
         """Forget a cluster; what is booked there stays charged until its workloads say otherwise."""
         self.ledger.lose(name)
         self._outlooks.clear()
+        self._is_news = True
 
     def workload_changed(self, workload: Workload, now: int) -> None:
         """Take *workload* as it is at *now*, new or changed."""
         before = self.workloads.get(workload.uid)
         if before == workload:
             return
+        if before is None or before.state is not State.ADMITTED or not _same_books(before, workload):
+            self._is_news = True
         if before is not None and before.state is State.PENDING:
             self._leave(before)
         self._rebook(before, workload, now)
@@ -103,6 +118,7 @@ class World:
         before = self.workloads.pop(uid, None)
         if before is None:
             return
+        self._is_news = True
         if before.state is State.PENDING:
             self._leave(before)
         if before.admission is not None:
@@ -112,9 +128,18 @@ class World:
     # -- what is asked --------------------------------------------------
 
     def plan(self, now: int) -> Plan:
-        """Decide at *now*, book what is admitted, and return what changed."""
+        """Decide at *now*, book what is admitted, and return what changed.
+
+        Nothing is looked at while there is no news and nothing has come due.
+        """
+        is_due = self._wake_at is not None and self._wake_at <= now
+        if not self._is_news and not is_due:
+            return Plan(wake_at=self._wake_at)
         self._release(now)
-        return cycle.run(self, now)
+        plan = cycle.run(self, now)
+        self._is_news = False
+        self._wake_at = plan.wake_at
+        return plan
 
     def tree(self) -> Tree:
         """Return the tree of the queues as they are now."""
@@ -225,7 +250,7 @@ def _same_books(before: Workload, workload: Workload) -> bool:
     return (
         before.admission is not None
         and workload.admission is not None
-        and (before.queue, before.namespace) == (workload.queue, workload.namespace)
+        and (before.state, before.queue, before.namespace) == (workload.state, workload.queue, workload.namespace)
         and before.admission.charge == workload.admission.charge
         and before.admission.bookings == workload.admission.bookings
     )

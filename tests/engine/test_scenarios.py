@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from controller.engine import cycle
 from tests.scenario import SCENARIOS, Outcome, Scenario, documents, rows
 
 RULES = re.compile(r"\b(?:[DQOCPRW]\d+|G1)\b")
@@ -53,7 +54,7 @@ def test_scenario(document, reverse):
 def test_planning_again_changes_nothing(document):
     scenario = Scenario(document)
     scenario.play({})
-    again = scenario.world.plan(scenario.now)
+    again = cycle.run(scenario.world, scenario.now)
     assert (again.decisions, again.waits) == ((), ())
 
 

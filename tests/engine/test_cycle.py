@@ -1,0 +1,174 @@
+"""What holds for every world, whatever is in it."""
+
+from fractions import Fraction
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.engine import cycle
+from controller.engine.plan import Admit
+from controller.engine.resources import PODS, add, fits
+from controller.engine.workloads import State
+from tests.engine.worlds import NOW, build, clusters, policies, queues, total_by_queue, workloads
+
+worlds = settings(max_examples=40, deadline=None)
+
+
+@worlds
+@given(policies(), clusters(), queues(), workloads())
+def test_every_workload_is_admitted_or_waits_with_a_reason(policy, sites, tree, jobs):
+    world = build(policy, *jobs, *tree, *sites)
+    plan = world.plan(NOW)
+    admitted = {decision.workload.uid for decision in plan.decisions}
+    told = {wait.workload.uid for wait in plan.waits}
+    waiting = {each.uid for each in jobs if each.state is State.PENDING}
+    assert admitted | told == waiting
+    assert not admitted & told
+    assert all(world.refusal(uid) is not None for uid in told)
+
+
+@worlds
+@given(policies(), clusters(), queues(), workloads())
+def test_no_admission_lifts_a_queue_above_its_ceiling(policy, sites, tree, jobs):
+    world = build(policy, *jobs, *tree, *sites)
+    before = world.quota()
+    plan = world.plan(NOW)
+    after = world.quota()
+    raised = {}
+    for decision in plan.decisions:
+        for node in after.tree.nodes[decision.workload.queue].path():
+            asked = {name for name, amount in decision.charge.items() if amount > 0 and node.compares(name)}
+            raised.setdefault(node.name, set()).update(asked)
+    for name, resources in raised.items():
+        for resource in resources:
+            ceiling = before.limits[name].ceiling.get(resource, 0)
+            assert after.amount(name, resource) <= ceiling
+
+
+@worlds
+@given(policies(), clusters(), queues(), workloads())
+def test_guarantees_stay_reserved_for_those_who_are_idle(policy, sites, tree, jobs):
+    world = build(policy, *jobs, *tree, *sites)
+    before = world.quota()
+    plan = world.plan(NOW)
+    after = world.quota()
+    for decision in plan.decisions:
+        for node in after.tree.nodes[decision.workload.queue].path():
+            if node.is_leaf:
+                continue
+            for resource in (name for name, amount in decision.charge.items() if amount > 0 and node.compares(name)):
+                ceiling = after.limits[node.name].ceiling.get(resource, 0)
+                assert reserved(after, node, resource) <= max(ceiling, reserved(before, node, resource))
+
+
+def reserved(quota, node, resource):
+    """The children's reservations and the direct charges, counted anew."""
+    below = sum(reservation(quota, child, resource) for child in node.children)
+    return below + quota.booked_on(node.name, resource)
+
+
+def reservation(quota, node, resource):
+    held = reserved(quota, node, resource) if node.children else quota.amount(node.name, resource)
+    return max(held, quota.limits[node.name].guarantee.get(resource, 0))
+
+
+@worlds
+@given(policies(), clusters(), queues(), workloads())
+def test_a_gang_fits_its_clusters_when_it_is_admitted(policy, sites, tree, jobs):
+    world = build(policy, *jobs, *tree, *sites)
+    world.ledger.learn(NOW, policy.settle_ms)
+    headroom = {site.name: dict(site.headroom) for site in world.ledger}
+    usable = {site.name for site in world.ledger if site.is_usable}
+    for decision in world.plan(NOW).decisions:
+        for booking in decision.admission.bookings:
+            assert booking.cluster in usable
+            assert fits(decision.workload.shape.gang, headroom[booking.cluster])
+            for name, amount in booking.charge.items():
+                headroom[booking.cluster][name] = headroom[booking.cluster].get(name, 0) - amount
+
+
+@worlds
+@given(policies(), clusters(), queues(), workloads())
+def test_entitlements_never_sum_above_the_parents_amount(policy, sites, tree, jobs):
+    world = build(policy, *jobs, *tree, *sites)
+    world.plan(NOW)
+    standing = world.standing
+    for node in standing.quota.tree.nodes.values():
+        for resource, due in standing.entitlements[node.name].items():
+            amount = max(due - standing.quota.booked_on(node.name, resource), Fraction(0))
+            below = sum(standing.entitlements[child.name].get(resource, 0) for child in node.children)
+            if node.children:
+                assert below <= amount
+
+
+@worlds
+@given(policies(), clusters(), queues(), workloads(), st.randoms(use_true_random=False))
+def test_the_order_of_the_input_does_not_matter(policy, sites, tree, jobs, random):
+    first = build(policy, *jobs, *tree, *sites)
+    plan = first.plan(NOW)
+    mixed = [*jobs, *tree]
+    random.shuffle(mixed)
+    # A cluster's first summary is explained by what is known to run then.
+    again = build(policy, *mixed, *random.sample(sites, len(sites))).plan(NOW)
+    assert again == plan
+
+
+@worlds
+@given(policies(), clusters(), queues(), workloads())
+def test_planning_again_decides_nothing_and_tells_nothing(policy, sites, tree, jobs):
+    world = build(policy, *jobs, *tree, *sites)
+    world.plan(NOW)
+    again = cycle.run(world, NOW)
+    assert (again.decisions, again.waits) == ((), ())
+
+
+@worlds
+@given(policies(), clusters(), queues(), workloads())
+def test_the_books_equal_what_the_workloads_hold(policy, sites, tree, jobs):
+    world = build(policy, *jobs, *tree, *sites)
+    world.plan(NOW)
+    held = total_by_queue(world)
+    for name, charged in world.charged.items():
+        assert {key: amount for key, amount in charged.items() if amount} == {
+            key: amount for key, amount in held.get(name, {}).items() if amount
+        }
+    booked = {}
+    for each in world.workloads.values():
+        for booking in each.admission.bookings if each.admission else ():
+            booked[booking.cluster] = add(booked.get(booking.cluster, {}), booking.charge)
+    for site in world.ledger:
+        assert {key: amount for key, amount in site.booked.items() if amount} == {
+            key: amount for key, amount in booked.get(site.name, {}).items() if amount
+        }
+
+
+@worlds
+@given(policies(), clusters(), queues(), workloads())
+def test_everything_is_free_again_when_all_are_gone(policy, sites, tree, jobs):
+    world = build(policy, *jobs, *tree, *sites)
+    world.plan(NOW)
+    for each in jobs:
+        world.workload_removed(each.uid, NOW)
+    assert not any(any(charged.values()) for charged in world.charged.values())
+    assert not any(any(site.booked.values()) or any(site.shown.values()) for site in world.ledger)
+    assert not len(world.backlog)
+    assert not any(world.held.values())
+
+
+@worlds
+@given(policies(), clusters(), queues(), workloads())
+def test_nobody_admitted_stands_behind_one_of_his_lane_who_waits(policy, sites, tree, jobs):
+    world = build(policy, *jobs, *tree, *sites)
+    plan = world.plan(NOW)
+    for decision in plan.decisions:
+        assert isinstance(decision, Admit)
+        ahead = [
+            each
+            for each in world.waiting(decision.workload.queue)
+            if each.shape == decision.workload.shape
+            and each.namespace == decision.workload.namespace
+            and (-each.priority, each.since, each.name)
+            < (-decision.workload.priority, decision.workload.since, decision.workload.name)
+        ]
+        assert ahead == []
+        assert PODS in decision.charge

@@ -1,0 +1,65 @@
+from dataclasses import replace
+
+from controller.engine.plan import Plan
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.workloads import Admission, Booking, State
+from tests.scenario import Scenario, cluster, workloads
+
+WORLD = {
+    "clusters": [{"name": "m", "has": {"cpu": 4}}],
+    "queues": [{"name": "q"}],
+    "jobs": [{"name": "j", "queue": "q", "asks": {"cpu": 3}, "count": 2}],
+}
+
+
+def test_without_news_nothing_is_looked_at():
+    scenario = Scenario(WORLD)
+    scenario.play({})
+    assert scenario.world.plan(scenario.now) == Plan()
+
+
+def test_the_echo_of_an_admission_is_no_news():
+    scenario = Scenario(WORLD)
+    scenario.play({})
+    admitted = scenario.by_name("j-1")
+    echo = replace(admitted, admission=replace(admitted.admission, admitted_at=7, shown=True))
+    scenario.world.workload_changed(echo, scenario.now)
+    assert not scenario.world._is_news
+    assert scenario.world.ledger.site("m").shown == {"cpu": 3000}
+
+
+def test_a_failed_write_gives_the_room_back():
+    scenario = Scenario(WORLD)
+    scenario.play({})
+    failed = replace(scenario.by_name("j-1"), state=State.PENDING, admission=None, hold=Refusal(Reason.SUSPENDED))
+    scenario.world.workload_changed(failed, scenario.now)
+    plan = scenario.world.plan(scenario.now)
+    assert [decision.workload.name for decision in plan.decisions] == ["j-2"]
+
+
+def test_who_backs_off_competes_again_when_its_time_has_come():
+    scenario = Scenario({**WORLD, "jobs": []})
+    [job] = workloads({"name": "j", "queue": "q", "asks": {"cpu": 3}}, 0)
+    until = scenario.now + 5_000
+    scenario.world.workload_changed(replace(job, hold=Refusal(Reason.BACKING_OFF, until=until)), scenario.now)
+    plan = scenario.world.plan(scenario.now)
+    assert (plan.decisions, plan.wake_at) == ((), until)
+    assert scenario.world.plan(until - 1).decisions == ()
+    assert [decision.workload.name for decision in scenario.world.plan(until).decisions] == ["j"]
+
+
+def test_a_new_summary_that_changes_nothing_for_us_is_no_news():
+    scenario = Scenario(WORLD)
+    scenario.play({})
+    scenario.world.cluster_changed(cluster({**WORLD["clusters"][0], "used": {"cpu": 2}}), scenario.now)
+    assert not scenario.world._is_news
+
+
+def test_a_workload_that_moves_is_booked_where_it_is():
+    scenario = Scenario({**WORLD, "clusters": [{"name": "m", "has": {"cpu": 4}}, {"name": "n", "has": {"cpu": 4}}]})
+    scenario.play({})
+    job = scenario.by_name("j-1")
+    moved = Admission(job.shape.demand, (Booking("n", job.shape.demand),))
+    scenario.world.workload_changed(replace(job, admission=moved), scenario.now)
+    booked = {site.name: site.booked["cpu"] for site in scenario.world.ledger}
+    assert booked == {"m": 0, "n": 6000}

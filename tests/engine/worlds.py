@@ -1,0 +1,123 @@
+"""Random worlds for property tests: small enough to shrink, odd enough to surprise."""
+
+from collections.abc import Mapping
+
+from hypothesis import strategies as st
+
+from controller.engine.clusters import Affinity, ApiKind, Cluster, ClusterName, Placement, Spread
+from controller.engine.policy import Policy
+from controller.engine.queues import ROOT, Queue, QueueName, QueueState
+from controller.engine.resources import Resources
+from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Shape, State, Workload, WorkloadUid
+from controller.engine.world import World
+
+NOW = 1_000_000_000
+CLUSTERS = [ClusterName(name) for name in ("m1", "m2", "m3")]
+QUEUES = [QueueName(f"q{number}") for number in range(6)]
+RESOURCES = ("cpu", "memory", "nvidia.com/gpu")
+ONE = (Spread("cluster", 1, 1),)
+
+
+def amounts(most: int = 12) -> st.SearchStrategy[Resources]:
+    return st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, most), max_size=3)
+
+
+@st.composite
+def clusters(draw) -> list[Cluster]:
+    return [
+        Cluster(
+            name=name,
+            enablements=frozenset({VOLCANO_JOB, ApiKind("apps/v1", "Deployment")}),
+            ready=draw(st.sampled_from([True, True, True, False])),
+            allocatable={"pods": 1_000_000, **draw(amounts(40))} if draw(st.integers(0, 9)) else None,
+            used=draw(amounts(6)),
+        )
+        for name in CLUSTERS
+    ]
+
+
+@st.composite
+def queues(draw) -> list[Queue]:
+    """Trees to any depth, with cycles and unknown parents among them."""
+    return [
+        Queue(
+            name=name,
+            parent=draw(st.sampled_from([ROOT, ROOT, *QUEUES, QueueName("nowhere")])),
+            weight=draw(st.integers(1, 5)),
+            priority=draw(st.sampled_from([0, 0, 5])),
+            capability=draw(amounts(30)) if draw(st.booleans()) else {},
+            deserved=draw(amounts(15)) if draw(st.booleans()) else {},
+            guarantee=draw(amounts(8)) if draw(st.booleans()) else {},
+            fifo=draw(st.booleans()),
+            state=draw(st.sampled_from([QueueState.OPEN] * 5 + [QueueState.CLOSED])),
+        )
+        for name in QUEUES
+        if draw(st.integers(0, 7))
+    ]
+
+
+def shapes() -> st.SearchStrategy[Shape]:
+    def shape(asked: Resources, part: int, names: tuple[ClusterName, ...], spread: tuple[Spread, ...]) -> Shape:
+        demand = {"pods": 1000, **asked}
+        gang = {name: amount * part // 4 for name, amount in demand.items()}
+        return Shape(demand, gang, Placement(affinity=Affinity(names=names) if names else None, spread=spread))
+
+    some = st.lists(st.sampled_from(CLUSTERS), max_size=2, unique=True).map(tuple)
+    return st.builds(shape, amounts(), st.sampled_from([4, 4, 2, 1]), some, st.sampled_from([ONE, ONE, ONE, ()]))
+
+
+@st.composite
+def workloads(draw, most: int = 14) -> list[Workload]:
+    kinds = draw(st.lists(shapes(), min_size=1, max_size=4))
+    return [draw(workload(number, kinds)) for number in range(draw(st.integers(1, most)))]
+
+
+@st.composite
+def workload(draw, number: int, kinds: list[Shape]) -> Workload:
+    shape = draw(st.sampled_from(kinds))
+    on = draw(st.sampled_from([None, None, None, *CLUSTERS]))
+    return Workload(
+        uid=WorkloadUid(f"uid-{number}"),
+        namespace=draw(st.sampled_from(["one", "two"])),
+        name=f"job-{number}",
+        kind="Job",
+        queue=draw(st.sampled_from(QUEUES)),
+        shape=shape,
+        priority=draw(st.sampled_from([0, 0, 10])),
+        since=draw(st.integers(0, 5)) * 1000,
+        state=State.ADMITTED if on else State.PENDING,
+        admission=Admission(shape.demand, (Booking(on, shape.demand),), shown=draw(st.booleans())) if on else None,
+    )
+
+
+def policies() -> st.SearchStrategy[Policy]:
+    return st.builds(
+        Policy,
+        queue_order=st.sampled_from(["PriorityFirst", "EntitlementFirst"]),
+        tenant_fairness=st.sampled_from(["None", "Namespace"]),
+    )
+
+
+def build(policy: Policy, *things: object) -> World:
+    """Return a world that was told *things*, in their order."""
+    world = World(policy)
+    for thing in things:
+        match thing:
+            case Workload():
+                world.workload_changed(thing, NOW)
+            case Queue():
+                world.queue_changed(thing)
+            case Cluster():
+                world.cluster_changed(thing, NOW)
+    return world
+
+
+def total_by_queue(world: World) -> Mapping[QueueName, dict[str, int]]:
+    """Return the charges by queue, counted from the workloads themselves."""
+    sums: dict[QueueName, dict[str, int]] = {}
+    for each in world.workloads.values():
+        if each.admission is not None:
+            held = sums.setdefault(each.queue, {})
+            for name, amount in each.admission.charge.items():
+                held[name] = held.get(name, 0) + amount
+    return sums
