@@ -90,6 +90,8 @@ class Term:
 
     name: str
     affinity: Affinity
+    overflow: tuple[Affinity, ...] = ()
+    """Further clusters that a workload with replicas may spill over to."""
 
 
 @dataclass(frozen=True, slots=True)

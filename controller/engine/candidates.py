@@ -1,0 +1,226 @@
+"""Which clusters Karmada's scheduler would let a workload onto, and why not the others (C1).
+
+Placement and clusters only: what room a cluster has, and whether it takes new
+admissions just now, is not asked here.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from controller.engine.clusters import (
+    Affinity,
+    Cluster,
+    ClusterName,
+    Operator,
+    Requirement,
+    Taint,
+    Toleration,
+)
+from controller.engine.spread import has_property, is_in_force, unmet
+from controller.engine.workloads import Shape
+
+
+class Exclusion(StrEnum):
+    """Why a cluster is no candidate: stable codes, the first that applies."""
+
+    DELETING = "Deleting"
+    AFFINITY_MISMATCH = "AffinityMismatch"
+    API_NOT_ENABLED = "ApiNotEnabled"
+    UNTOLERATED_TAINT = "UntoleratedTaint"
+    SPREAD_PROPERTY_MISSING = "SpreadPropertyMissing"
+    EVICTION_TASK = "EvictionTask"
+    TOO_FEW_GROUPS = "TooFewGroups"
+    """It would do, but there are fewer than a spread constraint's minimum."""
+    LEFT_OUT = "LeftOut"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The candidate clusters by name, the ordered term they come from, and why others are out.
+
+    Where no term has any, *excluded* is that of the first one tried.
+    """
+
+    names: tuple[ClusterName, ...] = ()
+    term: str = ""
+    excluded: Mapping[ClusterName, Exclusion] = field(default_factory=dict)
+
+
+def candidates(shape: Shape, clusters: Iterable[Cluster], *, as_if_usable: bool = False) -> Candidates:
+    """Return the clusters that Karmada's scheduler would not filter out for *shape*.
+
+    Of ordered affinities the first term that serves counts, from the observed
+    one on. *as_if_usable* sets aside what passes with time (C5): that a cluster
+    is being deleted, not ready or unreachable, its eviction tasks, and that it
+    is left out (R1).
+    """
+    sites = sorted(clusters, key=lambda cluster: cluster.name)
+    tried: list[Candidates] = []
+    for term, affinities in _terms(shape):
+        found = _of_term(shape, sites, affinities, as_if_usable=as_if_usable)
+        if found.names:
+            return Candidates(found.names, term, found.excluded) if as_if_usable else _kept(shape, found, term)
+        tried.append(Candidates((), term, found.excluded))
+    return tried[0]
+
+
+def targets(shape: Shape) -> int | None:
+    """Return on how many of its candidates an indivisible workload runs whole, ``None`` for all (D5).
+
+    With a spread by region Karmada takes one cluster of each region first,
+    so that there are never fewer than regions.
+    """
+    constraints = {spread.by: spread for spread in shape.placement.spread}
+    if not is_in_force(shape.placement):
+        return None
+    regions = constraints["region"].minimum if "region" in constraints else 0
+    if "cluster" not in constraints:
+        return max(regions, 1) if regions else None
+    most = constraints["cluster"].maximum
+    return max(most, regions) if most else None
+
+
+def matches(affinity: Affinity, cluster: Cluster) -> bool:
+    """Say whether *affinity* selects *cluster*; a selector that is not valid selects nothing."""
+    if cluster.name in affinity.excluded or (affinity.names and cluster.name not in affinity.names):
+        return False
+    return all(_holds_label(requirement, cluster.labels) for requirement in affinity.labels) and all(
+        _holds_field(requirement, cluster) for requirement in affinity.fields
+    )
+
+
+def _terms(shape: Shape) -> Iterator[tuple[str, tuple[Affinity, ...] | None]]:
+    """Yield each term's name with the affinities of which one must match, ``None`` where none is asked."""
+    placement = shape.placement
+    if placement.affinity is not None or not placement.terms:
+        yield "", None if placement.affinity is None else (placement.affinity,)
+        return
+    names = [term.name for term in placement.terms]
+    begin = names.index(shape.observed_term) if shape.observed_term in names else 0
+    for term in placement.terms[begin:]:
+        yield term.name, (term.affinity, *(term.overflow if shape.replicas else ()))
+
+
+def _of_term(
+    shape: Shape, sites: Sequence[Cluster], affinities: tuple[Affinity, ...] | None, *, as_if_usable: bool
+) -> Candidates:
+    excluded: dict[ClusterName, Exclusion] = {}
+    passed: list[Cluster] = []
+    for cluster in sites:
+        if affinities is not None and not any(matches(affinity, cluster) for affinity in affinities):
+            excluded[cluster.name] = Exclusion.AFFINITY_MISMATCH
+        elif (why := _exclusion(shape, cluster, as_if_usable=as_if_usable)) is not None:
+            excluded[cluster.name] = why
+        else:
+            passed.append(cluster)
+    if unmet(shape.placement, passed) is not None:
+        excluded |= {cluster.name: Exclusion.TOO_FEW_GROUPS for cluster in passed}
+        passed = []
+    return Candidates(tuple(cluster.name for cluster in passed), excluded=excluded)
+
+
+def _exclusion(shape: Shape, cluster: Cluster, *, as_if_usable: bool) -> Exclusion | None:
+    """Return why *cluster* is out whatever the affinity; what it already runs stays there."""
+    placed = cluster.name in shape.current
+    if cluster.deleting and not as_if_usable:
+        return Exclusion.DELETING
+    if not placed and shape.api not in cluster.enablements:
+        return Exclusion.API_NOT_ENABLED
+    taints = [taint for taint in cluster.taints if not (as_if_usable and taint.key in _HEALTH_TAINTS)]
+    if not placed and any(_keeps_away(taint, shape.placement.tolerations) for taint in taints):
+        return Exclusion.UNTOLERATED_TAINT
+    if not all(has_property(cluster, spread) for spread in shape.placement.spread):
+        return Exclusion.SPREAD_PROPERTY_MISSING
+    if cluster.name in shape.evicting_from and not as_if_usable:
+        return Exclusion.EVICTION_TASK
+    return None
+
+
+def _kept(shape: Shape, found: Candidates, term: str) -> Candidates:
+    """Return *found* without what we leave out ourselves.
+
+    Karmada does not know of it, so it is no ground to go on to a later term.
+    """
+    out = {name: Exclusion.LEFT_OUT for name in found.names if name in shape.left_out}
+    return Candidates(tuple(name for name in found.names if name not in out), term, {**found.excluded, **out})
+
+
+_HEALTH_TAINTS = frozenset({"cluster.karmada.io/not-ready", "cluster.karmada.io/unreachable"})
+_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+
+
+def _keeps_away(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
+    return taint.effect in _EFFECTS and not any(_tolerates(toleration, taint) for toleration in tolerations)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect not in {"", taint.effect} or toleration.key not in {"", taint.key}:
+        return False
+    return toleration.operator == "Exists" or toleration.value == taint.value
+
+
+_LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+
+
+def _integer(text: str | None) -> int | None:
+    """Return *text* as a number of 64 bits, ``None`` where it is none."""
+    number = int(text) if text is not None and _INTEGER.fullmatch(text) else None
+    return number if number is not None and -(2**63) <= number < 2**63 else None
+
+
+def _above(value: str | None, bound: str) -> bool:
+    left, right = _integer(value), _integer(bound)
+    return left is not None and right is not None and left > right
+
+
+def _below(value: str | None, bound: str) -> bool:
+    left, right = _integer(value), _integer(bound)
+    return left is not None and right is not None and left < right
+
+
+# What an operator says of a value that may be missing, and of a cluster's zones.
+_OF_VALUE: Mapping[Operator, Callable[[str | None, tuple[str, ...]], bool]] = {
+    "In": lambda value, values: value in values,
+    "NotIn": lambda value, values: value not in values,
+    "Exists": lambda value, _: value is not None,
+    "DoesNotExist": lambda value, _: value is None,
+    "Gt": lambda value, values: _above(value, values[0]),
+    "Lt": lambda value, values: _below(value, values[0]),
+}
+_OF_ZONES: Mapping[Operator, Callable[[frozenset[str], tuple[str, ...]], bool]] = {
+    "In": lambda zones, values: not zones.isdisjoint(values),
+    "NotIn": lambda zones, values: zones.isdisjoint(values),
+    "Exists": lambda zones, _: bool(zones),
+    "DoesNotExist": lambda zones, _: not zones,
+}
+_COMPARING = frozenset({"Gt", "Lt"})
+
+
+def _holds_label(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    if requirement.operator in _COMPARING or not _is_valid(requirement):
+        return False
+    return _OF_VALUE[requirement.operator](labels.get(requirement.key), requirement.values)
+
+
+def _holds_field(requirement: Requirement, cluster: Cluster) -> bool:
+    """Say what a field selector's expression says of *cluster*; of another field than these three it knows nothing."""
+    if requirement.key == "zone":
+        test = _OF_ZONES.get(requirement.operator)
+        return test is not None and test(frozenset(cluster.zones), requirement.values)
+    fields = {"provider": cluster.provider or None, "region": cluster.region or None}
+    return _is_valid(requirement) and _OF_VALUE[requirement.operator](fields.get(requirement.key), requirement.values)
+
+
+def _is_valid(requirement: Requirement) -> bool:
+    """Say whether Kubernetes takes the requirement; with one that it refuses, a selector selects nothing."""
+    match requirement.operator:
+        case "In" | "NotIn":
+            counted = len(requirement.values) > 0
+        case "Exists" | "DoesNotExist":
+            counted = len(requirement.values) == 0
+        case _:
+            counted = len(requirement.values) == 1 and _integer(requirement.values[0]) is not None
+    return counted and all(_LABEL_VALUE.fullmatch(value) for value in requirement.values)
