@@ -1,0 +1,49 @@
+"""Who may use which queues and PriorityClasses."""
+
+import pytest
+
+from controller.engine.policy import Policy, Tenant
+from controller.engine.queues import QueueName
+from controller.engine.reasons import Reason
+
+
+def tenants(*entries: Tenant) -> Policy:
+    return Policy(tenants=entries)
+
+
+A = Tenant(("team-a-*",), queues=("a", "shared-*"), priority_classes=("normal",))
+A_HIGH = Tenant(("team-a-prod",), priority_classes=("high",))
+B = Tenant(("team-b", "team-c"), queues=("b",))
+
+
+@pytest.mark.parametrize(
+    ("namespace", "queue", "priority_class", "reason"),
+    [
+        pytest.param("other", "a", "high", None, id="nobody-restricts-it"),
+        pytest.param("team-a-dev", "a", "normal", None, id="allowed"),
+        pytest.param("team-a-dev", "shared-gpu", "normal", None, id="by-a-pattern"),
+        pytest.param("team-a-dev", "b", "normal", Reason.TENANT_NOT_ALLOWED, id="another-queue"),
+        pytest.param("team-a-dev", "a", "high", Reason.PRIORITY_CLASS_NOT_ALLOWED, id="another-class"),
+        pytest.param("team-a-dev", "b", "high", Reason.TENANT_NOT_ALLOWED, id="the-queue-is-told-first"),
+        pytest.param("team-a-prod", "a", "high", None, id="several-entries-add-up"),
+        pytest.param("team-a-prod", "b", "normal", None, id="an-entry-without-queues-allows-all"),
+        pytest.param("team-c", "b", "whatever", None, id="no-classes-allow-all"),
+        pytest.param("team-b", "a", "", Reason.TENANT_NOT_ALLOWED, id="the-first-of-two-namespaces"),
+        pytest.param("Team-B", "a", "", None, id="case-matters"),
+    ],
+)
+def test_a_namespace_may_use_what_its_entries_allow_together(
+    namespace: str, queue: str, priority_class: str, reason: Reason | None
+):
+    refusal = tenants(A, A_HIGH, B).refusal(namespace, QueueName(queue), priority_class)
+    assert (refusal.reason if refusal else None) == reason
+
+
+def test_a_refusal_names_the_queue_and_what_is_not_allowed():
+    refusal = tenants(B).refusal("team-b", QueueName("a"), "")
+    assert refusal is not None
+    assert (refusal.queue, refusal.subject) == ("a", "team-b")
+
+
+def test_without_tenants_everything_is_allowed():
+    assert Policy().refusal("any", QueueName("any"), "any") is None

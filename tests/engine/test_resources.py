@@ -1,0 +1,101 @@
+"""Arithmetic on vectors of amounts."""
+
+import copy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.engine.resources import (
+    EMPTY,
+    Resources,
+    add,
+    base_units,
+    fits,
+    floored,
+    lacking,
+    larger,
+    requested,
+    scale,
+    subtract,
+    total,
+)
+
+vectors = st.dictionaries(st.sampled_from(["cpu", "memory", "pods", "gpu"]), st.integers(-9, 9))
+
+
+def amount(resources: Resources, name: str) -> int:
+    return resources.get(name, 0)
+
+
+@given(st.lists(vectors, max_size=4))
+def test_a_total_is_the_sum_of_its_parts(parts: list[Resources]):
+    sums: Resources = EMPTY
+    for part in parts:
+        sums = add(sums, part)
+    assert total(parts) == sums
+
+
+@given(vectors, vectors)
+def test_what_is_added_can_be_taken_away(left: Resources, right: Resources):
+    rest = subtract(add(left, right), right)
+    assert all(amount(rest, name) == amount(left, name) for name in {*left, *right})
+
+
+@given(vectors, vectors)
+def test_the_larger_vector_has_room_for_both(left: Resources, right: Resources):
+    assert fits(left, larger(left, right))
+    assert fits(right, larger(left, right))
+
+
+@given(vectors, vectors)
+def test_what_fits_lacks_nothing(request_: Resources, room: Resources):
+    assert fits(request_, room) == (lacking(request_, room) is None)
+
+
+@given(vectors, vectors)
+def test_no_operation_changes_its_operands(left: Resources, right: Resources):
+    before = copy.deepcopy((left, right))
+    for operation in (add, subtract, larger, fits, lacking):
+        operation(left, right)
+    assert (left, right) == before
+
+
+@pytest.mark.parametrize(
+    ("request_", "room", "name"),
+    [
+        pytest.param({"cpu": 2}, {"cpu": 2}, None, id="exactly"),
+        pytest.param({"cpu": 3}, {"cpu": 2}, "cpu", id="too-much"),
+        pytest.param({"gpu": 1}, {"cpu": 2}, "gpu", id="a-missing-name-is-zero"),
+        pytest.param({"cpu": 0}, {"cpu": -5}, None, id="nothing-asked-fits-even-negative-room"),
+        pytest.param({"memory": 9, "cpu": 9}, {}, "cpu", id="the-first-by-name"),
+        pytest.param({}, {}, None, id="nothing"),
+    ],
+)
+def test_the_first_lacking_resource_is_named(request_: Resources, room: Resources, name: str | None):
+    assert lacking(request_, room) == name
+
+
+def test_what_is_not_asked_for_is_left_out_and_the_rest_in_order():
+    assert list(requested({"memory": 1, "gpu": 0, "cpu": 2, "pods": -1}).items()) == [("cpu", 2), ("memory", 1)]
+
+
+def test_what_is_negative_is_floored():
+    assert floored({"cpu": -1, "gpu": 2}) == {"cpu": 0, "gpu": 2}
+
+
+def test_scaling_multiplies_each_amount():
+    assert scale({"cpu": 3, "gpu": 1}, 4) == {"cpu": 12, "gpu": 4}
+
+
+def test_memory_is_counted_in_bytes_and_all_else_in_thousandths():
+    assert [base_units(name) for name in ("memory", "cpu", "pods", "nvidia.com/gpu")] == [1, 1000, 1000, 1000]
+
+
+def test_the_empty_vector_is_a_mapping_like_any_other():
+    assert EMPTY == {}
+    assert dict(EMPTY) == {**EMPTY}
+    assert not EMPTY
+    assert EMPTY.get("cpu", 7) == 7
+    assert "cpu" not in EMPTY
+    assert add(EMPTY, {"cpu": 1}) == {"cpu": 1} == add({"cpu": 1}, EMPTY)
