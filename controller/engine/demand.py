@@ -155,6 +155,9 @@ def _containers(pod: PodTemplate) -> Resources:
 
     While an init container runs, the sidecars started before it run too.
     """
+    running = total(container.request for container in pod.containers)
+    if not pod.init:
+        return running
     sidecars: Resources = EMPTY
     starting: Resources = EMPTY
     for container in pod.init:
@@ -162,7 +165,6 @@ def _containers(pod: PodTemplate) -> Resources:
         starting = larger(starting, beside)
         if container.restarts:
             sidecars = beside
-    running = total(container.request for container in pod.containers)
     return larger(add(running, sidecars), starting)
 
 
@@ -173,6 +175,8 @@ def _with_pod_level(pod: PodTemplate, containers: Resources) -> Resources:
     limit where they ask for nothing, and always for huge pages, of which no
     more can be used than is asked for.
     """
+    if not pod.limits and not pod.requests:
+        return containers
     limits = {
         name: limit for name, limit in pod.limits.items() if name not in containers or name.startswith(_HUGE_PAGES)
     }
