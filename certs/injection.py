@@ -1,12 +1,10 @@
 """Publish the CA bundle in webhook configurations, so that the API server believes the certificate being served.
 
-One field of each webhook is applied on the server's side and belongs to us from then on: whoever installs the
-configuration again, and however, does not empty it. The rest of the configuration is never sent, so it cannot be
-changed; a webhook that is gone cannot be brought back either, since what is applied alone would not be valid.
+One field of each webhook is patched, and only where the name at its place is still the one that was read. It is not
+applied on the server's side: whoever applies one field of a webhook owns a share of the whole webhook, and the
+installer that renames or drops it is then refused, because our share alone is no valid webhook. A patched field
+stays when the installer applies its own again, and goes with its webhook.
 """
-
-import base64
-import json
 
 import msgspec
 import structlog
@@ -16,9 +14,7 @@ from controller.kube import Api, Invalid, NotFound
 log = structlog.get_logger(__name__)
 
 FIELD_MANAGER = "volcano-global-certs"
-_VERSION = "admissionregistration.k8s.io/v1"
-_KIND = "MutatingWebhookConfiguration"
-_PATH = f"/apis/{_VERSION}/mutatingwebhookconfigurations"
+_PATH = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 
 
 class InjectionError(Exception):
@@ -45,7 +41,7 @@ async def publish(api: Api, name: str, bundle: bytes) -> bool:
         found = msgspec.json.decode(await api.get(path), type=_Configuration)
         if all(webhook.client_config.bundle == bundle for webhook in found.webhooks):
             return False
-        await api.apply(path, _applied(name, found, bundle), field_manager=FIELD_MANAGER)
+        await api.patch(path, _patch(found, bundle), parameters={"fieldManager": FIELD_MANAGER})
     except NotFound as error:
         raise InjectionError(
             f"webhook configuration {name!r} does not exist: install it, then run this again"
@@ -56,8 +52,10 @@ async def publish(api: Api, name: str, bundle: bytes) -> bool:
     return True
 
 
-def _applied(name: str, found: _Configuration, bundle: bytes) -> bytes:
-    encoded = base64.b64encode(bundle).decode()
-    webhooks = [{"name": webhook.name, "clientConfig": {"caBundle": encoded}} for webhook in found.webhooks]
-    body = {"apiVersion": _VERSION, "kind": _KIND, "metadata": {"name": name}, "webhooks": webhooks}
-    return json.dumps(body).encode()
+def _patch(found: _Configuration, bundle: bytes) -> bytes:
+    operations: list[dict[str, object]] = []
+    for place, webhook in enumerate(found.webhooks):
+        operations.append({"op": "test", "path": f"/webhooks/{place}/name", "value": webhook.name})
+        # msgspec writes bytes as base64, which is what the field holds.
+        operations.append({"op": "add", "path": f"/webhooks/{place}/clientConfig/caBundle", "value": bundle})
+    return msgspec.json.encode(operations)

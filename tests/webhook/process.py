@@ -2,9 +2,11 @@
 
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Self
 
@@ -21,6 +23,10 @@ class WebhookProcess:
             cwd=Path(__file__).parents[2],
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
         )
+        self._lines: queue.Queue[str] = queue.Queue()
+        # Read all along, or a full pipe would stop the webhook.
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
         started = self.wait_for("webhook started")
         self.port, self.plain_port = started["port"], started["plain_port"]
 
@@ -30,22 +36,28 @@ class WebhookProcess:
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
             self._process.kill()
-        self._process.wait()
-        self._process.stdout.close()
+        self.end()
 
     def wait_for(self, event: str) -> dict:
         """Read the log up to *event* and return its line."""
-        for line in self._process.stdout:
+        while line := self._lines.get(timeout=20):
             entry = json.loads(line)
             if entry["event"] == event:
                 return entry
-        raise AssertionError(f"the webhook ended before {event!r}, with exit code {self._process.wait()}")
+        raise AssertionError(f"the webhook ended before {event!r}, with exit code {self.end()}")
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal."""
         self._process.send_signal(number)
 
     def end(self) -> int:
-        """Wait for the process to end by itself and return its exit code."""
-        self._process.stdout.read()
-        return self._process.wait(10)
+        """Wait for the process to end and return its exit code."""
+        code = self._process.wait(10)
+        self._reader.join()
+        return code
+
+    def _read(self) -> None:
+        with self._process.stdout as lines:
+            for line in lines:
+                self._lines.put(line)
+        self._lines.put("")

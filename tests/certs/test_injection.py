@@ -1,0 +1,125 @@
+"""The CA bundle in a webhook configuration on a real API server, put there with the rights `certs` has."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/volcano-global"
+REGISTRATION = yaml.safe_load("""
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: {name: volcano-global}
+webhooks:
+- name: resourcebindings.volcano-global.io
+  clientConfig: {url: 'https://webhook.invalid'}
+  admissionReviewVersions: [v1]
+  sideEffects: None
+  rules:
+  - {apiGroups: [nobody.invalid], apiVersions: ['*'], resources: ['*'], operations: [CREATE]}
+""")
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    return tmp_path / "certificates"
+
+
+def ensure(plane, folder, *, name="volcano-global") -> subprocess.CompletedProcess:
+    """Run the command of operators, with the rights they give it."""
+    flags = ["--directory", folder, "--dns", "localhost", "--ip", "127.0.0.1"]
+    flags += ["--webhook-configuration", name, "--kubeconfig", plane.kubeconfig("volcano-global-certs")]
+    command = [sys.executable, "-m", "certs", "ensure", *flags]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def revision(plane) -> str:
+    return plane.admin.get(CONFIGURATION)["metadata"]["resourceVersion"]
+
+
+def bundle(plane) -> str:
+    return plane.admin.get(CONFIGURATION)["webhooks"][0]["clientConfig"].get("caBundle", "")
+
+
+@pytest.fixture
+def registered(control_plane):
+    """Return the run's control plane with our configuration, for a kind that nobody makes."""
+    apply(control_plane, REGISTRATION)
+    yield control_plane
+    control_plane.admin.delete(CONFIGURATION)
+
+
+def apply(plane, configuration) -> None:
+    plane.admin.apply(CONFIGURATION, configuration)
+
+
+def changed(**webhook):
+    return REGISTRATION | {"webhooks": [REGISTRATION["webhooks"][0] | webhook]}
+
+
+def elsewhere():
+    return changed(clientConfig={"url": "https://elsewhere.invalid"})
+
+
+def test_with_the_bundle_in_place_nothing_is_written(registered, folder):
+    assert ensure(registered, folder).returncode == 0
+    before = revision(registered)
+    again = ensure(registered, folder)
+    assert (again.returncode, again.stdout, revision(registered)) == (0, "", before)
+
+
+def test_the_bundle_is_all_that_is_changed(registered, folder):
+    before = registered.admin.get(CONFIGURATION)
+    ensure(registered, folder)
+    after = registered.admin.get(CONFIGURATION)
+    assert after["webhooks"][0]["clientConfig"].pop("caBundle")
+    assert after["webhooks"] == before["webhooks"]
+
+
+def test_an_installer_that_applies_again_does_not_empty_the_bundle(registered, folder):
+    ensure(registered, folder)
+    published = bundle(registered)
+    apply(registered, elsewhere())
+    assert registered.admin.get(CONFIGURATION)["webhooks"][0]["clientConfig"]["url"] == "https://elsewhere.invalid"
+    assert bundle(registered) == published
+
+
+def test_a_bundle_that_somebody_emptied_is_put_right(registered, folder):
+    ensure(registered, folder)
+    published = bundle(registered)
+    replaced = REGISTRATION | {"metadata": {"name": "volcano-global", "resourceVersion": revision(registered)}}
+    registered.admin.request("PUT", CONFIGURATION, replaced)
+    assert bundle(registered) == ""
+    ensure(registered, folder)
+    assert bundle(registered) == published
+
+
+def test_a_configuration_that_is_not_there_is_named_with_the_remedy(control_plane, folder):
+    ended = ensure(control_plane, folder)
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        "certs: webhook configuration 'volcano-global' does not exist: install it, then run this again\n"
+    )
+
+
+def test_a_configuration_that_is_not_ours_cannot_be_touched(registered, folder):
+    ended = ensure(registered, folder, name="mutating-config")
+    assert ended.returncode == 1
+    assert "forbidden" in ended.stderr
+
+
+def test_without_a_published_bundle_no_serving_certificate_is_issued(control_plane, folder):
+    ensure(control_plane, folder)
+    assert not (folder / "serving").exists()
+
+
+def test_an_installer_that_renames_a_webhook_is_not_hindered(registered, folder):
+    ensure(registered, folder)
+    apply(registered, changed(name="bindings.volcano-global.io"))
+    assert [webhook["name"] for webhook in registered.admin.get(CONFIGURATION)["webhooks"]] == [
+        "bindings.volcano-global.io"
+    ]
+    ensure(registered, folder)
+    assert bundle(registered)

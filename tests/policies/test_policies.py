@@ -1,0 +1,243 @@
+"""Who may write bindings, asked of a real API server."""
+
+import copy
+
+import pytest
+
+from localup.api import APPLY_PATCH, JSON_PATCH, ApiError
+from localup.apply import wait_until
+from tests.policies.conftest import COLLECTIONS, RECORD, TEAM, paused_binding
+
+MEMBERS = [{"name": "member1"}]
+TASKS = [{"fromCluster": "member1", "reason": "x", "producer": "tenant"}]
+DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+CLAIM = "propagationpolicy.karmada.io/permanent-id"
+
+
+def json_patch(*operations):
+    return lambda api, it: api.request("PATCH", it.path, list(operations), content_type=JSON_PATCH)
+
+
+def merge(body):
+    return lambda api, it: api.merge(it.path, body)
+
+
+def merge_status(body):
+    return lambda api, it: api.merge(f"{it.path}/status", body)
+
+
+def put(change):
+    def attempt(api, it):
+        body = copy.deepcopy(it.object)
+        change(body)
+        api.request("PUT", it.path, body)
+
+    return attempt
+
+
+def put_status(api, it):
+    api.request("PUT", f"{it.path}/status", it.object | {"status": {"aggregatedStatus": []}})
+
+
+def apply(body, *, subresource=""):
+    def attempt(api, it):
+        whole = {"apiVersion": it.object["apiVersion"], "kind": it.object["kind"], "metadata": {"name": it.name}}
+        path = f"{it.path}{subresource}?fieldManager=tenant&force=true"
+        api.request("PATCH", path, whole | body, content_type=APPLY_PATCH)
+
+    return attempt
+
+
+def annotated(value):
+    return {"metadata": {"annotations": value}}
+
+
+def labelled(value):
+    return {"metadata": {"labels": value}}
+
+
+ATTACKS = [
+    pytest.param(merge({"spec": {"suspension": {"scheduling": False}}}), id="resume-by-merge"),
+    pytest.param(merge({"spec": {"suspension": {"scheduling": None}}}), id="resume-by-removing-the-field"),
+    pytest.param(merge({"spec": {"suspension": None}}), id="resume-by-removing-suspension"),
+    pytest.param(
+        json_patch({"op": "replace", "path": "/spec/suspension/scheduling", "value": False}), id="resume-by-json-patch"
+    ),
+    pytest.param(json_patch({"op": "remove", "path": "/spec/suspension"}), id="resume-by-json-removal"),
+    pytest.param(apply({"spec": {"suspension": {"scheduling": False}}}), id="resume-by-apply"),
+    pytest.param(put(lambda body: body["spec"].pop("suspension")), id="resume-by-put"),
+    pytest.param(merge({"spec": {"suspension": {"dispatching": True}}}), id="suspend-dispatching"),
+    pytest.param(merge({"spec": {"clusters": MEMBERS}}), id="clusters-by-merge"),
+    pytest.param(json_patch({"op": "add", "path": "/spec/clusters", "value": MEMBERS}), id="clusters-by-json-patch"),
+    pytest.param(apply({"spec": {"clusters": MEMBERS}}), id="clusters-by-apply"),
+    pytest.param(put(lambda body: body["spec"].update(clusters=MEMBERS)), id="clusters-by-put"),
+    pytest.param(merge({"spec": {"gracefulEvictionTasks": TASKS}}), id="eviction-tasks"),
+    pytest.param(merge({"spec": {"resource": DEPLOYMENT}}), id="resource-of-another-kind"),
+    pytest.param(merge({"spec": {"resource": {"name": "other"}}}), id="resource-of-another-name"),
+    pytest.param(merge({"spec": {"resource": {"uid": "u-2"}}}), id="resource-of-another-uid"),
+    pytest.param(merge({"spec": {"schedulerName": "mine"}}), id="another-scheduler"),
+    pytest.param(merge({"spec": {"replicas": 1}}), id="smaller"),
+    pytest.param(merge({"spec": {"preserveResourcesOnDeletion": True}}), id="survive-eviction"),
+    pytest.param(merge(annotated({RECORD: '{"charge":{}}'})), id="record-changed"),
+    pytest.param(merge(annotated({RECORD: None})), id="record-removed"),
+    pytest.param(merge({"metadata": {"annotations": None}}), id="all-annotations-removed"),
+    pytest.param(apply(annotated({RECORD: "x"})), id="record-by-apply"),
+    pytest.param(json_patch({"op": "remove", "path": "/metadata/annotations"}), id="annotations-by-json-removal"),
+    pytest.param(put(lambda body: body["metadata"]["annotations"].update({RECORD: "x"})), id="record-by-put"),
+    pytest.param(merge(annotated({"volcano-global.io/other": "x"})), id="another-annotation-of-ours"),
+    pytest.param(merge(annotated({"policy.karmada.io/applied-placement": "{}"})), id="annotation-of-karmada"),
+    pytest.param(merge(labelled({CLAIM: None})), id="claim-removed"),
+    pytest.param(merge(labelled({CLAIM: "other"})), id="claim-changed"),
+    pytest.param(merge(labelled({f"cluster{CLAIM}": None})), id="cluster-claim-removed"),
+    pytest.param(merge(labelled({"resourcebinding.karmada.io/permanent-id": "x"})), id="permanent-id-changed"),
+    pytest.param(merge({"metadata": {"labels": None}}), id="all-labels-removed"),
+    pytest.param(merge({"metadata": {"finalizers": None}}), id="finalizers-removed"),
+    pytest.param(
+        json_patch({"op": "replace", "path": "/metadata/finalizers", "value": ["x.io/y"]}), id="finalizers-replaced"
+    ),
+    pytest.param(merge_status({"status": {"aggregatedStatus": []}}), id="status-by-merge"),
+    pytest.param(put_status, id="status-by-put"),
+    pytest.param(apply({"status": {"schedulerObservedGeneration": 1}}, subresource="/status"), id="status-by-apply"),
+    pytest.param(
+        lambda api, it: api.merge(f"{it.path}/status", annotated({RECORD: "x"})), id="record-through-the-status"
+    ),
+]
+
+
+@pytest.mark.parametrize("attempt", ATTACKS)
+def test_a_tenant_changes_nothing_that_counts(stored, tenant, attempt):
+    with pytest.raises(ApiError, match="'volcano-global-bindings' denied") as refused:
+        attempt(tenant, stored)
+    assert refused.value.status == 403
+    assert stored.now() == stored.object
+
+
+def test_a_tenant_creates_no_binding(plane, tenant, kind):
+    plain = paused_binding(kind)
+    named = paused_binding(kind)
+    named["metadata"]["generateName"] = named["metadata"].pop("name")
+    applied = f"{COLLECTIONS[kind]}/{plain['metadata']['name']}?fieldManager=tenant"
+    for attempt in (
+        lambda: tenant.create(COLLECTIONS[kind], plain),
+        lambda: tenant.create(COLLECTIONS[kind], named),
+        lambda: tenant.create(f"{COLLECTIONS[kind]}?dryRun=All", plain),
+        lambda: tenant.request("PATCH", applied, plain, content_type=APPLY_PATCH),
+    ):
+        with pytest.raises(ApiError, match="only Karmada creates bindings") as refused:
+            attempt()
+        assert refused.value.status == 403
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(annotated({"team.example/note": "mine", "checked": "yes"}), id="annotation"),
+        pytest.param(labelled({"team.example/cost-centre": "7"}), id="label"),
+        pytest.param(
+            {"metadata": {"finalizers": ["karmada.io/binding-controller", "team.example/hold"]}}, id="finalizer"
+        ),
+        pytest.param({"spec": {"suspension": {"scheduling": True}}}, id="nothing"),
+    ],
+)
+def test_a_tenant_keeps_the_rest(stored, tenant, change):
+    tenant.merge(stored.path, change)
+
+
+def test_a_tenant_deletes_a_binding_which_waits_for_karmada(stored, tenant, karmada):
+    tenant.delete(stored.path)
+    assert "deletionTimestamp" in stored.now()["metadata"]
+    with pytest.raises(ApiError, match="only Karmada removes its finalizer"):
+        tenant.merge(stored.path, {"metadata": {"finalizers": None}})
+    karmada.merge(stored.path, {"metadata": {"finalizers": None}})
+    with pytest.raises(ApiError, match="not found"):
+        stored.now()
+
+
+def test_karmada_does_its_work(stored, karmada):
+    status = {"conditions": [], "aggregatedStatus": [{"clusterName": "member1", "applied": True}]}
+    karmada.merge(f"{stored.path}/status", {"status": status})
+    karmada.merge(stored.path, {"spec": {"clusters": MEMBERS, "resource": {"resourceVersion": "7", "uid": "u-2"}}})
+    karmada.merge(stored.path, annotated({"policy.karmada.io/applied-placement": "{}"}) | labelled({CLAIM: None}))
+    karmada.merge(stored.path, {"spec": {"resource": {"apiVersion": "batch.volcano.sh/v1beta1"}}})
+    assert stored.now()["status"] == status
+
+
+def test_the_controller_admits_and_evicts_in_one_patch_each(stored, controller):
+    admit = [
+        {"op": "test", "path": "/metadata/uid", "value": stored.object["metadata"]["uid"]},
+        {"op": "test", "path": "/spec/suspension/scheduling", "value": True},
+        {"op": "replace", "path": "/spec/suspension/scheduling", "value": False},
+        {"op": "add", "path": "/spec/clusters", "value": MEMBERS},
+        {"op": "replace", "path": "/metadata/annotations/volcano-global.io~1admission", "value": '{"uid":"x"}'},
+    ]
+    controller.request("PATCH", stored.path, admit, content_type=JSON_PATCH)
+    assert stored.now()["spec"]["clusters"] == MEMBERS
+    evict = [
+        {"op": "replace", "path": "/spec/suspension/scheduling", "value": True},
+        {"op": "remove", "path": "/spec/clusters"},
+    ]
+    controller.request("PATCH", stored.path, evict, content_type=JSON_PATCH)
+    assert stored.now()["spec"] == stored.object["spec"]
+
+
+VOLCANO_JOB = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param({"apiVersion": "apps/v1", "kind": "Deployment"}, VOLCANO_JOB, id="ungated-to-gated"),
+        pytest.param({"apiVersion": "batch/v1", "kind": "Job"}, VOLCANO_JOB, id="the-same-kind-of-another-group"),
+        pytest.param({"apiVersion": "v1", "kind": "Job"}, VOLCANO_JOB, id="core-to-gated"),
+        pytest.param(VOLCANO_JOB, {"apiVersion": "apps/v1", "kind": "Deployment"}, id="gated-to-ungated"),
+        pytest.param(VOLCANO_JOB, {"apiVersion": "v1", "kind": "Job"}, id="gated-to-core"),
+    ],
+)
+@pytest.mark.parametrize("identity", ["admin", "karmada", "volcano-global-controller"])
+def test_nobody_makes_a_binding_stand_for_another_kind(plane, karmada, identity, before, after):
+    new = paused_binding("ResourceBinding")
+    new["spec"]["resource"] |= before
+    path = f"{COLLECTIONS['ResourceBinding']}/{new['metadata']['name']}"
+    karmada.create(COLLECTIONS["ResourceBinding"], new)
+    with plane.client(identity) as api, pytest.raises(ApiError, match="a binding keeps the kind") as refused:
+        api.merge(path, {"spec": {"resource": after}})
+    assert refused.value.status == 403
+
+
+@pytest.mark.parametrize("propagation", ["Background", "Foreground", "Orphan"])
+def test_the_garbage_collector_does_its_work(plane, karmada, propagation):
+    owners = f"/api/v1/namespaces/{TEAM}/configmaps"
+    owner = plane.admin.create(owners, {"metadata": {"generateName": "owner-"}})["metadata"]
+    new = paused_binding("ResourceBinding")
+    del new["metadata"]["finalizers"]
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": owner["name"], "uid": owner["uid"]}
+    new["metadata"]["ownerReferences"] = [reference | {"controller": True, "blockOwnerDeletion": True}]
+    path = f"{COLLECTIONS['ResourceBinding']}/{new['metadata']['name']}"
+    karmada.create(COLLECTIONS["ResourceBinding"], new)
+    plane.admin.request("DELETE", f"{owners}/{owner['name']}", {"propagationPolicy": propagation})
+
+    def settled():
+        try:
+            left = plane.admin.get(path)
+        except ApiError:
+            return propagation != "Orphan"
+        return propagation == "Orphan" and "ownerReferences" not in left["metadata"]
+
+    wait_until(settled, f"{propagation} deletion of the owner", seconds=40)
+
+
+def test_a_namespace_goes_with_its_bindings(plane, karmada):
+    plane.admin.create("/api/v1/namespaces", {"metadata": {"name": "leaving"}})
+    new = paused_binding("ResourceBinding")
+    del new["metadata"]["finalizers"]
+    karmada.create("/apis/work.karmada.io/v1alpha2/namespaces/leaving/resourcebindings", new)
+    plane.admin.delete("/api/v1/namespaces/leaving")
+
+    def gone():
+        try:
+            plane.admin.get("/api/v1/namespaces/leaving")
+        except ApiError as error:
+            return error.status == 404
+        return False
+
+    wait_until(gone, "deletion of the namespace", seconds=40)

@@ -1,0 +1,200 @@
+"""The webhook as a real API server calls it: what is stored, and what is not."""
+
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localup.api import ApiError
+from localup.apply import wait_until
+from tests.webhook.conftest import renew
+from tests.webhook.process import WebhookProcess
+from tests.webhook.registration import registration
+from tests.webhook.reviews import binding, job_binding
+
+CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/volcano-global"
+BINDINGS = "/apis/work.karmada.io/v1alpha2/namespaces/ml/resourcebindings"
+CLUSTER_BINDINGS = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"
+MEMBERS = [{"name": "member1"}]
+
+
+@pytest.fixture(scope="module")
+def plane(fresh_control_plane):
+    plane = fresh_control_plane(controllers=False)
+    plane.admin.create("/api/v1/namespaces", {"metadata": {"name": "ml"}})
+    return plane
+
+
+@pytest.fixture(scope="module")
+def karmada(plane):
+    with plane.client("karmada") as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("certificates")
+    renew(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def webhook(plane, karmada, folder) -> Iterator[WebhookProcess]:
+    """Yield a webhook that is at work, installed with the commands of operators."""
+    with WebhookProcess(folder / "serving", "--drain-seconds", "0") as running:
+        register(plane, running.port)
+        ensure(plane, folder)
+        wait_until(lambda: is_paused(karmada, job_binding()), "webhook at work")
+        yield running
+
+
+@pytest.fixture
+def elsewhere(plane, karmada, webhook):
+    """Yield a function that registers another port, until the end of the test."""
+    yield lambda port, *kinds: register(plane, port, *kinds)
+    register(plane, webhook.port)
+    wait_until(lambda: is_paused(karmada, job_binding()), "webhook at work again")
+
+
+def register(plane, port, *kinds) -> None:
+    plane.admin.apply(CONFIGURATION, registration(f"https://127.0.0.1:{port}", *kinds))
+
+
+def ensure(plane, folder) -> None:
+    flags = ["--directory", folder, "--dns", "localhost", "--ip", "127.0.0.1"]
+    flags += ["--webhook-configuration", "volcano-global", "--kubeconfig", plane.kubeconfig("volcano-global-certs")]
+    subprocess.run([sys.executable, "-m", "certs", "ensure", *flags], check=True, capture_output=True)
+
+
+def fresh(new):
+    """Return *new* under a name that nothing else has."""
+    new["metadata"] = {"name": f"{new['metadata']['name']}-{uuid.uuid4().hex[:8]}"}
+    return new
+
+
+def store(karmada, new, *, path=BINDINGS):
+    return karmada.create(path, fresh(new))
+
+
+def try_out(karmada, new, *, path=BINDINGS):
+    return karmada.create(f"{path}?dryRun=All", fresh(new))
+
+
+def is_paused(karmada, new) -> bool:
+    try:
+        return try_out(karmada, new)["spec"].get("suspension", {}).get("scheduling") is True
+    except ApiError:
+        return False
+
+
+def is_refused(karmada, new) -> bool:
+    try:
+        try_out(karmada, new)
+    except ApiError as error:
+        return "resourcebindings.volcano-global.io" in error.message
+    return False
+
+
+@pytest.mark.usefixtures("webhook")
+@pytest.mark.parametrize(
+    ("spec", "suspension"),
+    [
+        pytest.param({}, {"scheduling": True}, id="plain"),
+        pytest.param({"suspension": {"scheduling": False}}, {"scheduling": True}, id="resumed-beforehand"),
+        pytest.param(
+            {"suspension": {"dispatching": True}}, {"dispatching": True, "scheduling": True}, id="dispatching-suspended"
+        ),
+        pytest.param(
+            {"suspension": {"dispatchingOnClusters": {"clusterNames": ["member1"]}}, "clusters": MEMBERS},
+            {"dispatchingOnClusters": {"clusterNames": ["member1"]}, "scheduling": True},
+            id="dispatching-suspended-on-clusters-and-clusters-preset",
+        ),
+        pytest.param({"clusters": MEMBERS}, {"scheduling": True}, id="clusters-preset"),
+    ],
+)
+def test_a_volcano_jobs_binding_is_stored_paused_and_without_clusters(karmada, spec, suspension):
+    path = f"{BINDINGS}/{store(karmada, job_binding(**spec))['metadata']['name']}"
+    found = karmada.get(path)["spec"]
+    assert found["suspension"] == suspension
+    assert "clusters" not in found
+    assert found["schedulerName"] == "default-scheduler"
+
+
+@pytest.mark.usefixtures("webhook")
+def test_a_cluster_resource_binding_is_treated_alike(karmada):
+    new = job_binding(clusters=MEMBERS) | {"kind": "ClusterResourceBinding"}
+    found = store(karmada, new, path=CLUSTER_BINDINGS)["spec"]
+    assert found["suspension"] == {"scheduling": True}
+    assert "clusters" not in found
+
+
+@pytest.mark.usefixtures("webhook")
+def test_a_dry_run_shows_what_would_be_stored(karmada):
+    assert try_out(karmada, job_binding(clusters=MEMBERS))["spec"]["suspension"] == {"scheduling": True}
+
+
+@pytest.mark.usefixtures("webhook")
+@pytest.mark.parametrize("api_version", ["apps/v1", "batch/v1", "v1"])
+def test_other_kinds_are_stored_as_they_are(karmada, api_version):
+    found = store(karmada, binding(api_version, "Job", clusters=MEMBERS))["spec"]
+    assert "suspension" not in found
+    assert found["clusters"] == MEMBERS
+
+
+def test_while_the_webhook_is_down_gated_kinds_are_refused_and_no_others(karmada, elsewhere, folder):
+    with WebhookProcess(folder / "serving", "--drain-seconds", "0") as other:
+        elsewhere(other.port)
+        wait_until(lambda: is_paused(karmada, job_binding()), "the other webhook")
+    wait_until(lambda: is_refused(karmada, job_binding()), "the other webhook's end")
+    with pytest.raises(ApiError, match="failed calling webhook"):
+        store(karmada, job_binding())
+    with pytest.raises(ApiError, match="failed calling webhook"):
+        store(karmada, job_binding() | {"kind": "ClusterResourceBinding"}, path=CLUSTER_BINDINGS)
+    found = store(karmada, binding("apps/v1", "Deployment", clusters=MEMBERS))["spec"]
+    assert found["clusters"] == MEMBERS
+
+
+@pytest.mark.usefixtures("webhook")
+def test_a_binding_whose_kind_cannot_be_told_is_refused(karmada):
+    new = job_binding()
+    del new["spec"]["resource"]
+    with pytest.raises(ApiError):
+        store(karmada, new)
+
+
+def test_a_webhook_with_a_certificate_of_another_authority_is_not_believed(karmada, elsewhere, tmp_path):
+    renew(tmp_path)
+    with WebhookProcess(tmp_path / "serving", "--drain-seconds", "0") as impostor:
+        elsewhere(impostor.port)
+        wait_until(lambda: is_refused(karmada, job_binding()), "the impostor's registration")
+        with pytest.raises(ApiError, match="certificate signed by unknown authority"):
+            store(karmada, job_binding())
+
+
+def test_a_kind_that_is_switched_on_is_gated_by_rule_and_by_webhook_alike(karmada, elsewhere, folder, tmp_path):
+    file = tmp_path / "admission.yaml"
+    file.write_text(
+        "{apiVersion: config.volcano-global.io/v1alpha1, kind: AdmissionConfiguration,"
+        " workloads: [{group: apps, kind: Deployment}, {group: '', kind: Pod}]}"
+    )
+    flags = ("--drain-seconds", "0", "--admission-configuration", str(file))
+    with WebhookProcess(folder / "serving", *flags) as other:
+        elsewhere(other.port, "apps/Deployment", "/Pod")
+        wait_until(lambda: is_paused(karmada, binding("apps/v1", "Deployment")), "the other webhook")
+        assert is_paused(karmada, binding("v1", "Pod"))
+        assert is_paused(karmada, job_binding())
+        assert not is_paused(karmada, binding("apps/v1", "StatefulSet"))
+
+
+def test_an_exempt_namespace_is_let_through(karmada, elsewhere, folder, tmp_path):
+    file = tmp_path / "admission.yaml"
+    file.write_text(
+        "{apiVersion: config.volcano-global.io/v1alpha1, kind: AdmissionConfiguration, exemptNamespaces: [ml]}"
+    )
+    with WebhookProcess(folder / "serving", "--drain-seconds", "0", "--admission-configuration", str(file)) as other:
+        elsewhere(other.port)
+        wait_until(lambda: not is_paused(karmada, job_binding()), "the other webhook")
+        assert "suspension" not in store(karmada, job_binding())["spec"]
