@@ -71,6 +71,16 @@ def evict(binding: Binding, record: str) -> bytes:
     return _patch(_same(binding), *paused, *_without_clusters(binding), *_annotated(binding, record))
 
 
+def resume(binding: Binding) -> bytes:
+    """Let a paused binding go on as it is: it was admitted already, or needs no admission."""
+    return _patch(*_still_paused(binding), _Operation("replace", _PAUSED, False))
+
+
+def clear(binding: Binding) -> bytes:
+    """Take the clusters from a paused binding that nobody has admitted."""
+    return _patch(*_still_paused(binding), _Operation("remove", _CLUSTERS))
+
+
 def note(binding: Binding, record: str) -> bytes:
     """Write the record of a waiting binding, and nothing else."""
     return _patch(*_still_paused(binding), *_annotated(binding, record))

@@ -84,6 +84,12 @@ class Seen:
             ],
             id="evict-without-suspension-or-clusters",
         ),
+        pytest.param(patches.resume(Seen()), [SAME, PAUSED, RESUME], id="resume"),
+        pytest.param(
+            patches.clear(Seen(has_clusters=True)),
+            [SAME, PAUSED, {"op": "remove", "path": "/spec/clusters"}],
+            id="clear",
+        ),
         pytest.param(patches.note(Seen(), RECORD), [SAME, PAUSED, ANNOTATE], id="note"),
     ],
 )
@@ -164,6 +170,17 @@ async def test_a_binding_made_anew_under_the_same_name_is_left_alone(api, namesp
     await stored(api, namespace)
     with pytest.raises(Invalid):
         await api.patch(item, patches.admit(seen(born), [("member1", None)], RECORD))
+
+
+async def test_a_leak_is_cleared_and_nothing_else_is(api, namespace):
+    item = f"{BINDINGS.format(namespace)}/b"
+    leaked = await stored(api, namespace, clusters=[{"name": "member1"}])
+    cleared = json.loads(await api.patch(item, patches.clear(seen(leaked))))
+    assert "clusters" not in cleared["spec"]
+    with pytest.raises(Invalid):
+        await api.patch(item, patches.clear(seen(leaked)))
+    resumed = json.loads(await api.patch(item, patches.resume(seen(cleared))))
+    assert resumed["spec"] == cleared["spec"] | {"suspension": {"scheduling": False, "dispatching": True}}
 
 
 async def test_an_eviction_of_what_has_got_clusters_meanwhile_is_not_half_done(api, namespace):

@@ -1,0 +1,52 @@
+import asyncio
+
+import pytest
+
+from controller.api.configuration import AdmissionConfiguration, ConfigurationError
+from controller.configuration import ConfigurationFile
+
+HEAD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: AdmissionConfiguration\n"
+
+
+def test_without_a_file_the_defaults_are_in_force():
+    file = ConfigurationFile(None)
+    assert not file.read()
+    assert file.current == AdmissionConfiguration()
+
+
+@pytest.mark.parametrize("text", [None, "kind: Other\n", HEAD + "nonsense: 1\n", b"\xff\xfe"])
+def test_a_file_that_cannot_be_used_is_refused_at_the_start(tmp_path, text):
+    path = tmp_path / "config.yaml"
+    if text is not None:
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+    with pytest.raises(ConfigurationError):
+        ConfigurationFile(path).read()
+
+
+def test_the_same_contents_are_no_news(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(HEAD + "defaultQueue: a\n")
+    file = ConfigurationFile(path)
+    assert file.read()
+    assert not file.read()
+    path.write_text(HEAD + "defaultQueue: a # as before\n")
+    assert not file.read()
+
+
+async def test_a_bad_file_leaves_the_old_configuration_in_force_and_a_good_one_follows(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(HEAD + "defaultQueue: a\n")
+    file = ConfigurationFile(path)
+    file.read()
+    told: asyncio.Queue[str] = asyncio.Queue()
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        following = group.create_task(file.follow(lambda new: told.put_nowait(new.default_queue), poll_seconds=0.005))
+        path.write_text(HEAD + "defaultQueu: b\n")
+        while not file.trouble:  # noqa: ASYNC110 -- a file gives no event
+            await asyncio.sleep(0.005)
+        assert "defaultQueu" in file.trouble
+        assert file.current.default_queue == "a"
+        path.write_text(HEAD + "defaultQueue: b\n")
+        assert await told.get() == "b"
+        assert file.trouble is None
+        following.cancel()
