@@ -19,7 +19,11 @@ API_VERSION: Literal["config.volcano-global.io/v1alpha1"] = "config.volcano-glob
 KIND: Literal["AdmissionConfiguration"] = "AdmissionConfiguration"
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
-Path = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9]*(\.[A-Za-z][A-Za-z0-9]*)*$", max_length=253)]
+StatusPath = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9]*(\.[A-Za-z][A-Za-z0-9]*)*$", max_length=253)
+]
+"""Members of a status, from the outside in: ``state.phase``."""
+SpecPath = Annotated[str, StringConstraints(pattern=r"^spec(\.[A-Za-z][A-Za-z0-9]*)+$", max_length=253)]
 """Members of an object, from the outside in: ``spec.template.spec.priorityClassName``."""
 
 
@@ -63,12 +67,12 @@ class Tenant(_Section):
 
 
 class Finished(_Section):
-    """What tells, in the status that members report, that a workload is over (D8).
+    """What tells, in the status that clusters report, that a workload is over (D8).
 
-    The member named by *path* has one of *values*, or one of *conditions* is true.
+    What is found at *path* is one of *values*, or one of *conditions* is true.
     """
 
-    path: Path | None = None
+    path: StatusPath | None = None
     values: tuple[Name, ...] = ()
     conditions: tuple[Name, ...] = ()
 
@@ -76,6 +80,8 @@ class Finished(_Section):
     def _is_whole(self) -> "Finished":
         if (self.path is None) != (not self.values):
             raise ValueError("path and values belong together; set both or neither")
+        if self.path is None and not self.conditions:
+            raise ValueError("nothing would ever be finished; set path and values, or conditions")
         return self
 
 
@@ -84,10 +90,10 @@ class WorkloadRule(_Section):
 
     api_version: Annotated[str, StringConstraints(pattern=r"^([a-z0-9.-]+/)?v[a-z0-9]+$")]
     kind: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Za-z0-9]*$")]
-    queue: Path | None = None
+    queue: SpecPath | None = None
     """A member of the object that names the queue; annotations and labels count after it."""
-    priority_class: Path = "spec.template.spec.priorityClassName"
-    pod_template: Path = "spec.template"
+    priority_class: SpecPath = "spec.template.spec.priorityClassName"
+    pod_template: SpecPath = "spec.template"
     """Where annotations and labels are looked at last."""
     finished: Finished | None = None
     """Unset: as Kubernetes' own kinds tell it, and never for the others."""

@@ -1,0 +1,277 @@
+"""What one binding amounts to: a workload for the engine, or none, and what is remarkable about it.
+
+Pure, and told everything: the binding's facts, its template's, the operator's
+choices, the PriorityClasses and the writes under way. It decides nothing
+about queues and clusters.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from controller.cache import charges
+from controller.cache.facts import VOLCANO_JOB, BindingFacts, Demand, Phase, TemplateFacts
+from controller.cache.gates import Gates
+from controller.cache.priorities import Priorities
+from controller.cache.shapes import Shapes
+from controller.engine.queues import QueueName
+from controller.engine.reasons import Reason, Refusal, precedence
+from controller.engine.workloads import Admission, State, Workload
+
+
+class Remark(StrEnum):
+    """What somebody may have to see to, or at least hear of."""
+
+    GROWN = "Grown"
+    """It asks for more than its record charges (D7)."""
+    ADOPTED = "Adopted"
+    """It runs without a record of ours (D10)."""
+    UNPAUSED = "Unpaused"
+    """It is neither paused, nor placed, nor recorded: it slipped past the webhook (D10)."""
+    LEAKED = "Leaked"
+    """It is placed, and our record does not say that it may be: its clusters are to be cleared."""
+    REPAUSED = "Repaused"
+    """It is admitted and somebody paused it: it is to be resumed."""
+    UNGATED = "Ungated"
+    """It is paused, of a kind that is gated only with a queue, and names none: it is to be let through."""
+    UNRECORDED = "Unrecorded"
+    """It carries an annotation that looks like our record and is none."""
+    UNREADABLE = "Unreadable"
+    """It, or its template, has a field that cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """The workload that a binding is, ``None`` where it is none of ours, with remarks."""
+
+    workload: Workload | None = None
+    remarks: frozenset[Remark] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a binding is judged by besides its own objects."""
+
+    gates: Gates
+    priorities: Priorities
+    default_queue: QueueName
+    shapes: Shapes
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """What we know before it is observed: an admission being written, a hold after one that failed."""
+
+    admission: Admission | None = None
+    hold: Refusal | None = None
+
+
+NO_OVERLAY = Overlay()
+_NOTHING = Assessment()
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """Where a workload stands by what is observed, and what it holds."""
+
+    state: State | None
+    """``None``: it is nothing that could be admitted or has been."""
+    admission: Admission | None = None
+    hold: Refusal | None = None
+    remarks: tuple[Remark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A binding with all that it is judged by."""
+
+    binding: BindingFacts
+    template: TemplateFacts | None
+    demand: Demand | None
+    queue: QueueName
+
+
+def assess(
+    binding: BindingFacts, template: TemplateFacts | None, *, rules: Rules, overlay: Overlay = NO_OVERLAY
+) -> Assessment:
+    """Return what *binding* amounts to; *template* is the object of the name that it refers to, if known."""
+    if not _is_gated(binding, rules.gates):
+        return _NOTHING
+    template = template if _belongs(binding, template) else None
+    queue = _queue(binding, template, rules)
+    if queue is None:
+        return Assessment(None, frozenset({Remark.UNGATED} if binding.paused and template else ()))
+    case = _Case(binding, template, _demand(binding, template), queue)
+    standing = _overlaid(_stand(case), overlay)
+    remarks = frozenset((*standing.remarks, *_flaws(case)))
+    return Assessment(_workload(case, standing, rules), remarks)
+
+
+def _is_gated(binding: BindingFacts, gates: Gates) -> bool:
+    """Say whether a binding is of those that wait; a mere dependency of another asks for nothing itself."""
+    if gates.gate(binding.template.kind) is None or gates.is_exempt(binding.namespace):
+        return False
+    return binding.claimed or not binding.attached
+
+
+def _belongs(binding: BindingFacts, template: TemplateFacts | None) -> bool:
+    """Say whether *template* is the very object, not another one of its name."""
+    return template is not None and (
+        not binding.template_uid or not template.uid or binding.template_uid == template.uid
+    )
+
+
+def _queue(binding: BindingFacts, template: TemplateFacts | None, rules: Rules) -> QueueName | None:
+    """Return the queue of a workload, ``None`` for a kind that is not gated without one (Q6).
+
+    A Job's own field cannot change and counts first; whatever else was found
+    once is fixed by the record.
+    """
+    record = QueueName(binding.record.queue) if binding.record else QueueName("")
+    named = QueueName(template.queue) if template else QueueName("")
+    if binding.template.kind == VOLCANO_JOB:
+        return named or record or rules.default_queue
+    if record or named:
+        return record or named
+    # Nobody knows yet whether it names a queue: it stays held while it is paused.
+    return QueueName("") if template is None and binding.paused else None
+
+
+def _demand(binding: BindingFacts, template: TemplateFacts | None) -> Demand | None:
+    """Return what it asks for: as its template says, for kinds we count ourselves (D3)."""
+    if binding.template.kind != VOLCANO_JOB:
+        return binding.demand
+    return template.demand if template else None
+
+
+def _workload(case: _Case, standing: _Standing, rules: Rules) -> Workload | None:
+    if standing.state is None:
+        return None
+    binding, template = case.binding, case.template
+    priority_class = template.priority_class if template else ""
+    return Workload(
+        uid=binding.uid,
+        namespace=binding.template.namespace,
+        name=binding.template.name,
+        kind=binding.api.kind,
+        queue=case.queue,
+        shape=rules.shapes.shape(binding, case.demand, rules.priorities),
+        priority=rules.priorities.value(priority_class),
+        priority_class=priority_class,
+        unknown_class=bool(priority_class) and priority_class not in rules.priorities,
+        since=_since(binding, template),
+        state=standing.state,
+        admission=standing.admission,
+        hold=_hold(case, standing),
+        group=template.group if template else "",
+    )
+
+
+def _stand(case: _Case) -> _Standing:
+    """Return where the workload stands by what is observed."""
+    binding, template, demand = case.binding, case.template, case.demand
+    if _is_finished(binding):
+        return _Standing(State.FINISHED)
+    standing = _paused(binding, demand) if binding.paused else _resumed(binding, demand)
+    leaving = binding.deleting or (template is not None and template.deleting)
+    if leaving and standing.state is State.PENDING:
+        # What goes away is not admitted any more, and stays charged until it is gone (F11).
+        state = State.ADMITTED if standing.admission else None
+        return _Standing(state, standing.admission, remarks=standing.remarks)
+    return standing
+
+
+def _paused(binding: BindingFacts, demand: Demand | None) -> _Standing:
+    record = binding.record
+    if record and record.admits and binding.targets:
+        charge = charges.recorded(binding, demand, record)
+        return _Standing(State.ADMITTED, charge.admission, remarks=(Remark.REPAUSED, *_grown(charge)))
+    left = charges.remaining(binding, demand)
+    hold = Refusal(Reason.EVICTION_IN_PROGRESS, cluster=left.bookings[0].cluster) if left else None
+    return _Standing(State.PENDING, left, hold, (Remark.LEAKED,) if binding.targets else ())
+
+
+def _resumed(binding: BindingFacts, demand: Demand | None) -> _Standing:
+    record = binding.record
+    if record and record.admits and (binding.targets or binding.claimed):
+        charge = charges.recorded(binding, demand, record)
+        return _Standing(State.ADMITTED, charge.admission, _aborted(binding), _grown(charge))
+    if binding.targets and record is not None:
+        charge = charges.adopted(binding, demand)
+        return _Standing(State.ADMITTED, charge.admission, remarks=(Remark.LEAKED,))
+    if binding.targets:
+        charge = charges.adopted(binding, demand)
+        return _Standing(State.ADMITTED, charge.admission, remarks=(Remark.ADOPTED,))
+    if binding.flaw or (record and record.admits):
+        # Unreadable: perhaps it is paused. Or unclaimed: Karmada leaves it alone, and D9 does not charge it.
+        return _Standing(State.PENDING)
+    return _Standing(None, remarks=(Remark.UNPAUSED,))
+
+
+def _grown(charge: charges.Charge) -> tuple[Remark, ...]:
+    return (Remark.GROWN,) if charge.grown else ()
+
+
+def _aborted(binding: BindingFacts) -> Refusal | None:
+    """Return the hold of an admitted workload that was aborted and is to be evicted (D8)."""
+    phases = {each.phase for each in binding.progress if each.cluster in {target.name for target in binding.targets}}
+    return Refusal(Reason.ABORTED) if Phase.ABORTED in phases and phases <= {Phase.ABORTED, Phase.FINISHED} else None
+
+
+def _is_finished(binding: BindingFacts) -> bool:
+    """Say whether it is over in every cluster it is placed on (D8)."""
+    told = {each.cluster: each.phase for each in binding.progress}
+    return bool(binding.targets) and all(told.get(target.name) is Phase.FINISHED for target in binding.targets)
+
+
+def _overlaid(standing: _Standing, overlay: Overlay) -> _Standing:
+    """Return *standing* as it will be once the write under way is observed."""
+    if standing.state not in {State.PENDING, None}:
+        return standing
+    if overlay.admission is not None:
+        return _Standing(State.ADMITTED, overlay.admission, remarks=standing.remarks)
+    if overlay.hold is None or standing.state is None:
+        return standing
+    hold = overlay.hold if standing.hold is None else min(overlay.hold, standing.hold, key=precedence)
+    return _Standing(standing.state, standing.admission, hold, standing.remarks)
+
+
+def _hold(case: _Case, standing: _Standing) -> Refusal | None:
+    """Return why the workload is kept back whatever room there is, the reason to be shown first."""
+    if standing.state is not State.PENDING:
+        return standing.hold
+    holds = [] if standing.hold is None else [standing.hold]
+    record = case.binding.record
+    if record is not None and record.aborted:
+        holds.append(Refusal(Reason.ABORTED))
+    if not case.binding.claimed:
+        holds.append(Refusal(Reason.UNCLAIMED))
+    unknown = _unknown(case)
+    if unknown:
+        holds.append(Refusal(Reason.DEMAND_UNKNOWN, subject=unknown))
+    return min(holds, key=precedence, default=None)
+
+
+def _unknown(case: _Case) -> str:
+    """Return why nobody can say what the workload asks for, or nothing."""
+    binding, template = case.binding, case.template
+    if template is None:
+        return f"{binding.api.kind} {'/'.join(part for part in binding.template[1:] if part)} is not there"
+    if template.flaw or binding.flaw:
+        return template.flaw or binding.flaw
+    return "" if case.demand is not None else "its size was not counted"
+
+
+def _flaws(case: _Case) -> tuple[Remark, ...]:
+    unreadable = case.binding.flaw or (case.template is not None and case.template.flaw)
+    return (
+        *((Remark.UNREADABLE,) if unreadable else ()),
+        *((Remark.UNRECORDED,) if case.binding.record_flaw else ()),
+    )
+
+
+def _since(binding: BindingFacts, template: TemplateFacts | None) -> int:
+    """Return when its age began: with its template; one that was evicted keeps what its record says (O2)."""
+    record = binding.record
+    if record is not None and record.waiting_since is not None and (record.evictions or template is None):
+        return record.waiting_since
+    return template.since if template else binding.since

@@ -1,0 +1,102 @@
+"""What a workload is charged with and where, from its record, its template and the clusters it is on.
+
+Pure. The record is believed as far as it is not below the template's demand
+(D6, D7); where the workload is, ``spec.clusters`` says.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from controller.cache.facts import BindingFacts, Demand, Phase, Record
+from controller.engine.clusters import Assignment, ClusterName
+from controller.engine.resources import EMPTY, Resources, larger, scale, total
+from controller.engine.workloads import Admission, Booking
+
+_UNKNOWN = Demand(EMPTY)
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """An admission, and whether the template asks for more than was recorded (D7)."""
+
+    admission: Admission
+    grown: bool = False
+
+
+def recorded(binding: BindingFacts, demand: Demand | None, record: Record) -> Charge:
+    """Return the charge of a workload that *record* admits; never below what its template demands."""
+    asked = demand or _UNKNOWN
+    targets = binding.targets or tuple(Assignment(name) for name in record.clusters)
+    wanted = _parts(targets, asked)
+    believed = _shares(record, targets, asked)
+    parts = {name: larger(believed[name], wanted[name]) for name in wanted}
+    sums = total(wanted.values())
+    grown = any(amount > record.charge.get(name, 0) for name, amount in sums.items())
+    return Charge(_admission(parts, binding, admitted_at=record.admitted_at or 0), grown)
+
+
+def adopted(binding: BindingFacts, demand: Demand | None) -> Charge:
+    """Return the charge of a workload that runs without a record, from its template (D10)."""
+    admission = _admission(_parts(binding.targets, demand or _UNKNOWN), binding, admitted_at=0)
+    return Charge(Admission(admission.charge, admission.bookings, adopted=True, shown=admission.shown))
+
+
+def remaining(binding: BindingFacts, demand: Demand | None) -> Admission | None:
+    """Return what a paused workload still holds on clusters that it has not left, ``None`` if it has left all.
+
+    It has left a cluster when neither its clusters nor its eviction tasks nor
+    its status name it any more (P5).
+    """
+    asked = demand or _UNKNOWN
+    parts = dict(_parts(binding.targets, asked))
+    for name in (*binding.evicting_from, *(told.cluster for told in binding.progress)):
+        parts.setdefault(name, asked.whole)
+    return _admission(parts, binding, admitted_at=0) if parts else None
+
+
+def _parts(targets: Iterable[Assignment], demand: Demand) -> dict[ClusterName, Resources]:
+    """Return what the template demands on each target: its replicas there, or the whole of it (D5)."""
+    known = [target for target in targets if target.replicas is not None]
+    if demand.replicas and not known:
+        return _evenly(demand.whole, [target.name for target in targets])
+    return {target.name: _part(target, demand) for target in targets}
+
+
+def _part(target: Assignment, demand: Demand) -> Resources:
+    if not demand.replicas or target.replicas is None:
+        return demand.whole
+    replica = {name: amount // demand.replicas for name, amount in demand.whole.items()}
+    return scale(replica, target.replicas)
+
+
+def _shares(record: Record, targets: tuple[Assignment, ...], demand: Demand) -> dict[ClusterName, Resources]:
+    """Return what of the recorded total falls on each target.
+
+    A workload that goes whole to each cluster takes the same everywhere,
+    however many there are now; a divided one keeps its total.
+    """
+    if not demand.replicas:
+        share = _rounded_up(record.charge, 1, max(len(record.clusters), 1))
+        return {target.name: share for target in targets}
+    weights = {target.name: 1 if target.replicas is None else target.replicas for target in targets}
+    whole = max(sum(weights.values()), 1)
+    return {name: _rounded_up(record.charge, weight, whole) for name, weight in weights.items()}
+
+
+def _evenly(amounts: Resources, names: list[ClusterName]) -> dict[ClusterName, Resources]:
+    return {name: _rounded_up(amounts, 1, len(names)) for name in names}
+
+
+def _rounded_up(amounts: Resources, weight: int, whole: int) -> Resources:
+    return {name: -(-amount * weight // whole) for name, amount in amounts.items()}
+
+
+def _admission(parts: Mapping[ClusterName, Resources], binding: BindingFacts, *, admitted_at: int) -> Admission:
+    bookings = tuple(Booking(name, parts[name]) for name in parts)
+    return Admission(total(parts.values()), bookings, admitted_at=admitted_at, shown=_is_shown(binding))
+
+
+def _is_shown(binding: BindingFacts) -> bool:
+    """Say whether all its clusters report it running, so that their summaries count its pods already."""
+    told = {each.cluster: each.phase for each in binding.progress}
+    return bool(binding.targets) and all(told.get(target.name) is Phase.RUNNING for target in binding.targets)

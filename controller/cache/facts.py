@@ -1,0 +1,238 @@
+"""What is kept of each watched object: small values, and never the object itself.
+
+There are up to 100,000 bindings and templates, so what equals is shared and
+what nobody asks for is left out.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, NewType
+
+from controller.engine.clusters import ApiKind, Assignment, Cluster, ClusterName, Placement
+from controller.engine.demand import JobTemplate
+from controller.engine.queues import Queue, QueueName
+from controller.engine.resources import EMPTY, Resources
+from controller.engine.workloads import WorkloadUid
+
+GroupKind = NewType("GroupKind", str)
+"""A kind without its version, ``Job.batch.volcano.sh``; ``Pod.`` in the core group."""
+
+VOLCANO_JOB = GroupKind("Job.batch.volcano.sh")
+
+
+def group_kind(api: ApiKind) -> GroupKind:
+    """Return *api* without its version."""
+    group, slash, _ = api.group_version.rpartition("/")
+    return GroupKind(f"{api.kind}.{group if slash else ''}")
+
+
+class ObjectKey(NamedTuple):
+    """The name of an object; a cluster-scoped one has no namespace."""
+
+    namespace: str
+    name: str
+
+
+class TemplateKey(NamedTuple):
+    """The name of a template among those of all kinds."""
+
+    kind: GroupKind
+    namespace: str
+    name: str
+
+
+class Phase(StrEnum):
+    """How far a workload is in one cluster, whatever its kind calls it."""
+
+    WAITING = "Waiting"
+    RUNNING = "Running"
+    FINISHED = "Finished"
+    ABORTED = "Aborted"
+
+
+class Progress(NamedTuple):
+    """What one cluster tells of a workload."""
+
+    cluster: ClusterName
+    phase: Phase
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """What a template asks for; one value is shared by all equal templates and compared by identity."""
+
+    whole: Resources
+    pods: tuple[Resources, ...] = ()
+    job: JobTemplate | None = None
+    """What the gang minimum is counted from, as the PriorityClasses stand; ``None``: all of it starts at once."""
+    replicas: int = 0
+    """How many equal replicas a divisible kind has."""
+    task_classes: tuple[str, ...] = ()
+    """The PriorityClasses that order the job's tasks, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Our record on a binding, in the engine's units; times in milliseconds."""
+
+    queue: QueueName
+    charge: Resources = EMPTY
+    clusters: tuple[ClusterName, ...] = ()
+    admitted_at: int | None = None
+    waiting_since: int | None = None
+    reserved_since: int | None = None
+    held_cluster: ClusterName | None = None
+    held_since: int | None = None
+    held_rank: int | None = None
+    held_demand: Resources | None = None
+    aborted: bool = False
+    evictions: int = 0
+    attempts: int = 0
+    plan: str = ""
+
+    @property
+    def admits(self) -> bool:
+        """Say whether it records an admission; after an eviction the charge is empty."""
+        return bool(self.charge)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """What a binding's ``spec.suspension`` says."""
+
+    scheduling: bool = False
+    dispatching: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BindingFacts:
+    """One ResourceBinding or, without a namespace, ClusterResourceBinding."""
+
+    uid: WorkloadUid
+    resource_version: int
+    namespace: str
+    name: str
+    generation: int
+    since: int
+    """Its creation, in milliseconds."""
+    api: ApiKind
+    """The kind of its template."""
+    template: TemplateKey
+    template_uid: str
+    placement: Placement
+    clusters: tuple[Assignment, ...] | None = None
+    """``spec.clusters``; ``None`` where the field is absent."""
+    suspension: Suspension | None = None
+    demand: Demand | None = None
+    """What Karmada's interpreter counted; for kinds whose template we do not count ourselves."""
+    evicting_from: tuple[ClusterName, ...] = ()
+    """Clusters of its eviction tasks."""
+    progress: tuple[Progress, ...] = ()
+    """What its aggregated status lists, whether or not ``spec.clusters`` does."""
+    observed_term: str = ""
+    record: Record | None = None
+    record_flaw: str = ""
+    """Why an annotation that looks like our record is none."""
+    has_annotations: bool = False
+    claimed: bool = True
+    """A policy claims it; Karmada's scheduler passes over what none claims."""
+    attached: bool = False
+    """Another binding brought it along as a dependency."""
+    deleting: bool = False
+    preserved: bool = False
+    """``preserveResourcesOnDeletion``: taking its clusters away would not stop it."""
+    flaw: str = ""
+    """What of it could not be read."""
+
+    @property
+    def key(self) -> ObjectKey:
+        """Return its own name."""
+        return ObjectKey(self.namespace, self.name)
+
+    @property
+    def paused(self) -> bool:
+        """Say whether Karmada's scheduler leaves it alone."""
+        return self.suspension is not None and self.suspension.scheduling
+
+    @property
+    def has_suspension(self) -> bool:
+        """Say whether ``spec.suspension`` is there."""
+        return self.suspension is not None
+
+    @property
+    def has_clusters(self) -> bool:
+        """Say whether ``spec.clusters`` is there."""
+        return self.clusters is not None
+
+    @property
+    def targets(self) -> tuple[Assignment, ...]:
+        """Return the clusters it is placed on."""
+        return self.clusters or ()
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateFacts:
+    """One template: a Volcano Job, or an object of a further gated kind."""
+
+    uid: str
+    resource_version: int
+    key: TemplateKey
+    generation: int
+    since: int
+    """Its creation, in milliseconds: its age in the queue."""
+    queue: str = ""
+    """The queue that it names, or nothing."""
+    priority_class: str = ""
+    group: str = ""
+    """The uid of the HyperJob that owns it."""
+    deleting: bool = False
+    demand: Demand | None = None
+    """What it asks for; ``None`` where that is unreadable or counted by Karmada."""
+    flaw: str = ""
+    """What of it could not be read."""
+
+    @property
+    def classes(self) -> frozenset[str]:
+        """Return the PriorityClasses that matter to it; the empty name is the cluster's default."""
+        return frozenset({self.priority_class, *(self.demand.task_classes if self.demand else ())})
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFacts:
+    """One Queue."""
+
+    uid: str
+    resource_version: int
+    queue: Queue
+    flaw: str = ""
+
+    @property
+    def key(self) -> QueueName:
+        """Return its name."""
+        return self.queue.name
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """One Cluster."""
+
+    uid: str
+    resource_version: int
+    cluster: Cluster
+    flaw: str = ""
+
+    @property
+    def key(self) -> ClusterName:
+        """Return its name."""
+        return self.cluster.name
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityClassFacts:
+    """One PriorityClass."""
+
+    uid: str
+    resource_version: int
+    key: str
+    value: int
+    is_default: bool = False

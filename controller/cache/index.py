@@ -1,0 +1,41 @@
+"""Who refers to what: members by key, small where a key has one member only."""
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+M = TypeVar("M", bound=Hashable)
+
+
+class Index(Generic[K, M]):
+    """The members of each key."""
+
+    def __init__(self) -> None:
+        self._single: dict[K, M] = {}
+        self._several: dict[K, dict[M, None]] = {}
+
+    def __iter__(self) -> Iterator[K]:
+        yield from self._single
+        yield from self._several
+
+    def of(self, key: K) -> Iterable[M]:
+        """Return the members of *key*."""
+        if key in self._single:
+            return (self._single[key],)
+        return tuple(self._several.get(key, ()))
+
+    def add(self, key: K, member: M) -> None:
+        """Note that *member* refers to *key*."""
+        if key in self._several:
+            self._several[key][member] = None
+        elif self._single.setdefault(key, member) != member:
+            self._several[key] = {self._single.pop(key): None, member: None}
+
+    def discard(self, key: K, member: M) -> None:
+        """Note that *member* no longer refers to *key*."""
+        if self._single.get(key) == member:
+            del self._single[key]
+        elif key in self._several:
+            self._several[key].pop(member, None)
+            if not self._several[key]:
+                del self._several[key]

@@ -1,0 +1,53 @@
+"""Shapes of workloads, one value for all that ask for the same."""
+
+from controller.cache.facts import BindingFacts, Demand
+from controller.cache.pool import Pool
+from controller.cache.priorities import Priorities
+from controller.engine.clusters import ClusterName, Placement
+from controller.engine.demand import gang_minimum
+from controller.engine.resources import Resources
+from controller.engine.workloads import Shape
+
+_Made = tuple[Shape, Demand | None, Placement]
+
+
+class Shapes:
+    """Makes shapes, and makes equal ones once."""
+
+    def __init__(self) -> None:
+        self._made: Pool[_Made] = Pool()
+
+    def shape(self, binding: BindingFacts, demand: Demand | None, priorities: Priorities) -> Shape:
+        """Return what a workload asks for; without a known *demand*, nothing."""
+        classes = demand.task_classes if demand else ()
+        order = tuple(priorities.task_value(name) for name in classes)
+        current = frozenset(target.name for target in binding.targets)
+        evicting = frozenset(binding.evicting_from)
+        # The ids stay theirs while the shape is kept, because what they belong to is kept beside it.
+        key = (id(demand), id(binding.placement), binding.api, order, binding.observed_term, evicting, current)
+        return self._made.get(
+            key,
+            lambda: (_shape(binding, demand, priorities, current=current), demand, binding.placement),
+        )[0]
+
+
+def _shape(
+    binding: BindingFacts, demand: Demand | None, priorities: Priorities, *, current: frozenset[ClusterName]
+) -> Shape:
+    demand = demand or Demand({})
+    return Shape(
+        demand=demand.whole,
+        gang=_gang(demand, priorities),
+        placement=binding.placement,
+        api=binding.api,
+        pods=demand.pods,
+        replicas=demand.replicas,
+        observed_term=binding.observed_term,
+        evicting_from=frozenset(binding.evicting_from),
+        current=current,
+    )
+
+
+def _gang(demand: Demand, priorities: Priorities) -> Resources:
+    """Return the gang minimum of a Volcano Job (D4); of all else, the whole."""
+    return demand.whole if demand.job is None else gang_minimum(demand.job, priorities.task_value)

@@ -1,0 +1,274 @@
+"""All that is known of the control plane, joined, and told to the World as it changes.
+
+Level-triggered: what the informers tell may come in any order; what it amounts
+to is worked out from what is known when the World is fed, for what changed
+only. It decides nothing and writes nothing.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+from controller.api.bindings import decode_binding
+from controller.api.clusters import decode_cluster
+from controller.api.configuration import AdmissionConfiguration
+from controller.api.jobs import decode_job
+from controller.api.priorityclasses import decode_priority_class
+from controller.api.queues import decode_queue
+from controller.api.templates import decode_template
+from controller.cache.assessment import Overlay, Remark, Rules, assess
+from controller.cache.collection import Collection
+from controller.cache.facts import (
+    VOLCANO_JOB,
+    BindingFacts,
+    ClusterFacts,
+    GroupKind,
+    PriorityClassFacts,
+    QueueFacts,
+    TemplateFacts,
+    TemplateKey,
+    group_kind,
+)
+from controller.cache.gates import Gate, Gates
+from controller.cache.index import Index
+from controller.cache.listener import Listener
+from controller.cache.overlays import Overlays
+from controller.cache.priorities import Priorities
+from controller.cache.shapes import Shapes
+from controller.cache.translate.bindings import BindingTranslator
+from controller.cache.translate.clusters import cluster_facts
+from controller.cache.translate.jobs import JobTranslator
+from controller.cache.translate.policies import policy
+from controller.cache.translate.priorityclasses import priority_class_facts
+from controller.cache.translate.queues import queue_facts
+from controller.cache.translate.templates import template_facts
+from controller.engine.clusters import ApiKind, ClusterName
+from controller.engine.queues import QueueName
+from controller.engine.reasons import Refusal
+from controller.engine.workloads import Admission, WorkloadUid
+
+
+def _wake_nobody() -> None:
+    """Do nothing about a change."""
+
+
+class Store:
+    """The newest facts of every watched kind, and what is to be told of them.
+
+    The collections are the informers' sinks, and take the objects that answer
+    our own requests, too: ``decode`` of each makes of raw JSON what the rest
+    of it takes. The World is to be fed only while ``is_complete``.
+    """
+
+    def __init__(
+        self, configuration: AdmissionConfiguration | None = None, on_change: Callable[[], None] = _wake_nobody
+    ) -> None:
+        self.on_change = on_change
+        self._configuration = configuration or AdmissionConfiguration()
+        self._gates = Gates(self._configuration)
+        self._bindings = BindingTranslator(self._gates)
+        jobs = JobTranslator()
+        self.bindings = Collection(self._decode_binding, self._binding_changed)
+        self.cluster_bindings = Collection(self._decode_binding, self._binding_changed)
+        self.jobs = Collection(lambda raw: jobs.facts(decode_job(raw)), self._template_changed)
+        self.queues = Collection(lambda raw: queue_facts(decode_queue(raw)), self._queue_changed)
+        self.clusters = Collection(lambda raw: cluster_facts(decode_cluster(raw)), self._cluster_changed)
+        self.priority_classes = Collection(
+            lambda raw: priority_class_facts(decode_priority_class(raw)), self._class_changed
+        )
+        self._templates: dict[GroupKind, Collection[TemplateFacts]] = {VOLCANO_JOB: self.jobs}
+
+        self._by_uid: dict[WorkloadUid, BindingFacts] = {}
+        self._of_template: Index[TemplateKey, WorkloadUid] = Index()
+        self._of_class: Index[str, TemplateKey] = Index()
+        self._overlays = Overlays()
+        self._shapes = Shapes()
+        self._priorities = Priorities()
+        self._remarks: dict[WorkloadUid, frozenset[Remark]] = {}
+
+        self._policy_is_news = True
+        self._news: dict[WorkloadUid, None] = {}
+        self._queue_news: dict[QueueName, None] = {}
+        self._cluster_news: dict[ClusterName, None] = {}
+        self._class_news: dict[str, None] = {}
+
+    # -- what is asked --------------------------------------------------
+
+    @property
+    def is_complete(self) -> bool:
+        """Say whether every kind was listed whole at least once."""
+        return (
+            self.bindings.is_complete
+            and self.cluster_bindings.is_complete
+            and self.queues.is_complete
+            and self.clusters.is_complete
+            and self.priority_classes.is_complete
+            and all(templates.is_complete for templates in self._templates.values())
+        )
+
+    @property
+    def remarks(self) -> Mapping[WorkloadUid, frozenset[Remark]]:
+        """Return what was remarkable about bindings when the World was last fed."""
+        return MappingProxyType(self._remarks)
+
+    def binding(self, uid: WorkloadUid) -> BindingFacts | None:
+        """Return the newest facts of a binding."""
+        return self._by_uid.get(uid)
+
+    def template(self, binding: BindingFacts) -> TemplateFacts | None:
+        """Return the newest facts of the object that *binding* names as its template."""
+        templates = self._templates.get(binding.template.kind)
+        return templates.get(binding.template) if templates is not None else None
+
+    def templates(self, api: ApiKind) -> Collection[TemplateFacts]:
+        """Return the sink for templates of a further kind that is gated."""
+        kind = group_kind(api)
+        if kind not in self._templates:
+            self._templates[kind] = Collection(lambda raw: self._decode_template(raw, api), self._template_changed)
+        return self._templates[kind]
+
+    # -- what is told ---------------------------------------------------
+
+    def configure(self, configuration: AdmissionConfiguration) -> bool:
+        """Use *configuration* from now on; say whether all bindings and further templates must be listed again.
+
+        They must when the gated kinds have changed, because what no rule asked for was not kept.
+        """
+        gates = Gates(configuration)
+        must_list = gates != self._gates
+        if must_list or configuration.default_queue != self._configuration.default_queue:
+            self._news.update(dict.fromkeys(self._by_uid))
+        self._configuration = configuration
+        self._gates = self._bindings.gates = gates
+        self._policy_is_news = True
+        self.on_change()
+        return must_list
+
+    def assume(self, uid: WorkloadUid, admission: Admission) -> None:
+        """Take *uid* as admitted: that was decided, and is being written."""
+        self._overlays.assume(uid, admission)
+        self._news[uid] = None
+
+    def settle(self, uid: WorkloadUid, resource_version: int) -> None:
+        """Take *uid* as admitted until the version that its write resulted in, or a later one, is observed."""
+        binding = self._by_uid.get(uid)
+        if binding is None:
+            self._overlays.forget(uid)
+        else:
+            self._overlays.settle(uid, resource_version, observed=binding.resource_version)
+        self._news[uid] = None
+
+    def withdraw(self, uid: WorkloadUid, refusal: Refusal | None) -> None:
+        """Take *uid* as it is observed again: its write has failed for certain; with a refusal, hold it back."""
+        self._overlays.withdraw(uid, refusal if uid in self._by_uid else None)
+        self._news[uid] = None
+        self.on_change()
+
+    def feed(self, world: Listener, now: int) -> None:
+        """Tell *world* all that has changed since it was last fed."""
+        self._take_classes()
+        if self._policy_is_news:
+            world.policy_changed(policy(self._configuration))
+            self._policy_is_news = False
+        self._tell_queues(world)
+        # Workloads before clusters: a summary is understood by what is known to run there.
+        self._tell_workloads(world, now)
+        self._tell_clusters(world, now)
+
+    def _tell_queues(self, world: Listener) -> None:
+        for name in sorted(self._queue_news):
+            facts = self.queues.get(name)
+            if facts is None:
+                world.queue_removed(name)
+            else:
+                world.queue_changed(facts.queue)
+        self._queue_news.clear()
+
+    def _tell_clusters(self, world: Listener, now: int) -> None:
+        for name in sorted(self._cluster_news):
+            facts = self.clusters.get(name)
+            if facts is None:
+                world.cluster_removed(name)
+            else:
+                world.cluster_changed(facts.cluster, now)
+        self._cluster_news.clear()
+
+    def _tell_workloads(self, world: Listener, now: int) -> None:
+        queue = QueueName(self._configuration.default_queue)
+        rules = Rules(self._gates, self._priorities, queue, self._shapes)
+        for uid in sorted(self._news):
+            self._tell_workload(world, uid, rules=rules, now=now)
+        self._news.clear()
+
+    def _tell_workload(self, world: Listener, uid: WorkloadUid, *, rules: Rules, now: int) -> None:
+        self._remarks.pop(uid, None)
+        binding = self._by_uid.get(uid)
+        if binding is None:
+            world.workload_removed(uid, now)
+            return
+        overlay = Overlay(self._overlays.admission(uid), self._overlays.hold(uid, now))
+        found = assess(binding, self.template(binding), rules=rules, overlay=overlay)
+        if found.remarks:
+            self._remarks[uid] = found.remarks
+        if found.workload is None:
+            world.workload_removed(uid, now)
+        else:
+            world.workload_changed(found.workload, now)
+
+    # -- what the collections tell --------------------------------------
+
+    def _decode_binding(self, raw: bytes) -> BindingFacts:
+        return self._bindings.facts(decode_binding(raw))
+
+    def _decode_template(self, raw: bytes, api: ApiKind) -> TemplateFacts:
+        return template_facts(decode_template(raw), self._gates.gate(group_kind(api)) or Gate(api))
+
+    def _binding_changed(self, before: BindingFacts | None, after: BindingFacts | None) -> None:
+        if before is not None and (after is None or before.template != after.template or before.uid != after.uid):
+            self._of_template.discard(before.template, before.uid)
+        if before is not None and (after is None or before.uid != after.uid):
+            self._by_uid.pop(before.uid, None)
+            self._overlays.forget(before.uid)
+            self._news[before.uid] = None
+        if after is not None:
+            self._by_uid[after.uid] = after
+            self._of_template.add(after.template, after.uid)
+            self._overlays.observe(after.uid, after.resource_version)
+            self._news[after.uid] = None
+        self.on_change()
+
+    def _template_changed(self, before: TemplateFacts | None, after: TemplateFacts | None) -> None:
+        for facts, note in ((before, self._of_class.discard), (after, self._of_class.add)):
+            if facts is not None:
+                for name in facts.classes:
+                    note(name, facts.key)
+        present = after or before
+        if present is not None:
+            self._news.update(dict.fromkeys(self._of_template.of(present.key)))
+        self.on_change()
+
+    def _queue_changed(self, before: QueueFacts | None, after: QueueFacts | None) -> None:
+        self._queue_news.update({each.key: None for each in (before, after) if each is not None})
+        self.on_change()
+
+    def _cluster_changed(self, before: ClusterFacts | None, after: ClusterFacts | None) -> None:
+        self._cluster_news.update({each.key: None for each in (before, after) if each is not None})
+        self.on_change()
+
+    def _class_changed(self, before: PriorityClassFacts | None, after: PriorityClassFacts | None) -> None:
+        self._class_news.update({each.key: None for each in (before, after) if each is not None})
+        self.on_change()
+
+    def _take_classes(self) -> None:
+        """Judge those anew that name a PriorityClass which has changed, or that go by the default if it has."""
+        if not self._class_news:
+            return
+        before, self._priorities = self._priorities, Priorities(self.priority_classes)
+        self._judge_anew(self._class_news)
+        if before.default != self._priorities.default:
+            self._judge_anew(name for name in self._of_class if name not in self._priorities)
+        self._class_news.clear()
+
+    def _judge_anew(self, classes: Iterable[str]) -> None:
+        for name in classes:
+            for key in self._of_class.of(name):
+                self._news.update(dict.fromkeys(self._of_template.of(key)))

@@ -1,0 +1,54 @@
+"""Quantities and times of the wire as the engine's integers, and back."""
+
+from datetime import UTC, datetime, timedelta
+
+from controller.api.meta import Quantities
+from controller.api.quantity import QuantityError, format_quantity, parse_quantity
+from controller.engine.resources import Resources
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class AmountError(ValueError):
+    """Amounts that cannot be counted with; the message says where and why."""
+
+
+def amounts(quantities: Quantities, where: str) -> Resources:
+    """Return *quantities* in base units; *where* names them in the error."""
+    counted = {}
+    for name, quantity in quantities.items():
+        try:
+            counted[name] = parse_quantity(name, quantity)
+        except QuantityError as error:
+            raise AmountError(f"{where}: {error}") from error
+        if counted[name] < 0:
+            raise AmountError(f"{where}: {name} is {quantity}; write zero or more")
+    return counted
+
+
+def quantities(resources: Resources) -> dict[str, str]:
+    """Return *resources* as canonical quantities, by name."""
+    return {name: format_quantity(name, resources[name]) for name in sorted(resources)}
+
+
+def milliseconds(time: datetime | None) -> int | None:
+    """Return *time* in milliseconds since 1970."""
+    if time is None:
+        return None
+    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND
+
+
+def moment(time: int | None) -> datetime | None:
+    """Return the time that is *time* milliseconds after 1970, in UTC."""
+    return None if time is None else _EPOCH + time * _MILLISECOND
+
+
+def version(text: str) -> int:
+    """Return a resourceVersion as a number; 0 for an object that has none."""
+    return int(text) if text.isdecimal() else 0
+
+
+def sentence(flaws: tuple[str, ...], *more: str) -> str:
+    """Return the flaws as one sentence, empty where there are none."""
+    return "; ".join(flaw for flaw in (*flaws, *more) if flaw)

@@ -1,0 +1,160 @@
+"""Karmada's bindings: what of them decides, and what a patch of ours must know."""
+
+import sys
+from collections.abc import Iterable
+
+from controller.api import bindings as wire
+from controller.api import placements
+from controller.api.keys import CLAIMS
+from controller.api.meta import ObjectMeta, Quantities
+from controller.api.record import read_record
+from controller.cache.facts import (
+    VOLCANO_JOB,
+    BindingFacts,
+    Demand,
+    Progress,
+    Suspension,
+    TemplateKey,
+    group_kind,
+)
+from controller.cache.gates import Gates
+from controller.cache.pool import Pool, fingerprint
+from controller.cache.translate.amounts import AmountError, amounts, milliseconds, sentence, version
+from controller.cache.translate.placements import ANYWHERE, PlacementError, placement
+from controller.cache.translate.progress import phase
+from controller.cache.translate.records import record_facts
+from controller.engine.clusters import ApiKind, Assignment, ClusterName, Placement
+from controller.engine.resources import EMPTY, MILLI, PODS, Resources, add, requested, scale, total
+from controller.engine.workloads import WorkloadUid
+
+Targets = tuple[Assignment, ...]
+
+
+class BindingTranslator:
+    """Makes facts of bindings; equal parts of them are shared."""
+
+    def __init__(self, gates: Gates) -> None:
+        self.gates = gates
+        self._apis: Pool[ApiKind] = Pool()
+        self._placements: Pool[Placement | PlacementError] = Pool()
+        self._demands: Pool[Demand | AmountError] = Pool()
+        self._targets: Pool[Targets] = Pool()
+        self._progress: Pool[tuple[Progress, ...]] = Pool()
+
+    def facts(self, binding: wire.ResourceBinding) -> BindingFacts:
+        """Return what is kept of *binding*."""
+        meta, spec = binding.metadata, binding.spec
+        resource = spec.resource
+        api = self._apis.get(
+            (resource.api_version, resource.kind), lambda: ApiKind(resource.api_version, resource.kind)
+        )
+        template = TemplateKey(group_kind(api), sys.intern(resource.namespace), sys.intern(resource.name))
+        place, where_flaw = self._placement(spec.placement)
+        demand, demand_flaw = self._demand(spec, template)
+        record, record_flaw = record_facts(read_record(meta.annotations, meta.uid))
+        return BindingFacts(
+            uid=WorkloadUid(meta.uid or f"{meta.namespace}/{meta.name}"),
+            resource_version=version(meta.resource_version),
+            namespace=sys.intern(meta.namespace),
+            name=meta.name,
+            generation=meta.generation,
+            since=milliseconds(meta.creation_timestamp) or 0,
+            api=api,
+            template=template,
+            template_uid=sys.intern(resource.uid),
+            placement=place,
+            clusters=self._clusters(spec.clusters),
+            suspension=_suspension(spec.suspension),
+            demand=demand,
+            evicting_from=tuple(ClusterName(sys.intern(task.from_cluster)) for task in spec.graceful_eviction_tasks),
+            progress=self._told(binding, template),
+            observed_term=sys.intern(binding.status.scheduler_observing_affinity_name),
+            record=record,
+            record_flaw=record_flaw,
+            has_annotations=bool(meta.annotations),
+            claimed=_is_claimed(meta),
+            attached=bool(spec.required_by),
+            deleting=meta.deletion_timestamp is not None,
+            preserved=spec.preserve_resources_on_deletion,
+            flaw=sentence(binding.flaws, where_flaw, demand_flaw),
+        )
+
+    def _placement(self, asked: placements.Placement | None) -> tuple[Placement, str]:
+        found = self._placements.get(fingerprint(asked), lambda: _read_placement(asked))
+        return (ANYWHERE, str(found)) if isinstance(found, PlacementError) else (found, "")
+
+    def _demand(self, spec: wire.BindingSpec, template: TemplateKey) -> tuple[Demand | None, str]:
+        """Return what Karmada counted; never for Volcano Jobs, which it counts wrong (D3)."""
+        if template.kind == VOLCANO_JOB or self.gates.gate(template.kind) is None:
+            return None, ""
+        key = fingerprint(spec.replicas, spec.replica_requirements, spec.components)
+        counted = self._demands.get(key, lambda: _count(spec))
+        return (None, str(counted)) if isinstance(counted, AmountError) else (counted, "")
+
+    def _clusters(self, clusters: Iterable[wire.TargetCluster] | None) -> Targets | None:
+        if clusters is None:
+            return None
+        targets = tuple(Assignment(ClusterName(sys.intern(each.name)), each.replicas) for each in clusters)
+        return self._targets.get(targets, lambda: targets)
+
+    def _told(self, binding: wire.ResourceBinding, template: TemplateKey) -> tuple[Progress, ...]:
+        ending = self.gates.ending(template.kind)
+        told = tuple(
+            Progress(ClusterName(sys.intern(item.cluster_name)), phase(item.status, ending))
+            for item in binding.status.aggregated_status
+        )
+        return self._progress.get(told, lambda: told)
+
+
+def _read_placement(asked: placements.Placement | None) -> Placement | PlacementError:
+    try:
+        return placement(asked)
+    except PlacementError as error:
+        return error
+
+
+def _suspension(suspension: wire.Suspension | None) -> Suspension | None:
+    return None if suspension is None else _SUSPENSIONS[suspension.scheduling, suspension.dispatching]
+
+
+_SUSPENSIONS = {
+    (scheduling, dispatching): Suspension(scheduling, dispatching)
+    for scheduling in (False, True)
+    for dispatching in (False, True)
+}
+
+
+def _is_claimed(meta: ObjectMeta) -> bool:
+    return any(meta.labels.get(label) for label in CLAIMS)
+
+
+def _count(spec: wire.BindingSpec) -> Demand | AmountError:
+    """Return the demand of a kind that Karmada interprets: its components, or its equal replicas (D3)."""
+    try:
+        if spec.components:
+            parts = [_component(each, f"spec.components[{place}]") for place, each in enumerate(spec.components)]
+            return Demand(
+                requested(total(scale(pod, count) for pod, count in parts)),
+                pods=tuple(pod for pod, _ in parts),
+            )
+        replica = _pod(spec.replica_requirements, "spec.replicaRequirements")
+        replicas = _at_least_zero(spec.replicas, "spec.replicas")
+    except AmountError as error:
+        return error
+    return Demand(requested(scale(replica, replicas)), pods=(replica,) if replicas else (), replicas=replicas)
+
+
+def _component(component: wire.Component, where: str) -> tuple[Resources, int]:
+    replicas = _at_least_zero(component.replicas, f"{where}.replicas")
+    return _pod(component.replica_requirements, f"{where}.replicaRequirements"), replicas
+
+
+def _pod(requirements: wire.ReplicaRequirements | None, where: str) -> Resources:
+    asked: Quantities = requirements.resource_request if requirements else {}
+    return requested(add(amounts(asked, f"{where}.resourceRequest") if asked else EMPTY, {PODS: MILLI}))
+
+
+def _at_least_zero(count: int, where: str) -> int:
+    if count < 0:
+        raise AmountError(f"{where} is {count}; write zero or more")
+    return count

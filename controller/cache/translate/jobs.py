@@ -1,0 +1,115 @@
+"""Volcano Jobs: what they ask for, and from whom."""
+
+import sys
+
+from controller.api import jobs as wire
+from controller.api import pods
+from controller.api.keys import HYPERJOB_GROUPS, HYPERJOB_KIND
+from controller.api.meta import ObjectMeta, Quantities
+from controller.cache.facts import VOLCANO_JOB, Demand, TemplateFacts, TemplateKey
+from controller.cache.pool import Pool, fingerprint
+from controller.cache.translate.amounts import AmountError, amounts, milliseconds, sentence, version
+from controller.engine.demand import Container, JobTemplate, PodTemplate, Task, demand, pod_requests
+from controller.engine.resources import EMPTY, Resources
+
+Counted = Demand | AmountError
+
+
+class JobTranslator:
+    """Makes facts of jobs; equal templates share one demand."""
+
+    def __init__(self) -> None:
+        self._demands: Pool[Counted] = Pool()
+
+    def facts(self, job: wire.Job) -> TemplateFacts:
+        """Return what is kept of *job*."""
+        counted = self._counted(job)
+        readable = isinstance(counted, Demand) and not job.flaws
+        meta, spec = job.metadata, job.spec
+        return TemplateFacts(
+            uid=sys.intern(meta.uid),
+            resource_version=version(meta.resource_version),
+            key=TemplateKey(VOLCANO_JOB, sys.intern(meta.namespace), sys.intern(meta.name)),
+            generation=meta.generation,
+            since=milliseconds(meta.creation_timestamp) or 0,
+            queue=sys.intern(spec.queue),
+            priority_class=sys.intern(spec.priority_class_name),
+            group=sys.intern(group_of(meta)),
+            deleting=meta.deletion_timestamp is not None,
+            demand=counted if isinstance(counted, Demand) and readable else None,
+            flaw=sentence(job.flaws, str(counted) if isinstance(counted, AmountError) else ""),
+        )
+
+    def _counted(self, job: wire.Job) -> Counted:
+        spec = job.spec
+        return self._demands.get(fingerprint(spec.min_available, spec.tasks), lambda: _count(spec))
+
+
+def group_of(meta: ObjectMeta) -> str:
+    """Return the uid of the HyperJob that owns an object, or nothing."""
+    for owner in meta.owner_references:
+        if owner.kind == HYPERJOB_KIND and owner.api_version.partition("/")[0] in HYPERJOB_GROUPS:
+            return owner.uid
+    return ""
+
+
+def _count(spec: wire.JobSpec) -> Counted:
+    try:
+        job = _job(spec)
+    except AmountError as error:
+        return error
+    classes = {task.pod.priority_class for task in job.tasks} - {""}
+    return Demand(demand(job), pods=pod_requests(job), job=job, task_classes=tuple(sorted(classes)))
+
+
+def _job(spec: wire.JobSpec) -> JobTemplate:
+    if not spec.tasks:
+        raise AmountError("spec.tasks is empty; give the job a task")
+    if spec.min_available < 0:
+        raise AmountError(f"spec.minAvailable is {spec.min_available}; write zero or more")
+    return JobTemplate(
+        tuple(_task(task, f"spec.tasks[{place}]") for place, task in enumerate(spec.tasks)),
+        min_available=spec.min_available,
+    )
+
+
+def _task(task: wire.TaskSpec, where: str) -> Task:
+    if task.replicas < 0:
+        raise AmountError(f"{where}.replicas is {task.replicas}; write zero or more")
+    policy = task.partition_policy
+    return Task(
+        task.name,
+        task.replicas,
+        _pod(task.template.spec, f"{where}.template.spec"),
+        minimum=task.min_available,
+        partition_minimum=policy.min_partitions * policy.partition_size if policy else 0,
+    )
+
+
+def _pod(pod: pods.PodSpec, where: str) -> PodTemplate:
+    whole = pod.resources or pods.ResourceRequirements()
+    return PodTemplate(
+        containers=_containers(pod.containers, f"{where}.containers"),
+        init=_containers(pod.init_containers, f"{where}.initContainers"),
+        overhead=_amounts(pod.overhead, f"{where}.overhead"),
+        requests=_amounts(whole.requests, f"{where}.resources.requests"),
+        limits=_amounts(whole.limits, f"{where}.resources.limits"),
+        priority_class=pod.priority_class_name,
+    )
+
+
+def _containers(containers: list[pods.Container], where: str) -> tuple[Container, ...]:
+    return tuple(_container(container, f"{where}[{place}]") for place, container in enumerate(containers))
+
+
+def _container(container: pods.Container, where: str) -> Container:
+    asked = container.resources or pods.ResourceRequirements()
+    return Container(
+        requests=_amounts(asked.requests, f"{where}.resources.requests"),
+        limits=_amounts(asked.limits, f"{where}.resources.limits"),
+        restarts=container.restart_policy == "Always",
+    )
+
+
+def _amounts(quantities: Quantities, where: str) -> Resources:
+    return amounts(quantities, where) if quantities else EMPTY

@@ -1,0 +1,96 @@
+"""A binding's placement as the engine's, with the defaults that Karmada applies."""
+
+from collections.abc import Iterable
+from typing import get_args
+
+from controller.api import placements as wire
+from controller.engine.clusters import (
+    Affinity,
+    ClusterName,
+    Operator,
+    Placement,
+    Requirement,
+    Spread,
+    StaticWeight,
+    Term,
+    Toleration,
+)
+
+ANYWHERE = Placement()
+
+_OPERATORS: dict[str, Operator] = {operator: operator for operator in get_args(Operator)}
+
+
+class PlacementError(ValueError):
+    """A placement that asks for something nobody knows; the message names it."""
+
+
+def placement(asked: wire.Placement | None) -> Placement:
+    """Return where a policy lets its objects go; without a placement, anywhere."""
+    if asked is None:
+        return ANYWHERE
+    scheduling = asked.replica_scheduling
+    divided = scheduling is not None and scheduling.replica_scheduling_type in {"", "Divided"}
+    return Placement(
+        affinity=_affinity(asked.cluster_affinity) if asked.cluster_affinity else None,
+        terms=tuple(Term(term.affinity_name, _affinity(term)) for term in asked.cluster_affinities),
+        tolerations=tuple(_tolerations(asked.cluster_tolerations)),
+        spread=tuple(_spread(constraint) for constraint in asked.spread_constraints),
+        divided=divided,
+        weights=_weights(scheduling) if divided and scheduling else (),
+        aggregated=divided and scheduling is not None and scheduling.replica_division_preference == "Aggregated",
+    )
+
+
+def _affinity(asked: wire.ClusterAffinity) -> Affinity:
+    labels = asked.label_selector
+    return Affinity(
+        names=tuple(ClusterName(name) for name in asked.cluster_names),
+        excluded=frozenset(ClusterName(name) for name in asked.exclude),
+        labels=_labels(labels) if labels else (),
+        fields=_requirements(asked.field_selector.match_expressions) if asked.field_selector else (),
+    )
+
+
+def _labels(selector: wire.LabelSelector) -> tuple[Requirement, ...]:
+    equal = (Requirement(key, "In", (selector.match_labels[key],)) for key in sorted(selector.match_labels))
+    return (*equal, *_requirements(selector.match_expressions))
+
+
+def _requirements(expressions: Iterable[wire.Expression]) -> tuple[Requirement, ...]:
+    return tuple(
+        Requirement(expression.key, _operator(expression.operator), tuple(expression.values))
+        for expression in expressions
+    )
+
+
+def _operator(name: str) -> Operator:
+    if name not in _OPERATORS:
+        raise PlacementError(f"spec.placement: operator {name!r} is unknown; use one of {', '.join(_OPERATORS)}")
+    return _OPERATORS[name]
+
+
+def _tolerations(asked: Iterable[wire.ClusterToleration]) -> Iterable[Toleration]:
+    """Yield the tolerations with a known operator; one with another tolerates nothing."""
+    for each in asked:
+        if each.operator in {"", "Equal"}:
+            yield Toleration(each.key, "Equal", each.value, each.effect)
+        elif each.operator == "Exists":
+            yield Toleration(each.key, "Exists", each.value, each.effect)
+
+
+def _spread(asked: wire.SpreadConstraint) -> Spread:
+    by = f"label:{asked.spread_by_label}" if asked.spread_by_label else asked.spread_by_field or "cluster"
+    return Spread(by, max(asked.min_groups, 1), max(asked.max_groups, 0))
+
+
+def _weights(scheduling: wire.ReplicaScheduling) -> tuple[StaticWeight, ...]:
+    """Return the static weights; all clusters weigh the same where replicas are weighted and nothing says how."""
+    preference = scheduling.weight_preference
+    if scheduling.replica_division_preference == "Aggregated" or (preference and preference.dynamic_weight):
+        return ()
+    listed = preference.static_weight_list if preference else []
+    return tuple(StaticWeight(_affinity(each.target_cluster), each.weight) for each in listed) or _EQUAL
+
+
+_EQUAL = (StaticWeight(Affinity(), 1),)

@@ -1,0 +1,47 @@
+"""Volcano Queues as the engine's."""
+
+from controller.api import queues as wire
+from controller.cache.facts import QueueFacts
+from controller.cache.translate.amounts import AmountError, amounts, sentence, version
+from controller.engine.queues import ROOT, Queue, QueueName, QueueState
+from controller.engine.resources import EMPTY
+
+_STATES = {"": QueueState.OPEN, **{state.value: state for state in QueueState}}
+
+
+def queue_facts(queue: wire.Queue) -> QueueFacts:
+    """Return what is kept of *queue*.
+
+    One that cannot be read whole is in no known state, so that nothing is
+    admitted on a limit that nobody could read.
+    """
+    try:
+        value, trouble = _queue(queue), ""
+    except AmountError as error:
+        value, trouble = Queue(QueueName(queue.metadata.name), state=QueueState.UNKNOWN), str(error)
+    flaw = sentence(queue.flaws, trouble)
+    if queue.flaws:
+        value = Queue(value.name, parent=value.parent, state=QueueState.UNKNOWN)
+    return QueueFacts(queue.metadata.uid, version(queue.metadata.resource_version), value, flaw)
+
+
+def _queue(queue: wire.Queue) -> Queue:
+    spec = queue.spec
+    return Queue(
+        name=QueueName(queue.metadata.name),
+        parent=QueueName(spec.parent) if spec.parent else ROOT,
+        weight=max(spec.weight, 1),
+        priority=spec.priority,
+        capability=amounts(spec.capability, "spec.capability"),
+        deserved=amounts(spec.deserved, "spec.deserved"),
+        guarantee=amounts(spec.guarantee.resource, "spec.guarantee.resource") if spec.guarantee else EMPTY,
+        reclaimable=spec.reclaimable,
+        fifo=spec.dequeue_strategy == "fifo",
+        state=_state(queue),
+    )
+
+
+def _state(queue: wire.Queue) -> QueueState:
+    if queue.metadata.deletion_timestamp is not None:
+        return QueueState.CLOSING
+    return _STATES.get(queue.status.state, QueueState.UNKNOWN)

@@ -1,0 +1,60 @@
+"""The admission record in the engine's units, and the record that an admission writes."""
+
+from controller.api import record as wire
+from controller.cache.facts import Record
+from controller.cache.translate.amounts import AmountError, amounts, milliseconds, moment, quantities
+from controller.engine.clusters import ClusterName
+from controller.engine.queues import QueueName
+from controller.engine.resources import EMPTY, PODS, Resources, requested
+from controller.engine.workloads import Admission, Workload
+
+#: Marks the admission of a workload that asks for nothing: an empty charge would say that there is none.
+_NOTHING = {PODS: 0}
+
+
+def record_facts(reading: wire.Reading) -> tuple[Record | None, str]:
+    """Return the record that a binding carries, or why what looks like one is none."""
+    if reading.record is None:
+        return None, reading.flaw
+    try:
+        return _facts(reading.record), ""
+    except AmountError as error:
+        return None, str(error)
+
+
+def _facts(record: wire.Record) -> Record:
+    return Record(
+        queue=QueueName(record.queue),
+        charge=_amounts(record.charge, "charge") or EMPTY,
+        clusters=tuple(ClusterName(name) for name in record.clusters),
+        admitted_at=milliseconds(record.admitted_at),
+        waiting_since=milliseconds(record.waiting_since),
+        reserved_since=milliseconds(record.reserved_since),
+        held_cluster=ClusterName(record.held_cluster) if record.held_cluster else None,
+        held_since=milliseconds(record.held_since),
+        held_rank=record.held_rank,
+        held_demand=_amounts(record.held_demand, "heldDemand"),
+        aborted=record.aborted,
+        evictions=record.evictions,
+        attempts=record.attempts,
+        plan=record.plan,
+    )
+
+
+def _amounts(texts: wire.Amounts | None, where: str) -> Resources | None:
+    return None if texts is None else amounts(dict(texts), f"the admission record's {where}")
+
+
+def admitting(workload: Workload, admission: Admission, *, before: Record | None = None, plan: str = "") -> wire.Record:
+    """Return the record that goes with the admission of *workload*; what *before* counts is counted on."""
+    return wire.Record(
+        uid=workload.uid,
+        queue=workload.queue,
+        charge=quantities(requested(admission.charge) or _NOTHING),
+        clusters=tuple(booking.cluster for booking in admission.bookings),
+        admitted_at=moment(admission.admitted_at),
+        waiting_since=moment(workload.since),
+        evictions=before.evictions if before else 0,
+        attempts=before.attempts if before else 0,
+        plan=plan,
+    )
