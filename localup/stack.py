@@ -1,0 +1,219 @@
+"""All our processes on one control plane: webhook with certificates and policies, Karmada's stand-in, controller.
+
+Each has an identity of its own. Synchronous, like the control plane it stands on.
+"""
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Self
+
+from localup import ports
+from localup.api import Api, ApiError
+from localup.apply import apply, apply_files, read_manifests, wait_until
+from localup.controlplane import ControlPlane
+from localup.part import Command, Options, Part, answers_ready, run
+from localup.server import stopping_on_error
+
+CHART: Final = Path(__file__).parents[1] / "charts" / "volcano-global" / "files"
+POLICIES: Final = CHART / "policies.yaml"
+REGISTRATION: Final = CHART / "webhooks.yaml"
+
+_ADDRESS: Final = "https://webhook.invalid"
+_BINDINGS: Final = "/apis/work.karmada.io/v1alpha2/namespaces/localup-probe/resourcebindings?dryRun=All"
+_LEFTOVERS: Final = tuple(
+    f"/apis/admissionregistration.k8s.io/v1/{path}"
+    for path in (
+        "mutatingwebhookconfigurations/volcano-global",
+        "validatingadmissionpolicybindings/volcano-global-bindings",
+        "validatingadmissionpolicybindings/volcano-global-binding-kinds",
+        "validatingadmissionpolicies/volcano-global-bindings",
+        "validatingadmissionpolicies/volcano-global-binding-kinds",
+    )
+)
+_PARTS: Final = ("controller", "karmada", "webhook")
+
+
+class Stack:
+    """The processes, started together or one by one; all of them end with the stack.
+
+    Args:
+        plane: The control plane, already started.
+        webhook: Whether `start` starts the webhook, and puts registration and policies in force.
+        karmada: Whether `start` starts the stand-in for Karmada.
+        controller: Whether `start` starts the controller.
+        options: Further flags and environment of ``webhook``, ``karmada`` and ``controller``.
+    """
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        *,
+        webhook: bool = True,
+        karmada: bool = True,
+        controller: bool = True,
+        options: Mapping[str, Options] | None = None,
+    ) -> None:
+        self.plane = plane
+        self._options = dict(options or {})
+        if unknown := set(self._options).difference(_PARTS):
+            raise KeyError(f"no part {', '.join(sorted(unknown))}; there are {', '.join(_PARTS)}")
+        self._wanted = {"webhook": webhook, "karmada": karmada, "controller": controller}
+        self._ports = {name: ports.claim() for name in ("webhook", "webhook-plain", "controller")}
+        self.controller = self._part("controller", self._controller_command, partial(self._is_ready, "controller"))
+        self.karmada = self._part("karmada", self._karmada_command, self._karmada_acts)
+        self.webhook = self._part("webhook", self._webhook_command, partial(self._is_ready, "webhook-plain"))
+        self._is_registered = False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All processes, in the order in which they stop."""
+        return self.controller, self.karmada, self.webhook
+
+    @property
+    def metrics_url(self) -> str:
+        """Where the controller shows its numbers."""
+        return f"http://127.0.0.1:{self._ports['controller']}/metrics"
+
+    @property
+    def webhook_url(self) -> str:
+        """Where the API server reaches the webhook; it stays the same through kills and restarts."""
+        return f"https://127.0.0.1:{self._ports['webhook']}"
+
+    def log(self, name: str) -> Path:
+        """Return the log of ``controller``, ``karmada``, ``webhook`` or ``certs``, through all its restarts."""
+        return self.plane.folder / f"{name}.log"
+
+    def start(self) -> None:
+        """Start what is wanted and return when all of it is at work."""
+        with stopping_on_error(self.stop):
+            # Most of the time goes into loading programs, so they load side by side.
+            begun = [part for part in (self.karmada, self.controller) if self._wanted[part.name]]
+            for part in begun:
+                part.begin()
+            if self._wanted["webhook"]:
+                self.start_webhook()
+            for part in begun:
+                part.wait()
+
+    def start_webhook(self) -> None:
+        """Start the webhook and return when every new binding of a gated kind is paused, and policies guard it."""
+        apply_files(self.plane.admin, POLICIES)
+        apply(self.plane.admin, [_addressed(each, self.webhook_url) for each in read_manifests(REGISTRATION)])
+        self._is_registered = True
+        run("certs", self.log("certs"), self._certs_command())
+        self.webhook.start()
+        with self.plane.client("karmada") as karmada, self.plane.client("tenant") as tenant:
+            wait_until(lambda: _pauses(karmada), "webhook in force")
+            wait_until(lambda: _denies(tenant), "policies in force")
+
+    def start_karmada(self) -> None:
+        """Start the stand-in for Karmada, anew if it runs."""
+        self.karmada.start()
+
+    def start_controller(self) -> None:
+        """Start the controller, anew if it runs."""
+        self.controller.start()
+
+    def check(self) -> None:
+        """Raise when a process that was started has ended by itself."""
+        for part in self.parts:
+            part.check()
+
+    def stop(self) -> None:
+        """End all processes, and take registration and policies away: they would refuse the next bindings."""
+        for part in self.parts:
+            part.stop()
+        if self._is_registered:
+            _remove(self.plane.admin)
+            self._is_registered = False
+        for port in self._ports.values():
+            ports.release(port)
+
+    def _part(self, name: str, command: Command, is_ready: Callable[[], bool]) -> Part:
+        environment = self._options.get(name, Options()).environment
+        return Part(name, self.log(name), command=command, is_ready=is_ready, environment=environment)
+
+    def _flags(self, name: str) -> Sequence[str | Path]:
+        return self._options.get(name, Options()).flags
+
+    def _controller_command(self) -> list[str | Path]:
+        kubeconfig = self.plane.kubeconfig("volcano-global-controller")
+        address = ["--host", "127.0.0.1", "--port", str(self._ports["controller"])]
+        return ["-m", "controller", "--kubeconfig", kubeconfig, *address, *self._flags("controller")]
+
+    def _karmada_command(self) -> list[str | Path]:
+        return ["-m", "localup.karmada", "--kubeconfig", self.plane.kubeconfig("karmada"), *self._flags("karmada")]
+
+    def _webhook_command(self) -> list[str | Path]:
+        return [
+            *("-m", "webhook", "--certificate-directory", self._certificates / "serving"),
+            *("--host", "127.0.0.1", "--port", str(self._ports["webhook"])),
+            *("--plain-host", "127.0.0.1", "--plain-port", str(self._ports["webhook-plain"])),
+            # Nothing balances load between several, so that nobody would go elsewhere meanwhile.
+            *("--drain-seconds", "0"),
+            *self._flags("webhook"),
+        ]
+
+    def _certs_command(self) -> list[str | Path]:
+        kubeconfig = self.plane.kubeconfig("volcano-global-certs")
+        return [
+            *("-m", "certs", "ensure", "--directory", self._certificates, "--ip", "127.0.0.1"),
+            *("--webhook-configuration", "volcano-global", "--kubeconfig", kubeconfig),
+        ]
+
+    @property
+    def _certificates(self) -> Path:
+        return self.plane.folder / "certificates"
+
+    def _is_ready(self, name: str) -> bool:
+        return answers_ready(self._ports[name])
+
+    def _karmada_acts(self) -> bool:
+        """Say whether the stand-in has listed everything; it has no port to ask."""
+        return "all lists applied" in self.karmada.output
+
+
+def _addressed(registration: dict[str, Any], url: str) -> dict[str, Any]:
+    for webhook in registration["webhooks"]:
+        webhook["clientConfig"]["url"] = webhook["clientConfig"]["url"].replace(_ADDRESS, url)
+    return registration
+
+
+def _pauses(karmada: Api) -> bool:
+    """Say whether a new binding would be stored paused; while the webhook is not trusted yet, it is refused."""
+    try:
+        return bool(karmada.create(_BINDINGS, _probe())["spec"].get("suspension", {}).get("scheduling"))
+    except ApiError:
+        return False
+
+
+def _denies(tenant: Api) -> bool:
+    try:
+        tenant.create(_BINDINGS, _probe())
+    except ApiError as error:
+        return "volcano-global-bindings" in error.message
+    return False
+
+
+def _probe() -> dict[str, Any]:
+    return {
+        "apiVersion": "work.karmada.io/v1alpha2",
+        "kind": "ResourceBinding",
+        "metadata": {"name": "probe-job"},
+        "spec": {"resource": {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "probe"}},
+    }
+
+
+def _remove(admin: Api) -> None:
+    for path in _LEFTOVERS:
+        with contextlib.suppress(ApiError, OSError):  # somebody was faster, or the server is gone
+            admin.delete(path)
