@@ -6,12 +6,16 @@ by those who call.
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import ClassVar
 
 import msgspec
 
 
 class ApiError(Exception):
     """A call that the API server refused, or never answered."""
+
+    word: ClassVar[str] = "refused"
+    """What metrics call it."""
 
     def __init__(self, request: str, status: int, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(f"{request}: {status} {message}" if status else f"{request}: {message}")
@@ -24,37 +28,55 @@ class ApiError(Exception):
 class Unauthorized(ApiError):
     """401: the credentials are not, or no longer, accepted."""
 
+    word = "unauthorized"
+
 
 class Forbidden(ApiError):
     """403: no right to do this, or a policy denies it."""
+
+    word = "forbidden"
 
 
 class NotFound(ApiError):
     """404: no such object, or no such kind."""
 
+    word = "not_found"
+
 
 class Conflict(ApiError):
     """409: it changed, or exists already: look again."""
+
+    word = "conflict"
 
 
 class Gone(ApiError):
     """410: this resourceVersion or continue token is too old."""
 
+    word = "gone"
+
 
 class Invalid(ApiError):
     """422: a failed test, a missing path, an invalid object or a policy's denial."""
+
+    word = "invalid"
 
 
 class TooManyRequests(ApiError):
     """429: the server asks us to slow down, or is starting."""
 
+    word = "throttled"
+
 
 class ServerError(ApiError):
     """5xx: the server failed; a write may have been done all the same."""
 
+    word = "server_error"
+
 
 class Unreachable(ApiError):
     """No answer, or half of one; a write may have been done unless it was never sent."""
+
+    word = "unanswered"
 
     def __init__(self, request: str, message: str, *, sent: bool = True) -> None:
         super().__init__(request, 0, message)

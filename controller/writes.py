@@ -1,0 +1,94 @@
+"""Decisions on their way to the API server: what is sent where, and how to tell whether it was done.
+
+Pure. How a write is carried out, and what follows when it is not, is the
+actuator's.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from controller import patches
+from controller.api import record as wire
+from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS
+from controller.cache.facts import BindingFacts
+from controller.cache.translate.amounts import moment
+from controller.cache.translate.records import admitting
+from controller.engine.plan import Admit, Decision, Evict
+from controller.engine.workloads import WorkloadUid
+
+Effect = Literal["admit", "evict"]
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One patch of one binding."""
+
+    effect: Effect
+    uid: WorkloadUid
+    path: str
+    """The binding's, in the API."""
+    patch: bytes
+    seen: int
+    """The binding's resourceVersion that was decided upon."""
+    workload: str
+    """What it is about, as messages name it: ``Kind namespace/name``."""
+    queue: str = ""
+    clusters: tuple[str, ...] = ()
+    reason: str = ""
+    """Why it is evicted."""
+    waited: float = 0
+    """How long it had waited at the decision, in seconds."""
+
+    def is_done(self, facts: BindingFacts) -> bool:
+        """Say whether *facts* show the effect, whoever brought it about."""
+        if facts.uid != self.uid:
+            return False
+        return not facts.paused if self.effect == "admit" else facts.paused and not facts.targets
+
+
+def write(decision: Decision, facts: BindingFacts) -> Write:
+    """Return how *decision* is written to the binding that *facts* tell of."""
+    return _admission(decision, facts) if isinstance(decision, Admit) else _eviction(decision, facts)
+
+
+def _admission(decision: Admit, facts: BindingFacts) -> Write:
+    workload = decision.workload
+    record = admitting(workload, decision.admission, before=facts.record)
+    targets = [(target.name, target.replicas) for target in decision.clusters]
+    return Write(
+        "admit",
+        workload.uid,
+        _path(facts),
+        patches.admit(facts, targets, wire.write_record(record)),
+        facts.resource_version,
+        workload.path,
+        queue=workload.queue,
+        clusters=tuple(target.name for target in decision.clusters),
+        waited=(decision.admission.admitted_at - workload.since) / 1000,
+    )
+
+
+def _eviction(decision: Evict, facts: BindingFacts) -> Write:
+    workload, before = decision.workload, facts.record
+    record = wire.Record(
+        uid=workload.uid,
+        queue=workload.queue,
+        waiting_since=moment(workload.since),
+        evictions=(before.evictions if before else 0) + 1,
+        attempts=before.attempts if before else 0,
+    )
+    return Write(
+        "evict",
+        workload.uid,
+        _path(facts),
+        patches.evict(facts, wire.write_record(record)),
+        facts.resource_version,
+        workload.path,
+        queue=workload.queue,
+        reason=decision.reason,
+    )
+
+
+def _path(facts: BindingFacts) -> str:
+    kind = RESOURCE_BINDINGS if facts.namespace else CLUSTER_RESOURCE_BINDINGS
+    return kind.item_path(facts.namespace, facts.name)

@@ -1,0 +1,336 @@
+"""What the actuator makes of every answer, and of none."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.actuator import Actuator
+from controller.backoff import Backoff
+from controller.cache.facts import VOLCANO_JOB, BindingFacts, Suspension, TemplateKey
+from controller.engine.clusters import ApiKind, Assignment, ClusterName, Placement
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.workloads import WorkloadUid
+from controller.kube import Api, Timeouts
+from controller.metrics import Metrics
+from controller.throttle import Limits
+from controller.writes import Write
+from tests.scripted import ScriptedServer, answering, refusing, scripted_server
+
+NOWHERE = Placement()
+
+
+def path(uid: str) -> str:
+    return f"/bindings/{uid}"
+
+
+def stored(uid: str = "u1", version: int = 5, *, paused: bool = True) -> dict[str, Any]:
+    return {"uid": uid, "version": version, "paused": paused}
+
+
+class Bindings:
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int]] = []
+
+    def decode(self, raw: bytes) -> BindingFacts:
+        body = msgspec.json.decode(raw, type=dict[str, Any])
+        return BindingFacts(
+            uid=WorkloadUid(body["uid"]),
+            resource_version=body["version"],
+            namespace="ns",
+            name="b",
+            generation=1,
+            since=0,
+            api=ApiKind("batch.volcano.sh/v1alpha1", "Job"),
+            template=TemplateKey(VOLCANO_JOB, "ns", "j"),
+            template_uid="t1",
+            placement=NOWHERE,
+            clusters=None if body["paused"] else (Assignment(ClusterName("m1")),),
+            suspension=Suspension(scheduling=body["paused"]),
+        )
+
+    def upsert(self, facts: BindingFacts) -> None:
+        self.told.append((facts.uid, facts.resource_version))
+
+
+class Books:
+    def __init__(self) -> None:
+        self.bindings = self.cluster_bindings = Bindings()
+        self.settled: list[tuple[str, int]] = []
+        self.withdrawn: list[tuple[str, Refusal]] = []
+        self.changed = asyncio.Event()
+
+    def settle(self, uid: WorkloadUid, resource_version: int) -> None:
+        self.settled.append((uid, resource_version))
+        self.changed.set()
+
+    def withdraw(self, uid: WorkloadUid, refusal: Refusal) -> None:
+        self.withdrawn.append((uid, refusal))
+        self.changed.set()
+
+    async def heard_of(self, count: int = 1) -> None:
+        async with asyncio.timeout(5):
+            while len(self.settled) + len(self.withdrawn) < count:
+                self.changed.clear()
+                await self.changed.wait()
+
+
+class Stage:
+    """An actuator with everything around it that is not under test."""
+
+    def __init__(self, api: Api) -> None:
+        self.books, self.metrics = Books(), Metrics()
+        self.leading = asyncio.Event()
+        self.leading.set()
+        self.actuator = Actuator(api, self.books, metrics=self.metrics, leading=self.leading)
+        self.actuator.retries = partial(Backoff, first=0.02, most=0.02)
+
+    def admit(self, uid: str = "u1", *, seen: int = 5) -> None:
+        self.actuator.submit(Write("admit", WorkloadUid(uid), path(uid), b"[]", seen, f"Job ns/{uid}"))
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedServer]:
+    async with scripted_server() as server:
+        yield server
+
+
+@asynccontextmanager
+async def acting(server: ScriptedServer, tmp_path: Path) -> AsyncIterator[Stage]:
+    timeouts = Timeouts(write=0.15, grace=0.05)
+    async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig"), timeouts=timeouts) as api:
+        stage = Stage(api)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(stage.actuator.run())
+            yield stage
+            stage.actuator.finish()
+
+
+async def test_an_answer_settles_the_decision_as_of_the_stored_version(server, tmp_path):
+    server.says("PATCH", path("u1"), answering(200, stored(version=9, paused=False)))
+    async with acting(server, tmp_path) as stage:
+        stage.admit()
+        await stage.books.heard_of()
+    assert stage.books.settled == [("u1", 9)]
+    assert stage.books.bindings.told == [("u1", 9)]
+    assert len(server.seen("PATCH")) == 1
+
+
+async def test_a_refused_patch_of_a_changed_binding_is_told_and_decided_again_later(server, tmp_path):
+    server.says("PATCH", path("u1"), refusing(422))
+    server.says("GET", path("u1"), answering(200, stored(version=6)))
+    before = time.time_ns() // 1_000_000
+    async with acting(server, tmp_path) as stage:
+        stage.admit(seen=5)
+        await stage.books.heard_of()
+    [(uid, refusal)] = stage.books.withdrawn
+    assert (uid, refusal.reason) == ("u1", Reason.BACKING_OFF)
+    assert refusal.until - before >= 1000
+    assert stage.books.bindings.told == [("u1", 6)]
+    assert (len(server.seen("PATCH")), len(server.seen("GET"))) == (1, 1)
+
+
+async def test_a_patch_refused_for_no_known_reason_backs_off_longer_each_time(server, tmp_path, caplog):
+    server.says("PATCH", path("u1"), refusing(422, "denied by a policy"))
+    server.says("GET", path("u1"), answering(200, stored(version=5)))
+    delays = []
+    async with acting(server, tmp_path) as stage:
+        for times in range(1, 6):
+            before = time.time_ns() // 1_000_000
+            stage.admit(seen=5)
+            await stage.books.heard_of(times)
+            delays.append(stage.books.withdrawn[-1][1].until - before)
+    assert all(later > earlier for earlier, later in zip(delays[::2], delays[2::2], strict=False))
+    assert delays[-1] > 10_000
+
+
+async def test_a_patch_refused_because_it_is_done_already_is_settled(server, tmp_path):
+    server.says("PATCH", path("u1"), refusing(422))
+    server.says("GET", path("u1"), answering(200, stored(version=8, paused=False)))
+    async with acting(server, tmp_path) as stage:
+        stage.admit()
+        await stage.books.heard_of()
+    assert stage.books.settled == [("u1", 8)]
+
+
+@pytest.mark.parametrize("status", [403, 404, 401, 400])
+async def test_what_asking_again_will_not_help_is_given_back_at_once(server, tmp_path, status):
+    server.says("PATCH", path("u1"), refusing(status))
+    async with acting(server, tmp_path) as stage:
+        stage.admit()
+        await stage.books.heard_of()
+    assert len(stage.books.withdrawn) == 1
+    assert len(server.seen("PATCH")) == 1
+
+
+async def test_a_server_that_asks_to_slow_down_is_obeyed_and_the_decision_kept(server, tmp_path):
+    server.says("PATCH", path("u1"), refusing(429, retry_after=0.2), answering(200, stored(paused=False)))
+    async with acting(server, tmp_path) as stage:
+        began = time.monotonic()
+        stage.admit()
+        await stage.books.heard_of()
+        assert time.monotonic() - began >= 0.2
+    assert stage.books.settled == [("u1", 5)]
+    assert not stage.books.withdrawn
+
+
+async def silent(_):
+    await asyncio.sleep(10)
+
+
+async def cut(request):
+    request.transport.abort()
+    await asyncio.sleep(10)
+
+
+@pytest.mark.parametrize(
+    "unanswered",
+    [
+        pytest.param(silent, id="timeout"),
+        pytest.param(cut, id="cut"),
+        pytest.param(refusing(500), id="internal-error"),
+        pytest.param(refusing(504), id="gateway-timeout"),
+        pytest.param(answering(200, "<html>"), id="not-a-binding"),
+    ],
+)
+async def test_an_unknown_outcome_is_looked_up_and_not_sent_again(server, tmp_path, unanswered):
+    server.says("PATCH", path("u1"), unanswered)
+    server.says("GET", path("u1"), refusing(503), answering(200, stored(version=7, paused=False)))
+    async with acting(server, tmp_path) as stage:
+        stage.admit()
+        await stage.books.heard_of()
+    assert stage.books.settled == [("u1", 7)]
+    assert not stage.books.withdrawn
+    assert len(server.seen("PATCH")) == 1
+
+
+async def test_an_unknown_outcome_stays_charged_until_the_server_must_have_given_it_up(server, tmp_path):
+    server.says("PATCH", path("u1"), cut)
+    server.says("GET", path("u1"), answering(200, stored(version=5)))
+    async with acting(server, tmp_path) as stage:
+        began = time.monotonic()
+        stage.admit()
+        await stage.books.heard_of()
+        assert time.monotonic() - began >= 0.2
+    assert len(stage.books.withdrawn) == 1
+    assert len(server.seen("GET")) > 1
+
+
+async def test_a_binding_that_is_gone_after_an_unknown_outcome_is_given_up(server, tmp_path):
+    server.says("PATCH", path("u1"), refusing(500))
+    server.says("GET", path("u1"), refusing(404))
+    async with acting(server, tmp_path) as stage:
+        stage.admit()
+        await stage.books.heard_of()
+    assert [uid for uid, _ in stage.books.withdrawn] == ["u1"]
+
+
+async def test_another_binding_of_the_same_name_is_not_taken_for_this_one(server, tmp_path):
+    server.says("PATCH", path("u1"), refusing(500))
+    server.says("GET", path("u1"), answering(200, stored("u2", version=9, paused=False)))
+    async with acting(server, tmp_path) as stage:
+        stage.admit()
+        await stage.books.heard_of()
+    assert [uid for uid, _ in stage.books.withdrawn] == ["u1"]
+    assert stage.books.bindings.told == [("u2", 9)]
+
+
+async def test_no_more_than_the_limit_are_in_flight(server, tmp_path):
+    now, most = 0, 0
+
+    async def counted(request):
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.01)
+        now -= 1
+        return await answering(200, stored(request.path.rpartition("/")[2], paused=False))(request)
+
+    async with acting(server, tmp_path) as stage:
+        stage.actuator.limit(Limits(in_flight=3))
+        for number in range(10):
+            server.says("PATCH", path(f"u{number}"), counted)
+            stage.admit(f"u{number}")
+        await stage.books.heard_of(10)
+    assert most == 3
+
+
+async def test_a_rate_is_kept(server, tmp_path):
+    async with acting(server, tmp_path) as stage:
+        stage.actuator.limit(Limits(per_second=100))
+        began = time.monotonic()
+        for number in range(31):
+            server.says("PATCH", path(f"u{number}"), answering(200, stored(f"u{number}", paused=False)))
+            stage.admit(f"u{number}")
+        await stage.books.heard_of(31)
+        assert time.monotonic() - began >= 0.19
+
+
+async def test_one_binding_is_never_written_twice_at_once(server, tmp_path):
+    under_way = 0
+
+    async def alone(request):
+        nonlocal under_way
+        under_way += 1
+        assert under_way == 1
+        await asyncio.sleep(0.02)
+        under_way -= 1
+        return await answering(200, stored(paused=False))(request)
+
+    server.says("PATCH", path("u1"), alone)
+    async with acting(server, tmp_path) as stage:
+        for _ in range(3):
+            stage.admit()
+        await stage.books.heard_of(3)
+    assert len(server.seen("PATCH")) == 3
+
+
+async def test_nothing_is_written_before_leading(server, tmp_path):
+    server.says("PATCH", path("u1"), answering(200, stored(paused=False)))
+    async with acting(server, tmp_path) as stage:
+        stage.leading.clear()
+        stage.admit()
+        await asyncio.sleep(0.05)
+        assert not server.requests
+        stage.leading.set()
+        await stage.books.heard_of()
+
+
+async def test_told_to_finish_it_ends_what_is_in_flight_and_begins_no_more(server, tmp_path):
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def held(request):
+        arrived.set()
+        await go_on.wait()
+        return await answering(200, stored(paused=False))(request)
+
+    server.says("PATCH", path("u1"), held)
+    async with acting(server, tmp_path) as stage:
+        stage.actuator.limit(Limits(in_flight=1))
+        stage.admit("u1")
+        stage.admit("u2")
+        await arrived.wait()
+        stage.actuator.finish()
+        go_on.set()
+    assert stage.books.settled == [("u1", 5)]
+    assert len(server.seen("PATCH")) == 1
+
+
+async def test_a_server_that_is_down_is_waited_for_with_the_room_kept(tmp_path):
+    async with scripted_server() as server:
+        kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+    async with Api.connect(kubeconfig) as api:
+        stage = Stage(api)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(stage.actuator.run())
+            stage.admit()
+            await asyncio.sleep(0.1)
+            assert stage.actuator.pending == 1
+            assert not stage.books.withdrawn
+            stage.actuator.finish()
