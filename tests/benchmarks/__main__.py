@@ -1,0 +1,33 @@
+"""Measures and prints: ``make bench``, ``make bench ARGS="--only FAMILY"``, ``make bench ARGS=--quick``."""
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tests.benchmarks import admission
+from tests.benchmarks.figures import Figure, show, write
+
+Measure = Callable[..., list[Figure]]
+
+FAMILIES: Mapping[str, Measure] = {
+    "admission": admission.measure,
+}
+REPORT = Path(__file__).parents[2] / "build" / "bench.json"
+
+
+def main() -> None:
+    """Measure the families that are asked for, print a table and write it as JSON."""
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--only", choices=sorted(FAMILIES), action="append", help="this family; may be repeated")
+    parser.add_argument("--quick", action="store_true", help="all of it small: does it work at all?")
+    arguments = parser.parse_args()
+    figures: list[Figure] = []
+    for name in arguments.only or FAMILIES:
+        figures.extend(FAMILIES[name](quick=arguments.quick))
+    show(figures)
+    write(figures, REPORT)
+    print(f"written to {REPORT.relative_to(Path.cwd()) if REPORT.is_relative_to(Path.cwd()) else REPORT}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Bare patches: what the API server takes from the controller's own client with nothing decided in between.
+
+Runs as a process of its own, as the controller does: prints ``ready``, waits
+for a line, and patches.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import msgspec
+
+from controller.kube import Api
+from controller.patches import admit
+from tests.benchmarks.seed import CLUSTER, Batch, binding_path, in_flight
+
+RECORD = (
+    '{"uid":"%s","queue":"queue-1","charge":{"cpu":"1","memory":"1Gi","pods":"1"},'
+    '"clusters":["member1"],"admittedAt":"2026-01-01T00:00:00Z","evictions":0,"attempts":0}'
+)
+
+
+class _Paused:
+    """A paused binding with annotations, as every seeded one is."""
+
+    has_annotations = True
+    has_suspension = True
+    has_clusters = False
+
+    def __init__(self, uid: str) -> None:
+        self.uid = uid
+
+
+async def main(kubeconfig: Path, batch: Batch) -> None:
+    """Resume every binding of *batch*, as many at once as the controller would."""
+    async with Api.connect(kubeconfig) as api:
+        page = await api.list_page(binding_path(batch.namespace, "").rpartition("/")[0], limit=100_000)
+        found = [msgspec.json.decode(item)["metadata"] for item in page.items or ()]
+        patches = [
+            (binding_path(batch.namespace, meta["name"].removesuffix("-job")), _patch(meta["uid"])) for meta in found
+        ]
+        print("ready", flush=True)
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+        await in_flight(patches, lambda patch: api.patch(patch[0], patch[1]))
+
+
+def _patch(uid: str) -> bytes:
+    return admit(_Paused(uid), [(CLUSTER, None)], RECORD % uid)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), Batch(sys.argv[2], int(sys.argv[3]), 0)))

@@ -1,0 +1,40 @@
+"""Figures: what a benchmark measured, beside what it is compared with in the same run."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured value; *beside* is the figure of the same run that it is compared with."""
+
+    name: str
+    value: float
+    unit: str
+    goal: str | None = None
+    beside: float | None = None
+
+
+def show(figures: Iterable[Figure]) -> None:
+    """Print the figures as a table."""
+    table = Table(box=None, pad_edge=False)
+    for title in ("figure", "value", "unit", "beside", "goal"):
+        table.add_column(title, justify="right" if title in {"value", "beside"} else "left")
+    for figure in figures:
+        table.add_row(figure.name, _number(figure.value), figure.unit, _number(figure.beside), figure.goal or "")
+    Console().print(table)
+
+
+def write(figures: Iterable[Figure], path: Path) -> None:
+    """Write the figures as a JSON list."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps([asdict(figure) for figure in figures], indent=2) + "\n")
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.3g}" if abs(value) < 100 else f"{value:,.0f}"

@@ -1,0 +1,86 @@
+"""Counts resumed bindings of one namespace from a watch of its own, never from the controller's word."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from controller.api.keys import RESOURCE_BINDINGS
+from controller.cache.informer import Informer
+from controller.kube import Api
+
+
+class _Suspension(msgspec.Struct):
+    scheduling: bool = False
+
+
+class _Spec(msgspec.Struct):
+    suspension: _Suspension | None = None
+
+
+class _Meta(msgspec.Struct):
+    name: str
+    namespace: str = ""
+
+
+class Seen(msgspec.Struct):
+    """What of a binding is looked at."""
+
+    metadata: _Meta
+    spec: _Spec
+
+    @property
+    def is_resumed(self) -> bool:
+        return self.spec.suspension is None or not self.spec.suspension.scheduling
+
+
+class Resumed:
+    """When each binding of *namespace* was first seen resumed, in seconds of the monotonic clock."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+        self.at: dict[str, float] = {}
+        self._waiters: list[tuple[int, asyncio.Event]] = []
+
+    def replace(self, objects: Sequence[Seen]) -> None:
+        for seen in objects:
+            self.upsert(seen)
+
+    def upsert(self, seen: Seen) -> None:
+        if seen.metadata.namespace == self.namespace and seen.is_resumed and seen.metadata.name not in self.at:
+            self.at[seen.metadata.name] = time.monotonic()
+            for count, event in self._waiters:
+                if len(self.at) >= count:
+                    event.set()
+
+    def remove(self, seen: Seen) -> None:
+        self.at.pop(seen.metadata.name, None)
+
+    async def reached(self, count: int, *, seconds: float) -> float:
+        """Return when the *count*-th was seen resumed; raise ``TimeoutError`` when that takes too long."""
+        event = asyncio.Event()
+        self._waiters.append((count, event))
+        if len(self.at) < count:
+            try:
+                async with asyncio.timeout(seconds):
+                    await event.wait()
+            except TimeoutError as error:
+                raise TimeoutError(f"{len(self.at)} of {count} bindings were resumed in {seconds:.0f} s") from error
+        return sorted(self.at.values())[count - 1]
+
+
+@asynccontextmanager
+async def watching(api: Api, namespace: str):
+    """Watch the bindings of *namespace* while the block runs."""
+    resumed = Resumed(namespace)
+    path = RESOURCE_BINDINGS.item_path(namespace, "").rstrip("/")
+    informer = Informer(api, path, decode=msgspec.json.Decoder(Seen).decode, sink=resumed)
+    task = asyncio.create_task(informer.run())
+    try:
+        await informer.synced.wait()
+        yield resumed
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,129 @@
+"""A small world on a real control plane: clusters, queues and jobs that one test owns, and an observer."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
+from controller.kube import Api, NotFound
+from tests.e2e.observer import Observer
+
+POLICIES = "/apis/policy.karmada.io/v1alpha1/namespaces/{}/propagationpolicies"
+ALLOCATABLE = "standin.volcano-global.io/allocatable"
+RUNTIME = "volcano-global.io/runtime"
+
+
+class Arena:
+    """What one test makes; all of it goes when the test ends."""
+
+    def __init__(self, api: Api, namespace: str, observer: Observer) -> None:
+        self.api = api
+        self.namespace = namespace
+        self.observer = observer
+        self._made: list[str] = []
+
+    async def cluster(self, name: str, **capacity: str) -> None:
+        """Add a member cluster; capacity as quantities, ``gpu`` for nvidia.com/gpu."""
+        amounts = {"nvidia.com/gpu" if key == "gpu" else key: value for key, value in capacity.items()}
+        allocatable = {"memory": "1Ti", "pods": "1000", **amounts}
+        head = {"name": name, "annotations": {ALLOCATABLE: json.dumps(allocatable)}}
+        spec = {"syncMode": "Push", "apiEndpoint": "https://127.0.0.1:1"}
+        await self._create(
+            CLUSTERS.path, {"apiVersion": CLUSTERS.api_version, "kind": "Cluster", "metadata": head, "spec": spec}
+        )
+
+    async def queue(self, name: str, **spec: Any) -> None:
+        """Add a queue."""
+        head = {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": {"name": name}}
+        await self._create(QUEUES.path, {**head, "spec": {"weight": 1, **spec}})
+
+    async def close(self, queue: str) -> None:
+        """Set the queue's state to Closed."""
+        body = json.dumps({"status": {"state": "Closed"}}).encode()
+        await self.api.patch(f"{QUEUES.path}/{queue}/status", body, kind="merge")
+
+    async def priority_class(self, name: str, value: int) -> None:
+        """Add a PriorityClass."""
+        head = {"apiVersion": PRIORITY_CLASSES.api_version, "kind": "PriorityClass", "metadata": {"name": name}}
+        await self._create(PRIORITY_CLASSES.path, {**head, "value": value})
+
+    async def policy(self, **suspension: bool) -> None:
+        """Propagate all Volcano Jobs of the namespace, each to one cluster."""
+        spec: dict[str, Any] = {
+            "resourceSelectors": [{"apiVersion": JOBS.api_version, "kind": "Job"}],
+            "placement": {
+                "replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"},
+                "spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}],
+            },
+        }
+        if suspension:
+            spec["suspension"] = suspension
+        head = {"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy", "metadata": {"name": "jobs"}}
+        await self._create(POLICIES.format(self.namespace), {**head, "spec": spec})
+
+    async def job(self, name: str, queue: str, *, runtime: str = "1s", **more: Any) -> None:
+        """Submit a job; *cpu* for each of *replicas* pods, *gpu* under limits only, *minimum* for the gang."""
+        await self.manifest(job(name, queue, runtime=runtime, **more))
+
+    async def manifest(self, manifest: Mapping[str, Any]) -> None:
+        """Submit any job."""
+        await self._create(f"{JOBS.path.rpartition('/')[0]}/namespaces/{self.namespace}/jobs", manifest)
+
+    async def uid(self, name: str) -> str:
+        """Return the uid of a job's binding."""
+        raw = await self.api.get(RESOURCE_BINDINGS.item_path(self.namespace, f"{name}-job"))
+        uid: str = msgspec.json.decode(raw)["metadata"]["uid"]
+        return uid
+
+    async def _create(self, path: str, manifest: Mapping[str, Any]) -> None:
+        created = msgspec.json.decode(await self.api.create(path, msgspec.json.encode(manifest)))
+        self._made.append(f"{path}/{created['metadata']['name']}")
+
+    async def clear(self) -> None:
+        """Delete what was made and wait until no binding is left."""
+        for path in reversed(self._made):
+            try:
+                await self.api.delete(path)
+            except NotFound:
+                continue
+        await self.observer.until(lambda seen: not seen.now, "all bindings gone")
+
+
+def job(name: str, queue: str, *, runtime: str = "1s", **more: Any) -> dict[str, Any]:
+    """Return a Volcano Job of one task."""
+    resources: dict[str, Any] = {"requests": {"cpu": str(more.get("cpu", 1)), "memory": "1Gi"}}
+    if "gpu" in more:
+        resources["limits"] = {"nvidia.com/gpu": str(more["gpu"])}
+    container = {"name": "main", "image": "busybox", "resources": resources}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    replicas = more.get("replicas", 1)
+    spec: dict[str, Any] = {
+        "minAvailable": more.get("minimum", replicas),
+        "schedulerName": "volcano",
+        "queue": queue,
+        "tasks": [{"name": "main", "replicas": replicas, "template": template}],
+    }
+    if "priority" in more:
+        spec["priorityClassName"] = more["priority"]
+    head = {"name": name, "annotations": {RUNTIME: runtime}}
+    return {"apiVersion": JOBS.api_version, "kind": "Job", "metadata": head, "spec": spec}
+
+
+@asynccontextmanager
+async def opened(api: Api, namespace: str) -> AsyncIterator[Arena]:
+    """Open an arena in *namespace*, watch it, and clear it at the end."""
+    observer = Observer(namespace)
+    informer = observer.informer(api)
+    task = asyncio.create_task(informer.run())
+    arena = Arena(api, namespace, observer)
+    try:
+        await informer.synced.wait()
+        yield arena
+        await arena.clear()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,146 @@
+"""An observer of bindings: a raw watch of its own, never the controller's word.
+
+It keeps every state of every binding in the order of resourceVersions, so
+that a claim about "any moment" is checked at each of them.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from controller.api.keys import ADMISSION, RESOURCE_BINDINGS
+from controller.cache.informer import Informer
+from controller.kube import Api
+
+FINISHED = frozenset({"Completed", "Failed", "Terminated"})
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One binding as it was at one resourceVersion; *job* is the template's name."""
+
+    version: int
+    uid: str
+    job: str
+    paused: bool
+    dispatching: bool
+    clusters: tuple[str, ...]
+    phases: tuple[str, ...]
+    record: dict | None
+    created: str
+    deleted: bool = False
+
+    @property
+    def is_admitted(self) -> bool:
+        return not self.paused and not self.deleted
+
+    @property
+    def is_finished(self) -> bool:
+        return bool(self.phases) and all(phase in FINISHED for phase in self.phases)
+
+    @property
+    def is_running(self) -> bool:
+        return "Running" in self.phases
+
+    @property
+    def holds(self) -> bool:
+        """Whether it holds what it was admitted with at this moment."""
+        return self.is_admitted and not self.is_finished
+
+
+@dataclass
+class Observer:
+    """Every moment of every binding in one namespace, told by its informer."""
+
+    namespace: str
+    moments: list[Moment] = field(default_factory=list)
+    now: dict[str, Moment] = field(default_factory=dict)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def informer(self, api: Api) -> Informer:
+        path = RESOURCE_BINDINGS.item_path(self.namespace, "").rstrip("/")
+        return Informer(api, path, decode=read, sink=self)
+
+    def replace(self, moments: Sequence[Moment]) -> None:
+        for moment in moments:
+            self.upsert(moment)
+
+    def upsert(self, moment: Moment) -> None:
+        self.moments.append(moment)
+        self.now[moment.job] = moment
+        self._changed.set()
+
+    def remove(self, moment: Moment) -> None:
+        self.now.pop(moment.job, None)
+        self.moments.append(replace(moment, deleted=True))
+        self._changed.set()
+
+    async def until(self, question: Callable[["Observer"], bool], what: str, *, seconds: float = 30) -> None:
+        """Wait until the answer is yes; the error shows how things stand."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not question(self):
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError as error:
+            raise AssertionError(f"{what}: not within {seconds:g} s; now {self.summary()}") from error
+
+    def summary(self) -> dict[str, str]:
+        """Return in a word where everyone stands."""
+        return {name: _word(moment) for name, moment in sorted(self.now.items())}
+
+    def admitted(self) -> list[str]:
+        """Return the jobs that are admitted now, finished ones included, by name."""
+        return sorted(name for name, moment in self.now.items() if moment.is_admitted)
+
+    def finished(self) -> list[str]:
+        """Return the jobs that have finished, by name."""
+        return sorted(name for name, moment in self.now.items() if moment.is_finished)
+
+    def order(self) -> list[str]:
+        """Return the jobs in the order in which they were first admitted."""
+        seen: dict[str, None] = {}
+        for moment in self.moments:
+            if moment.is_admitted:
+                seen.setdefault(moment.job)
+        return list(seen)
+
+    def walk(self) -> "list[dict[str, Moment]]":
+        """Return who was where after each moment, from the first on."""
+        states: list[dict[str, Moment]] = []
+        now: dict[str, Moment] = {}
+        for moment in self.moments:
+            now = {**now, moment.job: moment}
+            if moment.deleted:
+                del now[moment.job]
+            states.append(now)
+        return states
+
+
+def read(raw: bytes) -> Moment:
+    """Read one binding."""
+    obj = msgspec.json.decode(raw)
+    meta, spec, status = obj["metadata"], obj["spec"], obj.get("status", {})
+    suspension = spec.get("suspension", {})
+    record = meta.get("annotations", {}).get(ADMISSION)
+    return Moment(
+        version=int(meta["resourceVersion"]),
+        uid=meta["uid"],
+        job=spec["resource"]["name"],
+        paused=suspension.get("scheduling", False),
+        dispatching=suspension.get("dispatching", False),
+        clusters=tuple(each["name"] for each in spec.get("clusters") or ()),
+        phases=tuple(
+            (item.get("status") or {}).get("state", {}).get("phase", "") for item in status.get("aggregatedStatus", ())
+        ),
+        record=msgspec.json.decode(record) if record else None,
+        created=meta["creationTimestamp"],
+    )
+
+
+def _word(moment: Moment) -> str:
+    if moment.is_finished:
+        return "finished"
+    return f"admitted to {','.join(moment.clusters)}" if moment.is_admitted else "paused"
