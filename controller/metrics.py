@@ -5,13 +5,14 @@ somebody asks.
 """
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from controller.cache.store import Store
 from controller.engine.queues import QueueName
 from controller.engine.world import World
 
@@ -79,9 +80,9 @@ class Metrics:
             "volcano_global_leader", "1 while this process may write, else 0.", registry=self.registry
         )
 
-    def watch(self, world: World, informers: Mapping[str, Watched]) -> None:
-        """Show what *world* and the *informers* hold whenever somebody asks."""
-        self.registry.register(_Present(world, informers))
+    def watch(self, world: Callable[[], World], store: Store, informers: Mapping[str, Watched]) -> None:
+        """Show what is there whenever somebody asks; *world* returns the present one."""
+        self.registry.register(_Present(world, store, informers))
 
     def count_admission(self, *, waited: float) -> None:
         """Count an acknowledged admission after *waited* seconds."""
@@ -116,8 +117,9 @@ class Metrics:
 class _Present:
     """Reads what is true now; counts nothing."""
 
-    def __init__(self, world: World, informers: Mapping[str, Watched]) -> None:
+    def __init__(self, world: Callable[[], World], store: Store, informers: Mapping[str, Watched]) -> None:
         self._world = world
+        self._store = store
         self._informers = informers
 
     def collect(self) -> Iterator[Metric]:
@@ -126,7 +128,7 @@ class _Present:
         yield from self._caches()
 
     def _workloads(self) -> Iterator[Metric]:
-        world = self._world
+        world = self._world()
         waiting = Tally({queue: len(held) for queue, held in world.held.items()})
         for lane in world.backlog.lanes():
             waiting[lane.queue] += len(lane.entries)
@@ -135,6 +137,8 @@ class _Present:
         yield _gauge("waiting_reasons", "Workloads that wait, by reason.", "reason", reasons.items())
         states = Tally(workload.state for workload in world.workloads.values())
         yield _gauge("workloads", "Gated workloads, by state.", "state", states.items())
+        remarks = Tally(remark for found in self._store.remarks.values() for remark in found)
+        yield _gauge("remarkable_bindings", "Bindings that somebody may have to see to.", "remark", remarks.items())
 
     def _caches(self) -> Iterator[Metric]:
         caches = self._informers.items()

@@ -4,19 +4,21 @@ Pure. How a write is carried out, and what follows when it is not, is the
 actuator's.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
 from controller import patches
 from controller.api import record as wire
 from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS
+from controller.cache.assessment import Remark
 from controller.cache.facts import BindingFacts
 from controller.cache.translate.amounts import moment
 from controller.cache.translate.records import admitting
 from controller.engine.plan import Admit, Decision, Evict
 from controller.engine.workloads import WorkloadUid
 
-Effect = Literal["admit", "evict"]
+Effect = Literal["admit", "evict", "resume", "clear"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,11 @@ class Write:
         """Say whether *facts* show the effect, whoever brought it about."""
         if facts.uid != self.uid:
             return False
-        return not facts.paused if self.effect == "admit" else facts.paused and not facts.targets
+        match self.effect:
+            case "admit" | "resume":
+                return not facts.paused
+            case "evict" | "clear":
+                return facts.paused and not facts.targets
 
 
 def write(decision: Decision, facts: BindingFacts) -> Write:
@@ -87,6 +93,21 @@ def _eviction(decision: Evict, facts: BindingFacts) -> Write:
         queue=workload.queue,
         reason=decision.reason,
     )
+
+
+def mending(remarks: Collection[Remark], facts: BindingFacts) -> Write | None:
+    """Return what puts right what *remarks* say of a binding, ``None`` where nothing must be."""
+    if Remark.LEAKED in remarks:
+        return _mending("clear", patches.clear(facts), facts)
+    if Remark.REPAUSED in remarks or Remark.UNGATED in remarks:
+        return _mending("resume", patches.resume(facts), facts)
+    return None
+
+
+def _mending(effect: Effect, patch: bytes, facts: BindingFacts) -> Write:
+    kind, namespace, name = facts.api.kind, facts.template.namespace, facts.template.name
+    path = f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+    return Write(effect, facts.uid, _path(facts), patch, facts.resource_version, path)
 
 
 def _path(facts: BindingFacts) -> str:

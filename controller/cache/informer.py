@@ -15,8 +15,8 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 import msgspec
 import structlog
 
-from controller.apierrors import error_for, read_status
 from controller.backoff import Backoff
+from controller.cache.events import Event, is_before, read_event
 from controller.kube import (
     NONE,
     Api,
@@ -67,25 +67,6 @@ class Pace:
     """A watch that lasted so long is no failure, however it ended."""
 
 
-class _Meta(msgspec.Struct):
-    resource_version: str = msgspec.field(default="", name="resourceVersion")
-    namespace: str = ""
-    name: str = ""
-
-
-class _Object(msgspec.Struct):
-    metadata: _Meta
-
-
-class _Event(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
-
-
-_objects = msgspec.json.Decoder(_Object)
-_events = msgspec.json.Decoder(_Event)
-
-
 class _StartOverError(Exception):
     """Only a new list helps; the message says why."""
 
@@ -121,25 +102,43 @@ class Informer(Generic[T]):
         self._pace = pace or Pace()
         self._backoff = Backoff()
         self._barren = 0
+        self._is_outdated = False
+        self._following: asyncio.Timeout | None = None
 
     async def run(self) -> NoReturn:
         """List and watch until cancelled."""
         while True:
+            self._is_outdated = False
             objects, version = await self._list()
-            if _is_before(version, self.version):
-                # Whatever is known from a later time than the server's is void.
-                self._sink.replace([])
-            self._sink.replace(objects)
+            if self._is_outdated:
+                continue
+            self._apply(objects, version)
             del objects
-            self.version = version
-            self.lists += 1
-            self._barren = 0
-            self.synced.set()
             try:
-                await self._follow()
+                async with asyncio.timeout(None) as self._following:
+                    await self._follow()
+            except TimeoutError:
+                log.info("listing again", path=self.path, reason="other parts of the objects count now")
             except _StartOverError as reason:
                 log.warning("listing again", path=self.path, reason=str(reason))
                 await asyncio.sleep(self._backoff.failed())
+
+    def list_again(self) -> None:
+        """List anew at once, because *decode* makes something else of the same objects now."""
+        self.synced.clear()
+        self._is_outdated = True
+        if self._following is not None:
+            self._following.reschedule(asyncio.get_running_loop().time())
+
+    def _apply(self, objects: list[T], version: str) -> None:
+        if is_before(version, self.version):
+            # Whatever is known from a later time than the server's is void.
+            self._sink.replace([])
+        self._sink.replace(objects)
+        self.version = version
+        self.lists += 1
+        self._barren = 0
+        self.synced.set()
 
     @property
     def is_synced(self) -> bool:
@@ -229,38 +228,28 @@ class Informer(Generic[T]):
             if self._barren > _BARREN_TRIES:
                 raise _StartOverError("watches break before they bring anything")
             async for line in lines:
-                self._take(line)
+                self._take(read_event(f"WATCH {self.path}", line))
                 self._barren = 0
         self._barren = 0
 
-    def _take(self, line: bytes) -> None:
-        try:
-            event = _events.decode(line)
-            if event.type == "ERROR":
-                status = read_status(bytes(event.object))
-                raise error_for(status.code)(f"WATCH {self.path}", status.code, status.message)
-            meta = _objects.decode(event.object).metadata
-        except msgspec.MsgspecError as error:
-            raise Unreachable(f"WATCH {self.path}", f"an event cannot be read: {error}") from error
-        if _is_before(meta.resource_version, self.version):
-            raise _StartOverError(f"event {meta.resource_version} came after {self.version}")
-        if event.type != "BOOKMARK":
-            self._tell(event, meta)
-        self.version = meta.resource_version or self.version
+    def _take(self, event: Event) -> None:
+        if is_before(event.version, self.version):
+            raise _StartOverError(f"event {event.version} came after {self.version}")
+        if event.change != "BOOKMARK":
+            self._tell(event)
+        self.version = event.version or self.version
         self.heard_at = time.monotonic()
 
-    def _tell(self, event: _Event, meta: _Meta) -> None:
+    def _tell(self, event: Event) -> None:
         try:
-            obj = self._decode(bytes(event.object))
+            obj = self._decode(event.raw)
         except UNDECODABLE as error:
             self.undecodable += 1
-            log.warning(
-                "object not understood", path=self.path, namespace=meta.namespace, name=meta.name, error=str(error)
-            )
-            if event.type == "DELETED":
-                raise _StartOverError(f"cannot tell what {meta.namespace}/{meta.name}, now deleted, was") from error
+            log.warning("object not understood", path=self.path, object=event.path, error=str(error))
+            if event.change == "DELETED":
+                raise _StartOverError(f"cannot tell what {event.path}, now deleted, was") from error
             return
-        if event.type == "DELETED":
+        if event.change == "DELETED":
             self._sink.remove(obj)
         else:
             self._sink.upsert(obj)
@@ -271,7 +260,7 @@ class Informer(Generic[T]):
         Such a server would keep a watch from our version silent until it has caught up.
         """
         page = await self._api.list_page(self.path, self._selectors, limit=1)
-        if _is_before(page.metadata.resource_version, self.version):
+        if is_before(page.metadata.resource_version, self.version):
             self.synced.clear()
             raise _StartOverError(f"the server went back from {self.version} to {page.metadata.resource_version}")
 
@@ -280,8 +269,3 @@ class Informer(Generic[T]):
         if error:
             log.warning(event, path=self.path, error=str(error), again_in=round(delay, 2))
         await asyncio.sleep(delay)
-
-
-def _is_before(version: str, other: str) -> bool:
-    """Compare two resourceVersions; what is no number is not compared."""
-    return version.isdecimal() and other.isdecimal() and int(version) < int(other)

@@ -277,3 +277,15 @@ async def test_it_is_synced_only_when_the_first_list_is_applied(server, tmp_path
         assert not informer.synced.is_set()
         await informer.synced.wait()
         assert shelf.things == {"a": "2"}
+
+
+async def test_asked_to_it_lists_again_and_is_not_synced_until_then(server, tmp_path):
+    server.says("GET", PATH, listing(thing("a", 2), version=7), listing(thing("a", 2), thing("b", 3), version=7))
+    server.says("WATCH", PATH, ALL_WELL)
+    async with informing(server, tmp_path) as (informer, shelf):
+        await shelf.holds({"a": 2})
+        informer.list_again()
+        assert not informer.synced.is_set()
+        await shelf.holds({"a": 2, "b": 3})
+        assert informer.synced.is_set()
+        assert shelf.replaced == 2

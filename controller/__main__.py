@@ -1,0 +1,147 @@
+"""Run the controller: `python -m controller --help`."""
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Never
+
+import structlog
+
+from controller.actuator import Actuator
+from controller.api.configuration import AdmissionConfiguration, ConfigurationError
+from controller.backoff import Backoff
+from controller.cache.informer import Pace
+from controller.cache.store import Store
+from controller.cache.watches import informers
+from controller.configuration import ConfigurationFile
+from controller.kube import Api, KubeconfigError, Timeouts
+from controller.loop import Loop
+from controller.metrics import Metrics
+from controller.observe import Readiness, configure_logging, serving
+from controller.settings import Settings, SettingsError, parse_flags
+from controller.throttle import Limits
+
+#: More than the most writes in flight with the watches beside them: the actuator sets the limit, not the pool.
+_CONNECTIONS = 1024 + 32
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class Controller:
+    """The running process: its parts, and how they start and stop together."""
+
+    def __init__(self, settings: Settings, file: ConfigurationFile, api: Api) -> None:
+        self.settings = settings
+        self.file = file
+        self.metrics = Metrics()
+        self.store = Store(file.current)
+        self.leading = asyncio.Event()
+        self.actuator = Actuator(api, self.store, metrics=self.metrics, leading=self.leading)
+        self.actuator.limit(_limits(file.current))
+        pace = Pace(page=settings.page_size, watch=settings.watch_seconds, silence=settings.silence_seconds)
+        self.informers = informers(api, self.store, pace)
+        self.loop = Loop(self.store, self.actuator, self.informers, metrics=self.metrics)
+        self.metrics.watch(lambda: self.loop.world, self.store, self.informers)
+        self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.trouble)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Watch, decide and write until *stop* is set; then let the writes in flight end."""
+        async with asyncio.TaskGroup() as group:
+            acting = group.create_task(self.actuator.run())
+            deciding = [group.create_task(informer.run()) for informer in self.informers.values()]
+            deciding.append(group.create_task(self.loop.run()))
+            deciding.append(
+                group.create_task(self.file.follow(self._configure, poll_seconds=self.settings.poll_seconds))
+            )
+            self._lead()
+            await stop.wait()
+            await self._finish(acting, deciding)
+
+    def _lead(self) -> None:
+        """Allow writes; there is nobody yet to take turns with."""
+        self.leading.set()
+        self.metrics.show_leading(leading=True)
+
+    async def _finish(self, acting: asyncio.Task[None], others: Iterable[asyncio.Task[Never]]) -> None:
+        """Decide no more, send no more, and wait for the answers to what was sent."""
+        log.info("controller stopping", under_way=self.actuator.pending)
+        for task in others:
+            task.cancel()
+        self.actuator.finish()
+        await asyncio.wait((acting,), timeout=self.settings.stop_seconds)
+        acting.cancel()
+
+    def _configure(self, configuration: AdmissionConfiguration) -> None:
+        self.actuator.limit(_limits(configuration))
+        if self.store.configure(configuration):
+            for informer in self.informers.values():
+                informer.list_again()
+
+
+def _limits(configuration: AdmissionConfiguration) -> Limits:
+    return Limits(configuration.writes.in_flight, configuration.writes.per_second)
+
+
+async def connection(settings: Settings, stack: AsyncExitStack, stop: asyncio.Event) -> Api | None:
+    """Return a connection as soon as its credentials can be read: they may be mounted after we start."""
+    backoff = Backoff(first=1, most=30)
+    while not stop.is_set():
+        try:
+            return await stack.enter_async_context(_connect(settings))
+        except KubeconfigError as error:
+            delay = backoff.failed()
+            log.error("cannot connect", error=str(error), again_in=round(delay, 1))  # noqa: TRY400 -- it says it all
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await stop.wait()
+    return None
+
+
+def _connect(settings: Settings) -> AbstractAsyncContextManager[Api]:
+    return Api.connect(
+        settings.kubeconfig,
+        context=settings.context,
+        user_agent="volcano-global-controller",
+        connections=_CONNECTIONS,
+        timeouts=Timeouts(
+            connect=settings.connect_seconds,
+            read=settings.read_seconds,
+            write=settings.write_seconds,
+            grace=settings.grace_seconds,
+            page=settings.page_seconds,
+        ),
+    )
+
+
+async def serve(settings: Settings) -> None:
+    """Run the controller until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    file = ConfigurationFile(settings.admission_configuration)
+    await asyncio.to_thread(file.read)
+    async with AsyncExitStack() as stack:
+        api = await connection(settings, stack, stop)
+        if api is not None:
+            controller = Controller(settings, file, api)
+            served = serving(controller.metrics, controller.readiness, host=settings.host, port=settings.port)
+            port = await stack.enter_async_context(served)
+            log.info("controller started", server=api.access.server, port=port)
+            await controller.run(stop)
+    log.info("controller stopped")
+
+
+def main() -> None:
+    """Parse the flags and run."""
+    configure_logging()
+    try:
+        asyncio.run(serve(parse_flags(sys.argv[1:])))
+    except (SettingsError, ConfigurationError, OSError) as error:
+        sys.exit(f"controller: {error}")
+
+
+if __name__ == "__main__":
+    main()

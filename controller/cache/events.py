@@ -1,0 +1,61 @@
+"""One line of a watch, as far as every kind has it; the object stays the JSON that came."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from controller.apierrors import error_for, read_status
+from controller.kube import Unreachable
+
+Change = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+
+
+class _Meta(msgspec.Struct):
+    resource_version: str = msgspec.field(default="", name="resourceVersion")
+    namespace: str = ""
+    name: str = ""
+
+
+class _Object(msgspec.Struct):
+    metadata: _Meta
+
+
+class _Line(msgspec.Struct):
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+    object: msgspec.Raw
+
+
+_objects = msgspec.json.Decoder(_Object)
+_lines = msgspec.json.Decoder(_Line)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What a line tells."""
+
+    change: Change
+    raw: bytes
+    """The object; for a bookmark next to nothing of one."""
+    version: str
+    path: str
+    """The object's ``namespace/name``, as messages name it."""
+
+
+def read_event(watch: str, line: bytes) -> Event:
+    """Return what *line* of *watch* tells; raise the error it tells of, or that it is none."""
+    try:
+        read = _lines.decode(line)
+        raw = bytes(read.object)
+        if read.type == "ERROR":
+            status = read_status(raw)
+            raise error_for(status.code)(watch, status.code, status.message, retry_after=status.retry_after)
+        meta = _objects.decode(raw).metadata
+    except msgspec.MsgspecError as error:
+        raise Unreachable(watch, f"an event cannot be read: {error}") from error
+    return Event(read.type, raw, meta.resource_version, f"{meta.namespace}/{meta.name}".lstrip("/"))
+
+
+def is_before(version: str, other: str) -> bool:
+    """Compare two resourceVersions; what is no number is not compared."""
+    return version.isdecimal() and other.isdecimal() and int(version) < int(other)

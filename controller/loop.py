@@ -1,0 +1,176 @@
+"""Looks when something has changed, decides, and hands the decisions on.
+
+One event wakes it and carries no data: what is true is asked of the store.
+What is decided, and how it is written, is not its business.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections import Counter as Tally
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn, Protocol
+
+import structlog
+
+from controller import writes
+from controller.actuator import Actuator
+from controller.backoff import Backoff
+from controller.cache.store import Store
+from controller.clock import Clock, wall_clock
+from controller.engine.plan import Admit, Decision, Wait
+from controller.engine.world import World
+from controller.metrics import Metrics
+from controller.wording import sentence
+
+#: A pass yields to answers and events after so many decisions.
+_BATCH = 100
+#: More news of waiting workloads than this are told by their number only.
+_MANY_WAITS = 50
+#: Clocks jump, so a time of day is never waited for longer than this, in seconds.
+_MOST_REST = 60
+_LEAST_REST = 0.02
+#: At most so long do we wait for more news before looking, in seconds.
+_MOST_GATHERING = 0.05
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class Synced(Protocol):
+    """A cache that is, or is not yet, what the API server once had."""
+
+    @property
+    def synced(self) -> asyncio.Event:
+        """Set while it is."""
+
+
+class Loop:
+    """Feeds the World from the store and hands what it decides to the actuator."""
+
+    def __init__(
+        self,
+        store: Store,
+        actuator: Actuator,
+        caches: Mapping[str, Synced],
+        *,
+        metrics: Metrics,
+        clock: Clock = wall_clock,
+    ) -> None:
+        self.world = World()
+        self.trouble: str | None = None
+        """Why the last cycle failed."""
+        self._store = store
+        self._actuator = actuator
+        self._caches = caches
+        self._metrics = metrics
+        self._clock = clock
+        self._backoff = Backoff(first=0.5, most=30)
+        self._lasted = 0.0
+        self._wake = asyncio.Event()
+        store.on_change = self._wake.set
+
+    async def run(self) -> NoReturn:
+        """Decide whenever something has changed, until cancelled."""
+        while True:
+            await self._until_synced()
+            self._wake.clear()
+            try:
+                wake_at = await self._cycle()
+            except Exception as error:  # noqa: BLE001 -- the one outer guard: what fails here must not end admission for ever
+                await self._recover(error)
+            else:
+                self.trouble = None
+                self._backoff.worked()
+                await self._rest(wake_at)
+
+    async def _until_synced(self) -> None:
+        """Wait until every list has been applied."""
+        for cache in self._caches.values():
+            await cache.synced.wait()
+
+    async def _cycle(self) -> int | None:
+        """Look once, decide, hand on; return when to look again unasked, in milliseconds."""
+        began = time.monotonic()
+        now = self._clock()
+        self._store.feed(self.world, now)
+        plan = self.world.plan(now)
+        self._lasted = time.monotonic() - began
+        self._metrics.count_cycle(self._lasted)
+        await self._hand_on(plan.decisions)
+        mending_at = self._mend(now)
+        _tell(plan.waits)
+        return min((at for at in (plan.wake_at, mending_at) if at is not None), default=None)
+
+    async def _hand_on(self, decisions: Iterable[Decision]) -> None:
+        for count, decision in enumerate(decisions, start=1):
+            facts = self._store.binding(decision.workload.uid)
+            if facts is None:
+                continue
+            if isinstance(decision, Admit):
+                self._store.assume(decision.workload.uid, decision.admission)
+            self._actuator.submit(writes.write(decision, facts))
+            if count % _BATCH == 0:
+                await asyncio.sleep(0)
+
+    def _mend(self, now: int) -> int | None:
+        """Put right what the plan does not speak of; return when to try again what was refused."""
+        again_at = None
+        for uid, remarks in self._store.remarks.items():
+            facts = self._store.binding(uid)
+            mending = writes.mending(remarks, facts) if facts else None
+            free_at = self._actuator.free_at(uid)
+            if mending is None or free_at is None:
+                continue
+            if free_at <= now:
+                self._actuator.submit(mending)
+            else:
+                again_at = min(free_at, again_at or free_at)
+        return again_at
+
+    async def _recover(self, error: Exception) -> None:
+        """Begin with a new World: who knows what the old one has half taken in."""
+        self.trouble = f"the last cycle failed: {type(error).__name__}"
+        self._metrics.count_failed_cycle()
+        delay = self._backoff.failed()
+        log.error("cycle failed", exc_info=error, again_in=round(delay, 2))
+        await asyncio.sleep(delay)
+        self.world = World(self.world.policy)
+        self._tell_all()
+
+    def _tell_all(self) -> None:
+        """Make news of all that is known."""
+        known: tuple[Any, ...] = (
+            self._store.queues,
+            self._store.clusters,
+            self._store.bindings,
+            self._store.cluster_bindings,
+        )
+        for collection in known:
+            for facts in tuple(collection):
+                collection.upsert(facts)
+
+    async def _rest(self, wake_at: int | None) -> None:
+        """Wait for news, but not beyond *wake_at*; then gather news for as long as looking takes."""
+        rest = None if wake_at is None else min(max((wake_at - self._clock()) / 1000, _LEAST_REST), _MOST_REST)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(rest):
+                await self._wake.wait()
+        await asyncio.sleep(min(self._lasted, _MOST_GATHERING))
+
+
+def _tell(waits: tuple[Wait, ...]) -> None:
+    """Log why workloads wait, each once for each change of reason; the number only where there are many."""
+    if len(waits) <= _MANY_WAITS:
+        for wait in waits:
+            workload, refusal = wait.workload, wait.refusal
+            log.info(
+                "workload waits",
+                workload=workload.path,
+                queue=workload.queue,
+                position=wait.position,
+                reason=refusal.reason,
+                message=sentence(refusal),
+            )
+        return
+    for reason, count in sorted(Tally(wait.refusal.reason for wait in waits).items()):
+        log.info("workloads wait", reason=reason, count=count)
