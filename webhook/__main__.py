@@ -8,8 +8,9 @@ import sys
 import structlog
 
 from controller.api import review
+from controller.api.configuration import ConfigurationError
 from webhook.app import App
-from webhook.configuration import Configuration, ConfigurationError
+from webhook.configuration import Configuration
 from webhook.listener import Listener, listen, listen_tls
 from webhook.resourcebindings import review_binding
 from webhook.settings import Settings, SettingsError, parse_flags

@@ -55,7 +55,9 @@ class Settings(BaseModel):
 def parse_flags(arguments: Sequence[str]) -> Settings:
     """Return the settings that *arguments* make; `--help` prints them all and leaves."""
     parser = argparse.ArgumentParser(
-        prog="python -m webhook", allow_abbrev=False, description="Pauses new bindings of gated kinds. Stops on SIGTERM and SIGINT."
+        prog="python -m webhook",
+        allow_abbrev=False,
+        description="Pauses new bindings of gated kinds. Stops on SIGTERM and SIGINT.",
     )
     for name, field in Settings.model_fields.items():
         flag = f"--{name.replace('_', '-')}"

@@ -43,12 +43,17 @@ def bundle(plane) -> str:
     return plane.admin.get(CONFIGURATION)["webhooks"][0]["clientConfig"].get("caBundle", "")
 
 
+@pytest.fixture(scope="module")
+def plane(fresh_control_plane):
+    return fresh_control_plane(controllers=False)
+
+
 @pytest.fixture
-def registered(control_plane):
-    """Return the run's control plane with our configuration, for a kind that nobody makes."""
-    apply(control_plane, REGISTRATION)
-    yield control_plane
-    control_plane.admin.delete(CONFIGURATION)
+def registered(plane):
+    """Return the control plane with our configuration, for a kind that nobody makes."""
+    apply(plane, REGISTRATION)
+    yield plane
+    plane.admin.delete(CONFIGURATION)
 
 
 def apply(plane, configuration) -> None:
@@ -96,8 +101,8 @@ def test_a_bundle_that_somebody_emptied_is_put_right(registered, folder):
     assert bundle(registered) == published
 
 
-def test_a_configuration_that_is_not_there_is_named_with_the_remedy(control_plane, folder):
-    ended = ensure(control_plane, folder)
+def test_a_configuration_that_is_not_there_is_named_with_the_remedy(plane, folder):
+    ended = ensure(plane, folder)
     assert ended.returncode == 1
     assert ended.stderr == (
         "certs: webhook configuration 'volcano-global' does not exist: install it, then run this again\n"
@@ -110,8 +115,8 @@ def test_a_configuration_that_is_not_ours_cannot_be_touched(registered, folder):
     assert "forbidden" in ended.stderr
 
 
-def test_without_a_published_bundle_no_serving_certificate_is_issued(control_plane, folder):
-    ensure(control_plane, folder)
+def test_without_a_published_bundle_no_serving_certificate_is_issued(plane, folder):
+    ensure(plane, folder)
     assert not (folder / "serving").exists()
 
 

@@ -178,7 +178,7 @@ def test_a_kind_that_is_switched_on_is_gated_by_rule_and_by_webhook_alike(karmad
     file = tmp_path / "admission.yaml"
     file.write_text(
         "{apiVersion: config.volcano-global.io/v1alpha1, kind: AdmissionConfiguration,"
-        " workloads: [{group: apps, kind: Deployment}, {group: '', kind: Pod}]}"
+        " workloads: [{apiVersion: apps/v1, kind: Deployment}, {apiVersion: v1, kind: Pod}]}"
     )
     flags = ("--drain-seconds", "0", "--admission-configuration", str(file))
     with WebhookProcess(folder / "serving", *flags) as other:
@@ -198,3 +198,15 @@ def test_an_exempt_namespace_is_let_through(karmada, elsewhere, folder, tmp_path
         elsewhere(other.port)
         wait_until(lambda: not is_paused(karmada, job_binding()), "the other webhook")
         assert "suspension" not in store(karmada, job_binding())["spec"]
+
+
+def test_it_is_registered_to_fail_closed_for_gated_kinds_alone():
+    (webhook,) = registration("https://webhook.example")["webhooks"]
+    assert webhook["clientConfig"] == {"url": "https://webhook.example/resourcebindings/mutate"}
+    assert (webhook["failurePolicy"], webhook["sideEffects"], webhook["matchPolicy"]) == ("Fail", "None", "Equivalent")
+    assert webhook["reinvocationPolicy"] == "IfNeeded"
+    assert 3 <= webhook["timeoutSeconds"] <= 5
+    (rule,) = webhook["rules"]
+    assert (rule["apiVersions"], rule["operations"]) == (["*"], ["CREATE"])
+    (condition,) = webhook["matchConditions"]
+    assert condition["expression"].endswith("in ['batch.volcano.sh/Job']")

@@ -1,0 +1,66 @@
+"""The commands of operators."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def run(command, folder, *flags):
+    arguments = [sys.executable, "-m", "certs", command, "--directory", folder, *flags]
+    return subprocess.run(arguments, capture_output=True, text=True, check=False, env={"COLUMNS": "200"})
+
+
+def test_ensure_makes_what_is_missing_and_says_so_once(tmp_path):
+    first = run("ensure", tmp_path, "--dns", "localhost", "--ip", "127.0.0.1")
+    assert [json.loads(line)["event"] for line in first.stdout.splitlines()] == [
+        "authority established",
+        "serving certificate issued",
+    ]
+    second = run("ensure", tmp_path, "--dns", "localhost", "--ip", "127.0.0.1")
+    assert (second.returncode, second.stdout) == (0, "")
+
+
+def test_ensure_wants_a_name_to_make_the_certificate_out_to(tmp_path):
+    ended = run("ensure", tmp_path)
+    assert ended.returncode == 2
+    assert "--dns or --ip" in ended.stderr
+
+
+def test_status_says_what_is_there_and_when_it_is_due(tmp_path):
+    assert run("status", tmp_path).stdout.splitlines() == [
+        "authority: must be renewed now: there is none",
+        "serving: must be renewed now: there is none",
+    ]
+    run("ensure", tmp_path, "--dns", "localhost", "--ip", "127.0.0.1")
+    authority, serving = run("status", tmp_path, "--dns", "localhost").stdout.splitlines()
+    assert authority.startswith("authority: valid until ")
+    assert "; to be renewed from " in authority
+    assert serving.startswith("serving: valid until ")
+    assert ", made out to 127.0.0.1, localhost; to be renewed from " in serving
+    assert "it is not made out to other" in run("status", tmp_path, "--dns", "other").stdout
+
+
+@pytest.mark.parametrize(
+    ("kubeconfig", "says"),
+    [
+        pytest.param(None, "certs: kubeconfig", id="none"),
+        pytest.param("{}", "certs: kubeconfig", id="empty"),
+        pytest.param(
+            "{clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: u, user: {}}],"
+            " contexts: [{name: x, context: {cluster: c, user: u}}], current-context: x}",
+            "certs: GET /apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/volcano-global: cannot",
+            id="nobody-there",
+        ),
+    ],
+)
+def test_without_an_api_server_it_ends_with_a_sentence(tmp_path, kubeconfig, says):
+    file = tmp_path / "kubeconfig"
+    if kubeconfig is not None:
+        file.write_text(kubeconfig)
+    flags = ("--dns", "localhost", "--webhook-configuration", "volcano-global", "--kubeconfig", file)
+    ended = run("ensure", tmp_path / "store", *flags)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(says)
+    assert "Traceback" not in ended.stderr
