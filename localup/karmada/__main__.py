@@ -1,0 +1,101 @@
+"""Run the stand-in for Karmada: `python -m localup.karmada --help`."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+import typer
+
+from controller.kube import KubeconfigError
+from localup.karmada.durations import seconds_in
+from localup.karmada.kinds import TEMPLATES
+from localup.karmada.settings import Settings
+from localup.karmada.standin import serve
+
+log = structlog.get_logger()
+
+
+class Template(StrEnum):
+    """The kinds of templates by the name they have here."""
+
+    VOLCANO_JOB = "volcano-job"
+    DEPLOYMENT = "deployment"
+    STATEFUL_SET = "statefulset"
+    BATCH_JOB = "batch-job"
+
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(
+    help="Play Karmada's part on the control plane of localup, until SIGTERM. A stand-in for trying and testing: it "
+    "is not Karmada, and its member clusters are simulated.\n\n"
+    "A Cluster is simulated when its annotation standin.volcano-global.io/allocatable says what it has, for instance "
+    '{"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "8", "pods": "220"}; .../foreign-use, in the same form, is '
+    "what other people's pods hold there; .../ready is True, False or Unknown. A job runs for the time of its "
+    "annotation volcano-global.io/runtime and ends as volcano-global.io/outcome says (Failed; else Completed)."
+)
+def karmada(
+    *,
+    kubeconfig: Annotated[Path, typer.Option(help="How to reach the API server.", exists=True, dir_okay=False)],
+    run_time: Annotated[str, typer.Option(help="How long a job runs that does not say so itself.")] = "10s",
+    status_period: Annotated[
+        str, typer.Option(help="The least time between two writes of a Cluster's status; a real Karmada takes 10s.")
+    ] = "1s",
+    gate_multi_template: Annotated[
+        bool, typer.Option(help="The gate MultiplePodTemplatesScheduling: components on Volcano Jobs' bindings.")
+    ] = False,
+    template: Annotated[list[Template] | None, typer.Option(help="A kind to propagate; may be repeated.")] = None,
+) -> None:
+    """Check the options and run."""
+    chosen = template or [Template.VOLCANO_JOB, Template.DEPLOYMENT]
+    try:
+        settings = Settings(
+            kubeconfig,
+            templates=[TEMPLATES[each] for each in chosen],
+            run_time_seconds=seconds_in(run_time),
+            status_period_seconds=seconds_in(status_period),
+            multi_template=gate_multi_template,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    try:
+        asyncio.run(_run(settings))
+    except KubeconfigError as error:
+        sys.exit(f"localup.karmada: {error}")
+
+
+async def _run(settings: Settings) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    log.warning("this is a stand-in for Karmada: member clusters are simulated", pid=os.getpid())
+    await serve(settings, stopping)
+
+
+def configure_logging() -> None:
+    """Write one line for each effect on standard error, marked as the stand-in's."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(process="stand-in for Karmada")
+
+
+if __name__ == "__main__":
+    configure_logging()
+    app()

@@ -1,0 +1,108 @@
+"""What the works say, put together on the binding and then on the template.
+
+Pure. Nothing to put together leaves the template's status as it was, so that an
+evicted job goes on saying `Running` (facts, §1).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from localup.karmada import names
+from localup.karmada.conditions import Condition, condition, holding, is_true, timestamp, with_condition
+from localup.karmada.feasibility import target_names
+from localup.karmada.kinds import BATCH_JOB, DEPLOYMENT, STATEFUL_SET, VOLCANO_JOB, Kind, kind_of
+from localup.karmada.objects import Object, generation_of, is_leaving, key_of, status_of, with_status
+from localup.karmada.works import reported_health, reported_status
+
+Status = dict[str, Any]
+
+_APPLIED: Final = Condition("FullyApplied", "True", "FullyAppliedSuccess", "All works have been successfully applied")
+_NOT_APPLIED: Final = Condition(
+    "FullyApplied",
+    "False",
+    "FullyAppliedFailed",
+    "Failed to apply all works, see status.aggregatedStatus for details",
+)
+
+
+def aggregated(binding: Object, works: Iterable[Object], *, now: float) -> Object:
+    """Return *binding* with what its works say, by cluster name."""
+    items = sorted((_item(work) for work in works if not is_leaving(work)), key=lambda item: str(item["clusterName"]))
+    said = _APPLIED if _fully_applied(items, target_names(binding)) else _NOT_APPLIED
+    conditions = with_condition(status_of(binding).get("conditions") or (), said, now=now)
+    return with_status(binding, aggregatedStatus=items or None, conditions=conditions)
+
+
+def summed_up(template: Object, binding: Object, *, now: float) -> Object:
+    """Return *template* with the status that follows from its binding's."""
+    kind = kind_of(template)
+    items = [each for each in status_of(binding).get("aggregatedStatus") or () if each.get("status")]
+    if not items or kind is None:
+        return template
+    if kind == VOLCANO_JOB and len(items) == 1:
+        return {**template, "status": items[0]["status"]}
+    status = _SUMS[kind](template, items, now)
+    return {**template, "status": {name: value for name, value in status.items() if value}}
+
+
+def _item(work: Object) -> dict[str, Any]:
+    conditions = status_of(work).get("conditions") or ()
+    cluster = names.cluster_of(key_of(work).namespace)
+    if not is_true(conditions, "Applied"):
+        said = condition(conditions, "Applied")
+        message = {"appliedMessage": said["message"]} if said and said["message"] else {}
+        return {"applied": False, **message, "clusterName": cluster, "health": "Unknown"}
+    status = reported_status(work)
+    told = {"status": status} if status else {}
+    return {"applied": True, "clusterName": cluster, "health": reported_health(work), **told}
+
+
+def _fully_applied(items: Sequence[Object], targets: Sequence[str]) -> bool:
+    return bool(targets) and {each["clusterName"] for each in items if each["applied"]} == set(targets)
+
+
+def _volcano_job(_: Object, items: Sequence[Object], now: float) -> Status:
+    """Sum up copies in several clusters: a phase comes out only when one has failed or all have completed."""
+    counts = ("minAvailable", "pending", "running", "succeeded", "failed", "terminating", "unknown", "retryCount")
+    phases = {str(each["clusterName"]): (each["status"].get("state") or {}).get("phase") for each in items}
+    failed = [name for name, phase in phases.items() if phase in {"Failed", "Aborted"}]
+    status: Status = {**_added(items, counts), "state": {}}
+    if failed:
+        status["state"] = _state("Failed", "VolcanoJobFailed", f"Job failed in clusters: {','.join(failed)}", now)
+    elif set(phases.values()) == {"Completed"}:
+        status["state"] = _state("Completed", "Completed", "Job completed successfully", now)
+    return status
+
+
+def _replicated(template: Object, items: Sequence[Object], _: float) -> Status:
+    counts = ("availableReplicas", "readyReplicas", "unavailableReplicas", "updatedReplicas", "currentReplicas")
+    replicas = _added(items, ("replicas",))
+    return {**status_of(template), **_added(items, counts), **replicas, "observedGeneration": generation_of(template)}
+
+
+def _batch_job(_: Object, items: Sequence[Object], now: float) -> Status:
+    status: Status = _added(items, ("active", "failed", "ready", "succeeded"))
+    status["startTime"] = min(each["status"]["startTime"] for each in items if each["status"].get("startTime"))
+    said = [each["status"].get("conditions") or () for each in items]
+    if all(is_true(each, "Complete") for each in said):
+        status["completionTime"] = max(each["status"]["completionTime"] for each in items)
+        return status | {"conditions": holding(("SuccessCriteriaMet", "Complete"), "Completed", now=now)}
+    if any(is_true(each, "Failed") for each in said):
+        return status | {"conditions": holding(("FailureTarget", "Failed"), "JobFailed", now=now)}
+    return status
+
+
+def _added(items: Sequence[Object], counts: Sequence[str]) -> dict[str, int]:
+    return {name: sum(int(each["status"].get(name, 0)) for each in items) for name in counts}
+
+
+def _state(phase: str, reason: str, message: str, now: float) -> Object:
+    return {"lastTransitionTime": timestamp(now), "message": message, "phase": phase, "reason": reason}
+
+
+_SUMS: Final[Mapping[Kind, Callable[[Object, Sequence[Object], float], Status]]] = {
+    VOLCANO_JOB: _volcano_job,
+    DEPLOYMENT: _replicated,
+    STATEFUL_SET: _replicated,
+    BATCH_JOB: _batch_job,
+}

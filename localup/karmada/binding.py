@@ -1,0 +1,183 @@
+"""The ResourceBinding that stands for a template and the policy that propagates it.
+
+Pure; exactly what Karmada's detector makes. What others wrote on a binding
+(`spec.clusters`, `suspension.scheduling`, labels and annotations) survives every
+later pass of the detector (facts, no. 9).
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from localup.karmada import names
+from localup.karmada.kinds import BATCH_JOB, BINDING, DEPLOYMENT, STATEFUL_SET, VOLCANO_JOB, is_a
+from localup.karmada.objects import (
+    Object,
+    annotations_of,
+    finalizers_of,
+    key_of,
+    labels_of,
+    spec_of,
+    uid_of,
+    with_metadata,
+    with_spec,
+)
+from localup.karmada.pods import replica_requirements
+from localup.karmada.policies import Claim, claimed, unclaimed
+
+#: What the detector takes over from the policy and the template at each pass; the rest belongs to others.
+_OVERWRITTEN: Final = (
+    "components",
+    "conflictResolution",
+    "failover",
+    "placement",
+    "preserveResourcesOnDeletion",
+    "propagateDeps",
+    "replicaRequirements",
+    "replicas",
+    "resource",
+    "schedulerName",
+)
+_COPIED_FROM_POLICY: Final = ("failover", "preserveResourcesOnDeletion", "propagateDeps")
+_DISPATCHING: Final = ("dispatching", "dispatchingOnClusters")
+
+
+def binding_for(template: Object, policy: Object, *, permanent_id: str, multi_template: bool = False) -> Object:
+    """Return the binding as it is created, before any webhook has seen it but Karmada's own.
+
+    With *multi_template* (the gate MultiplePodTemplatesScheduling) a Volcano Job has components.
+    """
+    wanted = spec_of(policy)
+    key = key_of(template)
+    spec = {
+        **_size(template, multi_template=multi_template),
+        **{name: wanted[name] for name in _COPIED_FROM_POLICY if wanted.get(name)},
+        "conflictResolution": wanted.get("conflictResolution") or "Abort",
+        "placement": _placement(wanted.get("placement") or {}),
+        "resource": _reference(template),
+        "schedulerName": wanted.get("schedulerName") or "default-scheduler",
+        "suspension": dict(wanted.get("suspension") or {}) or None,
+    }
+    bare = {
+        "apiVersion": BINDING.api_version,
+        "kind": BINDING.name,
+        "metadata": {
+            "finalizers": [names.BINDING_FINALIZER],
+            "labels": {names.BINDING_ID: permanent_id},
+            "name": names.binding_name(template["kind"], key.name),
+            "namespace": key.namespace,
+            "ownerReferences": [_owner(template)],
+        },
+        "spec": {name: value for name, value in spec.items() if value is not None},
+    }
+    return claimed(bare, Claim.of(policy))
+
+
+def applied(existing: Object, desired: Object) -> Object:
+    """Return *existing* brought up to what is *desired* now."""
+    free = unclaimed(existing)
+    merged = with_metadata(
+        existing,
+        annotations={**annotations_of(free), **annotations_of(desired)},
+        finalizers=list(dict.fromkeys([*finalizers_of(existing), *finalizers_of(desired)])),
+        labels={**labels_of(free), **labels_of(desired), **_kept_id(existing)},
+        ownerReferences=desired["metadata"]["ownerReferences"],
+    )
+    spec = spec_of(desired)
+    suspension = _suspension(spec_of(existing).get("suspension"), spec.get("suspension"))
+    return with_spec(merged, **{name: spec.get(name) for name in _OVERWRITTEN}, suspension=suspension)
+
+
+def owner_of(binding: Object) -> str:
+    """Return the uid of the template that a binding belongs to: another one may have wanted its name (facts, §1)."""
+    owners: Iterable[Object] = binding["metadata"].get("ownerReferences") or ()
+    return next((str(each["uid"]) for each in owners if each.get("controller")), "")
+
+
+def _suspension(existing: Object | None, wanted: Object | None) -> Object | None:
+    """Return `scheduling` as it is and the rest as the policy has it; nothing where neither says anything."""
+    kept = {name: value for name, value in (existing or {}).items() if name not in _DISPATCHING}
+    return {**kept, **(wanted or {})} or None
+
+
+def _kept_id(binding: Object) -> dict[str, str]:
+    return {name: value for name, value in labels_of(binding).items() if name == names.BINDING_ID}
+
+
+def _reference(template: Object) -> dict[str, Any]:
+    key = key_of(template)
+    return {
+        "apiVersion": template["apiVersion"],
+        "kind": template["kind"],
+        "name": key.name,
+        "namespace": key.namespace,
+        "resourceVersion": template["metadata"]["resourceVersion"],
+        "uid": uid_of(template),
+    }
+
+
+def _owner(template: Object) -> dict[str, Any]:
+    return {
+        "apiVersion": template["apiVersion"],
+        "blockOwnerDeletion": True,
+        "controller": True,
+        "kind": template["kind"],
+        "name": template["metadata"]["name"],
+        "uid": uid_of(template),
+    }
+
+
+def _placement(placement: Object) -> dict[str, Any]:
+    """Return a placement with the defaults that Karmada's webhook puts into policies."""
+    constraints = placement.get("spreadConstraints")
+    strategy = placement.get("replicaScheduling")
+    filled = dict(placement)
+    if constraints:
+        filled["spreadConstraints"] = [_constraint(each) for each in constraints]
+    if strategy:
+        filled["replicaScheduling"] = _strategy(strategy)
+    return filled
+
+
+def _constraint(constraint: Object) -> dict[str, Any]:
+    field = {} if constraint.get("spreadByLabel") else {"spreadByField": "cluster"}
+    return {**field, **constraint, "minGroups": constraint.get("minGroups") or 1}
+
+
+def _strategy(strategy: Object) -> dict[str, Any]:
+    filled = {"replicaSchedulingType": "Divided", **strategy}
+    if filled["replicaSchedulingType"] == "Divided":
+        filled.setdefault("replicaDivisionPreference", "Weighted")
+    return filled
+
+
+def _size(template: Object, *, multi_template: bool) -> dict[str, Any]:
+    """Return how large the template is as far as Karmada reads it: not at all for a Volcano Job (facts, no. 5)."""
+    spec = spec_of(template)
+    if is_a(template, VOLCANO_JOB):
+        return (
+            {"components": [_component(each) for each in enumerate(spec.get("tasks") or ())]} if multi_template else {}
+        )
+    replicas = _replicas(template, spec)
+    if replicas is None:
+        return {}
+    return {"replicas": replicas or None, "replicaRequirements": replica_requirements(spec.get("template") or {})}
+
+
+def _component(numbered: tuple[int, Object]) -> dict[str, Any]:
+    """Return a task with the undercount of Karmada's interpreter: its minimum or 1, never its replicas (no. 6)."""
+    index, task = numbered
+    component = {
+        "name": task.get("name") or f"task-{index}",
+        "replicaRequirements": replica_requirements(task.get("template") or {}),
+        "replicas": int(task.get("minAvailable", 1)),
+    }
+    return {name: value for name, value in component.items() if value is not None}
+
+
+def _replicas(template: Object, spec: Mapping[str, Any]) -> int | None:
+    if is_a(template, DEPLOYMENT) or is_a(template, STATEFUL_SET):
+        return int(spec.get("replicas", 1))
+    if is_a(template, BATCH_JOB):
+        parallelism = int(spec.get("parallelism", 1))
+        return min(parallelism, int(spec.get("completions", parallelism)))
+    return None

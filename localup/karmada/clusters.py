@@ -1,0 +1,69 @@
+"""The Clusters of the simulated members: their namespaces for works, and their status.
+
+A status is written when it differs, and not more often than the period says.
+"""
+
+import time
+from contextlib import suppress
+
+import structlog
+
+from controller.kube import Conflict
+from localup.karmada.fleet import Fleet
+from localup.karmada.kinds import NAMESPACE
+from localup.karmada.mirror import Mirror
+from localup.karmada.names import execution_namespace
+from localup.karmada.objects import Key, Object, generation_of, is_leaving, key_of
+from localup.karmada.store import Store
+from localup.karmada.summary import summarized
+from localup.karmada.workqueue import WorkQueue
+from localup.karmada.writer import STATUS, Writer
+
+log = structlog.get_logger()
+
+
+class Clusters:
+    """Keeps Clusters up to date."""
+
+    def __init__(self, mirror: Mirror, writer: Writer, fleet: Fleet, *, period: float) -> None:
+        self.queue = WorkQueue[str]("clusters", self._reconcile)
+        self._clusters = mirror.clusters
+        self._writer = writer
+        self._fleet = fleet
+        self._period = period
+        self._namespaces = Store(NAMESPACE)
+        self._has_namespace: set[str] = set()
+        self._due: dict[str, float] = {}
+        mirror.clusters.listen(self._cluster_changed)
+        fleet.listen(self.queue.add)
+
+    def _cluster_changed(self, old: Object | None, new: Object | None) -> None:
+        if new is not None and (old is None or generation_of(old) != generation_of(new)):
+            self.queue.add(key_of(new).name)
+
+    async def _reconcile(self, name: str) -> None:
+        cluster = self._clusters.get(Key("", name))
+        if cluster is None or is_leaving(cluster):
+            return
+        await self._ensure_namespace(name)
+        site = self._fleet.sites.get(name)
+        if site is None:
+            return
+        early = self._due.get(name, 0) - time.monotonic()
+        if early > 0:
+            self.queue.add_after(name, early)
+            return
+        told = summarized(cluster, site.description, site.member, now=time.time())
+        if await self._writer.update(self._clusters, cluster, told, part=STATUS) is not cluster:
+            self._due[name] = time.monotonic() + self._period
+            log.debug("cluster status written", cluster=name)
+
+    async def _ensure_namespace(self, name: str) -> None:
+        if name not in self._has_namespace:
+            metadata = {"name": execution_namespace(name)}
+            with suppress(Conflict):
+                await self._writer.create(
+                    self._namespaces,
+                    {"apiVersion": NAMESPACE.api_version, "kind": NAMESPACE.name, "metadata": metadata},
+                )
+            self._has_namespace.add(name)

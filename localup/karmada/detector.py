@@ -1,0 +1,125 @@
+"""Karmada's detector: templates and policies in, bindings out.
+
+A binding that was deleted comes back only when its template changes (facts, §1).
+Where a create is refused, for instance while a webhook is down, it is tried
+again after a pause that doubles.
+"""
+
+import uuid
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from localup.karmada.binding import applied, binding_for, owner_of
+from localup.karmada.kinds import Kind, is_a
+from localup.karmada.mirror import Mirror
+from localup.karmada.names import BINDING_ID, binding_name, is_reserved
+from localup.karmada.objects import (
+    Key,
+    Object,
+    is_leaving,
+    key_of,
+    labels_of,
+    same_specification,
+    uid_of,
+    with_metadata,
+)
+from localup.karmada.policies import Claim, claimed, concerns, is_claimed, permanent_id_label, policy_of, unclaimed
+from localup.karmada.store import Store
+from localup.karmada.workqueue import AgainError, WorkQueue
+from localup.karmada.writer import Writer
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Which template is to be looked at."""
+
+    kind: Kind
+    key: Key
+
+    def __str__(self) -> str:
+        return f"{self.kind.name} {self.key}"
+
+
+class Detector:
+    """Makes and updates bindings."""
+
+    def __init__(self, mirror: Mirror, writer: Writer, *, multi_template: bool) -> None:
+        self._mirror = mirror
+        self._writer = writer
+        self._multi_template = multi_template
+        self.queue = WorkQueue[Template]("detector", self._reconcile)
+        for store in mirror.templates.values():
+            store.listen(partial(self._template_changed, store.kind))
+        mirror.policies.listen(self._policy_changed)
+        mirror.cluster_policies.listen(self._policy_changed)
+
+    def _template_changed(self, kind: Kind, old: Object | None, new: Object | None) -> None:
+        if new is None or is_reserved(key_of(new).namespace):
+            return
+        if old is None or not same_specification(old, new):
+            self.queue.add(Template(kind, key_of(new)))
+
+    def _policy_changed(self, old: Object | None, new: Object | None) -> None:
+        if old is not None and new is not None and same_specification(old, new):
+            return
+        policy = new or old or {}
+        for store in self._mirror.templates.values():
+            for each in store:
+                if concerns(policy, each) and not is_reserved(key_of(each).namespace):
+                    self.queue.add(Template(store.kind, key_of(each)))
+
+    async def _reconcile(self, which: Template) -> None:
+        store = self._mirror.templates[which.kind]
+        template = store.get(which.key)
+        if template is None or is_leaving(template):
+            return
+        policy = policy_of(template, self._mirror.all_policies())
+        if policy is None:
+            await self._release(store, template)
+            return
+        policy = await self._identified(policy)
+        template = await self._writer.update(store, template, claimed(template, Claim.of(policy)))
+        await self._apply(template, policy)
+
+    async def _apply(self, template: Object, policy: Object) -> None:
+        bindings = self._mirror.bindings
+        existing = self._binding_of(template)
+        permanent_id = labels_of(existing).get(BINDING_ID) if existing else None
+        desired = binding_for(
+            template, policy, permanent_id=permanent_id or str(uuid.uuid4()), multi_template=self._multi_template
+        )
+        if existing is None:
+            await self._writer.create(bindings, desired)
+            log.info("binding created", binding=str(key_of(desired)), policy=str(key_of(policy)))
+        elif owner_of(existing) != uid_of(template):
+            raise AgainError(f"binding {key_of(existing)} belongs to another template of that name")
+        elif not is_leaving(existing):
+            await self._writer.update(bindings, existing, applied(existing, desired))
+
+    async def _release(self, store: Store, template: Object) -> None:
+        """Take the claim off a template that no policy selects any more, and off its binding, which stays."""
+        if not is_claimed(template):
+            return
+        binding = self._binding_of(template)
+        if binding is not None and owner_of(binding) == uid_of(template):
+            await self._writer.update(self._mirror.bindings, binding, unclaimed(binding))
+        await self._writer.update(store, template, unclaimed(template))
+        log.info("template released", template=str(key_of(template)))
+
+    async def _identified(self, policy: Object) -> Object:
+        """Return *policy* with the permanent id that Karmada's webhook would have given it."""
+        label = permanent_id_label(policy)
+        if labels_of(policy).get(label):
+            return policy
+        named = with_metadata(policy, labels={**labels_of(policy), label: str(uuid.uuid4())})
+        is_namespaced = is_a(policy, self._mirror.policies.kind)
+        store = self._mirror.policies if is_namespaced else self._mirror.cluster_policies
+        return await self._writer.update(store, policy, named)
+
+    def _binding_of(self, template: Object) -> Object | None:
+        key = key_of(template)
+        return self._mirror.bindings.get(Key(key.namespace, binding_name(template["kind"], key.name)))

@@ -1,0 +1,90 @@
+"""Which clusters Karmada's scheduler takes for candidates, and why not the others (facts, §2).
+
+Pure. Capacity plays no part here; affinity between workloads is left out.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from localup.karmada.conditions import is_true
+from localup.karmada.objects import Object, is_leaving, spec_of, status_of
+from localup.karmada.selectors import cluster_matches
+
+_REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
+_SPREAD: Final = {"provider": "provider", "region": "region", "zone": "zones"}
+
+
+def candidates(binding: Object, affinity: Object | None, clusters: Iterable[Object]) -> list[Object]:
+    """Return the feasible ones of *clusters*."""
+    return [each for each in clusters if not is_leaving(each) and refusal(binding, affinity, each) is None]
+
+
+def complaint(binding: Object, affinity: Object | None, clusters: Sequence[Object]) -> str:
+    """Say why none of *clusters* is feasible, in the words of Karmada's scheduler."""
+    refusals = Counter(refusal(binding, affinity, each) for each in clusters if not is_leaving(each))
+    reasons = sorted(f"{count} {reason}" for reason, count in refusals.items())
+    return f"0/{len(clusters)} clusters are available: {', '.join(reasons) or 'no cluster exists'}."
+
+
+def refusal(binding: Object, affinity: Object | None, cluster: Object) -> str | None:
+    """Return why *cluster* is no candidate, or ``None``.
+
+    A cluster that is a target already passes for its API and its taints.
+    """
+    spec = spec_of(binding)
+    name = cluster["metadata"]["name"]
+    is_target = name in target_names(binding)
+    if not is_target and not serves(cluster, spec["resource"]):
+        return "cluster(s) did not have the API resource"
+    if not cluster_matches(affinity, cluster):
+        return "cluster(s) did not match the placement cluster affinity constraint"
+    if any(each["fromCluster"] == name for each in spec.get("gracefulEvictionTasks") or ()):
+        return "cluster(s) is in the process of eviction"
+    for constraint in spec["placement"].get("spreadConstraints") or ():
+        field = _SPREAD.get(constraint.get("spreadByField", ""))
+        if field and not spec_of(cluster).get(field):
+            return f"cluster(s) did not have {field} property"
+    taint = None if is_target else _untolerated(cluster, spec["placement"])
+    return f"cluster(s) had untolerated taint {{{_shown(taint)}}}" if taint else None
+
+
+def target_names(binding: Object) -> list[str]:
+    """Return the names in `spec.clusters`."""
+    return [str(each["name"]) for each in spec_of(binding).get("clusters") or ()]
+
+
+def serves(cluster: Object, resource: Object) -> bool:
+    """Say whether a cluster is known to have the kind of *resource*."""
+    return any(
+        enabled.get("groupVersion") == resource["apiVersion"]
+        and any(each.get("kind") == resource["kind"] for each in enabled.get("resources") or ())
+        for enabled in status_of(cluster).get("apiEnablements") or ()
+    )
+
+
+def is_ready(cluster: Object) -> bool:
+    """Say whether a cluster is Ready; the scheduler itself does not ask."""
+    return is_true(status_of(cluster).get("conditions") or (), "Ready")
+
+
+def _untolerated(cluster: Object, placement: Object) -> Object | None:
+    tolerations = placement.get("clusterTolerations") or ()
+    taints = (each for each in spec_of(cluster).get("taints") or () if each.get("effect") in _REPELLING)
+    return next((each for each in taints if not any(_tolerates(toleration, each) for toleration in tolerations)), None)
+
+
+def _tolerates(toleration: Object, taint: Object) -> bool:
+    if toleration.get("effect") not in {None, "", taint["effect"]}:
+        return False
+    key = toleration.get("key")
+    if key and key != taint["key"]:
+        return False
+    if toleration.get("operator") == "Exists":
+        return True
+    return bool(key) and toleration.get("value", "") == taint.get("value", "")
+
+
+def _shown(taint: Object) -> str:
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint['key']}{value}:{taint['effect']}"

@@ -1,0 +1,73 @@
+"""All objects that Karmada's part looks at, kept in step with the API server."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from controller.cache.informer import Informer
+from controller.kube import Api
+from localup.karmada.kinds import BINDING, CLUSTER, CLUSTER_POLICY, POLICY, WORK, Kind, kind_of
+from localup.karmada.objects import Key, Object, is_leaving, key_of, read
+from localup.karmada.store import Store
+from localup.karmada.works import binding_key, work_key
+
+
+class Mirror:
+    """One store for each kind."""
+
+    def __init__(self, templates: Sequence[Kind]) -> None:
+        self.templates: Mapping[Kind, Store] = {kind: Store(kind) for kind in templates}
+        self.policies = Store(POLICY)
+        self.cluster_policies = Store(CLUSTER_POLICY)
+        self.bindings = Store(BINDING)
+        self.works = Store(WORK)
+        self.clusters = Store(CLUSTER)
+
+    @property
+    def stores(self) -> tuple[Store, ...]:
+        """All stores."""
+        others = (self.policies, self.cluster_policies, self.bindings, self.works, self.clusters)
+        return (*self.templates.values(), *others)
+
+    def all_policies(self) -> Iterator[Object]:
+        """Yield the policies of both kinds."""
+        yield from self.policies
+        yield from self.cluster_policies
+
+    def store_of(self, template: Object) -> Store | None:
+        """Return where templates of that kind (or those that a reference names) are kept."""
+        kind = kind_of(template)
+        return self.templates.get(kind) if kind else None
+
+    def template_of(self, binding: Object) -> Object | None:
+        """Return the template that a binding stands for."""
+        reference = binding["spec"]["resource"]
+        store = self.store_of(reference)
+        return store.get(Key(reference.get("namespace", ""), reference["name"])) if store else None
+
+    def works_of(self, binding: Object) -> list[Object]:
+        """Return the works of a binding that are not being deleted."""
+        reference = binding["spec"]["resource"]
+        told = binding.get("status", {}).get("aggregatedStatus") or ()
+        known = {each["metadata"]["name"] for each in self.clusters} | {each["clusterName"] for each in told}
+        found = (self.works.get(work_key(reference, cluster)) for cluster in sorted(known))
+        return [each for each in found if each and not is_leaving(each) and binding_key(each) == key_of(binding)]
+
+    async def follow(self, api: Api, *, synced: asyncio.Event) -> None:
+        """Keep all stores in step until cancelled; *synced* is set once all have been filled."""
+        informers = [Informer(api, store.kind.path, decode=_decoder(store.kind), sink=store) for store in self.stores]
+        async with asyncio.TaskGroup() as tasks:
+            for informer in informers:
+                tasks.create_task(informer.run())
+            for informer in informers:
+                await informer.synced.wait()
+            synced.set()
+
+
+def _decoder(kind: Kind) -> Callable[[bytes], Object]:
+    """Return what decodes an object; lists of the API server's own kinds do not say what their items are."""
+    identity = {"apiVersion": kind.api_version, "kind": kind.name}
+
+    def decode(raw: bytes) -> Object:
+        return identity | read(raw)
+
+    return decode

@@ -1,0 +1,63 @@
+"""How Karmada names what it makes, and the labels and annotations it keeps on it."""
+
+from typing import Final
+
+POLICY_ID: Final = "propagationpolicy.karmada.io/permanent-id"
+POLICY_NAME: Final = "propagationpolicy.karmada.io/name"
+POLICY_NAMESPACE: Final = "propagationpolicy.karmada.io/namespace"
+CLUSTER_POLICY_ID: Final = "clusterpropagationpolicy.karmada.io/permanent-id"
+CLUSTER_POLICY_NAME: Final = "clusterpropagationpolicy.karmada.io/name"
+BINDING_ID: Final = "resourcebinding.karmada.io/permanent-id"
+BINDING_NAME: Final = "resourcebinding.karmada.io/name"
+BINDING_NAMESPACE: Final = "resourcebinding.karmada.io/namespace"
+WORK_ID: Final = "work.karmada.io/permanent-id"
+WORK_NAME: Final = "work.karmada.io/name"
+WORK_NAMESPACE: Final = "work.karmada.io/namespace"
+CONFLICT_RESOLUTION: Final = "work.karmada.io/conflict-resolution"
+APPLIED_PLACEMENT: Final = "policy.karmada.io/applied-placement"
+MANAGED: Final = "karmada.io/managed"
+MANAGED_ANNOTATIONS: Final = "resourcetemplate.karmada.io/managed-annotations"
+MANAGED_LABELS: Final = "resourcetemplate.karmada.io/managed-labels"
+TEMPLATE_GENERATION: Final = "resourcetemplate.karmada.io/generation"
+TEMPLATE_UID: Final = "resourcetemplate.karmada.io/uid"
+BINDING_FINALIZER: Final = "karmada.io/binding-controller"
+WORK_FINALIZER: Final = "karmada.io/execution-controller"
+
+_EXECUTION: Final = "karmada-es-"
+_SAFE: Final = "bcdfghjklmnpqrstvwxz2456789"
+_FNV_OFFSET: Final = 0x811C9DC5
+_FNV_PRIME: Final = 0x01000193
+
+
+def binding_name(kind: str, name: str) -> str:
+    """Return the name of the binding of a template: two kinds of one name share it (facts, §1)."""
+    return f"{name.replace(':', '.')}-{kind}".lower()
+
+
+def work_name(kind: str, namespace: str, name: str) -> str:
+    """Return the name of the works of a template, the same in every cluster."""
+    plain = name.replace(":", ".").lower()
+    digest = _fnv32a(f"{namespace}-{plain}-{kind}".lower().encode())
+    return f"{plain}-{''.join(_SAFE[ord(digit) % len(_SAFE)] for digit in str(digest))}"
+
+
+def execution_namespace(cluster: str) -> str:
+    """Return the namespace that holds the works of a cluster."""
+    return _EXECUTION + cluster
+
+
+def cluster_of(namespace: str) -> str:
+    """Return the cluster whose works a namespace holds, or nothing for any other namespace."""
+    return namespace.removeprefix(_EXECUTION) if namespace.startswith(_EXECUTION) else ""
+
+
+def is_reserved(namespace: str) -> bool:
+    """Say whether nothing in *namespace* is ever propagated."""
+    return namespace in {"karmada-system", "karmada-cluster"} or namespace.startswith((_EXECUTION, "kube-"))
+
+
+def _fnv32a(text: bytes) -> int:
+    digest = _FNV_OFFSET
+    for byte in text:
+        digest = (digest ^ byte) * _FNV_PRIME & 0xFFFFFFFF
+    return digest

@@ -1,0 +1,182 @@
+"""Where Karmada's scheduler puts a binding.
+
+Pure. Clusters that are in `spec.clusters` already come first, so that a pick of
+somebody else is confirmed if it is feasible (facts, no. 4); then those with
+more room for a divisible workload, then by name. Spread by region and the
+estimate of components under the multi-template gate are left out.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from localup.karmada.conditions import Condition
+from localup.karmada.division import NotEnoughError, available, divide, is_static
+from localup.karmada.feasibility import candidates, complaint, target_names
+from localup.karmada.objects import Object, spec_of, status_of
+
+
+class Reason(StrEnum):
+    """How an attempt ended, in the words of the condition `Scheduled`."""
+
+    SUCCESS = "Success"
+    NO_CLUSTER_FIT = "NoClusterFit"
+    UNSCHEDULABLE = "Unschedulable"
+    SCHEDULER_ERROR = "SchedulerError"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one attempt comes to."""
+
+    reason: Reason
+    message: str = "Binding has been scheduled successfully."
+    targets: tuple[Object, ...] | None = None
+    """The new `spec.clusters`; ``None`` leaves it as it is."""
+    term: str = ""
+    """The name of the affinity term that was used, where there are several."""
+
+    @property
+    def condition(self) -> Condition:
+        """Return the condition that tells it."""
+        status = "True" if self.reason is Reason.SUCCESS else "False"
+        return Condition("Scheduled", status, self.reason, self.message)
+
+
+def place(binding: Object, clusters: Sequence[Object]) -> Outcome:
+    """Try the affinity terms in order, from the one observed last; the complaint is that of the first."""
+    first: Outcome | None = None
+    for name, affinity in _terms(binding):
+        outcome = _place_with(binding, affinity, clusters)
+        if outcome.reason is Reason.SUCCESS:
+            return Outcome(outcome.reason, targets=outcome.targets, term=name)
+        first = first or outcome
+    return first or Outcome(Reason.SCHEDULER_ERROR, "no affinity term")
+
+
+def written_as_applied(placement: Object) -> str:
+    """Return a placement as the scheduler notes it on the binding: its fields in the order of Karmada's types."""
+    return json.dumps(_ordered(placement), separators=(",", ":"), ensure_ascii=False)
+
+
+def _terms(binding: Object) -> list[tuple[str, Object | None]]:
+    placement = spec_of(binding)["placement"]
+    terms = placement.get("clusterAffinities")
+    if placement.get("clusterAffinity") or not terms:
+        return [("", placement.get("clusterAffinity"))]
+    named = [(str(each["affinityName"]), each) for each in terms]
+    observed = status_of(binding).get("schedulerObservingAffinityName", "")
+    begin = next((index for index, (name, _) in enumerate(named) if name == observed), 0)
+    return named[begin:]
+
+
+def _place_with(binding: Object, affinity: Object | None, clusters: Sequence[Object]) -> Outcome:
+    feasible = candidates(binding, affinity, clusters)
+    if not feasible:
+        return Outcome(Reason.NO_CLUSTER_FIT, complaint(binding, affinity, clusters), targets=())
+    spec = spec_of(binding)
+    try:
+        return Outcome(Reason.SUCCESS, targets=_targets(spec, _chosen(spec, _ranked(binding, feasible))))
+    except NotEnoughError as error:
+        return Outcome(Reason.UNSCHEDULABLE, str(error))
+    except _SpreadError as error:
+        return Outcome(Reason.SCHEDULER_ERROR, str(error))
+
+
+class _SpreadError(Exception):
+    """The spread constraints cannot be kept."""
+
+
+def _ranked(binding: Object, feasible: Sequence[Object]) -> list[Object]:
+    spec = spec_of(binding)
+    current = set(target_names(binding))
+
+    def rank(cluster: Object) -> tuple[bool, int, str]:
+        name = cluster["metadata"]["name"]
+        return name not in current, -_room(spec, cluster), name
+
+    return sorted(feasible, key=rank)
+
+
+def _chosen(spec: Mapping[str, Any], ranked: Sequence[Object]) -> Sequence[Object]:
+    """Return those that the spread constraints leave, exchanged for roomier ones where a divisible one needs them."""
+    placement = spec["placement"]
+    constraints = placement.get("spreadConstraints") or ()
+    if not constraints or is_static(placement.get("replicaScheduling") or {}):
+        return ranked
+    by_cluster = next((each for each in constraints if each.get("spreadByField") == "cluster"), None)
+    if by_cluster is None:
+        raise _SpreadError("just support cluster and region spread constraint")
+    if len(ranked) < int(by_cluster.get("minGroups", 1)):
+        raise _SpreadError("the number of feasible clusters is less than spreadConstraint.MinGroups")
+    count = min(int(by_cluster.get("maxGroups") or len(ranked)), len(ranked))
+    if not _is_divided(spec):
+        return ranked[:count]
+    chosen = _roomy_enough(spec, ranked, count)
+    if sum(_room(spec, each) for each in chosen) < int(spec["replicas"]):
+        raise _SpreadError(f"no enough resource when selecting {count} clusters")
+    return chosen
+
+
+def _roomy_enough(spec: Mapping[str, Any], ranked: Sequence[Object], count: int) -> list[Object]:
+    chosen, rest = list(ranked[:count]), list(ranked[count:])
+    for index in reversed(range(count)):
+        if not rest or sum(_room(spec, each) for each in chosen) >= int(spec["replicas"]):
+            break
+        best = max(range(len(rest)), key=lambda other: _room(spec, rest[other]))
+        if _room(spec, rest[best]) > _room(spec, chosen[index]):
+            chosen[index], rest[best] = rest[best], chosen[index]
+    return chosen
+
+
+def _targets(spec: Mapping[str, Any], chosen: Sequence[Object]) -> tuple[Object, ...]:
+    if _has_replicas(spec):
+        shares = divide(spec, chosen)
+        return tuple({"name": name, "replicas": shares[name]} for name in sorted(shares))
+    names = [each["metadata"]["name"] for each in chosen]
+    components = spec.get("components") or ()
+    if len(components) > 1 and _goes_to_one(spec):
+        told = [{"name": each["name"], "replicas": each["replicas"]} for each in components]
+        return tuple({"name": name, "components": told} for name in names)
+    return tuple({"name": name} for name in names)
+
+
+def _goes_to_one(spec: Mapping[str, Any]) -> bool:
+    return any(
+        (each.get("spreadByField"), each.get("minGroups"), each.get("maxGroups")) == ("cluster", 1, 1)
+        for each in spec["placement"].get("spreadConstraints") or ()
+    )
+
+
+def _has_replicas(spec: Mapping[str, Any]) -> bool:
+    return bool(spec.get("replicas") or spec.get("replicaRequirements"))
+
+
+def _is_divided(spec: Mapping[str, Any]) -> bool:
+    strategy = spec["placement"].get("replicaScheduling") or {}
+    return _has_replicas(spec) and strategy.get("replicaSchedulingType") == "Divided"
+
+
+def _room(spec: Mapping[str, Any], cluster: Object) -> int:
+    return available(cluster, spec.get("replicaRequirements")) if _has_replicas(spec) else 0
+
+
+#: The fields of a placement in the order in which Karmada's types declare them.
+_FIELDS: Final = (
+    *("clusterAffinity", "clusterAffinities", "clusterTolerations", "spreadConstraints", "replicaScheduling"),
+    *("affinityName", "labelSelector", "fieldSelector", "clusterNames", "exclude"),
+    *("matchLabels", "matchExpressions", "key", "operator", "value", "values", "effect", "tolerationSeconds"),
+    *("spreadByField", "spreadByLabel", "maxGroups", "minGroups"),
+    *("replicaSchedulingType", "replicaDivisionPreference", "weightPreference"),
+    *("targetCluster", "weight", "staticWeightList", "dynamicWeight"),
+)
+_ORDER: Final = {name: index for index, name in enumerate(_FIELDS)}
+
+
+def _ordered(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        names = sorted(value, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
+        return {name: _ordered(value[name]) for name in names}
+    return [_ordered(each) for each in value] if isinstance(value, list) else value

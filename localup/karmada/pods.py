@@ -1,0 +1,78 @@
+"""Pod templates as decoded JSON, read into amounts.
+
+Karmada and the member's API server count a pod differently: Karmada takes an
+init container that stays (a sidecar) for one that ends, and overlooks
+pod-level resources.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from controller.api.quantity import format_quantity, parse_quantity
+from controller.engine.demand import Container, PodTemplate
+from controller.engine.resources import CPU, MEMORY, MILLI, Resources, add, larger, total
+from localup.karmada.objects import Object
+
+
+def pod_template(template: Object) -> PodTemplate:
+    """Read a pod template."""
+    spec = template.get("spec") or {}
+    level = spec.get("resources") or {}
+    return PodTemplate(
+        containers=tuple(_container(each) for each in spec.get("containers") or ()),
+        init=tuple(_container(each) for each in spec.get("initContainers") or ()),
+        overhead=amounts(spec.get("overhead")),
+        requests=amounts(level.get("requests")),
+        limits=amounts(level.get("limits")),
+        priority_class=spec.get("priorityClassName", ""),
+    )
+
+
+def amounts(quantities: Mapping[str, Any] | None) -> Resources:
+    """Read quantities by resource."""
+    return {name: parse_quantity(name, value) for name, value in (quantities or {}).items()}
+
+
+def quantities(amounts: Resources) -> dict[str, str]:
+    """Write amounts by resource; those that are zero are left out, as Karmada leaves them out."""
+    return {name: format_quantity(name, amounts[name]) for name in sorted(amounts) if amounts[name]}
+
+
+def replica_requirements(template: Object) -> dict[str, Any] | None:
+    """Return what one replica of a pod template asks of a node, as Karmada writes it on a binding."""
+    spec = template.get("spec") or {}
+    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    claim = {
+        "hardNodeAffinity": affinity,
+        "nodeSelector": spec.get("nodeSelector"),
+        "tolerations": spec.get("tolerations"),
+    }
+    requirements = {
+        "nodeClaim": {name: value for name, value in claim.items() if value},
+        "resourceRequest": quantities(_as_karmada_counts(pod_template(template))),
+    }
+    return {name: value for name, value in requirements.items() if value} or None
+
+
+def _as_karmada_counts(pod: PodTemplate) -> Resources:
+    running = total(each.request for each in pod.containers)
+    starting: Resources = {}
+    for each in pod.init:
+        starting = larger(starting, each.request)
+    return {name: _whole(name, amount) for name, amount in add(larger(running, starting), pod.overhead).items()}
+
+
+def _whole(resource: str, amount: int) -> int:
+    """Round up to whole units all but CPUs."""
+    return amount if resource in {CPU, MEMORY} else -(-amount // MILLI) * MILLI
+
+
+def _container(container: Object) -> Container:
+    resources = container.get("resources") or {}
+    return Container(
+        requests=amounts(resources.get("requests")),
+        limits=amounts(resources.get("limits")),
+        restarts=container.get("restartPolicy") == "Always",
+    )

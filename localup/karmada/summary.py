@@ -1,0 +1,112 @@
+"""What a Cluster says of its member: readiness, the APIs it has, and the summary of its resources.
+
+Pure. Zero amounts are absent, and so is a part of the summary without any
+(facts, §2); the summary carries no time.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from controller.api.quantity import QuantityError
+from controller.engine.resources import EMPTY, MILLI, PODS, Resources
+from localup.karmada.conditions import Condition, with_condition
+from localup.karmada.kinds import TEMPLATES
+from localup.karmada.member import Member
+from localup.karmada.objects import Object, annotations_of, status_of, with_status
+from localup.karmada.pods import amounts, quantities
+
+ALLOCATABLE: Final = "standin.volcano-global.io/allocatable"
+FOREIGN_USE: Final = "standin.volcano-global.io/foreign-use"
+READY: Final = "standin.volcano-global.io/ready"
+
+#: The pods a member takes when its Cluster does not say.
+_MANY_PODS: Final = 1000 * MILLI
+
+_READINESS: Final[Mapping[str, Condition]] = {
+    "True": Condition("Ready", "True", "ClusterReady", "cluster is healthy and ready to accept workloads"),
+    "False": Condition(
+        "Ready", "False", "ClusterNotReady", "cluster is reachable but health endpoint responded without ok"
+    ),
+    "Unknown": Condition("Ready", "Unknown", "ClusterStatusUnknown", "cluster is not reachable"),
+}
+_COMPLETE: Final = Condition(
+    "CompleteAPIEnablements", "True", "Complete", "collected complete APIEnablements from the cluster"
+)
+
+
+class DescriptionError(ValueError):
+    """An annotation of a Cluster cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What the annotations of a Cluster say of the member that is to be simulated."""
+
+    allocatable: Resources = EMPTY
+    foreign: Resources = EMPTY
+    ready: str = "True"
+
+    @classmethod
+    def of(cls, cluster: Object) -> Self | None:
+        """Read the annotations; without the first there is no member to simulate.
+
+        Raises:
+            DescriptionError: One of them is neither JSON nor quantities.
+        """
+        told = annotations_of(cluster)
+        if ALLOCATABLE not in told:
+            return None
+        ready = told.get(READY, "True")
+        if ready not in _READINESS:
+            raise DescriptionError(f"{READY}: {ready!r} is none of {', '.join(_READINESS)}")
+        allocatable = {PODS: _MANY_PODS, **_amounts(ALLOCATABLE, told[ALLOCATABLE])}
+        return cls(allocatable, _amounts(FOREIGN_USE, told.get(FOREIGN_USE, "{}")), ready)
+
+
+def summarized(cluster: Object, description: Description, member: Member, *, now: float) -> Object:
+    """Return *cluster* with the status that its member has now; one that is not Ready keeps its last summary."""
+    conditions = status_of(cluster).get("conditions") or ()
+    for said in (_READINESS[description.ready], _COMPLETE):
+        conditions = with_condition(conditions, said, now=now)
+    if description.ready != "True":
+        return with_status(cluster, conditions=conditions)
+    return with_status(
+        cluster,
+        apiEnablements=_enablements(),
+        conditions=conditions,
+        kubernetesVersion="v1.33.0",
+        nodeSummary={"readyNum": 1, "totalNum": 1},
+        resourceSummary=_resources(description, member),
+    )
+
+
+def _resources(description: Description, member: Member) -> Object:
+    parts = {
+        "allocatable": quantities(description.allocatable),
+        "allocated": quantities(member.allocated),
+        "allocating": quantities(member.allocating),
+    }
+    return {name: part for name, part in parts.items() if part}
+
+
+def _enablements() -> list[Object]:
+    versions = sorted({kind.api_version for kind in TEMPLATES.values()})
+    return [
+        {
+            "groupVersion": version,
+            "resources": [
+                {"kind": kind.name, "name": kind.plural} for kind in TEMPLATES.values() if kind.api_version == version
+            ],
+        }
+        for version in versions
+    ]
+
+
+def _amounts(annotation: str, text: str) -> Resources:
+    try:
+        told: Any = json.loads(text)
+        return amounts(told)
+    except (AttributeError, QuantityError, TypeError, ValueError) as error:
+        raise DescriptionError(f'{annotation}: {error}; write it like {{"cpu": "64", "memory": "256Gi"}}') from error

@@ -1,0 +1,93 @@
+"""Keys of things to look at, each at most once in the queue and never in two hands.
+
+A key says "look", never what has changed. Looking that fails is repeated after
+a pause that doubles.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+import structlog
+
+from controller.backoff import Backoff
+from controller.kube import ApiError, Conflict, NotFound
+
+K = TypeVar("K", bound=Hashable)
+
+log = structlog.get_logger()
+
+
+class AgainError(Exception):
+    """Something stands in the way for now."""
+
+
+class WorkQueue(Generic[K]):
+    """The keys that one part of the stand-in has to look at."""
+
+    def __init__(self, name: str, reconcile: Callable[[K], Awaitable[None]]) -> None:
+        self.name = name
+        self._reconcile = reconcile
+        self._waiting: asyncio.Queue[K] = asyncio.Queue()
+        self._queued: set[K] = set()
+        self._in_hand: set[K] = set()
+        self._backoffs: dict[K, Backoff] = {}
+        self._alarms: dict[K, asyncio.TimerHandle] = {}
+
+    def add(self, key: K) -> None:
+        """Have *key* looked at, soon."""
+        if key not in self._queued:
+            self._queued.add(key)
+            if key not in self._in_hand:
+                self._waiting.put_nowait(key)
+
+    def add_after(self, key: K, seconds: float) -> None:
+        """Have *key* looked at after some time; an earlier appointment is kept."""
+        loop = asyncio.get_running_loop()
+        alarm = self._alarms.get(key)
+        if alarm is not None and alarm.when() <= loop.time() + seconds:
+            return
+        if alarm is not None:
+            alarm.cancel()
+        self._alarms[key] = loop.call_later(seconds, self._ring, key)
+
+    async def serve(self, workers: int) -> None:
+        """Look at keys as they come, *workers* at a time, until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(workers):
+                    tasks.create_task(self._work())
+        finally:
+            for alarm in self._alarms.values():
+                alarm.cancel()
+
+    def _ring(self, key: K) -> None:
+        del self._alarms[key]
+        self.add(key)
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._waiting.get()
+            self._queued.discard(key)
+            self._in_hand.add(key)
+            await self._look_at(key)
+            self._in_hand.discard(key)
+            if key in self._queued:
+                self._waiting.put_nowait(key)
+
+    async def _look_at(self, key: K) -> None:
+        try:
+            await self._reconcile(key)
+        except (Conflict, NotFound, AgainError) as error:
+            self._retry(key, error, log.debug)
+        except ApiError as error:
+            self._retry(key, error, log.warning)
+        except Exception as error:  # noqa: BLE001 -- the outer guard: one odd object must not stop all others
+            self._retry(key, error, log.exception)
+        else:
+            self._backoffs.pop(key, None)
+
+    def _retry(self, key: K, error: Exception, tell: Callable[..., object]) -> None:
+        delay = self._backoffs.setdefault(key, Backoff(first=0.05, most=10)).failed()
+        tell("to be tried again", part=self.name, key=str(key), error=str(error), after=round(delay, 2))
+        self.add_after(key, delay)

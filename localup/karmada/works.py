@@ -1,0 +1,179 @@
+"""The Work that carries a template to one cluster, and what a Work says of it.
+
+Pure; as Karmada's binding controller makes it. Overrides are left out.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from localup.karmada import names
+from localup.karmada.conditions import Condition, with_condition
+from localup.karmada.kinds import BATCH_JOB, DEPLOYMENT, STATEFUL_SET, WORK, is_a
+from localup.karmada.objects import (
+    Key,
+    Object,
+    annotations_of,
+    generation_of,
+    key_of,
+    labels_of,
+    spec_of,
+    status_of,
+    uid_of,
+    with_metadata,
+    with_spec,
+    with_status,
+)
+
+#: What the API server fills in and a member cluster is not told.
+_FILLED_IN: Final = (
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "finalizers",
+    "generation",
+    "managedFields",
+    "ownerReferences",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+)
+_REVISION: Final = "deployment.kubernetes.io/revision"
+
+
+def work_key(template: Object, cluster: str) -> Key:
+    """Return where the Work of a template (or of a reference to it) for a cluster is."""
+    key = key_of(template) if "metadata" in template else Key(template["namespace"], template["name"])
+    return Key(names.execution_namespace(cluster), names.work_name(template["kind"], key.namespace, key.name))
+
+
+def work_for(binding: Object, template: Object, target: Object, *, permanent_id: str) -> Object:
+    """Return the Work that a target in `spec.clusters` gets."""
+    key = work_key(template, target["name"])
+    wanted = spec_of(binding)
+    labels = {names.BINDING_ID: labels_of(binding).get(names.BINDING_ID, ""), names.WORK_ID: permanent_id}
+    annotations = {
+        names.BINDING_NAME: key_of(binding).name,
+        names.BINDING_NAMESPACE: key_of(binding).namespace,
+        names.CONFLICT_RESOLUTION: wanted.get("conflictResolution", "Abort").lower(),
+    }
+    return {
+        "apiVersion": WORK.api_version,
+        "kind": WORK.name,
+        "metadata": {
+            "annotations": annotations,
+            "finalizers": [names.WORK_FINALIZER],
+            "labels": labels,
+            "name": key.name,
+            "namespace": key.namespace,
+        },
+        "spec": {
+            "preserveResourcesOnDeletion": bool(wanted.get("preserveResourcesOnDeletion")),
+            "suspendDispatching": _is_held(wanted.get("suspension") or {}, target["name"]),
+            "workload": {"manifests": [_manifest(template, target, key, annotations=annotations, labels=labels)]},
+        },
+    }
+
+
+def updated(existing: Object, desired: Object) -> Object:
+    """Return *existing* with what is *desired* now; it keeps its permanent id, which `desired` must bear already."""
+    merged = with_metadata(
+        existing,
+        annotations={**annotations_of(existing), **annotations_of(desired)},
+        labels={**labels_of(existing), **labels_of(desired)},
+    )
+    return {**merged, "spec": desired["spec"]}
+
+
+def manifest_of(work: Object) -> Object:
+    """Return the one manifest of a Work."""
+    manifest: Object = work["spec"]["workload"]["manifests"][0]
+    return manifest
+
+
+def binding_key(work: Object) -> Key:
+    """Return the key of the binding that a Work belongs to."""
+    annotations = annotations_of(work)
+    return Key(annotations.get(names.BINDING_NAMESPACE, ""), annotations.get(names.BINDING_NAME, ""))
+
+
+def is_suspended(work: Object) -> bool:
+    """Say whether a Work must not reach its cluster yet."""
+    return bool(work["spec"].get("suspendDispatching"))
+
+
+def held(work: Object, *, now: float) -> Object:
+    """Return *work* saying that it waits."""
+    said = Condition("Dispatching", "False", "SuspendDispatching", "Work dispatching is in a suspended state.")
+    return with_status(work, conditions=with_condition(status_of(work).get("conditions") or (), said, now=now))
+
+
+def reflected(work: Object, status: Mapping[str, Any], health: str, *, now: float) -> Object:
+    """Return *work* saying that its manifest is applied and what has become of it."""
+    conditions = status_of(work).get("conditions") or ()
+    dispatching = Condition("Dispatching", "True", "Dispatching", "Work is being dispatched to member clusters.")
+    applied = Condition("Applied", "True", "AppliedSuccessful", "Manifest has been successfully applied")
+    for said in (dispatching, applied):
+        conditions = with_condition(conditions, said, now=now)
+    reported = {"health": health, "identifier": _identifier(manifest_of(work)), "status": dict(status)}
+    return with_status(work, conditions=conditions, manifestStatuses=[reported])
+
+
+def reported_status(work: Object) -> Object | None:
+    """Return the status of the manifest as the Work tells it."""
+    reports = status_of(work).get("manifestStatuses") or ()
+    return reports[0].get("status") if reports else None
+
+
+def reported_health(work: Object) -> str:
+    """Return the health of the manifest as the Work tells it."""
+    reports = status_of(work).get("manifestStatuses") or ()
+    return str(reports[0].get("health", "Unknown")) if reports else "Unknown"
+
+
+def _is_held(suspension: Object, cluster: str) -> bool:
+    if suspension.get("dispatching"):
+        return True
+    return cluster in ((suspension.get("dispatchingOnClusters") or {}).get("clusterNames") or ())
+
+
+def _identifier(manifest: Object) -> dict[str, Any]:
+    group, _, version = manifest["apiVersion"].rpartition("/")
+    return {
+        "group": group,
+        "kind": manifest["kind"],
+        "name": manifest["metadata"]["name"],
+        "namespace": manifest["metadata"]["namespace"],
+        "ordinal": 0,
+        "resource": "",
+        "version": version,
+    }
+
+
+def _manifest(
+    template: Object, target: Object, key: Key, *, annotations: Mapping[str, str], labels: Mapping[str, str]
+) -> Object:
+    told = {
+        **{name: value for name, value in annotations_of(template).items() if name != _REVISION},
+        **annotations,
+        names.TEMPLATE_GENERATION: str(generation_of(template)),
+        names.TEMPLATE_UID: uid_of(template),
+        names.WORK_NAME: key.name,
+        names.WORK_NAMESPACE: key.namespace,
+    }
+    marked = {**labels_of(template), **labels, names.MANAGED: "true"}
+    told[names.MANAGED_LABELS] = ",".join(sorted(marked))
+    told[names.MANAGED_ANNOTATIONS] = ",".join(sorted([*told, names.MANAGED_ANNOTATIONS]))
+    bare = {name: value for name, value in template.items() if name != "status"}
+    left_out = dict.fromkeys(_FILLED_IN)
+    return _revised(with_metadata(bare, **left_out, annotations=told, labels=marked), target)
+
+
+def _revised(manifest: Object, target: Object) -> Object:
+    """Return the manifest with the replicas of its target; jobs of both groups lose their time to live."""
+    if manifest["kind"] == BATCH_JOB.name:
+        manifest = with_spec(manifest, ttlSecondsAfterFinished=None)
+    if "replicas" not in target:
+        return manifest
+    if is_a(manifest, DEPLOYMENT) or is_a(manifest, STATEFUL_SET):
+        return with_spec(manifest, replicas=target["replicas"])
+    return with_spec(manifest, parallelism=target["replicas"]) if is_a(manifest, BATCH_JOB) else manifest

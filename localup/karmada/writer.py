@@ -1,0 +1,65 @@
+"""Our writes: only so many at once, each on condition that nothing has changed since we looked.
+
+What the API server answers goes into the store. A refusal is the caller's.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from controller.kube import Api, NotFound
+from localup.karmada.objects import Object, difference, key_of, read, uid_of
+from localup.karmada.store import Store
+
+STATUS: Final = "/status"
+
+
+class Writer:
+    """The way to the API server for all parts together."""
+
+    def __init__(self, api: Api, *, in_flight: int) -> None:
+        self._api = api
+        self._turn = asyncio.Semaphore(in_flight)
+
+    async def create(self, store: Store, item: Object) -> Object:
+        """Create *item* and return it as stored.
+
+        Raises:
+            ApiError: It was refused; a Conflict says that there is one of that name.
+        """
+        path = store.kind.collection(key_of(item).namespace)
+        async with self._turn:
+            answer = read(await self._api.create(path, msgspec.json.encode(item)))
+        store.observe(answer)
+        return answer
+
+    async def update(self, store: Store, old: Object, new: Object, *, part: str = "") -> Object:
+        """Make *old* into *new*, or its status with the part `STATUS`; nothing is sent when they are equal.
+
+        Raises:
+            ApiError: It was refused; a Conflict says that it is not *old* any more.
+        """
+        patch = difference(old, new)
+        if not patch:
+            return old
+        known = old["metadata"]
+        guard = {"resourceVersion": known["resourceVersion"], "uid": known["uid"]}
+        patch["metadata"] = {**patch.get("metadata", {}), **guard}
+        path = store.kind.path_of(key_of(old)) + part
+        async with self._turn:
+            answer = read(await self._api.patch(path, msgspec.json.encode(patch), kind="merge"))
+        store.observe(answer)
+        return answer
+
+    async def delete(self, store: Store, item: Object) -> None:
+        """Delete *item*; one that is gone already is no failure.
+
+        Raises:
+            ApiError: It was refused; a Conflict says that another one has its name.
+        """
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid_of(item)}}
+        async with self._turn:
+            with suppress(NotFound):
+                await self._api.delete(store.kind.path_of(key_of(item)), msgspec.json.encode(options))
