@@ -1,4 +1,9 @@
-"""Candidates as Karmada's scheduler (v1.19) filters them; every expectation is from reading its code.
+"""Candidates as Karmada's scheduler filters them.
+
+Every expectation of the two tables is from reading its code, and was compared
+with what that code (v1.19.0-rc.0) itself filters and selects. One thing is
+different on purpose: a constraint without a maximum is no limit here, while
+Karmada then selects nothing.
 
 Six clusters, named by letters: two of a provider with regions and zones, one
 without zones, one with neither provider nor region, one tainted, one without
@@ -180,9 +185,9 @@ TABLE = [
     # Spread: the property
     row("spread-by-one-cluster", "abcd", spread(ONE)),
     row("spread-by-provider", "abc", spread(Spread("provider"), ONE)),
-    row("spread-by-region", "abc", spread(Spread("region"), ONE)),
+    row("spread-by-region", "abc", spread(Spread("region", 1, 3), ONE)),
     row("spread-by-zone", "abd", spread(Spread("zone"), ONE)),
-    row("spread-by-zone-and-region", "ab", spread(Spread("zone"), Spread("region"), ONE)),
+    row("spread-by-zone-and-region", "ab", spread(Spread("zone"), Spread("region", 1, 3), ONE)),
     row("where-it-runs-without-the-property", "abd", spread(Spread("zone"), ONE), current="c"),
     row("spread-by-label-beside-cluster-asks-for-no-label", "abcd", spread(Spread("label:tier"), ONE)),
     # Spread: the groups
@@ -314,6 +319,10 @@ def test_what_is_told_of_several_terms_is_why_the_first_one_tried_has_no_cluster
     found = candidates(shape(terms(first=only("e"), second=only("f"))), FLEET)
     assert found.excluded[ClusterName("e")] is Exclusion.UNTOLERATED_TAINT
     assert found.excluded[ClusterName("f")] is Exclusion.AFFINITY_MISMATCH
+
+
+def test_a_constraint_without_a_maximum_is_no_limit():
+    assert candidates(shape(spread(Spread("region"), Spread("cluster"))), FLEET).names == named("abc")
 
 
 def test_the_order_of_the_clusters_does_not_matter():
