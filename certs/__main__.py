@@ -21,7 +21,11 @@ from controller.kube import Api, ApiError, KubeconfigError
 # Others that write at the same time are rare, and each of their writes brings the goal nearer.
 _ATTEMPTS = 3
 
-app = typer.Typer(help="The webhook's certificates: a CA of its own and the serving certificate.", no_args_is_help=True)
+app = typer.Typer(
+    help="The webhook's certificates: a CA of its own and the serving certificate.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 DirectoryOption = Annotated[Path, typer.Option(help="Folder to keep them in; the webhook reads its part `serving`.")]
 DnsOption = Annotated[list[str] | None, typer.Option(help="DNS name the webhook is called by; may be repeated.")]
@@ -97,8 +101,8 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def main() -> None:
-    """Run a command; a failure is a sentence and exit code 1."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command, the process's own by default; a failure is a sentence and exit code 1."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -108,7 +112,7 @@ def main() -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
     )
     try:
-        app()
+        app(args=arguments, prog_name="python -m certs")
     except (AuthorityError, ConflictError, InjectionError, ApiError, KubeconfigError, OSError) as error:
         sys.exit(f"certs: {error}")
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import Sequence
 
 import structlog
 
@@ -104,14 +105,14 @@ async def serve(settings: Settings) -> None:
     await webhook.run()
 
 
-def main() -> None:
-    """Parse the flags and serve."""
+def main(arguments: Sequence[str]) -> None:
+    """Parse the flags and serve; what it cannot start with is a sentence and exit code 1."""
     configure_logging()
     try:
-        asyncio.run(serve(parse_flags(sys.argv[1:])))
+        asyncio.run(serve(parse_flags(arguments)))
     except (SettingsError, ConfigurationError, OSError) as error:
         sys.exit(f"webhook: {error}")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

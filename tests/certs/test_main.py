@@ -1,18 +1,41 @@
 """The commands of operators."""
 
 import json
-import subprocess
-import sys
+from dataclasses import dataclass
 
 import pytest
+import structlog
+
+from certs.__main__ import main
 
 
-def run(command, folder, *flags):
-    arguments = [sys.executable, "-m", "certs", command, "--directory", folder, *flags]
-    return subprocess.run(arguments, capture_output=True, text=True, check=False, env={"COLUMNS": "200"})
+@dataclass(frozen=True)
+class Ended:
+    """A command that has ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
 
 
-def test_ensure_makes_what_is_missing_and_says_so_once(tmp_path):
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Return a function that runs a command and returns what it said."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(command, folder, *flags):
+        with pytest.raises(SystemExit) as ended:
+            main([command, "--directory", str(folder), *map(str, flags)])
+        said, code = capsys.readouterr(), ended.value.code
+        if isinstance(code, str):  # a sentence, as the interpreter shows it
+            return Ended(1, said.out, f"{said.err}{code}\n")
+        return Ended(code or 0, said.out, said.err)
+
+    yield run
+    structlog.reset_defaults()
+
+
+def test_ensure_makes_what_is_missing_and_says_so_once(run, tmp_path):
     first = run("ensure", tmp_path, "--dns", "localhost", "--ip", "127.0.0.1")
     assert [json.loads(line)["event"] for line in first.stdout.splitlines()] == [
         "authority established",
@@ -22,13 +45,13 @@ def test_ensure_makes_what_is_missing_and_says_so_once(tmp_path):
     assert (second.returncode, second.stdout) == (0, "")
 
 
-def test_ensure_wants_a_name_to_make_the_certificate_out_to(tmp_path):
+def test_ensure_wants_a_name_to_make_the_certificate_out_to(run, tmp_path):
     ended = run("ensure", tmp_path)
     assert ended.returncode == 2
     assert "--dns or --ip" in ended.stderr
 
 
-def test_status_says_what_is_there_and_when_it_is_due(tmp_path):
+def test_status_says_what_is_there_and_when_it_is_due(run, tmp_path):
     assert run("status", tmp_path).stdout.splitlines() == [
         "authority: must be renewed now: there is none",
         "serving: must be renewed now: there is none",
@@ -55,7 +78,7 @@ def test_status_says_what_is_there_and_when_it_is_due(tmp_path):
         ),
     ],
 )
-def test_without_an_api_server_it_ends_with_a_sentence(tmp_path, kubeconfig, says):
+def test_without_an_api_server_it_ends_with_a_sentence(run, tmp_path, kubeconfig, says):
     file = tmp_path / "kubeconfig"
     if kubeconfig is not None:
         file.write_text(kubeconfig)

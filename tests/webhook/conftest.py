@@ -65,8 +65,8 @@ async def running(certificates) -> AsyncIterator[Running]:
         plain_host="127.0.0.1",
         plain_port=0,
         certificate_directory=certificates / "serving",
-        header_seconds=0.5,
-        body_seconds=0.3,
+        header_seconds=0.25,
+        body_seconds=0.2,
     )
     certificate = Certificate(settings.certificate_directory)
     certificate.refresh()

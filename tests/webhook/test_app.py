@@ -111,7 +111,7 @@ async def test_a_body_that_does_not_come_is_given_up(running):
     head = b"POST /resourcebindings/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     answer = await raw(running, head + b"Content-Length: 1000\r\n\r\n{")
     assert answer.startswith(b"HTTP/1.1 408 ")
-    assert b"not there within 0.3 s" in answer
+    assert b"not there within 0.2 s" in answer
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ async def test_a_connection_is_kept_for_longer_than_its_first_request_may_take(r
     async with running.post(GOOD) as answer:
         first = answer.connection.transport if answer.connection else None
         await answer.read()
-    await asyncio.sleep(0.7)
+    await asyncio.sleep(0.4)
     async with running.post(GOOD) as answer:
         await answer.read()
     assert answer.status == 200
