@@ -1,0 +1,142 @@
+"""A collection of the API server as it changes, seen by a thread of its own.
+
+For those who look on: the product has its own, and what checks the product
+must not see through its eyes.
+"""
+
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from queue import SimpleQueue
+from typing import Any, Final, Literal, Self
+from urllib.parse import urlsplit
+
+from localup.api import Api, ApiError
+from localup.controlplane import ControlPlane
+
+Change = Literal["ADDED", "MODIFIED", "DELETED"]
+
+_TIMEOUT_SECONDS: Final = 60
+_AGAIN_SECONDS: Final = 0.2
+_END_SECONDS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One object of the collection *path*, as it was when it changed."""
+
+    path: str
+    change: Change
+    object: Any
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Its namespace, empty where it has none, and its name."""
+        return _key(self.object)
+
+
+class Watch:
+    """Follows one collection and puts its events into *events*, in the server's order, until it is closed.
+
+    What exists already comes first, as added. Where the server was away or has
+    forgotten, events in between are missing, but the last state of everything comes.
+    """
+
+    def __init__(self, plane: ControlPlane, path: str, events: SimpleQueue[Event]) -> None:
+        self._plane = plane
+        self._path = path
+        self._events = events
+        self._known: dict[tuple[str, str], Any] = {}
+        self._version = ""
+        self._closed = threading.Event()
+        self._connection = _connection(plane)
+        self._thread = threading.Thread(target=self._run, name=f"watch {path}", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the thread, in whatever it is."""
+        self._closed.set()
+        sock = self._connection.sock
+        if sock is not None:
+            # Not TLS's own shutdown: the thread is reading through that.
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+        self._thread.join(_END_SECONDS)
+
+    def _run(self) -> None:
+        with self._plane.client("admin") as api, contextlib.closing(self._connection):
+            while not self._closed.is_set():
+                try:
+                    self._version = self._version or self._list(api)
+                    self._follow()
+                except ApiError:
+                    self._version = ""
+                    time.sleep(_AGAIN_SECONDS)
+                except (OSError, ValueError, http.client.HTTPException):
+                    self._connection.close()
+                    time.sleep(_AGAIN_SECONDS)
+
+    def _list(self, api: Api) -> str:
+        """Tell what differs from what was told before; return the version from which to watch on."""
+        answer = api.get(self._path)
+        present = {_key(each): each for each in answer["items"]}
+        for key in self._known.keys() - present.keys():
+            self._tell("DELETED", self._known[key])
+        for key, found in present.items():
+            before = self._known.get(key)
+            if before is None or _version(before) != _version(found):
+                self._tell("MODIFIED" if before else "ADDED", found)
+        return str(answer["metadata"]["resourceVersion"])
+
+    def _follow(self) -> None:
+        """Tell one watch's events until it ends."""
+        for event in self._lines():
+            if event["type"] == "ERROR":  # the version is too old, or the server is in trouble: only a list helps
+                self._version = ""
+                return
+            if event["type"] != "BOOKMARK":
+                self._tell(event["type"], event["object"])
+            self._version = _version(event["object"])
+
+    def _lines(self) -> Iterator[Any]:
+        path = f"{self._path}?watch=true&allowWatchBookmarks=true&resourceVersion={self._version}"
+        self._connection.request("GET", path, headers={"Authorization": f"Bearer {self._plane.token('admin')}"})
+        with self._connection.getresponse() as response:
+            if response.status != HTTPStatus.OK:
+                raise ConnectionError(f"watch of {self._path} answered {response.status}")
+            for line in response:
+                yield json.loads(line)
+
+    def _tell(self, change: Change, found: Any) -> None:
+        if change == "DELETED":
+            self._known.pop(_key(found), None)
+        else:
+            self._known[_key(found)] = found
+        self._events.put(Event(self._path, change, found))
+
+
+def _connection(plane: ControlPlane) -> http.client.HTTPSConnection:
+    address = urlsplit(plane.url)
+    context = ssl.create_default_context(cadata=plane.ca)
+    return http.client.HTTPSConnection(address.hostname or "", address.port, timeout=_TIMEOUT_SECONDS, context=context)
+
+
+def _key(found: Any) -> tuple[str, str]:
+    return found["metadata"].get("namespace", ""), found["metadata"]["name"]
+
+
+def _version(found: Any) -> str:
+    return str(found["metadata"]["resourceVersion"])
