@@ -12,7 +12,7 @@ import msgspec
 
 V = TypeVar("V")
 
-_ENCODER = msgspec.msgpack.Encoder()
+_ENCODER = msgspec.json.Encoder()
 
 
 class Pool(Generic[V]):

@@ -1,0 +1,132 @@
+"""The operators' configuration: every key, and what is said of a wrong one."""
+
+import re
+from datetime import timedelta
+
+import pytest
+
+from controller.api.configuration import AdmissionConfiguration, ConfigurationError, Tenant, load_configuration
+from tests.cache.objects import SHARED, needs_shared
+
+
+@needs_shared
+def test_the_documented_configuration_is_the_default():
+    text = (SHARED / "design.md").read_text()
+    documented = next(block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "defaultQueue" in block)
+    assert load_configuration(documented) == AdmissionConfiguration()
+
+
+def test_an_empty_mapping_is_the_default():
+    assert load_configuration("{}") == AdmissionConfiguration()
+
+
+def test_every_key_is_read():
+    configuration = load_configuration(
+        """
+        apiVersion: config.volcano-global.io/v1alpha1
+        kind: AdmissionConfiguration
+        defaultQueue: research
+        queueOrder: EntitlementFirst
+        tenantFairness: Namespace
+        growth: {action: Report, gracePeriod: 1m}
+        reservation: {after: 0s, max: 1h}
+        settlePeriod: 45s
+        admissionTimeout: 2h
+        reclaim: {enabled: true, minRuntime: 1m, maxEvictions: 1, gracePeriod: 0s}
+        preemption: {enabled: true, minRuntime: 2m, maxEvictions: 2, gracePeriod: 10s}
+        tenants:
+        - {namespaces: [team-a-*], queues: [a], priorityClasses: [normal, high]}
+        workloads:
+        - apiVersion: apps/v1
+          kind: Deployment
+        - apiVersion: ray.io/v1
+          kind: RayJob
+          queue: spec.queue
+          priorityClass: spec.priority
+          podTemplate: spec.head.template
+          finished: {path: jobStatus, values: [SUCCEEDED], conditions: [Done]}
+        queueCheck: Deny
+        exemptNamespaces: [kube-system]
+        repair: {webhook: true, unpaused: true}
+        writes: {inFlight: 16, perSecond: 100}
+        """
+    )
+    unchanged = {
+        name
+        for name in AdmissionConfiguration.model_fields
+        if getattr(configuration, name) == getattr(AdmissionConfiguration(), name)
+    }
+    assert unchanged == {"api_version", "kind"}
+    assert configuration.admission_timeout == timedelta(hours=2)
+    assert configuration.tenants == (
+        Tenant(namespaces=("team-a-*",), queues=("a",), priority_classes=("normal", "high")),
+    )
+    assert [rule.group for rule in configuration.workloads] == ["apps", "ray.io"]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        pytest.param(
+            "reclaim: {minRuntim: 5m}", "reclaim.minRuntim: unknown key; did you mean 'minRuntime'?", id="typo"
+        ),
+        pytest.param("zzz: 1", "zzz: unknown key; remove it", id="unknown-key"),
+        pytest.param(
+            "default_queue: a", "default_queue: unknown key; did you mean 'defaultQueue'?", id="other-spelling"
+        ),
+        pytest.param(
+            "settlePeriod: 30", "settlePeriod: 30 is no duration; write a whole number and s, m or h", id="unit"
+        ),
+        pytest.param("settlePeriod: 1h30m", "settlePeriod: '1h30m' is no duration", id="two-units"),
+        pytest.param("settlePeriod: -5s", "settlePeriod: '-5s' is no duration", id="negative"),
+        pytest.param("tenants: [{queues: [a]}]", "tenants[0].namespaces: field required", id="missing"),
+        pytest.param(
+            "tenants: [{namespaces: []}]", "tenants[0].namespaces: tuple should have at least 1 item", id="empty"
+        ),
+        pytest.param(
+            "queueOrder: Random", "queueOrder: input should be 'PriorityFirst' or 'EntitlementFirst'", id="word"
+        ),
+        pytest.param("tenantFairness: null", "tenantFairness: input should be 'None' or 'Namespace'", id="null"),
+        pytest.param("reclaim: {enabled: maybe}", "reclaim.enabled: input should be a valid boolean", id="no-boolean"),
+        pytest.param(
+            "reclaim: {maxEvictions: -1}", "reclaim.maxEvictions: input should be greater than", id="below-zero"
+        ),
+        pytest.param("writes: {inFlight: 0}", "writes.inFlight: input should be greater than", id="no-writes"),
+        pytest.param("defaultQueue: ''", "defaultQueue: string should have at least 1 character", id="no-queue"),
+        pytest.param("kind: Queue", "kind: input should be 'AdmissionConfiguration'", id="other-kind"),
+        pytest.param("workloads: [{kind: Job}]", "workloads[0].apiVersion: field required", id="kind-alone"),
+        pytest.param(
+            "workloads: [{apiVersion: batch/v1, kind: Job}, {apiVersion: batch/v2, kind: Job}]",
+            "workloads names Job of group 'batch' twice; keep one entry",
+            id="kind-twice",
+        ),
+        pytest.param(
+            "workloads: [{apiVersion: batch/v1, kind: Job, finished: {path: a}}]",
+            "workloads[0].finished: path and values belong together",
+            id="half-an-ending",
+        ),
+        pytest.param(
+            "workloads: [{apiVersion: batch/v1, kind: Job, finished: {}}]",
+            "workloads[0].finished: nothing would ever be finished",
+            id="no-ending",
+        ),
+        pytest.param(
+            "workloads: [{apiVersion: batch/v1, kind: Job, queue: metadata.name}]", "workloads[0].queue:", id="path"
+        ),
+        pytest.param("queueCheck: Warn\nqueueCheck: Deny", "key 'queueCheck' is there twice", id="key-twice"),
+        pytest.param("reclaim: {enabled: true, enabled: false}", "key 'enabled' is there twice", id="inner-key-twice"),
+        pytest.param("a: [", "is no YAML", id="no-yaml"),
+        pytest.param("!!python/object/apply:os.system [ls]", "is no YAML", id="code"),
+        pytest.param("- a", "is a mapping that begins with apiVersion", id="a-list"),
+        pytest.param("", "is a mapping that begins with apiVersion", id="nothing"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_with_the_key_and_a_remedy(text, sentence):
+    with pytest.raises(ConfigurationError) as refusal:
+        load_configuration(text)
+    assert sentence in str(refusal.value)
+
+
+def test_all_mistakes_are_told_at_once():
+    with pytest.raises(ConfigurationError, match=r"settlePeriod: .*reclaim\.enabled: .*queueCheck: "):
+        load_configuration("{settlePeriod: x, reclaim: {enabled: x}, queueCheck: x}")

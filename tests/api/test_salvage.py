@@ -1,0 +1,75 @@
+"""One bad field costs neither the object nor its neighbours."""
+
+import msgspec
+import pytest
+
+from controller.api.bindings import TargetCluster, decode_binding
+from controller.api.jobs import decode_job
+from controller.api.priorityclasses import decode_priority_class
+from controller.api.templates import decode_template
+
+
+def test_a_whole_object_has_no_flaws():
+    assert decode_binding(b'{"metadata":{"name":"a"},"spec":{"replicas":3}}').flaws == ()
+
+
+def test_a_wrong_type_is_named_with_its_path_and_the_rest_is_read():
+    binding = decode_binding(
+        b'{"metadata":{"name":"a","uid":"u"},"spec":{"replicas":"three",'
+        b'"clusters":[{"name":"m1","replicas":"2"},{"name":"m2"}],"suspension":{"scheduling":true}}}'
+    )
+    assert binding.metadata.uid == "u"
+    assert binding.spec.suspension is not None
+    assert binding.spec.suspension.scheduling
+    assert binding.spec.clusters == [TargetCluster("m1"), TargetCluster("m2")]
+    assert [flaw.partition(":")[0] for flaw in binding.flaws] == ["spec.replicas", "spec.clusters[0].replicas"]
+
+
+def test_null_is_a_field_that_is_not_set():
+    job = decode_job(
+        b'{"metadata":{"labels":null},"spec":{"queue":null,"tasks":[{"template":{"spec":{"containers":null}}}]}}'
+    )
+    assert job.flaws == ()
+    assert job.spec.queue == ""
+    assert job.spec.tasks[0].template.spec.containers == []
+
+
+def test_an_annotation_that_is_no_text_does_not_hide_the_others():
+    binding = decode_binding(b'{"metadata":{"annotations":{"a":1,"b":"c"}}}')
+    assert binding.metadata.annotations == {"b": "c"}
+    assert len(binding.flaws) == 1
+
+
+def test_a_flaw_cannot_be_planted():
+    assert decode_job(b'{"metadata":{"name":"a"},"flaws":["x"]}').flaws == ()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(b'{"metadata":{"name":"a"},"value":' + b"9" * 5000 + b"}", id="very-large-number"),
+        pytest.param(b'{"metadata":{"name":"a"},"value":1e400}', id="infinite-number"),
+        pytest.param(b'{"metadata":{"name":"a"},"value":1.5}', id="fraction"),
+        pytest.param(b'{"metadata":{"name":"a"},"value":{}}', id="object"),
+    ],
+)
+def test_a_number_that_is_none_leaves_the_object_known(raw):
+    found = decode_priority_class(raw)
+    assert found.metadata.name == "a"
+    assert found.value == 0
+    assert found.flaws
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(b"[]", id="a-list"),
+        pytest.param(b"7", id="a-number"),
+        pytest.param(b'{"metadata":', id="cut-off"),
+        pytest.param(b"", id="nothing"),
+        pytest.param(b'{"spec":{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}}", id="very-deep"),
+    ],
+)
+def test_what_is_no_object_is_an_error_of_the_decoder(raw):
+    with pytest.raises(msgspec.DecodeError):
+        decode_template(raw)

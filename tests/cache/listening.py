@@ -1,0 +1,43 @@
+"""A World's stand-in that keeps what it was told last, and counts what it was told at all."""
+
+from dataclasses import dataclass, field
+
+from controller.engine.clusters import Cluster, ClusterName
+from controller.engine.policy import Policy
+from controller.engine.queues import Queue, QueueName
+from controller.engine.workloads import Workload, WorkloadUid
+
+
+@dataclass
+class Ear:
+    """Hears what a World would be told."""
+
+    policy: Policy | None = None
+    queues: dict[QueueName, Queue] = field(default_factory=dict)
+    clusters: dict[ClusterName, Cluster] = field(default_factory=dict)
+    workloads: dict[WorkloadUid, Workload] = field(default_factory=dict)
+    heard: list[str] = field(default_factory=list)
+
+    def policy_changed(self, policy: Policy) -> None:
+        self.policy = policy
+
+    def queue_changed(self, queue: Queue) -> None:
+        self.queues[queue.name] = queue
+        self.heard.append(f"queue {queue.name}")
+
+    def queue_removed(self, name: QueueName) -> None:
+        self.queues.pop(name, None)
+
+    def cluster_changed(self, cluster: Cluster, now: int) -> None:
+        self.clusters[cluster.name] = cluster
+        self.heard.append(f"cluster {cluster.name}")
+
+    def cluster_removed(self, name: ClusterName) -> None:
+        self.clusters.pop(name, None)
+
+    def workload_changed(self, workload: Workload, now: int) -> None:
+        self.workloads[workload.uid] = workload
+        self.heard.append(f"workload {workload.uid}")
+
+    def workload_removed(self, uid: WorkloadUid, now: int) -> None:
+        self.workloads.pop(uid, None)

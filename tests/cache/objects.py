@@ -1,0 +1,148 @@
+"""Builders of objects as the API server sends them, with defaults that make a plain pending Volcano Job."""
+
+import itertools
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.api.keys import ADMISSION
+from controller.api.record import Record, write_record
+
+SHARED = Path(os.environ.get("VOLCANO_GLOBAL_SHARED", Path(__file__).parents[3] / "shared"))
+
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason=f"no captured objects in {SHARED}")
+
+CREATED = "2026-01-02T03:04:05Z"
+CREATED_MS = 1767323045000
+CLAIM = {"propagationpolicy.karmada.io/permanent-id": "policy-1"}
+ONE_CLUSTER = {"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]}
+
+_versions = itertools.count(1000)
+
+
+def load(path: str) -> list[dict[str, Any]]:
+    """Return the documents of a file in the shared folder; times stay texts."""
+    return list(yaml.load_all((SHARED / path).read_text(), Loader=_Texts))
+
+
+class _Texts(yaml.SafeLoader):
+    pass
+
+
+_Texts.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def raw(obj: dict[str, Any]) -> bytes:
+    """Return *obj* as it travels."""
+    return json.dumps(obj).encode()
+
+
+def _meta(name: str, namespace: str = "", **more: Any) -> dict[str, Any]:
+    meta = {"name": name, "namespace": namespace, "creationTimestamp": CREATED, "generation": 1, **more}
+    meta.setdefault("uid", f"uid-{name}")
+    meta["resourceVersion"] = str(more.get("resourceVersion") or next(_versions))
+    return {key: value for key, value in meta.items() if value not in ("", None)}
+
+
+def job(
+    name: str = "j1",
+    *,
+    namespace: str = "ml",
+    uid: str | None = None,
+    version: int | None = None,
+    queue: str = "a",
+    replicas: int = 1,
+    requests: dict[str, Any] | None = None,
+    priority: str = "",
+    meta: dict[str, Any] | None = None,
+    spec: dict[str, Any] | None = None,
+) -> bytes:
+    """Return a Volcano Job with one task."""
+    task = {
+        "name": "worker",
+        "replicas": replicas,
+        "template": {"spec": {"containers": [{"name": "c", "resources": {"requests": requests or {"cpu": "1"}}}]}},
+    }
+    return raw(
+        {
+            "apiVersion": "batch.volcano.sh/v1alpha1",
+            "kind": "Job",
+            "metadata": _meta(name, namespace, uid=uid or f"job-{name}", resourceVersion=version, **(meta or {})),
+            "spec": {"queue": queue, "priorityClassName": priority, "tasks": [task], **(spec or {})},
+        }
+    )
+
+
+def binding(
+    name: str = "j1",
+    *,
+    namespace: str = "ml",
+    uid: str | None = None,
+    version: int | None = None,
+    paused: bool | None = True,
+    clusters: list[Any] | None = None,
+    phases: dict[str, str] | None = None,
+    record: Record | str | None = None,
+    template_uid: str | None = None,
+    kind: str = "Job",
+    api_version: str = "batch.volcano.sh/v1alpha1",
+    meta: dict[str, Any] | None = None,
+    spec: dict[str, Any] | None = None,
+) -> bytes:
+    """Return the binding of the template *name*."""
+    text = write_record(record) if isinstance(record, Record) else record
+    about = {"labels": CLAIM, **({"annotations": {ADMISSION: text}} if text else {}), **(meta or {})}
+    resource = {"apiVersion": api_version, "kind": kind, "namespace": namespace, "name": name}
+    body: dict[str, Any] = {
+        "resource": {**resource, "uid": f"job-{name}" if template_uid is None else template_uid},
+        "placement": ONE_CLUSTER,
+    }
+    if paused is not None:
+        body["suspension"] = {"scheduling": paused}
+    if clusters is not None:
+        body["clusters"] = [{"name": each} if isinstance(each, str) else each for each in clusters]
+    told = [{"clusterName": each, "status": {"state": {"phase": phase}}} for each, phase in (phases or {}).items()]
+    full = f"{name}-{kind.lower()}"
+    return raw(
+        {
+            "apiVersion": "work.karmada.io/v1alpha2",
+            "kind": "ResourceBinding",
+            "metadata": _meta(full, namespace, uid=uid or f"rb-{name}", resourceVersion=version, **about),
+            "spec": {**body, **(spec or {})},
+            "status": {"aggregatedStatus": told} if told else {},
+        }
+    )
+
+
+def queue(name: str = "a", *, version: int | None = None, state: str = "", **spec: Any) -> bytes:
+    """Return a Queue."""
+    status = {"state": state} if state else {}
+    return raw({"metadata": _meta(name, resourceVersion=version), "spec": spec, "status": status})
+
+
+def cluster(name: str = "m1", *, version: int | None = None, ready: str = "True", **allocatable: Any) -> bytes:
+    """Return a Cluster that serves Volcano Jobs."""
+    enablement = {"groupVersion": "batch.volcano.sh/v1alpha1", "resources": [{"kind": "Job", "name": "jobs"}]}
+    return raw(
+        {
+            "metadata": _meta(name, resourceVersion=version),
+            "spec": {},
+            "status": {
+                "apiEnablements": [enablement],
+                "conditions": [{"type": "Ready", "status": ready}],
+                "resourceSummary": {"allocatable": allocatable or {"cpu": "8", "pods": "110"}},
+            },
+        }
+    )
+
+
+def priority_class(name: str, value: int, *, default: bool = False, version: int | None = None) -> bytes:
+    """Return a PriorityClass."""
+    return raw({"metadata": _meta(name, resourceVersion=version), "value": value, "globalDefault": default})

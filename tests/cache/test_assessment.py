@@ -1,0 +1,528 @@
+"""What bindings amount to, as a World hears it: pending, admitted, finished or none of ours."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from controller.api.configuration import AdmissionConfiguration, WorkloadRule
+from controller.api.keys import ADMISSION
+from controller.api.record import Record, write_record
+from controller.cache.assessment import Remark
+from controller.cache.store import Store
+from controller.engine.clusters import ApiKind
+from controller.engine.reasons import Reason
+from controller.engine.workloads import State
+from tests.cache.listening import Ear
+from tests.cache.objects import CREATED_MS, binding, job, priority_class, raw
+
+DEPLOYMENTS = AdmissionConfiguration(workloads=(WorkloadRule(api_version="apps/v1", kind="Deployment"),))
+ADMITTED = Record(
+    "rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",), admitted_at=datetime(2026, 1, 2, tzinfo=UTC)
+)
+EVICTED = Record("rb-j1", queue="a", evictions=1, waiting_since=datetime(2025, 1, 1, tzinfo=UTC))
+ONE = {"cpu": 1000, "pods": 1000}
+
+
+def heard(
+    *bindings: bytes, jobs: tuple[bytes, ...] = (job("j1"),), configuration: AdmissionConfiguration | None = None
+):
+    """Return the one workload that these objects make, or ``None``, and what is remarked."""
+    store, ear = Store(configuration), Ear()
+    store.bindings.replace([store.bindings.decode(each) for each in bindings])
+    store.jobs.replace([store.jobs.decode(each) for each in jobs])
+    store.feed(ear, 0)
+    remarks = frozenset().union(*store.remarks.values())
+    return next(iter(ear.workloads.values()), None), remarks
+
+
+def annotated(record: Record) -> dict:
+    return {"annotations": {ADMISSION: write_record(record)}}
+
+
+def deployment(name: str = "web", **template) -> bytes:
+    return raw({"metadata": {"name": name, "namespace": "ml", "uid": f"job-{name}", **template}, "spec": {}})
+
+
+def deployment_binding(**more) -> bytes:
+    spec = {"replicas": 4, "replicaRequirements": {"resourceRequest": {"cpu": "500m"}}, **more.pop("spec", {})}
+    return binding("web", kind="Deployment", api_version="apps/v1", spec=spec, **more)
+
+
+def heard_deployment(template: bytes, *bindings: bytes):
+    store, ear = Store(DEPLOYMENTS), Ear()
+    store.bindings.replace([store.bindings.decode(each) for each in bindings or (deployment_binding(),)])
+    sink = store.templates(ApiKind("apps/v1", "Deployment"))
+    sink.replace([sink.decode(template)])
+    store.feed(ear, 0)
+    return ear.workloads.get("rb-web"), store.remarks.get("rb-web", frozenset())
+
+
+def test_a_paused_binding_waits():
+    workload, remarks = heard(binding("j1"))
+    assert workload is not None
+    assert (workload.state, workload.hold, workload.admission) == (State.PENDING, None, None)
+    assert workload.path == "Job ml/j1"
+    assert (workload.queue, workload.since, workload.shape.demand) == ("a", CREATED_MS, ONE)
+    assert not remarks
+
+
+def test_what_our_record_admits_is_charged_from_the_record():
+    record = Record("rb-j1", queue="a", charge={"cpu": "3", "pods": "2"}, clusters=("m1",))
+    workload, remarks = heard(binding("j1", paused=False, clusters=["m1"], record=record))
+    assert workload is not None
+    assert workload.state is State.ADMITTED
+    assert workload.admission is not None
+    assert workload.admission.charge == {"cpu": 3000, "pods": 2000}
+    assert not workload.admission.adopted
+    assert not remarks
+
+
+def test_an_admitted_workload_stays_charged_until_karmada_has_placed_it():
+    workload, _ = heard(binding("j1", paused=False, record=ADMITTED))
+    assert workload is not None
+    assert workload.state is State.ADMITTED
+    assert workload.admission is not None
+    assert [booking.cluster for booking in workload.admission.bookings] == ["m1"]
+
+
+def test_the_charge_follows_the_clusters_that_karmada_moved_it_to():
+    workload, _ = heard(binding("j1", paused=False, clusters=["m2"], record=ADMITTED))
+    assert workload is not None
+    assert workload.admission is not None
+    assert [(booking.cluster, booking.charge) for booking in workload.admission.bookings] == [("m2", ONE)]
+
+
+def test_a_workload_that_karmada_copied_to_more_clusters_is_charged_for_each():
+    workload, remarks = heard(binding("j1", paused=False, clusters=["m1", "m2"], record=ADMITTED))
+    assert workload is not None
+    assert workload.admission is not None
+    assert workload.admission.charge == {"cpu": 2000, "pods": 2000}
+    assert remarks == {Remark.GROWN}
+
+
+def test_a_record_below_the_template_is_not_believed():
+    workload, remarks = heard(
+        binding("j1", paused=False, clusters=["m1"], record=ADMITTED), jobs=(job("j1", replicas=5),)
+    )
+    assert workload is not None
+    assert workload.admission is not None
+    assert workload.admission.charge == {"cpu": 5000, "pods": 5000}
+    assert remarks == {Remark.GROWN}
+
+
+def test_a_record_survives_its_template():
+    workload, remarks = heard(binding("j1", paused=False, clusters=["m1"], record=ADMITTED), jobs=())
+    assert workload is not None
+    assert workload.queue == "a"
+    assert workload.admission is not None
+    assert workload.admission.charge == ONE
+    assert not remarks
+
+
+def test_a_record_of_another_uid_is_no_record():
+    record = Record("another", queue="b", charge={"cpu": "100"}, clusters=("m1",))
+    workload, remarks = heard(binding("j1", paused=False, clusters=["m1"], record=record))
+    assert workload is not None
+    assert workload.admission is not None
+    assert workload.admission.charge == ONE
+    assert workload.admission.adopted
+    assert remarks == {Remark.ADOPTED, Remark.UNRECORDED}
+
+
+@pytest.mark.parametrize("text", ['{"uid":"rb-j1","charge":{"cpu":"-8"}}', '{"uid":"rb-j1","charge":{"cpu":"x"}}', "?"])
+def test_a_record_that_was_tampered_with_is_judged_by_the_template(text):
+    workload, remarks = heard(binding("j1", paused=False, clusters=["m1"], record=text))
+    assert workload is not None
+    assert workload.admission is not None
+    assert workload.admission.charge == ONE
+    assert Remark.UNRECORDED in remarks
+
+
+def test_what_ran_before_we_came_is_adopted():
+    workload, remarks = heard(binding("j1", paused=None, clusters=["m1", "m2"]))
+    assert workload is not None
+    assert workload.state is State.ADMITTED
+    assert workload.admission is not None
+    assert workload.admission.adopted
+    assert workload.admission.charge == {"cpu": 2000, "pods": 2000}
+    assert remarks == {Remark.ADOPTED}
+
+
+def test_what_slipped_past_the_webhook_is_no_workload_and_is_remarked():
+    assert heard(binding("j1", paused=None)) == (None, {Remark.UNPAUSED})
+
+
+@pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated"])
+def test_a_finished_workload_is_charged_no_more(phase):
+    workload, _ = heard(binding("j1", paused=False, clusters=["m1"], phases={"m1": phase}, record=ADMITTED))
+    assert workload is not None
+    assert (workload.state, workload.admission) == (State.FINISHED, None)
+
+
+@pytest.mark.parametrize("phase", ["Running", "Pending", "Restarting", "Completing", "Aborting", "Terminating", ""])
+def test_every_other_phase_is_charged(phase):
+    workload, _ = heard(binding("j1", paused=False, clusters=["m1"], phases={"m1": phase}, record=ADMITTED))
+    assert workload is not None
+    assert workload.state is State.ADMITTED
+    assert workload.admission is not None
+    assert workload.admission.charge == ONE
+    assert workload.admission.shown == (phase == "Running")
+
+
+def test_a_workload_is_not_finished_before_all_its_clusters_are():
+    phases = {"m1": "Completed", "m2": "Running"}
+    workload, _ = heard(binding("j1", paused=False, clusters=["m1", "m2"], phases=phases))
+    assert workload is not None
+    assert workload.state is State.ADMITTED
+
+
+def test_a_status_of_a_cluster_that_it_has_left_does_not_finish_it():
+    workload, _ = heard(binding("j1", paused=False, clusters=["m2"], phases={"m1": "Completed"}, record=ADMITTED))
+    assert workload is not None
+    assert workload.state is State.ADMITTED
+
+
+def test_the_finished_phases_are_configurable():
+    rule = WorkloadRule.model_validate(
+        {
+            "apiVersion": "batch.volcano.sh/v1alpha1",
+            "kind": "Job",
+            "finished": {"path": "state.phase", "values": ["Running"]},
+        }
+    )
+    only = AdmissionConfiguration(workloads=(rule,))
+    running = binding("j1", paused=False, clusters=["m1"], phases={"m1": "Running"}, record=ADMITTED)
+    workload, _ = heard(running, configuration=only)
+    assert workload is not None
+    assert workload.state is State.FINISHED
+
+
+def test_an_aborted_workload_is_to_go():
+    workload, _ = heard(binding("j1", paused=False, clusters=["m1"], phases={"m1": "Aborted"}, record=ADMITTED))
+    assert workload is not None
+    assert workload.state is State.ADMITTED
+    assert workload.hold is not None
+    assert workload.hold.reason is Reason.ABORTED
+
+
+def test_an_aborted_workload_that_was_adopted_is_left_alone():
+    workload, _ = heard(binding("j1", paused=False, clusters=["m1"], phases={"m1": "Aborted"}))
+    assert workload is not None
+    assert (workload.state, workload.hold) == (State.ADMITTED, None)
+
+
+def test_an_evicted_workload_waits_with_its_old_age():
+    workload, remarks = heard(binding("j1", record=EVICTED))
+    assert workload is not None
+    assert (workload.state, workload.hold, workload.admission) == (State.PENDING, None, None)
+    assert workload.since == int(datetime(2025, 1, 1, tzinfo=UTC).timestamp() * 1000)
+    assert not remarks
+
+
+def test_an_aborted_record_keeps_its_workload_back():
+    workload, _ = heard(binding("j1", record=Record("rb-j1", queue="a", aborted=True)))
+    assert workload is not None
+    assert workload.hold is not None
+    assert workload.hold.reason is Reason.ABORTED
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        pytest.param({"phases": {"m1": "Running"}}, id="its-status-lists-a-cluster"),
+        pytest.param({"spec": {"gracefulEvictionTasks": [{"fromCluster": "m1"}]}}, id="an-eviction-task"),
+    ],
+)
+def test_an_evicted_workload_is_charged_until_it_has_left(left):
+    workload, remarks = heard(binding("j1", record=EVICTED, **left))
+    assert workload is not None
+    assert workload.state is State.PENDING
+    assert workload.admission is not None
+    assert [(booking.cluster, booking.charge) for booking in workload.admission.bookings] == [("m1", ONE)]
+    assert workload.hold is not None
+    assert workload.hold.reason is Reason.EVICTION_IN_PROGRESS
+    assert not remarks
+
+
+@pytest.mark.parametrize("record", [pytest.param(None, id="no-record"), pytest.param(EVICTED, id="evicted")])
+def test_clusters_on_a_paused_binding_that_nobody_admitted_are_a_leak_and_charged(record):
+    workload, remarks = heard(binding("j1", clusters=["m1"], record=record))
+    assert workload is not None
+    assert workload.state is State.PENDING
+    assert workload.admission is not None
+    assert workload.admission.charge == ONE
+    assert workload.hold is not None
+    assert remarks == {Remark.LEAKED}
+
+
+def test_an_admitted_workload_that_somebody_paused_is_admitted_still():
+    workload, remarks = heard(binding("j1", clusters=["m1"], record=ADMITTED))
+    assert workload is not None
+    assert workload.state is State.ADMITTED
+    assert remarks == {Remark.REPAUSED}
+
+
+def test_a_resumed_binding_that_we_have_evicted_is_charged_and_a_leak():
+    workload, remarks = heard(binding("j1", paused=False, clusters=["m1"], record=EVICTED))
+    assert workload is not None
+    assert workload.state is State.ADMITTED
+    assert remarks == {Remark.LEAKED}
+
+
+def test_a_pending_binding_that_is_deleted_is_no_workload():
+    workload, _ = heard(binding("j1", meta={"deletionTimestamp": "2026-01-02T03:04:05Z"}))
+    assert workload is None
+
+
+def test_an_admitted_binding_that_is_deleted_stays_charged_until_it_is_gone():
+    gone = {"deletionTimestamp": "2026-01-02T03:04:05Z"}
+    workload, _ = heard(
+        binding("j1", paused=False, clusters=["m1"], record=ADMITTED, meta={**gone, **annotated(ADMITTED)})
+    )
+    assert workload is not None
+    assert workload.state is State.ADMITTED
+    assert workload.admission is not None
+    assert workload.admission.charge == ONE
+
+
+def test_a_pending_workload_whose_template_is_deleted_is_none():
+    workload, _ = heard(binding("j1"), jobs=(job("j1", meta={"deletionTimestamp": "2026-01-02T03:04:05Z"}),))
+    assert workload is None
+
+
+def test_without_a_template_nobody_knows_what_it_asks_for():
+    workload, _ = heard(binding("j1"), jobs=())
+    assert workload is not None
+    assert workload.hold is not None
+    assert (workload.hold.reason, workload.hold.subject) == (Reason.DEMAND_UNKNOWN, "Job ml/j1 is not there")
+
+
+def test_another_job_of_the_same_name_is_not_its_template():
+    workload, _ = heard(binding("j1"), jobs=(job("j1", uid="another"),))
+    assert workload is not None
+    assert workload.hold is not None
+    assert workload.hold.reason is Reason.DEMAND_UNKNOWN
+
+
+def test_an_unreadable_template_holds_its_workload_and_says_why():
+    workload, remarks = heard(binding("j1"), jobs=(job("j1", requests={"cpu": "many"}),))
+    assert workload is not None
+    assert workload.hold is not None
+    assert workload.hold.reason is Reason.DEMAND_UNKNOWN
+    assert "'many' is no quantity" in (workload.hold.subject or "")
+    assert remarks == {Remark.UNREADABLE}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"suspension": {"scheduling": "yes"}}, id="suspension"),
+        pytest.param({"clusters": "m1"}, id="clusters"),
+        pytest.param({"placement": {"clusterAffinity": {"clusterNames": 7}}}, id="placement"),
+        pytest.param(
+            {"suspension": 7, "resource": {"kind": "Job", "apiVersion": "batch.volcano.sh/v1alpha1"}}, id="two"
+        ),
+    ],
+)
+def test_an_unreadable_binding_is_neither_lost_nor_admitted(spec):
+    workload, remarks = heard(binding("j1", spec=spec))
+    assert workload is not None
+    assert workload.state is State.PENDING
+    assert workload.hold is not None
+    assert workload.hold.reason is Reason.DEMAND_UNKNOWN
+    assert Remark.UNREADABLE in remarks
+
+
+def test_a_binding_that_no_policy_claims_waits_as_unclaimed():
+    workload, _ = heard(binding("j1", meta={"labels": {"propagationpolicy.karmada.io/permanent-id": ""}}))
+    assert workload is not None
+    assert workload.hold is not None
+    assert workload.hold.reason is Reason.UNCLAIMED
+
+
+def test_an_unclaimed_binding_without_clusters_is_not_charged():
+    workload, _ = heard(binding("j1", paused=False, record=ADMITTED, meta={"labels": {}, **annotated(ADMITTED)}))
+    assert workload is not None
+    assert (workload.state, workload.admission) == (State.PENDING, None)
+    assert workload.hold is not None
+    assert workload.hold.reason is Reason.UNCLAIMED
+
+
+def test_an_unclaimed_binding_with_clusters_is_charged():
+    workload, _ = heard(
+        binding("j1", paused=False, clusters=["m1"], record=ADMITTED, meta={"labels": {}, **annotated(ADMITTED)})
+    )
+    assert workload is not None
+    assert workload.state is State.ADMITTED
+
+
+@pytest.mark.parametrize(
+    ("queue", "record", "expected"),
+    [
+        pytest.param("b", None, "b", id="named"),
+        pytest.param("", None, "default", id="the-default-queue"),
+        pytest.param("", Record("rb-j1", queue="a"), "a", id="fixed-by-the-record"),
+        pytest.param("b", Record("rb-j1", queue="a"), "b", id="its-own-field-first"),
+    ],
+)
+def test_the_queue_of_a_job(queue, record, expected):
+    workload, _ = heard(binding("j1", record=record), jobs=(job("j1", queue=queue),))
+    assert workload is not None
+    assert workload.queue == expected
+
+
+def test_nothing_is_gated_in_an_exempt_namespace():
+    exempt = AdmissionConfiguration(exempt_namespaces=frozenset({"ml"}))
+    assert heard(binding("j1"), configuration=exempt) == (None, frozenset())
+
+
+def test_a_kind_that_is_not_switched_on_is_no_workload():
+    assert heard(deployment_binding()) == (None, frozenset())
+
+
+def test_a_batch_job_of_the_same_name_is_not_a_volcano_job():
+    workload, _ = heard(binding("j1", api_version="batch/v1"))
+    assert workload is None
+
+
+def test_a_mere_dependency_asks_for_nothing():
+    dependency = binding("j1", meta={"labels": {}}, spec={"requiredBy": [{"name": "other"}]})
+    assert heard(dependency) == (None, frozenset())
+
+
+@pytest.mark.parametrize(
+    ("meta", "spec", "expected"),
+    [
+        pytest.param({"annotations": {"volcano.sh/queue-name": "b"}}, {}, "b", id="annotation"),
+        pytest.param({"labels": {"scheduling.volcano.sh/queue-name": "c"}}, {}, "c", id="label"),
+        pytest.param(
+            {},
+            {"template": {"metadata": {"annotations": {"scheduling.volcano.sh/queue-name": "d"}}}},
+            "d",
+            id="pod-template",
+        ),
+        pytest.param(
+            {"annotations": {"volcano.sh/queue-name": "b"}, "labels": {"scheduling.volcano.sh/queue-name": "c"}},
+            {"template": {"metadata": {"labels": {"volcano.sh/queue-name": "d"}}}},
+            "b",
+            id="annotation-before-label-before-pod-template",
+        ),
+    ],
+)
+def test_the_queue_of_another_kind(meta, spec, expected):
+    document = {"metadata": {"name": "web", "namespace": "ml", "uid": "job-web", **meta}, "spec": spec}
+    workload, _ = heard_deployment(raw(document))
+    assert workload is not None
+    assert workload.queue == expected
+
+
+def test_a_switched_on_kind_without_a_queue_is_to_be_let_through():
+    assert heard_deployment(deployment()) == (None, {Remark.UNGATED})
+
+
+def test_a_switched_on_kind_that_runs_without_a_queue_is_nothing_of_ours():
+    running = deployment_binding(paused=None, clusters=["m1"])
+    assert heard_deployment(deployment(), running) == (None, frozenset())
+
+
+def test_a_queue_that_was_recorded_holds_after_it_is_removed():
+    workload, _ = heard_deployment(deployment(), deployment_binding(record=Record("rb-web", queue="b")))
+    assert workload is not None
+    assert workload.queue == "b"
+
+
+def test_a_divisible_kind_asks_for_its_replicas():
+    workload, _ = heard_deployment(deployment(annotations={"volcano.sh/queue-name": "a"}))
+    assert workload is not None
+    assert workload.shape.demand == workload.shape.gang == {"cpu": 2000, "pods": 4000}
+    assert workload.shape.replicas == 4
+    assert workload.shape.replica == {"cpu": 500, "pods": 1000}
+
+
+def test_a_divided_workload_is_charged_where_its_replicas_are():
+    clusters = [{"name": "m1", "replicas": 3}, {"name": "m2", "replicas": 1}]
+    placed = deployment_binding(paused=None, clusters=clusters)
+    workload, _ = heard_deployment(deployment(annotations={"volcano.sh/queue-name": "a"}), placed)
+    assert workload is not None
+    assert workload.admission is not None
+    assert {booking.cluster: booking.charge for booking in workload.admission.bookings} == {
+        "m1": {"cpu": 1500, "pods": 3000},
+        "m2": {"cpu": 500, "pods": 1000},
+    }
+
+
+def test_a_divided_workload_keeps_its_recorded_total_wherever_karmada_moves_it():
+    record = Record("rb-web", queue="a", charge={"cpu": "2", "pods": "4"}, clusters=("m1", "m2"))
+    moved = deployment_binding(paused=False, clusters=[{"name": "m3", "replicas": 4}], record=record)
+    workload, remarks = heard_deployment(deployment(), moved)
+    assert workload is not None
+    assert workload.admission is not None
+    assert workload.admission.charge == {"cpu": 2000, "pods": 4000}
+    assert not remarks
+
+
+def test_components_count_where_karmada_tells_them():
+    spec = {
+        "components": [
+            {"name": "head", "replicas": 1, "replicaRequirements": {"resourceRequest": {"cpu": "1"}}},
+            {"name": "worker", "replicas": 2, "replicaRequirements": {"resourceRequest": {"cpu": "2"}}},
+        ]
+    }
+    annotated_template = deployment(annotations={"volcano.sh/queue-name": "a"})
+    workload, _ = heard_deployment(annotated_template, deployment_binding(spec=spec))
+    assert workload is not None
+    assert workload.shape.demand == {"cpu": 5000, "pods": 3000}
+    assert workload.shape.replicas == 0
+
+
+def test_components_of_a_volcano_job_are_never_looked_at():
+    spec = {"components": [{"name": "worker", "replicas": 100}]}
+    workload, _ = heard(binding("j1", spec=spec))
+    assert workload is not None
+    assert workload.shape.demand == ONE
+
+
+def test_a_batch_job_is_finished_by_its_condition():
+    rule = AdmissionConfiguration(workloads=(WorkloadRule(api_version="batch/v1", kind="Job"),))
+    store, ear = Store(rule), Ear()
+    status = {"conditions": [{"type": "Complete", "status": "True"}]}
+    done = binding("j1", api_version="batch/v1", paused=False, clusters=["m1"], record=ADMITTED)
+    document = json.loads(done)
+    document["status"] = {"aggregatedStatus": [{"clusterName": "m1", "status": status}]}
+    store.bindings.upsert(store.bindings.decode(raw(document)))
+    store.feed(ear, 0)
+    assert ear.workloads["rb-j1"].state is State.FINISHED
+
+
+def test_the_parts_of_a_hyperjob_are_a_group():
+    owner = {"apiVersion": "training.volcano.sh/v1alpha1", "kind": "HyperJob", "name": "h", "uid": "hyper"}
+    workload, _ = heard(binding("j1"), jobs=(job("j1", meta={"ownerReferences": [owner]}),))
+    assert workload is not None
+    assert workload.group == "hyper"
+
+
+def test_another_owner_makes_no_group():
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "h", "uid": "cron"}
+    workload, _ = heard(binding("j1"), jobs=(job("j1", meta={"ownerReferences": [owner]}),))
+    assert workload is not None
+    assert workload.group == ""
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        pytest.param("high", (100, False), id="known"),
+        pytest.param("", (7, False), id="none-is-the-default"),
+        pytest.param("gone", (7, True), id="unknown-is-the-default-and-said"),
+    ],
+)
+def test_the_priority_is_that_of_the_class(named, expected):
+    store, ear = Store(), Ear()
+    classes = (priority_class("high", 100), priority_class("usual", 7, default=True))
+    store.priority_classes.replace([store.priority_classes.decode(each) for each in classes])
+    store.bindings.upsert(store.bindings.decode(binding("j1")))
+    store.jobs.upsert(store.jobs.decode(job("j1", priority=named)))
+    store.feed(ear, 0)
+    workload = ear.workloads["rb-j1"]
+    assert (workload.priority, workload.unknown_class) == expected

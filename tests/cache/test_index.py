@@ -1,0 +1,17 @@
+"""Who refers to what."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.cache.index import Index
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 2), st.integers(0, 3))))
+def test_an_index_holds_what_was_added_and_not_discarded(steps):
+    index: Index[int, int] = Index()
+    expected: set[tuple[int, int]] = set()
+    for adds, key, member in steps:
+        (index.add if adds else index.discard)(key, member)
+        (expected.add if adds else expected.discard)((key, member))
+    assert {(key, member) for key in index for member in index.of(key)} == expected
+    assert sorted(index) == sorted({key for key, _ in expected})

@@ -1,0 +1,21 @@
+"""Equal values are one."""
+
+from controller.cache.pool import Pool, fingerprint
+
+
+def test_equal_keys_share_one_value():
+    pool: Pool[list[int]] = Pool()
+    assert pool.get("a", lambda: [1]) is pool.get("a", lambda: [2])
+
+
+def test_a_full_pool_starts_again():
+    pool: Pool[int] = Pool(size=2)
+    for key in range(5):
+        assert pool.get(key, lambda key=key: key) == key
+    assert len(pool) == 1
+
+
+def test_a_fingerprint_tells_parts_apart():
+    assert fingerprint("ab", "c") != fingerprint("a", "bc")
+    assert fingerprint(1, None) == fingerprint(1, None)
+    assert fingerprint(10**30) != fingerprint(10**30 + 1)

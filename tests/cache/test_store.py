@@ -1,0 +1,466 @@
+"""The store: any order of news, writes under way, and only what changed is told."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.api.configuration import AdmissionConfiguration
+from controller.api.keys import ADMISSION
+from controller.api.record import Reading, Record, read_record, write_record
+from controller.cache.store import Store
+from controller.cache.translate.records import admitting, record_facts
+from controller.engine.plan import Admit
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.workloads import Admission, Booking, State
+from controller.engine.world import World
+from tests.cache.listening import Ear
+from tests.cache.objects import binding, cluster, job, priority_class, queue
+
+ONE = {"cpu": 1000, "pods": 1000}
+ADMISSION_M1 = Admission(ONE, (Booking("m1", ONE),), admitted_at=5)
+RECORD = Record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))
+BACKING_OFF = Refusal(Reason.BACKING_OFF, subject="denied", until=1000)
+
+
+def upsert(store: Store, *objects: tuple[str, bytes]) -> None:
+    for kind, obj in objects:
+        sink = getattr(store, kind)
+        sink.upsert(sink.decode(obj))
+
+
+def remove(store: Store, kind: str, obj: bytes) -> None:
+    sink = getattr(store, kind)
+    sink.remove(sink.decode(obj))
+
+
+def replace(store: Store, kind: str, *objects: bytes) -> None:
+    sink = getattr(store, kind)
+    sink.replace([sink.decode(obj) for obj in objects])
+
+
+def fed(store: Store, now: int = 0) -> Ear:
+    ear = Ear()
+    store.feed(ear, now)
+    return ear
+
+
+def pending() -> tuple[Store, Ear]:
+    """Return a store with one pending workload, of which a World has heard."""
+    store, ear = Store(), Ear()
+    upsert(store, ("bindings", binding("j1", version=10)), ("jobs", job("j1")))
+    store.feed(ear, 0)
+    return store, ear
+
+
+def state(store: Store, ear: Ear, now: int = 0) -> State | None:
+    store.feed(ear, now)
+    workload = ear.workloads.get("rb-j1")
+    return workload.state if workload else None
+
+
+# -- joining --------------------------------------------------------------
+
+NEWS: list[tuple[str, str, bytes]] = [
+    ("upsert", "queues", queue("a", version=1, weight=1)),
+    ("upsert", "queues", queue("a", version=2, weight=3)),
+    ("upsert", "clusters", cluster("m1", version=3)),
+    ("upsert", "clusters", cluster("m1", version=4, cpu="16")),
+    ("upsert", "priority_classes", priority_class("high", 100, version=5)),
+    ("upsert", "priority_classes", priority_class("usual", 7, default=True, version=6)),
+    ("upsert", "jobs", job("j1", version=7, priority="high")),
+    ("upsert", "jobs", job("j1", version=8, priority="high", replicas=2)),
+    ("upsert", "jobs", job("j2", version=9)),
+    ("upsert", "jobs", job("j3", version=10, priority="unheard")),
+    ("upsert", "bindings", binding("j1", version=11)),
+    ("upsert", "bindings", binding("j1", version=12, paused=False, clusters=["m1"], record=RECORD)),
+    ("upsert", "bindings", binding("j2", version=13)),
+    ("upsert", "bindings", binding("j3", version=14)),
+    ("upsert", "bindings", binding("j4", version=15)),
+    ("remove", "bindings", binding("j4", version=16)),
+    ("upsert", "bindings", binding("j5", version=17, uid="older")),
+    ("upsert", "bindings", binding("j5", version=18, uid="newer")),
+    ("upsert", "jobs", job("j5", version=19)),
+    ("upsert", "jobs", job("j4", version=20)),
+]
+
+
+def apply(store: Store, news: tuple[str, str, bytes]) -> None:
+    verb, kind, obj = news
+    sink = getattr(store, kind)
+    getattr(sink, verb)(sink.decode(obj))
+
+
+@settings(max_examples=200)
+@given(order=st.permutations(range(len(NEWS))), pauses=st.sets(st.integers(0, len(NEWS))))
+def test_any_order_of_news_gives_the_same_world(order, pauses):
+    expected = Store()
+    for news in NEWS:
+        apply(expected, news)
+    whole = fed(expected)
+
+    store, ear = Store(), Ear()
+    for step, place in enumerate(order):
+        apply(store, NEWS[place])
+        if step in pauses:
+            store.feed(ear, 0)
+    store.feed(ear, 0)
+
+    assert (ear.policy, ear.queues, ear.clusters, ear.workloads) == (
+        whole.policy,
+        whole.queues,
+        whole.clusters,
+        whole.workloads,
+    )
+
+
+def test_what_was_expected_of_that_world():
+    store = Store()
+    for news in NEWS:
+        apply(store, news)
+    ear = fed(store)
+    assert sorted(ear.workloads) == ["newer", "rb-j1", "rb-j2", "rb-j3"]
+    assert ear.workloads["rb-j1"].state is State.ADMITTED
+    assert ear.workloads["rb-j3"].unknown_class
+    assert ear.queues["a"].weight == 3
+
+
+def test_only_what_changed_is_told():
+    store = Store()
+    upsert(store, *(("bindings", binding(f"j{number}")) for number in range(10)))
+    store.feed(Ear(), 0)
+    upsert(store, ("jobs", job("j3")))
+    assert fed(store).heard == ["workload rb-j3"]
+    assert fed(store).heard == []
+
+
+def test_a_priority_class_is_news_for_those_only_that_name_it():
+    store = Store()
+    upsert(store, ("jobs", job("j1", priority="high")), ("jobs", job("j2", priority="low")), ("jobs", job("j3")))
+    upsert(store, *(("bindings", binding(f"j{number}")) for number in (1, 2, 3)))
+    store.feed(Ear(), 0)
+    upsert(store, ("priority_classes", priority_class("high", 100)))
+    assert fed(store).heard == ["workload rb-j1"]
+
+
+def test_a_new_default_is_news_for_all_whose_class_is_not_known():
+    store = Store()
+    upsert(store, ("priority_classes", priority_class("high", 100)))
+    upsert(store, ("jobs", job("j1", priority="high")), ("jobs", job("j2", priority="low")), ("jobs", job("j3")))
+    upsert(store, *(("bindings", binding(f"j{number}")) for number in (1, 2, 3)))
+    store.feed(Ear(), 0)
+    upsert(store, ("priority_classes", priority_class("usual", 7, default=True)))
+    assert fed(store).heard == ["workload rb-j2", "workload rb-j3"]
+
+
+def test_a_deleted_priority_class_leaves_its_workload_with_the_default():
+    store, ear = Store(), Ear()
+    high = priority_class("high", 100)
+    upsert(store, ("priority_classes", high), ("jobs", job("j1", priority="high")), ("bindings", binding("j1")))
+    store.feed(ear, 0)
+    remove(store, "priority_classes", high)
+    store.feed(ear, 0)
+    assert (ear.workloads["rb-j1"].priority, ear.workloads["rb-j1"].unknown_class) == (0, True)
+
+
+def test_workloads_are_told_before_clusters():
+    store = Store()
+    upsert(store, ("clusters", cluster("m1")), ("bindings", binding("j1")), ("queues", queue("a")))
+    assert fed(store).heard == ["queue a", "workload rb-j1", "cluster m1"]
+
+
+def test_every_change_wakes_the_loop():
+    woken: list[int] = []
+    store = Store(on_change=lambda: woken.append(1))
+    upsert(store, ("jobs", job("j1")), ("bindings", binding("j1")), ("queues", queue("a")), ("clusters", cluster("m1")))
+    assert len(woken) == 4
+
+
+def test_a_complete_list_removes_what_is_not_in_it():
+    store, ear = Store(), Ear()
+    upsert(store, *(("bindings", binding(f"j{number}")) for number in (1, 2)))
+    upsert(store, ("queues", queue("a")), ("clusters", cluster("m1")))
+    store.feed(ear, 0)
+    replace(store, "bindings", binding("j2"))
+    replace(store, "queues")
+    replace(store, "clusters")
+    store.feed(ear, 0)
+    assert list(ear.workloads) == ["rb-j2"]
+    assert not ear.queues
+    assert not ear.clusters
+    assert store.binding("rb-j1") is None
+
+
+def test_cluster_bindings_are_listed_apart():
+    store = Store()
+    upsert(store, ("bindings", binding("j1")))
+    replace(store, "cluster_bindings")
+    assert store.binding("rb-j1") is not None
+
+
+def test_the_store_is_complete_when_every_kind_was_listed():
+    store = Store()
+    for kind in ("bindings", "cluster_bindings", "jobs", "queues", "clusters"):
+        replace(store, kind)
+        assert not store.is_complete
+    replace(store, "priority_classes")
+    assert store.is_complete
+
+
+def test_a_changed_configuration_is_told_and_its_default_queue_applied():
+    store, ear = Store(), Ear()
+    upsert(store, ("jobs", job("j1", queue="")), ("bindings", binding("j1")))
+    store.feed(ear, 0)
+    must_list = store.configure(AdmissionConfiguration(default_queue="research", tenant_fairness="Namespace"))
+    store.feed(ear, 0)
+    assert not must_list
+    assert ear.policy is not None
+    assert ear.policy.tenant_fairness == "Namespace"
+    assert ear.workloads["rb-j1"].queue == "research"
+
+
+def test_a_namespace_that_becomes_exempt_holds_no_workloads():
+    store, ear = pending()
+    assert store.configure(AdmissionConfiguration(exempt_namespaces=frozenset({"ml"})))
+    store.feed(ear, 0)
+    assert not ear.workloads
+
+
+# -- order of observations -------------------------------------------------
+
+
+def test_an_older_observation_changes_nothing():
+    store, ear = Store(), Ear()
+    upsert(store, ("jobs", job("j1")))
+    upsert(store, ("bindings", binding("j1", version=20, paused=False, clusters=["m1"], record=RECORD)))
+    upsert(store, ("bindings", binding("j1", version=19)))
+    assert state(store, ear) is State.ADMITTED
+
+
+def test_a_list_that_is_older_than_an_answer_to_a_write_changes_nothing():
+    store, ear = Store(), Ear()
+    upsert(store, ("jobs", job("j1")))
+    upsert(store, ("bindings", binding("j1", version=20, paused=False, clusters=["m1"], record=RECORD)))
+    replace(store, "bindings", binding("j1", version=19))
+    assert state(store, ear) is State.ADMITTED
+
+
+def test_an_empty_list_forgets_so_that_a_restored_server_is_believed():
+    store, ear = Store(), Ear()
+    upsert(store, ("jobs", job("j1")))
+    upsert(store, ("bindings", binding("j1", version=20, paused=False, clusters=["m1"], record=RECORD)))
+    replace(store, "bindings")
+    replace(store, "bindings", binding("j1", version=9))
+    assert state(store, ear) is State.PENDING
+
+
+def test_versions_are_compared_as_numbers():
+    store, ear = Store(), Ear()
+    upsert(store, ("bindings", binding("j1", version=9)))
+    upsert(store, ("bindings", binding("j1", version=10, paused=False, clusters=["m1"], record=RECORD)))
+    assert state(store, ear) is State.ADMITTED
+
+
+def test_a_late_answer_does_not_bring_back_what_was_deleted():
+    store, ear = pending()
+    remove(store, "bindings", binding("j1", version=12))
+    upsert(store, ("bindings", binding("j1", version=11, paused=False, clusters=["m1"], record=RECORD)))
+    assert state(store, ear) is None
+
+
+def test_a_binding_of_the_same_name_and_another_uid_is_another_workload():
+    store, ear = pending()
+    upsert(store, ("bindings", binding("j1", version=20, uid="second")))
+    store.feed(ear, 0)
+    assert list(ear.workloads) == ["second"]
+
+
+def test_the_end_of_the_first_does_not_end_the_second_of_its_name():
+    store, ear = pending()
+    upsert(store, ("bindings", binding("j1", version=20, uid="second")))
+    remove(store, "bindings", binding("j1", version=15))
+    store.feed(ear, 0)
+    assert list(ear.workloads) == ["second"]
+
+
+def test_a_record_does_not_pass_to_the_second_of_its_name():
+    store, ear = Store(), Ear()
+    upsert(store, ("jobs", job("j1")))
+    upsert(store, ("bindings", binding("j1", version=20, uid="second", record=RECORD)))
+    store.feed(ear, 0)
+    assert ear.workloads["second"].state is State.PENDING
+
+
+# -- writes under way -------------------------------------------------------
+
+
+def test_a_decision_is_charged_before_it_is_observed():
+    store, ear = pending()
+    store.assume("rb-j1", ADMISSION_M1)
+    assert state(store, ear) is State.ADMITTED
+    assert ear.workloads["rb-j1"].admission == ADMISSION_M1
+
+
+def test_a_late_old_event_does_not_free_a_charge_under_way():
+    store, ear = pending()
+    store.assume("rb-j1", ADMISSION_M1)
+    upsert(store, ("bindings", binding("j1", version=11)))
+    assert state(store, ear) is State.ADMITTED
+
+
+def test_a_late_old_event_does_not_free_a_charge_that_was_acknowledged():
+    store, ear = pending()
+    store.assume("rb-j1", ADMISSION_M1)
+    store.settle("rb-j1", 20)
+    upsert(store, ("bindings", binding("j1", version=19)))
+    assert state(store, ear) is State.ADMITTED
+
+
+def test_the_truth_counts_as_soon_as_it_is_as_new_as_the_write():
+    store, ear = pending()
+    store.assume("rb-j1", ADMISSION_M1)
+    store.settle("rb-j1", 20)
+    upsert(store, ("bindings", binding("j1", version=21)))
+    assert state(store, ear) is State.PENDING
+
+
+def test_the_truth_counts_when_it_came_before_the_acknowledgement():
+    store, ear = pending()
+    store.assume("rb-j1", ADMISSION_M1)
+    upsert(store, ("bindings", binding("j1", version=21)))
+    assert state(store, ear) is State.ADMITTED
+    store.settle("rb-j1", 20)
+    assert state(store, ear) is State.PENDING
+
+
+def test_an_observed_write_changes_nothing_about_the_charge():
+    store, ear = pending()
+    store.assume("rb-j1", ADMISSION_M1)
+    store.settle("rb-j1", 20)
+    upsert(store, ("bindings", binding("j1", version=20, paused=False, clusters=["m1"], record=RECORD)))
+    assert state(store, ear) is State.ADMITTED
+    admission = ear.workloads["rb-j1"].admission
+    assert admission is not None
+    assert (admission.charge, admission.bookings) == (ADMISSION_M1.charge, ADMISSION_M1.bookings)
+
+
+def test_a_failed_write_is_taken_back():
+    store, ear = pending()
+    store.assume("rb-j1", ADMISSION_M1)
+    store.feed(ear, 0)
+    store.withdraw("rb-j1", None)
+    assert state(store, ear) is State.PENDING
+    assert ear.workloads["rb-j1"].hold is None
+
+
+def test_a_failed_write_is_told_although_nothing_was_told_in_between():
+    store, ear = pending()
+    ear.heard.clear()
+    store.assume("rb-j1", ADMISSION_M1)
+    store.withdraw("rb-j1", None)
+    store.feed(ear, 0)
+    assert ear.heard == ["workload rb-j1"]
+
+
+def test_a_refused_write_holds_its_workload_back_for_a_time():
+    store, ear = pending()
+    store.assume("rb-j1", ADMISSION_M1)
+    store.withdraw("rb-j1", BACKING_OFF)
+    store.feed(ear, 0)
+    assert ear.workloads["rb-j1"].hold == BACKING_OFF
+    upsert(store, ("bindings", binding("j1", version=30)))
+    store.feed(ear, 999)
+    assert ear.workloads["rb-j1"].hold == BACKING_OFF
+    upsert(store, ("bindings", binding("j1", version=31)))
+    store.feed(ear, 1000)
+    assert ear.workloads["rb-j1"].hold is None
+
+
+def test_a_hold_without_an_end_lasts_until_the_binding_changes():
+    store, ear = pending()
+    store.withdraw("rb-j1", Refusal(Reason.BACKING_OFF))
+    store.feed(ear, 10**12)
+    assert ear.workloads["rb-j1"].hold is not None
+    upsert(store, ("bindings", binding("j1", version=30)))
+    store.feed(ear, 10**12)
+    assert ear.workloads["rb-j1"].hold is None
+
+
+def test_what_is_deleted_while_its_write_is_under_way_is_gone():
+    store, ear = pending()
+    store.assume("rb-j1", ADMISSION_M1)
+    remove(store, "bindings", binding("j1", version=12))
+    assert state(store, ear) is None
+    store.settle("rb-j1", 11)
+    assert state(store, ear) is None
+    store.withdraw("rb-j1", BACKING_OFF)
+    assert state(store, ear) is None
+
+
+def test_what_is_being_deleted_while_its_write_is_under_way_stays_charged():
+    store, ear = pending()
+    store.assume("rb-j1", ADMISSION_M1)
+    upsert(store, ("bindings", binding("j1", version=11, meta={"deletionTimestamp": "2026-01-02T03:04:05Z"})))
+    assert state(store, ear) is State.ADMITTED
+
+
+def test_a_binding_that_is_re_created_while_the_first_is_written_inherits_nothing():
+    store, ear = pending()
+    store.assume("rb-j1", ADMISSION_M1)
+    upsert(store, ("bindings", binding("j1", version=20, uid="second")))
+    store.settle("rb-j1", 19)
+    store.feed(ear, 0)
+    assert [(uid, workload.state) for uid, workload in ear.workloads.items()] == [("second", State.PENDING)]
+
+
+# -- with the engine ---------------------------------------------------------
+
+
+def test_an_admission_that_is_written_and_read_again_is_the_same_admission():
+    store, world = Store(), World()
+    upsert(store, ("queues", queue("a")), ("clusters", cluster("m1")), ("jobs", job("j1")))
+    upsert(store, ("bindings", binding("j1", version=10)))
+    store.feed(world, 7)
+    (decision,) = world.plan(7).decisions
+    assert isinstance(decision, Admit)
+    record = admitting(decision.workload, decision.admission)
+    store.assume("rb-j1", decision.admission)
+    store.settle("rb-j1", 20)
+    store.feed(world, 8)
+    clusters = [{"name": assignment.name} for assignment in decision.clusters]
+    upsert(store, ("bindings", binding("j1", version=20, paused=False, clusters=clusters, record=record)))
+    store.feed(world, 9)
+    assert world.workloads["rb-j1"].admission == decision.admission
+    assert world.plan(9).decisions == ()
+
+
+def test_a_restart_sees_what_was_admitted():
+    store, world = Store(), World()
+    upsert(store, ("queues", queue("a")), ("clusters", cluster("m1", cpu="1", pods="9")))
+    upsert(store, *(("jobs", job(f"j{number}")) for number in (1, 2)))
+    admitted = binding("j1", paused=False, clusters=["m1"], record=RECORD)
+    upsert(store, ("bindings", admitted), ("bindings", binding("j2")))
+    store.feed(world, 0)
+    assert world.plan(0).decisions == ()
+
+
+@given(
+    charge=st.dictionaries(
+        st.sampled_from(["cpu", "memory", "pods", "nvidia.com/gpu", "hugepages-2Mi"]), st.integers(0, 10**18)
+    )
+)
+def test_a_charge_is_written_and_read_exactly(charge):
+    admission = Admission(charge, (Booking("m1", charge),), admitted_at=1_767_323_045_123)
+    _, ear = pending()
+    workload = ear.workloads["rb-j1"]
+    text = write_record(admitting(workload, admission))
+    record, flaw = record_facts(read_record({ADMISSION: text}, "rb-j1"))
+    assert flaw == ""
+    assert record is not None
+    assert record.admits
+    assert {name: amount for name, amount in record.charge.items() if amount} == {
+        name: amount for name, amount in charge.items() if amount
+    }
+    assert (record.admitted_at, record.waiting_since) == (admission.admitted_at, workload.since)
+
+
+def test_a_reading_without_a_record_has_no_facts():
+    assert record_facts(Reading(flaw="x")) == (None, "x")

@@ -1,0 +1,147 @@
+"""What Queues, Clusters and Jobs say in quantities, and what becomes of quantities nobody can read."""
+
+import json
+
+import pytest
+
+from controller.cache.store import Store
+from controller.engine.clusters import Model
+from controller.engine.queues import ROOT, Queue, QueueState
+from controller.engine.resources import EMPTY
+from tests.cache.objects import cluster, job, queue
+
+UNREADABLE = [
+    pytest.param("eight", id="a-word"),
+    pytest.param("-1", id="negative"),
+    pytest.param("", id="empty"),
+    pytest.param("1e999999999", id="beyond-bounds"),
+    pytest.param("9" * 5000, id="very-long"),
+    pytest.param("8 Gi", id="blank"),
+    pytest.param([8], id="a-list"),
+    pytest.param(True, id="a-truth"),
+]
+
+
+def test_a_queue_is_read_whole():
+    found = Store().queues.decode(
+        queue(
+            "a",
+            parent="team",
+            weight=3,
+            priority=10,
+            capability={"cpu": 8, "memory": "16Gi"},
+            deserved={"nvidia.com/gpu": "2"},
+            guarantee={"resource": {"cpu": "500m"}},
+            reclaimable=False,
+            dequeueStrategy="fifo",
+        )
+    )
+    assert found.flaw == ""
+    assert found.queue == Queue(
+        "a",
+        "team",
+        weight=3,
+        priority=10,
+        capability={"cpu": 8000, "memory": 16 * 2**30},
+        deserved={"nvidia.com/gpu": 2000},
+        guarantee={"cpu": 500},
+        reclaimable=False,
+        fifo=True,
+    )
+
+
+def test_an_empty_queue_has_the_defaults_of_volcano():
+    assert Store().queues.decode(queue("a")).queue == Queue("a", ROOT)
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        pytest.param("", QueueState.OPEN, id="empty-is-open"),
+        pytest.param("Open", QueueState.OPEN, id="open"),
+        pytest.param("Closing", QueueState.CLOSING, id="closing"),
+        pytest.param("Ajar", QueueState.UNKNOWN, id="a-word-nobody-knows"),
+    ],
+)
+def test_the_state_of_a_queue(state, expected):
+    assert Store().queues.decode(queue("a", state=state)).queue.state is expected
+
+
+@pytest.mark.parametrize("amount", UNREADABLE)
+@pytest.mark.parametrize("place", ["capability", "deserved"])
+def test_a_queue_with_an_unreadable_amount_admits_nothing(place, amount):
+    found = Store().queues.decode(queue("a", **{place: {"cpu": amount}, "parent": "team"}))
+    assert found.queue.state is QueueState.UNKNOWN
+    assert place in found.flaw
+
+
+@pytest.mark.parametrize("amount", UNREADABLE)
+def test_a_cluster_with_an_unreadable_amount_takes_nothing(amount):
+    found = Store().clusters.decode(cluster("m1", cpu=amount))
+    assert not found.cluster.is_usable
+    assert "status.resourceSummary.allocatable" in found.flaw
+
+
+def test_a_cluster_without_a_summary_takes_nothing_and_is_no_flaw():
+    document = json.loads(cluster("m1"))
+    del document["status"]["resourceSummary"]
+    found = Store().clusters.decode(json.dumps(document).encode())
+    assert found.cluster.allocatable is None
+    assert (found.cluster.used, found.flaw) == (EMPTY, "")
+
+
+def test_what_is_bound_and_what_waits_for_a_node_is_in_use():
+    document = json.loads(cluster("m1"))
+    document["status"]["resourceSummary"] |= {"allocated": {"cpu": "2"}, "allocating": {"cpu": "500m", "pods": "1"}}
+    assert Store().clusters.decode(json.dumps(document).encode()).cluster.used == {"cpu": 2500, "pods": 1000}
+
+
+def test_the_grades_of_a_cluster_are_counted():
+    document = json.loads(cluster("m1"))
+    document["spec"]["resourceModels"] = [
+        {"grade": 0, "ranges": [{"name": "cpu", "min": "0", "max": "8"}]},
+        {"grade": 1, "ranges": [{"name": "cpu", "min": "8", "max": "9223372036854775807"}]},
+    ]
+    document["status"]["resourceSummary"]["allocatableModelings"] = [
+        {"grade": 1, "count": 3},
+        {"grade": 7, "count": 1},
+    ]
+    assert Store().clusters.decode(json.dumps(document).encode()).cluster.models == (Model(3, {"cpu": 8000}),)
+
+
+@pytest.mark.parametrize("amount", UNREADABLE)
+def test_a_job_with_an_unreadable_amount_is_known_and_its_demand_is_not(amount):
+    found = Store().jobs.decode(job("j1", requests={"cpu": amount}))
+    assert found.key.name == "j1"
+    assert found.queue == "a"
+    assert found.demand is None
+    assert found.flaw.startswith("spec.tasks[0].template.spec.containers[0].resources.requests")
+
+
+@pytest.mark.parametrize(
+    ("spec", "flaw"),
+    [
+        pytest.param({"tasks": []}, "spec.tasks is empty", id="no-tasks"),
+        pytest.param({"tasks": None}, "spec.tasks is empty", id="null-tasks"),
+        pytest.param({"minAvailable": -1}, "spec.minAvailable is -1", id="negative-gang"),
+        pytest.param({"minAvailable": "all"}, "spec.minAvailable: Expected", id="a-word"),
+        pytest.param({"tasks": [{"replicas": -1}]}, "spec.tasks[0].replicas is -1", id="negative-replicas"),
+        pytest.param({"tasks": ["x"]}, "spec.tasks[0]: Expected", id="no-task"),
+    ],
+)
+def test_a_job_that_makes_no_sense_says_why(spec, flaw):
+    found = Store().jobs.decode(job("j1", spec=spec))
+    assert found.demand is None
+    assert flaw in found.flaw
+
+
+def test_an_absurd_number_of_replicas_is_counted_as_it_is():
+    found = Store().jobs.decode(job("j1", replicas=10**30))
+    assert found.demand is not None
+    assert found.demand.whole["cpu"] == 10**33
+
+
+def test_equal_templates_share_one_demand():
+    store = Store()
+    one, other = store.jobs.decode(job("j1")), store.jobs.decode(job("j2"))
+    assert one.demand is other.demand

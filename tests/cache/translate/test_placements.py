@@ -1,0 +1,117 @@
+"""Placements as Karmada understands them, its defaults included."""
+
+import msgspec
+import pytest
+
+from controller.api import placements as wire
+from controller.cache.translate.placements import PlacementError, placement
+from controller.engine.clusters import Affinity, Placement, Requirement, Spread, StaticWeight, Term, Toleration
+
+
+def read(document: dict) -> Placement:
+    return placement(msgspec.convert(document, wire.Placement))
+
+
+def divided(**more) -> dict:
+    return {"replicaScheduling": {"replicaSchedulingType": "Divided", **more}}
+
+
+GPU = {"clusterNames": ["m1"]}
+
+CASES = [
+    pytest.param({}, Placement(), id="nothing"),
+    pytest.param(
+        {"clusterAffinity": {"clusterNames": ["b", "a"], "exclude": ["c", "d"]}},
+        Placement(Affinity(("b", "a"), excluded=frozenset({"c", "d"}))),
+        id="names-and-exclusions",
+    ),
+    pytest.param({"clusterAffinity": {}}, Placement(Affinity()), id="an-affinity-that-restricts-nothing"),
+    pytest.param(
+        {
+            "clusterAffinity": {
+                "labelSelector": {
+                    "matchLabels": {"z": "1", "a": "2"},
+                    "matchExpressions": [{"key": "k", "operator": "NotIn", "values": ["v"]}],
+                },
+                "fieldSelector": {"matchExpressions": [{"key": "region", "operator": "In", "values": ["east"]}]},
+            }
+        },
+        Placement(
+            Affinity(
+                labels=(
+                    Requirement("a", "In", ("2",)),
+                    Requirement("z", "In", ("1",)),
+                    Requirement("k", "NotIn", ("v",)),
+                ),
+                fields=(Requirement("region", "In", ("east",)),),
+            )
+        ),
+        id="selectors",
+    ),
+    pytest.param(
+        {"clusterAffinities": [{"affinityName": "first", **GPU}, {"affinityName": "second"}]},
+        Placement(terms=(Term("first", Affinity(("m1",))), Term("second", Affinity()))),
+        id="ordered-terms",
+    ),
+    pytest.param(
+        {
+            "clusterTolerations": [
+                {"key": "a", "value": "b", "effect": "NoSchedule"},
+                {"operator": "Exists"},
+                {"key": "n", "operator": "Gt", "value": "1"},
+            ]
+        },
+        Placement(tolerations=(Toleration("a", value="b", effect="NoSchedule"), Toleration(operator="Exists"))),
+        id="tolerations-an-unknown-operator-tolerates-nothing",
+    ),
+    pytest.param(
+        {
+            "spreadConstraints": [
+                {},
+                {"spreadByField": "region", "minGroups": 2, "maxGroups": 3},
+                {"spreadByLabel": "rack"},
+            ]
+        },
+        Placement(spread=(Spread("cluster", 1, 0), Spread("region", 2, 3), Spread("label:rack", 1, 0))),
+        id="spread",
+    ),
+    pytest.param({"replicaScheduling": {"replicaSchedulingType": "Duplicated"}}, Placement(), id="duplicated"),
+    pytest.param(
+        {"replicaScheduling": {}}, Placement(divided=True, weights=(StaticWeight(Affinity(), 1),)), id="empty"
+    ),
+    pytest.param(
+        divided(replicaDivisionPreference="Aggregated"), Placement(divided=True, aggregated=True), id="aggregated"
+    ),
+    pytest.param(
+        divided(replicaDivisionPreference="Weighted"),
+        Placement(divided=True, weights=(StaticWeight(Affinity(), 1),)),
+        id="weighted-without-weights-is-equal",
+    ),
+    pytest.param(
+        divided(replicaDivisionPreference="Weighted", weightPreference={"dynamicWeight": "AvailableReplicas"}),
+        Placement(divided=True),
+        id="dynamic",
+    ),
+    pytest.param(
+        divided(
+            replicaDivisionPreference="Weighted",
+            weightPreference={"staticWeightList": [{"targetCluster": GPU, "weight": 3}]},
+        ),
+        Placement(divided=True, weights=(StaticWeight(Affinity(("m1",)), 3),)),
+        id="static",
+    ),
+]
+
+
+@pytest.mark.parametrize(("document", "expected"), CASES)
+def test_a_placement_is_read_with_its_defaults(document, expected):
+    assert read(document) == expected
+
+
+def test_without_a_placement_everywhere_is_right():
+    assert placement(None) == Placement()
+
+
+def test_an_operator_that_nobody_knows_is_refused_by_name():
+    with pytest.raises(PlacementError, match=r"operator 'Near' is unknown; use one of In, NotIn"):
+        read({"clusterAffinity": {"labelSelector": {"matchExpressions": [{"key": "k", "operator": "Near"}]}}})
