@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from controller.api.review import Levels, Operation, Request, refuse_repeated_keys
+from controller.api.review import Operation, Request, members
 from webhook.verdict import Verdict, allowed, denied, exempt, patched
 
 GROUP = "work.karmada.io"
@@ -62,14 +62,7 @@ class Spec(msgspec.Struct, frozen=True):
     clusters: list[Any] | None = None
 
 
-class Binding(msgspec.Struct, frozen=True):
-    """A ResourceBinding or ClusterResourceBinding."""
-
-    spec: Spec
-
-
-_BINDING = msgspec.json.Decoder(Binding)
-_LEVELS: Levels = {"spec": {"resource": {}, "suspension": {}}}
+_SPEC = msgspec.json.Decoder(Spec)
 
 
 def review_binding(request: Request, gate: Gate) -> Verdict:
@@ -77,15 +70,24 @@ def review_binding(request: Request, gate: Gate) -> Verdict:
     if refusal := misrouted(request):
         return denied(refusal, code=400)
     try:
-        binding = _BINDING.decode(request.object)
-        refuse_repeated_keys(memoryview(request.object), _LEVELS)
+        spec = read_spec(request.object)
     except (ValueError, RecursionError) as error:
         return denied(f"binding {request.name!r} cannot be read: {error}", code=422)
-    if binding.spec.resource.group_kind() not in gate.kinds:
+    if spec.resource.group_kind() not in gate.kinds:
         return allowed()
     if request.namespace in gate.exempt_namespaces:
         return exempt()
-    return patched(*pause(binding.spec))
+    return patched(*pause(spec))
+
+
+def read_spec(binding: msgspec.Raw) -> Spec:
+    """Return what decides in *binding*, or raise `ValueError` where it cannot be read, or could be read in two ways."""
+    whole = members(binding, "spec")
+    spec = _SPEC.decode(whole["spec"])
+    for name, value in members(whole["spec"]).items():
+        if name in {"resource", "suspension"} and bytes(value) != b"null":
+            members(value)
+    return spec
 
 
 def misrouted(request: Request) -> str | None:

@@ -13,8 +13,8 @@ import msgspec
 VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 
-Levels = Mapping[str, "Levels"]
-"""Which members of a JSON object are looked into: name -> the same of its value."""
+Members = Mapping[str, msgspec.Raw]
+"""The members of one JSON object, each of which is there once."""
 
 
 class ReviewError(ValueError):
@@ -37,7 +37,7 @@ class Resource(msgspec.Struct, frozen=True):
     resource: str
 
 
-class Request(msgspec.Struct, frozen=True, rename="camel"):
+class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What the API server asks about one write."""
 
     uid: str
@@ -48,14 +48,6 @@ class Request(msgspec.Struct, frozen=True, rename="camel"):
     namespace: str = ""
     dry_run: bool = False
     object: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class Review(msgspec.Struct, frozen=True, rename="camel"):
-    """The question."""
-
-    api_version: str
-    kind: str
-    request: Request
 
 
 class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -98,29 +90,41 @@ class _Answer(msgspec.Struct, rename="camel"):
     kind: str = KIND
 
 
-_REVIEW = msgspec.json.Decoder(Review)
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TEXT = msgspec.json.Decoder(str)
 _ENCODER = msgspec.json.Encoder()
-_LEVELS: Levels = {"request": {"resource": {}}}
+
+#: Member of a request -> our name for it, and how it is read. Objects are long; the rest is read from its few bytes.
+_FIELDS: Mapping[str, tuple[str, msgspec.json.Decoder[Any]]] = {
+    "uid": ("uid", _TEXT),
+    "resource": ("resource", msgspec.json.Decoder(Resource)),
+    "operation": ("operation", _TEXT),
+    "subResource": ("sub_resource", _TEXT),
+    "name": ("name", _TEXT),
+    "namespace": ("namespace", _TEXT),
+    "dryRun": ("dry_run", msgspec.json.Decoder(bool)),
+    "object": ("object", msgspec.json.Decoder(msgspec.Raw)),
+}
 
 
 def read(body: bytes) -> Request:
     """Return the request in *body*, or raise `ReviewError` with a sentence that says what is wrong with it."""
     try:
-        # What is skipped is not decoded, so bad UTF-8 there would pass.
-        review = _REVIEW.decode(str(body, "utf-8"))
-        refuse_repeated_keys(body.strip(), _LEVELS)
+        # What is not looked into is not decoded, so bad UTF-8 there would pass.
+        str(body, "utf-8")
+        review = members(body.strip(), "apiVersion", "kind", "request")
+        version, kind = _TEXT.decode(review["apiVersion"]), _TEXT.decode(review["kind"])
+        request = _request(review["request"])
     except RecursionError as error:
         raise ReviewError("the body is nested too deeply for an AdmissionReview") from error
     except ValueError as error:  # malformed JSON, a wrong type, bad UTF-8, a repeated key
         raise ReviewError(f"the body is no AdmissionReview: {error}", _uid(body)) from error
-    uid = review.request.uid
-    if (review.api_version, review.kind) != (VERSION, KIND):
-        raise ReviewError(f"this webhook reads {VERSION} {KIND}, not {review.api_version[:60]} {review.kind[:60]}", uid)
-    if not uid:
+    if (version, kind) != (VERSION, KIND):
+        raise ReviewError(f"this webhook reads {VERSION} {KIND}, not {version[:60]} {kind[:60]}", request.uid)
+    if not request.uid:
         raise ReviewError("the review's request.uid is empty, so that no answer could be told to belong to it")
-    return review.request
+    return request
 
 
 def write(response: Response) -> bytes:
@@ -128,29 +132,41 @@ def write(response: Response) -> bytes:
     return _ENCODER.encode(_Answer(response))
 
 
-def refuse_repeated_keys(raw: bytes | memoryview, levels: Levels) -> None:
-    """Raise `RepeatedKeyError` when a member that is looked into, or a neighbour of one, is named twice.
+def members(raw: bytes | msgspec.Raw, *needed: str) -> Members:
+    """Return the members of a JSON object, or raise `ValueError` where one is there twice or a *needed* one is not.
 
     The API server writes JSON without blanks and with plain keys. There the lengths of the members add up exactly when
     none was dropped as a repetition, at a tenth of the cost of a strict parser; anything else is parsed strictly.
     """
-    members = {key: memoryview(value) for key, value in _MEMBERS.decode(raw).items()}
-    if len(raw) != 1 + sum(len(key) + len(value) + 4 for key, value in members.items()):
+    found = _MEMBERS.decode(raw)
+    if len(memoryview(raw)) != 1 + sum(len(key) + len(memoryview(value)) + 4 for key, value in found.items()):
         json.loads(bytes(raw), object_pairs_hook=_once)
-        return
-    for name, below in levels.items():
-        # A member that is no object is the typed decoder's business: it says what it should have been.
-        if name in members and bytes(members[name][:1]) == b"{":
-            refuse_repeated_keys(members[name], below)
+    for name in needed:
+        if name not in found:
+            raise ValueError(f"{name!r} is missing")
+    return found
+
+
+def _request(raw: msgspec.Raw) -> Request:
+    found = members(raw, "uid", "resource", "operation")
+    fields = {}
+    for member, (name, decoder) in _FIELDS.items():
+        if member in found:
+            try:
+                fields[name] = decoder.decode(found[member])
+            except ValueError as error:
+                raise ValueError(f"request.{member}: {error}") from error
+    members(found["resource"])
+    return Request(**fields)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
+    found = dict(pairs)
+    if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         repeated = next(name for name in names if names.count(name) > 1)
         raise RepeatedKeyError(f"the key {repeated[:60]!r} is there twice")
-    return members
+    return found
 
 
 def _uid(body: bytes) -> str:
