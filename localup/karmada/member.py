@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from controller.engine.resources import EMPTY, Resources, add, fits, scale, subtract, total
+from controller.engine.resources import EMPTY, Resources, add, fits, requested, scale, subtract, total
 from localup.karmada.loads import Load, Task
 from localup.karmada.objects import Key
 
@@ -126,12 +126,12 @@ class Member:
     @property
     def allocated(self) -> Resources:
         """What all pods with a node hold."""
-        return add(self.used, self.foreign)
+        return requested(add(self.used, self.foreign))
 
     @property
     def allocating(self) -> Resources:
         """What the pods without a node ask for."""
-        return total(self.runs[key].asked for key in self._active)
+        return requested(total(self.runs[key].asked for key in self._active))
 
     def _finish(self, key: Key, now: float) -> None:
         run = self.runs[key]

@@ -1,16 +1,17 @@
 """A control plane with the stand-in at work on it, and three members of different sizes."""
 
-import json
 import sys
 import uuid
+from dataclasses import dataclass
 
 import pytest
 
+from localup.api import Api
 from localup.apply import wait_until
 from localup.namespaces import close_namespace, open_namespace
 from localup.processes import Service
+from tests.localup.karmada.desk import CLUSTERS, Desk, create_cluster, is_ready
 
-CLUSTERS = "/apis/cluster.karmada.io/v1alpha1/clusters"
 SIZES = {
     "member1": {"cpu": "8", "memory": "32Gi"},
     "member2": {"cpu": "16", "memory": "64Gi", "nvidia.com/gpu": "4"},
@@ -18,46 +19,38 @@ SIZES = {
 }
 
 
-def start_stand_in(plane, *options):
-    service = Service("stand-in", plane.folder / f"stand-in-{uuid.uuid4().hex[:6]}.log")
-    service.start([sys.executable, "-m", "localup.karmada", "--kubeconfig", plane.kubeconfig("karmada"), *options])
-    return service
+@dataclass
+class StandIn:
+    """The stand-in's process, which can be stopped and started again."""
 
+    api: Api
+    service: Service
+    command: list
 
-def create_cluster(api, name, allocatable, **annotations):
-    told = {"standin.volcano-global.io/allocatable": json.dumps(allocatable)}
-    told |= {f"standin.volcano-global.io/{key.replace('_', '-')}": value for key, value in annotations.items()}
-    manifest = {
-        "apiVersion": "cluster.karmada.io/v1alpha1",
-        "kind": "Cluster",
-        "metadata": {"name": name, "annotations": told},
-        "spec": {"syncMode": "Push"},
-    }
-    return api.create(CLUSTERS, manifest)
-
-
-def is_ready(cluster):
-    conditions = cluster.get("status", {}).get("conditions", ())
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    def start(self):
+        self.service.start(self.command)
 
 
 @pytest.fixture(scope="module")
-def plane(fresh_control_plane):
-    """Yield a control plane of the module's own, on which the stand-in runs."""
-    running = fresh_control_plane()
-    service = start_stand_in(running, "--run-time", "1s", "--status-period", "200ms")
+def stand_in(fresh_control_plane):
+    """Yield the stand-in at work on a control plane of the module's own."""
+    plane = fresh_control_plane()
+    command = [sys.executable, "-m", "localup.karmada", "--kubeconfig", plane.kubeconfig("karmada")]
+    options = ["--run-time", "1s", "--status-period", "200ms"]
+    running = StandIn(plane.admin, Service("stand-in", plane.folder / "stand-in.log"), [*command, *options])
+    running.start()
     for name, allocatable in SIZES.items():
-        create_cluster(running.admin, name, allocatable)
-    wait_until(lambda: all(is_ready(each) for each in running.admin.get(CLUSTERS)["items"]), "members ready")
+        create_cluster(plane.admin, name, allocatable)
+    wait_until(lambda: all(is_ready(each) for each in plane.admin.get(CLUSTERS)["items"]), "members ready")
     yield running
-    service.check()
-    service.stop()
+    running.service.check()
+    running.service.stop()
 
 
 @pytest.fixture
-def team(plane):
-    """Yield a namespace on that control plane."""
+def desk(stand_in):
+    """Yield what a test works with, in a namespace of its own."""
     name = f"team-{uuid.uuid4().hex[:8]}"
-    open_namespace(plane.admin, name)
-    yield name
-    close_namespace(plane.admin, name)
+    open_namespace(stand_in.api, name)
+    yield Desk(stand_in.api, name)
+    close_namespace(stand_in.api, name)

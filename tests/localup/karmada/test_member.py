@@ -1,0 +1,145 @@
+"""A simulated member cluster: what starts, what waits, what ends."""
+
+import pytest
+
+from controller.engine.resources import PODS
+from localup.karmada.loads import Load, Task, load_of
+from localup.karmada.member import Member, Phase
+from localup.karmada.objects import Key
+
+
+def load(*, count=2, together=None, cpu=1000, lasts=10.0, fails=False):
+    task = Task({"cpu": cpu, PODS: 1000}, count, count if together is None else together)
+    return Load((task,), lasts, fails)
+
+
+def member(*, cpu=4000, pods=10):
+    return Member({"cpu": cpu, PODS: pods * 1000})
+
+
+def key(name):
+    return Key("karmada-es-m1", name)
+
+
+def phases(cluster):
+    return {each.name: str(run.phase) for each, run in cluster.runs.items()}
+
+
+def test_a_gang_starts_whole_and_ends_after_its_time():
+    cluster = member()
+    cluster.submit(key("a"), load(), 100)
+    assert cluster.advance(100) == {key("a")}
+    assert (phases(cluster), cluster.next_end()) == ({"a": "Running"}, 110)
+    assert cluster.advance(109.9) == set()
+    assert cluster.advance(110) == {key("a")}
+    assert (phases(cluster), cluster.allocated) == ({"a": "Completed"}, {})
+
+
+def test_a_gang_that_does_not_fit_waits_for_the_end_of_another():
+    cluster = member()
+    cluster.submit(key("a"), load(count=3), 0)
+    cluster.submit(key("b"), load(count=2), 0)
+    cluster.advance(0)
+    assert phases(cluster) == {"a": "Running", "b": "Pending"}
+    cluster.advance(10)
+    assert phases(cluster) == {"a": "Completed", "b": "Running"}
+
+
+def test_a_later_job_passes_one_that_does_not_fit():
+    cluster = member()
+    for name, count in (("a", 3), ("b", 2), ("c", 1)):
+        cluster.submit(key(name), load(count=count), 0)
+    cluster.advance(0)
+    assert phases(cluster) == {"a": "Running", "b": "Pending", "c": "Running"}
+
+
+def test_what_exceeds_the_gang_follows_when_there_is_room():
+    cluster = member()
+    cluster.submit(key("a"), load(count=6, together=2), 0)
+    cluster.submit(key("b"), load(count=1, lasts=None), 0)
+    cluster.advance(0)
+    assert (cluster.runs[key("a")].running, cluster.runs[key("a")].waiting) == (4, 2)
+    assert cluster.allocating == {"cpu": 2000, PODS: 2000}
+    cluster.allocatable = {"cpu": 8000, PODS: 10000}
+    cluster.advance(1)
+    assert (cluster.runs[key("a")].running, phases(cluster)["b"]) == (6, "Running")
+
+
+def test_a_waiting_job_has_no_pods_that_a_summary_could_show():
+    cluster = member(cpu=1000)
+    cluster.submit(key("a"), load(), 0)
+    cluster.advance(0)
+    assert (phases(cluster), cluster.allocating, cluster.allocated) == ({"a": "Pending"}, {}, {})
+
+
+def test_pods_of_others_take_room():
+    cluster = member()
+    cluster.foreign = {"cpu": 3000}
+    cluster.submit(key("a"), load(), 0)
+    cluster.advance(0)
+    assert (phases(cluster), cluster.allocated) == ({"a": "Pending"}, {"cpu": 3000})
+
+
+def test_pods_count():
+    cluster = member(pods=1)
+    cluster.submit(key("a"), load(), 0)
+    cluster.advance(0)
+    assert phases(cluster) == {"a": "Pending"}
+
+
+def test_a_removed_job_is_gone_at_once():
+    cluster = member()
+    cluster.submit(key("a"), load(), 0)
+    cluster.advance(0)
+    cluster.remove(key("a"))
+    assert (cluster.runs, cluster.allocated, cluster.next_end()) == ({}, {}, None)
+
+
+def test_a_job_that_is_to_fail_fails():
+    cluster = member()
+    cluster.submit(key("a"), load(fails=True), 0)
+    cluster.advance(0)
+    cluster.advance(10)
+    assert cluster.runs[key("a")].phase is Phase.FAILED
+
+
+@pytest.mark.parametrize(
+    ("later", "running", "waiting"),
+    [pytest.param(6, 4, 2, id="larger"), pytest.param(1, 1, 0, id="smaller")],
+)
+def test_a_running_job_changes_its_size(later, running, waiting):
+    cluster = member()
+    cluster.submit(key("a"), load(), 0)
+    cluster.advance(0)
+    cluster.submit(key("a"), load(count=later), 5)
+    cluster.advance(5)
+    run = cluster.runs[key("a")]
+    assert (run.running, run.waiting, run.since) == (running, waiting, 0)
+
+
+def tasks(*sizes):
+    return [{"replicas": count, **({"minAvailable": least} if least is not None else {})} for count, least in sizes]
+
+
+@pytest.mark.parametrize(
+    ("spec", "together"),
+    [
+        pytest.param({"tasks": tasks((4, None))}, [4], id="all-by-default"),
+        pytest.param({"tasks": tasks((1, None), (4, 2)), "minAvailable": 3}, [1, 2], id="task-minimums"),
+        pytest.param({"tasks": tasks((1, None), (4, 2)), "minAvailable": 4}, [1, 3], id="and-more-in-task-order"),
+        pytest.param(
+            {"tasks": tasks((1, None), (4, None)), "minAvailable": 3}, [1, 2], id="minimums-that-do-not-count"
+        ),
+        pytest.param({"tasks": tasks((3, 1), (4, 1))}, [1, 1], id="the-sum-of-the-minimums"),
+    ],
+)
+def test_a_gang_is_counted_as_volcano_counts_it(spec, together):
+    manifest = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "a"}, "spec": spec}
+    assert [task.together for task in load_of(manifest, run_time=1).tasks] == together
+
+
+def test_a_job_says_how_long_it_runs_and_how_it_ends():
+    told = {"volcano-global.io/runtime": "1m30s", "volcano-global.io/outcome": "Failed"}
+    metadata = {"name": "a", "annotations": told}
+    manifest = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": metadata, "spec": {}}
+    assert (load_of(manifest, run_time=1).lasts, load_of(manifest, run_time=1).fails) == (90, True)

@@ -1,0 +1,201 @@
+"""Where the scheduler puts a binding."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from localup.karmada.names import APPLIED_PLACEMENT
+from localup.karmada.placement import Reason, place, written_as_applied
+
+REAL = sorted((Path(__file__).parents[4] / "shared" / "objects").glob("rb-gate*.yaml"))
+
+JOB = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "train", "namespace": "team-a"}
+ONE = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
+
+
+def cluster(name, *, cpu="100", used=None, labels=None, taints=None, apis=True, **spec):
+    summary = {"allocatable": {"cpu": cpu, "pods": "110"}} | ({"allocated": {"cpu": used}} if used else {})
+    enabled = [{"groupVersion": JOB["apiVersion"], "resources": [{"kind": "Job", "name": "jobs"}]}]
+    return {
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": {"taints": taints or [], **spec},
+        "status": {"apiEnablements": enabled if apis else [], "resourceSummary": summary},
+    }
+
+
+def binding(*, clusters=(), spread=ONE, observed="", tasks=(), size=None, **placement):
+    spec = {"resource": JOB, "placement": {"spreadConstraints": spread, **placement}, **(size or {})}
+    spec |= {"clusters": [{"name": name} for name in clusters]} if clusters else {}
+    spec |= {"gracefulEvictionTasks": [{"fromCluster": name} for name in tasks]} if tasks else {}
+    return {"metadata": {"name": "b"}, "spec": spec, "status": {"schedulerObservingAffinityName": observed}}
+
+
+def names(outcome):
+    return [each["name"] for each in outcome.targets]
+
+
+TAINT = {"key": "gpu", "effect": "NoSchedule"}
+THREE = [cluster("m2"), cluster("m1"), cluster("m3")]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "clusters", "chosen"),
+    [
+        pytest.param(binding(), THREE, ["m1"], id="the-first-by-name"),
+        pytest.param(binding(clusters=["m3"]), THREE, ["m3"], id="a-feasible-pick-is-confirmed"),
+        pytest.param(
+            binding(clusters=["m3"], clusterAffinity={"clusterNames": ["m1", "m2"]}),
+            THREE,
+            ["m1"],
+            id="one-that-is-none-is-moved",
+        ),
+        pytest.param(binding(spread=[]), THREE, ["m1", "m2", "m3"], id="without-a-constraint-all"),
+        pytest.param(
+            binding(spread=[{"spreadByField": "cluster", "minGroups": 2, "maxGroups": 2}]),
+            THREE,
+            ["m1", "m2"],
+            id="two",
+        ),
+        pytest.param(binding(), [cluster("m1", apis=False), cluster("m2")], ["m2"], id="the-kind-must-be-there"),
+        pytest.param(binding(), [cluster("m1", taints=[TAINT]), cluster("m2")], ["m2"], id="taints-repel"),
+        pytest.param(
+            binding(clusterTolerations=[{"key": "gpu", "operator": "Exists"}]),
+            [cluster("m1", taints=[TAINT])],
+            ["m1"],
+            id="unless-tolerated",
+        ),
+        pytest.param(binding(clusters=["m1"]), [cluster("m1", taints=[TAINT])], ["m1"], id="or-placed-already"),
+        pytest.param(binding(tasks=["m1"]), THREE, ["m2"], id="not-where-it-is-evicted-from"),
+        pytest.param(
+            binding(clusterAffinity={"labelSelector": {"matchLabels": {"tier": "gpu"}}}),
+            [cluster("m1"), cluster("m2", labels={"tier": "gpu"})],
+            ["m2"],
+            id="by-label",
+        ),
+        pytest.param(
+            binding(
+                clusterAffinity={
+                    "fieldSelector": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}
+                }
+            ),
+            [cluster("m1", zones=["a"]), cluster("m2", zones=["a", "b"])],
+            ["m2"],
+            id="by-any-of-its-zones",
+        ),
+        pytest.param(binding(clusterAffinity={"exclude": ["m1"]}), THREE, ["m2"], id="not-an-excluded-one"),
+    ],
+)
+def test_a_whole_workload_goes_to(wanted, clusters, chosen):
+    outcome = place(wanted, clusters)
+    assert (outcome.reason, names(outcome)) == (Reason.SUCCESS, chosen)
+
+
+TERMS = [{"affinityName": "first", "clusterNames": ["m1"]}, {"affinityName": "second", "clusterNames": ["m2"]}]
+
+
+@pytest.mark.parametrize(
+    ("observed", "clusters", "term"),
+    [
+        pytest.param("", THREE, "first", id="the-first-term"),
+        pytest.param("", [cluster("m2")], "second", id="the-next-that-has-a-cluster"),
+        pytest.param("second", THREE, "second", id="never-before-the-one-observed"),
+    ],
+)
+def test_affinity_terms_are_tried_in_order(observed, clusters, term):
+    assert place(binding(clusterAffinities=TERMS, observed=observed), clusters).term == term
+
+
+def test_nothing_fits_and_the_clusters_are_cleared():
+    wanted = binding(clusters=["m1"], clusterAffinity={"clusterNames": ["m1"]})
+    outcome = place(wanted, [cluster("m2"), cluster("m3", apis=False)])
+    assert outcome.reason is Reason.NO_CLUSTER_FIT
+    assert outcome.targets == ()
+    assert outcome.message == (
+        "0/2 clusters are available: 1 cluster(s) did not have the API resource, "
+        "1 cluster(s) did not match the placement cluster affinity constraint."
+    )
+
+
+def test_too_few_clusters_for_the_constraint_leave_everything_as_it_is():
+    outcome = place(binding(spread=[{"spreadByField": "cluster", "minGroups": 4}]), THREE)
+    assert (outcome.reason, outcome.targets) == (Reason.SCHEDULER_ERROR, None)
+
+
+def test_components_are_told_to_the_one_cluster():
+    size = {"components": [{"name": "ps", "replicas": 1}, {"name": "worker", "replicas": 2}]}
+    assert place(binding(size=size), THREE).targets == (
+        {"name": "m1", "components": [{"name": "ps", "replicas": 1}, {"name": "worker", "replicas": 2}]},
+    )
+
+
+REQUEST = {"replicaRequirements": {"resourceRequest": {"cpu": "1"}}}
+
+
+def divided(replicas, preference, *, clusters=(), spread=(), **weight):
+    strategy = {"replicaSchedulingType": "Divided", "replicaDivisionPreference": preference}
+    strategy |= {"weightPreference": weight} if weight else {}
+    wanted = binding(spread=list(spread), size={"replicas": replicas, **REQUEST}, replicaScheduling=strategy)
+    wanted["spec"]["clusters"] = [{"name": name, "replicas": count} for name, count in clusters]
+    return wanted
+
+
+SIZES = [cluster("m1", cpu="20", used="8"), cluster("m2", cpu="6")]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "shares"),
+    [
+        pytest.param(divided(6, "Weighted", dynamicWeight="AvailableReplicas"), {"m1": 4, "m2": 2}, id="by-free-room"),
+        pytest.param(divided(6, "Aggregated"), {"m1": 6}, id="in-as-few-as-possible"),
+        pytest.param(divided(15, "Aggregated"), {"m1": 10, "m2": 5}, id="in-more-when-one-is-too-small"),
+        pytest.param(divided(5, "Weighted"), {"m1": 3, "m2": 2}, id="evenly-without-weights"),
+        pytest.param(
+            divided(
+                9,
+                "Weighted",
+                staticWeightList=[
+                    {"targetCluster": {"clusterNames": ["m1"]}, "weight": 1},
+                    {"targetCluster": {"clusterNames": ["m2"]}, "weight": 2},
+                ],
+            ),
+            {"m1": 3, "m2": 6},
+            id="by-fixed-weights",
+        ),
+        pytest.param(divided(3, "Aggregated", clusters=[("m2", 3)]), {"m2": 3}, id="what-is-placed-stays"),
+        pytest.param(divided(13, "Aggregated", spread=ONE), None, id="one-cluster-too-small"),
+        pytest.param(divided(19, "Aggregated"), None, id="all-too-small"),
+    ],
+)
+def test_replicas_are_divided(wanted, shares):
+    targets = place(wanted, SIZES).targets
+    assert ({each["name"]: each["replicas"] for each in targets} if targets else None) == shares
+
+
+def test_too_little_room_is_unschedulable():
+    outcome = place(divided(19, "Aggregated"), SIZES)
+    assert (outcome.reason, outcome.message) == (
+        Reason.UNSCHEDULABLE,
+        "Clusters available replicas 18 are not enough to schedule.",
+    )
+
+
+@pytest.mark.skipif(not REAL, reason="no real bindings beside the project")
+@pytest.mark.parametrize("file", REAL, ids=lambda file: file.stem)
+def test_the_placement_is_noted_as_a_real_karmada_notes_it(file):
+    real = yaml.safe_load(file.read_text())
+    assert written_as_applied(real["spec"]["placement"]) == real["metadata"]["annotations"][APPLIED_PLACEMENT]
+
+
+@pytest.mark.skipif(not REAL, reason="no real bindings beside the project")
+@pytest.mark.parametrize("file", REAL, ids=lambda file: file.stem)
+def test_clusters_are_written_as_a_real_karmada_writes_them(file):
+    real = yaml.safe_load(file.read_text())
+    kind = real["spec"]["resource"]
+    members = [cluster("member1", cpu="100"), cluster("member2", cpu="50"), cluster("member3", cpu="25")]
+    for each in members:
+        resources = [{"kind": kind["kind"], "name": "x"}]
+        each["status"]["apiEnablements"] = [{"groupVersion": kind["apiVersion"], "resources": resources}]
+        each["status"]["resourceSummary"]["allocatable"] |= {"memory": "400Gi", "pods": "1100"}
+    fresh = real | {"spec": {k: v for k, v in real["spec"].items() if k != "clusters"}}
+    assert list(place(fresh, members).targets) == real["spec"]["clusters"]

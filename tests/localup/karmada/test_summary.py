@@ -1,0 +1,81 @@
+"""What a Cluster says of its simulated member."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from localup.karmada.loads import Load, Task
+from localup.karmada.member import Member
+from localup.karmada.objects import Key
+from localup.karmada.summary import Description, DescriptionError, summarized
+
+REAL = Path(__file__).parents[4] / "shared" / "objects" / "cluster-real1.yaml"
+NOON = 1_800_000_000.0
+
+
+def cluster(**annotations):
+    told = {f"standin.volcano-global.io/{name.replace('_', '-')}": value for name, value in annotations.items()}
+    return {"metadata": {"name": "m1", "annotations": told}, "spec": {}}
+
+
+def summary(shown, member):
+    description = Description.of(shown)
+    member.allocatable, member.foreign = description.allocatable, description.foreign
+    return summarized(shown, description, member, now=NOON)["status"]
+
+
+def test_an_empty_member_has_no_zeros():
+    shown = summary(cluster(allocatable='{"cpu": "64", "memory": "256Gi", "pods": 220}'), Member())
+    assert shown["resourceSummary"] == {"allocatable": {"cpu": "64", "memory": "256Gi", "pods": "220"}}
+
+
+def test_use_is_split_into_what_has_a_node_and_what_has_none():
+    told = cluster(allocatable='{"cpu": "4", "pods": "10"}', foreign_use='{"cpu": "1500m", "pods": "2"}')
+    member = Member({"cpu": 4000, "pods": 10000}, {"cpu": 1500, "pods": 2000})
+    member.submit(Key("n", "a"), Load((Task({"cpu": 1000, "pods": 1000}, 4, 1),)), 0)
+    member.advance(0)
+    assert summary(told, member)["resourceSummary"] == {
+        "allocatable": {"cpu": "4", "pods": "10"},
+        "allocated": {"cpu": "3500m", "pods": "4"},
+        "allocating": {"cpu": "2", "pods": "2"},
+    }
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="no real clusters beside the project")
+def test_a_status_has_the_form_of_a_real_one():
+    real = yaml.safe_load(REAL.read_text())["status"]
+    shown = summary(cluster(allocatable='{"cpu": "64"}'), Member())
+    assert set(shown) == set(real)
+    kinds = {each["groupVersion"]: each["resources"] for each in real["apiEnablements"]}
+    for each in shown["apiEnablements"]:
+        assert all(resource in kinds[each["groupVersion"]] for resource in each["resources"])
+    assert {each["type"] for each in shown["conditions"]} == {each["type"] for each in real["conditions"]}
+
+
+def test_a_cluster_that_is_lost_keeps_its_last_summary():
+    before = cluster(allocatable='{"cpu": "4"}')
+    known = before | {"status": summary(before, Member())}
+    lost = known | {"metadata": cluster(allocatable='{"cpu": "8"}', ready="Unknown")["metadata"]}
+    shown = summary(lost, Member())
+    assert shown["resourceSummary"]["allocatable"]["cpu"] == "4"
+    assert {each["type"]: each["status"] for each in shown["conditions"]}["Ready"] == "Unknown"
+
+
+def test_a_cluster_without_the_annotation_is_somebody_elses():
+    assert Description.of(cluster()) is None
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        pytest.param({"allocatable": "64 cores"}, id="no-json"),
+        pytest.param({"allocatable": '["64"]'}, id="no-object"),
+        pytest.param({"allocatable": '{"cpu": "64 cores"}'}, id="no-quantity"),
+        pytest.param({"allocatable": '{"cpu": null}'}, id="null"),
+        pytest.param({"allocatable": "{}", "ready": "maybe"}, id="no-readiness"),
+    ],
+)
+def test_annotations_that_cannot_be_read_are_refused(annotations):
+    with pytest.raises(DescriptionError, match=r"standin\.volcano-global\.io"):
+        Description.of(cluster(**annotations))

@@ -1,0 +1,166 @@
+"""Works beside a real one, and what they say upwards."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from localup.karmada import names
+from localup.karmada.aggregation import aggregated, summed_up
+from localup.karmada.works import held, reflected, work_for, work_key
+
+OBJECTS = Path(__file__).parents[4] / "shared" / "objects"
+needs_objects = pytest.mark.skipif(not OBJECTS.is_dir(), reason=f"no real objects in {OBJECTS}")
+NOON = 1_800_000_000.0
+
+
+def real_work():
+    return yaml.safe_load((OBJECTS / "work-real1.yaml").read_text())["items"][0]
+
+
+def real_binding():
+    return yaml.safe_load((OBJECTS / "rb-running-two-task-job.yaml").read_text())
+
+
+def template_behind(work):
+    """Return the template that a Work was made from."""
+    manifest = work["spec"]["workload"]["manifests"][0]
+    own = {"propagationpolicy.karmada.io", "kubectl.kubernetes.io"}
+    kept = {k: v for k, v in manifest["metadata"]["annotations"].items() if k.partition("/")[0] in own}
+    labels = {k: v for k, v in manifest["metadata"]["labels"].items() if k == names.POLICY_ID}
+    told = manifest["metadata"]["annotations"]
+    metadata = {
+        "annotations": kept,
+        "creationTimestamp": "2026-11-20T22:24:18Z",
+        "generation": int(told[names.TEMPLATE_GENERATION]),
+        "labels": labels,
+        "name": manifest["metadata"]["name"],
+        "namespace": manifest["metadata"]["namespace"],
+        "resourceVersion": "21773",
+        "uid": told[names.TEMPLATE_UID],
+    }
+    return manifest | {"metadata": metadata, "status": {"running": 5}}
+
+
+@needs_objects
+def test_a_work_is_that_of_a_real_karmada():
+    real = real_work()
+    target = {"name": "real1", "components": []}
+    permanent_id = real["metadata"]["labels"][names.WORK_ID]
+    made = work_for(real_binding(), template_behind(real), target, permanent_id=permanent_id)
+    kept = ("annotations", "finalizers", "labels", "name", "namespace")
+    assert made["metadata"] == {name: real["metadata"][name] for name in kept}
+    assert made["spec"] == real["spec"]
+
+
+@needs_objects
+def test_a_work_tells_what_became_of_its_manifest_as_a_real_one_does():
+    real = real_work()
+    status = real["status"]["manifestStatuses"][0]["status"]
+    told = reflected(real | {"status": {}}, status, "Healthy", now=NOON)["status"]
+    for each in (*told["conditions"], *real["status"]["conditions"]):
+        each.pop("lastTransitionTime")
+    assert told == real["status"]
+
+
+@needs_objects
+def test_a_binding_sums_its_works_up_as_a_real_one_does():
+    real = real_binding()
+    bare = {k: v for k, v in real["status"].items() if k != "aggregatedStatus"}
+    assert aggregated(real | {"status": bare}, [real_work()], now=NOON) == real
+
+
+def test_works_of_a_template_have_one_name_in_every_cluster():
+    template = {"kind": "Job", "metadata": {"name": "two-task", "namespace": "team-r"}}
+    assert str(work_key(template, "real1")) == "karmada-es-real1/two-task-cc9dc9fb4"
+
+
+def deployment(*, replicas=6):
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "a", "uid": "t1", "generation": 3},
+        "spec": {"replicas": replicas},
+        "status": {},
+    }
+
+
+def binding(**spec):
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "a", "name": "web"}
+    return {"metadata": {"name": "web-deployment", "namespace": "a"}, "spec": {"resource": reference, **spec}}
+
+
+def test_a_work_bears_the_replicas_of_its_cluster():
+    made = work_for(binding(), deployment(), {"name": "m1", "replicas": 2}, permanent_id="w")
+    assert made["spec"]["workload"]["manifests"][0]["spec"] == {"replicas": 2}
+
+
+@pytest.mark.parametrize(
+    ("suspension", "is_suspended"),
+    [
+        pytest.param({"dispatching": True}, True, id="everywhere"),
+        pytest.param({"dispatchingOnClusters": {"clusterNames": ["m1"]}}, True, id="here"),
+        pytest.param({"dispatchingOnClusters": {"clusterNames": ["m2"]}}, False, id="elsewhere"),
+        pytest.param({"scheduling": True}, False, id="scheduling-is-something-else"),
+    ],
+)
+def test_dispatching_is_suspended(suspension, is_suspended):
+    made = work_for(binding(suspension=suspension), deployment(), {"name": "m1"}, permanent_id="w")
+    assert made["spec"]["suspendDispatching"] is is_suspended
+
+
+def work(cluster, status, *, health="Healthy"):
+    key = work_key(deployment(), cluster)
+    bare = {"metadata": {"name": key.name, "namespace": key.namespace}, "spec": {}}
+    manifests = {"workload": {"manifests": [deployment()]}}
+    return reflected(bare | {"spec": manifests}, status, health, now=NOON)
+
+
+def test_what_is_held_is_not_applied():
+    bare = {"metadata": {"name": "w", "namespace": "karmada-es-m1"}}
+    told = aggregated(binding(clusters=[{"name": "m1"}]), [held(bare, now=NOON)], now=NOON)["status"]
+    assert told["aggregatedStatus"] == [{"clusterName": "m1", "applied": False, "health": "Unknown"}]
+    assert told["conditions"][0]["status"] == "False"
+
+
+def test_a_binding_without_works_says_nothing_of_them():
+    told = aggregated(binding(), [], now=NOON)["status"]
+    assert "aggregatedStatus" not in told
+    assert told["conditions"][0]["reason"] == "FullyAppliedFailed"
+
+
+def test_replicas_of_all_clusters_add_up():
+    both = [work("m1", {"replicas": 4, "readyReplicas": 4}), work("m2", {"replicas": 2, "readyReplicas": 1})]
+    told = aggregated(binding(clusters=[{"name": "m1"}, {"name": "m2"}]), both, now=NOON)
+    assert summed_up(deployment(), told, now=NOON)["status"] == {
+        "replicas": 6,
+        "readyReplicas": 5,
+        "observedGeneration": 3,
+    }
+
+
+def job(**status):
+    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"generation": 1}, "status": status}
+
+
+def told_by(*phases):
+    items = [
+        {"clusterName": f"m{index}", "status": {"running": 1, "state": {"phase": phase}}}
+        for index, phase in enumerate(phases)
+    ]
+    return {"status": {"aggregatedStatus": items}}
+
+
+@pytest.mark.parametrize(
+    ("phases", "phase"),
+    [
+        pytest.param(["Running"], "Running", id="one-is-taken-over"),
+        pytest.param(["Running", "Completed"], None, id="copies-that-run-have-no-phase"),
+        pytest.param(["Completed", "Completed"], "Completed", id="all-completed"),
+        pytest.param(["Running", "Failed"], "Failed", id="one-failed"),
+        pytest.param([], "Running", id="an-evicted-job-keeps-what-it-said"),
+    ],
+)
+def test_the_phase_of_a_volcano_job(phases, phase):
+    before = job(state={"phase": "Running"})
+    assert summed_up(before, told_by(*phases), now=NOON)["status"].get("state", {}).get("phase") == phase
