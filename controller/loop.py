@@ -13,15 +13,15 @@ from typing import Any, NoReturn, Protocol
 
 import structlog
 
-from controller import writes
-from controller.actuator import Actuator
 from controller.backoff import Backoff
 from controller.cache.store import Store
 from controller.clock import Clock, wall_clock
 from controller.engine.plan import Admit, Decision, Wait
+from controller.engine.workloads import WorkloadUid
 from controller.engine.world import World
 from controller.metrics import Metrics
 from controller.wording import sentence
+from controller.writes import Write, mending, write
 
 #: A pass yields to answers and events after so many decisions.
 _BATCH = 100
@@ -44,13 +44,23 @@ class Synced(Protocol):
         """Set while it is."""
 
 
+class Hand(Protocol):
+    """Who carries decisions out; the actuator is one."""
+
+    def submit(self, write: Write, /) -> None:
+        """See *write* through."""
+
+    def free_at(self, uid: WorkloadUid, /) -> int | None:
+        """Return from when on a new write for *uid* makes sense; ``None`` while one is under way."""
+
+
 class Loop:
     """Feeds the World from the store and hands what it decides to the actuator."""
 
     def __init__(
         self,
         store: Store,
-        actuator: Actuator,
+        actuator: Hand,
         caches: Mapping[str, Synced],
         *,
         metrics: Metrics,
@@ -108,7 +118,7 @@ class Loop:
                 continue
             if isinstance(decision, Admit):
                 self._store.assume(decision.workload.uid, decision.admission)
-            self._actuator.submit(writes.write(decision, facts))
+            self._actuator.submit(write(decision, facts))
             if count % _BATCH == 0:
                 await asyncio.sleep(0)
 
@@ -117,12 +127,12 @@ class Loop:
         again_at = None
         for uid, remarks in self._store.remarks.items():
             facts = self._store.binding(uid)
-            mending = writes.mending(remarks, facts) if facts else None
+            found = mending(remarks, facts) if facts else None
             free_at = self._actuator.free_at(uid)
-            if mending is None or free_at is None:
+            if found is None or free_at is None:
                 continue
             if free_at <= now:
-                self._actuator.submit(mending)
+                self._actuator.submit(found)
             else:
                 again_at = min(free_at, again_at or free_at)
         return again_at

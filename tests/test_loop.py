@@ -1,0 +1,193 @@
+"""When the loop looks, what it hands on, and how it gets over a failure."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from controller.cache.store import Store
+from controller.clock import wall_clock
+from controller.engine.plan import Plan
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.workloads import WorkloadUid
+from controller.engine.world import World
+from controller.loop import Loop
+from controller.metrics import Metrics
+from controller.writes import Write
+from tests.benchmarks.seed import CLUSTER, binding, job
+
+UID = "u-{}"
+
+
+class Hand:
+    """Takes what an actuator would, and writes nothing."""
+
+    def __init__(self) -> None:
+        self.writes: asyncio.Queue[Write] = asyncio.Queue()
+        self.refused: dict[str, int] = {}
+
+    def submit(self, write: Write) -> None:
+        self.writes.put_nowait(write)
+
+    def free_at(self, uid: WorkloadUid) -> int | None:
+        return self.refused.get(uid, 0)
+
+    async def next(self) -> Write:
+        async with asyncio.timeout(5):
+            return await self.writes.get()
+
+
+class Cache:
+    def __init__(self, *, synced: bool = True) -> None:
+        self.synced = asyncio.Event()
+        if synced:
+            self.synced.set()
+
+
+class Stage:
+    """A store told by hand, and a loop over it."""
+
+    def __init__(self, cpus: int, caches: dict[str, Cache]) -> None:
+        self.store, self.hand, self.metrics = Store(), Hand(), Metrics()
+        self.loop = Loop(self.store, self.hand, caches, metrics=self.metrics)
+        self.version = 1
+        self.tell(self.store.queues, {"metadata": {"name": "default"}, "spec": {"weight": 1}})
+        self.tell(self.store.clusters, cluster(cpus))
+        for collection in (self.store.bindings, self.store.cluster_bindings, self.store.jobs):
+            collection.replace([])
+        self.store.priority_classes.replace([])
+
+    def tell(self, collection: Any, obj: dict[str, Any]) -> None:
+        self.version += 1
+        obj["metadata"] |= {"resourceVersion": str(self.version)}
+        collection.upsert(collection.decode(msgspec.json.encode(obj)))
+
+    def submit(self, name: str, **spec: Any) -> None:
+        self.tell(self.store.jobs, job(name, "default") | {"metadata": {"name": name, "namespace": "ns", "uid": "t"}})
+        self.bind(name, **spec)
+
+    def bind(self, name: str, *, status: dict[str, Any] | None = None, **spec: Any) -> None:
+        bound = binding("ns", name, "t")
+        bound["metadata"] |= {"namespace": "ns", "uid": UID.format(name)}
+        bound["spec"] |= spec
+        self.tell(self.store.bindings, bound | {"status": status or {}})
+
+    def finish(self, name: str) -> None:
+        told = {"clusterName": CLUSTER, "status": {"state": {"phase": "Completed"}}}
+        placed = {"suspension": {"scheduling": False}, "clusters": [{"name": CLUSTER}]}
+        self.bind(name, status={"aggregatedStatus": [told]}, **placed)
+
+
+def cluster(cpus: int) -> dict[str, Any]:
+    return {
+        "metadata": {"name": CLUSTER},
+        "spec": {},
+        "status": {
+            "apiEnablements": [{"groupVersion": "batch.volcano.sh/v1alpha1", "resources": [{"kind": "Job"}]}],
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "resourceSummary": {"allocatable": {"cpu": str(cpus), "memory": "100Gi", "pods": "100"}},
+        },
+    }
+
+
+@asynccontextmanager
+async def looping(*, cpus: int = 1, caches: dict[str, Cache] | None = None) -> AsyncIterator[Stage]:
+    stage = Stage(cpus, caches or {})
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(stage.loop.run())
+        yield stage
+        running.cancel()
+
+
+async def test_what_has_room_is_handed_on_and_what_has_none_waits():
+    async with looping(cpus=1) as stage:
+        stage.submit("a")
+        stage.submit("b")
+        write = await stage.hand.next()
+        assert (write.effect, write.workload, write.clusters) == ("admit", "Job ns/a", (CLUSTER,))
+        assert stage.hand.writes.empty()
+
+
+async def test_a_finish_is_followed_by_the_next_admission_without_any_wait():
+    async with looping(cpus=1) as stage:
+        stage.submit("a")
+        stage.submit("b")
+        await stage.hand.next()
+        stage.finish("a")
+        stage.store.settle(WorkloadUid(UID.format("a")), stage.version)
+        async with asyncio.timeout(0.2):
+            assert (await stage.hand.writes.get()).workload == "Job ns/b"
+
+
+async def test_nothing_is_decided_before_every_list_is_applied():
+    late = Cache(synced=False)
+    async with looping(caches={"early": Cache(), "late": late}) as stage:
+        stage.submit("a")
+        await asyncio.sleep(0.02)
+        assert stage.hand.writes.empty()
+        late.synced.set()
+        assert (await stage.hand.next()).workload == "Job ns/a"
+
+
+async def test_nothing_is_decided_while_a_list_is_void():
+    cache = Cache()
+    async with looping(caches={"bindings": cache}) as stage:
+        cache.synced.clear()
+        await asyncio.sleep(0)
+        stage.submit("a")
+        cache.synced.set()
+        assert (await stage.hand.next()).workload == "Job ns/a"
+
+
+async def test_what_was_taken_back_is_decided_again_when_its_time_has_come():
+    async with looping() as stage:
+        stage.submit("a")
+        await stage.hand.next()
+        began = wall_clock()
+        stage.store.withdraw(WorkloadUid(UID.format("a")), Refusal(Reason.BACKING_OFF, until=began + 100))
+        assert (await stage.hand.next()).workload == "Job ns/a"
+        assert 100 <= wall_clock() - began < 1000
+
+
+async def test_a_cycle_that_fails_is_followed_by_one_in_a_new_world():
+    class Broken(World):
+        def plan(self, now: int) -> Plan:
+            raise ZeroDivisionError(now)
+
+    async with looping() as stage:
+        stage.loop._backoff.first = 0.01
+        stage.loop.world = Broken()
+        stage.submit("a")
+        await asyncio.sleep(0)
+        assert stage.loop.trouble == "the last cycle failed: ZeroDivisionError"
+        assert (await stage.hand.next()).workload == "Job ns/a"
+        await asyncio.sleep(0)
+        assert stage.loop.trouble is None
+        assert b"volcano_global_failed_cycles_total 1.0" in stage.metrics.page()
+
+
+async def test_a_leak_is_cleared_though_no_plan_speaks_of_it():
+    async with looping(cpus=0) as stage:
+        stage.submit("a", clusters=[{"name": CLUSTER}])
+        assert (await stage.hand.next()).effect == "clear"
+
+
+async def test_what_was_refused_is_put_right_again_only_when_its_time_has_come():
+    async with looping(cpus=0) as stage:
+        began = wall_clock()
+        stage.hand.refused[UID.format("a")] = began + 100
+        stage.submit("a", clusters=[{"name": CLUSTER}])
+        assert (await stage.hand.next()).effect == "clear"
+        assert 100 <= wall_clock() - began < 1000
+
+
+async def test_more_news_than_a_person_reads_is_told_by_number(capsys):
+    async with looping(cpus=0) as stage:
+        for number in range(60):
+            stage.submit(f"j{number}")
+        await asyncio.sleep(0.05)
+    told = capsys.readouterr().out
+    assert "workloads wait" in told
+    assert told.count("workload waits") <= 50
