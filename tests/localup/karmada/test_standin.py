@@ -6,7 +6,7 @@ import pytest
 
 from localup.api import ApiError
 from localup.apply import wait_until
-from tests.localup.karmada.desk import CLUSTERS, job
+from tests.localup.karmada.desk import CLUSTERS, create_cluster, job
 
 RULES = "/apis/admissionregistration.k8s.io/v1"
 LONG = {"volcano-global.io/runtime": "1h"}
@@ -94,6 +94,16 @@ def test_a_cluster_that_does_not_exist_is_no_cluster(desk):
     desk.submit("train")
     desk.wait_for_conditions(Scheduled="NoClusterFit")
     assert desk.targets() == []
+
+
+def test_a_cluster_that_becomes_ready_takes_what_found_no_cluster(desk):
+    create_cluster(desk.api, "late", {"cpu": "4"}, ready="False")
+    desk.propagate(clusters=["late"])
+    desk.submit("train")
+    desk.wait_for_conditions(Scheduled="NoClusterFit")
+    told = {"metadata": {"annotations": {"standin.volcano-global.io/ready": "True"}}}
+    desk.api.merge(f"{CLUSTERS}/late", told)
+    desk.wait_for_phase("Running")
 
 
 def test_without_a_spread_constraint_a_job_runs_everywhere(desk):
