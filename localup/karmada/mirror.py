@@ -8,7 +8,7 @@ from controller.kube import Api
 from localup.karmada.kinds import BINDING, CLUSTER, CLUSTER_POLICY, POLICY, WORK, Kind, kind_of
 from localup.karmada.objects import Key, Object, is_leaving, key_of, read
 from localup.karmada.store import Store
-from localup.karmada.works import binding_key, work_key
+from localup.karmada.works import binding_key
 
 
 class Mirror:
@@ -21,6 +21,8 @@ class Mirror:
         self.bindings = Store(BINDING)
         self.works = Store(WORK)
         self.clusters = Store(CLUSTER)
+        self._works_of: dict[Key, set[Key]] = {}
+        self.works.listen(self._work_changed)
 
     @property
     def stores(self) -> tuple[Store, ...]:
@@ -45,12 +47,16 @@ class Mirror:
         return store.get(Key(reference.get("namespace", ""), reference["name"])) if store else None
 
     def works_of(self, binding: Object) -> list[Object]:
-        """Return the works of a binding that are not being deleted."""
-        reference = binding["spec"]["resource"]
-        told = binding.get("status", {}).get("aggregatedStatus") or ()
-        known = {each["metadata"]["name"] for each in self.clusters} | {each["clusterName"] for each in told}
-        found = (self.works.get(work_key(reference, cluster)) for cluster in sorted(known))
-        return [each for each in found if each and not is_leaving(each) and binding_key(each) == key_of(binding)]
+        """Return the works of a binding that are not being deleted, also those for clusters that are gone."""
+        found = (self.works.get(key) for key in sorted(self._works_of.get(key_of(binding), ())))
+        return [each for each in found if each and not is_leaving(each)]
+
+    def _work_changed(self, old: Object | None, new: Object | None) -> None:
+        for work, note in ((old, set.discard), (new, set.add)):
+            if work is not None:
+                note(self._works_of.setdefault(binding_key(work), set()), key_of(work))
+                if not self._works_of[binding_key(work)]:
+                    del self._works_of[binding_key(work)]
 
     async def follow(self, api: Api, *, synced: asyncio.Event) -> None:
         """Keep all stores in step until cancelled; *synced* is set once all have been filled."""

@@ -127,3 +127,5 @@ async def opened(api: Api, namespace: str) -> AsyncIterator[Arena]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+        # The watch's connection was cut off; its transport needs a turn of the loop to close.
+        await asyncio.sleep(0.05)

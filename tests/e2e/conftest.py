@@ -9,6 +9,7 @@ from controller.kube import Api
 from localup.controlplane import ControlPlane
 from localup.namespaces import open_namespace
 from localup.part import Options
+from localup.processes import tail
 from localup.stack import Stack
 from tests.e2e.arena import Arena, opened
 
@@ -24,10 +25,15 @@ def stack(fresh_control_plane: Callable[..., ControlPlane]) -> Iterator[Stack]:
 
 @pytest.fixture
 async def arena(stack: Stack) -> AsyncIterator[Arena]:
-    """Yield a world without clusters, queues and jobs; nothing of it outlives the test."""
+    """Yield a world without clusters, queues and jobs; nothing of it outlives the test.
+
+    The logs' last lines are printed, which pytest shows of a test that fails.
+    """
     stack.check()
     name = f"arena-{uuid.uuid4().hex[:8]}"
     open_namespace(stack.plane.admin, name)
     async with Api.connect(stack.plane.kubeconfig("admin")) as api, opened(api, name) as made:
         yield made
+        for part in ("controller", "karmada"):
+            print(f"--- {part}", tail(stack.log(part), lines=40), sep="\n")  # noqa: T201 -- for the report of a failure
     stack.check()
