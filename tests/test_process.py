@@ -1,0 +1,264 @@
+"""The controller as a process of its own, on a real API server: how it starts, lives through trouble, and ends."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from controller.api.keys import JOBS, QUEUES, RESOURCE_BINDINGS
+from controller.kube import Api
+from tests.benchmarks.seed import CLUSTER, binding, job, offer_cluster
+
+ROOT = Path(__file__).parents[1]
+
+
+class Running:
+    """A controller that was started here, with what it has said so far."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.lines: list[dict[str, Any]] = []
+        self._heard = asyncio.Condition()
+
+    async def listen(self) -> None:
+        assert self.process.stderr is not None
+        async for line in self.process.stderr:
+            async with self._heard:
+                self.lines.append(json.loads(line) if line.startswith(b"{") else {"event": line.decode().strip()})
+                self._heard.notify_all()
+
+    async def says(self, text: str, **expected: Any) -> dict[str, Any]:
+        def found() -> dict[str, Any] | None:
+            matches = (line for line in self.lines if text in line["event"] and expected.items() <= line.items())
+            return next(matches, None)
+
+        async with asyncio.timeout(30), self._heard:
+            await self._heard.wait_for(found)
+            return found() or {}
+
+    async def page(self, path: str) -> str:
+        port = (await self.says("controller started"))["port"]
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as answer:
+            return await answer.text()
+
+    async def ends(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        async with asyncio.timeout(10):
+            return await self.process.wait()
+
+
+@asynccontextmanager
+async def running(*flags: str | Path) -> AsyncIterator[Running]:
+    address = ("--host", "127.0.0.1", "--port", "0")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "controller", *address, *map(str, flags)),
+        cwd=ROOT,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    controller = Running(process)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(controller.listen())
+        try:
+            yield controller
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
+@pytest.fixture(scope="module")
+def plane(fresh_control_plane):
+    return fresh_control_plane(controllers=False)
+
+
+@pytest.fixture
+async def api(plane) -> AsyncIterator[Api]:
+    async with Api.connect(plane.kubeconfig("admin")) as api:
+        yield api
+
+
+async def create(api: Api, path: str, manifest: dict[str, Any]) -> dict[str, Any]:
+    return json.loads(await api.create(path, json.dumps(manifest).encode()))
+
+
+async def submit(api: Api, name: str, **spec: Any) -> str:
+    """Create a job with its paused binding; return the binding's path."""
+    made = await create(api, JOBS.item_path("default", "").rstrip("/"), job(name, "default"))
+    bound = binding("default", name, made["metadata"]["uid"])
+    bound["spec"] |= spec
+    await create(api, RESOURCE_BINDINGS.item_path("default", "").rstrip("/"), bound)
+    return RESOURCE_BINDINGS.item_path("default", f"{name}-job")
+
+
+async def read(api: Api, path: str) -> dict[str, Any]:
+    return json.loads(await api.get(path))
+
+
+@pytest.fixture
+async def offered(api) -> None:
+    """Let there be a queue and a cluster with room for four."""
+    if not json.loads(await api.get(QUEUES.path))["items"]:
+        head = {"apiVersion": QUEUES.api_version, "kind": QUEUES.kind, "metadata": {"name": "default"}}
+        await create(api, QUEUES.path, head | {"spec": {"weight": 1}})
+        await offer_cluster(api, 4)
+
+
+async def test_it_admits_what_waits_and_says_so_and_ends_when_told(plane, api, offered):
+    path = await submit(api, "one", suspension={"scheduling": True, "dispatching": True})
+    async with running("--kubeconfig", plane.kubeconfig("volcano-global-controller")) as controller:
+        told = await controller.says("workload admitted", workload="Job default/one")
+        admitted = await read(api, path)
+        ready, metrics = await controller.page("/readyz"), await controller.page("/metrics")
+        assert await controller.ends() == 0
+    assert told["clusters"] == [CLUSTER]
+    assert admitted["spec"]["suspension"] == {"scheduling": False, "dispatching": True}
+    assert admitted["spec"]["clusters"] == [{"name": CLUSTER}]
+    record = json.loads(admitted["metadata"]["annotations"]["volcano-global.io/admission"])
+    assert (record["uid"], record["queue"], record["charge"]["cpu"]) == (admitted["metadata"]["uid"], "default", "1")
+    assert ready == "ok"
+    assert "volcano_global_admissions_total 1.0" in metrics
+    assert 'volcano_global_workloads{state="Admitted"} 1.0' in metrics
+    assert 'volcano_global_patch_duration_seconds_count{effect="admit",outcome="done"} 1.0' in metrics
+
+
+async def test_a_controller_started_again_counts_what_runs_and_writes_nothing_twice(plane, api, offered):
+    async with running("--kubeconfig", plane.kubeconfig("volcano-global-controller")) as controller:
+        for name in ("b1", "b2", "b3", "b4"):
+            await submit(api, name)
+        for name in ("b1", "b2", "b3"):
+            await controller.says("workload admitted", workload=f"Job default/{name}")
+        controller.process.kill()
+    before = await read(api, RESOURCE_BINDINGS.path)
+    async with running("--kubeconfig", plane.kubeconfig("volcano-global-controller")) as controller:
+        await controller.says("workload waits", workload="Job default/b4")
+        assert 'volcano_global_workloads{state="Admitted"} 4.0' in await controller.page("/metrics")
+        assert await controller.ends(signal.SIGINT) == 0
+    assert (await read(api, RESOURCE_BINDINGS.path))["items"] == before["items"]
+
+
+async def test_an_api_server_that_dies_and_comes_back_is_waited_for(plane, api, offered):
+    async with running("--kubeconfig", plane.kubeconfig("volcano-global-controller")) as controller:
+        await controller.says("workload waits", workload="Job default/b4")
+        await asyncio.to_thread(plane.kill)
+        await controller.says("watch failed")
+        await asyncio.to_thread(plane.restart)
+        item = {"clusterName": CLUSTER, "applied": True, "status": {"state": {"phase": "Completed"}}}
+        path = RESOURCE_BINDINGS.item_path("default", "b2-job")
+        body = json.dumps({"status": {"aggregatedStatus": [item]}}).encode()
+        await api.patch(f"{path}/status", body, kind="merge")
+        await controller.says("workload admitted", workload="Job default/b4")
+        assert await controller.ends() == 0
+
+
+async def test_clusters_on_a_paused_binding_that_nobody_admitted_are_cleared(plane, api, offered):
+    path = await submit(api, "leak", clusters=[{"name": CLUSTER}])
+    async with running("--kubeconfig", plane.kubeconfig("volcano-global-controller")) as controller:
+        async with asyncio.timeout(20):
+            while "clusters" in (await read(api, path))["spec"]:  # noqa: ASYNC110 -- the server gives no event
+                await asyncio.sleep(0.1)
+        assert (await read(api, path))["spec"]["suspension"] == {"scheduling": True}
+        assert await controller.ends() == 0
+
+
+async def test_a_right_that_is_missing_is_told_and_not_asked_for_in_a_loop(plane, api, offered):
+    """The identity of Karmada's stand-in may look at everything and may patch bindings; a policy takes that away."""
+    policy = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "never"},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "resourceRules": [
+                    {
+                        "apiGroups": ["work.karmada.io"],
+                        "apiVersions": ["*"],
+                        "operations": ["UPDATE"],
+                        "resources": ["resourcebindings"],
+                    }
+                ]
+            },
+            "validations": [{"expression": "false", "message": "never on a Sunday"}],
+        },
+    }
+    bound = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "never"},
+        "spec": {"policyName": "never", "validationActions": ["Deny"]},
+    }
+    base = "/apis/admissionregistration.k8s.io/v1"
+    await create(api, f"{base}/validatingadmissionpolicies", policy)
+    await create(api, f"{base}/validatingadmissionpolicybindings", bound)
+    path = await submit(api, "denied", clusters=[{"name": CLUSTER}])
+    async with asyncio.timeout(20):
+        while not await _is_denied(api, path):  # noqa: ASYNC110 -- the server gives no event
+            await asyncio.sleep(0.1)
+    async with running("--kubeconfig", plane.kubeconfig("volcano-global-controller")) as controller:
+        told = await controller.says("write refused", workload="Job default/denied")
+        assert "never on a Sunday" in told["error"]
+        await asyncio.sleep(1.5)
+        patches = re.findall(
+            r'duration_seconds_count\{effect="clear",outcome="\w+"\} (\d)', await controller.page("/metrics")
+        )
+        assert await controller.ends() == 0
+    assert sum(map(int, patches)) <= 2
+
+
+async def _is_denied(api: Api, path: str) -> bool:
+    try:
+        await api.patch(path, b'{"metadata": {"labels": {"a": "b"}}}', kind="merge", parameters={"dryRun": "All"})
+    except Exception as error:  # noqa: BLE001 -- whatever the policy's denial looks like
+        return "Sunday" in str(error)
+    return False
+
+
+async def test_a_server_that_is_not_there_is_waited_for_without_being_ready(plane, tmp_path):
+    path = tmp_path / "kubeconfig"
+    path.write_text(re.sub(r"https://127.0.0.1:\d+", "https://127.0.0.1:1", plane.kubeconfig("admin").read_text()))
+    async with running("--kubeconfig", path) as controller:
+        assert "cannot connect" in (await controller.says("page failed"))["error"]
+        assert "not listed yet" in await controller.page("/readyz")
+        assert await controller.page("/healthz") == "ok"
+        assert await controller.ends() == 0
+
+
+async def test_a_kubeconfig_that_is_not_there_yet_is_waited_for(plane, tmp_path):
+    path = tmp_path / "kubeconfig"
+    async with running("--kubeconfig", path) as controller:
+        assert "no such file" in (await controller.says("cannot connect"))["error"]
+        path.write_text(plane.kubeconfig("volcano-global-controller").read_text())
+        await controller.says("controller started")
+        assert await controller.ends() == 0
+
+
+async def test_told_to_end_while_it_waits_for_a_kubeconfig_it_ends(tmp_path):
+    async with running("--kubeconfig", tmp_path / "none") as controller:
+        await controller.says("cannot connect")
+        assert await controller.ends() == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        pytest.param(["--port", "many"], "--port 'many'", id="bad-flag"),
+        pytest.param(["--watch-seconds", "60"], "silence-seconds must be more", id="flags-out-of-proportion"),
+        pytest.param(["--admission-configuration", "/nonexistent"], "cannot be read", id="no-configuration"),
+    ],
+)
+async def test_what_cannot_be_meant_is_refused_at_the_start(flags, says):
+    async with running(*flags) as controller:
+        assert "Traceback" not in str(controller.lines)
+        await controller.says(says)
+        assert await controller.process.wait() == 1
