@@ -2,16 +2,26 @@
 
 import re
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
+from controller.api.quantity import parse_quantity
 from controller.engine import cycle
-from tests.scenario import SCENARIOS, Outcome, Scenario, documents, rows
+from controller.engine.reasons import Refusal
+from tests.scenario import SCENARIOS, STEP, Outcome, Scenario, documents, rows
+from tests.script import known, resource
 
-RULES = re.compile(r"\b(?:[DQOCPRW]\d+|G1)\b")
+RULES = re.compile(r"(?:[DQOCPRW]\d+|G1)")
+EXPECT = (
+    "admitted counts waiting facts positions told wakesAfter "
+    "entitlements allocated ceilings foreign headroom booked demands gangs charges"
+)
 
 
-def check(scenario: Scenario, outcome: Outcome, expect: dict) -> None:
+def check(scenario: Scenario, outcome: Outcome, expect: Mapping[str, Any]) -> None:
+    known(expect, EXPECT)
     if isinstance(expect.get("admitted"), list):
         assert outcome.order == expect["admitted"]
     if isinstance(expect.get("admitted"), dict):
@@ -20,34 +30,70 @@ def check(scenario: Scenario, outcome: Outcome, expect: dict) -> None:
     if "counts" in expect:
         counts = Counter(name.rsplit("-", 1)[0] for name in outcome.order)
         assert dict(counts) == {name: count for name, count in expect["counts"].items() if count}
-    assert {name: outcome.waiting.get(name) for name in expect.get("waiting", {})} == expect.get("waiting", {})
-    if "quiet" in expect:
-        assert outcome.order == []
+    reasons = {name: str(refusal.reason) for name, refusal in outcome.waiting.items()}
+    assert {name: reasons.get(name) for name in expect.get("waiting", {})} == expect.get("waiting", {})
+    for name, facts in expect.get("facts", {}).items():
+        assert {fact: told(outcome.waiting[name], facts, fact) for fact in facts} == facts, f"facts of {name}"
+    places = {name: outcome.positions.get(name) for name in expect.get("positions", {})}
+    assert places == expect.get("positions", {})
+    if "told" in expect:
+        assert outcome.told == expect["told"]
+    if "wakesAfter" in expect:
+        assert outcome.wake_after == expect["wakesAfter"]
     check_amounts(scenario, expect)
 
 
-def check_amounts(scenario: Scenario, expect: dict) -> None:
-    standing = scenario.world.standing
-    for name, due in rows(expect.get("entitlements")).items():
-        shown = {resource: int(standing.entitlements[name].get(resource, 0)) for resource in due}
-        assert shown == due, f"entitlement of {name}"
-    for name, held in rows(expect.get("allocated")).items():
-        assert {resource: standing.quota.amount(name, resource) for resource in held} == held, f"allocated of {name}"
-    for name, ceiling in rows(expect.get("ceilings")).items():
-        limit = standing.quota.limits[name].ceiling
-        assert {resource: limit.get(resource, 0) for resource in ceiling} == ceiling, f"ceiling of {name}"
-    for name, foreign in rows(expect.get("foreign")).items():
-        known = scenario.world.ledger.site(name).foreign
-        assert {resource: known.get(resource, 0) for resource in foreign} == foreign, f"foreign use of {name}"
+def told(refusal: Refusal, facts: Mapping[str, Any], fact: str) -> Any:
+    """Return a fact as it is written, amounts as they are written where they are the same."""
+    value = getattr(refusal, fact)
+    if fact == "resource" and value == resource(facts[fact]):
+        return facts[fact]
+    is_amount = fact in {"asked", "available"} and value is not None
+    if is_amount and value == parse_quantity(resource(facts["resource"]), str(facts[fact])):
+        return facts[fact]
+    return value
+
+
+def check_amounts(scenario: Scenario, expect: Mapping[str, Any]) -> None:
+    """Compare amounts; only the resources that are written are looked at."""
+    world = scenario.world
+    standing = world.standing
+    held = {
+        "entitlements": lambda name: {each: int(due) for each, due in standing.entitlements[name].items()},
+        "allocated": lambda name: standing.quota.allocated[name],
+        "ceilings": lambda name: standing.quota.limits[name].ceiling,
+        "foreign": lambda name: world.ledger.site(name).foreign,
+        "headroom": lambda name: world.ledger.site(name).headroom,
+        "booked": lambda name: world.ledger.site(name).booked,
+        "demands": lambda name: scenario.by_name(name).shape.demand,
+        "gangs": lambda name: scenario.by_name(name).shape.gang,
+        "charges": lambda name: scenario.by_name(name).admission.charge,
+    }
+    for kind, found in held.items():
+        for name, due in rows(expect.get(kind)).items():
+            amounts = found(name)
+            assert {each: amounts.get(each, 0) for each in due} == due, f"{kind} of {name}"
+
+
+def scenarios() -> list[Any]:
+    """Return every scenario as a parameter; one that the engine is known to fail must fail until it is mended."""
+    return [
+        pytest.param(
+            document,
+            id=title,
+            marks=[pytest.mark.xfail(reason=document["broken"], strict=True)] if "broken" in document else [],
+        )
+        for title, document in documents()
+    ]
 
 
 @pytest.mark.parametrize("reverse", [pytest.param(False, id="as-written"), pytest.param(True, id="reversed")])
-@pytest.mark.parametrize("document", [pytest.param(each, id=title) for title, each in documents()])
+@pytest.mark.parametrize("document", scenarios())
 def test_scenario(document, reverse):
     scenario = Scenario(document, reverse=reverse)
     check(scenario, scenario.play({}), document["expect"])
     for step in document.get("then", ()):
-        check(scenario, scenario.play(step), step["expect"])
+        check(scenario, scenario.play(known(step, STEP)), step["expect"])
 
 
 @pytest.mark.parametrize("document", [pytest.param(each, id=title) for title, each in documents()])

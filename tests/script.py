@@ -1,0 +1,246 @@
+"""Reads what a scenario's YAML says about queues, clusters and jobs into values of the engine.
+
+Nothing is played here. A key that nobody knows is refused, so that a slip of
+the pen does not make a scenario claim less than it seems to.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from controller.api.quantity import parse_quantity
+from controller.engine.clusters import (
+    Affinity,
+    ApiKind,
+    Cluster,
+    ClusterName,
+    Model,
+    Placement,
+    Requirement,
+    Spread,
+    StaticWeight,
+    Taint,
+    Term,
+    Toleration,
+)
+from controller.engine.demand import Container, JobTemplate, PodTemplate, Task, demand, gang_minimum, pod_requests
+from controller.engine.policy import Policy, Tenant
+from controller.engine.queues import ROOT, Queue, QueueName, QueueState
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.resources import scale, total
+from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Shape, State, Workload, WorkloadUid
+
+ALIASES = {"gpu": "nvidia.com/gpu"}
+KINDS = {"Job": VOLCANO_JOB, "Deployment": ApiKind("apps/v1", "Deployment")}
+ONE_CLUSTER = (Spread("cluster", 1, 1),)
+
+PLACEMENT = "affinity terms tolerations spread divided weights"
+CLUSTER = "name has used nodes labels provider region zones taints enables ready deleting"
+QUEUE = "name parent weight priority capability deserved guarantee reclaimable fifo state"
+TASK = "name replicas minAvailable containers init overhead requests limits priorityClassName"
+JOB = (
+    "name uid namespace count queue priority class unknownClass since hold placement term prefers evictingFrom runsOn "
+    "asks gang replicas tasks minAvailable classes on charge shown adopted"
+)
+POLICY = "queueOrder tenantFairness settleSeconds tenants"
+
+
+def known(written: Mapping[str, Any], keys: str) -> Mapping[str, Any]:
+    """Return *written*, or complain about a key that is not one of *keys*."""
+    unknown = sorted(set(map(str, written)) - set(keys.split()))
+    if unknown:
+        raise KeyError(f"a scenario does not know {', '.join(unknown)} in {dict(written)}")
+    return written
+
+
+def amounts(written: Mapping[str, Any] | None) -> dict[str, int]:
+    """Read ``{u: 2, gpu: 1, memory: 4Gi}``; u is one CPU with one GiB."""
+    found: dict[str, int] = {}
+    for name, value in (written or {}).items():
+        parts = [("cpu", value), ("memory", f"{value}Gi")] if name == "u" else [(resource(name), value)]
+        for each, quantity in parts:
+            found[each] = found.get(each, 0) + parse_quantity(each, str(quantity))
+    return found
+
+
+def resource(name: str) -> str:
+    return ALIASES.get(name, name)
+
+
+def requirements(written: Mapping[str, Any] | None) -> tuple[Requirement, ...]:
+    """Read ``{tier: gpu}`` or ``{tier: [In, gpu, fast]}``."""
+    found = []
+    for key, value in (written or {}).items():
+        operator, *values = value if isinstance(value, list) else ("In", value)
+        found.append(Requirement(key, operator, tuple(map(str, values))))
+    return tuple(found)
+
+
+def names(written: Iterable[str] | None) -> tuple[ClusterName, ...]:
+    return tuple(ClusterName(name) for name in written or ())
+
+
+def affinity(written: Mapping[str, Any]) -> Affinity:
+    return Affinity(
+        names=names(written.get("names")),
+        excluded=frozenset(names(written.get("exclude"))),
+        labels=requirements(written.get("labels")),
+        fields=requirements(written.get("fields")),
+    )
+
+
+def placement(written: Mapping[str, Any] | None) -> Placement:
+    """Read a placement; one cluster for the whole of it unless ``spread`` says otherwise."""
+    written = known(written or {}, PLACEMENT)
+    spread = tuple(
+        Spread(each.get("by", "cluster"), each.get("min", 1), each.get("max", 0)) for each in written.get("spread", ())
+    )
+    return Placement(
+        affinity=affinity(written["affinity"]) if "affinity" in written else None,
+        terms=tuple(Term(term["name"], affinity(term)) for term in written.get("terms", ())),
+        tolerations=tuple(Toleration(**each) for each in written.get("tolerations", ())),
+        spread=spread if "spread" in written else ONE_CLUSTER,
+        divided=written.get("divided", False),
+        weights=tuple(StaticWeight(affinity(each), each["weight"]) for each in written.get("weights", ())),
+    )
+
+
+def cluster(written: Mapping[str, Any]) -> Cluster:
+    """Read a cluster; one that has nothing (``has: null``) has no resource summary."""
+    known(written, CLUSTER)
+    allocatable = {"pods": 1_000_000, **amounts(written["has"])} if written.get("has") is not None else None
+    return Cluster(
+        name=ClusterName(written["name"]),
+        labels={key: str(value) for key, value in written.get("labels", {}).items()},
+        provider=written.get("provider", ""),
+        region=written.get("region", ""),
+        zones=tuple(written.get("zones", ())),
+        taints=tuple(Taint(each["key"], each.get("value", ""), each["effect"]) for each in written.get("taints", ())),
+        enablements=frozenset(KINDS[kind] for kind in written.get("enables", KINDS)),
+        ready=written.get("ready", True),
+        deleting=written.get("deleting", False),
+        allocatable=allocatable,
+        used=amounts(written.get("used")),
+        models=tuple(Model(each["count"], amounts(each["has"])) for each in written.get("nodes", ())),
+    )
+
+
+def queue(written: Mapping[str, Any]) -> Queue:
+    known(written, QUEUE)
+    return Queue(
+        name=QueueName(written["name"]),
+        parent=QueueName(written.get("parent", ROOT)),
+        weight=written.get("weight", 1),
+        priority=written.get("priority", 0),
+        capability=amounts(written.get("capability")),
+        deserved=amounts(written.get("deserved")),
+        guarantee=amounts(written.get("guarantee")),
+        reclaimable=written.get("reclaimable", True),
+        fifo=written.get("fifo", False),
+        state=QueueState(written.get("state", "Open")),
+    )
+
+
+def container(written: Mapping[str, Any]) -> Container:
+    return Container(amounts(written.get("requests")), amounts(written.get("limits")), written.get("restarts", False))
+
+
+def task(written: Mapping[str, Any]) -> Task:
+    known(written, TASK)
+    return Task(
+        name=written.get("name", ""),
+        replicas=written.get("replicas", 1),
+        minimum=written.get("minAvailable"),
+        pod=PodTemplate(
+            containers=tuple(container(each) for each in written.get("containers", ())),
+            init=tuple(container(each) for each in written.get("init", ())),
+            overhead=amounts(written.get("overhead")),
+            requests=amounts(written.get("requests")),
+            limits=amounts(written.get("limits")),
+            priority_class=written.get("priorityClassName", ""),
+        ),
+    )
+
+
+def shape(written: Mapping[str, Any]) -> Shape:
+    """Read what a job asks for: ``tasks`` of a template, ``replicas`` of what it asks, or just what it asks."""
+    asked = amounts(written.get("asks"))
+    if "tasks" in written:
+        job = JobTemplate(tuple(task(each) for each in written["tasks"]), written.get("minAvailable", 0))
+        classes = written.get("classes", {})
+        found = Shape(demand(job), gang_minimum(job, lambda name: classes.get(name, 0)), pods=pod_requests(job))
+    elif "replicas" in written:
+        whole = scale(asked, written["replicas"])
+        found = Shape(whole, whole, api=KINDS["Deployment"], replicas=written["replicas"])
+    else:
+        found = Shape(asked, amounts(written["gang"]) if "gang" in written else asked)
+    return replace(
+        found,
+        placement=placement(written.get("placement")),
+        observed_term=written.get("term", ""),
+        preferred=names(written.get("prefers")),
+        evicting_from=frozenset(names(written.get("evictingFrom"))),
+        current=frozenset(names(written.get("runsOn"))),
+    )
+
+
+def workloads(written: Mapping[str, Any], order: int, *, now: int = 0) -> Iterator[Workload]:
+    """Read one entry of ``jobs``; ``count: 3`` makes name-1 to name-3, each a second younger."""
+    known(written, JOB)
+    asked = shape(written)
+    count = written.get("count")
+    for number in range(1, (count or 1) + 1):
+        name = f"{written['name']}-{number}" if count else written["name"]
+        yield Workload(
+            uid=WorkloadUid(f"uid-{written.get('uid', name)}"),
+            namespace=written.get("namespace", "ml"),
+            name=name,
+            kind=asked.api.kind,
+            queue=QueueName(written.get("queue", "default")),
+            shape=asked,
+            priority=written.get("priority", 0),
+            priority_class=written.get("class", ""),
+            unknown_class=written.get("unknownClass", False),
+            since=written.get("since", order + number - 1) * 1000,
+            state=State.ADMITTED if "on" in written else State.PENDING,
+            admission=admission(asked, written) if "on" in written else None,
+            hold=hold(written["hold"], now) if "hold" in written else None,
+        )
+
+
+def hold(written: str | Mapping[str, Any], now: int) -> Refusal:
+    """Read ``Suspended`` or ``{reason: BackingOff, for: 60}``, in seconds from now."""
+    if isinstance(written, str):
+        return Refusal(Reason(written))
+    return Refusal(Reason(written["reason"]), until=now + written["for"] * 1000)
+
+
+def admission(asked: Shape, written: Mapping[str, Any]) -> Admission:
+    """Read ``m``, ``[m1, m2]`` or the replicas on each, ``{m1: 3, m2: 1}``; ``charge`` is that on each cluster."""
+    where = written["on"]
+    if isinstance(where, Mapping):
+        parts = {name: scale(asked.replica, replicas) for name, replicas in where.items()}
+    else:
+        charge = amounts(written["charge"]) if "charge" in written else asked.demand
+        parts = dict.fromkeys(where if isinstance(where, list) else [where], charge)
+    bookings = tuple(Booking(ClusterName(name), part) for name, part in parts.items())
+    return Admission(
+        charge=total(parts.values()),
+        bookings=bookings,
+        adopted=written.get("adopted", False),
+        shown=written.get("shown", False),
+    )
+
+
+def policy(written: Mapping[str, Any] | None) -> Policy:
+    written = known(written or {}, POLICY)
+    tenants = tuple(
+        Tenant(tuple(each["namespaces"]), tuple(each.get("queues", ())), tuple(each.get("priorityClasses", ())))
+        for each in written.get("tenants", ())
+    )
+    return Policy(
+        queue_order=written.get("queueOrder", "PriorityFirst"),
+        tenant_fairness=written.get("tenantFairness", "None"),
+        settle_ms=written.get("settleSeconds", 30) * 1000,
+        tenants=tenants,
+    )
