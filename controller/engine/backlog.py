@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal
+from controller.engine.resources import EMPTY, Resources
 from controller.engine.workloads import Shape, Workload, WorkloadUid
 
 Place = tuple[int, int, str, str, str]
@@ -29,6 +30,8 @@ class Lane:
     namespace: str
     shape: Shape
     entries: list[tuple[Place, Workload]] = field(default_factory=list)
+    charge: Resources = EMPTY
+    """What admitting one of them would be charged in all, as of the last cycle (D5)."""
     refusal: Refusal | None = None
     """Why its first workload did not get in, in the last cycle."""
     told: Reason | None = None

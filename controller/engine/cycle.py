@@ -5,7 +5,7 @@ Nobody else decides who is admitted. The order of the steps is the order of
 entitlements, then one head after the other.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from controller.engine.backlog import Lane
@@ -51,6 +51,7 @@ def _sort_out(world: "World") -> Lanes:
     potential = Quota(tree, limits(tree, world.ledger.potential()), {})
     lanes: dict[QueueName, list[Lane]] = {}
     for lane in world.backlog.lanes():
+        lane.charge = world.outlook(lane).charge(lane.shape)
         lane.refusal = tree.refusal(lane.queue) or _hopeless(world, potential, lane)
         if lane.refusal is None:
             lanes.setdefault(lane.queue, []).append(lane)
@@ -59,9 +60,8 @@ def _sort_out(world: "World") -> Lanes:
 
 def _hopeless(world: "World", potential: Quota, lane: Lane) -> Refusal | None:
     """Return why no room would ever help *lane*, or ``None`` (C5)."""
-    outlook = world.outlook(lane)
-    exceeded = potential.exceeds(potential.tree.nodes[lane.queue], outlook.charge(lane.shape))
-    return exceeded or outlook.refusal
+    exceeded = potential.exceeds(potential.tree.nodes[lane.queue], lane.charge)
+    return exceeded or world.outlook(lane).refusal
 
 
 def _wanted(world: "World", lanes: Lanes) -> dict[QueueName, Resources]:
@@ -69,8 +69,7 @@ def _wanted(world: "World", lanes: Lanes) -> dict[QueueName, Resources]:
     wanted = dict(world.charged)
     for name, waiting in lanes.items():
         for lane in waiting:
-            charge = world.outlook(lane).charge(lane.shape)
-            wanted[name] = add(wanted.get(name, {}), scale(charge, len(lane.entries)))
+            wanted[name] = add(wanted.get(name, {}), scale(lane.charge, len(lane.entries)))
     return wanted
 
 
@@ -78,26 +77,40 @@ def _serve(world: "World", turns: Turns, standing: Standing, now: int) -> list[D
     """Admit or pass over one head after the other (O1-O5)."""
     world.blocking.clear()
     decisions: list[Decision] = []
+    outdated: list[Head] = []
+    refused: list[Head] = []
     while (head := turns.next()) is not None:
         verdict = _judge(world, standing.quota, head)
         if isinstance(verdict, Refusal):
             head.lane.refusal = verdict
+            refused.append(head)
             if head.leaf.queue.fifo:
                 world.blocking[head.leaf.name] = head.workload
             turns.passed_over(head)
         else:
             decisions.append(_admit(world, standing.quota, head, verdict, now=now))
+            outdated += refused
+            refused.clear()
             turns.admitted(head)
+    _refuse_anew(world, standing.quota, outdated)
     _mark_blocked(world)
     return decisions
 
 
+def _refuse_anew(world: "World", quota: Quota, heads: Iterable[Head]) -> None:
+    """Give those who were passed over before the last admission the reason that they wait for after it (W1)."""
+    for head in heads:
+        verdict = _judge(world, quota, head)
+        if isinstance(verdict, Refusal):
+            head.lane.refusal = verdict
+
+
 def _judge(world: "World", quota: Quota, head: Head) -> Choice | Refusal:
     """Return where the head goes, or why it does not fit: ceilings first, then clusters."""
-    outlook = world.outlook(head.lane)
-    over = quota.refusal(head.leaf, outlook.charge(head.lane.shape))
+    over = quota.refusal(head.leaf, head.lane.charge)
     if over is not None:
         return over
+    outlook = world.outlook(head.lane)
     candidates = rooms(world.ledger.site(name) for name in outlook.names)
     return choose(head.lane.shape, candidates, outlook.copies)
 

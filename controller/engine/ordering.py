@@ -143,7 +143,7 @@ class _Contest:
     def _rank(self, node: Node, head: Head) -> Rank:
         workload = head.workload
         return (
-            self._standing.share(node.name, workload.shape.demand),
+            self._standing.share(node.name, head.lane.charge),
             -workload.priority,
             workload.since,
             workload.queue,
@@ -223,7 +223,7 @@ class Turns:
             self._open[1].enter(leaf, head if self._open[0] == level else None)
 
     def _level(self, head: Head) -> Level:
-        borrows = self._entitled_first and self._standing.borrows(head.leaf, head.workload.shape.demand)
+        borrows = self._entitled_first and self._standing.borrows(head.leaf, head.lane.charge)
         return borrows, -head.leaf.queue.priority
 
     def _contest(self, level: Level) -> _Contest:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from controller.engine.queues import ROOT, Queue, QueueName, QueueState
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.resources import EMPTY, PODS, Resources, larger, total
+from controller.engine.resources import EMPTY, PODS, Resources, larger, subtract, total
 
 MAX_DEPTH = 5
 
@@ -77,23 +77,27 @@ class Tree:
 
     def refusal(self, name: QueueName) -> Refusal | None:
         """Return why the queue takes no workloads, or ``None`` for an open leaf (Q5)."""
-        queue = self._known.get(name)
-        if name == ROOT or (queue is not None and self._closed(queue) is None and name in self._parents):
-            return Refusal(Reason.QUEUE_NOT_LEAF, queue=name)
+        queue = self.root.queue if name == ROOT else self._known.get(name)
         if queue is None:
             return Refusal(Reason.QUEUE_MISSING, queue=name)
-        closed = self._closed(queue)
+        closed = next((each for each in self._upwards(queue) if each.state is not QueueState.OPEN), None)
         if closed is not None:
             return Refusal(Reason.QUEUE_CLOSED, queue=closed.name, subject=closed.state)
+        if name == ROOT or name in self._parents:
+            return Refusal(Reason.QUEUE_NOT_LEAF, queue=name)
         if name not in self.nodes:
             return Refusal(Reason.QUEUE_TREE_BROKEN, queue=name, subject=self._fault(queue))
         return None
 
-    def _closed(self, queue: Queue) -> Queue | None:
-        """Return what closes *queue*: itself or an ancestor, ``None`` while all are open."""
-        node = self.nodes.get(queue.name)
-        path = [queue] if node is None else [above.queue for above in node.path()]
-        return next((each for each in path if each.state is not QueueState.OPEN), None)
+    def _upwards(self, queue: Queue) -> Iterator[Queue]:
+        """Yield *queue* and the queues above it as far as they are known, each once."""
+        seen = {ROOT}
+        while queue.name not in seen:
+            yield queue
+            seen.add(queue.name)
+            queue = self._known.get(queue.parent, self.root.queue)
+        if queue.name == ROOT:
+            yield self.root.queue
 
     def _fault(self, queue: Queue) -> str:
         """Return what is wrong above *queue*, which does not hang on the root."""
@@ -124,11 +128,12 @@ class Limit:
     guarantee: Resources = EMPTY
 
 
-def limits(tree: Tree, pool: Resources) -> dict[QueueName, Limit]:
+def limits(tree: Tree, pool: Resources, taken: Resources = EMPTY) -> dict[QueueName, Limit]:
     """Return every queue's ceiling and effective guarantee, given the root's *pool* (Q1-Q3).
 
     Guarantees that sum to more than what they are given from are scaled down,
-    in proportion, so that the sum of what is reserved never exceeds it.
+    in proportion, so that the sum of what is reserved never exceeds it. At the
+    root they are given from what is not *taken* by charges of no queue below it.
     """
     claimed = _claimed_guarantees(tree)
     capability = tree.root.queue.capability
@@ -136,7 +141,7 @@ def limits(tree: Tree, pool: Resources) -> dict[QueueName, Limit]:
     found = {ROOT: Limit(ceiling)}
     for node in reversed(tree.bottom_up()):
         above = found[node.name]
-        given_from = above.ceiling if node is tree.root else above.guarantee
+        given_from = subtract(above.ceiling, taken) if node is tree.root else above.guarantee
         granted = _scaled([claimed[child.name] for child in node.children], given_from)
         reserved = total(granted)
         for child, guarantee in zip(node.children, granted, strict=True):

@@ -17,10 +17,10 @@ from controller.engine.ledger import Ledger
 from controller.engine.outlook import Outlook, outlook
 from controller.engine.plan import Plan
 from controller.engine.policy import Policy
-from controller.engine.queues import Queue, QueueName
+from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.quota import Quota
-from controller.engine.reasons import Reason, Refusal
-from controller.engine.resources import Resources, add, subtract
+from controller.engine.reasons import Reason, Refusal, precedence
+from controller.engine.resources import Resources, add, subtract, total
 from controller.engine.tree import Tree, limits
 from controller.engine.workloads import Admission, State, Workload, WorkloadUid
 
@@ -150,7 +150,8 @@ class World:
     def quota(self) -> Quota:
         """Return the charges on the tree, with the ceilings of the present clusters."""
         tree = self.tree()
-        return Quota(tree, limits(tree, self.ledger.pool()), self.charged)
+        taken = total(charge for name, charge in self.charged.items() if name == ROOT or name not in tree.nodes)
+        return Quota(tree, limits(tree, self.ledger.pool(), taken), self.charged)
 
     def outlook(self, lane: Lane) -> Outlook:
         """Return what the shape of *lane* can hope for from the present clusters."""
@@ -167,7 +168,8 @@ class World:
             return None
         own = self.held.get(workload.queue, {}).get(uid)
         if own is not None:
-            return own
+            closed = self.tree().refusal(workload.queue)
+            return own if closed is None else min(closed, own, key=precedence)
         lane = self.backlog.lane(uid)
         head = self.blocking.get(workload.queue)
         if head is None or head.uid == uid or lane.refusal is None or not lane.refusal.is_about_room:
@@ -194,7 +196,8 @@ class World:
         self.workload_changed(replace(workload, state=State.ADMITTED, admission=admission, hold=None), now)
 
     def _wait(self, workload: Workload) -> None:
-        refusal = workload.hold or self.policy.refusal(workload.namespace, workload.queue, workload.priority_class)
+        forbidden = self.policy.refusal(workload.namespace, workload.queue, workload.priority_class)
+        refusal = min(filter(None, (workload.hold, forbidden)), key=precedence, default=None)
         if refusal is None:
             self.backlog.add(workload)
         else:
