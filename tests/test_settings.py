@@ -1,0 +1,31 @@
+import pytest
+
+from controller.settings import Settings, SettingsError, parse_flags
+
+
+def test_every_flag_has_a_default_and_says_why():
+    assert Settings()
+    assert all(field.description for field in Settings.model_fields.values())
+
+
+def test_help_teaches_every_flag(capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse_flags(["--help"])
+    told = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert all(f"--{name.replace('_', '-')}" in told for name in Settings.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        pytest.param(["--port", "70000"], "--port '70000'", id="port"),
+        pytest.param(["--write-seconds", "0"], "--write-seconds '0'", id="no-time"),
+        pytest.param(["--page-size", "0"], "--page-size '0'", id="no-page"),
+        pytest.param(["--fresh-seconds", "30"], "fresh-seconds must be above silence-seconds", id="stale"),
+        pytest.param(["--silence-seconds", "45"], "silence-seconds must be more than 1.25", id="deaf"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name(flags, says):
+    with pytest.raises(SettingsError, match=says):
+        parse_flags(flags)

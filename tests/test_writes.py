@@ -1,0 +1,110 @@
+"""What a decision becomes on its way to the API server."""
+
+import json
+
+import pytest
+
+from controller.cache.assessment import Remark
+from controller.cache.facts import VOLCANO_JOB, BindingFacts, Record, Suspension, TemplateKey
+from controller.engine.clusters import ApiKind, Assignment, ClusterName, Placement
+from controller.engine.plan import Admit, Evict
+from controller.engine.queues import QueueName
+from controller.engine.reasons import EvictionReason
+from controller.engine.workloads import Admission, Booking, Shape, Workload, WorkloadUid
+from controller.writes import mending, write
+
+M1 = ClusterName("m1")
+CHARGE = {"cpu": 2000, "memory": 2**30, "pods": 1000}
+
+
+def facts(*, paused: bool = True, uid: str = "u1", **more) -> BindingFacts:
+    return BindingFacts(
+        **{
+            "uid": WorkloadUid(uid),
+            "resource_version": 7,
+            "namespace": "ml",
+            "name": "j-job",
+            "generation": 1,
+            "since": 0,
+            "api": ApiKind("batch.volcano.sh/v1alpha1", "Job"),
+            "template": TemplateKey(VOLCANO_JOB, "ml", "j"),
+            "template_uid": "t1",
+            "placement": Placement(),
+            "suspension": Suspension(scheduling=paused),
+            "has_annotations": True,
+        }
+        | more
+    )
+
+
+WORKLOAD = Workload(WorkloadUid("u1"), "ml", "j", "Job", QueueName("a"), Shape(), since=1_000)
+ADMIT = Admit(WORKLOAD, (Assignment(M1),), Admission(CHARGE, (Booking(M1, CHARGE),), admitted_at=61_000))
+
+
+def values(patch: bytes) -> dict[str, object]:
+    return {operation["path"]: operation.get("value") for operation in json.loads(patch)}
+
+
+def test_an_admission_carries_its_record_and_counts_on_what_was_counted():
+    made = write(ADMIT, facts(record=Record(QueueName("a"), evictions=2, attempts=1)))
+    assert made.path == "/apis/work.karmada.io/v1alpha2/namespaces/ml/resourcebindings/j-job"
+    assert (made.effect, made.seen, made.workload, made.clusters, made.waited) == ("admit", 7, "Job ml/j", ("m1",), 60)
+    record = json.loads(values(made.patch)["/metadata/annotations/volcano-global.io~1admission"])
+    assert record["charge"] == {"cpu": "2", "memory": "1Gi", "pods": "1"}
+    assert (record["uid"], record["queue"], record["clusters"]) == ("u1", "a", ["m1"])
+    assert (record["admittedAt"], record["waitingSince"]) == ("1970-01-01T00:01:01Z", "1970-01-01T00:00:01Z")
+    assert (record["evictions"], record["attempts"]) == (2, 1)
+
+
+def test_an_eviction_keeps_the_age_and_empties_the_charge():
+    before = Record(QueueName("a"), charge=CHARGE, evictions=2)
+    decided = Evict(WORKLOAD, EvictionReason.RECLAIMED)
+    made = write(decided, facts(paused=False, record=before, clusters=(Assignment(M1),)))
+    record = json.loads(values(made.patch)["/metadata/annotations/volcano-global.io~1admission"])
+    assert (record["charge"], record["clusters"], record["evictions"]) == ({}, [], 3)
+    assert record["waitingSince"] == "1970-01-01T00:00:01Z"
+    assert (made.effect, made.reason) == ("evict", "Reclaimed")
+
+
+def test_a_binding_without_a_namespace_is_written_where_it_is():
+    made = write(ADMIT, facts(namespace=""))
+    assert made.path == "/apis/work.karmada.io/v1alpha2/clusterresourcebindings/j-job"
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_done"),
+    [
+        pytest.param(facts(paused=False), True, id="resumed"),
+        pytest.param(facts(suspension=None), True, id="not-suspended-at-all"),
+        pytest.param(facts(), False, id="still-paused"),
+        pytest.param(facts(paused=False, uid="u2"), False, id="another-of-the-same-name"),
+    ],
+)
+def test_an_admission_is_done_when_the_binding_goes_on(seen, is_done):
+    assert write(ADMIT, facts()).is_done(seen) == is_done
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_done"),
+    [
+        pytest.param(facts(), True, id="paused-and-cleared"),
+        pytest.param(facts(clusters=(Assignment(M1),)), False, id="still-placed"),
+        pytest.param(facts(paused=False), False, id="not-paused"),
+    ],
+)
+def test_an_eviction_is_done_when_the_binding_is_paused_and_nowhere(seen, is_done):
+    assert write(Evict(WORKLOAD, EvictionReason.RECLAIMED), facts()).is_done(seen) == is_done
+
+
+@pytest.mark.parametrize(
+    ("remarks", "effect"),
+    [
+        pytest.param({Remark.LEAKED}, "clear", id="leaked"),
+        pytest.param({Remark.REPAUSED}, "resume", id="paused-again"),
+        pytest.param({Remark.UNGATED}, "resume", id="needs-no-admission"),
+        pytest.param({Remark.ADOPTED, Remark.GROWN, Remark.UNPAUSED, Remark.UNREADABLE}, None, id="only-reported"),
+    ],
+)
+def test_only_what_may_be_put_right_is(remarks, effect):
+    made = mending(remarks, facts(clusters=(Assignment(M1),)))
+    assert (made.effect if made else None) == effect
