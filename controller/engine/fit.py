@@ -12,6 +12,7 @@ from controller.engine.clusters import Assignment, ClusterName, StaticWeight
 from controller.engine.ledger import Site
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import PODS, Resources, fits, lacking, scale
+from controller.engine.spread import selection
 from controller.engine.workloads import Booking, Choice, Shape
 
 
@@ -63,15 +64,23 @@ def choose(shape: Shape, candidates: Sequence[Room], copies: int) -> Choice | Re
     if shape.replicas and shape.placement.divided:
         return _divide(shape, candidates)
     ranked = sorted(candidates, key=lambda room: _rank(shape, room))
-    chosen, left = ranked[:copies], [room for room in ranked if not room.takes(shape)]
-    blocked = [room for room in chosen if not room.takes(shape)]
-    if blocked or len(chosen) < copies:
-        return _no_room(shape.gang, left)
+    chosen = _selected(shape, ranked, copies)
+    if len(chosen) < copies or not all(room.takes(shape) for room in chosen):
+        return _no_room(shape.gang, [room for room in ranked if not room.takes(shape)])
     replicas = shape.replicas or None
     return Choice(
         assignments=tuple(Assignment(room.name, replicas) for room in chosen),
         bookings=tuple(Booking(room.name, shape.demand) for room in chosen),
     )
+
+
+def _selected(shape: Shape, ranked: Sequence[Room], copies: int) -> Sequence[Room]:
+    """Return the *copies* first of *ranked*, as far as a spread by region does not ask for others."""
+    if not any(spread.by == "region" for spread in shape.placement.spread):
+        return ranked[:copies]
+    fitting = {room.name: room for room in ranked if room.takes(shape)}
+    clusters = [room.site.cluster for room in fitting.values() if room.site.cluster is not None]
+    return [fitting[cluster.name] for cluster in selection(shape.placement, clusters)]
 
 
 def _rank(shape: Shape, room: Room) -> tuple[bool, bool, int, int, str]:
@@ -130,10 +139,11 @@ def _replicas_that_fit(shape: Shape, room: Room) -> int:
 
 
 def _filled(shape: Shape, capacity: Mapping[ClusterName, int]) -> dict[ClusterName, int]:
-    """Return the replicas by cluster, the clusters that take most of them first."""
+    """Return the replicas by cluster, those that take most of them first, as many clusters as the spread allows."""
     parts: dict[ClusterName, int] = {}
     left = shape.replicas
-    for name in sorted(capacity, key=lambda name: (-capacity[name], name)):
+    most = min((each.maximum for each in shape.placement.spread if each.by == "cluster" and each.maximum), default=None)
+    for name in sorted(capacity, key=lambda name: (-capacity[name], name))[:most]:
         parts[name] = min(left, capacity[name])
         left -= parts[name]
     return parts

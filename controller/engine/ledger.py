@@ -41,6 +41,11 @@ class Site:
         return self.cluster is not None and self.cluster.is_usable
 
     @property
+    def is_unknown(self) -> bool:
+        """Say whether nobody knows what its nodes can hold."""
+        return self.cluster is None or self.cluster.allocatable is None
+
+    @property
     def allocatable(self) -> Resources:
         """Return what its nodes can hold in all, nothing while that is unknown."""
         return (self.cluster.allocatable if self.cluster else None) or EMPTY
@@ -57,7 +62,7 @@ class Site:
 
     def learn(self, now: int, settle_ms: int) -> None:
         """Bring foreign use up to date with the summary."""
-        if self.cluster is None or self.cluster.allocatable is None:
+        if self.is_unknown or self.cluster is None:
             return
         self.ended = [end for end in self.ended if end.at + settle_ms > now]
         explained = add(self.booked, total(end.charge for end in self.ended))
@@ -107,7 +112,7 @@ class Ledger:
     def see(self, cluster: Cluster, now: int, settle_ms: int) -> None:
         """Take a cluster as it is at *now*."""
         site = self.site(cluster.name)
-        is_new = site.cluster is None or site.cluster.allocatable is None
+        is_new = site.is_unknown
         site.cluster = cluster
         if is_new:
             # Of what ran before we looked, only what runs for certain explains the summary.
@@ -140,13 +145,14 @@ class Ledger:
             if admission.shown:
                 site.shown = subtract(site.shown, booking.charge)
 
-    def show(self, before: Admission, after: Admission) -> None:
-        """Note that the pods of an admission, booked all along, are now known to be in the summary, or no longer."""
+    def show(self, before: Admission, after: Admission, now: int) -> None:
+        """Note that the pods of an admission, booked all along, run now, or no longer; the summary will follow."""
         if before.shown == after.shown:
             return
         for booking in after.bookings:
             site = self.site(booking.cluster)
             site.shown = (add if after.shown else subtract)(site.shown, booking.charge)
+            site.changed_at = now
 
     def learn(self, now: int, settle_ms: int) -> None:
         """Bring foreign use of every site up to date."""

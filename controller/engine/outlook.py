@@ -54,7 +54,12 @@ def copies(shape: Shape, names: Sequence[ClusterName]) -> int:
 
 
 def _fits_nowhere(shape: Shape, names: Sequence[ClusterName], ledger: Ledger) -> Refusal | None:
-    """Return ``FitsNowhere`` where even empty clusters have no room for *shape*."""
+    """Return ``FitsNowhere`` where even empty clusters have no room for *shape*.
+
+    A cluster without a resource summary might have it, so nothing is said while there is one.
+    """
+    if any(ledger.site(name).is_unknown for name in names):
+        return None
     rooms = empty_rooms(ledger.site(name) for name in names)
     verdict = choose(shape, rooms, copies(shape, names))
     if not isinstance(verdict, Refusal):

@@ -11,8 +11,9 @@ from controller.engine.reasons import Reason, Refusal
 class Tenant:
     """Which queues and PriorityClasses the namespaces of one tenant may use (Q7).
 
-    Namespaces are shell patterns; an empty list of queues or classes does not
-    restrict.
+    Names are shell patterns; an empty list of queues or classes does not
+    restrict. Of several entries for a namespace each allows its classes in its
+    own queues.
     """
 
     namespaces: tuple[str, ...]
@@ -45,11 +46,10 @@ class Policy:
     def refusal(self, namespace: str, queue: QueueName, priority_class: str) -> Refusal | None:
         """Return why *namespace* may not use this queue or PriorityClass, or ``None`` (Q7)."""
         entries = [tenant for tenant in self.tenants if tenant.covers(namespace)]
-        if not entries:
-            return None
-        if not any(_allows(entry.queues, queue) for entry in entries):
+        allowing = [entry for entry in entries if _allows(entry.queues, queue)]
+        if entries and not allowing:
             return Refusal(Reason.TENANT_NOT_ALLOWED, queue=queue, subject=namespace)
-        if not any(_allows(entry.priority_classes, priority_class) for entry in entries):
+        if entries and not any(_allows(entry.priority_classes, priority_class) for entry in allowing):
             return Refusal(Reason.PRIORITY_CLASS_NOT_ALLOWED, queue=queue, subject=priority_class)
         return None
 

@@ -161,7 +161,7 @@ def _claimed_guarantees(tree: Tree) -> dict[QueueName, Resources]:
 
 def _scaled(guarantees: list[Resources], given_from: Resources) -> list[Resources]:
     sums = total(guarantees)
-    over = {name: amount for name, amount in sums.items() if amount > given_from.get(name, 0)}
+    over = {name: amount for name, amount in sums.items() if amount > max(given_from.get(name, 0), 0)}
     if not over:
         return guarantees
     return [

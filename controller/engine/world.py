@@ -228,7 +228,7 @@ class World:
         old = before.admission if before else None
         new = workload.admission
         if before is not None and old is not None and new is not None and _same_books(before, workload):
-            self.ledger.show(old, new)
+            self.ledger.show(old, new, now)
             return
         if before is not None and old is not None:
             self._free(before, old, now)
@@ -255,5 +255,11 @@ def _same_books(before: Workload, workload: Workload) -> bool:
         and workload.admission is not None
         and (before.state, before.queue, before.namespace) == (workload.state, workload.queue, workload.namespace)
         and before.admission.charge == workload.admission.charge
-        and before.admission.bookings == workload.admission.bookings
+        and set(_places(before.admission)) == set(_places(workload.admission))
     )
+
+
+def _places(admission: Admission) -> Iterator[tuple[ClusterName, tuple[tuple[str, int], ...]]]:
+    """Yield what each cluster is booked with; their order means nothing."""
+    for booking in admission.bookings:
+        yield booking.cluster, tuple(sorted(booking.charge.items()))

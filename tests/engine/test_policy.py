@@ -26,7 +26,10 @@ B = Tenant(("team-b", "team-c"), queues=("b",))
         pytest.param("team-a-dev", "a", "high", Reason.PRIORITY_CLASS_NOT_ALLOWED, id="another-class"),
         pytest.param("team-a-dev", "b", "high", Reason.TENANT_NOT_ALLOWED, id="the-queue-is-told-first"),
         pytest.param("team-a-prod", "a", "high", None, id="several-entries-add-up"),
-        pytest.param("team-a-prod", "b", "normal", None, id="an-entry-without-queues-allows-all"),
+        pytest.param("team-a-prod", "b", "high", None, id="an-entry-without-queues-allows-all"),
+        pytest.param(
+            "team-a-prod", "b", "normal", Reason.PRIORITY_CLASS_NOT_ALLOWED, id="but-for-its-own-classes-only"
+        ),
         pytest.param("team-c", "b", "whatever", None, id="no-classes-allow-all"),
         pytest.param("team-b", "a", "", Reason.TENANT_NOT_ALLOWED, id="the-first-of-two-namespaces"),
         pytest.param("Team-B", "a", "", None, id="case-matters"),
