@@ -5,8 +5,10 @@ or raises an ``ApiError`` that says what happened. The one exception is a 401
 with credentials that have been renewed meanwhile, since it did nothing.
 """
 
+import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -19,6 +21,7 @@ import msgspec
 from yarl import URL
 
 from controller import kubeconfig as kubeconfigs
+from controller.api.lists import Page
 from controller.apierrors import (
     ApiError,
     Conflict,
@@ -74,21 +77,8 @@ class Timeouts:
     grace: float = 5
     page: float = 60
     """One page of a list, which may be many megabytes over a slow line."""
-
-
-class ListMeta(msgspec.Struct):
-    """The part of a list's metadata that paging needs."""
-
-    resource_version: str = msgspec.field(default="", name="resourceVersion")
-    continue_token: str = msgspec.field(default="", name="continue")
-    remaining: int = msgspec.field(default=0, name="remainingItemCount")
-
-
-class Page(msgspec.Struct):
-    """One page of a list; its items are the JSON as it came, valid as long as the page is kept."""
-
-    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
-    items: list[msgspec.Raw] | None = None
+    renewal: float = 5
+    """Credentials that are refused are read again at most once in this time."""
 
 
 _pages = msgspec.json.Decoder(Page)
@@ -134,6 +124,8 @@ class Api:
     kubeconfig: Path | None = None
     context: str | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
+    _renewing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _renewed_at: float = float("-inf")
 
     @classmethod
     @asynccontextmanager
@@ -250,13 +242,14 @@ class Api:
             )
 
     async def _renew(self, refused: Access) -> bool:
-        """Read the credentials again; say whether they are others than the *refused* ones."""
-        if self.access is refused:
-            fresh = await kubeconfigs.load(self.kubeconfig, self.context)
-            if fresh.authorization == refused.authorization:
-                return False
-            self.access = fresh
-        return True
+        """Read the credentials again, but not all the time; say whether they are others than the *refused* ones."""
+        async with self._renewing:
+            if self.access is refused and time.monotonic() >= self._renewed_at + self.timeouts.renewal:
+                self._renewed_at = time.monotonic()
+                with suppress(KubeconfigError):
+                    fresh = await kubeconfigs.load(self.kubeconfig, self.context)
+                    self.access = refused if fresh.authorization == refused.authorization else fresh
+        return self.access is not refused
 
 
 @contextmanager
@@ -274,19 +267,13 @@ def _unreachable(request: _Request) -> Iterator[None]:
 
 async def _body(request: _Request, answer: aiohttp.ClientResponse) -> bytes:
     """Read the whole answer, but not without limit."""
-    if (answer.content_length or 0) <= MAX_BODY and answer.content_length is not None:
-        with _unreachable(request):
-            return await answer.read()
     parts, size = [], 0
     with _unreachable(request):
         async for part in answer.content.iter_any():
-            parts.append(part)
             size += len(part)
             if size > MAX_BODY:
-                break
-    if size > MAX_BODY:
-        answer.close()
-        raise Unreachable(str(request), f"the answer is longer than {MAX_BODY} bytes; ask for smaller pages")
+                raise Unreachable(str(request), f"the answer is longer than {MAX_BODY} bytes; ask for smaller pages")
+            parts.append(part)
     return b"".join(parts)
 
 

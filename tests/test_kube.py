@@ -37,7 +37,7 @@ async def server() -> AsyncIterator[ScriptedServer]:
 
 @pytest.fixture
 async def api(server, tmp_path) -> AsyncIterator[Api]:
-    timeouts = Timeouts(read=0.2, write=0.1, grace=0.1)
+    timeouts = Timeouts(read=0.2, write=0.1, grace=0.1, renewal=0)
     async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig"), timeouts=timeouts) as api:
         yield api
 
@@ -154,6 +154,13 @@ async def test_credentials_that_were_renewed_are_used_without_a_restart(server, 
     await api.patch(THING, b"[]")
     await api.patch(THING, b"[]")
     assert len(server.seen("PATCH")) == 4
+
+
+async def test_credentials_that_cannot_be_read_any_more_are_refused_and_nothing_worse(server, api, tmp_path):
+    server.says("PATCH", THING, refusing(401))
+    (tmp_path / "kubeconfig").unlink()
+    with pytest.raises(Unauthorized):
+        await api.patch(THING, b"[]")
 
 
 async def test_an_exec_plugin_gives_the_token(server, tmp_path):
