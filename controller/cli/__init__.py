@@ -1,0 +1,1 @@
+"""The operators' commands: they look and report, and never write anything."""

@@ -1,0 +1,41 @@
+"""Run the operators' commands: `volcano-global --help`."""
+
+import sys
+from io import TextIOWrapper
+
+from controller.cli.app import app
+from controller.cli.manifests import InputError
+from controller.cli.report.search import NotFoundError
+from controller.cli.screen import visible
+from controller.cli.source import LookError
+
+_FAILED = 1
+_BAD_INPUT = 2
+_MOST_PROBLEMS = 50
+
+
+def main() -> None:
+    """Run a command; what goes wrong is a sentence on stderr and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        app(prog_name="volcano-global")
+    except InputError as error:
+        _complain(*error.problems)
+        sys.exit(_BAD_INPUT)
+    except (LookError, NotFoundError, OSError) as error:
+        _complain(str(error))
+        sys.exit(_FAILED)
+
+
+def _complain(*problems: str) -> None:
+    """Write what is wrong to stderr, a line for each problem."""
+    lines = [visible(problem) for problem in problems[:_MOST_PROBLEMS]]
+    if len(problems) > _MOST_PROBLEMS:
+        lines.append(f"and {len(problems) - _MOST_PROBLEMS} more problems")
+    sys.stderr.writelines(f"{line}\n" for line in lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""The operators' commands: what each is for, and which report answers it."""
+
+from difflib import get_close_matches
+from typing import Annotated
+
+import typer
+
+from controller.cli import lessons, prose, sheets
+from controller.cli.report.clusters import cluster_reports
+from controller.cli.report.explanation import explain
+from controller.cli.report.pending import pending_reports
+from controller.cli.report.plan import plan_report
+from controller.cli.report.queues import queue_reports
+from controller.cli.report.search import NotFoundError, find_job
+from controller.cli.snapshot import Snapshot
+from controller.cli.source import Source, with_source
+from controller.engine.queues import QueueName
+
+app = typer.Typer(
+    help=lessons.ABOUT,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+explain_app = typer.Typer(
+    help=lessons.EXPLAIN,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(explain_app, name="explain")
+
+
+@app.command(help=lessons.PLAN)
+@with_source
+def plan(source: Source) -> None:
+    """Print one decision round."""
+    source.answer(plan_report(source.look()), sheets.plan_sheet)
+
+
+@app.command(help=lessons.QUEUES)
+@with_source
+def queues(source: Source) -> None:
+    """Print the tree of queues."""
+    source.answer(queue_reports(source.look()), sheets.queues_sheet)
+
+
+@app.command(help=lessons.PENDING)
+@with_source
+def pending(
+    source: Source,
+    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only those who wait in this queue.")] = None,
+) -> None:
+    """Print who waits."""
+    snapshot = source.look()
+    if queue is not None:
+        _must_exist(snapshot, QueueName(queue))
+    source.answer(pending_reports(snapshot, QueueName(queue) if queue else None), sheets.pending_sheet)
+
+
+@app.command(help=lessons.CLUSTERS)
+@with_source
+def clusters(source: Source) -> None:
+    """Print the member clusters."""
+    source.answer(cluster_reports(source.look()), sheets.clusters_sheet)
+
+
+@explain_app.command("job", help=lessons.EXPLAIN_JOB)
+@with_source
+def explain_job(
+    source: Source,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the job.", show_default=False)],
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace.")] = "default",
+) -> None:
+    """Explain one job."""
+    snapshot = source.look()
+    source.answer(explain(snapshot, find_job(snapshot, namespace, name)), prose.told)
+
+
+def _must_exist(snapshot: Snapshot, queue: QueueName) -> None:
+    """Raise `NotFoundError` for a queue that neither exists nor is waited for."""
+    known = {*snapshot.world.queues, *snapshot.world.waiting_queues()}
+    if queue not in known and queue != "root":
+        near = get_close_matches(queue, sorted(known), n=3) or sorted(known)[:5]
+        raise NotFoundError(f"queue {queue} does not exist" + (f"; there is {', '.join(near)}" if near else ""))

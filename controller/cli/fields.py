@@ -1,0 +1,186 @@
+"""What is wrong with the fields of an object: each by its path, with what to write instead.
+
+The wire types tell which fields are read and of what type they are; live, an
+unreadable one is passed over, but whoever gives us files wants to hear of it.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from functools import cache
+from types import MappingProxyType, NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+
+import msgspec
+
+from controller.api import bindings, clusters, jobs, placements, queues
+from controller.api.quantity import QuantityError, parse_quantity
+from controller.cli import interpreters
+from controller.cli.manifests import shown
+from controller.cli.policies import ResourceSelector
+from controller.engine.clusters import Operator
+
+_QUANTITY = frozenset({str, int, float})
+_INT32 = 2**31 - 1
+
+#: Numbers with bounds, as the definitions of their kinds have them. Volcano makes of weight 0 a 1.
+_BOUNDS: Mapping[tuple[type, str], tuple[int, int]] = MappingProxyType(
+    {
+        (queues.QueueSpec, "weight"): (0, 65535),
+        (queues.QueueSpec, "priority"): (0, _INT32),
+        (jobs.JobSpec, "minAvailable"): (0, _INT32),
+        (jobs.TaskSpec, "replicas"): (0, _INT32),
+        (jobs.TaskSpec, "minAvailable"): (0, _INT32),
+        (interpreters.ReplicatedSpec, "replicas"): (0, _INT32),
+        (interpreters.ReplicatedSpec, "parallelism"): (0, _INT32),
+        (interpreters.ReplicatedSpec, "completions"): (0, _INT32),
+        (bindings.BindingSpec, "replicas"): (0, _INT32),
+        (bindings.Component, "replicas"): (0, _INT32),
+        (bindings.TargetCluster, "replicas"): (0, _INT32),
+        (placements.SpreadConstraint, "minGroups"): (0, _INT32),
+        (placements.SpreadConstraint, "maxGroups"): (0, _INT32),
+        (placements.StaticClusterWeight, "weight"): (0, _INT32),
+        (clusters.GradeCount, "count"): (0, _INT32),
+    }
+)
+#: Words of a closed set; the empty one is "not set".
+_CHOICES: Mapping[tuple[type, str], tuple[str, ...]] = MappingProxyType(
+    {
+        (queues.QueueSpec, "dequeueStrategy"): ("fifo", "traverse"),
+        (placements.SpreadConstraint, "spreadByField"): ("cluster", "region", "zone", "provider"),
+        (placements.ReplicaScheduling, "replicaSchedulingType"): ("Divided", "Duplicated"),
+        (placements.ReplicaScheduling, "replicaDivisionPreference"): ("Aggregated", "Weighted"),
+        (placements.WeightPreference, "dynamicWeight"): ("AvailableReplicas",),
+        (placements.ClusterToleration, "operator"): ("Equal", "Exists"),
+        (placements.Expression, "operator"): get_args(Operator),
+        (clusters.Taint, "effect"): ("NoSchedule", "PreferNoSchedule", "NoExecute"),
+    }
+)
+_REQUIRED: Mapping[type, tuple[str, ...]] = MappingProxyType(
+    {
+        bindings.ObjectReference: ("apiVersion", "kind", "name"),
+        bindings.TargetCluster: ("name",),
+        clusters.Taint: ("key", "effect"),
+        placements.Expression: ("key", "operator"),
+        ResourceSelector: ("apiVersion", "kind"),
+    }
+)
+_EXAMPLES = MappingProxyType({"cpu": "500m or 4", "memory": "512Mi or 64Gi"})
+_BYTES = "1 or 16"
+
+
+def problems(form: type[msgspec.Struct], body: object) -> list[str]:
+    """Return what of *body* does not fit *form*, each beginning with the path of its field."""
+    return list(_problems(form, body, ""))
+
+
+def _problems(kind: Any, value: Any, path: str) -> Iterator[str]:
+    """Yield what is wrong with *value* and all below it; a null is a field that is not set."""
+    if value is None or kind in {Any, msgspec.Raw}:
+        return
+    origin = get_origin(kind)
+    if origin in {Union, UnionType}:
+        others = [other for other in get_args(kind) if other is not NoneType]
+        yield from _quantity(value, path) if frozenset(others) == _QUANTITY else _problems(others[0], value, path)
+    elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        yield from _members(kind, value, path)
+    elif origin is dict:
+        yield from _entries(get_args(kind)[1], value, path)
+    elif origin in {list, tuple}:
+        yield from _items(get_args(kind)[0], value, path)
+    else:
+        yield from _single(kind, value, path)
+
+
+def _members(kind: type[msgspec.Struct], value: Any, path: str) -> Iterator[str]:
+    if not isinstance(value, dict):
+        yield f"{path}: {shown(value)} is not a mapping"
+        return
+    for name in _REQUIRED.get(kind, ()):
+        if value.get(name) in (None, ""):
+            yield f"{_below(path, name)}: it is missing"
+    for name, inner in _fields(kind):
+        if name in value:
+            below = _below(path, name)
+            found = list(_problems(inner, value[name], below))
+            yield from found or _out_of_set(kind, name, value[name], below)
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
+    return tuple((field.encode_name, field.type) for field in msgspec.structs.fields(kind))
+
+
+def _entries(kind: Any, value: Any, path: str) -> Iterator[str]:
+    if not isinstance(value, dict):
+        yield f"{path}: {shown(value)} is not a mapping"
+        return
+    for key, each in value.items():
+        yield from _problems(kind, each, _below(path, key))
+
+
+def _items(kind: Any, value: Any, path: str) -> Iterator[str]:
+    if not isinstance(value, list):
+        yield f"{path}: {shown(value)} is not a list"
+        return
+    for place, each in enumerate(value):
+        yield from _problems(kind, each, f"{path}[{place}]")
+
+
+def _single(kind: type, value: Any, path: str) -> Iterator[str]:
+    if kind is datetime:
+        if not _is_time(value):
+            yield f"{path}: {shown(value)} is not a time; write it like 2006-01-02T15:04:05Z"
+    elif type(value) is not kind:
+        what, remedy = _WANTED.get(kind, ("readable", ""))
+        yield f"{path}: {shown(value)} is not {what}{remedy if not isinstance(value, (dict, list)) else ''}"
+
+
+_WANTED = MappingProxyType(
+    {
+        str: ("text", "; write it in quotes"),
+        int: ("a whole number", ""),
+        bool: ("true or false", ""),
+    }
+)
+
+
+def _is_time(value: object) -> bool:
+    try:
+        msgspec.convert(value, datetime)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _quantity(value: Any, path: str) -> Iterator[str]:
+    resource = path[path.rfind("[") + 1 :].rstrip("]") if path.endswith("]") else path.rpartition(".")[2]
+    example = _EXAMPLES.get(resource, _BYTES)
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        yield f"{path}: {shown(value)} is not a quantity; write for example {example}"
+        return
+    try:
+        amount = parse_quantity(resource, value)
+    except QuantityError as error:
+        reason = str(error).removeprefix(f"{resource}: ")
+        is_none = "is no quantity" in reason
+        yield f"{path}: {f'{shown(value)} is not a quantity; write for example {example}' if is_none else reason}"
+        return
+    if amount < 0:
+        yield f"{path}: {shown(value)} is below zero; write zero or more"
+
+
+def _out_of_set(kind: type, name: str, value: Any, path: str) -> Iterator[str]:
+    """Yield what is wrong with a value of the right type."""
+    low, high = _BOUNDS.get((kind, name), (None, None))
+    if low is not None and high is not None and value is not None and not low <= value <= high:
+        yield f"{path}: {value} is not between {low} and {high}"
+    choices = _CHOICES.get((kind, name))
+    if choices and value and value not in choices:
+        yield f"{path}: {shown(value)} is not {' or '.join(choices)}"
+
+
+def _below(path: str, key: str) -> str:
+    """Return the path of the member *key*; one with dots of its own stands in brackets."""
+    if "." in key or "/" in key:
+        return f"{path}[{key}]"
+    return f"{path}.{key}" if path else key

@@ -1,0 +1,84 @@
+"""A world read from files: their objects in a store, as the informers of a live control plane would fill it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controller.api.keys import (
+    CLUSTER_RESOURCE_BINDINGS,
+    CLUSTERS,
+    JOBS,
+    PRIORITY_CLASSES,
+    QUEUES,
+    RESOURCE_BINDINGS,
+)
+from controller.cache.collection import Collection
+from controller.cache.facts import VOLCANO_JOB, Phase, Progress
+from controller.cache.store import Store
+from controller.cli.inventory import Inventory, Note, take_stock
+from controller.cli.manifests import InputError, Manifest, read
+from controller.cli.policies import CLUSTER_POLICIES, POLICIES, read_policy
+from controller.cli.synthesis import bindings_of
+from controller.engine.clusters import ApiKind, ClusterName
+
+
+@dataclass(frozen=True, slots=True)
+class FileWorld:
+    """What the files amount to, and what to tell whoever gave them."""
+
+    store: Store
+    notes: tuple[Note, ...]
+
+
+def read_world(paths: Sequence[str]) -> FileWorld:
+    """Return the world in the files and folders *paths*, or raise `InputError`."""
+    inventory = take_stock(read(paths))
+    store = Store(inventory.configuration)
+    faults: list[str] = []
+    _fill(store, inventory, faults)
+    if faults:
+        raise InputError(*faults)
+    return FileWorld(store, (*inventory.notes, *_unknown_sizes(store)))
+
+
+def _fill(store: Store, inventory: Inventory, faults: list[str]) -> None:
+    """Put every object into its collection; what a translator cannot read is told to *faults*."""
+    templates = list(inventory.of(JOBS))
+    sinks: list[tuple[Collection[Any], Iterable[Manifest]]] = [
+        (store.queues, inventory.of(QUEUES)),
+        (store.clusters, inventory.of(CLUSTERS)),
+        (store.priority_classes, inventory.of(PRIORITY_CLASSES)),
+        (store.jobs, inventory.of(JOBS)),
+    ]
+    for rule in inventory.configuration.workloads:
+        kind = ApiKind(rule.api_version, rule.kind)
+        found = inventory.of_kind(kind)
+        templates.extend(found)
+        sinks.append((store.templates(kind), found))
+    policies = [read_policy(each) for resource in (POLICIES, CLUSTER_POLICIES) for each in inventory.of(resource)]
+    sinks.append((store.bindings, bindings_of(templates, inventory.of(RESOURCE_BINDINGS), policies)))
+    sinks.append((store.cluster_bindings, bindings_of((), inventory.of(CLUSTER_RESOURCE_BINDINGS), policies)))
+    for collection, manifests in sinks:
+        collection.replace(list(_decoded(collection, manifests, faults)))
+
+
+def _decoded(collection: Collection[Any], manifests: Iterable[Manifest], faults: list[str]) -> Iterator[Any]:
+    for manifest in manifests:
+        facts = collection.decode(manifest.raw)
+        flaw = getattr(facts, "flaw", "")
+        if flaw:
+            faults.append(manifest.problem(flaw))
+        yield facts
+
+
+def _unknown_sizes(store: Store) -> Iterator[Note]:
+    """Yield a note for each job that holds clusters and whose charge neither a record nor a template tells."""
+    for binding in store.bindings:
+        if binding.template.kind != VOLCANO_JOB or binding.record is not None or store.template(binding) is not None:
+            continue
+        if binding.targets and any(each.phase is not Phase.FINISHED for each in binding.progress or (_NOTHING_TOLD,)):
+            path = f"{binding.api.kind} {binding.template.namespace}/{binding.template.name}"
+            yield Note(f"{path}: it holds clusters, but is not in the files itself: it counts as nothing")
+
+
+_NOTHING_TOLD = Progress(ClusterName(""), Phase.WAITING)

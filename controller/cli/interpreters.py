@@ -1,0 +1,89 @@
+"""What Karmada counts of templates that have replicas: the kinds that it knows by itself.
+
+Live, a binding says it; a template without one is counted here the same way.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from controller.api.jobs import decode_job
+from controller.api.meta import Watched
+from controller.api.pods import PodSpec, PodTemplate
+from controller.api.templates import Template
+from controller.cache.facts import Demand, GroupKind
+from controller.cache.translate.amounts import quantities
+from controller.cache.translate.jobs import JobTranslator
+from controller.engine.resources import PODS
+
+
+class ReplicatedSpec(msgspec.Struct, rename="camel", frozen=True):
+    """How many pods of which form."""
+
+    replicas: int = 1
+    parallelism: int = 1
+    completions: int | None = None
+    template: PodTemplate = msgspec.field(default_factory=PodTemplate)
+
+
+class Replicated(Watched, frozen=True):
+    """A Deployment, StatefulSet or batch Job."""
+
+    spec: ReplicatedSpec = msgspec.field(default_factory=ReplicatedSpec)
+
+
+class Pod(Watched, frozen=True):
+    """A bare pod."""
+
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+
+
+Spec = Mapping[str, Any]
+
+
+def _parallel(spec: Spec) -> int:
+    parallelism = _number(spec, "parallelism", 1)
+    return min(parallelism, _number(spec, "completions", parallelism))
+
+
+def _number(spec: Spec, name: str, default: int) -> int:
+    value = spec.get(name)
+    return value if isinstance(value, int) else default
+
+
+_REPLICAS: Mapping[GroupKind, Callable[[Spec], int]] = MappingProxyType(
+    {
+        GroupKind("Deployment.apps"): lambda spec: _number(spec, "replicas", 1),
+        GroupKind("StatefulSet.apps"): lambda spec: _number(spec, "replicas", 1),
+        GroupKind("Job.batch"): _parallel,
+    }
+)
+_POD = GroupKind("Pod.")
+
+
+def form_of(kind: GroupKind) -> type[msgspec.Struct]:
+    """Return the form by which the fields of a further kind are checked."""
+    if kind == _POD:
+        return Pod
+    return Replicated if kind in _REPLICAS else Template
+
+
+def counted(kind: GroupKind, spec: Spec) -> dict[str, Any] | None:
+    """Return what a binding says of the replicas of a template, ``None`` for a kind that Karmada cannot count."""
+    if kind == _POD:
+        return _counted(1, {"spec": spec})
+    replicas = _REPLICAS.get(kind)
+    return None if replicas is None else _counted(replicas(spec), spec.get("template") or {})
+
+
+def _counted(replicas: int, pod_template: Spec) -> dict[str, Any]:
+    request = {name: amount for name, amount in _pod(pod_template).whole.items() if name != PODS}
+    return {"replicas": replicas, "replicaRequirements": {"resourceRequest": quantities(request)}}
+
+
+def _pod(pod_template: Spec) -> Demand:
+    """Return what one pod asks for: what a job asks that has this pod only."""
+    job = {"spec": {"tasks": [{"replicas": 1, "template": pod_template}]}}
+    return JobTranslator().facts(decode_job(msgspec.json.encode(job))).demand or Demand({})

@@ -1,0 +1,79 @@
+"""What ``--help`` teaches, with examples.
+
+A line with a backspace alone keeps the lines after it as they are written.
+"""
+
+ABOUT = """
+Queues, order and fair share for batch and AI work that Karmada spreads over many clusters.
+
+Every command looks at files (-f) or, without them, at the live control plane. None of them writes anything.
+
+\b
+Examples:
+  volcano-global plan -f world.yaml          who would be admitted, and where
+  volcano-global pending --queue research    who waits in a queue, and why
+  volcano-global explain job train -n ml     why it waits, and what would change it
+
+\b
+Exit codes:
+  0  done
+  1  the command could not be carried out
+  2  bad input: the file, the document and the field are named
+"""
+
+PLAN = """
+Decide one round and print it: who is admitted where, who waits for what, and how the queues stand after it.
+
+Files may hold Queues, Clusters, PriorityClasses, Jobs and other templates, propagation policies, bindings and an
+AdmissionConfiguration, as YAML or JSON, also as lists that kubectl wrote. A job without a binding waits with the
+placement of the policy that selects it; if none does, it may go to any one cluster.
+
+\b
+Examples:
+  volcano-global plan -f world.yaml
+  volcano-global plan -f queues/ -f jobs.yaml -o json
+  kubectl get queues,clusters,jobs.batch.volcano.sh,resourcebindings -A -o yaml \\
+    | volcano-global plan -f -
+  volcano-global plan --kubeconfig karmada.config
+"""
+
+QUEUES = """
+Print the tree of queues: weight, priority, state, who waits, and what they hold of what they may.
+
+\b
+Examples:
+  volcano-global queues
+  volcano-global queues -f world.yaml -o json
+"""
+
+PENDING = """
+Print who waits after the next round: position, priority, since when, and the reason.
+
+\b
+Examples:
+  volcano-global pending
+  volcano-global pending --queue research -o json
+  volcano-global pending | grep NoRoom
+"""
+
+CLUSTERS = """
+Print the member clusters: what they have, what others use of it, what is ours, and what is left.
+
+\b
+Examples:
+  volcano-global clusters
+  volcano-global clusters -f world.yaml -o json
+"""
+
+EXPLAIN = """
+Say in sentences where a workload stands, and what would change that.
+"""
+
+EXPLAIN_JOB = """
+Say why a job waits, who is before it, where it could go, and what would let it in; or where it is.
+
+\b
+Examples:
+  volcano-global explain job train -n ml
+  volcano-global explain job train -n ml -f world.yaml -o json
+"""

@@ -1,0 +1,119 @@
+"""The live control plane read once, whole: for commands that only look, never for decisions that are written.
+
+The lists are not of one moment, so an object may be missing that another one
+names; the next look will have both.
+"""
+
+from collections.abc import AsyncIterator, Hashable
+from typing import Any, TypeVar
+
+import msgspec
+
+from controller.api.configuration import AdmissionConfiguration, WorkloadRule
+from controller.api.keys import (
+    CLUSTER_RESOURCE_BINDINGS,
+    CLUSTERS,
+    JOBS,
+    PRIORITY_CLASSES,
+    QUEUES,
+    RESOURCE_BINDINGS,
+)
+from controller.cache.collection import Collection, Observation
+from controller.cache.store import Store
+from controller.cli.snapshot import Snapshot, take
+from controller.engine.clusters import ApiKind
+from controller.kube import Api, Gone, NotFound
+
+F = TypeVar("F", bound=Observation[Hashable])
+
+_ATTEMPTS = 3
+
+
+class UnservedError(Exception):
+    """The API server does not serve a kind that is needed; the message says which."""
+
+
+class _Served(msgspec.Struct):
+    """One resource of an API group, as the server tells it."""
+
+    name: str
+    kind: str
+
+
+class _Group(msgspec.Struct):
+    resources: list[_Served] = msgspec.field(default_factory=list)
+
+
+_GROUP = msgspec.json.Decoder(_Group)
+
+
+async def observe(api: Api, *, configuration: AdmissionConfiguration | None = None, now: int) -> Snapshot:
+    """Return the control plane behind *api* as it is, with one decision round over it; nothing is written.
+
+    Raises `ApiError`, and `UnservedError` for a control plane without the kinds we read.
+    """
+    return take(await read_store(api, configuration or AdmissionConfiguration()), now)
+
+
+async def read_store(api: Api, configuration: AdmissionConfiguration) -> Store:
+    """Return a store that holds every object of the kinds that decisions depend on."""
+    store = Store(configuration)
+    sinks: list[tuple[str, Collection[Any]]] = [
+        (CLUSTERS.path, store.clusters),
+        (QUEUES.path, store.queues),
+        (PRIORITY_CLASSES.path, store.priority_classes),
+        (JOBS.path, store.jobs),
+        *[(await _path(api, rule), store.templates(_api_kind(rule))) for rule in configuration.workloads],
+        # Last, so that the templates of nearly all of them are there.
+        (RESOURCE_BINDINGS.path, store.bindings),
+        (CLUSTER_RESOURCE_BINDINGS.path, store.cluster_bindings),
+    ]
+    for path, collection in sinks:
+        collection.replace(await _list(api, path, collection))
+    return store
+
+
+async def _list(api: Api, path: str, collection: Collection[F]) -> list[F]:
+    """Return all that *path* lists, page by page; begin anew when the list expires between two of them."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return [facts async for facts in _pages(api, path, collection)]
+        except Gone:
+            if attempt == _ATTEMPTS:
+                raise
+        except NotFound as error:
+            raise UnservedError(
+                f"the control plane does not serve {path}; install the definition of its kind"
+            ) from error
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def _pages(api: Api, path: str, collection: Collection[F]) -> AsyncIterator[F]:
+    token = ""
+    while True:
+        page = await api.list_page(path, token=token)
+        for item in page.items or ():
+            yield collection.decode(bytes(item))
+        token = page.metadata.continue_token
+        if not token:
+            return
+
+
+async def _path(api: Api, rule: WorkloadRule) -> str:
+    """Return the path that lists the kind of *rule*, whose plural only the server knows."""
+    root = f"/apis/{rule.api_version}" if rule.group else f"/api/{rule.api_version}"
+    unserved = UnservedError(
+        f"the control plane does not serve {rule.kind} of {rule.api_version}, which `workloads` names"
+    )
+    try:
+        group = _GROUP.decode(await api.get(root))
+    except NotFound as error:
+        raise unserved from error
+    plurals = [each.name for each in group.resources if each.kind == rule.kind and "/" not in each.name]
+    if not plurals:
+        raise unserved
+    return f"{root}/{plurals[0]}"
+
+
+def _api_kind(rule: WorkloadRule) -> ApiKind:
+    return ApiKind(rule.api_version, rule.kind)

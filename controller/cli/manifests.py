@@ -1,0 +1,199 @@
+"""Kubernetes objects as files hold them, each with where it stands; what they mean is decided elsewhere."""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from controller.cli.texts import TextError, values
+
+STDIN = "-"
+_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+_LONGEST_NAME = 253
+_SHOWN = 40
+
+
+class InputError(Exception):
+    """What was given cannot be used; each problem names its file, document and field."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an object stands: file, document and, inside a List, item, both counted from 1."""
+
+    file: str
+    document: int
+    item: int | None = None
+
+    def __str__(self) -> str:
+        item = "" if self.item is None else f", item {self.item}"
+        return f"{self.file}: document {self.document}{item}"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object with its place; ``body`` is all of it."""
+
+    place: Place
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    body: Mapping[str, Any]
+
+    @property
+    def group(self) -> str:
+        """Return the API group, empty for the core group."""
+        group, slash, _ = self.api_version.rpartition("/")
+        return group if slash else ""
+
+    @property
+    def version(self) -> str:
+        """Return the version without the group."""
+        return self.api_version.rpartition("/")[2]
+
+    @property
+    def path(self) -> str:
+        """Return ``Kind namespace/name``, as messages name it."""
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+    @property
+    def raw(self) -> bytes:
+        """Return the object as JSON."""
+        return msgspec.json.encode(self.body)
+
+    def problem(self, text: str) -> str:
+        """Return *text*, which begins with the field, said of this object."""
+        return f"{self.place} ({self.path}): {text}"
+
+
+def read(paths: Sequence[str]) -> list[Manifest]:
+    """Return all objects in the files and folders *paths*, ``-`` being standard input; raise `InputError`."""
+    found: list[Manifest] = []
+    problems: list[str] = []
+    for file, text in _texts(paths):
+        try:
+            found.extend(_manifests(file, text, problems))
+        except TextError as error:
+            problems.append(str(error))
+    if problems:
+        raise InputError(*problems)
+    if not found:
+        raise InputError(f"{', '.join(_name(path) for path in paths)}: no Kubernetes object is there")
+    return found
+
+
+def shown(value: object) -> str:
+    """Return *value* as a message shows it: as JSON, and short."""
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 4]}..."
+
+
+def _name(path: str) -> str:
+    return "standard input" if path == STDIN else path
+
+
+def _texts(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for path in paths:
+        if path == STDIN:
+            yield _name(path), _decoded(_name(path), sys.stdin.buffer.read())
+            continue
+        for file in _files(Path(path)):
+            try:
+                content = file.read_bytes()
+            except OSError as error:
+                raise InputError(f"{file}: {(error.strerror or 'it cannot be read').lower()}") from error
+            yield str(file), _decoded(str(file), content)
+
+
+def _files(path: Path) -> list[Path]:
+    """Return *path*, or the manifests in the folder *path* and below it, by name."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
+    if not found:
+        raise InputError(f"{path}: no file there ends in {', '.join(sorted(_SUFFIXES))}")
+    return found
+
+
+def _decoded(file: str, content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{file}: line {line}: it is not UTF-8 text") from error
+
+
+def _manifests(file: str, text: str, problems: list[str]) -> Iterator[Manifest]:
+    """Yield the objects of one file; what is no object is told to *problems*."""
+    number = 0
+    try:
+        for number, value in enumerate(values(text), start=1):
+            for place, body in _objects(Place(file, number), value):
+                manifest = _manifest(place, body)
+                if isinstance(manifest, Manifest):
+                    yield manifest
+                else:
+                    problems.append(manifest)
+    except TextError as error:
+        raise TextError(f"{Place(file, number + 1)}: {error}") from error
+
+
+def _objects(place: Place, value: Any) -> Iterator[tuple[Place, Any]]:
+    """Yield *value*, or the items of a List; an empty document is nothing."""
+    if value is None:
+        return
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if not isinstance(kind, str) or not kind.endswith("List") or not isinstance(value.get("items"), list):
+        yield place, value
+        return
+    # The items of a typed list do not repeat what the list says.
+    said = {} if kind == "List" else {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List")}
+    for number, item in enumerate(value["items"], start=1):
+        yield Place(place.file, place.document, number), {**said, **item} if isinstance(item, dict) else item
+
+
+def _manifest(place: Place, body: Any) -> Manifest | str:
+    """Return the object, or what keeps it from being one."""
+    if not isinstance(body, dict):
+        return f"{place}: a Kubernetes object is expected, not {shown(body)}"
+    for field, example in (("apiVersion", "batch.volcano.sh/v1alpha1"), ("kind", "Job")):
+        value = body.get(field)
+        if not isinstance(value, str) or not value:
+            return f"{place}: {field}: {_missing(value)}; write for example {field}: {example}"
+    metadata = {} if body.get("metadata") is None else body["metadata"]
+    named = f"{place} ({body['kind']})"
+    if not isinstance(metadata, dict):
+        return f"{named}: metadata: {shown(metadata)} is not a mapping"
+    name, namespace = metadata.get("name"), metadata.get("namespace")
+    return (
+        (_bad_name(f"{named}: metadata.name", name) if name is not None else "")
+        or (_bad_name(f"{named}: metadata.namespace", namespace) if namespace else "")
+        or Manifest(place, body["apiVersion"], body["kind"], namespace or "", name or "", body)
+    )
+
+
+def _missing(value: object) -> str:
+    return "it is missing" if value is None or value == "" else f"{shown(value)} is not text"
+
+
+def _bad_name(field: str, name: object) -> str:
+    """Return why nothing can bear *name*, or nothing where something can."""
+    if not isinstance(name, str):
+        return f"{field}: {shown(name)} is not text; write it in quotes"
+    if not name or len(name) > _LONGEST_NAME or name in {".", ".."}:
+        return f"{field}: a name has 1 to {_LONGEST_NAME} characters"
+    if any(not sign.isprintable() or sign in " /%" for sign in name):
+        return f"{field}: {shown(name)} is no name; write letters, digits, - and ."
+    return ""

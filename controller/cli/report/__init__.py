@@ -1,0 +1,1 @@
+"""What the commands say, as values: made from a snapshot, printed elsewhere."""

@@ -1,0 +1,50 @@
+"""What the member clusters have, what of it others use, what is ours and what is left."""
+
+import msgspec
+
+from controller.cli.report.amounts import Amounts, exact
+from controller.cli.snapshot import Snapshot
+from controller.engine.ledger import Site
+from controller.engine.outlook import unusable
+
+
+class ClusterReport(msgspec.Struct, frozen=True):
+    """One cluster; ``trouble`` says why it takes no new workloads."""
+
+    name: str
+    ready: bool
+    trouble: str
+    allocatable: Amounts
+    foreign: Amounts
+    ours: Amounts
+    free: Amounts
+
+
+class Clusters(msgspec.Struct, frozen=True):
+    """All clusters after the plan, by name."""
+
+    clusters: tuple[ClusterReport, ...]
+
+
+def cluster_reports(snapshot: Snapshot) -> Clusters:
+    """Return all clusters, also those of which only charges are known."""
+    return Clusters(tuple(_report(site) for site in snapshot.world.ledger))
+
+
+def trouble(site: Site) -> str:
+    """Return why a cluster takes no new workloads, or nothing."""
+    return "is unknown" if site.cluster is None else unusable(site.cluster) or ""
+
+
+def _report(site: Site) -> ClusterReport:
+    booked = {name for name, amount in site.booked.items() if amount}
+    resources = sorted({*site.allocatable, *site.foreign, *booked})
+    return ClusterReport(
+        name=site.name,
+        ready=site.is_usable,
+        trouble=trouble(site),
+        allocatable=exact(site.allocatable, resources),
+        foreign=exact(site.foreign, resources),
+        ours=exact(site.booked, resources),
+        free=exact(site.headroom, resources),
+    )

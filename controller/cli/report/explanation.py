@@ -1,0 +1,177 @@
+"""Everything that is known about one workload: where it stands, and what would change that."""
+
+from difflib import get_close_matches
+
+import msgspec
+
+from controller.cli.report.amounts import Amounts, asked, time
+from controller.cli.report.queues import QueueStanding, queue_path, standing_of
+from controller.cli.report.sites import SiteReport, sites
+from controller.cli.snapshot import Snapshot
+from controller.engine.outlook import outlook
+from controller.engine.queues import QueueName
+from controller.engine.workloads import State, Workload
+from controller.wording import remedy, sentence
+
+
+class Neighbour(msgspec.Struct, rename="camel", frozen=True):
+    """A workload that is before another one in its queue."""
+
+    kind: str
+    namespace: str
+    name: str
+    priority: int
+    since: str | None
+    reason: str
+
+
+class Waiting(msgspec.Struct, rename="camel", frozen=True):
+    """Why and behind whom it waits; *position* counts from 1, *of* is how many wait in its queue."""
+
+    reason: str
+    message: str
+    remedy: str
+    position: int
+    of: int
+    before: tuple[Neighbour, ...]
+    clusters: tuple[SiteReport, ...]
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What one cluster is charged with for it."""
+
+    name: str
+    charge: Amounts
+
+
+class Running(msgspec.Struct, rename="camel", frozen=True):
+    """Where it is and what it is charged with; *now* says that this very plan admits it."""
+
+    clusters: tuple[Part, ...]
+    charge: Amounts
+    since: str | None
+    adopted: bool
+    now: bool
+
+
+class OwnQueue(msgspec.Struct, frozen=True):
+    """The queue of a workload; *path* is empty for one that does not hang on the root."""
+
+    name: str
+    path: tuple[str, ...]
+    exists: bool
+    state: str
+    weight: int
+    priority: int
+    standings: tuple[QueueStanding, ...]
+    """Its own, then those of its ancestors, the root last."""
+    near: tuple[str, ...]
+    """Queues that may have been meant, where there is none of its name."""
+
+
+class Explanation(msgspec.Struct, rename="camel", frozen=True):
+    """One workload; *waiting* or *running* is set, or neither for one that is over."""
+
+    kind: str
+    namespace: str
+    name: str
+    state: str
+    priority: int
+    priority_class: str
+    unknown_class: bool
+    since: str | None
+    demand: Amounts
+    gang: Amounts
+    copies: int
+    queue: OwnQueue
+    waiting: Waiting | None
+    running: Running | None
+    finished_on: tuple[str, ...]
+
+
+def explain(snapshot: Snapshot, workload: Workload) -> Explanation:
+    """Return all that is known about *workload*."""
+    shape = workload.shape
+    return Explanation(
+        kind=workload.kind,
+        namespace=workload.namespace,
+        name=workload.name,
+        state=workload.state,
+        priority=workload.priority,
+        priority_class=workload.priority_class,
+        unknown_class=workload.unknown_class,
+        since=time(workload.since),
+        demand=asked(shape.demand),
+        gang=asked(shape.gang),
+        copies=outlook(shape, snapshot.world.ledger).copies,
+        queue=_queue(snapshot, workload.queue),
+        waiting=_waiting(snapshot, workload),
+        running=_running(snapshot, workload),
+        finished_on=_finished_on(snapshot, workload),
+    )
+
+
+def _waiting(snapshot: Snapshot, workload: Workload) -> Waiting | None:
+    refusal = snapshot.world.refusal(workload.uid)
+    if refusal is None:
+        return None
+    line = snapshot.world.waiting(workload.queue)
+    position = [each.uid for each in line].index(workload.uid)
+    return Waiting(
+        reason=refusal.reason,
+        message=sentence(refusal),
+        remedy=remedy(refusal),
+        position=position + 1,
+        of=len(line),
+        before=tuple(_neighbour(snapshot, each) for each in line[:position]),
+        clusters=sites(snapshot, workload.shape),
+    )
+
+
+def _neighbour(snapshot: Snapshot, workload: Workload) -> Neighbour:
+    refusal = snapshot.world.refusal(workload.uid)
+    return Neighbour(
+        kind=workload.kind,
+        namespace=workload.namespace,
+        name=workload.name,
+        priority=workload.priority,
+        since=time(workload.since),
+        reason=refusal.reason if refusal else "",
+    )
+
+
+def _running(snapshot: Snapshot, workload: Workload) -> Running | None:
+    admission = workload.admission
+    if workload.state is not State.ADMITTED or admission is None:
+        return None
+    return Running(
+        clusters=tuple(Part(each.cluster, asked(each.charge)) for each in admission.bookings),
+        charge=asked(admission.charge),
+        since=time(admission.admitted_at),
+        adopted=admission.adopted,
+        now=snapshot.admission(workload.uid) is not None,
+    )
+
+
+def _finished_on(snapshot: Snapshot, workload: Workload) -> tuple[str, ...]:
+    binding = snapshot.binding(workload)
+    if workload.state is not State.FINISHED or binding is None:
+        return ()
+    return tuple(target.name for target in binding.targets)
+
+
+def _queue(snapshot: Snapshot, name: QueueName) -> OwnQueue:
+    world = snapshot.world
+    node = world.tree().nodes.get(name)
+    queue = node.queue if node else world.queues.get(name)
+    path = queue_path(snapshot, name)
+    return OwnQueue(
+        name=name,
+        path=path,
+        exists=queue is not None,
+        state=queue.state if queue else "",
+        weight=queue.weight if queue else 0,
+        priority=queue.priority if queue else 0,
+        standings=tuple(standing_of(snapshot, each) for each in path[::-1] or ((name,) if queue else ())),
+        near=() if queue else tuple(get_close_matches(name, sorted(world.queues), n=3)),
+    )

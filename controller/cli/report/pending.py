@@ -1,0 +1,60 @@
+"""Who waits, where in the queue, since when and why."""
+
+import msgspec
+
+from controller.cli.report.amounts import time
+from controller.cli.report.plan import waiting_list
+from controller.cli.snapshot import Snapshot
+from controller.engine.queues import QueueName
+from controller.engine.reasons import Refusal
+from controller.engine.workloads import Workload
+from controller.wording import remedy, sentence
+
+
+class PendingReport(msgspec.Struct, rename="camel", frozen=True):
+    """One workload that waits; ``since`` is null where nobody knows."""
+
+    queue: str
+    position: int
+    kind: str
+    namespace: str
+    name: str
+    priority: int
+    priority_class: str
+    since: str | None
+    reason: str
+    message: str
+    remedy: str
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """Everyone who waits after the plan, by queue and position."""
+
+    pending: tuple[PendingReport, ...]
+
+
+def pending_reports(snapshot: Snapshot, queue: QueueName | None = None) -> Pending:
+    """Return those who wait, in one queue or in all."""
+    return Pending(
+        tuple(
+            _report(position, workload, refusal)
+            for position, workload, refusal in waiting_list(snapshot)
+            if queue in {None, workload.queue}
+        )
+    )
+
+
+def _report(position: int, workload: Workload, refusal: Refusal) -> PendingReport:
+    return PendingReport(
+        queue=workload.queue,
+        position=position,
+        kind=workload.kind,
+        namespace=workload.namespace,
+        name=workload.name,
+        priority=workload.priority,
+        priority_class=workload.priority_class,
+        since=time(workload.since),
+        reason=refusal.reason,
+        message=sentence(refusal),
+        remedy=remedy(refusal),
+    )

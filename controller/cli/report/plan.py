@@ -1,0 +1,108 @@
+"""The plan as the commands show it: a stable contract with whoever reads it by program."""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from controller.cli.report.queues import QueueStanding, standings
+from controller.cli.snapshot import Snapshot
+from controller.engine.clusters import Assignment
+from controller.engine.plan import Admit, Decision, Evict
+from controller.engine.reasons import EvictionReason, Reason, Refusal
+from controller.engine.workloads import Workload
+from controller.wording import sentence
+
+
+class Target(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A cluster that is decided for; replicas only where they are divided."""
+
+    name: str
+    replicas: int | None = None
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One decision, or that somebody goes on waiting."""
+
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    action: str
+    clusters: tuple[Target, ...]
+    reason: str | None
+    message: str
+
+
+class PlanReport(msgspec.Struct, frozen=True):
+    """One decision round: what was decided, in order, and how the queues stand after it."""
+
+    decisions: tuple[Step, ...]
+    queues: tuple[QueueStanding, ...]
+
+
+def plan_report(snapshot: Snapshot) -> PlanReport:
+    """Return the whole plan: decisions as taken, then everyone who waits, by queue and position."""
+    decided = (_decided(decision) for decision in snapshot.plan.decisions)
+    waiting = (_waits(workload, refusal) for _, workload, refusal in waiting_list(snapshot))
+    return PlanReport((*decided, *waiting), standings(snapshot))
+
+
+def waiting_list(snapshot: Snapshot) -> Iterator[tuple[int, Workload, Refusal]]:
+    """Yield everyone who waits with his position and why, by queue and position."""
+    for queue in snapshot.world.waiting_queues():
+        for position, workload in enumerate(snapshot.world.waiting(queue), start=1):
+            refusal = snapshot.world.refusal(workload.uid)
+            if refusal is not None:
+                yield position, workload, refusal
+
+
+def _decided(decision: Decision) -> Step:
+    if isinstance(decision, Admit):
+        return _step(decision.workload, "Admit", clusters=_targets(decision.clusters))
+    return _step(decision.workload, "Evict", reason=decision.reason, message=_eviction(decision))
+
+
+def _waits(workload: Workload, refusal: Refusal) -> Step:
+    is_held_for = refusal.reason is Reason.EVICTION_IN_PROGRESS and refusal.cluster is not None
+    clusters = (Target(refusal.cluster),) if is_held_for and refusal.cluster else ()
+    return _step(workload, "Wait", clusters=clusters, reason=refusal.reason, message=sentence(refusal))
+
+
+def _step(
+    workload: Workload,
+    action: str,
+    *,
+    clusters: tuple[Target, ...] = (),
+    reason: str | None = None,
+    message: str = "",
+) -> Step:
+    return Step(
+        kind=workload.kind,
+        namespace=workload.namespace,
+        name=workload.name,
+        queue=workload.queue,
+        action=action,
+        clusters=clusters,
+        reason=reason,
+        message=message,
+    )
+
+
+def _targets(assignments: tuple[Assignment, ...]) -> tuple[Target, ...]:
+    return tuple(Target(each.name, each.replicas) for each in assignments)
+
+
+_EVICTIONS: Mapping[EvictionReason, str] = MappingProxyType(
+    {
+        EvictionReason.RECLAIMED: "its queue has borrowed what another queue is entitled to",
+        EvictionReason.PREEMPTED: "a workload of its queue with a higher priority needs its place",
+        EvictionReason.OUTGROWN: "it asks for more than it was admitted with, and that does not fit",
+        EvictionReason.NOT_STARTED: "it has not started in time",
+        EvictionReason.ABORTED: "it was aborted",
+    }
+)
+
+
+def _eviction(eviction: Evict) -> str:
+    return _EVICTIONS[eviction.reason]

@@ -1,0 +1,128 @@
+"""How the queues stand after the plan."""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from controller.cli.report.amounts import Amounts, exact
+from controller.cli.snapshot import Snapshot
+from controller.engine.queues import ROOT, Queue, QueueName
+from controller.engine.resources import PODS, Resources
+from controller.engine.tree import Node
+
+
+class QueueStanding(msgspec.Struct, frozen=True):
+    """What one queue is due, holds and may have; ``share`` is null without an entitlement or when infinite."""
+
+    name: str
+    entitlement: Amounts
+    allocated: Amounts
+    ceiling: Amounts
+    share: float | None
+
+
+class QueueReport(msgspec.Struct, rename="camel", frozen=True):
+    """One queue with its place in the tree; ``pending`` counts those who wait in it and below."""
+
+    name: str
+    parent: str
+    path: tuple[str, ...]
+    """From the root on; empty for one that does not hang on it."""
+    weight: int
+    priority: int
+    state: str
+    pending: int
+    entitlement: Amounts
+    allocated: Amounts
+    ceiling: Amounts
+    share: float | None
+
+
+class Queues(msgspec.Struct, frozen=True):
+    """All queues, by name."""
+
+    queues: tuple[QueueReport, ...]
+
+
+def standings(snapshot: Snapshot) -> tuple[QueueStanding, ...]:
+    """Return how all queues stand, parents and root included, by name."""
+    tree = snapshot.standing.quota.tree
+    names = sorted({*tree.nodes, *snapshot.world.queues})
+    return tuple(standing_of(snapshot, name) for name in names)
+
+
+def standing_of(snapshot: Snapshot, name: QueueName) -> QueueStanding:
+    """Return how one queue stands; one outside the tree has charges only."""
+    standing, world = snapshot.standing, snapshot.world
+    resources = resources_of_interest(snapshot, name)
+    is_known = name in standing.quota.tree.nodes
+    held: Resources = standing.quota.allocated[name] if is_known else world.charged.get(name, {})
+    ceiling = standing.quota.limits[name].ceiling if is_known else {}
+    return QueueStanding(
+        name=name,
+        entitlement=exact(standing.entitlements.get(name, {}), [each for each in resources if each != PODS]),
+        allocated=exact(held, resources),
+        ceiling=exact({each: max(amount, 0) for each, amount in ceiling.items()}, resources),
+        share=_share(snapshot, name) if is_known else None,
+    )
+
+
+def resources_of_interest(snapshot: Snapshot, name: QueueName) -> list[str]:
+    """Return what some queue holds, wants or limits, by name; ``pods`` only where this queue names them."""
+    world = snapshot.world
+    found = set(snapshot.standing.entitlements[ROOT])
+    for queue in world.queues.values():
+        found.update(queue.capability, queue.deserved, queue.guarantee)
+    queue = world.queues.get(name, Queue(name))
+    return sorted(found - {PODS} | ({PODS} if queue.names(PODS) else set()))
+
+
+def _share(snapshot: Snapshot, name: QueueName) -> float | None:
+    """Return the share of a queue for people to read; decisions never use it."""
+    if not any(amount > 0 for amount in snapshot.standing.entitlements[name].values()):
+        return None
+    is_infinite, share = snapshot.standing.share(name, {})
+    return None if is_infinite else float(round(share, 3))
+
+
+def queue_reports(snapshot: Snapshot) -> Queues:
+    """Return all queues with their place in the tree."""
+    return Queues(tuple(_report(snapshot, standing) for standing in standings(snapshot)))
+
+
+def in_tree_order(queues: Queues) -> Iterator[tuple[int, QueueReport]]:
+    """Yield each queue after its parent, with its depth; those that do not hang on the root come last."""
+    for queue in sorted(queues.queues, key=lambda each: (not each.path, each.path, each.name)):
+        yield max(len(queue.path) - 1, 0), queue
+
+
+def queue_path(snapshot: Snapshot, name: QueueName) -> tuple[QueueName, ...]:
+    """Return the queue and its ancestors, the root first; empty for one that does not hang on it."""
+    node = snapshot.standing.quota.tree.nodes.get(name)
+    return tuple(each.name for each in node.path())[::-1] if node else ()
+
+
+def _report(snapshot: Snapshot, standing: QueueStanding) -> QueueReport:
+    name = QueueName(standing.name)
+    tree = snapshot.standing.quota.tree
+    node = tree.nodes.get(name)
+    queue = node.queue if node else snapshot.world.queues[name]
+    return QueueReport(
+        name=name,
+        parent="" if name == ROOT else queue.parent,
+        path=queue_path(snapshot, name),
+        weight=queue.weight,
+        priority=queue.priority,
+        state=queue.state if node else "Broken",
+        pending=sum(len(snapshot.world.waiting(each)) for each in (_below(node) if node else (name,))),
+        entitlement=standing.entitlement,
+        allocated=standing.allocated,
+        ceiling=standing.ceiling,
+        share=standing.share,
+    )
+
+
+def _below(node: Node) -> Iterable[QueueName]:
+    yield node.name
+    for child in node.children:
+        yield from _below(child)

@@ -1,0 +1,65 @@
+"""Finding the workload that somebody means, or saying what may have been meant."""
+
+from difflib import get_close_matches
+
+from controller.cache.facts import VOLCANO_JOB, TemplateFacts, TemplateKey, group_kind
+from controller.cli.snapshot import Snapshot
+from controller.engine.workloads import Workload
+
+_JOB = "Job"
+_SUGGESTED = 3
+
+
+class NotFoundError(Exception):
+    """No workload of that name is there; the message says what comes close, or what else it is."""
+
+
+def find_job(snapshot: Snapshot, namespace: str, name: str) -> Workload:
+    """Return the workload of a job; Volcano's come before all others of its name.
+
+    Raises `NotFoundError`, also for a job that waits for nobody.
+    """
+    found = [each for each in _workloads(snapshot, namespace) if each.name == name]
+    if found:
+        return min(found, key=_rank)
+    job = snapshot.store.jobs.get(TemplateKey(VOLCANO_JOB, namespace, name))
+    if job is not None:
+        raise NotFoundError(_why_not(snapshot, job))
+    raise NotFoundError(_nearby(snapshot, namespace, name))
+
+
+def _rank(workload: Workload) -> tuple[bool, bool, str, str]:
+    is_volcano = group_kind(workload.shape.api) == VOLCANO_JOB
+    return not is_volcano, workload.kind != _JOB, workload.kind, workload.uid
+
+
+def _workloads(snapshot: Snapshot, namespace: str) -> list[Workload]:
+    return [each for each in snapshot.world.workloads.values() if each.namespace == namespace]
+
+
+def _why_not(snapshot: Snapshot, job: TemplateFacts) -> str:
+    path = f"Job {job.key.namespace}/{job.key.name}"
+    bound = next((each for each in snapshot.store.bindings if each.template == job.key), None)
+    if bound is None:
+        return f"{path} has no binding yet: no PropagationPolicy selects it, or Karmada has not come to it"
+    if not bound.paused:
+        return f"{path} is not held back: its binding is neither paused nor placed, Karmada places it"
+    return f"{path} is none of the workloads that wait for admission: its namespace is exempt, or it is being deleted"
+
+
+def _nearby(snapshot: Snapshot, namespace: str, name: str) -> str:
+    everyone = snapshot.world.workloads.values()
+    elsewhere = sorted({each.namespace for each in everyone if each.name == name})
+    if elsewhere:
+        return f"Job {namespace}/{name} does not exist; there is one in {_listed(elsewhere)}"
+    names = sorted({each.name for each in _workloads(snapshot, namespace)})
+    near = get_close_matches(name, names, n=_SUGGESTED)
+    if near:
+        return f"Job {namespace}/{name} does not exist; did you mean {_listed(near)}?"
+    there = f"namespace {namespace} has {_listed(names)}" if names else f"namespace {namespace} has no job at all"
+    return f"Job {namespace}/{name} does not exist; {there}"
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _SUGGESTED
+    return ", ".join(names[:_SUGGESTED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,84 @@
+"""Where one workload could go: every cluster with its room for it, or why it is none of the candidates."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from controller.cli.report.amounts import Amounts, asked, exact
+from controller.cli.report.clusters import trouble
+from controller.cli.snapshot import Snapshot
+from controller.engine.candidates import Candidates, Exclusion, candidates
+from controller.engine.fit import Room
+from controller.engine.ledger import Site
+from controller.engine.resources import requested, subtract
+from controller.engine.workloads import Shape
+
+_EXCLUSIONS: Mapping[Exclusion, str] = MappingProxyType(
+    {
+        Exclusion.DELETING: "it is being deleted",
+        Exclusion.AFFINITY_MISMATCH: "the placement asks for other names, labels or regions",
+        Exclusion.API_NOT_ENABLED: "it does not serve {api}",
+        Exclusion.UNTOLERATED_TAINT: "the placement does not tolerate its taint {taints}",
+        Exclusion.SPREAD_PROPERTY_MISSING: "it lacks a property that the placement spreads by",
+        Exclusion.EVICTION_TASK: "it was just evicted from there",
+        Exclusion.TOO_FEW_GROUPS: "the placement spreads over more clusters than there are",
+        Exclusion.LEFT_OUT: "it did not start there the last time",
+    }
+)
+
+
+class SiteReport(msgspec.Struct, rename="camel", frozen=True):
+    """One cluster as one workload sees it.
+
+    *exclusion* is the code of what makes it no candidate; *trouble* says why a
+    candidate takes nothing now. *replicas* counts those that fit there.
+    """
+
+    name: str
+    candidate: bool
+    exclusion: str | None
+    trouble: str
+    free: Amounts
+    lacks: Amounts
+    replicas: int | None = None
+
+
+def sites(snapshot: Snapshot, shape: Shape) -> tuple[SiteReport, ...]:
+    """Return all clusters, the candidates first, by name."""
+    ledger = snapshot.world.ledger
+    found = candidates(shape, ledger.clusters)
+    reports = [_report(site, shape, found) for site in ledger]
+    return tuple(sorted(reports, key=lambda report: (not report.candidate, report.name)))
+
+
+def _report(site: Site, shape: Shape, found: Candidates) -> SiteReport:
+    wanted = requested(shape.gang)
+    out = found.excluded.get(site.name)
+    room = Room(site, site.headroom, site.allocatable)
+    return SiteReport(
+        name=site.name,
+        candidate=site.name in found.names,
+        exclusion=out,
+        trouble=_excluded(site, shape, out) if out else trouble(site) or _no_node(room, shape),
+        free=exact(site.headroom, wanted),
+        lacks=asked(subtract(wanted, {name: max(site.headroom.get(name, 0), 0) for name in wanted})),
+        replicas=_replicas(room, shape) if shape.replicas else None,
+    )
+
+
+def _excluded(site: Site, shape: Shape, why: Exclusion) -> str:
+    taints = site.cluster.taints if site.cluster else ()
+    written = ", ".join(f"{each.key}{'=' if each.value else ''}{each.value}:{each.effect}" for each in taints)
+    return _EXCLUSIONS[why].format(api=f"{shape.api.group_version} {shape.api.kind}", taints=written)
+
+
+def _no_node(room: Room, shape: Shape) -> str:
+    return "" if room.has_nodes_for(shape.pods) else "has no node that takes one of its pods"
+
+
+def _replicas(room: Room, shape: Shape) -> int:
+    """Return how many replicas the cluster has room for, at most those that are wanted."""
+    one = requested(shape.replica)
+    fitting = [max(room.headroom.get(name, 0), 0) // amount for name, amount in one.items()]
+    return min([*fitting, shape.replicas])

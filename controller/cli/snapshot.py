@@ -1,0 +1,51 @@
+"""A world at one moment with the plan for it: what every command reports from.
+
+Files and the live control plane both end here; nothing is written anywhere.
+"""
+
+from dataclasses import dataclass
+
+from controller.cache.facts import BindingFacts
+from controller.cache.store import Store
+from controller.engine.ordering import Standing
+from controller.engine.plan import Admit, Plan
+from controller.engine.workloads import Workload, WorkloadUid
+from controller.engine.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is known, what the engine made of it, and what it decided at *now*.
+
+    The world is as after the plan: what it admits is booked.
+    """
+
+    store: Store
+    world: World
+    plan: Plan
+    now: int
+
+    @property
+    def standing(self) -> Standing:
+        """Return how the queues stand after the plan."""
+        if self.world.standing is None:
+            raise AssertionError("a world that was planned has a standing")
+        return self.world.standing
+
+    def admission(self, uid: WorkloadUid) -> Admit | None:
+        """Return the plan's decision to admit *uid*, if it was taken."""
+        for decision in self.plan.decisions:
+            if isinstance(decision, Admit) and decision.workload.uid == uid:
+                return decision
+        return None
+
+    def binding(self, workload: Workload) -> BindingFacts | None:
+        """Return the binding of *workload*."""
+        return self.store.binding(workload.uid)
+
+
+def take(store: Store, now: int) -> Snapshot:
+    """Return the world that *store* amounts to at *now*, with one decision round over it."""
+    world = World()
+    store.feed(world, now)
+    return Snapshot(store, world, world.plan(now), now)

@@ -1,0 +1,140 @@
+"""Where a command looks, files or the live control plane, and how it answers: the options all commands share."""
+
+import asyncio
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
+
+import msgspec
+import typer
+
+from controller.api.configuration import AdmissionConfiguration, ConfigurationError, load_configuration
+from controller.cache.translate.amounts import milliseconds
+from controller.cli.fileworld import read_world
+from controller.cli.manifests import InputError
+from controller.cli.screen import Format, Screen, as_json, as_yaml, screen_of, show, visible
+from controller.cli.snapshot import Snapshot, take
+from controller.clock import wall_clock
+
+P = ParamSpec("P")
+R = TypeVar("R", bound=msgspec.Struct)
+
+_FORMATS = {Format.JSON: as_json, Format.YAML: as_yaml}
+
+
+class LookError(Exception):
+    """The live control plane cannot be read; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What the shared options say."""
+
+    files: tuple[str, ...]
+    output: Format
+    now: int
+    kubeconfig: Path | None
+    context: str | None
+    configuration: Path | None
+    verbose: bool
+
+    def look(self) -> Snapshot:
+        """Return the world that is meant, with one decision round over it; notes about files go to stderr."""
+        if not self.files:
+            return self._live()
+        world = read_world(self.files)
+        for note in world.notes:
+            if self.verbose or not note.minor:
+                sys.stderr.write(f"note: {visible(note.text)}\n")
+        return take(world.store, self.now)
+
+    def answer(self, report: R, told: Callable[[R, Screen], str]) -> None:
+        """Print *report* in the format that was asked for; *told* makes the text for people."""
+        write = _FORMATS.get(self.output)
+        show(write(report) if write else told(report, screen_of(sys.stdout)))
+
+    def _live(self) -> Snapshot:
+        # The Kubernetes client takes longer to import than files take to plan.
+        from controller.cli.live import UnservedError, observe  # noqa: PLC0415
+        from controller.kube import Api, ApiError, KubeconfigError  # noqa: PLC0415
+
+        configuration = _configuration(self.configuration)
+
+        async def observed() -> Snapshot:
+            async with Api.connect(self.kubeconfig, context=self.context, user_agent="volcano-global-cli") as api:
+                return await observe(api, configuration=configuration, now=self.now)
+
+        try:
+            return asyncio.run(observed())
+        except KubeconfigError as error:
+            raise LookError(f"{error}; name files with -f to do without a control plane") from error
+        except (ApiError, UnservedError) as error:
+            raise LookError(str(error)) from error
+
+
+def with_source(command: Callable[Concatenate[Source, P], None]) -> Callable[..., None]:
+    """Give *command* the shared options after its own, and hand them to it as its first argument."""
+    shared = inspect.signature(_source).parameters
+    own = list(inspect.signature(command).parameters.values())[1:]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        said = {name: given.pop(name) for name in shared}
+        command(_source(**said), **given)  # type: ignore[call-arg] # what is given beside is the command's own
+
+    parameters = [*(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own), *shared.values()]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # typer asks for it
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def _time(text: str) -> datetime:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is no time; write it like 2006-01-02T15:04:05Z") from error
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _source(  # noqa: PLR0913 -- the one place where the shared options stand
+    *,
+    more: Annotated[list[str] | None, typer.Argument(metavar="", hidden=True)] = None,
+    file: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-f", "--filename", metavar="FILE", help="File or folder to read, - for standard input; repeat it."
+        ),
+    ] = None,
+    output: Annotated[Format, typer.Option("-o", "--output", help="How to answer.")] = Format.TABLE,
+    now: Annotated[
+        datetime | None,
+        typer.Option(
+            parser=_time, metavar="TIME", help="Time to decide at, like 2006-01-02T15:04:05Z; by default now."
+        ),
+    ] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the live control plane.")] = None,
+    context: Annotated[str | None, typer.Option(help="Context in it; by default its current one.")] = None,
+    admission_configuration: Annotated[
+        Path | None, typer.Option(help="AdmissionConfiguration of the live control plane; by default all defaults.")
+    ] = None,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Name on stderr what was not read.")] = False,
+) -> Source:
+    files = (*(file or ()), *(more or ()))
+    if files and (kubeconfig or context or admission_configuration):
+        raise typer.BadParameter("-f reads files instead of the live control plane; leave the options for that out")
+    at = wall_clock() if now is None else milliseconds(now) or 0
+    return Source(files, output, at, kubeconfig, context, admission_configuration, verbose)
+
+
+def _configuration(path: Path | None) -> AdmissionConfiguration:
+    if path is None:
+        return AdmissionConfiguration()
+    try:
+        return load_configuration(path.read_text())
+    except (OSError, ConfigurationError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: {error}") from error

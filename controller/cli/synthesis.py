@@ -1,0 +1,109 @@
+"""The bindings that Karmada's detector would make of templates that have none yet, paused as the webhook would."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from controller.api.keys import ADMISSION, CLAIMS, RESOURCE_BINDINGS
+from controller.cache.facts import TemplateKey, group_kind
+from controller.cli.interpreters import counted
+from controller.cli.manifests import Manifest
+from controller.cli.policies import Policy, policy_for
+from controller.engine.clusters import ApiKind
+
+_CLAIM = "of-the-files"
+
+
+class _Written(msgspec.Struct):
+    uid: str = ""
+
+
+_RECORD = msgspec.json.Decoder(_Written)
+
+#: Where a template may go that no policy selects: to any one cluster.
+ANY_ONE_CLUSTER: Final[Mapping[str, Any]] = {
+    "spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
+}
+
+
+def template_key(manifest: Manifest) -> TemplateKey:
+    """Return the name by which a binding's template is known."""
+    kind = group_kind(ApiKind(manifest.api_version, manifest.kind))
+    return TemplateKey(kind, manifest.namespace, manifest.name)
+
+
+def bindings_of(
+    templates: Iterable[Manifest], bindings: Sequence[Manifest], policies: Sequence[Policy]
+) -> list[Manifest]:
+    """Return *bindings*, made whole, and one more for each of *templates* that none of them is for."""
+    by_key = {template_key(template): template for template in templates}
+    bound = {_reference(binding) for binding in bindings}
+    missing = [
+        _binding(template, policy_for(template, policies))
+        for key, template in by_key.items()
+        if key not in bound and not template.body["metadata"].get("deletionTimestamp")
+    ]
+    return [*(_whole(binding, by_key.get(_reference(binding)), policies) for binding in bindings), *missing]
+
+
+def _reference(binding: Manifest) -> TemplateKey:
+    return template_key(_referred(binding))
+
+
+def _referred(binding: Manifest) -> Manifest:
+    """Return the object that *binding* refers to, as far as the reference tells."""
+    said = (binding.body.get("spec") or {}).get("resource") or {}
+    told = {name: said.get(name) or "" for name in ("apiVersion", "kind", "namespace", "name")}
+    metadata = {"namespace": told["namespace"], "name": told["name"]}
+    return Manifest(
+        binding.place, told["apiVersion"], told["kind"], told["namespace"], told["name"], {"metadata": metadata}
+    )
+
+
+def _whole(binding: Manifest, template: Manifest | None, policies: Sequence[Policy]) -> Manifest:
+    """Return *binding* with a uid, and with the claim that the detector would renew where a policy selects it."""
+    metadata = dict(binding.body["metadata"])
+    labels = metadata.get("labels") or {}
+    if not metadata.get("uid"):
+        metadata["uid"] = _recorded_uid(metadata.get("annotations") or {}) or _made_up_uid(binding)
+    if not any(labels.get(claim) for claim in CLAIMS) and policy_for(template or _referred(binding), policies):
+        metadata["labels"] = {**labels, CLAIMS[0]: _CLAIM}
+    return replace(binding, body={**binding.body, "metadata": metadata})
+
+
+def _binding(template: Manifest, policy: Policy | None) -> Manifest:
+    kind = template_key(template).kind
+    # Karmada's own name for it would be the same for jobs of two API groups.
+    name = f"{template.name}-{kind}".lower()
+    metadata = {"name": name, "namespace": template.namespace, "labels": {CLAIMS[0]: _CLAIM}}
+    resource = {"apiVersion": template.api_version, "kind": template.kind, "name": template.name}
+    spec = {
+        "resource": {**resource, "namespace": template.namespace, "uid": template.body["metadata"].get("uid")},
+        "placement": policy.placement if policy else ANY_ONE_CLUSTER,
+        "suspension": {"scheduling": True},
+        **(counted(kind, template.body.get("spec") or {}) or {}),
+    }
+    made = Manifest(
+        template.place,
+        RESOURCE_BINDINGS.api_version,
+        RESOURCE_BINDINGS.kind,
+        template.namespace,
+        name,
+        {"metadata": metadata, "spec": spec},
+    )
+    return _whole(made, template, ())
+
+
+def _made_up_uid(manifest: Manifest) -> str:
+    """Return a uid that no other object has, and that is the same every time."""
+    return f"{manifest.kind}/{manifest.namespace}/{manifest.name}"
+
+
+def _recorded_uid(annotations: Mapping[str, str]) -> str:
+    """Return the uid that our record on a binding without one was written for."""
+    try:
+        return _RECORD.decode(annotations.get(ADMISSION, "{}")).uid
+    except (msgspec.DecodeError, ValueError):
+        return ""
