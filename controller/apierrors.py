@@ -4,6 +4,8 @@ Only the names and the reading of a ``Status``; what is tried again is decided
 by those who call.
 """
 
+# ruff: noqa: N818 -- these are Kubernetes' own words, and say what they are without a suffix
+
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import ClassVar

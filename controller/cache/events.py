@@ -38,8 +38,13 @@ class Event:
     raw: bytes
     """The object; for a bookmark next to nothing of one."""
     version: str
-    path: str
-    """The object's ``namespace/name``, as messages name it."""
+    namespace: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """Return the object's ``namespace/name``, as messages name it."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 def read_event(watch: str, line: bytes) -> Event:
@@ -53,7 +58,7 @@ def read_event(watch: str, line: bytes) -> Event:
         meta = _objects.decode(raw).metadata
     except msgspec.MsgspecError as error:
         raise Unreachable(watch, f"an event cannot be read: {error}") from error
-    return Event(read.type, raw, meta.resource_version, f"{meta.namespace}/{meta.name}".lstrip("/"))
+    return Event(read.type, raw, meta.resource_version, meta.namespace, meta.name)
 
 
 def is_before(version: str, other: str) -> bool:

@@ -71,19 +71,26 @@ class _StartOverError(Exception):
     """Only a new list helps; the message says why."""
 
 
+def nothing_known(_: Event) -> bool:
+    """Say that every change is news."""
+    return False
+
+
 class Informer(Generic[T]):
     """Lists and watches *path*, and tells *sink* what *decode* makes of each object.
 
     What *decode* returns should be small: a whole list of it is held while a list is read.
+    A change that *is_known*, from the answer to a write of ours, is neither decoded nor told.
     """
 
-    def __init__(  # noqa: PLR0913 -- four parts that make it what it is, and two that are rarely given
+    def __init__(  # noqa: PLR0913 -- four parts that make it what it is, and three that are rarely given
         self,
         api: Api,
         path: str,
         *,
         decode: Callable[[bytes], T],
         sink: Sink[T],
+        is_known: Callable[[Event], bool] = nothing_known,
         selectors: Parameters = NONE,
         pace: Pace | None = None,
     ) -> None:
@@ -98,6 +105,7 @@ class Informer(Generic[T]):
         self._api = api
         self._decode = decode
         self._sink = sink
+        self._is_known = is_known
         self._selectors = selectors
         self._pace = pace or Pace()
         self._backoff = Backoff()
@@ -235,7 +243,7 @@ class Informer(Generic[T]):
     def _take(self, event: Event) -> None:
         if is_before(event.version, self.version):
             raise _StartOverError(f"event {event.version} came after {self.version}")
-        if event.change != "BOOKMARK":
+        if event.change == "DELETED" or (event.change != "BOOKMARK" and not self._is_known(event)):
             self._tell(event)
         self.version = event.version or self.version
         self.heard_at = time.monotonic()

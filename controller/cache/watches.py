@@ -1,6 +1,7 @@
 """Which collections are watched, and where what they tell goes."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from controller.api.keys import (
@@ -12,7 +13,10 @@ from controller.api.keys import (
     RESOURCE_BINDINGS,
     Resource,
 )
-from controller.cache.informer import Informer, Pace
+from controller.cache.collection import Collection
+from controller.cache.events import Event
+from controller.cache.facts import BindingFacts, ObjectKey
+from controller.cache.informer import Informer, Pace, nothing_known
 from controller.cache.store import Store
 from controller.kube import Api
 
@@ -22,6 +26,7 @@ Informers = Mapping[str, Informer[Any]]
 
 def informers(api: Api, store: Store, pace: Pace) -> Informers:
     """Return an informer for each kind that decisions rest on."""
+    # What a sink takes is what its own decode makes; six different types are beyond a tuple's.
     sinks: tuple[tuple[Resource, Any], ...] = (
         (RESOURCE_BINDINGS, store.bindings),
         (CLUSTER_RESOURCE_BINDINGS, store.cluster_bindings),
@@ -30,4 +35,21 @@ def informers(api: Api, store: Store, pace: Pace) -> Informers:
         (CLUSTERS, store.clusters),
         (PRIORITY_CLASSES, store.priority_classes),
     )
-    return {kind.plural: Informer(api, kind.path, decode=sink.decode, sink=sink, pace=pace) for kind, sink in sinks}
+    written = {RESOURCE_BINDINGS, CLUSTER_RESOURCE_BINDINGS}
+    return {
+        kind.plural: Informer(
+            api,
+            kind.path,
+            decode=sink.decode,
+            sink=sink,
+            is_known=partial(_is_known, sink) if kind in written else nothing_known,
+            pace=pace,
+        )
+        for kind, sink in sinks
+    }
+
+
+def _is_known(bindings: Collection[BindingFacts], event: Event) -> bool:
+    """Say whether the answer to a write of ours has told this, or what came after it."""
+    known = bindings.get(ObjectKey(event.namespace, event.name))
+    return known is not None and event.version.isdecimal() and known.resource_version >= int(event.version)

@@ -77,13 +77,14 @@ async def server() -> AsyncIterator[ScriptedServer]:
 
 @asynccontextmanager
 async def informing(
-    server: ScriptedServer, tmp_path: Path, *, healthy: float = 0.05, silence: float = 5
+    server: ScriptedServer, tmp_path: Path, *, healthy: float = 0.05, silence: float = 5, is_known=lambda _: False
 ) -> AsyncIterator[tuple[Informer[Any], Shelf]]:
     shelf = Shelf()
     async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api:
         pace = Pace(page=2, watch=2, silence=silence, healthy=healthy)
         informer = Informer(api, PATH, decode=decode, sink=shelf, pace=pace)
         informer._backoff = Backoff(first=0.01, most=0.02)
+        informer._is_known = is_known
         async with asyncio.TaskGroup() as group:
             task = group.create_task(informer.run())
             yield informer, shelf
@@ -289,3 +290,20 @@ async def test_asked_to_it_lists_again_and_is_not_synced_until_then(server, tmp_
         await shelf.holds({"a": 2, "b": 3})
         assert informer.synced.is_set()
         assert shelf.replaced == 2
+
+
+async def test_what_a_write_has_told_already_is_not_told_again(server, tmp_path):
+    server.says("GET", PATH, listing(thing("a", 2), version=7))
+    server.says(
+        "WATCH",
+        PATH,
+        watching(
+            event("MODIFIED", thing("a", 8)),
+            event("ADDED", thing("b", 9)),
+            event("DELETED", thing("a", 10)),
+            then="hang",
+        ),
+    )
+    async with informing(server, tmp_path, is_known=lambda known: known.name == "a") as (informer, shelf):
+        await shelf.holds({"b": 9})
+        assert informer.version == "10"
