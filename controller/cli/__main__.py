@@ -1,6 +1,7 @@
 """Run the operators' commands: `volcano-global --help`."""
 
 import sys
+from collections.abc import Sequence
 from io import TextIOWrapper
 
 from controller.cli.app import app
@@ -14,13 +15,13 @@ _BAD_INPUT = 2
 _MOST_PROBLEMS = 50
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; what goes wrong is a sentence on stderr and an exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        app(prog_name="volcano-global")
+        app(arguments, prog_name="volcano-global")
     except InputError as error:
         _complain(*error.problems)
         sys.exit(_BAD_INPUT)

@@ -25,27 +25,28 @@ app = typer.Typer(
 )
 explain_app = typer.Typer(
     help=lessons.EXPLAIN,
+    short_help="Say where a workload stands, and why.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 app.add_typer(explain_app, name="explain")
 
 
-@app.command(help=lessons.PLAN)
+@app.command(help=lessons.PLAN, short_help="Decide one round and print it.")
 @with_source
 def plan(source: Source) -> None:
     """Print one decision round."""
     source.answer(plan_report(source.look()), sheets.plan_sheet)
 
 
-@app.command(help=lessons.QUEUES)
+@app.command(help=lessons.QUEUES, short_help="Print the tree of queues and what they hold.")
 @with_source
 def queues(source: Source) -> None:
     """Print the tree of queues."""
     source.answer(queue_reports(source.look()), sheets.queues_sheet)
 
 
-@app.command(help=lessons.PENDING)
+@app.command(help=lessons.PENDING, short_help="Print who waits, and why.")
 @with_source
 def pending(
     source: Source,
@@ -58,14 +59,14 @@ def pending(
     source.answer(pending_reports(snapshot, QueueName(queue) if queue else None), sheets.pending_sheet)
 
 
-@app.command(help=lessons.CLUSTERS)
+@app.command(help=lessons.CLUSTERS, short_help="Print the member clusters and their room.")
 @with_source
 def clusters(source: Source) -> None:
     """Print the member clusters."""
     source.answer(cluster_reports(source.look()), sheets.clusters_sheet)
 
 
-@explain_app.command("job", help=lessons.EXPLAIN_JOB)
+@explain_app.command("job", help=lessons.EXPLAIN_JOB, short_help="Say why a job waits, or where it is.")
 @with_source
 def explain_job(
     source: Source,

@@ -78,7 +78,7 @@ def _unknown_sizes(store: Store) -> Iterator[Note]:
             continue
         if binding.targets and any(each.phase is not Phase.FINISHED for each in binding.progress or (_NOTHING_TOLD,)):
             path = f"{binding.api.kind} {binding.template.namespace}/{binding.template.name}"
-            yield Note(f"{path}: it holds clusters, but is not in the files itself: it counts as nothing")
+            yield Note(f"{path}: it holds clusters, but the job itself is not in the files: it counts as nothing")
 
 
 _NOTHING_TOLD = Progress(ClusterName(""), Phase.WAITING)

@@ -62,7 +62,7 @@ class Manifest:
     @property
     def path(self) -> str:
         """Return ``Kind namespace/name``, as messages name it."""
-        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+        return f"{self.kind} {f'{self.namespace}/' if self.namespace else ''}{self.name}".rstrip()
 
     @property
     def raw(self) -> bytes:

@@ -103,7 +103,7 @@ def _time(text: str) -> datetime:
 
 def _source(  # noqa: PLR0913 -- the one place where the shared options stand
     *,
-    more: Annotated[list[str] | None, typer.Argument(metavar="", hidden=True)] = None,
+    more: Annotated[list[str] | None, typer.Argument(metavar="FILE", hidden=True)] = None,
     file: Annotated[
         list[str] | None,
         typer.Option(
@@ -117,10 +117,15 @@ def _source(  # noqa: PLR0913 -- the one place where the shared options stand
             parser=_time, metavar="TIME", help="Time to decide at, like 2006-01-02T15:04:05Z; by default now."
         ),
     ] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the live control plane.")] = None,
-    context: Annotated[str | None, typer.Option(help="Context in it; by default its current one.")] = None,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Kubeconfig of the live control plane.")
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Context in it; by default its current one.")
+    ] = None,
     admission_configuration: Annotated[
-        Path | None, typer.Option(help="AdmissionConfiguration of the live control plane; by default all defaults.")
+        Path | None,
+        typer.Option(metavar="FILE", help="AdmissionConfiguration of the live control plane; by default the defaults."),
     ] = None,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Name on stderr what was not read.")] = False,
 ) -> Source:

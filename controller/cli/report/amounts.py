@@ -5,11 +5,12 @@ from fractions import Fraction
 
 from controller.api.quantity import format_quantity
 from controller.cache.translate.amounts import moment
-from controller.engine.resources import MEMORY, MILLI, PODS, Resources
+from controller.engine.resources import MILLI, PODS, Resources, base_units
 
 Amounts = dict[str, str]
 
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_BYTES = ("memory", "storage", "ephemeral-storage", "hugepages-")
 _KIBI = 1024
 _HUNDREDTHS = 100
 
@@ -28,9 +29,9 @@ def short(resource: str, amount: int | Fraction) -> str:
     """Return an amount for people: at most two decimals, rounded towards zero."""
     if amount < 0:
         return f"-{short(resource, -amount)}"
-    if resource != MEMORY:
-        return _decimals(Fraction(amount) / MILLI)
-    rest, place = Fraction(amount), 0
+    rest, place = Fraction(amount) / base_units(resource), 0
+    if not resource.startswith(_BYTES):
+        return _decimals(rest)
     while rest >= _KIBI and place < len(_BINARY) - 1:
         rest /= _KIBI
         place += 1

@@ -68,11 +68,12 @@ def standing_of(snapshot: Snapshot, name: QueueName) -> QueueStanding:
 
 
 def resources_of_interest(snapshot: Snapshot, name: QueueName) -> list[str]:
-    """Return what some queue holds, wants or limits, by name; ``pods`` only where this queue names them."""
+    """Return what some queue holds, wants or limits, else all there is; ``pods`` only where this queue names them."""
     world = snapshot.world
     found = set(snapshot.standing.entitlements[ROOT])
     for queue in world.queues.values():
         found.update(queue.capability, queue.deserved, queue.guarantee)
+    found = found or set(world.ledger.pool())
     queue = world.queues.get(name, Queue(name))
     return sorted(found - {PODS} | ({PODS} if queue.names(PODS) else set()))
 

@@ -1,0 +1,68 @@
+"""The commands, run in the test's own process."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from controller.cli.__main__ import main
+from tests.cli.manifests import NOW, cluster, units, write
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def answer(self) -> Any:
+        """Return what ``-o json`` answered."""
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+    def clusters(self) -> dict[str, list[str]]:
+        """Return who is admitted where, in order of decision."""
+        steps = self.answer["decisions"]
+        return {
+            step["name"]: [each["name"] for each in step["clusters"]] for step in steps if step["action"] == "Admit"
+        }
+
+    def reasons(self) -> dict[str, str]:
+        """Return why each waits."""
+        return {step["name"]: step["reason"] for step in self.answer["decisions"] if step["action"] == "Wait"}
+
+    def queue(self, name: str) -> dict[str, Any]:
+        return next(each for each in self.answer["queues"] if each["name"] == name)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """Return a function that runs a command and returns what it said."""
+
+    def run(*arguments: str) -> Ended:
+        with pytest.raises(SystemExit) as ended:
+            main([*arguments])
+        said = capsys.readouterr()
+        return Ended(int(ended.value.code or 0), said.out, said.err)
+
+    return run
+
+
+@pytest.fixture
+def plan(run, tmp_path) -> Callable[..., Ended]:
+    """Return a function that plans over documents and answers in JSON."""
+
+    def plan(*documents: dict[str, Any]) -> Ended:
+        return run("plan", "-f", write(tmp_path, *documents), "-o", "json", "--now", NOW)
+
+    return plan
+
+
+@pytest.fixture
+def east_and_west() -> tuple[dict[str, Any], dict[str, Any]]:
+    return cluster("east", units(8)), cluster("west", units(8))

@@ -1,0 +1,156 @@
+"""Builders of manifests as users write them: dictionaries, with no more in them than the test says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from controller.api.keys import ADMISSION
+
+CLAIM = {"propagationpolicy.karmada.io/permanent-id": "policy-1"}
+ONE = {"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]}
+VOLCANO_JOB = "batch.volcano.sh/v1alpha1"
+NOW = "2026-03-01T10:00:00Z"
+
+
+def units(count: int) -> dict[str, str]:
+    """Return *count* times one CPU with one GiB."""
+    return {"cpu": str(count), "memory": f"{count}Gi"}
+
+
+def queue(name: str, *, state: str = "", **spec: Any) -> dict[str, Any]:
+    status = {"status": {"state": state}} if state else {}
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "Queue",
+        "metadata": {"name": name},
+        "spec": spec,
+    } | (status)
+
+
+def cluster(
+    name: str,
+    allocatable: dict[str, Any] | None,
+    *,
+    used: dict[str, Any] | None = None,
+    ready: bool = True,
+    labels: dict[str, str] | None = None,
+    kinds: tuple[tuple[str, str], ...] = ((VOLCANO_JOB, "Job"),),
+    **spec: Any,
+) -> dict[str, Any]:
+    status: dict[str, Any] = {
+        "apiEnablements": [{"groupVersion": group, "resources": [{"kind": kind}]} for group, kind in kinds],
+        "conditions": [{"type": "Ready", "status": str(ready)}],
+    }
+    if allocatable is not None:
+        status["resourceSummary"] = {"allocatable": {"pods": "1000", **allocatable}, "allocated": used or {}}
+    return {
+        "apiVersion": "cluster.karmada.io/v1alpha1",
+        "kind": "Cluster",
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": {"syncMode": "Push", **spec},
+        "status": status,
+    }
+
+
+def pod(requests: dict[str, Any]) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "c", "resources": {"requests": requests}}]}}
+
+
+def job(
+    name: str,
+    requests: dict[str, Any],
+    *,
+    queue: str | None = None,
+    namespace: str | None = "ml",
+    replicas: int = 1,
+    created: str | None = None,
+    labels: dict[str, str] | None = None,
+    priority: str | None = None,
+    **meta: Any,
+) -> dict[str, Any]:
+    said = {"name": name, "namespace": namespace, "creationTimestamp": created, "labels": labels, **meta}
+    spec = {"queue": queue, "priorityClassName": priority}
+    return {
+        "apiVersion": VOLCANO_JOB,
+        "kind": "Job",
+        "metadata": _present(said),
+        "spec": _present(spec) | {"tasks": [{"name": "t", "replicas": replicas, "template": pod(requests)}]},
+    }
+
+
+def jobs(prefix: str, count: int, requests: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
+    return [job(f"{prefix}-{number:02}", requests, **more) for number in range(1, count + 1)]
+
+
+def binding(
+    name: str,
+    *,
+    clusters: list[str] | None = None,
+    paused: bool | None = None,
+    phase: str | None = None,
+    record: dict[str, Any] | None = None,
+    namespace: str = "ml",
+    labels: dict[str, str] | None = CLAIM,
+    placement: dict[str, Any] | None = ONE,
+    **meta: Any,
+) -> dict[str, Any]:
+    annotations = {ADMISSION: json.dumps(record)} if record else None
+    spec = {
+        "resource": {"apiVersion": VOLCANO_JOB, "kind": "Job", "namespace": namespace, "name": name},
+        "placement": placement,
+        "clusters": [{"name": each} for each in clusters] if clusters is not None else None,
+        "suspension": {"scheduling": paused} if paused is not None else None,
+    }
+    told = [{"clusterName": each, "status": {"state": {"phase": phase}}} for each in clusters or ()] if phase else []
+    said = {"name": f"{name}-job", "namespace": namespace, "labels": labels, "annotations": annotations, **meta}
+    return {
+        "apiVersion": "work.karmada.io/v1alpha2",
+        "kind": "ResourceBinding",
+        "metadata": _present(said),
+        "spec": _present(spec),
+        "status": {"aggregatedStatus": told},
+    }
+
+
+def running(
+    name: str, requests: dict[str, Any], *, on: str, phase: str = "Running", **more: Any
+) -> list[dict[str, Any]]:
+    """Return a job that runs on a cluster, with its binding; nobody recorded its admission."""
+    return [job(name, requests, **more), binding(name, clusters=[on], phase=phase)]
+
+
+def policy(name: str, placement: dict[str, Any], *selectors: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    chosen = selectors or ({"apiVersion": VOLCANO_JOB, "kind": "Job"},)
+    return {
+        "apiVersion": "policy.karmada.io/v1alpha1",
+        "kind": "PropagationPolicy",
+        "metadata": {"name": name, "namespace": "ml"},
+        "spec": {"resourceSelectors": list(chosen), "placement": placement, **spec},
+    }
+
+
+def cluster_policy(name: str, placement: dict[str, Any], *selectors: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    made = policy(name, placement, *selectors, **spec)
+    return made | {"kind": "ClusterPropagationPolicy", "metadata": {"name": name}}
+
+
+def priority_class(name: str, value: int, **more: Any) -> dict[str, Any]:
+    about = {"metadata": {"name": name}, "value": value}
+    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", **about, **more}
+
+
+def configuration(**keys: Any) -> dict[str, Any]:
+    return {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "AdmissionConfiguration", **keys}
+
+
+def write(folder: Path, *documents: dict[str, Any], name: str = "world.yaml") -> str:
+    """Write *documents* into one file and return its path."""
+    path = folder / name
+    path.write_text(yaml.safe_dump_all(documents))
+    return str(path)
+
+
+def _present(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,120 @@
+"""What is taken from files, in which forms, and what is left out."""
+
+import json
+
+import pytest
+
+from tests.cli.manifests import (
+    cluster,
+    configuration,
+    job,
+    jobs,
+    pod,
+    policy,
+    queue,
+    running,
+    write,
+)
+
+CPU = {"cpu": 1}
+DEPLOYMENT = ("apps/v1", "Deployment")
+
+
+def deployment(name, replicas, *, queue_name="a"):
+    about = {"name": name, "namespace": "ml", "labels": {"volcano.sh/queue-name": queue_name} if queue_name else {}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": about,
+        "spec": {"replicas": replicas, "template": pod(CPU)},
+    }
+
+
+SWITCHED_ON = configuration(workloads=[{"apiVersion": "apps/v1", "kind": "Deployment"}])
+
+
+def test_a_switched_on_kind_is_counted_as_karmada_counts_it_and_divided(plan):
+    placement = {"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}}
+    chosen = policy("p", placement, {"apiVersion": "apps/v1", "kind": "Deployment"})
+    members = [cluster(name, {"cpu": 3}, kinds=(DEPLOYMENT,)) for name in ("east", "west")]
+    ended = plan(*members, queue("a"), deployment("web", 5), chosen, SWITCHED_ON)
+    step = ended.answer["decisions"][0]
+    assert step["clusters"] == [{"name": "east", "replicas": 3}, {"name": "west", "replicas": 2}]
+    assert ended.queue("a")["allocated"] == {"cpu": "5"}
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [
+        pytest.param([deployment("web", 5)], id="not-switched-on"),
+        pytest.param([deployment("web", 5, queue_name=""), SWITCHED_ON], id="without-a-queue"),
+    ],
+)
+def test_another_kind_is_not_held_back(plan, documents):
+    ended = plan(cluster("m", {"cpu": 8}, kinds=(DEPLOYMENT,)), queue("a"), *documents)
+    assert ended.answer["decisions"] == []
+
+
+def test_the_configuration_among_the_files_sets_the_policy(plan):
+    tenants = configuration(tenants=[{"namespaces": ["ml"], "queues": ["other"]}])
+    ended = plan(cluster("m", CPU), queue("a"), job("j", CPU, queue="a"), tenants)
+    assert ended.reasons() == {"j": "TenantNotAllowed"}
+
+
+def test_a_hyperjob_is_left_out_and_that_is_said(run, tmp_path):
+    hyperjob = {"apiVersion": "training.volcano.sh/v1alpha1", "kind": "HyperJob", "metadata": {"name": "h"}}
+    ended = run("plan", "-f", write(tmp_path, queue("a"), hyperjob), "-o", "json")
+    assert ended.answer["decisions"] == []
+    assert "(HyperJob h): HyperJobs are not planned yet; it is left out" in ended.err
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_kinds_that_are_not_ours_are_named_only_on_request(run, tmp_path, verbose):
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
+    ended = run("plan", "-f", write(tmp_path, queue("a"), other), *(["-v"] if verbose else []))
+    assert (ended.code, "ConfigMap c" in ended.err) == (0, verbose)
+
+
+def test_a_cluster_without_status_is_not_usable(plan):
+    bare = {"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "m"}, "spec": {}}
+    ended = plan(bare, queue("a"), job("j", CPU, queue="a"))
+    assert ended.reasons() == {"j": "ExceedsQueue"}
+
+
+def test_lists_folders_json_and_standard_input_are_read_alike(run, tmp_path, monkeypatch):
+    documents = [cluster("m", {"cpu": 8}), queue("a"), job("j", CPU, queue="a")]
+    (tmp_path / "below").mkdir()
+    whole = {"apiVersion": "v1", "kind": "List", "items": documents}
+    (tmp_path / "below" / "list.json").write_text(json.dumps(whole))
+    (tmp_path / "below" / "typed.yml").write_text(
+        json.dumps(
+            {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "QueueList", "items": [{"metadata": {"name": "b"}}]}
+        )
+    )
+    (tmp_path / "notes.txt").write_text("not: [read")
+    ended = run("plan", "-f", str(tmp_path), "-o", "json")
+    assert ended.clusters() == {"j": ["m"]}
+    assert [each["name"] for each in ended.answer["queues"]] == ["a", "b", "root"]
+
+
+def test_files_may_follow_one_option(run, tmp_path):
+    first, second = write(tmp_path, queue("a"), name="1.yaml"), write(tmp_path, queue("b"), name="2.yaml")
+    ended = run("plan", "-f", first, second, "-o", "json")
+    assert [each["name"] for each in ended.answer["queues"]] == ["a", "b", "root"]
+
+
+def test_the_order_of_documents_does_not_matter(plan):
+    documents = [
+        *(queue(name, weight=place) for place, name in enumerate("abc", start=1)),
+        cluster("m", {"cpu": 8}),
+        cluster("n", {"cpu": 8}, used={"cpu": 3}),
+        *running("old", CPU, on="n", queue="b"),
+        *(each for name in "abc" for each in jobs(name, 9, CPU, queue=name)),
+    ]
+    assert plan(*documents).answer == plan(*reversed(documents)).answer
+
+
+def test_missing_times_count_as_long_ago(plan):
+    new = job("a-new", {"cpu": 8}, queue="a", created="2026-03-01T09:00:00Z")
+    ended = plan(cluster("m", {"cpu": 8}), queue("a"), new, job("b-undated", {"cpu": 8}, queue="a"))
+    assert list(ended.clusters()) == ["b-undated"]

@@ -1,0 +1,280 @@
+"""What a plan over files is made of, and the contract of its JSON."""
+
+import pytest
+
+from tests.cli.manifests import (
+    ONE,
+    VOLCANO_JOB,
+    binding,
+    cluster,
+    configuration,
+    job,
+    jobs,
+    pod,
+    policy,
+    priority_class,
+    queue,
+    running,
+    write,
+)
+
+CPU = {"cpu": 1}
+DEPLOYMENT = ("apps/v1", "Deployment")
+EAST = {"clusterAffinity": {"clusterNames": ["east"]}}
+WEST = {"clusterAffinity": {"clusterNames": ["west"]}}
+
+
+def test_the_json_is_the_documented_one(plan):
+    ended = plan(
+        cluster("member1", {"cpu": 8}),
+        queue("a", capability={"cpu": 6}),
+        *running("j0", {"cpu": 2}, on="member1", queue="a"),
+        job("j1", {"cpu": 2}, queue="a"),
+        job("j2", {"cpu": 3}, queue="a"),
+    )
+    assert ended.answer == {
+        "decisions": [
+            {
+                "kind": "Job",
+                "namespace": "ml",
+                "name": "j1",
+                "queue": "a",
+                "action": "Admit",
+                "clusters": [{"name": "member1"}],
+                "reason": None,
+                "message": "",
+            },
+            {
+                "kind": "Job",
+                "namespace": "ml",
+                "name": "j2",
+                "queue": "a",
+                "action": "Wait",
+                "clusters": [],
+                "reason": "QueueOverCeiling",
+                "message": "it asks for 3 cpu, queue 'a' has 2 left below its ceiling",
+            },
+        ],
+        "queues": [
+            {
+                "name": "a",
+                "entitlement": {"cpu": "6"},
+                "allocated": {"cpu": "4"},
+                "ceiling": {"cpu": "6"},
+                "share": 0.667,
+            },
+            {
+                "name": "root",
+                "entitlement": {"cpu": "8"},
+                "allocated": {"cpu": "4"},
+                "ceiling": {"cpu": "8"},
+                "share": 0.5,
+            },
+        ],
+    }
+    assert list(ended.answer["decisions"][0]) == [
+        *("kind", "namespace", "name", "queue", "action", "clusters", "reason", "message")
+    ]
+
+
+def test_those_who_wait_come_by_queue_and_position(plan):
+    waiting = [
+        job("late", {"cpu": 9}, queue="b", created="2026-03-01T09:00:00Z"),
+        job("early", {"cpu": 9}, queue="b", created="2026-03-01T08:00:00Z"),
+        job("urgent", {"cpu": 9}, queue="b", created="2026-03-01T09:30:00Z", priority="high"),
+        job("other", {"cpu": 9}, queue="a"),
+    ]
+    ended = plan(cluster("m", {"cpu": 8}), queue("a"), queue("b"), priority_class("high", 10), *waiting)
+    assert list(ended.reasons()) == ["other", "urgent", "early", "late"]
+
+
+def test_entitlements_are_rounded_down_and_exact_otherwise(plan):
+    queues = [queue(name) for name in "abc"]
+    waiting = [each for name in "abc" for each in jobs(name, 4, {"cpu": 1, "memory": "3Gi"}, queue=name)]
+    ended = plan(cluster("m", {"cpu": 10, "memory": "10Gi"}), *queues, *waiting)
+    assert ended.queue("a")["entitlement"] == {"cpu": "3333m", "memory": "3579139413"}
+
+
+@pytest.mark.parametrize(
+    ("documents", "share"),
+    [
+        pytest.param([], None, id="nothing-asked"),
+        pytest.param([job("big", {"cpu": 4}, queue="a")], 1.0, id="one-of-one"),
+        pytest.param(running("old", {"gpu": 1}, on="m", queue="a"), None, id="infinite"),
+    ],
+)
+def test_share_is_a_number_or_null(plan, documents, share):
+    ended = plan(cluster("m", {"cpu": 4}), queue("a"), *documents)
+    assert ended.queue("a")["share"] == share
+
+
+def test_pods_are_listed_only_where_the_queue_names_them(plan):
+    ended = plan(cluster("m", CPU), queue("a", capability={"pods": 3}), queue("b"), job("j", CPU, queue="a"))
+    assert ended.queue("a")["allocated"] == {"cpu": "1", "pods": "1"}
+    assert ended.queue("a")["entitlement"] == {"cpu": "1"}
+    assert ended.queue("b")["allocated"] == {"cpu": "0"}
+
+
+def test_a_queue_outside_the_tree_is_listed_with_its_charges(plan):
+    ended = plan(
+        cluster("m", {"cpu": 4}),
+        queue("a", parent="gone"),
+        *running("old", CPU, on="m", queue="a"),
+        job("j", CPU, queue="a"),
+    )
+    assert ended.reasons() == {"j": "QueueTreeBroken"}
+    assert ended.queue("a") == {
+        "name": "a",
+        "entitlement": {"cpu": "0"},
+        "allocated": {"cpu": "1"},
+        "ceiling": {"cpu": "0"},
+        "share": None,
+    }
+
+
+# -- what runs already ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("phase", "admitted"),
+    [
+        pytest.param("Running", 6, id="running"),
+        pytest.param("Pending", 4, id="not-yet"),
+        pytest.param(None, 4, id="silent"),
+    ],
+)
+def test_only_a_running_job_is_taken_to_be_in_the_summary(plan, phase, admitted):
+    there = cluster("m", {"cpu": 8}, used={"cpu": 2})
+    placed = [job("old", {"cpu": 2}, queue="a"), binding("old", clusters=["m"], phase=phase)]
+    ended = plan(there, queue("a"), *placed, *jobs("j", 8, CPU, queue="a"))
+    assert len(ended.clusters()) == admitted
+
+
+def test_what_has_finished_holds_nothing(plan):
+    ended = plan(
+        cluster("m", {"cpu": 2}),
+        queue("a"),
+        *running("old", {"cpu": 2}, on="m", phase="Completed"),
+        job("j", {"cpu": 2}, queue="a"),
+    )
+    assert ended.clusters() == {"j": ["m"]}
+    assert ended.queue("a")["allocated"] == {"cpu": "2"}
+
+
+def test_a_record_is_believed_as_it_is_live(plan):
+    record = {"uid": "rb-old", "queue": "a", "charge": {"cpu": "6", "pods": "1"}, "clusters": ["m"]}
+    placed = binding("old", clusters=["m"], phase="Running", record=record, uid="rb-old")
+    ended = plan(cluster("m", {"cpu": 8}), queue("a"), placed, job("old", {"cpu": 2}, queue="a"))
+    assert ended.queue("a")["allocated"] == {"cpu": "6"}
+
+
+def test_a_record_for_another_uid_is_none(plan):
+    record = {"uid": "other", "queue": "a", "charge": {"cpu": "6"}, "clusters": ["m"]}
+    placed = binding("old", clusters=["m"], phase="Running", record=record, uid="rb-old")
+    ended = plan(cluster("m", {"cpu": 8}), queue("a"), placed, job("old", {"cpu": 2}, queue="a"))
+    assert ended.queue("a")["allocated"] == {"cpu": "2"}
+
+
+def test_a_binding_without_a_uid_takes_the_one_that_its_record_names(plan):
+    record = {"uid": "whatever", "queue": "a", "charge": {"cpu": "6"}, "clusters": ["m"]}
+    placed = binding("old", clusters=["m"], phase="Running", record=record)
+    ended = plan(cluster("m", {"cpu": 8}), queue("a"), placed, job("old", {"cpu": 2}, queue="a"))
+    assert ended.queue("a")["allocated"] == {"cpu": "6"}
+
+
+def test_an_aborted_job_waits_as_its_record_says(plan):
+    record = {"uid": "u", "queue": "a", "aborted": True}
+    ended = plan(
+        cluster("m", {"cpu": 8}),
+        queue("a"),
+        job("j", CPU, queue="a"),
+        binding("j", paused=True, record=record, uid="u"),
+    )
+    assert ended.reasons() == {"j": "Aborted"}
+
+
+def test_a_job_that_nobody_described_counts_as_nothing_and_that_is_said(run, tmp_path):
+    path = write(tmp_path, queue("default"), binding("old", clusters=["m"], phase="Running"))
+    ended = run("plan", "-f", path)
+    assert (ended.code, ended.err) == (
+        0,
+        "note: Job ml/old: it holds clusters, but the job itself is not in the files: it counts as nothing\n",
+    )
+
+
+# -- what waits ---------------------------------------------------------------
+
+
+def test_a_paused_binding_without_its_job_waits_for_it(plan):
+    ended = plan(cluster("m", CPU), queue("default"), binding("j", paused=True))
+    assert ended.reasons() == {"j": "DemandUnknown"}
+
+
+def test_a_paused_binding_goes_where_its_own_placement_says(plan, east_and_west):
+    ended = plan(
+        *east_and_west,
+        queue("a"),
+        job("j", CPU, queue="a"),
+        binding("j", paused=True, placement=ONE | WEST),
+        policy("p", EAST),
+    )
+    assert ended.clusters() == {"j": ["west"]}
+
+
+def test_a_binding_that_no_policy_claims_waits_as_unclaimed(plan):
+    ended = plan(cluster("m", CPU), queue("a"), job("j", CPU, queue="a"), binding("j", paused=True, labels=None))
+    assert ended.reasons() == {"j": "Unclaimed"}
+
+
+def test_a_binding_that_a_policy_would_claim_is_claimed(plan):
+    documents = queue("a"), job("j", CPU, queue="a"), binding("j", paused=True, labels=None)
+    assert plan(cluster("m", CPU), *documents, policy("p", ONE)).clusters() == {"j": ["m"]}
+
+
+def test_a_binding_that_was_let_through_is_nothing_that_waits(plan):
+    ended = plan(cluster("m", CPU), queue("a"), job("j", CPU, queue="a"), binding("j", paused=False))
+    assert ended.answer["decisions"] == []
+
+
+def test_a_job_without_binding_or_policy_goes_to_any_one_cluster(plan, east_and_west):
+    ended = plan(*east_and_west, queue("a"), job("j", CPU, queue="a"))
+    assert ended.clusters() == {"j": ["east"]}
+
+
+def test_without_a_spread_constraint_the_policy_sends_it_to_all_and_all_are_charged(plan, east_and_west):
+    ended = plan(*east_and_west, queue("a"), job("j", CPU, queue="a"), policy("p", {}))
+    assert ended.clusters() == {"j": ["east", "west"]}
+    assert ended.queue("a")["allocated"]["cpu"] == "2"
+
+
+def test_a_job_that_is_being_deleted_gets_no_binding(plan):
+    ended = plan(cluster("m", CPU), queue("a"), job("j", CPU, queue="a", deletionTimestamp="2026-03-01T09:00:00Z"))
+    assert ended.answer["decisions"] == []
+
+
+def test_a_job_without_a_namespace_is_in_default_and_without_a_queue_in_the_default_queue(plan):
+    ended = plan(cluster("m", CPU), queue("default"), job("j", CPU, namespace=None))
+    step = ended.answer["decisions"][0]
+    assert (step["namespace"], step["queue"], step["action"]) == ("default", "default", "Admit")
+
+
+def test_jobs_of_one_name_in_two_api_groups_are_two(plan):
+    rule = {"apiVersion": "batch/v1", "kind": "Job", "queue": "spec.queue"}
+    plain = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "ml"}}
+    plain["spec"] = {"queue": "a", "parallelism": 2, "completions": 3, "template": pod(CPU)}
+    kinds = ((VOLCANO_JOB, "Job"), ("batch/v1", "Job"))
+    ended = plan(
+        cluster("m", {"cpu": 8}, kinds=kinds),
+        queue("a"),
+        job("j", CPU, queue="a"),
+        plain,
+        configuration(workloads=[rule]),
+    )
+    assert len(ended.answer["decisions"]) == 2
+    assert ended.queue("a")["allocated"] == {"cpu": "3"}
+
+
+def test_claims_of_either_kind_count(plan):
+    other = {"clusterpropagationpolicy.karmada.io/permanent-id": "x"}
+    ended = plan(cluster("m", CPU), queue("a"), job("j", CPU, queue="a"), binding("j", paused=True, labels=other))
+    assert ended.clusters() == {"j": ["m"]}
