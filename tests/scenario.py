@@ -6,6 +6,7 @@ read by ``tests.script``.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -121,14 +122,15 @@ class Scenario:
         return outcome
 
 
-def documents() -> list[tuple[str, Mapping[str, Any]]]:
+@cache
+def documents() -> tuple[tuple[str, Mapping[str, Any]], ...]:
     """Return every scenario with its id: the file's name and the title."""
-    return [
+    return tuple(
         (f"{path.stem}: {document['title']}", known(document, DOCUMENT))
         for path in sorted(SCENARIOS.glob("*.yaml"))
         for document in yaml.safe_load_all(path.read_text())
         if document
-    ]
+    )
 
 
 def rows(expected: Mapping[str, Any] | None) -> dict[str, dict[str, int]]:

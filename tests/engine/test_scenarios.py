@@ -99,9 +99,10 @@ def test_scenario(document, reverse):
 @pytest.mark.parametrize("document", [pytest.param(each, id=title) for title, each in documents()])
 def test_planning_again_changes_nothing(document):
     scenario = Scenario(document)
-    scenario.play({})
-    again = cycle.run(scenario.world, scenario.now)
-    assert (again.decisions, again.waits) == ((), ())
+    for step in ({}, *document.get("then", ())):
+        scenario.play(step)
+        again = cycle.run(scenario.world, scenario.now)
+        assert (again.decisions, again.waits) == ((), ())
 
 
 def test_every_scenario_names_the_rules_it_shows():

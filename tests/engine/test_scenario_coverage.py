@@ -1,0 +1,43 @@
+"""That the scenarios speak of every rule, and that those who read them may believe them."""
+
+from collections import Counter
+
+import pytest
+
+from tests.scenario import DOCUMENT, SCENARIOS, Scenario, documents
+from tests.script import known
+
+SECTIONS = {"D": range(1, 12), "Q": range(1, 8), "O": (1, 2, 3, 4, 5, 7), "C": range(1, 6), "W": range(1, 3)}
+RULES = [f"{section}{number}" for section, numbers in SECTIONS.items() for number in numbers]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_is_shown_by_two_scenarios(rule):
+    shown = [title for title, document in documents() if rule in document["rules"]]
+    assert len(shown) >= 2, f"{rule} is shown by {shown}"
+
+
+def test_there_are_a_hundred_scenarios_beside_the_worked_cases():
+    assert len([title for title, _ in documents() if not title.startswith("worked-cases:")]) >= 100
+
+
+def test_every_scenario_expects_something_of_every_step():
+    for title, document in documents():
+        assert all(step["expect"] for step in (document, *document.get("then", ()))), title
+
+
+def test_no_scenario_names_a_rule_twice():
+    for title, document in documents():
+        assert max(Counter(document["rules"]).values()) == 1, title
+
+
+def test_a_slip_of_the_pen_is_refused():
+    with pytest.raises(KeyError, match="wiegth"):
+        Scenario({"queues": [{"name": "A", "wiegth": 2}]})
+    with pytest.raises(KeyError, match="expects"):
+        known({"expects": {}}, DOCUMENT)
+
+
+def test_the_format_is_described():
+    text = (SCENARIOS / "README.md").read_text()
+    assert all(f"`{key}`" in text for key in DOCUMENT.split())
