@@ -82,11 +82,13 @@ class Site:
 
     def settles_at(self, settle_ms: int) -> int | None:
         """Return when foreign use may fall although nothing is heard, or ``None``."""
-        if self.changed_at is None:
-            return None
+        return self.changed_at + settle_ms if self.changed_at is not None and self.may_fall else None
+
+    @property
+    def may_fall(self) -> bool:
+        """Say whether foreign use is held higher than the summary asks for, until all is quiet."""
         most = self._most_foreign()
-        may_fall = any(amount > most.get(name, 0) for name, amount in self.foreign.items())
-        return self.changed_at + settle_ms if may_fall else None
+        return any(amount > most.get(name, 0) for name, amount in self.foreign.items())
 
 
 class Ledger:
@@ -145,14 +147,18 @@ class Ledger:
             if admission.shown:
                 site.shown = subtract(site.shown, booking.charge)
 
-    def show(self, before: Admission, after: Admission, now: int) -> None:
-        """Note that the pods of an admission, booked all along, run now, or no longer; the summary will follow."""
+    def show(self, before: Admission, after: Admission, now: int) -> bool:
+        """Note that the pods of an admission, booked all along, run now, or no longer; the summary will follow.
+
+        Return whether foreign use may fall once it has.
+        """
         if before.shown == after.shown:
-            return
-        for booking in after.bookings:
-            site = self.site(booking.cluster)
+            return False
+        sites = [self.site(booking.cluster) for booking in after.bookings]
+        for site, booking in zip(sites, after.bookings, strict=True):
             site.shown = (add if after.shown else subtract)(site.shown, booking.charge)
             site.changed_at = now
+        return any(site.may_fall for site in sites)
 
     def learn(self, now: int, settle_ms: int) -> None:
         """Bring foreign use of every site up to date."""

@@ -177,9 +177,14 @@ class World:
         return Refusal(Reason.BEHIND_HEAD, queue=workload.queue, subject=head.path)
 
     def waiting(self, queue: QueueName) -> list[Workload]:
-        """Return everyone who waits in *queue*, held ones included, in order of place (O2)."""
+        """Return everyone who waits in *queue*, held ones included, in order (O2) as of the last cycle."""
         held = [self.workloads[uid] for uid in self.held.get(queue, ())]
-        return sorted([*self.backlog.in_order(queue), *held], key=place)
+        everyone = sorted([*self.backlog.in_order(queue), *held], key=place)
+        standing = self.standing
+        if self.policy.tenant_fairness == "None" or standing is None or queue not in standing.entitlements:
+            return everyone
+        shares = {each.namespace: standing.tenant_share(queue, each.namespace) for each in everyone}
+        return sorted(everyone, key=lambda each: (-each.priority, shares[each.namespace]))
 
     def waiting_queues(self) -> Iterator[QueueName]:
         """Yield the queues in which somebody waits, by name."""
@@ -228,7 +233,7 @@ class World:
         old = before.admission if before else None
         new = workload.admission
         if before is not None and old is not None and new is not None and _same_books(before, workload):
-            self.ledger.show(old, new, now)
+            self._is_news |= self.ledger.show(old, new, now)
             return
         if before is not None and old is not None:
             self._free(before, old, now)
