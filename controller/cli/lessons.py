@@ -10,9 +10,9 @@ Every command looks at files (-f) or, without them, at the live control plane. N
 
 \b
 Examples:
-  volcano-global plan -f world.yaml          who would be admitted, and where
-  volcano-global pending --queue research    who waits in a queue, and why
-  volcano-global explain job train -n ml     why it waits, and what would change it
+  volcano-global plan -f world.yaml         who would be admitted, and where
+  volcano-global pending --queue research   who waits in a queue, and why
+  volcano-global explain job train -n ml    why it waits, and what would help
 
 \b
 Exit codes:

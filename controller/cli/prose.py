@@ -119,13 +119,13 @@ def _before(waiting: Waiting) -> Iterator[str]:
     yield from map(_neighbour, waiting.before[:_SHOWN])
     more = len(waiting.before) - _SHOWN
     if more > 0:
-        yield f"and {more} more"
+        yield f"And {more} more."
     if not waiting.before:
         yield "Nobody."
 
 
 def _neighbour(each: Neighbour) -> str:
-    return f"{each.kind} {each.namespace}/{each.name}, priority {each.priority}, {each.reason}"
+    return f"{each.kind} {each.namespace}/{each.name} with priority {each.priority}: {each.reason}."
 
 
 def _sites(clusters: tuple[SiteReport, ...]) -> Iterator[str]:

@@ -1,0 +1,61 @@
+"""Every command on one small world, compared with what it said before.
+
+To take the answers of now as the golden ones: UPDATE_GOLDEN=1 pytest tests/cli/test_golden.py
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cli.manifests import NOW
+
+WORLD = str(Path(__file__).parent / "research.yaml")
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+COMMANDS = {
+    "plan.txt": ["plan"],
+    "plan.json": ["plan", "-o", "json"],
+    "plan.yaml": ["plan", "-o", "yaml"],
+    "queues.txt": ["queues"],
+    "queues.json": ["queues", "-o", "json"],
+    "pending.txt": ["pending"],
+    "pending.json": ["pending", "-o", "json"],
+    "pending-of-a-queue.txt": ["pending", "--queue", "research"],
+    "clusters.txt": ["clusters"],
+    "clusters.json": ["clusters", "-o", "json"],
+    "explain-waiting.txt": ["explain", "job", "pretrain", "-n", "ml"],
+    "explain-waiting.json": ["explain", "job", "pretrain", "-n", "ml", "-o", "json"],
+    "explain-behind.txt": ["explain", "job", "backfill", "-n", "ml"],
+    "explain-next.txt": ["explain", "job", "finetune", "-n", "ml"],
+    "explain-admitted.txt": ["explain", "job", "running", "-n", "ml"],
+    "explain-admitted.json": ["explain", "job", "running", "-n", "ml", "-o", "json"],
+    "explain-finished.txt": ["explain", "job", "done", "-n", "ml"],
+    "explain-queue-missing.txt": ["explain", "job", "sweep", "-n", "lab"],
+}
+
+
+@pytest.mark.parametrize(("file", "arguments"), COMMANDS.items(), ids=COMMANDS)
+def test_command_says_what_it_said_before(run, file, arguments):
+    ended = run(*arguments, "-f", WORLD, "--now", NOW)
+    assert (ended.code, ended.err) == (0, "")
+    if os.environ.get("UPDATE_GOLDEN"):
+        (GOLDEN / file).write_text(ended.out)
+    assert ended.out == (GOLDEN / file).read_text()
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in GOLDEN.glob("*.txt")))
+def test_golden_text_is_plain_and_has_no_trailing_blanks(file):
+    text = (GOLDEN / file).read_text()
+    assert text.isascii()
+    assert "\x1b" not in text
+    assert [line for line in text.splitlines() if line != line.rstrip()] == []
+
+
+@pytest.mark.parametrize("file", ["plan.txt", "queues.txt", "pending.txt", "clusters.txt"])
+def test_tables_fit_eighty_columns(file):
+    assert max(len(line) for line in (GOLDEN / file).read_text().splitlines()) <= 80
+
+
+def test_every_golden_file_belongs_to_a_command():
+    assert {path.name for path in GOLDEN.iterdir()} == set(COMMANDS)
