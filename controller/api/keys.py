@@ -39,6 +39,9 @@ JOBS = Resource("batch.volcano.sh", "v1alpha1", "jobs", "Job")
 QUEUES = Resource("scheduling.volcano.sh", "v1beta1", "queues", "Queue", namespaced=False)
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 HYPERJOBS = Resource("training.volcano.sh", "v1alpha1", "hyperjobs", "HyperJob")
+BATCH_HYPERJOBS = Resource("batch.volcano.sh", "v1alpha1", "hyperjobs", "HyperJob")
+"""The documentation's spelling of a HyperJob."""
+PROPAGATION_POLICIES = Resource("policy.karmada.io", "v1alpha1", "propagationpolicies", "PropagationPolicy")
 
 #: The record of an admission, on the binding.
 ADMISSION = "volcano-global.io/admission"
@@ -59,3 +62,11 @@ HYPERJOB_NAME = "volcano.sh/hyperjob-name"
 REPLICATED_JOB_NAME = "volcano.sh/replicatedjob-name"
 HYPERJOB_GROUPS = frozenset({"training.volcano.sh", "batch.volcano.sh"})
 HYPERJOB_KIND = "HyperJob"
+
+#: On a HyperJob's Job, JSON: `{"uid", "split", "parts", "minAvailable"}`: how many parts its group has, and how many of
+#: them must be admitted in one plan (G1). Parts with different `split`s do not belong together: one of them is old.
+GROUP = "volcano-global.io/group"
+#: On a HyperJob's Job, JSON list: the clusters it should go to before all others, in order (C3).
+PREFERRED_CLUSTERS = "volcano-global.io/preferred-clusters"
+#: On what a HyperJob has made, JSON: `{"index", "attempt", "template", "digest"}`, by which a change is noticed.
+PART = "volcano-global.io/part"

@@ -1,0 +1,55 @@
+"""A job's accelerators: how many its pods ask for, and the job made to ask for another number of them."""
+
+from controller.api.quantity import QuantityError, parse_quantity
+from controller.api.volcanojobs import JobSpec, Task
+
+_ONE = 1000
+"""Accelerators are counted in thousandths, as everything but bytes."""
+
+
+class AcceleratorError(ValueError):
+    """A number of accelerators that no whole number of pods has; the message says what to write."""
+
+
+def accelerators(task: Task, resource: str) -> int:
+    """Return how many of *resource* one pod of *task* asks for, in thousandths; a missing request takes the limit."""
+    return sum(
+        _amount(resource, container.resources.requests.get(resource, container.resources.limits.get(resource, 0)))
+        for container in task.template.spec.containers
+    )
+
+
+def _amount(resource: str, quantity: str | float) -> int:
+    try:
+        return parse_quantity(resource, quantity)
+    except QuantityError as error:
+        raise AcceleratorError(str(error)) from error
+
+
+def scaled(job: JobSpec, resource: str, wanted: int) -> JobSpec:
+    """Return *job* with as many pods as ask for *wanted* accelerators together.
+
+    Roles that exist once keep theirs. All tasks that are divided and ask for
+    the accelerator grow or shrink by one factor; minimums keep their proportion.
+    """
+    singles = sum(accelerators(task, resource) * task.replicas for task in job.tasks if job.is_single(task))
+    growing = [task for task in job.divisible if accelerators(task, resource)]
+    had = sum(accelerators(task, resource) * task.replicas for task in growing)
+    left = wanted * _ONE - singles
+    if not had:
+        raise AcceleratorError(f"no task that could be divided asks for {resource}; name it in a task's resources")
+    if left <= 0 or any(task.replicas * left % had for task in growing):
+        raise AcceleratorError(
+            f"{wanted} {resource} are no whole number of pods; the template asks for {(had + singles) // _ONE}"
+        )
+    tasks = tuple(_grown(task, task.replicas * left // had) if task in growing else task for task in job.tasks)
+    grown = job.model_copy(update={"tasks": tasks})
+    if job.min_available:
+        minimum = job.min_available * grown.all_pods // job.all_pods
+        grown = grown.model_copy(update={"min_available": minimum})
+    return grown
+
+
+def _grown(task: Task, replicas: int) -> Task:
+    minimum = None if task.min_available is None else task.min_available * replicas // task.replicas
+    return task.resized(replicas, minimum)

@@ -1,0 +1,163 @@
+"""What is wrong with a HyperJob that its models cannot tell, in sentences for its user; and its defaults.
+
+Asked by the webhook before an object is stored, and by the controller of what
+was stored without it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from controller.api.accelerators import AcceleratorError, scaled
+from controller.api.hyperjobs import HyperJob, ReplicatedJob, SplitPolicy, Strategy
+from controller.api.volcanojobs import JobSpec
+
+LONGEST_NAME = 63
+"""Of a label's value and of a DNS label: the name of a HyperJob is the one, that of a part the other."""
+
+_NAME = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
+
+
+def flaws(hyperjob: HyperJob) -> tuple[str, ...]:
+    """Return what must be changed before *hyperjob* can be split, empty where it can be."""
+    return tuple(_flaws(hyperjob))
+
+
+def _flaws(hyperjob: HyperJob) -> Iterator[str]:
+    spec = hyperjob.spec
+    if not spec.replicated_jobs:
+        yield "spec.replicatedJobs is empty; name at least one job"
+    names = [job.name for job in spec.replicated_jobs]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield f"replicated job {name!r} is there twice; give each a name of its own"
+    if spec.min_available is not None and spec.min_available < 1:
+        yield f"spec.minAvailable is {spec.min_available}; write one or more, or leave it out for all parts"
+    if spec.max_domains is not None and spec.max_domains < 1:
+        yield f"spec.maxDomains is {spec.max_domains}; write one or more, or leave it out for no limit"
+    for job in spec.replicated_jobs:
+        where = f"replicated job {job.name!r}" if job.name else "the template"
+        for flaw in (*_job_flaws(job), *_name_flaws(hyperjob, job)):
+            yield f"{where}: {flaw}"
+    counts = [parts(job) for job in spec.replicated_jobs]
+    known = sum(count for count in counts if count is not None)
+    if spec.min_available is not None and None not in counts and spec.min_available > known:
+        yield f"spec.minAvailable is {spec.min_available}, but there are {known} parts; ask for {known} at most"
+
+
+def parts(job: ReplicatedJob) -> int | None:
+    """Return how many parts *job* has, ``None`` where that depends on the clusters."""
+    policy = job.split_policy
+    if policy is None:
+        return max(job.replicas, 0)
+    match policy.chosen:
+        case "ByCluster":
+            return sum(1 for share in policy.clusters if share.replicas)
+        case "ByReplicas":
+            return policy.parts or len(policy.clusters)
+        case "Static":
+            return static_parts(job)
+        case _:
+            return None
+
+
+def static_parts(job: ReplicatedJob) -> int:
+    """Return into how many parts upstream's static split cuts: its replicas, or one for each named cluster."""
+    return job.replicas if job.replicas > 1 else max(len(job.cluster_names), 1)
+
+
+def sized(job: ReplicatedJob) -> JobSpec:
+    """Return the template with the accelerators that the split policy asks for; raises `AcceleratorError`."""
+    policy = job.split_policy
+    if policy is None or policy.accelerators is None or not policy.accelerator_type:
+        return job.template_spec
+    return scaled(job.template_spec, policy.accelerator_type, policy.accelerators)
+
+
+def _name_flaws(hyperjob: HyperJob, job: ReplicatedJob) -> Iterator[str]:
+    longest = hyperjob.name_of(job, max((parts(job) or 100) - 1, 0))
+    if not hyperjob.metadata.name:  # generateName: it is known only when it is stored
+        return
+    if len(longest) > LONGEST_NAME:
+        yield f"its parts would be named {longest[:80]!r}, {len(longest)} characters; {LONGEST_NAME} are allowed"
+    if not _NAME.issuperset(longest) or longest.startswith("-"):
+        yield f"its parts would be named {longest[:80]!r}; use lower case letters, digits and '-' in the names"
+
+
+def _job_flaws(job: ReplicatedJob) -> Iterator[str]:
+    if job.replicas < 0:
+        yield f"replicas is {job.replicas}; write zero or more"
+    yield from _template_flaws(job.template_spec)
+    if job.split_policy is not None:
+        yield from _split_flaws(job, job.split_policy)
+
+
+def _template_flaws(template: JobSpec) -> Iterator[str]:
+    if not template.tasks:
+        yield "it has no tasks; give it at least one"
+    for task in template.tasks:
+        if task.replicas < 0:
+            yield f"task {task.name!r} has {task.replicas} replicas; write zero or more"
+        elif (task.min_available or 0) > task.replicas:
+            yield f"task {task.name!r}: minAvailable {task.min_available} is more than its {task.replicas} replicas"
+    if (template.min_available or 0) > template.all_pods:
+        yield f"minAvailable {template.min_available} is more than the {template.all_pods} pods of its tasks"
+    if "mpi" in template.plugins and not any(task.name in template.leaders for task in template.tasks):
+        yield "the mpi plugin finds no master task; name it with --master=NAME"
+
+
+def _split_flaws(job: ReplicatedJob, policy: SplitPolicy) -> Iterator[str]:
+    names = [share.name for share in policy.clusters]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield f"splitPolicy.clusters names {name!r} twice; keep one entry"
+    if not job.template_spec.pods:
+        yield "none of its tasks can be divided; give one of them several replicas, or leave splitPolicy out"
+        return
+    if policy.accelerators is not None and not policy.accelerator_type:
+        yield "splitPolicy.accelerators needs acceleratorType, the resource's name such as nvidia.com/gpu"
+    try:
+        template = sized(job)
+    except AcceleratorError as error:
+        yield f"splitPolicy.accelerators: {error}"
+        return
+    yield from _RULES[policy.chosen](job, policy, template)
+
+
+def _by_cluster(_: ReplicatedJob, policy: SplitPolicy, template: JobSpec) -> Iterator[str]:
+    if not policy.clusters or any(share.replicas is None for share in policy.clusters):
+        yield "a split ByCluster needs splitPolicy.clusters, each with its replicas"
+        return
+    given = sum(share.replicas or 0 for share in policy.clusters)
+    if given not in {template.pods, template.all_pods}:
+        yield (
+            f"splitPolicy.clusters share out {given} replicas, but the tasks that are divided have {template.pods}; "
+            "make the sums equal"
+        )
+
+
+def _by_replicas(_: ReplicatedJob, policy: SplitPolicy, template: JobSpec) -> Iterator[str]:
+    if not policy.parts and not policy.clusters:
+        yield "a split ByReplicas needs splitPolicy.parts, or splitPolicy.clusters with their weights"
+    if policy.parts and policy.clusters and policy.parts != len(policy.clusters):
+        yield f"splitPolicy.parts is {policy.parts}, but {len(policy.clusters)} clusters are named; leave parts out"
+    yield from _enough(policy.parts or len(policy.clusters), template)
+
+
+def _static(job: ReplicatedJob, _: SplitPolicy, template: JobSpec) -> Iterator[str]:
+    yield from _enough(static_parts(job), template)
+
+
+def _by_room(_: ReplicatedJob, policy: SplitPolicy, template: JobSpec) -> Iterator[str]:
+    if (policy.min_replicas or 0) > template.pods:
+        yield f"splitPolicy.minReplicas is {policy.min_replicas}, but there are only {template.pods} pods to divide"
+
+
+def _enough(count: int, template: JobSpec) -> Iterator[str]:
+    if count > template.pods:
+        yield f"{template.pods} pods cannot be divided into {count} parts; ask for fewer parts"
+
+
+_RULES: Mapping[Strategy, Callable[[ReplicatedJob, SplitPolicy, JobSpec], Iterator[str]]] = {
+    "ByCluster": _by_cluster,
+    "ByReplicas": _by_replicas,
+    "ByResources": _by_room,
+    "Static": _static,
+    "Auto": _by_room,
+}

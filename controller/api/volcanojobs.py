@@ -1,0 +1,194 @@
+"""A Volcano Job's spec inside a HyperJob: every field, so that what we do not read is handed on as it came.
+
+`controller.api.jobs` reads Jobs by the thousand and only what is counted; this
+reads few and writes them again.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+#: Plugins whose pods look for one task that leads, and the name it has unless ``--master=`` gives another.
+LEADERS: Mapping[str, str] = {"mpi": "master", "pytorch": "master"}
+
+Event = Literal[
+    "*",
+    "PodPending",
+    "PodRunning",
+    "PodFailed",
+    "PodEvicted",
+    "Unknown",
+    "TaskCompleted",
+    "OutOfSync",
+    "CommandIssued",
+    "JobUpdated",
+    "TaskFailed",
+]
+
+
+class Passed(BaseModel):
+    """An object of which some fields are read and all are kept."""
+
+    model_config = ConfigDict(
+        extra="allow", frozen=True, alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True
+    )
+
+
+class Resources(Passed):
+    """What a container asks for, and the most it may take."""
+
+    requests: dict[str, str | int | float] = Field(default_factory=dict)
+    limits: dict[str, str | int | float] = Field(default_factory=dict)
+
+
+class Container(Passed):
+    """One container of a pod."""
+
+    resources: Resources = Resources()
+    env: tuple[dict[str, Any], ...] = ()
+
+
+class PodSpec(Passed):
+    """What runs in a pod."""
+
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+
+
+class PodTemplate(Passed):
+    """The pods of a task."""
+
+    spec: PodSpec = PodSpec()
+
+
+class LifecyclePolicy(Passed):
+    """What happens on an event of a job or a task."""
+
+    action: str | None = None
+    event: Event | None = None
+    events: tuple[Event, ...] | None = None
+    exit_code: int | None = None
+    timeout: str | None = None
+
+
+class DependsOn(Passed):
+    """Which tasks start before this one."""
+
+    name: tuple[str, ...] | None = None
+    iteration: str | None = None
+
+
+class NetworkTopology(Passed):
+    """How near to one another the pods must be."""
+
+    mode: Literal["hard", "soft"] = "hard"
+    highest_tier_allowed: int | None = None
+    highest_tier_name: str | None = None
+
+
+class PartitionPolicy(Passed):
+    """How a task is cut into partitions whose pods start together."""
+
+    total_partitions: int | None = None
+    partition_size: int | None = None
+    min_partitions: int | None = None
+    network_topology: NetworkTopology | None = None
+
+
+class Task(Passed):
+    """Some equal pods."""
+
+    name: str = ""
+    replicas: int = 0
+    min_available: int | None = None
+    max_retry: int | None = None
+    policies: tuple[LifecyclePolicy, ...] | None = None
+    topology_policy: Literal["none", "best-effort", "restricted", "single-numa-node"] | None = None
+    depends_on: DependsOn | None = None
+    partition_policy: PartitionPolicy | None = None
+    template: PodTemplate = PodTemplate()
+
+    @property
+    def step(self) -> int:
+        """Return how many pods stay together wherever the task is cut: a partition, or one."""
+        size = self.partition_policy.partition_size if self.partition_policy else None
+        return size if size and size > 0 and self.replicas % size == 0 else 1
+
+    def resized(self, replicas: int, minimum: int | None) -> Self:
+        """Return the task with so many pods and with that minimum; a set minimum of partitions follows."""
+        changes: dict[str, Any] = {"replicas": replicas}
+        if self.min_available is not None:
+            changes["min_available"] = minimum
+        policy = self.partition_policy
+        if policy is not None and self.step > 1:
+            sizes: dict[str, Any] = {"total_partitions": replicas // self.step}
+            if policy.min_partitions:
+                sizes["min_partitions"] = policy.min_partitions * replicas // self.replicas
+            changes["partition_policy"] = policy.model_copy(update=sizes)
+        return self.model_copy(update=changes)
+
+
+class Volume(Passed):
+    """A volume that all pods of a job mount."""
+
+    mount_path: str
+    volume_claim_name: str | None = None
+    volume_claim: dict[str, Any] | None = None
+
+
+class JobSpec(Passed):
+    """All that makes a Volcano Job."""
+
+    scheduler_name: str = ""
+    min_available: int | None = None
+    volumes: tuple[Volume, ...] | None = None
+    tasks: tuple[Task, ...] = ()
+    policies: tuple[LifecyclePolicy, ...] | None = None
+    plugins: dict[str, list[str]] = Field(default_factory=dict)
+    running_estimate: str | None = None
+    queue: str = ""
+    max_retry: int | None = None
+    ttl_seconds_after_finished: int | None = None
+    priority_class_name: str = ""
+    min_success: int | None = Field(None, ge=1)
+    network_topology: NetworkTopology | None = None
+
+    @property
+    def leaders(self) -> frozenset[str]:
+        """Return the names of the tasks that its plugins look for as the one that leads."""
+        return frozenset(
+            _argument(self.plugins[plugin], "--master=") or name
+            for plugin, name in LEADERS.items()
+            if plugin in self.plugins
+        )
+
+    def is_single(self, task: Task) -> bool:
+        """Say whether *task* is a role that must exist once, in all parts together.
+
+        It leads a plugin's other tasks, or it is a single pod beside a task of several.
+        """
+        if task.name in self.leaders:
+            return True
+        return task.replicas == 1 and any(other.replicas > 1 for other in self.tasks)
+
+    @property
+    def divisible(self) -> tuple[Task, ...]:
+        """Return the tasks whose pods are spread over the parts."""
+        return tuple(task for task in self.tasks if task.replicas > 0 and not self.is_single(task))
+
+    @property
+    def pods(self) -> int:
+        """Return how many pods there are to spread."""
+        return sum(task.replicas for task in self.divisible)
+
+    @property
+    def all_pods(self) -> int:
+        """Return how many pods there are, roles that exist once included."""
+        return sum(max(task.replicas, 0) for task in self.tasks)
+
+
+def _argument(arguments: list[str], flag: str) -> str:
+    found = [argument.removeprefix(flag) for argument in arguments if argument.startswith(flag)]
+    return found[-1] if found else ""

@@ -1,0 +1,34 @@
+"""What the pods of a template ask for, counted as the engine counts Jobs (D2)."""
+
+from functools import lru_cache
+
+import msgspec
+
+from controller.api.jobs import decode_job
+from controller.api.volcanojobs import JobSpec
+from controller.cache.translate.jobs import JobTranslator
+from controller.engine.demand import pod_request
+from controller.engine.resources import Resources, scale, total
+from controller.hyperjob.lineup import Pods
+
+
+class CountError(ValueError):
+    """A template that cannot be counted; the message says where and why."""
+
+
+def pod_requests(template: JobSpec) -> tuple[Resources, ...]:
+    """Return what one pod of each task asks for, in the order of the tasks; raises `CountError`."""
+    return _requests(msgspec.json.encode(template.model_dump(by_alias=True, exclude_unset=True, mode="json")))
+
+
+@lru_cache(maxsize=256)
+def _requests(spec: bytes) -> tuple[Resources, ...]:
+    facts = JobTranslator().facts(decode_job(b'{"spec":' + spec + b"}"))
+    if facts.demand is None or facts.demand.job is None:
+        raise CountError(facts.flaw)
+    return tuple(pod_request(task.pod) for task in facts.demand.job.tasks)
+
+
+def demand(requests: tuple[Resources, ...], pods: Pods) -> Resources:
+    """Return what so many pods of each task ask for together."""
+    return total(scale(request, count) for request, count in zip(requests, pods, strict=True))

@@ -1,0 +1,65 @@
+"""Builders of HyperJobs and of clusters with room, with defaults that make a plain one."""
+
+from typing import Any
+
+from controller.api.hyperjobs import HyperJob, read_hyperjob
+from controller.engine.clusters import ApiKind, Cluster, ClusterName
+from controller.engine.fit import empty_rooms, rooms
+from controller.engine.ledger import Ledger
+from controller.engine.workloads import VOLCANO_JOB
+from controller.hyperjob.split import Prospects
+
+GPU = "nvidia.com/gpu"
+
+
+def task(name: str = "worker", replicas: int = 4, *, gpu: int = 1, cpu: str = "1", **more: Any) -> dict[str, Any]:
+    amounts = {"cpu": cpu} | ({GPU: str(gpu)} if gpu else {})
+    container = {"name": "main", "image": "train", "resources": {"requests": amounts}}
+    return {"name": name, "replicas": replicas, "template": {"spec": {"containers": [container]}}, **more}
+
+
+def template(*tasks: dict[str, Any], queue: str = "ml", **more: Any) -> dict[str, Any]:
+    return {"queue": queue, "schedulerName": "volcano", "tasks": list(tasks or (task(),)), **more}
+
+
+def replicated(name: str = "trainer", *tasks: dict[str, Any], spec: dict | None = None, **more: Any) -> dict[str, Any]:
+    return {"name": name, "replicas": 1, "templateSpec": template(*tasks, **(spec or {})), **more}
+
+
+def document(*jobs: dict[str, Any], name: str = "llm", uid: str = "uid-1", **more: Any) -> dict[str, Any]:
+    """Return a HyperJob as it travels; *more* belongs to its spec."""
+    return {
+        "apiVersion": "training.volcano.sh/v1alpha1",
+        "kind": "HyperJob",
+        "metadata": {"name": name, "namespace": "ml", "uid": uid, "generation": 1},
+        "spec": {"replicatedJobs": list(jobs or (replicated(),)), **more},
+    }
+
+
+def hyperjob(*jobs: dict[str, Any], **more: Any) -> HyperJob:
+    return read_hyperjob(document(*jobs, **more))
+
+
+def auto(*tasks: dict[str, Any], policy: dict | None = None, **more: Any) -> HyperJob:
+    """Return a HyperJob of one job that is split automatically."""
+    job = replicated("trainer", *tasks, splitPolicy={"mode": "auto", **(policy or {})}, **more.pop("job", {}))
+    return hyperjob(job, **more)
+
+
+def cluster(name: str, gpu: int = 0, *, used: int = 0, **more: Any) -> Cluster:
+    amounts = {"cpu": 10**9, "memory": 10**15, "pods": 10**9, GPU: gpu * 1000}
+    enabled = frozenset({ApiKind(VOLCANO_JOB.group_version, VOLCANO_JOB.kind)})
+    taken = {GPU: used * 1000} if used else {}
+    return Cluster(ClusterName(name), enablements=enabled, allocatable=amounts, used=taken, **more)
+
+
+def prospects(*clusters: Cluster, **more: Any) -> Prospects:
+    ledger = Ledger()
+    for each in clusters:
+        ledger.see(each, 0, 0)
+    return Prospects(rooms(ledger), empty_rooms(ledger), **more)
+
+
+def gpus(**free: int) -> Prospects:
+    """Return clusters with so many free GPUs each."""
+    return prospects(*(cluster(name, count) for name, count in free.items()))

@@ -1,0 +1,72 @@
+import pytest
+
+from controller.api.hyperjobrules import flaws
+from controller.api.hyperjobs import HyperJobError, read_hyperjob
+from tests.hyperjob.objects import GPU, auto, document, hyperjob, replicated, task
+
+
+def split(*tasks, **policy):
+    return hyperjob(replicated("t", *tasks, splitPolicy=policy))
+
+
+CLUSTERS = [{"name": "a", "replicas": 3}, {"name": "b", "replicas": 2}]
+
+
+@pytest.mark.parametrize(
+    ("job", "flaw"),
+    [
+        pytest.param(
+            read_hyperjob({**document(), "spec": {}}), "spec.replicatedJobs is empty; name at least one job", id="empty"
+        ),
+        pytest.param(hyperjob(replicated("t"), replicated("t")), "replicated job 't' is there twice", id="same-name"),
+        pytest.param(hyperjob(minAvailable=2), "there are 1 parts; ask for 1 at most", id="minimum-above-parts"),
+        pytest.param(hyperjob(minAvailable=0), "minAvailable is 0; write one or more", id="minimum-zero"),
+        pytest.param(auto(maxDomains=0), "maxDomains is 0", id="no-domain"),
+        pytest.param(hyperjob(replicated("t", replicas=-1)), "replicas is -1", id="negative-copies"),
+        pytest.param(hyperjob(replicated("t", task(replicas=-2))), "has -2 replicas", id="negative-replicas"),
+        pytest.param(split(strategy="ByCluster"), "needs splitPolicy.clusters", id="no-clusters"),
+        pytest.param(split(strategy="ByCluster", clusters=CLUSTERS), "share out 5 replicas, but", id="sum"),
+        pytest.param(split(strategy="ByReplicas"), "needs splitPolicy.parts", id="no-parts"),
+        pytest.param(split(strategy="ByReplicas", parts=5), "4 pods cannot be divided into 5 parts", id="too-many"),
+        pytest.param(split(mode="static", accelerators=8), "needs acceleratorType", id="no-type"),
+        pytest.param(
+            split(task(gpu=8), mode="static", accelerators=12, acceleratorType=GPU), "no whole number", id="uneven"
+        ),
+        pytest.param(
+            split(task(gpu=0), mode="static", accelerators=8, acceleratorType=GPU), "asks for nvidia.com/gpu", id="none"
+        ),
+        pytest.param(auto(policy={"minReplicas": 9}), "there are only 4 pods", id="least-above-all"),
+        pytest.param(
+            hyperjob(replicated("t", task(), spec={"plugins": {"mpi": []}})), "finds no master task", id="mpi-master"
+        ),
+        pytest.param(hyperjob(replicated("t", spec={"minAvailable": 9})), "more than the 4 pods", id="gang"),
+        pytest.param(hyperjob(name="a" * 60), "63 are allowed", id="long-name"),
+        pytest.param(hyperjob(name="a.b"), "lower case letters", id="dotted-name"),
+        pytest.param(hyperjob(replicated("t", spec={"tasks": []})), "it has no tasks", id="no-tasks"),
+    ],
+)
+def test_a_flaw_is_told_with_its_remedy(job, flaw):
+    assert any(flaw in each for each in flaws(job)), flaws(job)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(hyperjob(), id="copies"),
+        pytest.param(hyperjob(replicated("t", replicas=0)), id="no-copies"),
+        pytest.param(auto(minAvailable=3), id="auto-with-minimum"),
+        pytest.param(split(task("m", 1), task("w", 4), strategy="ByCluster", clusters=CLUSTERS), id="with-master"),
+    ],
+)
+def test_a_sound_hyperjob_has_no_flaws(job):
+    assert flaws(job) == ()
+
+
+def test_an_unreadable_field_is_named():
+    with pytest.raises(HyperJobError, match=r"spec.replicatedJobs\[0\].splitPolicy.mode: input should be 'static' or"):
+        read_hyperjob(document(replicated("t", splitPolicy={"mode": "dynamic"})))
+
+
+def test_another_version_is_refused_with_the_one_to_write():
+    with pytest.raises(HyperJobError, match=r"write training.volcano.sh/v1alpha1"):
+        read_hyperjob({**document(), "apiVersion": "training.volcano.sh/v2"})

@@ -1,0 +1,250 @@
+from itertools import combinations
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.api.hyperjobs import read_hyperjob
+from controller.hyperjob.split import split
+from tests.cache.objects import SHARED, needs_shared
+from tests.hyperjob.objects import GPU, auto, cluster, gpus, hyperjob, prospects, replicated, task
+
+
+def places(layout):
+    return [(part.name, part.cluster, part.pods) for part in layout.parts]
+
+
+def policy(**more):
+    return replicated("trainer", task(replicas=64), splitPolicy=more)
+
+
+def counted(job, *, clusters=None):
+    layout = split(hyperjob(job), clusters or gpus())
+    return [(part.cluster, part.pods[0]) for part in layout.parts]
+
+
+@needs_shared
+def test_the_documented_hyperjob_becomes_two_jobs_of_32_replicas():
+    (found,) = yaml.safe_load_all((SHARED / "manifests" / "hyperjob-conceptual.yaml").read_text())
+    assert places(split(read_hyperjob(found), gpus())) == [
+        ("llm-train-hyperjob-0", "cluster-a", (32,)),
+        ("llm-train-hyperjob-1", "cluster-b", (32,)),
+    ]
+
+
+def test_without_a_split_policy_there_are_copies_that_may_go_anywhere():
+    layout = split(hyperjob(replicated("trainer", task(replicas=128), replicas=2)), gpus())
+    assert places(layout) == [("llm-trainer-0", "", (128,)), ("llm-trainer-1", "", (128,))]
+
+
+def test_counts_by_cluster_are_taken_as_given():
+    clusters = [{"name": "a", "replicas": 40}, {"name": "b", "replicas": 24}]
+    assert counted(policy(strategy="ByCluster", clusters=clusters)) == [("a", 40), ("b", 24)]
+
+
+def test_what_equal_parts_leave_over_goes_to_the_first():
+    assert counted(policy(strategy="ByReplicas", parts=3)) == [("", 22), ("", 21), ("", 21)]
+
+
+def test_weighted_parts_are_rounded_by_the_largest_remainder():
+    clusters = [{"name": "a", "weight": 1}, {"name": "b", "weight": 2}, {"name": "c", "weight": 4}]
+    assert counted(policy(strategy="ByReplicas", clusters=clusters)) == [("a", 9), ("b", 18), ("c", 37)]
+
+
+def test_a_static_split_makes_equal_parts_of_all_accelerators():
+    job = replicated(
+        "trainer",
+        task(replicas=1, gpu=8),
+        replicas=2,
+        splitPolicy={"mode": "static", "accelerators": 256, "acceleratorType": GPU},
+    )
+    assert counted(job) == [("", 16), ("", 16)]
+
+
+def test_by_resources_fills_one_cluster_after_the_other():
+    found = counted(
+        policy(strategy="ByResources", clusters=[{"name": "small"}, {"name": "big"}]), clusters=gpus(big=100, small=10)
+    )
+    assert found == [("small", 10), ("big", 54)]
+
+
+def test_256_gpus_over_128_64_48_and_100_free_take_three_parts():
+    layout = split(auto(task(replicas=256), maxDomains=3), gpus(a=128, b=64, c=48, d=100))
+    assert [(part.cluster, part.pods) for part in layout.parts] == [("a", (128,)), ("d", (100,)), ("c", (28,))]
+    assert layout.fits
+
+
+def test_nothing_is_split_over_more_clusters_than_allowed():
+    layout = split(auto(task(replicas=256), maxDomains=2), gpus(a=128, b=64, c=48, d=100))
+    assert layout.parts == ()
+    assert "at most 2 clusters" in layout.trouble
+
+
+def test_what_does_not_fit_now_is_split_as_for_empty_clusters_and_says_what_is_short():
+    layout = split(auto(task(replicas=100)), prospects(cluster("a", 80, used=50), cluster("b", 40)))
+    assert [(part.cluster, part.pods) for part in layout.parts] == [("a", (80,)), ("b", (20,))]
+    assert layout.trouble == "its candidate clusters have 70 nvidia.com/gpu of 100 free"
+
+
+def test_what_no_cluster_could_ever_hold_has_no_parts():
+    layout = split(auto(task(replicas=100)), gpus(a=8))
+    assert layout.parts == ()
+    assert layout.trouble == "its candidate clusters have 8 nvidia.com/gpu of 100 free"
+
+
+def test_the_preferred_clusters_are_filled_first():
+    job = auto(task(replicas=64), job={"clusterNames": ["small", "other"]})
+    layout = split(job, gpus(big=60, huge=60, small=30, other=20))
+    assert [(part.cluster, part.pods[0]) for part in layout.parts] == [("small", 30), ("big", 34)]
+
+
+def test_fewer_parts_come_before_preference():
+    job = auto(task(replicas=64), job={"clusterNames": ["small"]})
+    assert [part.cluster for part in split(job, gpus(big=64, small=30)).parts] == ["big"]
+
+
+def test_parts_go_to_clusters_of_the_region_only():
+    job = auto(
+        task(replicas=64),
+        clusterAffinity={
+            "fieldSelector": {"matchExpressions": [{"key": "region", "operator": "In", "values": ["eu"]}]}
+        },
+    )
+    clusters = prospects(cluster("a", 100, region="us"), cluster("b", 40, region="eu"), cluster("c", 30, region="eu"))
+    assert [part.cluster for part in split(job, clusters).parts] == ["b", "c"]
+
+
+def test_a_cluster_without_the_accelerator_takes_no_part():
+    tasks = task(replicas=8, gpu=0)
+    tasks["template"]["spec"]["containers"][0]["resources"]["requests"]["huawei.com/ascend910b"] = "1"
+    assert split(auto(tasks), gpus(a=100)).parts == ()
+
+
+def test_a_master_exists_once_and_stays_with_the_first_part():
+    job = auto(task("master", 1), task("worker", 63), policy={})
+    layout = split(job, gpus(a=40, b=24))
+    assert [(part.cluster, part.pods) for part in layout.parts] == [("a", (1, 39)), ("b", (0, 24))]
+
+
+def test_a_named_master_exists_once_whatever_its_size():
+    job = auto(task("chief", 2, gpu=0), task("worker", 4))
+    named = replicated(
+        "trainer",
+        task("chief", 2, gpu=0),
+        task("worker", 4),
+        spec={"plugins": {"pytorch": ["--master=chief"]}},
+        splitPolicy={"strategy": "ByReplicas", "parts": 2},
+    )
+    assert len(split(job, gpus(a=8)).parts) == 1
+    assert [part.pods for part in split(hyperjob(named), gpus()).parts] == [(2, 2), (0, 2)]
+
+
+def test_several_tasks_are_cut_in_proportion():
+    clusters = [{"name": "a", "replicas": 10}, {"name": "b", "replicas": 10}]
+    job = replicated(
+        "t", task("ps", 4), task("worker", 16), splitPolicy={"strategy": "ByCluster", "clusters": clusters}
+    )
+    assert [part.pods for part in split(hyperjob(job), gpus()).parts] == [(2, 8), (2, 8)]
+
+
+def test_partitions_are_never_cut():
+    partitions = {"partitionPolicy": {"totalPartitions": 4, "partitionSize": 8}}
+    job = auto(task(replicas=32, **partitions))
+    assert [part.pods[0] for part in split(job, gpus(a=20, b=20)).parts] == [16, 16]
+
+
+def test_two_jobs_share_the_clusters_within_max_domains():
+    jobs = [replicated(name, task(replicas=8), splitPolicy={"mode": "auto"}) for name in ("x", "y")]
+    layout = split(hyperjob(*jobs, maxDomains=1), gpus(a=16, b=100))
+    assert places(layout) == [("llm-x-0", "a", (8,)), ("llm-y-0", "a", (8,))]
+
+
+def test_what_the_queue_would_not_take_is_said():
+    clusters = prospects(cluster("a", 64), quota=lambda queue, demand: f"queue '{queue}' is full" if demand else None)
+    layout = split(auto(task(replicas=8)), clusters)
+    assert (len(layout.parts), layout.trouble) == (1, "queue 'ml' is full")
+
+
+# -- properties ---------------------------------------------------------------
+
+free = st.dictionaries(st.sampled_from("abcdefg"), st.integers(0, 12), max_size=7)
+jobs = st.builds(
+    lambda workers, gpu, master, domains, least: (workers, gpu, master, domains, least),
+    st.integers(2, 16),
+    st.integers(1, 3),
+    st.booleans(),
+    st.none() | st.integers(1, 5),
+    st.integers(1, 3),
+)
+
+
+def built(workers, gpu, master, domains, least):
+    tasks = [task("master", 1, gpu=1)] * master + [task("worker", workers, gpu=gpu)]
+    more = {} if domains is None else {"maxDomains": domains}
+    return auto(*tasks, policy={"minReplicas": least}, **more)
+
+
+def exhaustive(clusters, job):
+    """Return the fewest clusters that hold the job, tried one set after the other."""
+    workers, gpu, master, domains, least = job
+    for count in range(1, min(domains or len(clusters), len(clusters)) + 1):
+        for chosen in combinations(sorted(clusters), count):
+            for host in chosen:
+                held = [(clusters[name] - (master and name == host)) // gpu for name in chosen]
+                if clusters[host] >= master and min(held) >= least and sum(held) >= workers >= least * count:
+                    return count
+    return None
+
+
+@given(clusters=free, job=jobs)
+def test_no_split_has_fewer_parts(clusters, job):
+    layout = split(built(*job), gpus(**clusters))
+    assert (len(layout.parts) if layout.fits else None) == exhaustive(clusters, job)
+
+
+@given(clusters=free, job=jobs)
+def test_replicas_are_conserved_and_no_cluster_is_above_its_headroom(clusters, job):
+    workers, gpu, master, domains, least = job
+    layout = split(built(*job), gpus(**clusters))
+    if not layout.parts:
+        return
+    assert sum(part.pods[-1] for part in layout.parts) == workers
+    assert sum(part.pods[0] for part in layout.parts if master) == master
+    assert all(part.pods[-1] >= least for part in layout.parts)
+    assert len(layout.parts) <= (domains or len(clusters))
+    for part in layout.parts:
+        assert part.pods[-1] * gpu + (part.pods[0] if master else 0) <= clusters[part.cluster]
+
+
+@given(clusters=free, job=jobs, order=st.randoms())
+def test_the_same_clusters_in_any_order_give_the_same_split(clusters, job, order):
+    shuffled = list(clusters.items())
+    order.shuffle(shuffled)
+    assert split(built(*job), gpus(**clusters)) == split(built(*job), gpus(**dict(shuffled)))
+
+
+@given(
+    counts=st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    parts=st.integers(1, 6),
+)
+def test_any_tasks_are_cut_without_loss_and_near_their_proportion(counts, parts):
+    tasks = [task(f"t{place}", count + 1) for place, count in enumerate(counts)]
+    total = sum(count + 1 for count in counts)
+    parts = min(parts, total)
+    job = replicated("t", *tasks, splitPolicy={"strategy": "ByReplicas", "parts": parts})
+    layout = split(hyperjob(job), gpus())
+    assert [sum(column) for column in zip(*(part.pods for part in layout.parts), strict=True)] == [
+        count + 1 for count in counts
+    ]
+    sizes = [sum(part.pods) for part in layout.parts]
+    assert max(sizes) - min(sizes) <= 1
+    for part in layout.parts:
+        for pods, count in zip(part.pods, counts, strict=True):
+            assert abs(pods * total - (count + 1) * sum(part.pods)) <= len(counts) * total
+
+
+@pytest.mark.parametrize("least", [1, 3])
+def test_a_part_has_the_fewest_pods_it_may_have(least):
+    job = auto(task(replicas=10), policy={"minReplicas": least})
+    assert [part.pods[0] for part in split(job, gpus(a=9, b=9)).parts] == [10 - least, least]
