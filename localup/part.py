@@ -52,7 +52,7 @@ class Part:
         self.log = log
         self._command = command
         self._is_ready = is_ready
-        self._service = Service(name, log, _environment(environment or {}))
+        self._service = Service(name, log, _environment(log.parent, environment or {}))
         self._began_at = 0
 
     @property
@@ -120,7 +120,7 @@ def run(name: str, log: Path, command: Sequence[str | Path]) -> None:
     Raises:
         ProcessError: It failed; the text has its last lines.
     """
-    process = spawn([sys.executable, *command], log=log, environment=_environment({}))
+    process = spawn([sys.executable, *command], log=log, environment=_environment(log.parent, {}))
     try:
         code = process.wait()
     except BaseException:
@@ -142,6 +142,7 @@ def answers_ready(port: int) -> bool:
         connection.close()
 
 
-def _environment(more: Mapping[str, str]) -> dict[str, str]:
-    # What is being tried is this checkout, wherever it is started from.
-    return {**os.environ, "PYTHONPATH": str(_ROOT), "PYTHONUNBUFFERED": "1", **more}
+def _environment(folder: Path, more: Mapping[str, str]) -> dict[str, str]:
+    # What is tried is this checkout, wherever it is started from; what a killed process leaves goes with the run.
+    ours = {"PYTHONPATH": str(_ROOT), "PYTHONUNBUFFERED": "1", "TMPDIR": str(folder)}
+    return {**os.environ, **ours, **more}

@@ -3,9 +3,9 @@
 Each has an identity of its own. Synchronous, like the control plane it stands on.
 """
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -22,16 +22,20 @@ REGISTRATION: Final = CHART / "webhooks.yaml"
 
 _ADDRESS: Final = "https://webhook.invalid"
 _BINDINGS: Final = "/apis/work.karmada.io/v1alpha2/namespaces/localup-probe/resourcebindings?dryRun=All"
+_JOBS: Final = "/apis/batch.volcano.sh/v1alpha1/namespaces/localup-probe/jobs?dryRun=All"
 _LEFTOVERS: Final = tuple(
     f"/apis/admissionregistration.k8s.io/v1/{path}"
     for path in (
         "mutatingwebhookconfigurations/volcano-global",
+        "validatingwebhookconfigurations/volcano-global",
+        "validatingwebhookconfigurations/volcano-global",
         "validatingadmissionpolicybindings/volcano-global-bindings",
         "validatingadmissionpolicybindings/volcano-global-binding-kinds",
         "validatingadmissionpolicies/volcano-global-bindings",
         "validatingadmissionpolicies/volcano-global-binding-kinds",
     )
 )
+_REMOVE_SECONDS: Final = 3
 _PARTS: Final = ("controller", "karmada", "webhook")
 
 
@@ -114,6 +118,7 @@ class Stack:
         with self.plane.client("karmada") as karmada, self.plane.client("tenant") as tenant:
             wait_until(lambda: _pauses(karmada), "webhook in force")
             wait_until(lambda: _denies(tenant), "policies in force")
+            wait_until(lambda: _takes_jobs(tenant), "webhook of jobs in force")
 
     def start_karmada(self) -> None:
         """Start the stand-in for Karmada, anew if it runs."""
@@ -156,6 +161,7 @@ class Stack:
     def _webhook_command(self) -> list[str | Path]:
         return [
             *("-m", "webhook", "--certificate-directory", self._certificates / "serving"),
+            *("--kubeconfig", self.plane.kubeconfig("volcano-global-webhook")),
             *("--host", "127.0.0.1", "--port", str(self._ports["webhook"])),
             *("--plain-host", "127.0.0.1", "--plain-port", str(self._ports["webhook-plain"])),
             # Nothing balances load between several, so that nobody would go elsewhere meanwhile.
@@ -204,6 +210,18 @@ def _denies(tenant: Api) -> bool:
     return False
 
 
+def _takes_jobs(tenant: Api) -> bool:
+    """Say whether a good job would be stored; while a webhook for jobs is not trusted yet, it is refused."""
+    pod = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}}
+    spec = {"minAvailable": 1, "queue": "default", "tasks": [{"name": "main", "replicas": 1, "template": pod}]}
+    head = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "probe"}}
+    try:
+        tenant.create(_JOBS, {**head, "spec": spec})
+    except ApiError:
+        return False
+    return True
+
+
 def _probe() -> dict[str, Any]:
     return {
         "apiVersion": "work.karmada.io/v1alpha2",
@@ -215,5 +233,10 @@ def _probe() -> dict[str, Any]:
 
 def _remove(admin: Api) -> None:
     for path in _LEFTOVERS:
-        with contextlib.suppress(ApiError, OSError):  # somebody was faster, or the server is gone
-            admin.delete(path)
+        try:
+            admin.delete(f"{path}?timeout={_REMOVE_SECONDS}s")
+        except ApiError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                return  # the server is out of order, and would be so for each of them
+        except OSError:
+            return

@@ -1,0 +1,176 @@
+"""The jobs of the demo: what each asks for, when it comes, and which of them are to wait for ever.
+
+Pure but for the two examples, which are read from their files and used as they are.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from controller.engine.reasons import Reason
+from controller.engine.resources import Resources, scale, total
+from localup.apply import Manifest, read_manifests
+from localup.karmada.loads import RUN_TIME, load_of
+
+EXAMPLES: Final = Path(__file__).parents[2] / "examples"
+NAMESPACES: Final = ("ml", "team-a", "team-b", "ops")
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One job of the demo.
+
+    Attributes:
+        manifest: The Volcano Job as it is submitted.
+        forever: Why it is to wait for ever; ``None`` for a job that is to run.
+    """
+
+    manifest: Manifest
+    forever: Reason | None = None
+
+    @property
+    def namespace(self) -> str:
+        """Where it lives."""
+        return str(self.manifest["metadata"]["namespace"])
+
+    @property
+    def name(self) -> str:
+        """What it is called, with its namespace."""
+        return f"{self.namespace}/{self.manifest['metadata']['name']}"
+
+    @property
+    def queue(self) -> str:
+        """The queue it names."""
+        return str(self.manifest["spec"]["queue"])
+
+    @property
+    def demand(self) -> Resources:
+        """What all its pods ask for."""
+        return total(scale(task.pod, task.count) for task in load_of(self.manifest, run_time=0).tasks)
+
+    @property
+    def gang(self) -> int:
+        """How many of its pods must start together."""
+        return sum(task.together for task in load_of(self.manifest, run_time=0).tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Jobs that come together.
+
+    Attributes:
+        begins: Seconds after the first act.
+        title: What is to be seen.
+    """
+
+    begins: float
+    title: str
+    roles: Sequence[Role]
+
+
+def acts() -> list[Act]:
+    """Return the whole play, in order of time."""
+    return [
+        Act(
+            0,
+            "queue default: a nightly run takes all CPUs; beside it the two examples and a job for 6 GPUs",
+            [*_nightly(), *_examples(), _finetuning("ml/finetune-6gpu", gpus=6)],
+        ),
+        Act(
+            1.5,
+            "queues team-a and team-b (weights 1 and 3) want more CPUs than there are; three jobs can never run",
+            [*_tenants(), *_hopeless(), _finetuning("ml/finetune-3gpu", gpus=3)],
+        ),
+        Act(
+            7.5,
+            "queue urgent (priority 100, never more than 8 CPUs): three late jobs, before everybody else",
+            _urgent(),
+        ),
+    ]
+
+
+def roles(play: Iterable[Act]) -> dict[str, Role]:
+    """Return all jobs by their names."""
+    return {role.name: role for act in play for role in act.roles}
+
+
+def volcano_job(name: str, queue: str, *, pods: int, runtime: str, **more: Any) -> Manifest:
+    """Return a Volcano Job whose pods start all together or not at all.
+
+    Args:
+        name: Its namespace and name.
+        queue: The queue it names.
+        pods: How many pods it has.
+        runtime: How long it runs.
+        more: `cpu` and `memory` that each pod requests, `gpu` that it has as a limit, and the job's `priority` class.
+    """
+    namespace, _, short = name.partition("/")
+    container = {"name": "main", "image": "busybox", "command": ["train"], "resources": _resources(more)}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    classed = {"priorityClassName": more["priority"]} if "priority" in more else {}
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": short, "namespace": namespace, "annotations": {RUN_TIME: runtime}},
+        "spec": {
+            "queue": queue,
+            "minAvailable": pods,
+            "schedulerName": "volcano",
+            **classed,
+            "tasks": [{"name": "worker", "replicas": pods, "template": template}],
+        },
+    }
+
+
+def _resources(more: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    requests = {name: str(more[name]) for name in ("cpu", "memory") if name in more}
+    limits = {"nvidia.com/gpu": str(more["gpu"])} if "gpu" in more else {}
+    return {part: amounts for part, amounts in (("requests", requests), ("limits", limits)) if amounts}
+
+
+def _nightly() -> list[Role]:
+    """Return a job as large as each cluster's CPUs, so that the tenants' jobs meet no room when they come."""
+    return [
+        Role(volcano_job(f"ml/nightly-{cpus}", "default", pods=cpus // 4, cpu=4, memory="8Gi", runtime="5s"))
+        for cpus in (24, 16, 8)
+    ]
+
+
+def _examples() -> list[Role]:
+    files = [EXAMPLES / "torchrun-gang.yaml", EXAMPLES / "mpi-gang.yaml"]
+    return [Role(manifest) for manifest in read_manifests(*files)]
+
+
+def _finetuning(name: str, *, gpus: int) -> Role:
+    """Return a job for GPUs; of 3 that are free, beside the examples and a job for 6, no cluster has all."""
+    return Role(volcano_job(name, "default", pods=gpus, gpu=1, runtime="4s"))
+
+
+def _tenants() -> list[Role]:
+    """Return 6 jobs of team-a and 14 of team-b; team-b's last one has a higher class than the others."""
+    return [_tenant("team-a", number) for number in range(1, 7)] + [
+        _tenant("team-b", number) for number in range(1, 15)
+    ]
+
+
+def _tenant(team: str, number: int) -> Role:
+    classed = {"priority": "high"} if (team, number) == ("team-b", 14) else {}
+    runtime = f"{4 + number % 3 * 0.5}s"
+    name = f"{team}/train-{number:02}"
+    return Role(volcano_job(name, team, pods=2, cpu=2, memory="4Gi", runtime=runtime, **classed))
+
+
+def _urgent() -> list[Role]:
+    return [
+        Role(volcano_job(f"ops/hotfix-{number}", "urgent", pods=2, cpu=2, memory="4Gi", runtime="3s"))
+        for number in range(1, 4)
+    ]
+
+
+def _hopeless() -> list[Role]:
+    return [
+        Role(volcano_job("ops/old-report", "archive", pods=1, cpu=1, runtime="3s"), Reason.QUEUE_CLOSED),
+        Role(volcano_job("ops/rebuild-all", "urgent", pods=6, cpu=2, runtime="3s"), Reason.EXCEEDS_QUEUE),
+        Role(volcano_job("team-a/moonshot", "team-a", pods=10, gpu=1, runtime="3s"), Reason.FITS_NOWHERE),
+    ]

@@ -1,0 +1,79 @@
+"""`python -m localup demo`: puts everything up, lets the play run, and says how it went."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NoReturn
+
+from localup import binaries
+from localup.api import ApiError
+from localup.apply import NotInTimeError
+from localup.binaries import Binaries
+from localup.controlplane import ControlPlane
+from localup.demo import stage
+from localup.demo.cast import acts
+from localup.demo.director import Director
+from localup.demo.epilogue import speak
+from localup.demo.narrator import Narrator
+from localup.etcd import Etcd
+from localup.part import Options
+from localup.processes import ProcessError
+from localup.stack import Stack
+
+_INTERRUPTED: Final = 130
+_STAND_IN: Final = (
+    "Karmada's part is played by a stand-in: member clusters are simulated and their jobs are timers. "
+    "API server, webhook, policies, certificates and controller are real."
+)
+#: Of the jobs that do not say it themselves: the two examples, which are used as they are.
+_RUN_TIME: Final = "4s"
+
+
+def run(*, seconds: float, keep: bool) -> int:
+    """Run the demo and return its exit code; its programs are built first where they are missing."""
+    narrator = Narrator()
+    narrator.say(_STAND_IN)
+    try:
+        programs = binaries.provide()
+        began = time.monotonic()
+        with _raised(programs, narrator) as stack:
+            director = Director(stack, acts(), narrator, seconds=seconds)
+            verdict = director.perform()
+            speak(narrator, director.view, verdict, stack)
+            if keep:
+                _hold(stack, narrator)
+    except KeyboardInterrupt:
+        narrator.say("\ninterrupted; nothing is left behind")
+        return _INTERRUPTED
+    except (ApiError, NotInTimeError, OSError) as error:
+        raise ProcessError(f"the demo cannot go on: {error}") from error
+    narrator.say(f"ended after {time.monotonic() - began:.1f} s; nothing is left behind")
+    return 1 if verdict.troubles else 0
+
+
+@contextmanager
+def _raised(programs: Binaries, narrator: Narrator) -> Iterator[Stack]:
+    """Put up everything but the jobs."""
+    began = time.monotonic()
+
+    def tell(text: str) -> None:
+        narrator.step(time.monotonic() - began, text)
+
+    with Etcd(programs) as etcd, ControlPlane(etcd) as plane:
+        tell("etcd and kube-apiserver are ready, with definitions and roles")
+        with Stack(plane, options={"karmada": Options(flags=["--run-time", _RUN_TIME])}) as stack:
+            tell("certificates, webhook and policies are in force; controller and stand-in are at work")
+            stage.build(plane.admin)
+            tell("namespaces, queues and three member clusters are there; now time begins again")
+            yield stack
+
+
+def _hold(stack: Stack, narrator: Narrator) -> NoReturn:
+    """Leave everything up until Ctrl-C."""
+    narrator.say("\nit is all still up; Ctrl-C ends it. In another shell:", style="bold")
+    narrator.say(f"  export KUBECONFIG={stack.plane.kubeconfig('admin')}")
+    narrator.say("  kubectl get queues,clusters; kubectl -n team-a get vcjob,resourcebindings")
+    narrator.say(f"the controller's numbers: {stack.metrics_url}; its log: {stack.log('controller')}")
+    while True:
+        time.sleep(1)
+        stack.check()

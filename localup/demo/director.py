@@ -1,0 +1,127 @@
+"""Lets the play begin, looks on until it is over, and notices at once when somebody in it dies."""
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from localup.api import Api, ApiError
+from localup.demo import stage, table
+from localup.demo.cast import Act, roles
+from localup.demo.gossip import Gossip
+from localup.demo.narrator import Narrator
+from localup.demo.verdict import Verdict, judge
+from localup.demo.view import PATHS, View
+from localup.processes import ProcessError, tail
+from localup.stack import Stack
+from localup.watch import Event, Watch
+
+_TICK_SECONDS: Final = 0.1
+_RECKON_SECONDS: Final = 0.3
+_TABLE_SECONDS: Final = 3.0
+_ASK_SECONDS: Final = 1.0
+#: No job runs for so long, so that something happens in between while all is well.
+_STALLED_SECONDS: Final = 30.0
+
+
+class Director:
+    """One performance on a stack that is at work.
+
+    Args:
+        stack: The processes, all started.
+        play: The acts, in order of time.
+        narrator: Prints.
+        seconds: When to give up.
+    """
+
+    def __init__(self, stack: Stack, play: Sequence[Act], narrator: Narrator, *, seconds: float) -> None:
+        self.view = View(roles(play), stage.limits(), stage.queues())
+        self._stack = stack
+        self._coming = list(play)
+        self._narrator = narrator
+        self._seconds = seconds
+        self._events: SimpleQueue[Event] = SimpleQueue()
+        self._gossip = Gossip(stack.log("controller"))
+        self._began = time.monotonic()
+        self._stirred_at = 0.0
+        self._reckoned_at = self._shown_at = self._asked_at = 0.0
+        self._is_news = False
+
+    def perform(self) -> Verdict:
+        """Play all acts and return how it went; raise when a process dies."""
+        with ExitStack() as open_, self._stack.plane.client("tenant") as tenant:
+            for path in PATHS:
+                open_.enter_context(Watch(self._stack.plane, path, self._events))
+            self._began = time.monotonic()
+            while not self._is_over():
+                self._cue(tenant)
+                self._look()
+                self._reckon()
+                self._check()
+            self._reckon()
+        broken = [*self.view.books.broken, *self.view.books.unadmitted_works()]
+        return judge(self.view.story.ways.values(), broken)
+
+    @property
+    def _now(self) -> float:
+        return time.monotonic() - self._began
+
+    def _is_over(self) -> bool:
+        if not self._coming and self.view.story.is_over and self._events.empty():
+            return True
+        if self._now > self._seconds:
+            self._narrator.say(f"giving up after {self._seconds:.0f} s", style="red")
+            return True
+        if self._now - self._stirred_at > _STALLED_SECONDS:
+            self._narrator.say(f"giving up: nothing has happened for {_STALLED_SECONDS:.0f} s", style="red")
+            return True
+        return False
+
+    def _cue(self, tenant: Api) -> None:
+        """Let the next act begin when its time has come."""
+        if not self._coming or self._coming[0].begins > self._now:
+            return
+        act = self._coming.pop(0)
+        self._narrator.say()
+        self._narrator.step(self._now, act.title, style="bold")
+        for role in act.roles:
+            self.view.story.submitted(role, self._now)
+        stage.submit(tenant, act.roles)
+
+    def _look(self) -> None:
+        """Take what has happened, waiting a moment for it."""
+        try:
+            event = self._events.get(timeout=_TICK_SECONDS)
+            while True:
+                self._narrator.tell(self.view.take(event, self._now))
+                self._is_news = True
+                self._stirred_at = self._now
+                event = self._events.get_nowait()
+        except Empty:
+            pass
+        for complaint in self._gossip.news():
+            self._narrator.tell(self.view.story.heard(complaint, self._now))
+
+    def _check(self) -> None:
+        """Raise when somebody has died."""
+        self._stack.check()
+        if self._now - self._asked_at < _ASK_SECONDS:
+            return
+        self._asked_at = self._now
+        try:
+            self._stack.plane.admin.get("/readyz")
+        except (ApiError, OSError) as error:
+            log = tail(self._stack.plane.folder / "kube-apiserver.log")
+            raise ProcessError(f"the API server is not ready: {error}; its last lines:\n{log}") from error
+
+    def _reckon(self) -> None:
+        """Reckon how the queues stand after news, and show it now and then."""
+        if not self._is_news or self._now - self._reckoned_at < _RECKON_SECONDS:
+            return
+        self._is_news = False
+        self._reckoned_at = self._now
+        standings = self.view.reckon(self._now)
+        if self._now - self._shown_at >= _TABLE_SECONDS:
+            self._shown_at = self._now
+            self._narrator.show(table.standings(self._now, standings))

@@ -1,0 +1,75 @@
+"""What is said when the play is over."""
+
+from typing import Final
+
+from localup.demo import stage, table
+from localup.demo.narrator import Narrator
+from localup.demo.story import Stage, Way
+from localup.demo.verdict import Verdict
+from localup.demo.view import View
+from localup.processes import tail
+from localup.stack import Stack
+
+_TENANTS: Final = ("team-a", "team-b")
+_URGENT: Final = "urgent"
+
+
+def speak(narrator: Narrator, view: View, verdict: Verdict, stack: Stack) -> None:
+    """Print the final tables, what was to be seen, and the verdict with the logs that it points to."""
+    narrator.show(table.peaks(view.usage, stage.queues()), table.jobs(view.story.ways.values()))
+    for text in (_of_tenants(view), _of_urgent(view)):
+        if text:
+            narrator.say(text)
+    if verdict.troubles:
+        _accuse(narrator, verdict, stack)
+    else:
+        _praise(narrator, view, verdict)
+
+
+def _of_tenants(view: View) -> str:
+    found = view.usage.contended(*_TENANTS, table.CPU)
+    if found is None:
+        return ""
+    lasted, *held = found
+    amounts = " and ".join(
+        f"{name} held {float(amount) / 1000:.1f}" for name, amount in zip(_TENANTS, held, strict=True)
+    )
+    ratio = f", 1 : {float(held[1] / held[0]):.1f}" if held[0] else ""
+    return f"weights 1 and 3: for {lasted:.1f} s both tenants had jobs waiting; of the CPUs {amounts} on average{ratio}"
+
+
+def _of_urgent(view: View) -> str:
+    ways = view.story.ways.values()
+    waits = [way.waited for way in ways if way.role.queue == _URGENT and way.waited is not None]
+    others = [way.waited for way in ways if way.role.queue in _TENANTS and way.waited is not None]
+    if not waits or not others:
+        return ""
+    longest = [f"{max(each):.1f} s" for each in (waits, others)]
+    return f"priority: the jobs of queue urgent waited {longest[0]} at most, those of the tenants {longest[1]}"
+
+
+def _praise(narrator: Narrator, view: View, verdict: Verdict) -> None:
+    narrator.say(
+        f"\n{verdict.ran} jobs have run; {len(verdict.forever)} wait for ever, as they should:", style="bold green"
+    )
+    for way in verdict.forever:
+        narrator.say(f"  {_complaint(way)}")
+    narrator.say(
+        f"seen in the demo's own watch, at each of {view.books.seen} versions of the bindings: no queue above its "
+        "capability, no cluster above what it has, no gang started in part, nothing started that was not admitted"
+    )
+
+
+def _complaint(way: Way) -> str:
+    if way.stage is not Stage.WAITING or way.complaint is None:
+        return way.role.name
+    return f"{way.role.name} {way.complaint.reason}: {way.complaint.message}"
+
+
+def _accuse(narrator: Narrator, verdict: Verdict, stack: Stack) -> None:
+    narrator.say(f"\nthe demo has failed, with {len(verdict.troubles)} troubles:", style="bold red")
+    for trouble in verdict.troubles:
+        narrator.say(f"  {trouble.text}")
+    for suspect in verdict.suspects:
+        narrator.say(f"the last lines of the log of {suspect}:")
+        narrator.say(tail(stack.log(suspect)))

@@ -1,0 +1,91 @@
+"""What one look at a binding tells of its job. Pure.
+
+Read from the binding alone, whose versions follow one another in one watch: the
+template's status comes later and by another way.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+RECORD: Final = "volcano-global.io/admission"
+BINDING_NAME: Final = "resourcebinding.karmada.io/name"
+BINDING_NAMESPACE: Final = "resourcebinding.karmada.io/namespace"
+
+_OVER: Final = frozenset({"Completed", "Failed", "Terminated"})
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A binding as it was at one version.
+
+    Attributes:
+        version: The server's resourceVersion.
+        job: The job it stands for, as `namespace/name`.
+        binding: Its own `namespace/name`.
+        paused: Whether Karmada is kept from placing it.
+        recorded: Whether it carries the record of an admission that was written for it.
+        clusters: Where it is placed.
+        phase: What its cluster says of the job, empty before it says anything.
+        pods: How many of its pods run, or have run when it is over.
+    """
+
+    version: int
+    job: str
+    binding: str
+    paused: bool
+    recorded: bool
+    clusters: tuple[str, ...]
+    phase: str
+    pods: int
+
+    @property
+    def is_admitted(self) -> bool:
+        """Say whether it may run, or has run."""
+        return not self.paused and bool(self.clusters)
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether it has run."""
+        return self.phase in _OVER
+
+    @property
+    def has_started(self) -> bool:
+        """Say whether pods of it run, or have run."""
+        return self.phase == "Running" or self.is_over
+
+
+def sighted(binding: Any) -> Sighting:
+    """Read a binding."""
+    metadata, spec = binding["metadata"], binding["spec"]
+    status = _status(binding)
+    return Sighting(
+        version=int(metadata["resourceVersion"]),
+        job=f"{metadata['namespace']}/{spec['resource']['name']}",
+        binding=f"{metadata['namespace']}/{metadata['name']}",
+        paused=bool(spec.get("suspension", {}).get("scheduling")),
+        recorded=_is_recorded(metadata),
+        clusters=tuple(each["name"] for each in spec.get("clusters") or ()),
+        phase=status.get("state", {}).get("phase", ""),
+        pods=sum(status.get(part, 0) for part in ("running", "succeeded", "failed")),
+    )
+
+
+def binding_of(work: Any) -> str:
+    """Return the binding, as `namespace/name`, that a Work was made for."""
+    annotations = work["metadata"].get("annotations", {})
+    return f"{annotations.get(BINDING_NAMESPACE)}/{annotations.get(BINDING_NAME)}"
+
+
+def _status(binding: Any) -> Any:
+    """Return what the cluster says of the job; every job of the demo has one cluster at most."""
+    items = binding.get("status", {}).get("aggregatedStatus") or [{}]
+    return items[0].get("status") or {}
+
+
+def _is_recorded(metadata: Any) -> bool:
+    text = metadata.get("annotations", {}).get(RECORD)
+    if text is None:
+        return False
+    record = json.loads(text)
+    return record["uid"] == metadata["uid"] and bool(record["charge"])

@@ -1,0 +1,71 @@
+"""The world that the jobs come into: namespaces, member clusters, queues, classes and policies."""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from localup.api import Api
+from localup.apply import Manifest, apply, read_manifests, wait_until
+from localup.demo.books import Limits
+from localup.demo.cast import EXAMPLES, NAMESPACES, Role
+from localup.karmada.pods import amounts
+from localup.karmada.summary import ALLOCATABLE
+from localup.namespaces import open_namespace
+
+_MEMBERS: Final = Path(__file__).parent / "manifests" / "clusters.yaml"
+_QUEUES: Final = EXAMPLES / "queues.yaml"
+_CLASSES: Final = EXAMPLES / "priority-classes.yaml"
+_POLICY: Final = EXAMPLES / "policy.yaml"
+
+CLUSTERS_PATH: Final = "/apis/cluster.karmada.io/v1alpha1/clusters"
+QUEUES_PATH: Final = "/apis/scheduling.volcano.sh/v1beta1/queues"
+CLOSED: Final = "archive"
+
+
+def build(admin: Api) -> None:
+    """Make everything that is there before the first job, and return when the clusters have told what they have."""
+    for namespace in NAMESPACES:
+        open_namespace(admin, namespace)
+    apply(admin, [*read_manifests(_MEMBERS, _QUEUES, _CLASSES), *_policies()])
+    for queue in queues():
+        state = "Closed" if queue == CLOSED else "Open"
+        admin.merge(f"{QUEUES_PATH}/{queue}/status", {"status": {"state": state}})
+    wait_until(lambda: _have_told(admin), "clusters with a resource summary")
+
+
+def queues() -> list[str]:
+    """Return the names of all queues, in the order of their file."""
+    return [manifest["metadata"]["name"] for manifest in read_manifests(_QUEUES)]
+
+
+def limits() -> Limits:
+    """Return what queues and clusters may hold at most, as their manifests say."""
+    return Limits(
+        queues={
+            manifest["metadata"]["name"]: amounts(manifest["spec"].get("capability"))
+            for manifest in read_manifests(_QUEUES)
+        },
+        clusters={
+            manifest["metadata"]["name"]: amounts(json.loads(manifest["metadata"]["annotations"][ALLOCATABLE]))
+            for manifest in read_manifests(_MEMBERS)
+        },
+    )
+
+
+def submit(tenant: Api, roles: Iterable[Role]) -> None:
+    """Submit jobs as their tenant."""
+    for role in roles:
+        tenant.create(f"/apis/batch.volcano.sh/v1alpha1/namespaces/{role.namespace}/jobs", role.manifest)
+
+
+def _policies() -> Iterator[Manifest]:
+    """Yield the one policy, for each namespace."""
+    for policy in read_manifests(_POLICY):
+        for namespace in NAMESPACES:
+            yield {**policy, "metadata": {**policy["metadata"], "namespace": namespace}}
+
+
+def _have_told(admin: Api) -> bool:
+    clusters = admin.get(CLUSTERS_PATH)["items"]
+    return all("resourceSummary" in cluster.get("status", {}) for cluster in clusters)

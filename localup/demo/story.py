@@ -1,0 +1,155 @@
+"""Each job's way from being paused to being over, told line by line. Pure: times are arguments."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from controller.engine.resources import PODS
+from localup.demo.cast import Role
+from localup.demo.sighting import Sighting
+from localup.karmada.pods import quantities
+
+
+class Stage(StrEnum):
+    """How far a job is, as it is printed."""
+
+    SUBMITTED = "submitted"
+    PAUSED = "paused"
+    WAITING = "waiting"
+    ADMITTED = "admitted"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+_ORDER = {stage: place for place, stage in enumerate(Stage)}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One step of a job, at so many seconds after the start."""
+
+    at: float
+    job: str
+    stage: Stage
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """Why a job waits, as the controller says it."""
+
+    job: str
+    reason: str
+    message: str
+
+
+@dataclass(slots=True)
+class Way:
+    """How far one job has come, and when it took each step first."""
+
+    role: Role
+    stage: Stage = Stage.SUBMITTED
+    times: dict[Stage, float] = field(default_factory=dict)
+    complaint: Complaint | None = None
+    cluster: str = ""
+    outcome: str = ""
+
+    @property
+    def waited(self) -> float | None:
+        """How long it was paused, ``None`` while it still is."""
+        return self._between(Stage.PAUSED, Stage.ADMITTED)
+
+    @property
+    def ran(self) -> float | None:
+        """How long it ran, ``None`` until it is over."""
+        return self._between(Stage.RUNNING, Stage.FINISHED)
+
+    @property
+    def is_settled(self) -> bool:
+        """Say whether it has come where it is to end: to its end, or to the wait that is expected of it."""
+        if self.role.forever is None:
+            return self.stage is Stage.FINISHED
+        return self.stage is Stage.WAITING and self.complaint is not None and self.complaint.reason == self.role.forever
+
+    def _between(self, first: Stage, last: Stage) -> float | None:
+        if first not in self.times or last not in self.times:
+            return None
+        return self.times[last] - self.times[first]
+
+
+class Story:
+    """The ways of all jobs; what is told returns the lines that are new."""
+
+    def __init__(self) -> None:
+        self.ways: dict[str, Way] = {}
+
+    def submitted(self, role: Role, at: float) -> None:
+        """Take a job as submitted; nothing is said of it before the webhook has paused it."""
+        self.ways[role.name] = Way(role, times={Stage.SUBMITTED: at})
+
+    def saw(self, sighting: Sighting, at: float) -> list[Line]:
+        """Take a sighting, and tell the steps that it shows, skipped ones included."""
+        way = self.ways.get(sighting.job)
+        if way is None:
+            return []
+        way.cluster = ", ".join(sighting.clusters)
+        way.outcome = sighting.phase if sighting.is_over else ""
+        reached = _reached(sighting)
+        words = _words(way, sighting, at)
+        lines = [
+            self._step(way, at, stage, words=words[stage])
+            for stage in words
+            if _ORDER[way.stage] < _ORDER[stage] <= _ORDER[reached]
+        ]
+        return lines if way.stage is not Stage.PAUSED else [*lines, *self._waits(way, at)]
+
+    def heard(self, complaint: Complaint, at: float) -> list[Line]:
+        """Take the controller's word, and tell it when it is about somebody who waits."""
+        way = self.ways.get(complaint.job)
+        if way is None or _ORDER[way.stage] > _ORDER[Stage.WAITING]:
+            return []
+        way.complaint = complaint
+        # The log may be faster than the watch: then it is told with the pause.
+        return [] if way.stage is Stage.SUBMITTED else self._waits(way, at)
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether every job has come where it is to end."""
+        return all(way.is_settled for way in self.ways.values())
+
+    def _waits(self, way: Way, at: float) -> list[Line]:
+        if way.complaint is None:
+            return []
+        return [self._step(way, at, Stage.WAITING, words=f"{way.complaint.reason}: {way.complaint.message}")]
+
+    def _step(self, way: Way, at: float, stage: Stage, *, words: str) -> Line:
+        way.stage = stage
+        way.times.setdefault(stage, at)
+        return Line(at, way.role.name, stage, words)
+
+
+def _reached(sighting: Sighting) -> Stage:
+    if sighting.is_over:
+        return Stage.FINISHED
+    if sighting.has_started:
+        return Stage.RUNNING
+    return Stage.ADMITTED if sighting.is_admitted else Stage.PAUSED
+
+
+def _words(way: Way, sighting: Sighting, at: float) -> Mapping[Stage, str]:
+    """Return what is said at each step, in their order."""
+    waited = at - way.times.get(Stage.PAUSED, at)
+    ran = at - way.times.get(Stage.RUNNING, at)
+    return {
+        Stage.PAUSED: f"queue {way.role.queue}: {asked(way.role)}",
+        Stage.ADMITTED: f"to {way.cluster} after {waited:.1f} s",
+        Stage.RUNNING: f"on {way.cluster}, {sighting.pods} pods",
+        Stage.FINISHED: f"{sighting.phase} after {ran:.1f} s",
+    }
+
+
+def asked(role: Role) -> str:
+    """Return what a job asks for, in words; its pods only where that is all."""
+    amounts = quantities(role.demand)
+    telling = {resource: amount for resource, amount in amounts.items() if resource != PODS} or amounts
+    return ", ".join(f"{amount} {resource}" for resource, amount in telling.items())

@@ -1,0 +1,65 @@
+"""What the queues held beside what they were entitled to, over time. Pure: times are arguments."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from controller.engine.resources import EMPTY, Resources
+
+Entitled = Mapping[str, Mapping[str, Fraction]]
+"""By queue and resource, in base units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One queue at one moment; amounts in base units."""
+
+    queue: str
+    used: Resources = EMPTY
+    entitled: Mapping[str, Fraction] = field(default_factory=dict)
+    admitted: int = 0
+    waiting: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The most that a queue held of a resource, and what it was entitled to at that moment."""
+
+    used: int = 0
+    entitled: Fraction = Fraction(0)
+
+
+@dataclass(slots=True)
+class Usage:
+    """The standings of all queues, one moment after the other."""
+
+    moments: list[tuple[float, Sequence[Standing]]] = field(default_factory=list)
+
+    def note(self, at: float, standings: Sequence[Standing]) -> None:
+        """Take how all queues stand from now on."""
+        self.moments.append((at, standings))
+
+    def peak(self, queue: str, resource: str) -> Peak:
+        """Return the first moment at which *queue* held most of *resource*."""
+        best = Peak()
+        for _, standings in self.moments:
+            for each in standings:
+                if each.queue == queue and each.used.get(resource, 0) > best.used:
+                    best = Peak(each.used[resource], each.entitled.get(resource, Fraction(0)))
+        return best
+
+    def contended(self, first: str, second: str, resource: str) -> tuple[float, Fraction, Fraction] | None:
+        """Return for how long jobs of both queues waited while they held something, and what they held on average.
+
+        ``None`` when that was never so.
+        """
+        lasted, held = 0.0, [0.0, 0.0]
+        for (at, standings), (until, _) in zip(self.moments, self.moments[1:], strict=False):
+            pair = [each for name in (first, second) for each in standings if each.queue == name]
+            amounts = [each.used.get(resource, 0) for each in pair]
+            if len(pair) == len(held) and all(each.waiting for each in pair) and any(amounts):
+                lasted += until - at
+                held = [sum_ + amount * (until - at) for sum_, amount in zip(held, amounts, strict=True)]
+        if not lasted:
+            return None
+        return lasted, Fraction(held[0] / lasted), Fraction(held[1] / lasted)

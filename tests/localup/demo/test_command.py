@@ -1,0 +1,165 @@
+"""The demo as its user starts it: a process without a terminal."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from localup.apply import wait_until
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def demo(binaries, tmp_path):
+    """Return a function that starts the demo with a folder for temporary files of its own."""
+    started = []
+
+    def start(*flags):
+        # Programs are found where the others find them, whatever the home folder is.
+        environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "localup", "demo", *flags],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def family(pid):
+    """Return the processes that descend from *pid*."""
+    children = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        children.setdefault(parent, []).append(int(stat.parent.name))
+    found = [pid]
+    for each in found:
+        found.extend(children.get(each, ()))
+    return found[1:]
+
+
+def lives(pid):
+    """Say whether a process does anything: one that is dead may be listed until somebody has noticed."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def child(pid, module):
+    """Return the descendant of *pid* that runs *module*."""
+    for each in family(pid):
+        if f"-m\0{module}\0" in Path(f"/proc/{each}/cmdline").read_text():
+            return each
+    raise AssertionError(f"{module} does not run")
+
+
+def read_until(process, text):
+    """Read its output up to a line with *text*."""
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if text in line:
+            return lines
+    raise AssertionError(f"{text!r} was not printed:\n{''.join(lines)}")
+
+
+def test_everything_that_can_run_runs(demo, tmp_path):
+    process = demo()
+    began = time.monotonic()
+    output = process.communicate()[0]
+    assert process.returncode == 0, output
+    assert time.monotonic() - began < 60
+    assert "stand-in" in output.splitlines()[0]
+    assert "\x1b" not in output
+    assert "\r" not in output
+    for name in ("torchrun-gang", "mpi-gang"):
+        assert re.search(rf"ml/{name} .*paused", output)
+        assert re.search(rf"ml/{name} .*admitted +to member\d after", output)
+        assert re.search(rf"ml/{name} .*running +on member\d, 3 pods", output)
+        assert re.search(rf"ml/{name} .*finished +Completed after", output)
+    assert re.search(r"team-b/train-\d+ +waiting +QueueOverCeiling: ", output)
+    for name, reason in (
+        ("ops/old-report", "QueueClosed"),
+        ("ops/rebuild-all", "ExceedsQueue"),
+        ("team-a/moonshot", "FitsNowhere"),
+    ):
+        assert re.search(rf"{name} +waiting +{reason}: ", output)
+        assert not re.search(rf"{name} +admitted", output)
+    assert re.search(r"team-a +12 +12 .*\n *team-b +36 +36 ", output)
+    assert "30 jobs have run; 3 wait for ever, as they should" in output
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [
+        pytest.param("stand-in", signal.SIGINT, id="at-first"),
+        pytest.param("are ready", signal.SIGTERM, id="while-starting"),
+        pytest.param("running", signal.SIGINT, id="while-running"),
+    ],
+)
+def test_an_interrupted_demo_leaves_nothing(demo, tmp_path, number, moment):
+    process = demo()
+    read_until(process, moment)
+    everybody = wait_until(lambda: family(process.pid), "somebody to end")
+    process.send_signal(number)
+    output = process.communicate(timeout=15)[0]
+    assert process.returncode == 130
+    assert output.endswith("interrupted; nothing is left behind\n")
+    wait_until(lambda: not any(map(lives, everybody)), "all processes gone", seconds=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_dies_ends_the_demo_at_once_and_is_named(demo, tmp_path):
+    process = demo()
+    read_until(process, "running")
+    os.kill(child(process.pid, "controller"), signal.SIGKILL)
+    died = time.monotonic()
+    output = process.communicate(timeout=15)[0]
+    assert time.monotonic() - died < 5
+    assert process.returncode == 1
+    assert "localup: controller ended by itself (exit code -9); its last lines:" in output
+    assert "workload admitted" in output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_demo_that_is_not_over_in_time_says_what_is_stuck(demo):
+    process = demo("--seconds", "3")
+    output = process.communicate(timeout=60)[0]
+    assert process.returncode == 1
+    assert "giving up after 3 s" in output
+    assert re.search(r"team-a/train-01 waits as QueueOverCeiling: ", output)
+    assert "the last lines of the log of controller:" in output
+
+
+@pytest.mark.long
+def test_a_demo_that_is_kept_tells_how_to_reach_it(demo, tmp_path):
+    process = demo("--keep")
+    read_until(process, "jobs have run")
+    (line,) = [line for line in read_until(process, "export KUBECONFIG=") if "KUBECONFIG" in line]
+    kubeconfig = Path(line.strip().partition("=")[2])
+    assert kubeconfig.exists()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=15)
+    assert not kubeconfig.exists()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,107 @@
+from dataclasses import replace
+
+import pytest
+
+from controller.engine.reasons import Reason
+from localup.demo.gossip import Gossip, complaint_in
+from localup.demo.story import Complaint, Stage, Story
+
+NO_ROOM = Complaint("team-a/train", "NoRoom", "no candidate cluster has room now")
+
+
+@pytest.fixture
+def story(role):
+    story = Story()
+    story.submitted(role, 0.0)
+    return story
+
+
+def told(lines):
+    return [(line.at, line.stage, line.words) for line in lines]
+
+
+def test_a_job_is_told_step_by_step(story, sighting, admitted):
+    assert told(story.saw(sighting(), 1.0)) == [(1.0, Stage.PAUSED, "queue team-a: 4 cpu, 8Gi memory")]
+    assert told(story.heard(NO_ROOM, 1.5)) == [(1.5, Stage.WAITING, "NoRoom: no candidate cluster has room now")]
+    assert told(story.saw(admitted(), 3.0)) == [(3.0, Stage.ADMITTED, "to member1 after 2.0 s")]
+    assert told(story.saw(admitted(phase="Running", pods=2), 3.5)) == [(3.5, Stage.RUNNING, "on member1, 2 pods")]
+    assert told(story.saw(admitted(phase="Completed", pods=2), 7.5)) == [(7.5, Stage.FINISHED, "Completed after 4.0 s")]
+    assert story.is_over
+
+
+def test_the_same_sight_is_told_once(story, sighting):
+    assert story.saw(sighting(), 1.0)
+    assert story.saw(sighting(version=2), 2.0) == []
+
+
+def test_steps_that_were_not_seen_are_told_all_the_same(story, admitted):
+    stages = [line.stage for line in story.saw(admitted(phase="Completed", pods=2), 1.0)]
+    assert stages == [Stage.PAUSED, Stage.ADMITTED, Stage.RUNNING, Stage.FINISHED]
+
+
+def test_a_reason_that_comes_before_the_pause_is_told_after_it(story, sighting):
+    assert story.heard(NO_ROOM, 0.5) == []
+    assert [line.stage for line in story.saw(sighting(), 1.0)] == [Stage.PAUSED, Stage.WAITING]
+
+
+def test_a_new_reason_is_told_again(story, sighting):
+    story.saw(sighting(), 1.0)
+    story.heard(NO_ROOM, 1.0)
+    closed = replace(NO_ROOM, reason="QueueClosed")
+    assert [line.words for line in story.heard(closed, 2.0)] == ["QueueClosed: no candidate cluster has room now"]
+
+
+def test_a_reason_that_comes_after_the_admission_is_old(story, sighting, admitted):
+    story.saw(sighting(), 1.0)
+    story.saw(admitted(), 2.0)
+    assert story.heard(NO_ROOM, 2.1) == []
+
+
+@pytest.mark.parametrize(
+    ("forever", "reason", "is_over"),
+    [
+        pytest.param(Reason.QUEUE_CLOSED, "QueueClosed", True, id="as-expected"),
+        pytest.param(Reason.QUEUE_CLOSED, "NoRoom", False, id="for-another-reason"),
+        pytest.param(None, "QueueClosed", False, id="not-expected"),
+    ],
+)
+def test_it_is_over_when_who_waits_for_ever_waits_for_the_expected_reason(role, sighting, forever, reason, is_over):
+    story = Story()
+    story.submitted(replace(role, forever=forever), 0.0)
+    story.saw(sighting(), 0.1)
+    story.heard(replace(NO_ROOM, reason=reason), 0.2)
+    assert story.is_over is is_over
+
+
+def test_jobs_that_nobody_submitted_here_are_not_told(sighting):
+    assert Story().saw(sighting(), 1.0) == []
+    assert Story().heard(NO_ROOM, 1.0) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        pytest.param(
+            b'{"event": "workload waits", "workload": "Job team-a/train", "reason": "NoRoom", "message": "m"}\n',
+            Complaint("team-a/train", "NoRoom", "m"),
+            id="waits",
+        ),
+        pytest.param(b'{"event": "workload admitted", "workload": "Job team-a/train"}\n', None, id="another-event"),
+        pytest.param(b"Traceback (most recent call last):\n", None, id="no-json"),
+        pytest.param(b"[]\n", None, id="no-object"),
+    ],
+)
+def test_the_log_tells_why_somebody_waits(line, found):
+    assert complaint_in(line) == found
+
+
+def test_the_log_is_read_on_from_the_last_whole_line(tmp_path):
+    log = tmp_path / "log"
+    gossip = Gossip(log)
+    assert list(gossip.news()) == []
+    line = '{"event": "workload waits", "workload": "Job a/%s", "reason": "NoRoom", "message": ""}\n'
+    log.write_text(line % "x" + (line % "y")[:20])
+    assert [complaint.job for complaint in gossip.news()] == ["a/x"]
+    assert list(gossip.news()) == []
+    log.write_text(line % "x" + line % "y")
+    assert [complaint.job for complaint in gossip.news()] == ["a/y"]

@@ -1,0 +1,86 @@
+import io
+from fractions import Fraction
+
+import pytest
+from rich.console import Console
+
+from localup.demo import table
+from localup.demo.narrator import Narrator
+from localup.demo.story import Complaint, Line, Stage, Story
+from localup.demo.usage import Standing, Usage
+
+
+def printed(shown, *, width=80):
+    out = io.StringIO()
+    Console(file=out, width=width).print(shown)
+    return out.getvalue()
+
+
+def spoken(*, terminal, width=80):
+    out = io.StringIO()
+    return out, Narrator(Console(file=out, force_terminal=terminal, width=width, highlight=False, _environ={}))
+
+
+LINE = Line(12.34, "team-a/train-01", Stage.WAITING, "NoRoom: " + "no candidate cluster has room now " * 3)
+
+
+@pytest.mark.parametrize(
+    ("held", "text"),
+    [
+        pytest.param(4000, "4", id="whole"),
+        pytest.param(Fraction(48000, 5), "9.6", id="tenths"),
+        pytest.param(Fraction(40000, 3), "13.3", id="rounded-down"),
+        pytest.param(0, "-", id="nothing"),
+        pytest.param(None, "-", id="unknown"),
+    ],
+)
+def test_amounts_are_units_rounded_down_to_tenths(held, text):
+    assert table.units(held) == text
+
+
+def test_use_stands_beside_entitlement():
+    row = Standing("team-a", {"cpu": 12000}, {"cpu": Fraction(48000, 5)}, admitted=3, waiting=4)
+    text = printed(table.standings(7.6, [row]))
+    assert "queues at 7.6 s" in text
+    assert text.splitlines()[-1].split() == ["team-a", "12", "9.6", "-", "-", "3", "4"]
+
+
+def test_every_table_keeps_within_80_columns(role, sighting):
+    story, usage = Story(), Usage()
+    story.submitted(role, 0)
+    story.saw(sighting(), 1.0)
+    story.heard(Complaint(role.name, "PriorityClassNotAllowed", ""), 2.0)
+    usage.note(0, [Standing("team-a", {"cpu": 123456000, "nvidia.com/gpu": 123456000})])
+    for shown in (table.jobs(story.ways.values()), table.peaks(usage, ["team-a"])):
+        assert "…" not in printed(shown)
+        assert max(map(len, printed(shown).splitlines())) <= 80
+
+
+def test_a_job_that_waits_is_shown_with_its_reason(role, sighting):
+    story = Story()
+    story.submitted(role, 0)
+    story.saw(sighting(), 1.0)
+    story.heard(Complaint(role.name, "QueueClosed", ""), 2.0)
+    last = printed(table.jobs(story.ways.values())).splitlines()[-1]
+    assert last.split() == ["team-a/train", "team-a", "-", "-", "-", "waits:", "QueueClosed"]
+
+
+def test_in_a_pipe_a_step_is_one_plain_line():
+    out, narrator = spoken(terminal=False)
+    narrator.tell([LINE])
+    assert out.getvalue() == f"  12.3  team-a/train-01   waiting   {LINE.words}\n"
+
+
+def test_on_a_terminal_a_step_is_coloured_and_wrapped_below_its_words():
+    out, narrator = spoken(terminal=True)
+    narrator.tell([LINE])
+    first, *more = out.getvalue().splitlines()
+    assert "\x1b[33mwaiting" in first
+    assert more
+    assert all(line.startswith(" " * 36) and len(line) <= 80 for line in more)
+
+
+def test_a_sentence_in_a_pipe_is_not_wrapped():
+    out, narrator = spoken(terminal=False)
+    narrator.say("word " * 40)
+    assert out.getvalue().count("\n") == 1

@@ -1,0 +1,104 @@
+import itertools
+
+import pytest
+
+from controller.api.keys import CLUSTERS, JOBS, QUEUES, RESOURCE_BINDINGS
+from localup.demo.books import Limits
+from localup.demo.cast import Role, volcano_job
+from localup.demo.view import WORKS, View
+from localup.watch import Event
+
+_versions = itertools.count(1)
+
+
+def event(path, found, change="ADDED"):
+    version = next(_versions)
+    metadata = {"uid": f"u-{version}", "resourceVersion": str(version), "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return Event(path, change, {**found, "metadata": metadata | found["metadata"]})
+
+
+def queue(name, weight):
+    return event(QUEUES.path, {"metadata": {"name": name}, "spec": {"weight": weight}})
+
+
+def cluster(name, cpus):
+    enabled = [{"groupVersion": "batch.volcano.sh/v1alpha1", "resources": [{"kind": "Job", "name": "jobs"}]}]
+    summary = {"allocatable": {"cpu": str(cpus), "pods": "100"}, "allocated": {"cpu": "3"}}
+    status = {
+        "apiEnablements": enabled,
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "resourceSummary": summary,
+    }
+    return event(CLUSTERS.path, {"metadata": {"name": name}, "spec": {"syncMode": "Push"}, "status": status})
+
+
+def job(name, team):
+    role = Role(volcano_job(f"{team}/{name}", team, pods=10, cpu=1, runtime="1s"))
+    return role, event(JOBS.path, role.manifest)
+
+
+def paused(found):
+    metadata = found.object["metadata"]
+    resource = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "namespace": metadata["namespace"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
+    labels = {"propagationpolicy.karmada.io/permanent-id": "p"}
+    binding = {
+        "metadata": {"name": f"{metadata['name']}-job", "namespace": metadata["namespace"], "labels": labels},
+        "spec": {"resource": resource, "suspension": {"scheduling": True}, "placement": {}},
+    }
+    return event(RESOURCE_BINDINGS.path, binding)
+
+
+@pytest.fixture
+def view():
+    """Return a view of one cluster of 10 CPUs, and of two jobs that want all of them."""
+    (first, first_job), (second, second_job) = job("x", "team-a"), job("y", "team-b")
+    view = View({first.name: first, second.name: second}, Limits({}, {}), ["team-a", "team-b"])
+    view.story.submitted(first, 0.0)
+    view.story.submitted(second, 0.0)
+    for each in (cluster("member1", 10), queue("team-a", 1), queue("team-b", 3), first_job, second_job):
+        assert view.take(each, 0.1) == []
+    view.bindings = [paused(first_job), paused(second_job)]
+    return view
+
+
+def test_the_queues_entitlements_follow_from_what_is_watched(view):
+    for each in view.bindings:
+        view.take(each, 0.2)
+    standings = view.reckon(0.3)
+    assert [(each.queue, float(each.entitled["cpu"]), each.waiting) for each in standings] == [
+        ("team-a", 2500.0, 1),
+        ("team-b", 7500.0, 1),
+    ]
+    assert view.usage.moments == [(0.3, standings)]
+
+
+def test_nobody_is_entitled_to_anything_before_anything_is_there():
+    assert [each.entitled for each in View({}, Limits({}, {}), ["team-a"]).reckon(0.0)] == [{}]
+
+
+def test_a_binding_is_told_and_booked(view):
+    assert [line.job for line in view.take(view.bindings[0], 0.2)] == ["team-a/x"]
+    assert view.books.seen == 1
+
+
+def test_a_binding_that_is_gone_is_forgotten(view):
+    view.take(view.bindings[0], 0.2)
+    view.take(Event(RESOURCE_BINDINGS.path, "DELETED", view.bindings[0].object), 0.3)
+    assert view.books.last == {}
+    assert float(view.reckon(0.4)[0].entitled.get("cpu", 0)) == 0
+
+
+def test_a_work_is_booked_once_it_is_made(view):
+    view.take(view.bindings[0], 0.2)
+    annotations = {
+        "resourcebinding.karmada.io/namespace": "team-a",
+        "resourcebinding.karmada.io/name": "x-job",
+    }
+    view.take(event(WORKS, {"metadata": {"name": "x-1", "namespace": "es", "annotations": annotations}}), 0.3)
+    assert view.books.unadmitted_works() == ["binding team-a/x-job was sent to a cluster before it was admitted"]
