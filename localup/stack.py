@@ -28,7 +28,6 @@ _LEFTOVERS: Final = tuple(
     for path in (
         "mutatingwebhookconfigurations/volcano-global",
         "validatingwebhookconfigurations/volcano-global",
-        "validatingwebhookconfigurations/volcano-global",
         "validatingadmissionpolicybindings/volcano-global-bindings",
         "validatingadmissionpolicybindings/volcano-global-binding-kinds",
         "validatingadmissionpolicies/volcano-global-bindings",
