@@ -18,7 +18,7 @@ from controller.cache.store import Store
 from controller.cli.inventory import Inventory, Note, take_stock
 from controller.cli.manifests import InputError, Manifest, read
 from controller.cli.policies import CLUSTER_POLICIES, POLICIES, read_policy
-from controller.cli.synthesis import bindings_of
+from controller.cli.synthesis import bindings_of, recorded_uid
 from controller.engine.clusters import ApiKind, ClusterName
 
 
@@ -65,10 +65,19 @@ def _fill(store: Store, inventory: Inventory, faults: list[str]) -> None:
 def _decoded(collection: Collection[Any], manifests: Iterable[Manifest], faults: list[str]) -> Iterator[Any]:
     for manifest in manifests:
         facts = collection.decode(manifest.raw)
-        flaw = getattr(facts, "flaw", "")
+        flaw = getattr(facts, "flaw", "") or _unreadable_record(facts, manifest)
         if flaw:
             faults.append(manifest.problem(flaw))
         yield facts
+
+
+def _unreadable_record(facts: object, manifest: Manifest) -> str:
+    """Return what is wrong with a binding's record; one that was written for another binding is none, as it is live."""
+    flaw: str = getattr(facts, "record_flaw", "")
+    if not flaw:
+        return ""
+    metadata = manifest.body["metadata"]
+    return flaw if recorded_uid(metadata["annotations"]) in {"", metadata["uid"]} else ""
 
 
 def _unknown_sizes(store: Store) -> Iterator[Note]:

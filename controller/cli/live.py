@@ -55,8 +55,8 @@ async def observe(api: Api, *, configuration: AdmissionConfiguration | None = No
     return take(await read_store(api, configuration or AdmissionConfiguration()), now)
 
 
-async def read_store(api: Api, configuration: AdmissionConfiguration) -> Store:
-    """Return a store that holds every object of the kinds that decisions depend on."""
+async def read_store(api: Api, configuration: AdmissionConfiguration, *, page: int = 500) -> Store:
+    """Return a store that holds every object of the kinds that decisions depend on, listed *page* at a time."""
     store = Store(configuration)
     sinks: list[tuple[str, Collection[Any]]] = [
         (CLUSTERS.path, store.clusters),
@@ -69,15 +69,15 @@ async def read_store(api: Api, configuration: AdmissionConfiguration) -> Store:
         (CLUSTER_RESOURCE_BINDINGS.path, store.cluster_bindings),
     ]
     for path, collection in sinks:
-        collection.replace(await _list(api, path, collection))
+        collection.replace(await _list(api, path, collection, page=page))
     return store
 
 
-async def _list(api: Api, path: str, collection: Collection[F]) -> list[F]:
+async def _list(api: Api, path: str, collection: Collection[F], *, page: int) -> list[F]:
     """Return all that *path* lists, page by page; begin anew when the list expires between two of them."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return [facts async for facts in _pages(api, path, collection)]
+            return [facts async for facts in _pages(api, path, collection, page=page)]
         except Gone:
             if attempt == _ATTEMPTS:
                 raise
@@ -88,13 +88,13 @@ async def _list(api: Api, path: str, collection: Collection[F]) -> list[F]:
     raise AssertionError("the last attempt returns or raises")
 
 
-async def _pages(api: Api, path: str, collection: Collection[F]) -> AsyncIterator[F]:
+async def _pages(api: Api, path: str, collection: Collection[F], *, page: int) -> AsyncIterator[F]:
     token = ""
     while True:
-        page = await api.list_page(path, token=token)
-        for item in page.items or ():
+        answer = await api.list_page(path, limit=page, token=token)
+        for item in answer.items or ():
             yield collection.decode(bytes(item))
-        token = page.metadata.continue_token
+        token = answer.metadata.continue_token
         if not token:
             return
 

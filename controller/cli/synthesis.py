@@ -1,10 +1,9 @@
 """The bindings that Karmada's detector would make of templates that have none yet, paused as the webhook would."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
-
-import msgspec
 
 from controller.api.keys import ADMISSION, CLAIMS, RESOURCE_BINDINGS
 from controller.cache.facts import TemplateKey, group_kind
@@ -14,14 +13,6 @@ from controller.cli.policies import Policy, policy_for
 from controller.engine.clusters import ApiKind
 
 _CLAIM = "of-the-files"
-
-
-class _Written(msgspec.Struct):
-    uid: str = ""
-
-
-_RECORD = msgspec.json.Decoder(_Written)
-
 #: Where a template may go that no policy selects: to any one cluster.
 ANY_ONE_CLUSTER: Final[Mapping[str, Any]] = {
     "spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
@@ -66,11 +57,20 @@ def _whole(binding: Manifest, template: Manifest | None, policies: Sequence[Poli
     """Return *binding* with a uid, and with the claim that the detector would renew where a policy selects it."""
     metadata = dict(binding.body["metadata"])
     labels = metadata.get("labels") or {}
-    if not metadata.get("uid"):
-        metadata["uid"] = _recorded_uid(metadata.get("annotations") or {}) or _made_up_uid(binding)
+    annotations = metadata.get("annotations") or {}
+    uid = metadata.get("uid") or recorded_uid(annotations) or _made_up_uid(binding)
+    metadata |= {"uid": uid, "annotations": _with_uid(annotations, uid)}
     if not any(labels.get(claim) for claim in CLAIMS) and policy_for(template or _referred(binding), policies):
         metadata["labels"] = {**labels, CLAIMS[0]: _CLAIM}
     return replace(binding, body={**binding.body, "metadata": metadata})
+
+
+def _with_uid(annotations: Mapping[str, str], uid: str) -> Mapping[str, str]:
+    """Return *annotations* with our record, where it names no binding, written for this one."""
+    record = _read(annotations)
+    if record is None or record.get("uid"):
+        return annotations
+    return {**annotations, ADMISSION: json.dumps({**record, "uid": uid})}
 
 
 def _binding(template: Manifest, policy: Policy | None) -> Manifest:
@@ -101,9 +101,16 @@ def _made_up_uid(manifest: Manifest) -> str:
     return f"{manifest.kind}/{manifest.namespace}/{manifest.name}"
 
 
-def _recorded_uid(annotations: Mapping[str, str]) -> str:
-    """Return the uid that our record on a binding without one was written for."""
+def recorded_uid(annotations: Mapping[str, str]) -> str:
+    """Return the uid that our record was written for, empty where there is no record or it names none."""
+    uid = (_read(annotations) or {}).get("uid")
+    return uid if isinstance(uid, str) else ""
+
+
+def _read(annotations: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return our record as it is written, ``None`` where there is none that can be read at all."""
     try:
-        return _RECORD.decode(annotations.get(ADMISSION, "{}")).uid
-    except (msgspec.DecodeError, ValueError):
-        return ""
+        record = json.loads(annotations.get(ADMISSION, "null"))
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None

@@ -26,6 +26,7 @@ _TAG = "tag:yaml.org,2002:"
 _MERGE = "<<"
 
 _BLANK = re.compile(r"\s*")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)")
 _OTHER_BASES = re.compile(r"[-+]?0(?:o?[0-7_]+|x[0-9a-fA-F_]+|b[01_]+)")
 _FLOAT = re.compile(
@@ -62,9 +63,12 @@ def _json_values(text: str) -> Iterator[Any]:
     decoder = json.JSONDecoder(
         object_pairs_hook=_once, parse_constant=_no_number, parse_float=_finite, parse_int=_whole
     )
+    may_lack_its_other_half = _SURROGATE.search(text) is not None
     place = _end_of_blank(text, 0)
     while place < len(text):
         value, place = decoder.raw_decode(text, place)
+        if may_lack_its_other_half:
+            json.dumps(value, ensure_ascii=False).encode()
         yield value
         place = _end_of_blank(text, place)
 

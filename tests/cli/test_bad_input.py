@@ -28,6 +28,7 @@ TEXTS = [
     ("alias", "a: *b", ": document 1: line 1: alias *b stands for nothing that is complete before it"),
     ("aliases-without-end", BOMB, ": document 1: line 8: its aliases make more than 2000000 values of it"),
     ("number-too-long", f"a: {'9' * 5000}", "is no number of 64 bits; write larger ones in quotes"),
+    ("json-half-a-letter", '{"apiVersion": "v1",\n"kind": "\\ud800"}', ": document 1: line 2, column"),
     ("nothing", "# only a comment", ": no Kubernetes object is there"),
     ("nothing-at-all", "", ": no Kubernetes object is there"),
     ("item", LIST, ': document 1, item 2 (Queue b): spec.weight: "x" is not a whole number'),

@@ -182,6 +182,29 @@ def test_a_binding_without_a_uid_takes_the_one_that_its_record_names(plan):
     assert ended.queue("a")["allocated"] == {"cpu": "6"}
 
 
+def test_a_record_that_names_no_binding_is_that_of_the_binding_it_is_on(plan):
+    record = {"queue": "a", "charge": {"cpu": "6"}, "clusters": ["m"]}
+    placed = binding("old", clusters=["m"], phase="Running", record=record, uid="rb-old")
+    ended = plan(cluster("m", {"cpu": 8}), queue("a"), placed, job("old", {"cpu": 2}, queue="a"))
+    assert ended.queue("a")["allocated"] == {"cpu": "6"}
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        pytest.param(
+            {"charge": {"cpu": "lots"}}, "the admission record's charge: cpu: 'lots' is no quantity", id="charge"
+        ),
+        pytest.param({"admittedAt": "once"}, "annotation volcano-global.io/admission is unreadable", id="time"),
+        pytest.param({"evictions": -1}, "annotation volcano-global.io/admission counts below zero", id="count"),
+    ],
+)
+def test_a_record_that_cannot_be_read_is_bad_input(plan, record, expected):
+    ended = plan(queue("a"), binding("old", clusters=["m"], record=record))
+    assert (ended.code, ended.out) == (2, "")
+    assert f"document 2 (ResourceBinding ml/old-job): {expected}" in ended.err
+
+
 def test_an_aborted_job_waits_as_its_record_says(plan):
     record = {"uid": "u", "queue": "a", "aborted": True}
     ended = plan(

@@ -1,0 +1,151 @@
+"""The commands on a real API server: they see what files show, and write nothing."""
+
+import asyncio
+import json
+
+import pytest
+
+from controller.api import keys
+from controller.api.configuration import AdmissionConfiguration
+from controller.cli.live import observe, read_store
+from controller.kube import Api
+from tests.cli.manifests import NOW, binding, cluster, job, priority_class, queue, running, units, write
+
+KINDS = {
+    "Queue": keys.QUEUES,
+    "Cluster": keys.CLUSTERS,
+    "PriorityClass": keys.PRIORITY_CLASSES,
+    "Job": keys.JOBS,
+    "ResourceBinding": keys.RESOURCE_BINDINGS,
+}
+NAMESPACE = "default"
+
+
+def world():
+    """Return a world with jobs that run, wait and are paused."""
+    documents = [
+        cluster("east", units(8), used={"cpu": "3", "memory": "3Gi", "pods": "1"}),
+        cluster("west", units(4), ready=False),
+        queue("a", weight=1, capability=units(6)),
+        queue("b", weight=3),
+        priority_class("cli-high", 100),
+        *running("old", units(2), on="east", queue="a"),
+        *(each for name in ("one", "two") for each in paused(name, units(3), queue="a")),
+        *paused("big", units(20), queue="b", priority="cli-high"),
+    ]
+    for document in documents:
+        if "namespace" in document["metadata"]:
+            document["metadata"]["namespace"] = NAMESPACE
+        if document["kind"] == "ResourceBinding":
+            document["spec"]["resource"]["namespace"] = NAMESPACE
+    return documents
+
+
+def paused(name, requests, **more):
+    return job(name, requests, **more), binding(name, paused=True)
+
+
+@pytest.fixture(scope="module")
+def server(fresh_control_plane):
+    """Return a control plane that holds the world."""
+    plane = fresh_control_plane(controllers=False)
+    for document in world():
+        kind, meta = KINDS[document["kind"]], document["metadata"]
+        path = kind.item_path(meta.get("namespace", ""), meta["name"])
+        plane.admin.create(path.rpartition("/")[0], document)
+        if document.get("status"):
+            plane.admin.merge(f"{path}/status", {"status": document["status"]})
+    return plane
+
+
+@pytest.fixture
+def look(run, server):
+    """Return a function that runs a command on the control plane, as the controller."""
+
+    def look(*arguments):
+        kubeconfig = server.kubeconfig("volcano-global-controller")
+        return run(*arguments, "--kubeconfig", str(kubeconfig), "--now", NOW)
+
+    return look
+
+
+def versions(server):
+    """Return every object with its version."""
+    return {
+        (kind.plural, each["metadata"]["name"]): each["metadata"]["resourceVersion"]
+        for kind in KINDS.values()
+        for each in server.admin.get(kind.path)["items"]
+    }
+
+
+@pytest.mark.parametrize("command", [["plan"], ["queues"], ["pending"], ["clusters"]], ids=lambda each: each[0])
+def test_a_control_plane_is_seen_as_its_files_are(run, look, tmp_path, command):
+    live = look(*command, "-o", "json").answer
+    files = run(*command, "-f", write(tmp_path, *world()), "-o", "json", "--now", NOW).answer
+    for each in (*live.get("pending", ()), *files.get("pending", ())):
+        each.pop("since")
+    assert live == files
+
+
+def test_a_job_is_explained(look):
+    ended = look("explain", "job", "big")
+    assert (ended.code, ended.err) == (0, "")
+    assert "ExceedsQueue: it asks for 20 cpu" in ended.out
+
+
+def test_nothing_is_written(look, server):
+    before = versions(server)
+    steps = look("plan", "-o", "json").answer["decisions"]
+    assert [step["action"] for step in steps] == ["Admit", "Wait", "Wait"]
+    assert versions(server) == before
+
+
+def test_a_kind_that_is_switched_on_is_listed_too(look, tmp_path):
+    path = tmp_path / "configuration.yaml"
+    rule = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "queue": "spec.type"}
+    head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "AdmissionConfiguration"}
+    path.write_text(json.dumps({**head, "workloads": [rule]}))
+    assert look("plan", "--admission-configuration", str(path)).code == 0
+
+
+def test_a_kind_that_is_not_served_is_named(look, tmp_path):
+    path = tmp_path / "configuration.yaml"
+    rule = {"apiVersion": "apps.example/v1", "kind": "Thing"}
+    head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "AdmissionConfiguration"}
+    path.write_text(json.dumps({**head, "workloads": [rule]}))
+    ended = look("plan", "--admission-configuration", str(path))
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err == "the control plane does not serve Thing of apps.example/v1, which `workloads` names\n"
+
+
+def test_a_server_that_does_not_answer_is_named(run, server, tmp_path):
+    text = server.kubeconfig("admin").read_text().replace(server.url, "https://127.0.0.1:1")
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    ended = run("plan", "--kubeconfig", str(path))
+    assert (ended.code, ended.out) == (1, "")
+    assert "cannot connect" in ended.err
+
+
+def test_who_may_not_list_is_told_so(run, server):
+    ended = run("plan", "--kubeconfig", str(server.kubeconfig("tenant")))
+    assert (ended.code, ended.out) == (1, "")
+    assert "403" in ended.err
+
+
+def test_other_programs_observe_by_one_call(server):
+    async def observed():
+        async with Api.connect(server.kubeconfig("volcano-global-controller")) as api:
+            return await observe(api, now=10**12)
+
+    snapshot = asyncio.run(observed())
+    assert [each.workload.name for each in snapshot.plan.decisions] == ["one"]
+
+
+def test_long_lists_come_in_pages(server):
+    async def read():
+        async with Api.connect(server.kubeconfig("volcano-global-controller")) as api:
+            return await read_store(api, AdmissionConfiguration(), page=2)
+
+    store = asyncio.run(read())
+    assert (len(store.jobs), len(store.bindings), store.is_complete) == (4, 4, True)

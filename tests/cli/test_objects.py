@@ -1,0 +1,73 @@
+"""Real objects, captured from a running Karmada, through the command line."""
+
+import pytest
+
+from tests.cache.objects import SHARED, load, needs_shared
+from tests.cli.manifests import NOW, VOLCANO_JOB, configuration, pod, queue, write
+
+pytestmark = needs_shared
+OBJECTS = SHARED / "objects"
+MEMBER = str(OBJECTS / "cluster-member1.yaml")
+REAL = str(OBJECTS / "cluster-real1.yaml")
+
+
+def template(binding, tasks):
+    """Return the job that a captured binding is for, which was not captured itself."""
+    reference = binding["spec"]["resource"]
+    about = {"name": reference["name"], "namespace": reference["namespace"], "uid": reference["uid"]}
+    return {"apiVersion": VOLCANO_JOB, "kind": "Job", "metadata": about, "spec": {"tasks": tasks}}
+
+
+@pytest.fixture
+def plan(run, tmp_path):
+    def plan(*files, documents=()):
+        return run("plan", "-f", *files, write(tmp_path, queue("default"), *documents), "-o", "json", "--now", NOW)
+
+    return plan
+
+
+def test_a_binding_paused_at_its_creation_is_admitted_once_its_job_is_known(plan):
+    path = OBJECTS / "rb-suspended-at-create-single-job.yaml"
+    tasks = [{"name": "worker", "replicas": 1, "template": pod({"cpu": 2, "memory": "4Gi", "nvidia.com/gpu": 1})}]
+    assert plan(MEMBER, str(path)).reasons() == {"single": "DemandUnknown"}
+    [binding] = load(f"objects/{path.name}")
+    assert plan(MEMBER, str(path), documents=[template(binding, tasks)]).clusters() == {"single": ["member1"]}
+
+
+def test_a_running_job_is_charged_from_its_template_and_explains_the_summary(plan, run):
+    path = OBJECTS / "rb-running-two-task-job.yaml"
+    [binding] = load(f"objects/{path.name}")
+    worker = pod({"cpu": 4, "memory": "8Gi", "nvidia.com/gpu": 1})
+    tasks = [
+        {"name": "ps", "replicas": 1, "template": pod({"cpu": 1, "memory": "1Gi"})},
+        {"name": "worker", "replicas": 4, "template": worker},
+    ]
+    ended = plan(REAL, str(path), documents=[template(binding, tasks)])
+    assert ended.answer["decisions"] == []
+    assert ended.queue("default")["allocated"] == {"cpu": "17", "memory": "33Gi", "nvidia.com/gpu": "4"}
+
+
+@pytest.mark.parametrize("path", sorted(OBJECTS.glob("rb-gate*.yaml")), ids=lambda path: path.stem)
+def test_what_was_placed_before_us_is_let_be(plan, path):
+    assert plan(MEMBER, str(path)).answer["decisions"] == []
+
+
+def test_a_deployment_is_charged_by_its_binding_once_its_kind_is_switched_on(plan):
+    path = OBJECTS / "rb-gateoff-web-deployment.yaml"
+    [binding] = load(f"objects/{path.name}")
+    about = template(binding, [])["metadata"] | {"labels": {"volcano.sh/queue-name": "default"}}
+    web = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": about}
+    switched_on = configuration(workloads=[{"apiVersion": "apps/v1", "kind": "Deployment"}])
+    ended = plan(MEMBER, str(path), documents=[web, switched_on])
+    assert ended.queue("default")["allocated"] == {"cpu": "3", "memory": "1536Mi"}
+
+
+def test_works_are_not_read(run):
+    ended = run("plan", "-f", MEMBER, str(OBJECTS / "work-real1.yaml"), "-v")
+    assert (ended.code, "not of a kind that is read" in ended.err) == (0, True)
+
+
+def test_the_manifests_that_users_bring_are_planned(plan):
+    folder = SHARED / "manifests"
+    ended = plan(MEMBER, str(folder / "mpi-gang.yaml"), str(folder / "torchrun-gang.yaml"))
+    assert ended.clusters() == {"mpi-gang": ["member1"], "torchrun-gang": ["member1"]}
