@@ -17,8 +17,11 @@ from localup.runfolder import RunFolder
 from localup.server import Server, stopping_on_error
 
 _HERE: Final = Path(__file__).parent
+_CHART: Final = _HERE.parent / "charts" / "volcano-global"
 CRDS: Final = _HERE / "crds"
-RBAC: Final = (_HERE.parent / "charts" / "volcano-global" / "files" / "rbac.yaml", _HERE / "manifests")
+#: Ours come last: where the real ones are used, upstream's HyperJob is among them and lacks our fields.
+OUR_CRDS: Final = _CHART / "crds"
+RBAC: Final = (_CHART / "files" / "rbac.yaml", _HERE / "manifests")
 _CONTROLLERS: Final = "namespace-controller,garbage-collector-controller,clusterrole-aggregation-controller"
 _APISERVER_FLAGS: Final = (
     "--bind-address=127.0.0.1",
@@ -141,7 +144,7 @@ class ControlPlane:
             self._server = Server("kube-apiserver", self.folder / "kube-apiserver.log")
             self.restart()
             self._admin = self.client("admin")
-            apply_files(self.admin, self.crds, *RBAC)
+            apply_files(self.admin, self.crds, OUR_CRDS, *RBAC)
             if self.controllers:
                 self.start_controllers()
 

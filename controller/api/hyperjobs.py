@@ -24,6 +24,18 @@ class HyperJobError(ValueError):
     """An object that is no HyperJob; the message names the fields and what is wrong with them."""
 
 
+def rules(*rules: tuple[str, str]) -> ConfigDict:
+    """Return the configuration of a model with *rules* that the API server checks, each with its message."""
+    return ConfigDict(
+        json_schema_extra={"x-kubernetes-validations": [{"rule": rule, "message": message} for rule, message in rules]}
+    )
+
+
+def by(key: str) -> dict[str, Any]:
+    """Return the schema of a list whose items are told apart by *key*."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
+
+
 class Section(BaseModel):
     """A part of a HyperJob's spec; what is unknown is left out, as the API server does."""
 
@@ -45,15 +57,23 @@ class ClusterShare(Section):
 class SplitPolicy(Section):
     """How one job becomes several."""
 
+    model_config = rules(
+        ("!has(self.accelerators) || has(self.acceleratorType)", "accelerators needs acceleratorType"),
+        (
+            "!has(self.strategy) || self.strategy != 'ByCluster' || has(self.clusters)",
+            "a split ByCluster needs clusters, each with its replicas",
+        ),
+    )
+
     mode: Literal["static", "auto"] | None = None
     """Upstream's choice: equal parts, or parts by what the clusters can hold."""
     accelerators: int | None = Field(None, ge=1)
     """How many accelerators all parts have together; unset: as many as the template asks for."""
     accelerator_type: str | None = None
     """The resource name of the accelerators, such as nvidia.com/gpu."""
-    strategy: Strategy | None = None
+    strategy: Strategy | None = Field(None, json_schema_extra={"maxLength": 16})
     """ByCluster, ByReplicas, ByResources, Static or Auto; counts before mode."""
-    clusters: tuple[ClusterShare, ...] = Field((), max_length=500)
+    clusters: tuple[ClusterShare, ...] = Field((), max_length=500, json_schema_extra=by("name"))
     """ByCluster and ByReplicas: who gets a part; ByResources: the order in which clusters are filled."""
     parts: int | None = Field(None, ge=1)
     """ByReplicas: how many equal parts there are."""
@@ -86,6 +106,14 @@ class FailurePolicy(Section):
 class Options(Section):
     """What both spellings have besides what is split; all of it is optional."""
 
+    model_config = rules(
+        (
+            "!has(self.minAvailable) || self.minAvailable >= 1",
+            "minAvailable is one or more; leave it out for all parts",
+        ),
+        ("!has(self.maxDomains) || self.maxDomains >= 1", "maxDomains is one or more; leave it out for no limit"),
+    )
+
     min_available: int | None = None
     """How many parts must be admitted together and must not fail; unset: all of them."""
     max_domains: int | None = None
@@ -110,7 +138,7 @@ class ReplicatedJob(Section):
     template_spec: JobSpec
     split_policy: SplitPolicy | None = None
     """Unset: it is not split; replicas copies of it run."""
-    replicas: int = 1
+    replicas: int = Field(1, json_schema_extra={"x-default": 1})
     """How many copies there are; with a static split, how many parts."""
     cluster_names: tuple[str, ...] = ()
     """The clusters it should go to before all others, in this order."""
@@ -119,7 +147,7 @@ class ReplicatedJob(Section):
 class HyperJobSpec(Options):
     """Upstream's spec and our options: the one form that everything works on."""
 
-    replicated_jobs: tuple[ReplicatedJob, ...] = ()
+    replicated_jobs: tuple[ReplicatedJob, ...] = Field((), json_schema_extra=by("name"))
     plugins: dict[str, list[str]] = Field(default_factory=dict)
     """Volcano plugins that every part gets unless its template names them."""
 

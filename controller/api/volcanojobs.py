@@ -58,7 +58,9 @@ class PodSpec(Passed):
 
 
 class PodTemplate(Passed):
-    """The pods of a task."""
+    """The pods of a task; the Job's own definition says what is in it."""
+
+    model_config = ConfigDict(json_schema_extra={"x-opaque": True})
 
     spec: PodSpec = PodSpec()
 

@@ -1,0 +1,35 @@
+"""Write the definitions of HyperJobs into the chart: `python -m controller.hyperjob [--check] [FOLDER]`."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from controller.hyperjob.definition import definitions
+
+FOLDER = Path(__file__).parents[2] / "charts" / "volcano-global" / "crds"
+
+
+def outdated(folder: Path) -> list[str]:
+    """Return the files in *folder* that are not what the models make."""
+    return [
+        name
+        for name, text in definitions().items()
+        if not (folder / name).is_file() or (folder / name).read_text() != text
+    ]
+
+
+def main() -> None:
+    """Write the definitions, or with ``--check`` only say which are outdated."""
+    parser = argparse.ArgumentParser(prog="python -m controller.hyperjob", description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", default=FOLDER, help="where the definitions are")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a definition is outdated")
+    arguments = parser.parse_args()
+    names = outdated(arguments.folder)
+    if arguments.check:
+        sys.exit(f"outdated: {', '.join(names)}; run python -m controller.hyperjob" if names else 0)
+    for name in names:
+        (arguments.folder / name).write_text(definitions()[name])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""The definitions of both spellings of a HyperJob, made from the project's own models.
+
+JSON Schema as pydantic writes it becomes the structural schema that Kubernetes
+asks for. Nothing is read or written here.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+
+from controller.api.hyperjobs import BatchHyperJobSpec, HyperJobSpec
+from controller.api.hyperjobstatus import HyperJobStatus
+from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, Resource
+
+Schema = dict[str, Any]
+
+MODELS: Mapping[Resource, type[BaseModel]] = {HYPERJOBS: HyperJobSpec, BATCH_HYPERJOBS: BatchHyperJobSpec}
+
+#: Short names belong to one kind of a server only, so upstream's spelling has them.
+_SHORT_NAMES: Mapping[Resource, list[str]] = {HYPERJOBS: ["hyperjob", "hj"]}
+
+_COLUMNS = (
+    ("PHASE", "string", ".status.phase"),
+    ("PARTS", "string", ".status.partsRunning"),
+    ("CLUSTERS", "string", ".status.clusters"),
+    ("AGE", "date", ".metadata.creationTimestamp"),
+)
+_KEPT = ("type", "format", "description", "enum", "required", "minimum", "maximum", "maxItems", "maxLength", "pattern")
+_OPEN: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def definitions() -> dict[str, str]:
+    """Return the CustomResourceDefinitions as YAML, by the names of their files."""
+    return {
+        f"{resource.group}_{resource.plural}.yaml": yaml.safe_dump(definition(resource), sort_keys=False, width=120)
+        for resource in MODELS
+    }
+
+
+def definition(resource: Resource) -> Schema:
+    """Return the CustomResourceDefinition of one spelling."""
+    names: Schema = {
+        "kind": resource.kind,
+        "listKind": f"{resource.kind}List",
+        "plural": resource.plural,
+        "singular": resource.kind.lower(),
+    }
+    if resource in _SHORT_NAMES:
+        names["shortNames"] = _SHORT_NAMES[resource]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{resource.plural}.{resource.group}"},
+        "spec": {"group": resource.group, "scope": "Namespaced", "names": names, "versions": [_version(resource)]},
+    }
+
+
+def _version(resource: Resource) -> Schema:
+    columns = [{"name": name, "type": kind, "jsonPath": path} for name, kind, path in _COLUMNS]
+    properties = {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"type": "object"},
+        "spec": structural(MODELS[resource]),
+        "status": structural(HyperJobStatus),
+    }
+    return {
+        "name": resource.version,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": columns,
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}},
+    }
+
+
+def structural(model: type[BaseModel]) -> Schema:
+    """Return the schema of *model* as Kubernetes takes it: nothing referred to, one type for each value."""
+    schema = model.model_json_schema(by_alias=True)
+    return _plain(schema, schema.get("$defs", {}))
+
+
+def _plain(schema: Schema, known: Mapping[str, Schema]) -> Schema:
+    schema = _resolved(schema, known)
+    if schema.get("x-opaque"):
+        return {**_OPEN, "description": schema["description"]}
+    plain = {key: schema[key] for key in _KEPT if key in schema}
+    plain |= {key: value for key, value in schema.items() if key.startswith("x-kubernetes-")}
+    if "const" in schema:
+        plain["enum"] = [schema["const"]]
+    if "x-default" in schema:
+        plain["default"] = schema["x-default"]
+    if plain.get("type") == "integer":
+        plain.setdefault("format", "int32")
+    if "items" in schema:
+        plain["items"] = _plain(schema["items"], known)
+    if "properties" in schema:
+        plain["properties"] = {name: _plain(each, known) for name, each in schema["properties"].items()}
+    return plain | _additional(schema, known)
+
+
+def _resolved(schema: Schema, known: Mapping[str, Schema]) -> Schema:
+    """Return *schema* with what it refers to, and without the null that stands for an absent field."""
+    others = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
+    if others:
+        (only,) = others
+        schema = {**only, **{key: value for key, value in schema.items() if key != "anyOf"}}
+    if "$ref" in schema:
+        found = known[schema["$ref"].rpartition("/")[2]]
+        schema = {**found, **{key: value for key, value in schema.items() if key != "$ref"}}
+    return schema
+
+
+def _additional(schema: Schema, known: Mapping[str, Schema]) -> Schema:
+    values = schema.get("additionalProperties")
+    if values is True:
+        return {"x-kubernetes-preserve-unknown-fields": True}
+    return {"additionalProperties": _plain(values, known)} if values else {}

@@ -1,0 +1,74 @@
+import json
+
+import pytest
+import yaml
+
+from controller.hyperjob.__main__ import FOLDER, outdated
+from controller.hyperjob.definition import definitions
+from localup.api import ApiError
+from tests.cache.objects import SHARED, needs_shared
+from tests.hyperjob.objects import document, replicated, task
+
+TRAINING = "/apis/training.volcano.sh/v1alpha1/namespaces/{}/hyperjobs"
+BATCH = "/apis/batch.volcano.sh/v1alpha1/namespaces/{}/hyperjobs"
+
+
+def spec_schema(text):
+    (version,) = yaml.safe_load(text)["spec"]["versions"]
+    return version["schema"]["openAPIV3Schema"]["properties"]
+
+
+def fields(schema, path=""):
+    """Yield every field of a schema with its type, down to where anything is allowed."""
+    for name, each in schema.get("properties", {}).items():
+        yield f"{path}.{name}", each.get("type")
+        if name != "template":
+            yield from fields(each, f"{path}.{name}")
+            yield from fields(each.get("items", {}), f"{path}.{name}[]")
+
+
+def test_the_definitions_in_the_chart_are_what_the_models_make():
+    assert outdated(FOLDER) == [], "run python -m controller.hyperjob"
+
+
+@needs_shared
+def test_every_field_of_upstreams_definition_is_there_with_its_type():
+    upstream = spec_schema((SHARED / "crds" / "training.volcano.sh_hyperjobs.yaml").read_text())
+    ours = dict(fields({"properties": spec_schema(definitions()["training.volcano.sh_hyperjobs.yaml"])}))
+    missing = [(path, kind) for path, kind in fields({"properties": upstream}) if ours.get(path) != kind]
+    # A claim is opaque to us; the Job's definition says what is in it.
+    assert [path for path, _ in missing if ".volumeClaim." not in path] == []
+
+
+@needs_shared
+def test_the_documented_manifest_is_stored_as_printed(control_plane, namespace):
+    (found,) = yaml.safe_load_all((SHARED / "manifests" / "hyperjob-conceptual.yaml").read_text())
+    stored = control_plane.admin.create(BATCH.format(namespace), found)
+    assert stored["spec"] == found["spec"]
+
+
+def test_fields_of_upstream_and_of_newer_volcanos_are_stored(control_plane, namespace):
+    jobs = replicated("trainer", task(subGroup="new"), spec={"newField": {"a": [1]}}, splitPolicy={"mode": "auto"})
+    found = document(jobs, minAvailable=1, maxDomains=2, plugins={"ssh": []}, suspend=True)
+    found["metadata"] = {"name": "llm"}
+    stored = control_plane.admin.create(TRAINING.format(namespace), found)
+    assert json.dumps(stored["spec"], sort_keys=True) == json.dumps(found["spec"], sort_keys=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param({"minAvailable": 0}, "minAvailable is one or more", id="minimum"),
+        pytest.param({"maxDomains": 0}, "maxDomains is one or more", id="domains"),
+        pytest.param({"cleanupPolicy": "Some"}, "supported values", id="enum"),
+        pytest.param(
+            {"replicatedJobs": [replicated("t", splitPolicy={"accelerators": 4})]}, "needs acceleratorType", id="type"
+        ),
+        pytest.param({"replicatedJobs": [replicated("t"), replicated("t")]}, "Duplicate value", id="twice"),
+    ],
+)
+def test_the_api_server_itself_refuses(control_plane, namespace, change, message):
+    found = document(**change) if "replicatedJobs" not in change else document(*change["replicatedJobs"])
+    found["metadata"] = {"name": "llm"}
+    with pytest.raises(ApiError, match=message):
+        control_plane.admin.create(TRAINING.format(namespace), found)
