@@ -30,6 +30,7 @@ def bindings_of(
 ) -> list[Manifest]:
     """Return *bindings*, made whole, and one more for each of *templates* that none of them is for."""
     by_key = {template_key(template): template for template in templates}
+    bindings = [_located(binding) for binding in bindings]
     bound = {_reference(binding) for binding in bindings}
     missing = [
         _binding(template, policy_for(template, policies))
@@ -37,6 +38,16 @@ def bindings_of(
         if key not in bound and not template.body["metadata"].get("deletionTimestamp")
     ]
     return [*(_whole(binding, by_key.get(_reference(binding)), policies) for binding in bindings), *missing]
+
+
+def _located(binding: Manifest) -> Manifest:
+    """Return *binding* with its template in its own namespace, where the reference names none."""
+    spec = binding.body.get("spec") or {}
+    reference = spec.get("resource") or {}
+    if reference.get("namespace") or not binding.namespace:
+        return binding
+    spec = {**spec, "resource": {**reference, "namespace": binding.namespace}}
+    return replace(binding, body={**binding.body, "spec": spec})
 
 
 def _reference(binding: Manifest) -> TemplateKey:

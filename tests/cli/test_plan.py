@@ -233,6 +233,13 @@ def test_a_paused_binding_without_its_job_waits_for_it(plan):
     assert ended.reasons() == {"j": "DemandUnknown"}
 
 
+def test_a_reference_without_a_namespace_is_to_the_bindings_own(plan):
+    paused = binding("j", paused=True)
+    del paused["spec"]["resource"]["namespace"]
+    ended = plan(cluster("m", CPU), queue("a"), job("j", CPU, queue="a"), paused)
+    assert ended.clusters() == {"j": ["m"]}
+
+
 def test_a_paused_binding_goes_where_its_own_placement_says(plan, east_and_west):
     ended = plan(
         *east_and_west,

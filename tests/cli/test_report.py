@@ -1,0 +1,74 @@
+"""Reports of what plans over files do not bring forth yet."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from controller.cli.fileworld import read_world
+from controller.cli.report.amounts import listed, short
+from controller.cli.report.plan import plan_report
+from controller.cli.screen import PLAIN, as_json
+from controller.cli.sheets import plan_sheet
+from controller.cli.snapshot import take
+from controller.engine.plan import Evict, Plan
+from controller.engine.reasons import EvictionReason
+from tests.cli.manifests import binding, cluster, job, queue, running, write
+
+
+@pytest.fixture
+def snapshot(tmp_path):
+    """Return a world in which one job runs, and another has not left its cluster yet."""
+    documents = [
+        cluster("m", {"cpu": 4}),
+        queue("a"),
+        *running("victim", {"cpu": 1}, on="m", queue="a"),
+        *(job("leaving", {"cpu": 1}, queue="a"), binding("leaving", paused=True, clusters=["m"])),
+    ]
+    return take(read_world([write(tmp_path, *documents)]).store, 10**12)
+
+
+@pytest.mark.parametrize("reason", EvictionReason)
+def test_an_eviction_says_why(snapshot, reason):
+    victim = next(each for each in snapshot.world.workloads.values() if each.name == "victim")
+    report = plan_report(replace(snapshot, plan=Plan((Evict(victim, reason),))))
+    step = json.loads(as_json(report))["decisions"][0]
+    assert step.pop("message")
+    assert step == {
+        "kind": "Job",
+        "namespace": "ml",
+        "name": "victim",
+        "queue": "a",
+        "action": "Evict",
+        "clusters": [],
+        "reason": reason,
+    }
+    assert plan_sheet(report, PLAIN).splitlines()[1].split() == ["Evict", "Job", "ml/victim", "a", "-", reason]
+
+
+def test_an_eviction_in_progress_names_the_cluster(snapshot):
+    [step] = plan_report(snapshot).decisions
+    assert (step.name, step.reason, [each.name for each in step.clusters]) == ("leaving", "EvictionInProgress", ["m"])
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "text"),
+    [
+        pytest.param("cpu", 0, "0", id="nothing"),
+        pytest.param("cpu", 1, "0", id="less-than-a-hundredth"),
+        pytest.param("cpu", 3333, "3.33", id="rounded-down"),
+        pytest.param("cpu", -1500, "-1.5", id="below-zero"),
+        pytest.param("nvidia.com/gpu", 12000, "12", id="gpu"),
+        pytest.param("memory", 1023, "1023", id="bytes"),
+        pytest.param("memory", 3579139413, "3.33Gi", id="memory"),
+        pytest.param("ephemeral-storage", 1000 * 2**40, "1Ti", id="storage"),
+        pytest.param("memory", 2**80, "1048576Ei", id="beyond-all-units"),
+    ],
+)
+def test_amounts_are_short_for_people(resource, amount, text):
+    assert short(resource, amount) == text
+
+
+def test_what_is_asked_for_is_listed():
+    assert listed({"pods": 2000, "cpu": 1500, "memory": 2**30}) == "1.5 cpu, 1Gi memory in 2 pods"
+    assert listed({"pods": 1000}) == "nothing in 1 pod"
