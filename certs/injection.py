@@ -6,6 +6,8 @@ installer that renames or drops it is then refused, because our share alone is n
 stays when the installer applies its own again, and goes with its webhook.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 import structlog
 
@@ -14,11 +16,17 @@ from controller.kube import Api, Invalid, NotFound
 log = structlog.get_logger(__name__)
 
 FIELD_MANAGER = "volcano-global-certs"
-_PATH = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+_GROUP = "/apis/admissionregistration.k8s.io/v1"
+#: A mutating and a validating configuration of one name are kept alike; either may be missing.
+KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
 
 class InjectionError(Exception):
     """The bundle was not published; the message says where and what to do."""
+
+
+class ChangedError(InjectionError):
+    """The configuration was changed while the bundle was being published: publish it again."""
 
 
 class _ClientConfig(msgspec.Struct, rename={"bundle": "caBundle"}):
@@ -31,30 +39,52 @@ class _Webhook(msgspec.Struct, rename={"client_config": "clientConfig"}):
 
 
 class _Configuration(msgspec.Struct):
-    webhooks: list[_Webhook] = []
+    webhooks: list[_Webhook] | None = None
 
 
 async def publish(api: Api, name: str, bundle: bytes) -> bool:
-    """Make *bundle* the one that all webhooks of the configuration *name* are verified with; say if it was not."""
-    path = f"{_PATH}/{name}"
-    try:
-        found = msgspec.json.decode(await api.get(path), type=_Configuration)
-        if all(webhook.client_config.bundle == bundle for webhook in found.webhooks):
-            return False
-        await api.patch(path, _patch(found, bundle), parameters={"fieldManager": FIELD_MANAGER})
-    except NotFound as error:
-        raise InjectionError(
-            f"webhook configuration {name!r} does not exist: install it, then run this again"
-        ) from error
-    except Invalid as error:
-        raise InjectionError(f"webhook configuration {name!r} changed meanwhile: run this again ({error})") from error
-    log.info("bundle published", configuration=name, webhooks=[webhook.name for webhook in found.webhooks])
-    return True
+    """Make *bundle* the one that all webhooks of the configurations *name* are verified with; say if it was not."""
+    found = await _read(api, name)
+    changed = False
+    for path, webhooks in found.items():
+        if all(webhook.client_config.bundle == bundle for webhook in webhooks):
+            continue
+        try:
+            await api.patch(path, _patch(webhooks, bundle), parameters={"fieldManager": FIELD_MANAGER})
+        except (Invalid, NotFound) as error:
+            raise ChangedError(
+                f"webhook configuration {name!r} changed meanwhile: run this again ({error})"
+            ) from error
+        log.info("bundle published", configuration=name, webhooks=[webhook.name for webhook in webhooks])
+        changed = True
+    return changed
 
 
-def _patch(found: _Configuration, bundle: bytes) -> bytes:
+async def published(api: Api, name: str) -> Mapping[str, bytes]:
+    """Return the bundle that each webhook of the configurations *name* is verified with, by place and name."""
+    return {
+        f"{path.rpartition('/')[0].rpartition('/')[2]}/{webhook.name}": webhook.client_config.bundle
+        for path, webhooks in (await _read(api, name)).items()
+        for webhook in webhooks
+    }
+
+
+async def _read(api: Api, name: str) -> Mapping[str, list[_Webhook]]:
+    found = {}
+    for kind in KINDS:
+        path = f"{_GROUP}/{kind}/{name}"
+        try:
+            found[path] = msgspec.json.decode(await api.get(path), type=_Configuration).webhooks or []
+        except NotFound:
+            continue
+    if not found:
+        raise InjectionError(f"webhook configuration {name!r} does not exist: install it, then run this again")
+    return found
+
+
+def _patch(webhooks: list[_Webhook], bundle: bytes) -> bytes:
     operations: list[dict[str, object]] = []
-    for place, webhook in enumerate(found.webhooks):
+    for place, webhook in enumerate(webhooks):
         operations.append({"op": "test", "path": f"/webhooks/{place}/name", "value": webhook.name})
         # msgspec writes bytes as base64, which is what the field holds.
         operations.append({"op": "add", "path": f"/webhooks/{place}/clientConfig/caBundle", "value": bundle})

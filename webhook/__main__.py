@@ -8,15 +8,17 @@ from collections.abc import Sequence
 
 import structlog
 
-from controller.api import review
 from controller.api.configuration import ConfigurationError
+from controller.kube import KubeconfigError
 from webhook.app import App
 from webhook.configuration import Configuration
 from webhook.listener import Listener, listen, listen_tls
-from webhook.resourcebindings import review_binding
+from webhook.observer import Observer
+from webhook.paths import reviewers
+from webhook.published import Published
+from webhook.queuebook import QueueBook
 from webhook.settings import Settings, SettingsError, parse_flags
 from webhook.tls import Certificate, utc_now
-from webhook.verdict import Verdict
 
 log = structlog.get_logger(__name__)
 
@@ -26,15 +28,31 @@ class Webhook:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.certificate = Certificate(settings.certificate_directory)
+        self.certificate = Certificate(settings.certificate_directory, settings.client_ca)
         self.configuration = Configuration(settings.admission_configuration)
+        self.queues = QueueBook()
+        self.published = Published(settings.webhook_configuration)
         self.stopping = asyncio.Event()
-        self.app = App(settings, {"/resourcebindings/mutate": self._review_binding}, self._not_ready)
+        self._reason: str | None = None
+        self.app = App(settings, reviewers(self.configuration, self.queues), self._not_ready)
         for path in self.app.reviewers:
             self.app.metrics.announce(path)
 
     async def run(self) -> None:
-        """Serve until told to stop."""
+        """Serve until told to stop, with an eye on the control plane if there is a way to it."""
+        if self.settings.kubeconfig is None:
+            await self._serve()
+            return
+        connection = Observer.connect(self.settings.kubeconfig, self.queues, self.published)
+        async with connection as observer, asyncio.TaskGroup() as tasks:
+            self.app.look_again = observer.look_again
+            following = (observer.follow_queues(), observer.follow_bundle(seconds=self.settings.poll_seconds))
+            started = [tasks.create_task(each) for each in following]
+            await self._serve()
+            for task in started:
+                task.cancel()
+
+    async def _serve(self) -> None:
         self._refresh()
         plain = await listen(self.app.answer_plain, self.settings)
         secure = await listen_tls(self.app.answer_review, self.settings, self.certificate.listening)
@@ -60,13 +78,23 @@ class Webhook:
         self.certificate.refresh()
         self.configuration.refresh()
         ends = self.certificate.ends
-        self.app.metrics.show(ready=self._not_ready() is None, certificate_ends=ends.timestamp() if ends else 0)
-
-    def _review_binding(self, request: review.Request) -> Verdict:
-        return review_binding(request, self.configuration.gate)
+        reason = self._not_ready()
+        if reason != self._reason:
+            log.info("webhook ready") if reason is None else log.warning("webhook not ready", reason=reason)
+        self._reason = reason
+        self.app.metrics.show(
+            ready=reason is None,
+            certificate_ends=ends.timestamp() if ends else 0,
+            queues=len(self.queues.queues) if self.queues.is_known else None,
+        )
 
     def _not_ready(self) -> str | None:
-        return "draining" if self.app.draining else self.certificate.trouble(utc_now())
+        if self.app.draining:
+            return "draining"
+        trouble = self.certificate.trouble(utc_now())
+        if trouble is None and self.settings.kubeconfig:
+            trouble = self.published.trouble(self.certificate.chain)
+        return trouble
 
 
 async def wait(event: asyncio.Event, *, seconds: float) -> None:
@@ -110,7 +138,7 @@ def main(arguments: Sequence[str]) -> None:
     configure_logging()
     try:
         asyncio.run(serve(parse_flags(arguments)))
-    except (SettingsError, ConfigurationError, OSError) as error:
+    except (SettingsError, ConfigurationError, KubeconfigError, OSError) as error:
         sys.exit(f"webhook: {error}")
 
 

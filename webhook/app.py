@@ -6,7 +6,7 @@ answered with `allowed: false`. Nothing a caller sends raises an exception here.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -17,14 +17,16 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from controller.api import review
 from webhook.metrics import CONTENT_TYPE, Metrics
+from webhook.paths import Reviewer
 from webhook.settings import Settings
-from webhook.verdict import Outcome, Verdict, response
+from webhook.verdict import Outcome, Verdict, allowed, response
 
 log = structlog.get_logger(__name__)
 
-Reviewer = Callable[[review.Request], Verdict]
 Probe = Callable[[], str | None]
 """Says why the webhook is not ready, or ``None``."""
+Look = Callable[[], Awaitable[bool]]
+"""Brings what was heard of the queues up to date, and says whether that worked."""
 
 _JSON = "application/json"
 # Objects let through as they are leave no line: they are none of ours.
@@ -32,6 +34,7 @@ _EVENTS = {
     Outcome.DENIED: "object denied",
     Outcome.EXEMPT: "object exempted",
     Outcome.PATCHED: "object patched",
+    Outcome.WARNED: "user warned",
 }
 
 
@@ -51,8 +54,11 @@ class App:
     settings: Settings
     reviewers: Mapping[str, Reviewer]
     not_ready: Probe
+    look_again: Look | None = None
     metrics: Metrics = field(default_factory=Metrics)
     draining: bool = False
+    buffered: int = 0
+    """Bytes of all bodies under way."""
 
     async def answer_review(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer on the HTTPS port."""
@@ -79,15 +85,53 @@ class App:
             return refuse(error)
 
     async def _review(self, request: web.BaseRequest) -> web.Response:
-        body = await read_body(request, self.settings)
+        body = await self._read_body(request)
         try:
             asked = review.read(body)
         except review.ReviewError as error:
             raise BadRequestError(HTTPStatus.BAD_REQUEST, str(error), uid=error.uid) from error
-        verdict = self.reviewers[request.path](asked)
+        reviewer = self.reviewers[request.path]
+        verdict = reviewer(asked)
+        if verdict.rests_on_queues:
+            verdict = await self._confirmed(reviewer, asked, verdict)
         self.metrics.count_verdict(request.path, verdict.outcome)
         record(asked, verdict)
         return web.Response(body=review.write(response(verdict, asked.uid)), content_type=_JSON)
+
+    async def _confirmed(self, reviewer: Reviewer, asked: review.Request, doubtful: Verdict) -> Verdict:
+        """Return the verdict over queues as they are now; where they cannot be read, nobody is refused for them."""
+        if self.look_again is None or not await self.look_again():
+            return allowed(f"not checked, the queues cannot be read now: {doubtful.message}")
+        return reviewer(asked)
+
+    async def _read_body(self, request: web.BaseRequest) -> bytes:
+        """Return the body of a review, never more of it in memory than is allowed."""
+        settings = self.settings
+        check_headers(request, settings.max_body_bytes)
+        try:
+            async with asyncio.timeout(settings.body_seconds):
+                return await self._collect(request)
+        except TimeoutError as error:
+            raise BadRequestError(
+                HTTPStatus.REQUEST_TIMEOUT, f"the body was not there within {settings.body_seconds:g} s"
+            ) from error
+        except (HttpProcessingError, web.RequestPayloadError) as error:
+            raise BadRequestError(HTTPStatus.BAD_REQUEST, "the body's transfer encoding is broken") from error
+
+    async def _collect(self, request: web.BaseRequest) -> bytes:
+        limit = self.settings.max_body_bytes
+        body = bytearray()
+        try:
+            while chunk := await request.content.readany():
+                body += chunk
+                self.buffered += len(chunk)
+                if len(body) > limit:
+                    raise _too_large(limit)
+                if self.buffered > self.settings.max_buffered_bytes:
+                    raise BadRequestError(HTTPStatus.SERVICE_UNAVAILABLE, "too many bodies are under way: try again")
+        finally:
+            self.buffered -= len(body)
+        return bytes(body)
 
     def _probe(self, request: web.BaseRequest) -> web.Response:
         if request.path == "/healthz":
@@ -99,35 +143,16 @@ class App:
         raise BadRequestError(HTTPStatus.NOT_FOUND, f"nothing is at {request.path[:100]!r}; reviews go to {known}")
 
 
-async def read_body(request: web.BaseRequest, settings: Settings) -> bytes:
-    """Return the body of a review, never more of it in memory than is allowed."""
+def check_headers(request: web.BaseRequest, limit: int) -> None:
+    """Raise `BadRequestError` for a request whose headers tell already that it is no review."""
     if request.method != "POST":
         raise BadRequestError(HTTPStatus.METHOD_NOT_ALLOWED, f"a review is sent with POST, not {request.method[:20]}")
     if "Content-Encoding" in request.headers:
         raise BadRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a review is sent without Content-Encoding")
     if request.content_type != _JSON:
         raise BadRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"a review is sent as {_JSON}")
-    limit = settings.max_body_bytes
     if (request.content_length or 0) > limit:
         raise _too_large(limit)
-    try:
-        async with asyncio.timeout(settings.body_seconds):
-            return await _collect(request, limit)
-    except TimeoutError as error:
-        raise BadRequestError(
-            HTTPStatus.REQUEST_TIMEOUT, f"the body was not there within {settings.body_seconds:g} s"
-        ) from error
-    except (HttpProcessingError, web.RequestPayloadError) as error:
-        raise BadRequestError(HTTPStatus.BAD_REQUEST, "the body's transfer encoding is broken") from error
-
-
-async def _collect(request: web.BaseRequest, limit: int) -> bytes:
-    body = bytearray()
-    while chunk := await request.content.readany():
-        body += chunk
-        if len(body) > limit:
-            raise _too_large(limit)
-    return bytes(body)
 
 
 def refuse(error: BadRequestError) -> web.Response:

@@ -1,10 +1,11 @@
-"""What the webhook needs of the operators' AdmissionConfiguration: which kinds are gated, and where nothing is."""
+"""What the webhook needs of the operators' AdmissionConfiguration: what is gated, and what holds of jobs."""
 
 from pathlib import Path
 
 import structlog
 
 from controller.api.configuration import AdmissionConfiguration, ConfigurationError, load_configuration
+from webhook.jobs import JobPolicy
 from webhook.resourcebindings import VOLCANO_JOB, Gate, GroupKind
 
 log = structlog.get_logger(__name__)
@@ -16,6 +17,16 @@ def gate(configuration: AdmissionConfiguration) -> Gate:
     return Gate(frozenset({VOLCANO_JOB, *further}), configuration.exempt_namespaces)
 
 
+def job_policy(configuration: AdmissionConfiguration) -> JobPolicy:
+    """Return what *configuration* says of jobs."""
+    return JobPolicy(
+        default_queue=configuration.default_queue,
+        denies_bad_queues=configuration.queue_check == "Deny",
+        growth=configuration.growth,
+        exempt_namespaces=configuration.exempt_namespaces,
+    )
+
+
 class Configuration:
     """The configuration in force, read again when its file changes; a bad file leaves the old one in force."""
 
@@ -23,7 +34,9 @@ class Configuration:
         self._file = file
         self._text: str | None = None
         self._trouble: str | None = None
+        self.admission = AdmissionConfiguration()
         self.gate = Gate()
+        self.jobs = JobPolicy()
         if file:
             self._read(file)
 
@@ -45,6 +58,7 @@ class Configuration:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"the AdmissionConfiguration cannot be read: {error}") from error
         if text != self._text:
-            self.gate = gate(load_configuration(text))
+            self.admission = load_configuration(text)
+            self.gate, self.jobs = gate(self.admission), job_policy(self.admission)
             self._text = text
             log.info("configuration loaded", file=str(file))

@@ -2,8 +2,10 @@
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any
 
+import structlog
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
@@ -11,16 +13,20 @@ from aiohttp.web_protocol import RequestHandler
 
 from webhook.settings import Settings
 
+log = structlog.get_logger(__name__)
+
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 # A refused body is read no further; long enough for the answer to arrive.
 _LINGERING_SECONDS = 0.5
+# Half-open connections wait here until their handshake; a flood of them must not keep others from it.
+_BACKLOG = 1024
 
 
 class Server(web.Server):
     """aiohttp's server, which also parts from those who connect and then say nothing."""
 
-    def __init__(self, handler: Handler, settings: Settings) -> None:
+    def __init__(self, handler: Handler, settings: Settings, *, client_names: frozenset[str] = frozenset()) -> None:
         super().__init__(
             handler,
             request_factory=self._greet,
@@ -30,13 +36,22 @@ class Server(web.Server):
             lingering_time=_LINGERING_SECONDS,
         )
         self._header_seconds = settings.header_seconds
-        self._silent: dict[RequestHandler, asyncio.TimerHandle] = {}
+        self._max_connections = settings.max_connections
+        self._client_names = client_names
+        self._silent: dict[RequestHandler, tuple[asyncio.TimerHandle, asyncio.Transport]] = {}
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
-        """Give the caller until the deadline to send a request's headers."""
+        """Give the caller until the deadline to send a request's headers, if he may call at all."""
         super().connection_made(handler, transport)
+        if self._client_names and self._client_names.isdisjoint(shown := names(transport)):
+            log.warning("caller refused", shown=sorted(shown), reason="his certificate bears none of the client names")
+            transport.abort()
+            return
         timer = asyncio.get_running_loop().call_later(self._header_seconds, transport.abort)
-        self._silent[handler] = timer
+        self._silent[handler] = (timer, transport)
+        if len(self.connections) > self._max_connections:
+            # Who has been silent for longest is the least likely to be the API server.
+            next(iter(self._silent.values()))[1].abort()
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         """Forget the caller."""
@@ -55,8 +70,8 @@ class Server(web.Server):
         return web.BaseRequest(message, payload, protocol, writer, task, self._loop)
 
     def _heard(self, handler: RequestHandler) -> None:
-        if timer := self._silent.pop(handler, None):
-            timer.cancel()
+        if waiting := self._silent.pop(handler, None):
+            waiting[0].cancel()
 
 
 class Listener:
@@ -79,6 +94,17 @@ class Listener:
         await self._sockets.wait_closed()
 
 
+def names(transport: asyncio.BaseTransport) -> frozenset[str]:
+    """Return the names in the certificate that a caller has shown: its common name, and its alternative names."""
+    return frozenset(_names(transport.get_extra_info("peercert") or {}))
+
+
+def _names(certificate: Mapping[str, Any]) -> Iterator[str]:
+    for relative in certificate.get("subject", ()):
+        yield from (value for field, value in relative if field == "commonName")
+    yield from (value for _, value in certificate.get("subjectAltName", ()))
+
+
 async def listen(handler: Handler, settings: Settings) -> Listener:
     """Open the plain port."""
     server = Server(handler, settings)
@@ -88,11 +114,12 @@ async def listen(handler: Handler, settings: Settings) -> Listener:
 
 async def listen_tls(handler: Handler, settings: Settings, context: ssl.SSLContext) -> Listener:
     """Open the HTTPS port."""
-    server = Server(handler, settings)
+    server = Server(handler, settings, client_names=frozenset(settings.client_names))
     sockets = await asyncio.get_running_loop().create_server(
         server,
         settings.host,
         settings.port,
+        backlog=_BACKLOG,
         ssl=context,
         ssl_handshake_timeout=settings.handshake_seconds,
     )

@@ -42,6 +42,12 @@ class Metrics:
             "volcano_global_webhook_ready", "1 while reviews can be answered, else 0.", registry=self.registry
         )
 
+        self._queues = Gauge(
+            "volcano_global_webhook_queues",
+            "Queues known; -1 while they were never listed, and jobs are judged without them.",
+            registry=self.registry,
+        )
+
     def announce(self, path: str) -> None:
         """Show every outcome of *path* as 0, so that a rate has a beginning."""
         for outcome in Outcome:
@@ -56,8 +62,9 @@ class Metrics:
         """Count what was said of an object."""
         self._verdicts.labels(path, outcome.value).inc()
 
-    def show(self, *, ready: bool, certificate_ends: float) -> None:
+    def show(self, *, ready: bool, certificate_ends: float, queues: int | None) -> None:
         """Set what is true now."""
+        self._queues.set(-1 if queues is None else queues)
         self._ready.set(ready)
         self._certificate_ends.set(certificate_ends)
 

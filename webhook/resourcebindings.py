@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from controller.api.review import Operation, Request, members
+from webhook.routing import misrouted
 from webhook.verdict import Verdict, allowed, denied, exempt, patched
 
 GROUP = "work.karmada.io"
@@ -67,8 +68,8 @@ _SPEC = msgspec.json.Decoder(Spec)
 
 def review_binding(request: Request, gate: Gate) -> Verdict:
     """Return what becomes of the binding that *request* creates."""
-    if refusal := misrouted(request):
-        return denied(refusal, code=400)
+    if refusal := misrouted(request, GROUP, RESOURCES, operations=("CREATE",)):
+        return refusal
     try:
         spec = read_spec(request.object)
     except (ValueError, RecursionError) as error:
@@ -88,18 +89,6 @@ def read_spec(binding: msgspec.Raw) -> Spec:
         if name in {"resource", "suspension"} and bytes(value) != b"null":
             members(value)
     return spec
-
-
-def misrouted(request: Request) -> str | None:
-    """Return why *request* is not for this path, or ``None``."""
-    resource = request.resource
-    if resource.group != GROUP or resource.resource not in RESOURCES or request.sub_resource:
-        asked = "/".join(filter(None, (resource.group, resource.resource, request.sub_resource)))
-        return f"this webhook pauses {GROUP} bindings, not {asked[:200]!r}: correct the rules of its configuration"
-    if request.operation != "CREATE":
-        operation = request.operation[:60]
-        return f"this webhook judges CREATE of bindings, not {operation!r}: correct the rules of its configuration"
-    return None
 
 
 def pause(spec: Spec) -> list[Operation]:

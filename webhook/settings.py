@@ -3,9 +3,9 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=3600)]
@@ -32,8 +32,27 @@ class Settings(BaseModel):
     admission_configuration: Path | None = Field(
         None, description="the AdmissionConfiguration file the controller reads too; none: Volcano Jobs are gated"
     )
+    kubeconfig: Path | None = Field(
+        None,
+        description="way to the Karmada API server; none: queues and the published bundle are not looked at",
+    )
+    webhook_configuration: str = Field(
+        "volcano-global", description="name of our webhook configurations, whose published bundle readiness is about"
+    )
+    client_ca: Path | None = Field(
+        None, description="file with the authorities of callers' certificates; none: callers need no certificate"
+    )
+    client_names: tuple[str, ...] = Field(
+        (), description="name a caller's certificate must bear, may be repeated; none: any that --client-ca signed"
+    )
     max_body_bytes: int = Field(
         4 << 20, ge=1024, description="largest review; the API server takes objects up to 3 MiB"
+    )
+    max_connections: int = Field(
+        4096, ge=16, description="open connections; one more, and the one that was silent for longest is closed"
+    )
+    max_buffered_bytes: int = Field(
+        32 << 20, ge=1024, description="bodies under way, all together; one more, and it is answered 503"
     )
     handshake_seconds: Seconds = Field(
         5, description="until the TLS handshake must be done; the API server's is one trip"
@@ -51,6 +70,12 @@ class Settings(BaseModel):
     )
     stop_seconds: Seconds = Field(5, description="for reviews under way when the port closes")
 
+    @model_validator(mode="after")
+    def _knows_its_callers(self) -> Self:
+        if self.client_names and self.client_ca is None:
+            raise ValueError("--client-names says whose certificates are taken; name their authority with --client-ca")
+        return self
+
 
 def parse_flags(arguments: Sequence[str]) -> Settings:
     """Return the settings that *arguments* make; `--help` prints them all and leaves."""
@@ -60,12 +85,15 @@ def parse_flags(arguments: Sequence[str]) -> Settings:
         description="Pauses new bindings of gated kinds. Stops on SIGTERM and SIGINT.",
     )
     for name, field in Settings.model_fields.items():
-        flag = f"--{name.replace('_', '-')}"
-        parser.add_argument(flag, dest=name, metavar="", help=f"{field.description} (default: {field.default})")
+        flag, action = f"--{name.replace('_', '-')}", "append" if isinstance(field.default, tuple) else "store"
+        text = f"{field.description} (default: {field.default or 'none'})"
+        parser.add_argument(flag, action=action, dest=name, metavar="", help=text)
     given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
     try:
         return Settings.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
+        if not first["loc"]:
+            raise SettingsError(first["msg"].removeprefix("Value error, ")) from error
         flag = str(first["loc"][0]).replace("_", "-")
         raise SettingsError(f"--{flag} {first['input']!r}: {first['msg']}") from error

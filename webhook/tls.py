@@ -30,18 +30,20 @@ class Served:
     context: ssl.SSLContext
     begins: datetime
     ends: datetime
-    contents: tuple[bytes, bytes]
+    contents: tuple[bytes, ...]
+    chain: tuple[x509.Certificate, ...]
 
 
 class Certificate:
     """What is served now, and why that is not good enough."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, client_ca: Path | None = None) -> None:
         self._directory = directory
+        self._client_ca = client_ca
         self._served: Served | None = None
         self._trouble: str | None = f"no certificate was read from {directory} yet"
         # Listens for the life of the process; each handshake moves on to the served pair.
-        self.listening = make_context()
+        self.listening = make_context(asks_callers=client_ca is not None)
         self.listening.sni_callback = self._offer
 
     @property
@@ -49,10 +51,15 @@ class Certificate:
         """When the served certificate expires; ``None`` before there is one."""
         return self._served.ends if self._served else None
 
+    @property
+    def chain(self) -> tuple[x509.Certificate, ...]:
+        """The served certificate, and those between it and its authority."""
+        return self._served.chain if self._served else ()
+
     def refresh(self) -> None:
         """Read the folder again and serve what is new there; keep what is served when that is no good."""
         try:
-            contents = read_pair(self._directory)
+            contents = (*read_pair(self._directory), *read_authorities(self._client_ca))
             if self._served is None or contents != self._served.contents:
                 self._served = load(self._directory, contents)
                 log.info("certificate loaded", directory=str(self._directory), ends=self._served.ends.isoformat())
@@ -77,10 +84,15 @@ class Certificate:
             connection.context = self._served.context
 
 
-def make_context() -> ssl.SSLContext:
+def make_context(*, asks_callers: bool = False) -> ssl.SSLContext:
     """Return a server's context without a certificate: TLS 1.2 or newer, and no compression."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # A resumed session would carry on what an authority vouched for that is not trusted any more.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    if asks_callers:
+        context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
@@ -93,20 +105,37 @@ def read_pair(directory: Path) -> tuple[bytes, bytes]:
         raise CertificateError(f"{error.filename}: {error.strerror}: {_REMEDY}") from error
 
 
-def load(directory: Path, contents: tuple[bytes, bytes]) -> Served:
+def read_authorities(client_ca: Path | None) -> tuple[bytes, ...]:
+    """Return the contents of the file with the callers' authorities; nothing where callers are not asked."""
+    try:
+        return (client_ca.read_bytes(),) if client_ca else ()
+    except OSError as error:
+        remedy = "mount the certificate that the API server's client certificate was signed with"
+        raise CertificateError(f"{error.filename}: {error.strerror}: {remedy}") from error
+
+
+def load(directory: Path, contents: tuple[bytes, ...]) -> Served:
     """Return the pair of *directory*, whose *contents* have just been read, ready to be served.
+
+    What follows certificate and key are the callers' authorities.
 
     Changes between reading and loading do no harm: what is loaded is a pair or refused, and the next poll sees
     contents other than these.
     """
     version = _version(directory)
-    context = make_context()
+    authorities = contents[2:]
+    context = make_context(asks_callers=bool(authorities))
     try:
-        leaf = x509.load_pem_x509_certificates(contents[0])[0]
+        chain = tuple(x509.load_pem_x509_certificates(contents[0]))
         context.load_cert_chain(version / CERTIFICATE, version / KEY)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise CertificateError(f"{CERTIFICATE} and {KEY} in {directory} are no pair: {error}: {_REMEDY}") from error
-    return Served(context, leaf.not_valid_before_utc, leaf.not_valid_after_utc, contents)
+    try:
+        for pem in authorities:
+            context.load_verify_locations(cadata=pem.decode("ascii"))
+    except (OSError, ValueError) as error:
+        raise CertificateError(f"the file of --client-ca holds no certificates: {error}") from error
+    return Served(context, chain[0].not_valid_before_utc, chain[0].not_valid_after_utc, contents, chain)
 
 
 def utc_now() -> datetime:

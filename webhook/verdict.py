@@ -17,26 +17,36 @@ class Outcome(StrEnum):
     DENIED = "denied"
     EXEMPT = "exempt"
     PATCHED = "patched"
+    WARNED = "warned"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer to one review; *code* and *message* are for a denial, *patch* for an object that is to be changed."""
+    """The answer to one review; *code* and *message* are for a denial, *patch* for an object that is to be changed.
+
+    One that *rests_on_queues* is a denial for what was heard of them, which may not be true any more.
+    """
 
     outcome: Outcome
     code: int = 0
     message: str = ""
     patch: tuple[Operation, ...] = ()
+    warnings: tuple[str, ...] = ()
+    rests_on_queues: bool = False
 
 
-def allowed() -> Verdict:
-    """Let the object through as it is."""
-    return Verdict(Outcome.ALLOWED)
+_ALLOWED = Verdict(Outcome.ALLOWED)
+_EXEMPT = Verdict(Outcome.EXEMPT)
+
+
+def allowed(*warnings: str) -> Verdict:
+    """Let the object through as it is; its user's client shows *warnings*."""
+    return Verdict(Outcome.WARNED, message="; ".join(warnings), warnings=warnings) if warnings else _ALLOWED
 
 
 def exempt() -> Verdict:
     """Let an object through that would be changed, had the operator not exempted it."""
-    return Verdict(Outcome.EXEMPT)
+    return _EXEMPT
 
 
 def patched(*operations: Operation) -> Verdict:
@@ -44,9 +54,9 @@ def patched(*operations: Operation) -> Verdict:
     return Verdict(Outcome.PATCHED, patch=operations) if operations else allowed()
 
 
-def denied(message: str, *, code: int = 403) -> Verdict:
+def denied(message: str, *, code: int = 403, rests_on_queues: bool = False) -> Verdict:
     """Refuse the object with a sentence for its user; *code* is the HTTP status the user's client sees."""
-    return Verdict(Outcome.DENIED, code=code, message=message)
+    return Verdict(Outcome.DENIED, code=code, message=message, rests_on_queues=rests_on_queues)
 
 
 def response(verdict: Verdict, uid: str) -> Response:
@@ -54,6 +64,6 @@ def response(verdict: Verdict, uid: str) -> Response:
     if verdict.outcome is Outcome.DENIED:
         return Response(uid, allowed=False, status=Status(verdict.code, verdict.message))
     if not verdict.patch:
-        return Response(uid, allowed=True)
+        return Response(uid, allowed=True, warnings=verdict.warnings)
     # msgspec writes bytes as base64, which is what the API server expects of a patch.
     return Response(uid, allowed=True, patch_type="JSONPatch", patch=_ENCODER.encode(verdict.patch))

@@ -48,6 +48,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     dry_run: bool = False
     object: msgspec.Raw = msgspec.Raw(b"null")
+    old_object: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -105,6 +106,7 @@ _FIELDS: Mapping[str, tuple[str, msgspec.json.Decoder[Any]]] = {
     "namespace": ("namespace", _TEXT),
     "dryRun": ("dry_run", msgspec.json.Decoder(bool)),
     "object": ("object", msgspec.json.Decoder(msgspec.Raw)),
+    "oldObject": ("old_object", msgspec.json.Decoder(msgspec.Raw)),
 }
 
 

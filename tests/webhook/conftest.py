@@ -8,6 +8,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+import yaml
 
 from certs.directory import Directory
 from certs.upkeep import Lives, ensure_authority, ensure_leaf
@@ -38,6 +39,18 @@ class Running:
     def post(self, data, path=MUTATE, **options):
         headers = {"Content-Type": "application/json"} | options.pop("headers", {})
         return self.client.post(self.url + path, data=data, headers=headers, ssl=self.trust, **options)
+
+
+@pytest.fixture
+def examples():
+    """Return a function that reads one of the jobs that users start from."""
+    folder = Path(__file__).parents[2] / "examples"
+
+    def read(name):
+        (file,) = folder.rglob(f"{name}.yaml")
+        return next(each for each in yaml.safe_load_all(file.read_text()) if each["kind"] == "Job")
+
+    return read
 
 
 @pytest.fixture

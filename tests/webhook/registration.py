@@ -10,10 +10,10 @@ URL = "https://webhook.invalid"
 KINDS = "['batch.volcano.sh/Job']"
 
 
-def registration(url: str, *kinds: str) -> dict[str, Any]:
-    """Return the configuration for a webhook at *url* that gates *kinds* besides Volcano Jobs."""
+def registration(url: str, *kinds: str) -> list[dict[str, Any]]:
+    """Return the configurations, mutating and validating, for a webhook at *url* that gates *kinds* besides Jobs."""
     text = FILE.read_text()
     assert URL in text
     assert KINDS in text
     gated = ["batch.volcano.sh/Job", *kinds]
-    return yaml.safe_load(text.replace(URL, url).replace(KINDS, str(gated)))
+    return list(yaml.safe_load_all(text.replace(URL, url).replace(KINDS, str(gated))))

@@ -57,13 +57,61 @@ def apply(answer: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     if "patch" in answer:
         assert answer["patchType"] == "JSONPatch"
         for operation in json.loads(base64.b64decode(answer["patch"])):
-            *parents, last = operation["path"].split("/")[1:]
+            *parents, last = (name.replace("~1", "/") for name in operation["path"].split("/")[1:])
             place = after
             for name in parents:
-                place = place[name]
+                place = place[int(name)] if isinstance(place, list) else place[name]
             if operation["op"] == "remove":
                 del place[last]
             else:
                 assert operation["op"] == "add"
                 place[last] = operation["value"]
     return after
+
+
+def task(name: str = "worker", replicas: int = 1, *, cpu: str = "1", **members: Any) -> dict[str, Any]:
+    """Return a task of a Volcano Job with one container."""
+    pod = {"containers": [container(cpu=cpu)], "restartPolicy": "OnFailure"}
+    return {"name": name, "replicas": replicas, "template": {"spec": pod}} | members
+
+
+def container(name: str = "main", *, cpu: str = "1", **members: Any) -> dict[str, Any]:
+    """Return a container that asks for some CPU."""
+    return {"name": name, "image": "example.com/train:1", "resources": {"requests": {"cpu": cpu}}} | members
+
+
+def volcano_job(*tasks: dict[str, Any], name: str = "train", **spec: Any) -> dict[str, Any]:
+    """Return a Volcano Job, with one task unless others are given."""
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "ml"},
+        "spec": {"queue": "a", "tasks": list(tasks) or [task()]} | spec,
+    }
+
+
+def volcano_queue(name: str = "q", *, annotations: dict[str, str] | None = None, state: str = "", **spec: Any):
+    """Return a Volcano Queue."""
+    metadata = {"name": name} | ({"annotations": annotations} if annotations else {})
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "Queue",
+        "metadata": metadata,
+        "spec": {"weight": 1} | spec,
+    } | ({"status": {"state": state}} if state else {})
+
+
+def review_of(new: Any, *, old: Any = None, operation: str = "CREATE", **request: Any) -> dict[str, Any]:
+    """Return the AdmissionReview of writing a Volcano Job or Queue."""
+    meant = new or old
+    group, _, version = meant["apiVersion"].partition("/")
+    where = {"group": group, "version": version}
+    about = {
+        "kind": where | {"kind": meant["kind"]},
+        "resource": where | {"resource": f"{meant['kind'].lower()}s"},
+        "name": meant["metadata"].get("name", ""),
+        "namespace": meant["metadata"].get("namespace", ""),
+        "operation": operation,
+        "oldObject": old,
+    }
+    return review(new, **(about | request))

@@ -1,8 +1,5 @@
 """The webhook as a real API server calls it: what is stored, and what is not."""
 
-import subprocess
-import sys
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,12 +8,14 @@ import pytest
 from localup.api import ApiError
 from localup.apply import wait_until
 from tests.webhook.conftest import renew
+from tests.webhook.installation import BINDINGS, ensure, fresh, is_paused, register
 from tests.webhook.process import WebhookProcess
 from tests.webhook.registration import registration
 from tests.webhook.reviews import binding, job_binding
+from webhook.configuration import Configuration
+from webhook.paths import reviewers
+from webhook.queuebook import QueueBook
 
-CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/volcano-global"
-BINDINGS = "/apis/work.karmada.io/v1alpha2/namespaces/ml/resourcebindings"
 CLUSTER_BINDINGS = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"
 MEMBERS = [{"name": "member1"}]
 
@@ -59,35 +58,12 @@ def elsewhere(plane, karmada, webhook):
     wait_until(lambda: is_paused(karmada, job_binding()), "webhook at work again")
 
 
-def register(plane, port, *kinds) -> None:
-    plane.admin.apply(CONFIGURATION, registration(f"https://127.0.0.1:{port}", *kinds))
-
-
-def ensure(plane, folder) -> None:
-    flags = ["--directory", folder, "--dns", "localhost", "--ip", "127.0.0.1"]
-    flags += ["--webhook-configuration", "volcano-global", "--kubeconfig", plane.kubeconfig("volcano-global-certs")]
-    subprocess.run([sys.executable, "-m", "certs", "ensure", *flags], check=True, capture_output=True)
-
-
-def fresh(new):
-    """Return *new* under a name that nothing else has."""
-    new["metadata"] = {"name": f"{new['metadata']['name']}-{uuid.uuid4().hex[:8]}"}
-    return new
-
-
 def store(karmada, new, *, path=BINDINGS):
     return karmada.create(path, fresh(new))
 
 
 def try_out(karmada, new, *, path=BINDINGS):
     return karmada.create(f"{path}?dryRun=All", fresh(new))
-
-
-def is_paused(karmada, new) -> bool:
-    try:
-        return try_out(karmada, new)["spec"].get("suspension", {}).get("scheduling") is True
-    except ApiError:
-        return False
 
 
 def is_refused(karmada, new) -> bool:
@@ -200,13 +176,35 @@ def test_an_exempt_namespace_is_let_through(karmada, elsewhere, folder, tmp_path
         assert "suspension" not in store(karmada, job_binding())["spec"]
 
 
-def test_it_is_registered_to_fail_closed_for_gated_kinds_alone():
-    (webhook,) = registration("https://webhook.example")["webhooks"]
+REGISTERED = [
+    (each["kind"], webhook) for each in registration("https://webhook.example") for webhook in each["webhooks"]
+]
+
+
+def test_bindings_are_registered_to_fail_closed_for_gated_kinds_alone():
+    webhook = REGISTERED[0][1]
     assert webhook["clientConfig"] == {"url": "https://webhook.example/resourcebindings/mutate"}
-    assert (webhook["failurePolicy"], webhook["sideEffects"], webhook["matchPolicy"]) == ("Fail", "None", "Equivalent")
-    assert webhook["reinvocationPolicy"] == "IfNeeded"
-    assert 3 <= webhook["timeoutSeconds"] <= 5
+    assert (webhook["failurePolicy"], webhook["reinvocationPolicy"]) == ("Fail", "IfNeeded")
     (rule,) = webhook["rules"]
     assert (rule["apiVersions"], rule["operations"]) == (["*"], ["CREATE"])
     (condition,) = webhook["matchConditions"]
     assert condition["expression"].endswith("in ['batch.volcano.sh/Job']")
+
+
+@pytest.mark.parametrize(("kind", "webhook"), REGISTERED)
+def test_every_webhook_is_registered_narrowly(kind, webhook):
+    assert webhook["clientConfig"]["url"].startswith("https://webhook.example/")
+    assert "service" not in webhook["clientConfig"]
+    assert (webhook["sideEffects"], webhook["matchPolicy"]) == ("None", "Equivalent")
+    assert webhook["admissionReviewVersions"] == ["v1"]
+    assert 3 <= webhook["timeoutSeconds"] <= 5
+    (rule,) = webhook["rules"]
+    assert "*" not in "".join((*rule["apiGroups"], *rule["resources"], *rule["operations"]))
+    assert rule["apiVersions"] == ["*"]
+
+
+def test_the_paths_that_are_registered_are_those_that_are_judged():
+    judged = reviewers(Configuration(None), QueueBook())
+    registered = {webhook["clientConfig"]["url"].removeprefix("https://webhook.example") for _, webhook in REGISTERED}
+    assert registered <= set(judged)
+    assert {path for path in judged if not path.startswith("/hyperjobs")} <= registered

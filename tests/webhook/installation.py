@@ -1,0 +1,60 @@
+"""The webhook installed on a real control plane with the commands of operators."""
+
+import subprocess
+import sys
+import uuid
+from http.client import HTTPSConnection
+from pathlib import Path
+from ssl import create_default_context
+from typing import Any
+from urllib.parse import urlsplit
+
+from localup.api import ApiError
+from localup.apply import apply
+from tests.webhook.registration import registration
+from tests.webhook.reviews import job_binding
+
+BINDINGS = "/apis/work.karmada.io/v1alpha2/namespaces/ml/resourcebindings"
+JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/ml/jobs"
+QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+NAMES = ("--dns", "localhost", "--ip", "127.0.0.1")
+
+
+def register(plane, port: int, *kinds: str) -> None:
+    """Apply our webhook configurations for what listens on *port*."""
+    apply(plane.admin, registration(f"https://127.0.0.1:{port}", *kinds))
+
+
+def ensure(plane, folder: Path, *flags: str) -> None:
+    """Renew what is due and publish the bundle."""
+    where = ["--directory", folder, *NAMES]
+    where += ["--webhook-configuration", "volcano-global", "--kubeconfig", plane.kubeconfig("volcano-global-certs")]
+    subprocess.run([sys.executable, "-m", "certs", "ensure", *where, *flags], check=True, capture_output=True)
+
+
+def fresh(new: dict[str, Any]) -> dict[str, Any]:
+    """Return *new* under a name that nothing else has."""
+    new["metadata"] = {"name": f"{new['metadata']['name']}-{uuid.uuid4().hex[:8]}"}
+    return new
+
+
+def is_paused(karmada, new: dict[str, Any] | None = None) -> bool:
+    """Say whether a new binding would be stored paused."""
+    try:
+        found = karmada.create(f"{BINDINGS}?dryRun=All", fresh(new or job_binding()))
+    except ApiError:
+        return False
+    return found["spec"].get("suspension", {}).get("scheduling") is True
+
+
+def send(plane, method: str, path: str, body: bytes, *, identity: str, content_type: str = "application/json"):
+    """Return status, warnings and body of what the API server answers."""
+    address = urlsplit(plane.url)
+    context = create_default_context(cadata=plane.ca)
+    connection = HTTPSConnection(address.hostname, address.port, timeout=30, context=context)
+    headers = {"Authorization": f"Bearer {plane.token(identity)}", "Content-Type": content_type}
+    connection.request(method, path, body, headers)
+    answer = connection.getresponse()
+    found = answer.status, answer.headers.get_all("Warning") or [], answer.read()
+    connection.close()
+    return found

@@ -1,0 +1,293 @@
+"""Volcano's answers about queues: a table of queues with the verdict that Volcano's own webhook has for them."""
+
+import json
+
+import pytest
+
+from controller.api import review as wire_review
+from tests.webhook.reviews import apply, review_of, volcano_queue, wire
+from webhook.queuebook import QueueBook
+from webhook.queues import mutate_queue, validate_queue
+from webhook.queuespec import HIERARCHY, HIERARCHY_WEIGHTS, remembered
+from webhook.verdict import Outcome, response
+
+
+def ask(new, *, old=None, operation="", **request):
+    operation = operation or ("UPDATE" if old else "CREATE")
+    return wire_review.read(wire(review_of(new, old=old, operation=operation, **request)))
+
+
+def book(*queues):
+    found = QueueBook()
+    found.replace([remembered(wire(each)) for each in queues])
+    return found
+
+
+def judge(new, *, old=None, others=(), **request):
+    return validate_queue(ask(new, old=old, **request), book(*others))
+
+
+def amounts(**fields):
+    """Return the members of a spec that say how much of cpu."""
+    spec = {name: {"cpu": value} for name, value in fields.items() if name != "guarantee"}
+    return spec | ({"guarantee": {"resource": {"cpu": fields["guarantee"]}}} if "guarantee" in fields else {})
+
+
+def chain(length):
+    """Return queues that lie one below the other, the first below the root."""
+    return [volcano_queue(f"q{n}", **({"parent": f"q{n - 1}"} if n > 1 else {})) for n in range(1, length + 1)]
+
+
+def placed(path, weights):
+    return {HIERARCHY: path, HIERARCHY_WEIGHTS: weights}
+
+
+P = volcano_queue("p", **amounts(capability="10", deserved="6", guarantee="4"))
+HELD = volcano_queue("p") | {"status": {"state": "Open", "allocated": {"pods": "3"}}}
+
+
+@pytest.mark.parametrize(
+    ("queue", "others"),
+    [
+        pytest.param(volcano_queue(), [], id="plain"),
+        pytest.param(volcano_queue(weight=65535), [], id="weight"),
+        pytest.param(volcano_queue(state="Open"), [], id="open"),
+        pytest.param(volcano_queue(state="Closed"), [], id="closed"),
+        pytest.param(volcano_queue(**amounts(capability="8", deserved="4", guarantee="4")), [], id="amounts"),
+        pytest.param(volcano_queue(**amounts(deserved="4")), [], id="deserved-alone"),
+        pytest.param(volcano_queue(capability={"nvidia.com/gpu": 8, "memory": "1.5Gi"}), [], id="devices"),
+        pytest.param(volcano_queue(parent="root"), [], id="below-the-root"),
+        pytest.param(volcano_queue(parent="p"), [P], id="below-another"),
+        pytest.param(volcano_queue(parent="q4"), chain(4), id="as-deep-as-may-be"),
+        pytest.param(volcano_queue(parent="p", **amounts(capability="10")), [P], id="as-much-as-its-parent"),
+        pytest.param(volcano_queue(parent="p", **amounts(deserved="6", guarantee="4")), [P], id="all-its-parent-has"),
+        pytest.param(volcano_queue(parent="root", **amounts(deserved="999")), [], id="the-root-bounds-nobody"),
+        pytest.param(
+            volcano_queue(parent="p"), [HELD, volcano_queue("c", parent="p")], id="below-one-that-has-children-already"
+        ),
+        pytest.param(volcano_queue(annotations=placed("root/eng/prod", "1/2/8")), [], id="hierarchy"),
+        pytest.param(
+            volcano_queue(annotations=placed("root/eng", "1/2")),
+            [volcano_queue("other", annotations=placed("root/english", "1/1"))],
+            id="hierarchy-beside-another",
+        ),
+    ],
+)
+def test_volcano_takes_the_queue(queue, others):
+    assert judge(queue, others=others).outcome is Outcome.ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("queue", "gist"),
+    [
+        pytest.param(volcano_queue(weight=-1), "spec.weight must be between 1 and 65535", id="weight"),
+        pytest.param(volcano_queue(weight=65536), "spec.weight must be between", id="weight-too-large"),
+        pytest.param(volcano_queue(**amounts(capability="-1")), "must be greater than or equal to 0", id="negative"),
+        pytest.param(volcano_queue(**amounts(deserved="x")), "spec.deserved[cpu]: cpu: 'x' is no quantity", id="text"),
+        pytest.param(volcano_queue(capability={"nvidia.com/gpu": "1500m"}), "must be an integer", id="half-a-device"),
+        pytest.param(
+            volcano_queue(**amounts(guarantee="1")),
+            "deserved[cpu] must be >= guarantee[cpu]=1",
+            id="guarantee-without-deserved",
+        ),
+        pytest.param(
+            volcano_queue(deserved={"memory": "1Gi"}, guarantee={"resource": {"memory": "3Gi"}}),
+            "deserved[memory]=1Gi must be >= guarantee[memory]=3Gi",
+            id="guarantee-above-deserved",
+        ),
+        pytest.param(
+            volcano_queue(**amounts(capability="1", deserved="2")),
+            "deserved[cpu]=2 must be <= capability[cpu]=1",
+            id="deserved-above-capability",
+        ),
+        pytest.param(volcano_queue(state="Closing"), "queue state must be in [Open Closed]", id="closing"),
+        pytest.param(volcano_queue(state="Shut"), "queue state must be in [Open Closed]", id="state"),
+        pytest.param(volcano_queue(annotations=placed("root/a", "1")), "must have the same length", id="hierarchy"),
+        pytest.param(volcano_queue(annotations=placed("root/a", "1/0")), "must be a number larger than 0", id="zero"),
+        pytest.param(volcano_queue(annotations=placed("root/a", "1/x")), "'x' must be a number", id="no-number"),
+        pytest.param(volcano_queue(annotations=placed("root/a", "1/nan")), "'nan' must be a number", id="nan"),
+    ],
+)
+def test_volcano_refuses_the_queue_by_itself(queue, gist):
+    verdict = judge(queue)
+    assert (verdict.outcome, verdict.code, verdict.rests_on_queues) == (Outcome.DENIED, 422, False)
+    assert gist in verdict.message
+    assert verdict.message.startswith("queue 'q': ")
+
+
+@pytest.mark.parametrize(
+    ("queue", "others", "gist"),
+    [
+        pytest.param(volcano_queue(parent="q"), [], "queue 'q' cannot use itself as parent", id="own-parent"),
+        pytest.param(volcano_queue(parent="p"), [], "parent queue 'p' of queue 'q' does not exist", id="no-parent"),
+        pytest.param(volcano_queue(parent="q5"), chain(5), "exceeds the maximum allowed depth of 5", id="too-deep"),
+        pytest.param(
+            volcano_queue(parent="q3"),
+            [*chain(3), volcano_queue("x", parent="q"), volcano_queue("y", parent="x")],
+            "exceeds the maximum allowed depth of 5",
+            id="too-deep-with-what-lies-below",
+        ),
+        pytest.param(
+            volcano_queue(parent="p"),
+            [HELD],
+            "queue 'p' cannot be the parent queue of queue 'q' because it has allocated Pods: 3",
+            id="parent-runs-jobs",
+        ),
+        pytest.param(
+            volcano_queue(parent="p", **amounts(capability="20")),
+            [P],
+            "queue 'q' capability[cpu]=20 exceeds its ancestor's capability: 'p' has [cpu]=10",
+            id="capability-above-parents",
+        ),
+        pytest.param(
+            volcano_queue(parent="m", **amounts(capability="20")),
+            [P, volcano_queue("m", parent="p")],
+            "exceeds its ancestor's capability: 'p'",
+            id="capability-above-grandparents",
+        ),
+        pytest.param(
+            volcano_queue(parent="p", **amounts(deserved="4", guarantee="3")),
+            [P, volcano_queue("c", parent="p", **amounts(deserved="2", guarantee="2"))],
+            "sum of children's guarantee ([cpu]=5) exceeds the guarantee limit ([cpu]=4) of 'p'",
+            id="guarantees-above-parents",
+        ),
+        pytest.param(
+            volcano_queue(parent="p", **amounts(deserved="5")),
+            [P, volcano_queue("c", parent="p", **amounts(deserved="2"))],
+            "sum of children's deserved ([cpu]=7) exceeds the deserved limit ([cpu]=6) of 'p'",
+            id="deserved-above-parents",
+        ),
+        pytest.param(
+            volcano_queue(parent="p", deserved={"nvidia.com/gpu": 0}),
+            [P],
+            "sum of children's deserved ([nvidia.com/gpu]=0)",
+            id="a-device-the-parent-does-not-list-even-at-0",
+        ),
+        pytest.param(
+            volcano_queue(**amounts(capability="10")),
+            [volcano_queue("c", parent="q", **amounts(capability="12"))],
+            "is smaller than its descendants' max capability[cpu]=12",
+            id="capability-below-a-childs",
+        ),
+        pytest.param(
+            volcano_queue(**amounts(deserved="1")),
+            [volcano_queue("c", parent="q", **amounts(deserved="2"))],
+            "sum of children's deserved ([cpu]=2) exceeds the deserved limit ([cpu]=1) of 'q'",
+            id="deserved-below-the-childrens",
+        ),
+        pytest.param(
+            volcano_queue(annotations=placed("root/sci/dev", "1/1/1")),
+            [volcano_queue("other", annotations=placed("root/sci", "1/1"))],
+            "is not allowed to be in the sub path of root/sci of queue 'other'",
+            id="hierarchy-below-another",
+        ),
+        pytest.param(
+            volcano_queue(annotations=placed("root/sci", "1/1")),
+            [volcano_queue("other", annotations=placed("root/sci/dev", "1/1/1"))],
+            "root/sci/dev of queue 'other'",
+            id="hierarchy-above-another",
+        ),
+    ],
+)
+def test_volcano_refuses_the_queue_among_others(queue, others, gist):
+    verdict = judge(queue, others=others)
+    assert (verdict.outcome, verdict.rests_on_queues) == (Outcome.DENIED, True)
+    assert gist in verdict.message
+    # What is wrong among others is no matter while nothing is known of them.
+    assert validate_queue(ask(queue), QueueBook()).outcome is Outcome.ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("name", "others", "gist"),
+    [
+        pytest.param("default", [], "`default` queue can not be deleted", id="default"),
+        pytest.param("root", [], "`root` queue can not be deleted", id="root"),
+        pytest.param(
+            "p",
+            [P, volcano_queue("c", parent="p")],
+            "queue 'p' can not be deleted because it has 1 child queues: c: delete them first",
+            id="parent",
+        ),
+    ],
+)
+def test_some_queues_stay(name, others, gist):
+    verdict = judge(None, old=volcano_queue(name), operation="DELETE", others=others)
+    assert verdict.outcome is Outcome.DENIED
+    assert gist in verdict.message
+
+
+def test_other_queues_go():
+    assert judge(None, old=P, operation="DELETE", others=[P, volcano_queue("c")]).outcome is Outcome.ALLOWED
+
+
+ROOT = volcano_queue("root", **amounts(capability="8"))
+TOO_MUCH = volcano_queue(parent="p", **amounts(capability="20"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(volcano_queue(), volcano_queue(weight=7), id="weight"),
+        pytest.param(ROOT, ROOT | {"spec": ROOT["spec"] | {"weight": 2}}, id="weight-of-the-root"),
+        pytest.param(volcano_queue(state="Closing"), volcano_queue(state="Closing", weight=2), id="state-of-volcanos"),
+        pytest.param(TOO_MUCH, TOO_MUCH | {"spec": TOO_MUCH["spec"] | {"weight": 2}}, id="amounts-wrong-before"),
+        pytest.param(volcano_queue(parent="gone"), volcano_queue(parent="gone", weight=2), id="parent-gone-before"),
+    ],
+)
+def test_volcano_takes_the_change(before, after):
+    assert judge(after, old=before, others=[P, before]).outcome is Outcome.ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "gist"),
+    [
+        pytest.param(
+            ROOT, volcano_queue("root", **amounts(capability="9")), "root queue's resource attributes", id="root"
+        ),
+        pytest.param(volcano_queue(), volcano_queue(state="Unknown"), "queue state must be in", id="state"),
+        pytest.param(volcano_queue(parent="p"), TOO_MUCH, "exceeds its ancestor's capability", id="capability"),
+        pytest.param(volcano_queue(), volcano_queue(parent="gone"), "does not exist", id="parent"),
+    ],
+)
+def test_volcano_refuses_the_change(before, after, gist):
+    verdict = judge(after, old=before, others=[P, before])
+    assert verdict.outcome is Outcome.DENIED
+    assert gist in verdict.message
+
+
+def filled(queue):
+    verdict = mutate_queue(ask(queue))
+    return apply(json.loads(wire_review.write(response(verdict, "u")))["response"], queue)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param({}, {"weight": 1, "reclaimable": True}, id="nothing-given"),
+        pytest.param({"weight": 0}, {"weight": 1, "reclaimable": True}, id="weight-0"),
+        pytest.param({"weight": 5, "reclaimable": False}, {"weight": 5, "reclaimable": False}, id="given"),
+        pytest.param(None, {"weight": 1, "reclaimable": True}, id="no-spec"),
+    ],
+)
+def test_volcanos_defaults_are_filled_in(spec, expected):
+    assert filled(volcano_queue() | {"spec": spec})["spec"] == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param(placed("eng/prod", "2/8"), placed("root/eng/prod", "1/2/8"), id="without-the-root"),
+        pytest.param(placed("root/eng", "1/2"), placed("root/eng", "1/2"), id="with-the-root"),
+        pytest.param({HIERARCHY: "eng"}, {HIERARCHY: "eng"}, id="without-weights"),
+    ],
+)
+def test_a_hierarchy_begins_at_the_root(given, expected):
+    assert filled(volcano_queue(annotations=given))["metadata"]["annotations"] == expected
+
+
+@pytest.mark.parametrize("spec", [7, {"weight": "x"}, {"capability": 3}, [], {"parent": {}}])
+def test_what_cannot_be_read_is_refused_in_a_sentence(spec):
+    queue = volcano_queue() | {"spec": spec}
+    for verdict in (judge(queue), mutate_queue(ask(queue)), judge(volcano_queue(), old=queue)):
+        assert (verdict.outcome, verdict.code) == (Outcome.DENIED, 422)
+        assert "queue 'q' cannot be read" in verdict.message

@@ -1,0 +1,138 @@
+"""The verdict on Volcano Jobs: Volcano's defaults and rules, in the control plane; reads and writes nothing.
+
+An empty queue becomes the operator's default queue. What is wrong with a queue that exists or not is a warning, for
+the job waits until it is right, or by configuration a denial.
+"""
+
+from dataclasses import dataclass, field
+from itertools import islice
+
+from controller.api.configuration import Growth
+from controller.api.review import Operation, Request
+from webhook.jobchanges import change_flaws, fixed_members_changed, growth_warning
+from webhook.jobrules import job_flaws
+from webhook.jobspec import MPI, NEED_SERVICE, Job, Spec, read_job
+from webhook.queuebook import QueueBook
+from webhook.routing import misrouted
+from webhook.verdict import Verdict, allowed, denied, exempt, patched
+
+GROUP, RESOURCE = "batch.volcano.sh", "jobs"
+SCHEDULER = "volcano"
+MAX_RETRY = 3
+#: A host's own DNS would not know the job's service.
+HOST_DNS = "ClusterFirstWithHostNet"
+
+#: More are not read.
+_MOST_FLAWS = 10
+#: A name is generated after admission, with so many characters.
+_GENERATED = "xxxxx"
+_FIXED = (
+    "job updates may not change fields other than `minAvailable`, `tasks[*].replicas under spec` and"
+    " `PriorityClassName`; delete the job and create it anew to change"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobPolicy:
+    """What the operator has decided about jobs."""
+
+    default_queue: str = "default"
+    denies_bad_queues: bool = False
+    growth: Growth = field(default_factory=Growth)
+    exempt_namespaces: frozenset[str] = frozenset()
+
+
+def mutate_job(request: Request, policy: JobPolicy) -> Verdict:
+    """Return what Volcano would fill in of the job that *request* creates."""
+    if refusal := misrouted(request, GROUP, {RESOURCE}, operations=("CREATE",)):
+        return refusal
+    if request.namespace in policy.exempt_namespaces:
+        return exempt()
+    try:
+        job = read_job(request.object)
+    except (ValueError, RecursionError) as error:
+        return _unreadable(request, error)
+    return patched(*_defaults(job.spec, policy))
+
+
+def validate_job(request: Request, policy: JobPolicy, queues: QueueBook) -> Verdict:
+    """Return whether Volcano would take the job, and what its user should know."""
+    if refusal := misrouted(request, GROUP, {RESOURCE}, operations=("CREATE", "UPDATE")):
+        return refusal
+    if request.namespace in policy.exempt_namespaces:
+        return exempt()
+    try:
+        job = read_job(request.object)
+        if request.operation == "CREATE":
+            return _judge_new(request, job, policy, queues)
+        return _judge_change(request, job, policy)
+    except (ValueError, RecursionError) as error:
+        return _unreadable(request, error)
+
+
+def _judge_new(request: Request, job: Job, policy: JobPolicy, queues: QueueBook) -> Verdict:
+    name = job.metadata.name or request.name or f"{job.metadata.generate_name}{_GENERATED}"
+    flaws = list(islice(job_flaws(job, name), _MOST_FLAWS))
+    if flaws:
+        return denied(_about(request, name, *flaws), code=422)
+    trouble = queues.trouble(job.spec.queue or policy.default_queue) if queues.is_known else None
+    if trouble is None:
+        return allowed()
+    if policy.denies_bad_queues:
+        return denied(_about(request, name, trouble), rests_on_queues=True)
+    return allowed(f"{trouble}; until then the job waits")
+
+
+def _judge_change(request: Request, job: Job, policy: JobPolicy) -> Verdict:
+    before = read_job(request.old_object)
+    flaws = list(islice(change_flaws(before, job), _MOST_FLAWS))
+    if not flaws and (changed := list(islice(fixed_members_changed(request.old_object, request.object), _MOST_FLAWS))):
+        flaws = [f"{_FIXED} {', '.join(changed)}"]
+    if flaws:
+        return denied(_about(request, request.name, *flaws), code=422)
+    warning = growth_warning(before, job, policy.growth)
+    return allowed(warning) if warning else allowed()
+
+
+def _defaults(spec: Spec, policy: JobPolicy) -> list[Operation]:
+    """Return what fills in the job; nothing where there are no tasks, for such a job is refused."""
+    if not spec.all_tasks:
+        return []
+    operations = []
+    for name, found, default in (
+        ("queue", spec.queue, policy.default_queue),
+        ("schedulerName", spec.scheduler_name, SCHEDULER),
+        ("maxRetry", spec.max_retry, MAX_RETRY),
+        ("minAvailable", spec.min_available, sum(task.minimum for task in spec.all_tasks)),
+    ):
+        if not found and default != found:
+            operations.append(Operation("add", f"/spec/{name}", default))
+    for place, task in enumerate(spec.all_tasks):
+        path, pod = f"/spec/tasks/{place}", task.template.spec
+        if not task.name:
+            operations.append(Operation("add", f"{path}/name", f"default{place}"))
+        if pod.host_network and not pod.dns_policy:
+            operations.append(Operation("add", f"{path}/template/spec/dnsPolicy", HOST_DNS))
+        if task.min_available is None:
+            operations.append(Operation("add", f"{path}/minAvailable", task.minimum))
+        if not task.max_retry:
+            operations.append(Operation("add", f"{path}/maxRetry", MAX_RETRY))
+    return [*operations, *_plugins(spec)]
+
+
+def _plugins(spec: Spec) -> list[Operation]:
+    given = spec.plugins or {}
+    needed = {"svc": any(name in given for name in NEED_SERVICE), "ssh": MPI in given}
+    return [
+        Operation("add", f"/spec/plugins/{name}", [])
+        for name, is_needed in needed.items()
+        if is_needed and name not in given
+    ]
+
+
+def _unreadable(request: Request, error: Exception) -> Verdict:
+    return denied(f"job {request.namespace}/{request.name} cannot be read: {error}", code=422)
+
+
+def _about(request: Request, name: str, *flaws: str) -> str:
+    return f"job {request.namespace}/{name}: {'; '.join(flaws)}"

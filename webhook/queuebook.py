@@ -1,0 +1,70 @@
+"""The queues there are, as far as this process has heard: a sink of the informer, and what can be looked up.
+
+What is looked up may be a moment old. Nothing is refused on its word alone: a refusal is judged again over a fresh
+list (`App`), and while the queues have never been listed nothing is said about them at all.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from webhook.queuespec import ROOT, QueueName, Remembered
+
+#: As deep as queues may lie, and so as far as is looked; a circle ends there too.
+MAX_DEPTH = 5
+
+
+class QueueBook:
+    """All queues by name."""
+
+    def __init__(self) -> None:
+        self._queues: dict[QueueName, Remembered] = {}
+        self.is_known = False
+        """Whether the queues were ever listed; until then there is nothing to say about them."""
+
+    def replace(self, objects: Sequence[Remembered]) -> None:
+        """Take *objects* as all there is."""
+        self._queues = {queue.name: queue for queue in objects}
+        self.is_known = True
+
+    def upsert(self, obj: Remembered) -> None:
+        """Take a queue as it is now."""
+        self._queues[obj.name] = obj
+
+    def remove(self, obj: Remembered) -> None:
+        """Forget a queue."""
+        self._queues.pop(obj.name, None)
+
+    @property
+    def queues(self) -> Mapping[QueueName, Remembered]:
+        """All of them."""
+        return self._queues
+
+    def trouble(self, name: str) -> str | None:
+        """Return why the queue *name* takes no jobs, or ``None``."""
+        if name == ROOT:
+            return "can not submit job to root queue: name a leaf queue in spec.queue"
+        queue = self._queues.get(QueueName(name))
+        if queue is None:
+            return f"unable to find job queue: queue {name!r} does not exist: create it, or name another in spec.queue"
+        if children := sorted(other.name for other in self._queues.values() if other.parent == name):
+            count = "1 child queue" if len(children) == 1 else f"{len(children)} child queues"
+            return (
+                f"can only submit job to leaf queue, queue {name!r} has {count}: name one of them, as {children[0]!r}"
+            )
+        for place in (queue, *ancestors(self._queues, queue)):
+            if not place.is_open and place.name != ROOT:
+                above = "" if place is queue else f", which lies above {name!r},"
+                return (
+                    f"can only submit job to queue with state `Open`, queue {place.name!r}{above}"
+                    f" status is `{place.state}`: open it, or name another in spec.queue"
+                )
+        return None
+
+
+def ancestors(queues: Mapping[QueueName, Remembered], queue: Remembered) -> Iterator[Remembered]:
+    """Yield what lies above *queue*, the nearest first, as far as it is there and no deeper than is allowed."""
+    for _ in range(MAX_DEPTH + 1):
+        above = queues.get(queue.parent)
+        if above is None:
+            return
+        yield above
+        queue = above
