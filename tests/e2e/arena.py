@@ -9,12 +9,14 @@ from typing import Any
 import msgspec
 
 from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
-from controller.kube import Api, NotFound
+from controller.kube import Api, Conflict, NotFound
 from tests.e2e.observer import Observer
 
 POLICIES = "/apis/policy.karmada.io/v1alpha1/namespaces/{}/propagationpolicies"
 ALLOCATABLE = "standin.volcano-global.io/allocatable"
 RUNTIME = "volcano-global.io/runtime"
+#: Volcano lets nobody delete it, so it stays for the next who asks for it.
+DEFAULT_QUEUE = "default"
 
 
 class Arena:
@@ -39,7 +41,11 @@ class Arena:
     async def queue(self, name: str, **spec: Any) -> None:
         """Add a queue."""
         head = {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": {"name": name}}
-        await self._create(QUEUES.path, {**head, "spec": {"weight": 1, **spec}})
+        try:
+            await self._create(QUEUES.path, {**head, "spec": {"weight": 1, **spec}})
+        except Conflict:
+            if name != DEFAULT_QUEUE:
+                raise
 
     async def close(self, queue: str) -> None:
         """Set the queue's state to Closed."""
@@ -86,6 +92,8 @@ class Arena:
     async def clear(self) -> None:
         """Delete what was made and wait until no binding is left."""
         for path in reversed(self._made):
+            if path == f"{QUEUES.path}/{DEFAULT_QUEUE}":
+                continue
             try:
                 await self.api.delete(path)
             except NotFound:
