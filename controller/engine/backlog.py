@@ -8,6 +8,7 @@ once and not once per workload.
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal
@@ -16,10 +17,26 @@ from controller.engine.workloads import Shape, Workload, WorkloadUid
 
 Place = tuple[int, int, str, str, str]
 
+_by_place = itemgetter(0)
+
 
 def place(workload: Workload) -> Place:
     """Return the key that orders workloads inside a queue: priority, age, namespace, name (O2)."""
     return -workload.priority, workload.since, workload.namespace, workload.name, workload.uid
+
+
+@dataclass(slots=True)
+class Sleep:
+    """What must happen before a refused lane is tried again."""
+
+    queue: QueueName
+    """At which something must be freed."""
+    freed: int
+    """How often that had happened when it was refused."""
+    epoch: int
+    """With which ceilings."""
+    is_reserved: bool = False
+    """It would also do if the root had that much that is reserved for nobody."""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,9 +48,11 @@ class Lane:
     shape: Shape
     entries: list[tuple[Place, Workload]] = field(default_factory=list)
     charge: Resources = EMPTY
-    """What admitting one of them would be charged in all, as of the last cycle (D5)."""
-    refusal: Refusal | None = None
-    """Why its first workload did not get in, in the last cycle."""
+    """What admitting one of them would be charged in all (D5)."""
+    hopeless: Refusal | None = None
+    """Why no room would help, as the queues and clusters are."""
+    sleep: Sleep | None = None
+    """Set while it is known to be refused."""
     told: Reason | None = None
     """The reason that all but the untold ones have been given."""
     untold: set[WorkloadUid] = field(default_factory=set)
@@ -43,8 +62,17 @@ class Lane:
         """Return the first workload; a lane in the backlog has one."""
         return self.entries[0][1]
 
+    @property
+    def place(self) -> Place:
+        """Return the place of its first workload."""
+        return self.entries[0][0]
+
     def __iter__(self) -> Iterator[Workload]:
         return (workload for _, workload in self.entries)
+
+    def before(self, other: Place) -> int:
+        """Return how many of its workloads come before that place."""
+        return bisect_left(self.entries, other, key=_by_place)
 
 
 class Backlog:
@@ -53,7 +81,15 @@ class Backlog:
     def __init__(self) -> None:
         self.queues: dict[QueueName, list[Lane]] = {}
         """The lanes of each queue; none is empty."""
-        self._lanes: dict[tuple[object, ...], Lane] = {}
+        self.shapes: dict[int, list[Lane]] = {}
+        """The lanes of each shape, by the shape's id."""
+        self.unjudged: set[Lane] = set()
+        """Lanes that nobody has looked at since they began."""
+        self.changed: set[QueueName] = set()
+        """Queues in which somebody came or went since this was last emptied."""
+        self.news: set[Lane] = set()
+        """Lanes with untold workloads."""
+        self._lanes: dict[tuple[QueueName, str, int], Lane] = {}
         self._shapes: dict[tuple[object, ...], Shape] = {}
         self._of: dict[WorkloadUid, Lane] = {}
 
@@ -75,27 +111,45 @@ class Backlog:
     def add(self, workload: Workload) -> None:
         """Let *workload* wait in its lane."""
         shape = self._shapes.setdefault(workload.shape.key, workload.shape)
-        key = (workload.queue, workload.namespace, id(shape))
-        lane = self._lanes.get(key)
+        lane = self._lanes.get((workload.queue, workload.namespace, id(shape)))
         if lane is None:
-            lane = self._lanes[key] = Lane(workload.queue, workload.namespace, shape)
-            self.queues.setdefault(workload.queue, []).append(lane)
-        insort(lane.entries, (place(workload), workload), key=lambda entry: entry[0])
+            lane = self._open(workload, shape)
+        insort(lane.entries, (place(workload), workload), key=_by_place)
         lane.untold.add(workload.uid)
+        self.news.add(lane)
+        self.changed.add(workload.queue)
         self._of[workload.uid] = lane
+
+    def _open(self, workload: Workload, shape: Shape) -> Lane:
+        lane = Lane(workload.queue, workload.namespace, shape)
+        self._lanes[workload.queue, workload.namespace, id(shape)] = lane
+        self.queues.setdefault(workload.queue, []).append(lane)
+        self.shapes.setdefault(id(shape), []).append(lane)
+        self.unjudged.add(lane)
+        return lane
 
     def remove(self, workload: Workload) -> None:
         """Take *workload*, as it was added, out of its lane."""
         lane = self._of.pop(workload.uid)
-        del lane.entries[bisect_left(lane.entries, place(workload), key=lambda entry: entry[0])]
+        del lane.entries[lane.before(place(workload))]
         lane.untold.discard(workload.uid)
+        self.changed.add(workload.queue)
         if not lane.entries:
-            del self._lanes[(lane.queue, lane.namespace, id(lane.shape))]
-            self.queues[lane.queue].remove(lane)
-            if not self.queues[lane.queue]:
-                del self.queues[lane.queue]
+            self._close(lane)
+
+    def _close(self, lane: Lane) -> None:
+        shape = lane.shape
+        del self._lanes[lane.queue, lane.namespace, id(shape)]
+        self.queues[lane.queue].remove(lane)
+        if not self.queues[lane.queue]:
+            del self.queues[lane.queue]
+        self.shapes[id(shape)].remove(lane)
+        if not self.shapes[id(shape)]:
+            del self.shapes[id(shape)], self._shapes[shape.key]
+        self.unjudged.discard(lane)
+        self.news.discard(lane)
 
     def in_order(self, queue: QueueName) -> list[Workload]:
         """Return everyone who waits in *queue*, in order of place."""
         entries = [entry for lane in self.queues.get(queue, ()) for entry in lane.entries]
-        return [workload for _, workload in sorted(entries, key=lambda entry: entry[0])]
+        return [workload for _, workload in sorted(entries, key=_by_place)]

@@ -1,171 +1,250 @@
 """One cycle: the World as it is, turned into a Plan, in numbered steps.
 
-Nobody else decides who is admitted. The order of the steps is the order of
-``semantics``: room and ceilings, who is held whatever room there is,
-entitlements, then one head after the other.
+Nobody else decides who is admitted. Its work is proportional to what has
+changed: of those who wait, only lanes that something was freed for are tried.
 """
 
+from collections import Counter as Tally
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from controller.engine.backlog import Lane
-from controller.engine.entitlement import entitlements
-from controller.engine.fit import choose, rooms
+from controller.engine.backlog import Lane, Sleep
 from controller.engine.ledger import earliest
-from controller.engine.ordering import Head, Standing, Turns
-from controller.engine.plan import Admit, Decision, Plan, Wait
-from controller.engine.queues import QueueName
+from controller.engine.ordering import Entry, Head, Standing, Turns
+from controller.engine.plan import Admit, Plan, Wait
+from controller.engine.prospects import Prospect, Stage
+from controller.engine.queues import ROOT, QueueName
 from controller.engine.quota import Quota
-from controller.engine.reasons import Refusal
-from controller.engine.resources import Resources, add, scale
-from controller.engine.tree import limits
-from controller.engine.workloads import Admission, Choice, WorkloadUid
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.tree import Node
+from controller.engine.workloads import Admission, Choice, Workload, WorkloadUid
 
 if TYPE_CHECKING:
     from controller.engine.world import World
 
-__all__ = ["Standing", "run"]
-
-Lanes = Mapping[QueueName, list[Lane]]
+#: From so many news in one queue on, positions are counted for all of it at once.
+_MANY = 8
 
 
 def run(world: "World", now: int) -> Plan:
     """Decide at *now*, book what is admitted in *world*, and return what changed."""
-    # 1. Learn what the clusters have left for us, and what the queues hold of it.
+    # 1. Learn what the clusters have left for us.
     world.ledger.learn(now, world.policy.settle_ms)
-    quota = world.quota()
     # 2. Set aside who waits for another reason than room.
-    lanes = _sort_out(world)
-    # 3. Divide what there is among the queues.
-    standing = Standing(quota, entitlements(quota, _wanted(world, lanes)), world.tenants)
-    # 4. Serve one head after the other, until everybody was admitted or passed over.
-    decisions = _serve(world, Turns(standing, world.policy, lanes), standing, now)
+    suspects = world.books.sort_out()
+    # 3. Divide what there is among the queues, as far as demands have changed.
+    changed = {*world.backlog.changed}
+    standing = world.books.stand()
+    # 4. Wake those that something was freed for, and serve one head after the other.
+    awake = _awake(world, standing.quota)
+    served = _serve(world, standing, awake, now)
     # 5. Tell those whose reason has changed, and say when to look again unasked.
-    world.standing = standing
-    return Plan(tuple(decisions), tuple(_news(world)), _wake_at(world, now))
+    suspects.update(served.refused, world.backlog.news, _moved(world, standing.quota))
+    suspects.update(_beside(world, served, {*changed, *(lane.queue for lane in suspects)}))
+    return Plan(tuple(served.decisions), tuple(_news(world, suspects)), _wake_at(world, now))
 
 
-def _sort_out(world: "World") -> Lanes:
-    """Return the lanes that only room can hold back, by queue; give the others their refusal."""
-    tree = world.tree()
-    potential = Quota(tree, limits(tree, world.ledger.potential()), {})
-    lanes: dict[QueueName, list[Lane]] = {}
-    for lane in world.backlog.lanes():
-        lane.charge = world.outlook(lane).charge(lane.shape)
-        lane.refusal = tree.refusal(lane.queue) or _hopeless(world, potential, lane)
-        if lane.refusal is None:
-            lanes.setdefault(lane.queue, []).append(lane)
-    return lanes
+def refusal(world: "World", lane: Lane) -> Refusal | None:
+    """Return why the first of *lane* does not get in as things stand; ``None`` where it would."""
+    standing = world.standing
+    if lane.hopeless is not None or standing is None:
+        return lane.hopeless
+    over = standing.quota.refusal(standing.quota.tree.nodes[lane.queue], lane.charge)
+    return over or world.books.prospects.refusal(world.books.prospects.of(lane.shape))
 
 
-def _hopeless(world: "World", potential: Quota, lane: Lane) -> Refusal | None:
-    """Return why no room would ever help *lane*, or ``None`` (C5)."""
-    exceeded = potential.exceeds(potential.tree.nodes[lane.queue], lane.charge)
-    return exceeded or world.outlook(lane).refusal
+def _awake(world: "World", quota: Quota) -> Mapping[QueueName, list[Entry]]:
+    """Return, by queue, the lanes that may fit: room for their shape, and something freed since they were refused."""
+    found: dict[QueueName, list[Entry]] = {}
+    prospects = world.books.prospects
+    for lanes in world.backlog.shapes.values():
+        prospect = prospects.of(lanes[0].shape)
+        has_free, is_unreserved, has_room = _stage(world, quota, prospect)
+        if not (has_free and has_room):
+            continue
+        for lane in lanes:
+            if lane.hopeless is None and _is_awake(lane, quota, is_unreserved=is_unreserved):
+                found.setdefault(lane.queue, []).append(Entry(lane, prospect.asks))
+    return _lined_up(world, found)
 
 
-def _wanted(world: "World", lanes: Lanes) -> dict[QueueName, Resources]:
-    """Return every queue's demand: its charges and those of its lanes (Q4)."""
-    wanted = dict(world.charged)
-    for name, waiting in lanes.items():
-        for lane in waiting:
-            wanted[name] = add(wanted.get(name, {}), scale(lane.charge, len(lane.entries)))
-    return wanted
+def _stage(world: "World", quota: Quota, prospect: Prospect) -> Stage:
+    """Return how far a shape comes: ceiling and guarantees at the root, room on a cluster."""
+    if prospect.outlook.refusal is not None:
+        return False, False, False
+    root = quota.tree.root
+    return (
+        quota.has_free(root, prospect.charge),
+        quota.has_unreserved(root, prospect.charge),
+        world.books.prospects.has_room(prospect),
+    )
 
 
-def _serve(world: "World", turns: Turns, standing: Standing, now: int) -> list[Decision]:
-    """Admit or pass over one head after the other (O1-O5)."""
-    world.blocking.clear()
-    decisions: list[Decision] = []
-    outdated: list[Head] = []
-    refused: list[Head] = []
-    while (head := turns.next()) is not None:
-        verdict = _judge(world, standing.quota, head)
-        if isinstance(verdict, Refusal):
-            head.lane.refusal = verdict
-            refused.append(head)
-            if head.leaf.queue.fifo:
-                world.blocking[head.leaf.name] = head.workload
-            turns.passed_over(head)
-        else:
-            decisions.append(_admit(world, standing.quota, head, verdict, now=now))
-            outdated += refused
-            refused.clear()
+def _moved(world: "World", quota: Quota) -> list[Lane]:
+    """Return the lanes whose shape comes further now than in the last cycle, or less far."""
+    before = world.books.prospects.stages
+    after: dict[int, Stage] = {}
+    found: list[Lane] = []
+    for key, lanes in world.backlog.shapes.items():
+        after[key] = _stage(world, quota, world.books.prospects.of(lanes[0].shape))
+        if before.get(key, after[key]) != after[key]:
+            found += lanes
+    world.books.prospects.stages = after
+    return found
+
+
+def _is_awake(lane: Lane, quota: Quota, *, is_unreserved: bool) -> bool:
+    sleep = lane.sleep
+    if sleep is None or sleep.epoch != quota.epoch or quota.freed[sleep.queue] != sleep.freed:
+        return True
+    return sleep.is_reserved and is_unreserved
+
+
+def _lined_up(world: "World", found: dict[QueueName, list[Entry]]) -> Mapping[QueueName, list[Entry]]:
+    """Let a fifo queue compete as a whole, and only if its first may be tried."""
+    for queue in [name for name in found if world.queues[name].fifo]:
+        first = world.blocking(queue)
+        if any(entry.lane.head is first for entry in found.pop(queue)):
+            lanes = (lane for lane in world.backlog.queues[queue] if lane.hopeless is None)
+            found[queue] = [Entry(lane, world.books.prospects.of(lane.shape).asks) for lane in lanes]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    decisions: list[Admit]
+    refused: list[Lane]
+
+
+def _serve(world: "World", standing: Standing, awake: Mapping[QueueName, list[Entry]], now: int) -> _Served:
+    """Admit or pass over one head after the other (O1-O5).
+
+    When an admission has left most of the lanes without a chance, the others
+    go on alone.
+    """
+    served = _Served([], [])
+    fits = partial(_fits, world, standing.quota)
+    while awake:
+        turns = Turns(standing, world.policy, awake, fits=fits)
+        alive = _Alive(world, standing.quota, awake)
+        while (head := turns.next()) is not None:
+            choice = _judge(world, standing.quota, head)
+            if choice is None:
+                turns.passed_over(head)
+                continue
+            served.decisions.append(_admit(world, head, choice, now))
+            if alive.are_few():
+                break
             turns.admitted(head)
-    _refuse_anew(world, standing.quota, outdated)
-    _mark_blocked(world)
-    return decisions
+        served.refused.extend(turns.refused)
+        awake = _awake(world, standing.quota) if head is not None else {}
+    return served
 
 
-def _refuse_anew(world: "World", quota: Quota, heads: Iterable[Head]) -> None:
-    """Give those who were passed over before the last admission the reason that they wait for after it (W1)."""
-    for head in heads:
-        verdict = _judge(world, quota, head)
-        if isinstance(verdict, Refusal):
-            head.lane.refusal = verdict
+class _Alive:
+    """The shapes among the awake lanes, and whether most lanes belong to such as have no chance any more."""
+
+    def __init__(self, world: "World", quota: Quota, awake: Mapping[QueueName, list[Entry]]) -> None:
+        self._world = world
+        self._quota = quota
+        self._lanes: Tally[int] = Tally(id(entry.lane.shape) for entries in awake.values() for entry in entries)
+        self._shapes = {id(entry.lane.shape): entry.lane.shape for entries in awake.values() for entry in entries}
+        self._most = sum(self._lanes.values())
+
+    def are_few(self) -> bool:
+        """Say whether going on alone would spare the others more than half of the turns."""
+        for key, shape in list(self._shapes.items()):
+            has_free, _, has_room = _stage(self._world, self._quota, self._world.books.prospects.of(shape))
+            if not (has_free and has_room):
+                del self._shapes[key], self._lanes[key]
+        return 2 * sum(self._lanes.values()) < self._most
 
 
-def _judge(world: "World", quota: Quota, head: Head) -> Choice | Refusal:
-    """Return where the head goes, or why it does not fit: ceilings first, then clusters."""
+def _fits(world: "World", quota: Quota, head: Head) -> bool:
+    return _judge(world, quota, head) is not None
+
+
+def _judge(world: "World", quota: Quota, head: Head) -> Choice | None:
+    """Return where the head goes, or nothing: ceilings first, then clusters."""
     over = quota.refusal(head.leaf, head.lane.charge)
     if over is not None:
-        return over
-    outlook = world.outlook(head.lane)
-    candidates = rooms(world.ledger.site(name) for name in outlook.names)
-    return choose(head.lane.shape, candidates, outlook.copies)
+        head.lane.sleep = _sleep(over, head.leaf, quota)
+        return None
+    prospect = world.books.prospects.of(head.lane.shape)
+    if not world.books.prospects.has_room(prospect):
+        return None
+    choice = world.books.prospects.choice(prospect)
+    return choice if isinstance(choice, Choice) else None
 
 
-def _admit(world: "World", quota: Quota, head: Head, choice: Choice, *, now: int) -> Admit:
+def _sleep(over: Refusal, leaf: Node, quota: Quota) -> Sleep | None:
+    """Return until when one who is over a ceiling need not be tried again.
+
+    At the root everybody is asked for anew, shape by shape; what is reserved
+    there also depends on the guarantees in the branch.
+    """
+    if over.queue is None or (over.queue == ROOT and over.reason is Reason.QUEUE_OVER_CEILING):
+        return None
+    is_reserved = over.queue == ROOT
+    branch = next(node.name for node in leaf.path() if node.depth == 1) if is_reserved else QueueName(over.queue)
+    return Sleep(branch, quota.freed[branch], quota.epoch, is_reserved=is_reserved)
+
+
+def _admit(world: "World", head: Head, choice: Choice, now: int) -> Admit:
     admission = Admission(choice.charge, choice.bookings, admitted_at=now)
     world.admit(head.workload, admission, now)
-    quota.book(head.leaf, admission.charge)
     return Admit(head.workload, choice.assignments, admission)
 
 
-def _mark_blocked(world: "World") -> None:
-    """Give the lanes behind a blocking head its refusal; each of their workloads is told that it stands behind."""
-    for name, head in world.blocking.items():
-        refusal = world.backlog.lane(head.uid).refusal
-        for lane in world.backlog.queues[name]:
-            lane.refusal = lane.refusal or refusal
+def _beside(world: "World", served: _Served, queues: Iterable[QueueName]) -> set[Lane]:
+    """Return the lanes whose queue holds more now; in a fifo queue, also those that may stand behind another head."""
+    fuller = {decision.workload.queue for decision in served.decisions}
+    fifo = {name for name in queues if name in world.queues and world.queues[name].fifo}
+    return {lane for name in fuller | fifo for lane in world.backlog.queues.get(name, ())}
 
 
-def _news(world: "World") -> list[Wait]:
+def _news(world: "World", suspects: Iterable[Lane]) -> list[Wait]:
     """Return those whose reason code is not the one they were last told, by queue and position."""
-    news: list[Wait] = []
-    for name in world.waiting_queues():
-        changed = _changed(world, name)
-        if changed:
-            news.extend(
-                Wait(workload, refusal, position)
-                for position, workload in enumerate(world.waiting(name), start=1)
-                if workload.uid in changed and (refusal := world.refusal(workload.uid)) is not None
-            )
-    return news
+    changed: dict[QueueName, dict[WorkloadUid, tuple[Workload, Refusal]]] = {}
+    for lane in suspects:
+        if lane.entries:
+            _ask(world, lane, changed.setdefault(lane.queue, {}))
+    for uid in world.untold:
+        workload = world.workloads[uid]
+        _note(world, workload, world.refusal(uid), changed.setdefault(workload.queue, {}))
+    world.untold.clear()
+    world.backlog.news.clear()
+    return [wait for name in sorted(changed) for wait in _placed(world, name, changed[name])]
 
 
-def _changed(world: "World", queue: QueueName) -> set[WorkloadUid]:
-    """Return who waits in *queue* for another reason than last told, and note that they are told now."""
-    suspects: set[WorkloadUid] = set(world.held.get(queue, ()))
-    for lane in world.backlog.queues.get(queue, ()):
-        reason = lane.refusal.reason if lane.refusal else None
-        if (
-            reason != lane.told
-            or queue in world.blocking
-            or world.queues.get(queue) is None
-            or world.queues[queue].fifo
-        ):
-            suspects.update(workload.uid for workload in lane)
-        suspects |= lane.untold
-        lane.told = reason
-        lane.untold.clear()
-    changed = set()
-    for uid in suspects:
-        refusal = world.refusal(uid)
-        if refusal is not None and world.told.get(uid) is not refusal.reason:
-            world.told[uid] = refusal.reason
-            changed.add(uid)
-    return changed
+def _ask(world: "World", lane: Lane, changed: dict[WorkloadUid, tuple[Workload, Refusal]]) -> None:
+    """Note whose reason in *lane* is news: of all where the lane's has changed, else of the untold."""
+    first = None if lane.hopeless else world.blocking(lane.queue)
+    why = refusal(world, lane)
+    is_new = why is not None and why.reason is not lane.told
+    for workload in lane if is_new or first is not None else [world.workloads[uid] for uid in lane.untold]:
+        own = why if first is None or first is workload else world.refusal(workload.uid)
+        _note(world, workload, own, changed)
+    lane.told = why.reason if why else None
+    lane.untold.clear()
+
+
+def _note(
+    world: "World", workload: Workload, why: Refusal | None, changed: dict[WorkloadUid, tuple[Workload, Refusal]]
+) -> None:
+    if why is not None and world.told.get(workload.uid) is not why.reason:
+        world.told[workload.uid] = why.reason
+        changed[workload.uid] = workload, why
+
+
+def _placed(world: "World", queue: QueueName, changed: Mapping[WorkloadUid, tuple[Workload, Refusal]]) -> list[Wait]:
+    if len(changed) >= _MANY:
+        everyone = enumerate(world.waiting(queue), start=1)
+        return [Wait(*changed[each.uid], position) for position, each in everyone if each.uid in changed]
+    waits = [Wait(workload, why, world.position(workload)) for workload, why in changed.values()]
+    return sorted(waits, key=lambda wait: wait.position)
 
 
 def _wake_at(world: "World", now: int) -> int | None:

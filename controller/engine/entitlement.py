@@ -1,10 +1,11 @@
 """What every queue is entitled to: a parent's amount divided top down (Q4).
 
 The division among the children of one parent is ``fairshare``; here it is
-applied level by level, one resource at a time.
+applied level by level, one resource at a time, and after a change of demand
+only where that can matter.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from controller.engine.fairshare import Claim, divide
@@ -22,45 +23,129 @@ def entitlements(quota: Quota, wanted: Mapping[QueueName, Resources]) -> Entitle
     *wanted* is each leaf's demand: its charges and those of its waiting
     workloads that are not held for another reason than room.
     """
-    shares: dict[QueueName, dict[str, Fraction]] = {name: {} for name in quota.tree.nodes}
-    for resource in sorted(_resources(quota, wanted) - {PODS}):
-        demands = _demands(quota, wanted, resource)
-        shares[ROOT][resource] = Fraction(_ceiling(quota, quota.tree.root, resource))
-        for node in reversed(quota.tree.bottom_up()):
-            if node.children:
-                amount = shares[node.name][resource] - quota.booked_on(node.name, resource)
-                claims = [_claim(quota, child, demands[child.name], resource) for child in node.children]
-                for name, share in divide(max(amount, Fraction(0)), claims).items():
-                    shares[QueueName(name)][resource] = Fraction(share)
-    return shares
+    return Division(quota, wanted).shares
+
+
+class Division:
+    """The entitlements of a tree, kept up to date while demands change; ceilings and guarantees stay.
+
+    It holds what was divided, so it must be told of every queue whose demand
+    or direct charges change.
+    """
+
+    def __init__(self, quota: Quota, wanted: Mapping[QueueName, Resources]) -> None:
+        self.shares: dict[QueueName, dict[str, Fraction]] = {name: {} for name in quota.tree.nodes}
+        self._quota = quota
+        self._parts = {resource: _Part(quota, resource, wanted) for resource in sorted(_resources(quota, wanted))}
+        for resource, part in self._parts.items():
+            for name, share in part.shares.items():
+                self.shares[name][resource] = share
+
+    def update(self, wanted: Mapping[QueueName, Resources], changed: Iterable[QueueName]) -> set[QueueName]:
+        """Take the new demands of the *changed* queues; return whose entitlement is another one now."""
+        nodes = [self._quota.tree.nodes[name] for name in sorted({*changed}) if name in self._quota.tree.nodes]
+        found: set[QueueName] = set()
+        for node in nodes:
+            for resource in _new(wanted.get(node.name, {}), self._parts):
+                self._parts[resource] = _Part(self._quota, resource, wanted)
+                found |= self._take(resource, self._parts[resource].shares)
+        for resource, part in self._parts.items():
+            found |= self._take(resource, part.update(wanted, nodes))
+        return found
+
+    def _take(self, resource: str, shares: Mapping[QueueName, Fraction]) -> set[QueueName]:
+        for name, share in shares.items():
+            self.shares[name][resource] = share
+        return set(shares)
 
 
 def _resources(quota: Quota, wanted: Mapping[QueueName, Resources]) -> set[str]:
-    found = {name for demand in wanted.values() for name, amount in demand.items() if amount > 0}
-    found.update(name for limit in quota.limits.values() for name in limit.guarantee)
+    found = {name for limit in quota.limits.values() for name in limit.guarantee}
     found.update(quota.allocated[ROOT])
-    return found
+    for demand in wanted.values():
+        found.update(_new(demand, found))
+    return found - {PODS}
 
 
-def _ceiling(quota: Quota, node: Node, resource: str) -> int:
-    return max(quota.limits[node.name].ceiling.get(resource, 0), 0)
+def _new(demand: Resources, known: Iterable[str]) -> list[str]:
+    return [name for name, amount in demand.items() if amount > 0 and name not in known and name != PODS]
 
 
-def _demands(quota: Quota, wanted: Mapping[QueueName, Resources], resource: str) -> dict[QueueName, int]:
-    """Return the demand of every queue: a leaf's own, a parent's from its children and direct charges."""
-    demands: dict[QueueName, int] = {}
-    for node in quota.tree.bottom_up():
-        own = quota.booked_on(node.name, resource) if node.children else wanted.get(node.name, {}).get(resource, 0)
-        below = (min(demands[child.name], _ceiling(quota, child, resource)) for child in node.children)
-        demands[node.name] = own + sum(below)
-    return demands
+class _Part:
+    """The division of one resource."""
 
+    def __init__(self, quota: Quota, resource: str, wanted: Mapping[QueueName, Resources]) -> None:
+        self._quota = quota
+        self._resource = resource
+        self._demands: dict[QueueName, int] = {}
+        for node in quota.tree.bottom_up():
+            self._demands[node.name] = self._demand(node, wanted)
+        self._direct = {name: quota.booked_on(name, resource) for name in quota.tree.nodes}
+        self.shares = {ROOT: Fraction(self._ceiling(quota.tree.root))}
+        for node in reversed(quota.tree.bottom_up()):
+            self.shares |= self._divided(node)
 
-def _claim(quota: Quota, node: Node, demand: int, resource: str) -> Claim:
-    return Claim(
-        name=node.name,
-        cap=min(demand, _ceiling(quota, node, resource)),
-        guarantee=quota.limits[node.name].guarantee.get(resource, 0),
-        deserved=node.queue.deserved.get(resource),
-        weight=node.queue.weight,
-    )
+    def update(self, wanted: Mapping[QueueName, Resources], nodes: Iterable[Node]) -> dict[QueueName, Fraction]:
+        """Take the present demands of *nodes*; return the shares that changed."""
+        stale: dict[QueueName, Node] = {}
+        for node in nodes:
+            direct = self._quota.booked_on(node.name, self._resource)
+            if node.children and direct != self._direct[node.name]:
+                stale[node.name] = node
+            self._direct[node.name] = direct
+            self._raise(node, wanted, stale)
+        return self._redivide(stale)
+
+    def _raise(self, node: Node, wanted: Mapping[QueueName, Resources], stale: dict[QueueName, Node]) -> None:
+        """Bring the demands of *node* and those above it up to date; note whose children must be divided anew."""
+        for above in node.path():
+            before, after = self._demands[above.name], self._demand(above, wanted)
+            if before == after:
+                return
+            self._demands[above.name] = after
+            ceiling = self._ceiling(above)
+            caps = min(before, ceiling), min(after, ceiling)
+            if caps[0] == caps[1] or above.parent is None:
+                return
+            share = self.shares[above.name]
+            if not (share < caps[0] and share <= caps[1]):
+                # What is capped neither before nor after is divided alike, whatever its cap.
+                stale[above.parent.name] = above.parent
+
+    def _redivide(self, stale: dict[QueueName, Node]) -> dict[QueueName, Fraction]:
+        changed: dict[QueueName, Fraction] = {}
+        while stale:
+            node = stale.pop(min(stale, key=lambda name: (stale[name].depth, name)))
+            for name, share in self._divided(node).items():
+                if share != self.shares[name]:
+                    self.shares[name] = changed[name] = share
+                    child = self._quota.tree.nodes[name]
+                    if child.children:
+                        stale[name] = child
+        return changed
+
+    def _divided(self, node: Node) -> dict[QueueName, Fraction]:
+        if not node.children:
+            return {}
+        amount = self.shares[node.name] - self._direct[node.name]
+        claims = [self._claim(child) for child in node.children]
+        return {QueueName(name): share for name, share in divide(max(amount, Fraction(0)), claims).items()}
+
+    def _ceiling(self, node: Node) -> int:
+        return max(self._quota.limits[node.name].ceiling.get(self._resource, 0), 0)
+
+    def _demand(self, node: Node, wanted: Mapping[QueueName, Resources]) -> int:
+        """Return what a queue wants: a leaf its own, a parent what its children may have and its direct charges."""
+        if not node.children:
+            return wanted.get(node.name, {}).get(self._resource, 0)
+        below = (min(self._demands[child.name], self._ceiling(child)) for child in node.children)
+        return self._quota.booked_on(node.name, self._resource) + sum(below)
+
+    def _claim(self, node: Node) -> Claim:
+        return Claim(
+            name=node.name,
+            cap=min(self._demands[node.name], self._ceiling(node)),
+            guarantee=self._quota.limits[node.name].guarantee.get(self._resource, 0),
+            deserved=node.queue.deserved.get(self._resource),
+            weight=node.queue.weight,
+        )

@@ -6,12 +6,13 @@ divided by replicas (C4).
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from controller.engine.candidates import matches
 from controller.engine.clusters import Assignment, ClusterName, StaticWeight
 from controller.engine.ledger import Site
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.resources import PODS, Resources, fits, lacking, scale
+from controller.engine.resources import PODS, Resources, fits, lacking, scale, total
 from controller.engine.spread import selection
 from controller.engine.workloads import Booking, Choice, Shape
 
@@ -63,7 +64,8 @@ def choose(shape: Shape, candidates: Sequence[Room], copies: int) -> Choice | Re
     """
     if shape.replicas and shape.placement.divided:
         return _divide(shape, candidates)
-    ranked = sorted(candidates, key=lambda room: _rank(shape, room))
+    fleet = total(room.allocatable for room in candidates)
+    ranked = sorted(candidates, key=lambda room: _rank(shape, room, fleet))
     chosen = _selected(shape, ranked, copies)
     if len(chosen) < copies or not all(room.takes(shape) for room in chosen):
         return _no_room(shape.gang, [room for room in ranked if not room.takes(shape)])
@@ -83,27 +85,26 @@ def _selected(shape: Shape, ranked: Sequence[Room], copies: int) -> Sequence[Roo
     return [fitting[cluster.name] for cluster in selection(shape.placement, clusters)]
 
 
-def _rank(shape: Shape, room: Room) -> tuple[bool, bool, int, int, str]:
+def _rank(shape: Shape, room: Room, fleet: Resources) -> tuple[bool, bool, int, Fraction, str]:
     """Return C3's order: fits, holds all of it, the order it asks for, least left over, name."""
     whole = fits(shape.demand, room.headroom)
     preference = shape.preferred.index(room.name) if room.name in shape.preferred else len(shape.preferred)
-    return (
-        not room.takes(shape),
-        not whole,
-        preference,
-        _left_over(shape.demand if whole else shape.gang, room),
-        room.name,
-    )
+    left = _left_over(shape.demand if whole else shape.gang, room, fleet)
+    return not room.takes(shape), not whole, preference, left, room.name
 
 
-def _left_over(request: Resources, room: Room) -> int:
-    """Return what stays free of the resource of which *request* takes the largest part of the cluster."""
+def _left_over(request: Resources, room: Room, fleet: Resources) -> Fraction:
+    """Return what stays free of the resource of which *request* takes the largest part of the cluster.
+
+    As a part of what all candidates have of it: amounts of one resource are
+    compared as they are, and those of two resources can be compared at all.
+    """
     dominant, taken, whole = "", 0, 1
     for name in sorted(request):
         allocatable = room.allocatable.get(name, 0)
         if name != PODS and request[name] > 0 and allocatable > 0 and request[name] * whole > taken * allocatable:
             dominant, taken, whole = name, request[name], allocatable
-    return room.headroom.get(dominant, 0) - taken if dominant else 0
+    return Fraction(room.headroom.get(dominant, 0) - taken, fleet[dominant]) if dominant else Fraction(0)
 
 
 def _no_room(request: Resources, left: Sequence[Room]) -> Refusal:
@@ -112,8 +113,13 @@ def _no_room(request: Resources, left: Sequence[Room]) -> Refusal:
     if not short:
         name = min((room.name for room in left), default=None)
         return Refusal(Reason.NO_ROOM, cluster=name, subject="no node takes one of its pods" if name else None)
-    resource, room = min(short, key=lambda pair: (request[pair[0]] - pair[1].headroom.get(pair[0], 0), pair[1].name))
+    resource, room = min(short, key=lambda pair: (-_part(request, *pair), pair[1].name))
     return Refusal(Reason.NO_ROOM, resource, request[resource], room.headroom.get(resource, 0), cluster=room.name)
+
+
+def _part(request: Resources, resource: str, room: Room) -> Fraction:
+    """Return which part of what is asked of *resource* there is."""
+    return Fraction(room.headroom.get(resource, 0), request[resource])
 
 
 def _divide(shape: Shape, candidates: Sequence[Room]) -> Choice | Refusal:

@@ -5,12 +5,18 @@ learned from a summary that comes late and has no timestamp, so it rises at
 once and falls only after a quiet settle period.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
 
 from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.resources import EMPTY, Resources, add, floored, requested, subtract, total
 from controller.engine.workloads import Admission
+
+#: So many of the last frees are remembered one by one.
+_REMEMBERED: Final = 1024
 
 
 @dataclass(slots=True)
@@ -95,7 +101,15 @@ class Ledger:
     """All sites, by name."""
 
     def __init__(self) -> None:
+        self.frees = 0
+        """How often some cluster got more room."""
+        self._freed: deque[ClusterName] = deque(maxlen=_REMEMBERED)
+        self.version = 0
+        """Changes whenever any headroom does."""
         self._sites: dict[ClusterName, Site] = {}
+        self._restless: set[ClusterName] = set()
+        """Sites whose foreign use may change with time."""
+        self._pool: Resources | None = None
 
     def site(self, name: ClusterName) -> Site:
         """Return the books of one cluster, opened if need be."""
@@ -120,11 +134,31 @@ class Ledger:
             # Of what ran before we looked, only what runs for certain explains the summary.
             site.foreign = site._most_foreign()  # noqa: SLF001 - the ledger and its sites are one
         site.learn(now, settle_ms)
+        self._restless.add(cluster.name)
+        self._has_changed(site, gave_room=True)
+
+    def _has_changed(self, site: Site, *, gave_room: bool) -> None:
+        self.version += 1
+        if gave_room:
+            self._has_freed(site)
+        if gave_room or not site.is_usable:
+            self._pool = None
+
+    def _has_freed(self, site: Site) -> None:
+        self.frees += 1
+        self._freed.append(site.name)
+
+    def freed_since(self, frees: int) -> set[ClusterName] | None:
+        """Return which clusters got more room since there were so many *frees*; ``None``: any of them."""
+        news = self.frees - frees
+        return set(islice(reversed(self._freed), news)) if news <= len(self._freed) else None
 
     def lose(self, name: ClusterName) -> None:
         """Forget a cluster; its charges stay until their workloads say otherwise."""
         site = self.site(name)
         site.cluster = None
+        self.version += 1
+        self._pool = None
         if not any(site.booked.values()):
             del self._sites[name]
 
@@ -134,6 +168,8 @@ class Ledger:
             site = self.site(booking.cluster)
             site.booked = add(site.booked, booking.charge)
             site.changed_at = now
+            self._restless.add(site.name)
+            self._has_changed(site, gave_room=False)
             if admission.shown:
                 site.shown = add(site.shown, booking.charge)
 
@@ -144,6 +180,9 @@ class Ledger:
             site.booked = subtract(site.booked, booking.charge)
             site.ended.append(Ended(now, booking.charge))
             site.changed_at = now
+            self._restless.add(site.name)
+            self._has_freed(site)
+            self._has_changed(site, gave_room=False)
             if admission.shown:
                 site.shown = subtract(site.shown, booking.charge)
 
@@ -158,16 +197,34 @@ class Ledger:
         for site, booking in zip(sites, after.bookings, strict=True):
             site.shown = (add if after.shown else subtract)(site.shown, booking.charge)
             site.changed_at = now
+            self._restless.add(site.name)
         return any(site.may_fall for site in sites)
 
     def learn(self, now: int, settle_ms: int) -> None:
-        """Bring foreign use of every site up to date."""
-        for site in self._sites.values():
+        """Bring foreign use up to date wherever it may have changed."""
+        for name in sorted(self._restless):
+            site = self._sites.get(name)
+            if site is None:
+                self._restless.discard(name)
+                continue
+            before = site.foreign
             site.learn(now, settle_ms)
+            if site.foreign != before:
+                self._has_changed(site, gave_room=True)
+            if not site.ended and site.settles_at(settle_ms) is None:
+                self._restless.discard(name)
 
     def pool(self) -> Resources:
         """Return the root's ceiling: what usable clusters leave us, and what is held on the others (Q1)."""
-        return total(site.capacity if site.is_usable else site.booked for site in self._sites.values())
+        if self._pool is None:
+            self._pool = total(site.capacity if site.is_usable else site.booked for site in self._sites.values())
+        return self._pool
+
+    @property
+    def is_unknown(self) -> bool:
+        """Say whether there are clusters, and none has told what it has."""
+        known = [site for site in self._sites.values() if site.cluster is not None]
+        return bool(known) and all(site.is_unknown for site in known)
 
     def potential(self) -> Resources:
         """Return the root's ceiling as it would be with all clusters usable and empty (C5)."""
@@ -175,7 +232,7 @@ class Ledger:
 
     def settles_at(self, settle_ms: int) -> int | None:
         """Return the first moment at which some foreign use may fall by itself, or ``None``."""
-        return earliest(site.settles_at(settle_ms) for site in self._sites.values())
+        return earliest(self._sites[name].settles_at(settle_ms) for name in self._restless if name in self._sites)
 
 
 def earliest(times: Iterable[int | None]) -> int | None:

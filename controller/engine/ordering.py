@@ -5,12 +5,12 @@ bottom-up, the smaller share first. Shares are recomputed after every
 admission, for the branches it touched only.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
 
-from controller.engine.backlog import Lane, Place, place
+from controller.engine.backlog import Lane, Place
 from controller.engine.entitlement import Entitlements
 from controller.engine.policy import Policy
 from controller.engine.queues import QueueName
@@ -22,25 +22,39 @@ from controller.engine.workloads import Workload
 Share = tuple[int, Fraction]
 """Ordered: ``(0, share)``, or ``(1, 0)`` for an infinite one."""
 
-INFINITE: Share = (1, Fraction(0))
+NONE = Fraction(0)
+INFINITE: Share = (1, NONE)
 
 
-@dataclass(frozen=True, slots=True)
 class Standing:
-    """How the queues stand: what they hold beside what they are entitled to."""
+    """How the queues stand: what they hold beside what they are entitled to.
 
-    quota: Quota
-    entitlements: Entitlements
-    tenants: Mapping[tuple[QueueName, str], Resources]
-    """Charges of each namespace in each queue."""
+    Shares are kept until ``forget`` is told of a queue whose charges or
+    entitlement are others now.
+    """
 
-    def share(self, queue: QueueName, wanted: Resources) -> Share:
-        """Return the queue's share while its next workload asks for *wanted*."""
-        due = self.entitlements[queue]
-        for name, amount in wanted.items():
-            if amount > 0 and name != PODS and not due.get(name):
-                return INFINITE
-        return _dominant(self.quota.allocated[queue], due)
+    def __init__(
+        self, quota: Quota, entitlements: Entitlements, tenants: Mapping[tuple[QueueName, str], Resources]
+    ) -> None:
+        self.quota = quota
+        self.entitlements = entitlements
+        self.tenants = tenants
+        """Charges of each namespace in each queue."""
+        self._shares: dict[QueueName, tuple[Share, frozenset[str]]] = {}
+
+    def forget(self, queues: Iterable[QueueName]) -> None:
+        """Compute the shares of *queues* anew when they are asked for next."""
+        for name in queues:
+            self._shares.pop(name, None)
+
+    def share(self, queue: QueueName, asks: frozenset[str]) -> Share:
+        """Return the queue's share while its next workload asks for the resources *asks*."""
+        known = self._shares.get(queue)
+        if known is None:
+            due = self.entitlements[queue]
+            entitled = frozenset(name for name, amount in due.items() if amount)
+            known = self._shares[queue] = _dominant(self.quota.allocated[queue], due), entitled
+        return known[0] if asks <= known[1] else INFINITE
 
     def tenant_share(self, queue: QueueName, namespace: str) -> Share:
         """Return the namespace's dominant share of the queue's entitlement (O2)."""
@@ -57,7 +71,7 @@ class Standing:
 
 
 def _dominant(held: Resources, due: Mapping[str, Fraction]) -> Share:
-    largest = Fraction(0)
+    largest = NONE
     for name, amount in held.items():
         if name == PODS or amount <= 0:
             continue
@@ -74,32 +88,43 @@ class Head:
     workload: Workload
     lane: Lane
     leaf: Node
+    asks: frozenset[str]
+    """The resources that count for shares."""
 
 
 Rank = tuple[Share, int, int, QueueName]
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A lane that may be tried, with the resources of its shape that count for shares."""
+
+    lane: Lane
+    asks: frozenset[str]
+
+
 class _Line:
     """The lanes of one leaf, the next one first."""
 
-    def __init__(self, leaf: Node, lanes: Iterable[Lane], standing: Standing, policy: Policy) -> None:
+    def __init__(self, leaf: Node, entries: Iterable[Entry], standing: Standing, policy: Policy) -> None:
         self.leaf = leaf
         self._standing = standing
         self._by_tenant = policy.tenant_fairness == "Namespace"
-        self._lanes = list(lanes)
-        self._heap = [self._entry(number) for number in range(len(self._lanes))]
+        self._entries = list(entries)
+        self._heap = [self._key(number) for number in range(len(self._entries))]
         heapify(self._heap)
 
-    def _entry(self, number: int) -> tuple[tuple[int, Share, Place], int]:
-        lane = self._lanes[number]
-        share = self._standing.tenant_share(self.leaf.name, lane.namespace) if self._by_tenant else (0, Fraction(0))
-        return (-lane.head.priority, share, place(lane.head)), number
+    def _key(self, number: int) -> tuple[int, Share, Place, int]:
+        lane = self._entries[number].lane
+        share = self._standing.tenant_share(self.leaf.name, lane.namespace) if self._by_tenant else (0, NONE)
+        first = lane.place
+        return first[0], share, first, number
 
     def head(self) -> Head | None:
         if not self._heap:
             return None
-        lane = self._lanes[self._heap[0][1]]
-        return Head(lane.head, lane, self.leaf)
+        entry = self._entries[self._heap[0][3]]
+        return Head(entry.lane.head, entry.lane, self.leaf, entry.asks)
 
     def drop_lane(self) -> None:
         heappop(self._heap)
@@ -109,23 +134,42 @@ class _Line:
 
     def moved_on(self) -> None:
         """The head was admitted: its lane goes on with the next workload, tenants are ranked anew."""
-        _, number = heappop(self._heap)
-        if self._lanes[number].entries:
-            heappush(self._heap, self._entry(number))
+        number = heappop(self._heap)[3]
+        if self._entries[number].lane.entries:
+            heappush(self._heap, self._key(number))
         if self._by_tenant:
-            self._heap = [self._entry(rest) for _, rest in self._heap]
+            self._heap = [self._key(rest[3]) for rest in self._heap]
             heapify(self._heap)
 
 
 class _Contest:
     """The leaves of one level, compared bottom-up through the tree."""
 
-    def __init__(self, standing: Standing) -> None:
+    def __init__(self, standing: Standing, heads: Iterable[Head]) -> None:
         self._standing = standing
-        self._heads: dict[QueueName, Head] = {}
         self._heaps: dict[QueueName, list[tuple[Rank, QueueName, int]]] = {}
         self._offers: dict[QueueName, tuple[int, Head]] = {}
         self._version = 0
+        self._fill({head.leaf.name: (head.leaf, head) for head in heads})
+
+    def _fill(self, offers: dict[QueueName, tuple[Node, Head]]) -> None:
+        """Compare all at once, the deepest queues first."""
+        by_depth: dict[int, dict[QueueName, tuple[Node, Head]]] = {}
+        for name, (node, head) in offers.items():
+            by_depth.setdefault(node.depth, {})[name] = node, head
+        for depth in range(max(by_depth, default=0), 0, -1):
+            parents: dict[QueueName, Node] = {}
+            for node, head in by_depth.get(depth, {}).values():
+                if node.parent is not None:
+                    self._offers[node.name] = 0, head
+                    entry = (self._rank(node, head), node.name, 0)
+                    self._heaps.setdefault(node.parent.name, []).append(entry)
+                    parents[node.parent.name] = node.parent
+            for name, parent in parents.items():
+                heapify(self._heaps[name])
+                best = self.best(parent)
+                if best is not None:
+                    by_depth.setdefault(depth - 1, {})[name] = parent, best
 
     def enter(self, leaf: Node, head: Head | None) -> None:
         """Let *leaf* compete with *head*, or leave the contest with ``None``."""
@@ -142,12 +186,7 @@ class _Contest:
 
     def _rank(self, node: Node, head: Head) -> Rank:
         workload = head.workload
-        return (
-            self._standing.share(node.name, head.lane.charge),
-            -workload.priority,
-            workload.since,
-            workload.queue,
-        )
+        return self._standing.share(node.name, head.asks), -workload.priority, workload.since, workload.queue
 
     def best(self, node: Node) -> Head | None:
         """Return the head that *node* offers, or ``None`` when nobody competes below it."""
@@ -166,9 +205,23 @@ Level = tuple[bool, int]
 
 
 class Turns:
-    """Hands out one head after the other until everybody was admitted or passed over."""
+    """Hands out one head after the other until everybody was admitted or passed over.
 
-    def __init__(self, standing: Standing, policy: Policy, lanes: Mapping[QueueName, Iterable[Lane]]) -> None:
+    Where the entitled go first, a head that would borrow ends its queue's turn
+    only if it *fits*; one without room is passed over (O3).
+    """
+
+    def __init__(
+        self,
+        standing: Standing,
+        policy: Policy,
+        lanes: Mapping[QueueName, Iterable[Entry]],
+        *,
+        fits: Callable[[Head], bool],
+    ) -> None:
+        self.refused: list[Lane] = []
+        """Whose first was passed over."""
+        self._fits = fits
         self._standing = standing
         self._entitled_first = policy.queue_order == "EntitlementFirst"
         self._root = standing.quota.tree.root
@@ -200,12 +253,16 @@ class Turns:
 
     def passed_over(self, head: Head) -> None:
         """Go on after *head* was refused: nobody else in its lane would fit; in a fifo queue nobody at all."""
+        self._drop(head)
+        self._seat(head.leaf)
+
+    def _drop(self, head: Head) -> None:
+        self.refused.append(head.lane)
         line = self._lines[head.leaf.name]
         if head.leaf.queue.fifo:
             line.drop()
         else:
             line.drop_lane()
-        self._seat(head.leaf)
 
     def _seat(self, leaf: Node) -> None:
         """Put the leaf with its present head on the level where it belongs."""
@@ -215,6 +272,9 @@ class Turns:
             if not self._seats[before]:
                 del self._seats[before]
         head = self._lines[leaf.name].head()
+        while head is not None and self._borrows(head) and not self._fits(head):
+            self._drop(head)
+            head = self._lines[leaf.name].head()
         level = self._level(head) if head else None
         if head is not None and level is not None:
             self._levels[leaf.name] = level
@@ -223,14 +283,13 @@ class Turns:
             self._open[1].enter(leaf, head if self._open[0] == level else None)
 
     def _level(self, head: Head) -> Level:
-        borrows = self._entitled_first and self._standing.borrows(head.leaf, head.lane.charge)
-        return borrows, -head.leaf.queue.priority
+        return self._borrows(head), -head.leaf.queue.priority
+
+    def _borrows(self, head: Head) -> bool:
+        return self._entitled_first and self._standing.borrows(head.leaf, head.lane.charge)
 
     def _contest(self, level: Level) -> _Contest:
         """Return the contest of *level*; it begins anew when another level was served in between."""
         if self._open is None or self._open[0] != level:
-            contest = _Contest(self._standing)
-            for head in self._seats[level].values():
-                contest.enter(head.leaf, head)
-            self._open = level, contest
+            self._open = level, _Contest(self._standing, self._seats[level].values())
         return self._open[1]

@@ -7,7 +7,7 @@ reservations and its direct charges. That sum must stay within its ceiling (Q2).
 
 from collections.abc import Mapping
 
-from controller.engine.queues import ROOT, QueueName
+from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import Resources
 from controller.engine.tree import Limit, Node, Tree
@@ -16,24 +16,23 @@ from controller.engine.tree import Limit, Node, Tree
 class Quota:
     """The charges on a tree of queues with its limits."""
 
-    def __init__(self, tree: Tree, limits: Mapping[QueueName, Limit], charged: Mapping[QueueName, Resources]) -> None:
+    def __init__(
+        self, tree: Tree, limits: Mapping[QueueName, Limit], charged: Mapping[QueueName, Resources], *, epoch: int = 0
+    ) -> None:
+        self.epoch = epoch
+        """Which one it is: what was found out with another one's ceilings does not hold."""
         self.tree = tree
         self.limits = limits
         self.allocated: dict[QueueName, dict[str, int]] = {name: {} for name in tree.nodes}
         """Charges of each queue and all below it; those outside the tree count at the root."""
-        self.direct: dict[QueueName, Resources] = {}
-        """Charges booked on a queue itself."""
+        self.direct: dict[QueueName, dict[str, int]] = {name: {} for name in tree.nodes}
+        """Charges booked on a queue itself; those outside the tree on the root."""
+        self.freed: dict[QueueName, int] = dict.fromkeys(tree.nodes, 0)
+        """How often something below each queue was freed: whoever was refused there may try again."""
         self._sums: dict[QueueName, dict[str, int]] = {name: {} for name in tree.nodes}
         self._reserve_guarantees()
-        outside: dict[str, int] = {}
         for name, amounts in charged.items():
-            if name in tree.nodes:
-                self.direct[name] = amounts
-                self.book(tree.nodes[name], amounts)
-            else:
-                for resource, amount in amounts.items():
-                    outside[resource] = outside.get(resource, 0) + amount
-        self.book(tree.root, outside)
+            self.book(tree.nodes.get(name, tree.root), amounts)
 
     def _reserve_guarantees(self) -> None:
         for node in self.tree.bottom_up():
@@ -47,7 +46,12 @@ class Quota:
 
     def book(self, node: Node, charge: Resources) -> None:
         """Charge *node* and all above it; negative amounts free."""
+        own = self.direct[node.name]
+        if any(amount < 0 for amount in charge.values()):
+            for above in node.path():
+                self.freed[above.name] += 1
         for resource, amount in charge.items():
+            own[resource] = own.get(resource, 0) + amount
             raised = amount
             for above in node.path():
                 held = self.allocated[above.name]
@@ -95,8 +99,21 @@ class Quota:
         return self.allocated[name].get(resource, 0)
 
     def booked_on(self, name: QueueName, resource: str) -> int:
-        """Return the charges on the queue itself; at the root, those outside the tree too."""
-        if name != ROOT:
-            return self.direct.get(name, {}).get(resource, 0)
-        below = sum(self.amount(child.name, resource) for child in self.tree.root.children)
-        return self.amount(ROOT, resource) - below
+        """Return the charges on the queue itself; at the root, those outside the tree."""
+        return self.direct[name].get(resource, 0)
+
+    def has_free(self, node: Node, charge: Resources) -> bool:
+        """Say whether *charge* alone would keep *node*, looked at without those above and below, within its ceiling."""
+        ceiling, held = self.limits[node.name].ceiling, self.allocated[node.name]
+        return all(
+            amount <= 0 or amount <= ceiling.get(name, 0) - held.get(name, 0) or not node.compares(name)
+            for name, amount in charge.items()
+        )
+
+    def has_unreserved(self, node: Node, charge: Resources) -> bool:
+        """Say whether *charge* would leave at *node* what is reserved, if nothing of it were reserved already."""
+        ceiling, sums = self.limits[node.name].ceiling, self._sums[node.name]
+        return all(
+            amount <= 0 or amount <= ceiling.get(name, 0) - sums.get(name, 0) or not node.compares(name)
+            for name, amount in charge.items()
+        )

@@ -6,22 +6,22 @@ the write had already happened; a write that fails is told as the workload's
 old truth again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from heapq import heappop, heappush
 
 from controller.engine import cycle
 from controller.engine.backlog import Backlog, Lane, place
+from controller.engine.books import Books
 from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.ledger import Ledger
-from controller.engine.outlook import Outlook, outlook
+from controller.engine.ordering import Standing
 from controller.engine.plan import Plan
 from controller.engine.policy import Policy
-from controller.engine.queues import ROOT, Queue, QueueName
-from controller.engine.quota import Quota
+from controller.engine.queues import Queue, QueueName
 from controller.engine.reasons import Reason, Refusal, precedence
-from controller.engine.resources import Resources, add, subtract, total
-from controller.engine.tree import Tree, limits
+from controller.engine.resources import Resources
+from controller.engine.tree import Tree
 from controller.engine.workloads import Admission, State, Workload, WorkloadUid
 
 
@@ -34,28 +34,20 @@ class World:
 
     def __init__(self, policy: Policy | None = None) -> None:
         self.policy = policy or Policy()
-        self.queues: dict[QueueName, Queue] = {}
         self.ledger = Ledger()
         self.workloads: dict[WorkloadUid, Workload] = {}
         self.backlog = Backlog()
         self.held: dict[QueueName, dict[WorkloadUid, Refusal]] = {}
         """Who waits for reasons of his own, by queue."""
-        self.charged: dict[QueueName, Resources] = {}
-        """Charges by the queue that the workloads name, whether it exists or not."""
-        self.tenants: dict[tuple[QueueName, str], Resources] = {}
-        """Charges of each namespace in each queue."""
-        self.blocking: dict[QueueName, Workload] = {}
-        """The head that blocks each fifo queue, as of the last cycle."""
+        self.books = Books(self.ledger, self.backlog)
         self.told: dict[WorkloadUid, Reason] = {}
         """The reason that each waiting workload was last given."""
-        self.standing: cycle.Standing | None = None
-        """How the queues stood at the end of the last cycle."""
+        self.untold: set[WorkloadUid] = set()
+        """Who is held and has not been told."""
         self._is_news = True
         """Whether anything was told since the last plan that a decision could depend on."""
         self._wake_at: int | None = None
-        self._tree: Tree | None = None
         self._releases: list[tuple[int, WorkloadUid]] = []
-        self._outlooks: dict[int, tuple[object, Outlook]] = {}
 
     # -- what is told ---------------------------------------------------
 
@@ -70,15 +62,14 @@ class World:
     def queue_changed(self, queue: Queue) -> None:
         """Take *queue* as it is now, new or changed."""
         if self.queues.get(queue.name) != queue:
-            self.queues[queue.name] = queue
-            self._tree = None
-            self._is_news = True
+            self.books.put(queue)
+            self._tree_changed()
 
     def queue_removed(self, name: QueueName) -> None:
         """Forget a queue; what it has admitted stays charged at the root."""
-        if self.queues.pop(name, None) is not None:
-            self._tree = None
-            self._is_news = True
+        if name in self.queues:
+            self.books.drop(name)
+            self._tree_changed()
 
     def cluster_changed(self, cluster: Cluster, now: int) -> None:
         """Take *cluster* as it is at *now*, new or changed."""
@@ -86,7 +77,7 @@ class World:
         before, foreign = site.cluster, site.foreign
         self.ledger.see(cluster, now, self.policy.settle_ms)
         if before is None or replace(before, used=cluster.used) != cluster:
-            self._outlooks.clear()
+            self.books.forget_clusters()
             self._is_news = True
         elif site.foreign != foreign:
             self._is_news = True
@@ -94,7 +85,7 @@ class World:
     def cluster_removed(self, name: ClusterName) -> None:
         """Forget a cluster; what is booked there stays charged until its workloads say otherwise."""
         self.ledger.lose(name)
-        self._outlooks.clear()
+        self.books.forget_clusters()
         self._is_news = True
 
     def workload_changed(self, workload: Workload, now: int) -> None:
@@ -141,28 +132,27 @@ class World:
         self._wake_at = plan.wake_at
         return plan
 
+    @property
+    def queues(self) -> Mapping[QueueName, Queue]:
+        """Return all queues that were told, by name."""
+        return self.books.queues
+
+    @property
+    def charged(self) -> Mapping[QueueName, Resources]:
+        """Return the charges by the queue that the workloads name, whether it exists or not."""
+        return self.books.charged
+
+    @property
+    def standing(self) -> Standing | None:
+        """Return how the queues stand, ``None`` before the first plan."""
+        return self.books.standing
+
     def tree(self) -> Tree:
         """Return the tree of the queues as they are now."""
-        if self._tree is None:
-            self._tree = Tree(self.queues.values())
-        return self._tree
-
-    def quota(self) -> Quota:
-        """Return the charges on the tree, with the ceilings of the present clusters."""
-        tree = self.tree()
-        taken = total(charge for name, charge in self.charged.items() if name == ROOT or name not in tree.nodes)
-        return Quota(tree, limits(tree, self.ledger.pool(), taken), self.charged)
-
-    def outlook(self, lane: Lane) -> Outlook:
-        """Return what the shape of *lane* can hope for from the present clusters."""
-        known = self._outlooks.get(id(lane.shape))
-        if known is None:
-            # The shape is kept beside its outlook so that its id stays its own.
-            known = self._outlooks[id(lane.shape)] = lane.shape, outlook(lane.shape, self.ledger)
-        return known[1]
+        return self.books.tree()
 
     def refusal(self, uid: WorkloadUid) -> Refusal | None:
-        """Return why a workload waits as of the last cycle, ``None`` where it does not wait."""
+        """Return why a workload waits, ``None`` where it does not wait or was not judged yet."""
         workload = self.workloads.get(uid)
         if workload is None or workload.state is not State.PENDING:
             return None
@@ -171,20 +161,46 @@ class World:
             closed = self.tree().refusal(workload.queue)
             return own if closed is None else min(closed, own, key=precedence)
         lane = self.backlog.lane(uid)
-        head = self.blocking.get(workload.queue)
-        if head is None or head.uid == uid or lane.refusal is None or not lane.refusal.is_about_room:
-            return lane.refusal
-        return Refusal(Reason.BEHIND_HEAD, queue=workload.queue, subject=head.path)
+        head = None if lane.hopeless else self.blocking(workload.queue)
+        if head is not None and head.uid != uid:
+            return Refusal(Reason.BEHIND_HEAD, queue=workload.queue, subject=head.path)
+        return cycle.refusal(self, lane)
+
+    def blocking(self, queue: QueueName) -> Workload | None:
+        """Return the one whom all others in a fifo queue wait behind; ``None`` in other queues."""
+        known = self.queues.get(queue)
+        if known is None or not known.fifo:
+            return None
+        heads = [lane.head for lane in self.backlog.queues.get(queue, ()) if lane.hopeless is None]
+        return min(heads, key=self._order(queue, heads)) if heads else None
 
     def waiting(self, queue: QueueName) -> list[Workload]:
         """Return everyone who waits in *queue*, held ones included, in order (O2) as of the last cycle."""
         held = [self.workloads[uid] for uid in self.held.get(queue, ())]
-        everyone = sorted([*self.backlog.in_order(queue), *held], key=place)
-        standing = self.standing
-        if self.policy.tenant_fairness == "None" or standing is None or queue not in standing.entitlements:
-            return everyone
-        shares = {each.namespace: standing.tenant_share(queue, each.namespace) for each in everyone}
-        return sorted(everyone, key=lambda each: (-each.priority, shares[each.namespace]))
+        everyone = [*self.backlog.in_order(queue), *held]
+        if held or self._is_by_tenant(queue):
+            everyone.sort(key=self._order(queue, everyone))
+        return everyone
+
+    def position(self, workload: Workload) -> int:
+        """Return the place of a waiting workload in its queue, counted from 1."""
+        if self._is_by_tenant(workload.queue):
+            return self.waiting(workload.queue).index(workload) + 1
+        own = place(workload)
+        lanes = sum(lane.before(own) for lane in self.backlog.queues.get(workload.queue, ()))
+        held = sum(place(self.workloads[uid]) < own for uid in self.held.get(workload.queue, ()))
+        return 1 + lanes + held
+
+    def _is_by_tenant(self, queue: QueueName) -> bool:
+        known = self.standing is not None and queue in self.standing.entitlements
+        return known and self.policy.tenant_fairness == "Namespace"
+
+    def _order(self, queue: QueueName, waiting: Iterable[Workload]) -> Callable[[Workload], tuple[object, ...]]:
+        """Return the key of O2's order: priority, the namespace's share where that counts, place."""
+        if self.standing is None or not self._is_by_tenant(queue):
+            return place
+        shares = {name: self.standing.tenant_share(queue, name) for name in {each.namespace for each in waiting}}
+        return lambda each: (-each.priority, shares[each.namespace], place(each))
 
     def waiting_queues(self) -> Iterator[QueueName]:
         """Yield the queues in which somebody waits, by name."""
@@ -194,21 +210,31 @@ class World:
         """Return when the next hold ends, or ``None``; it may be early, never late."""
         return self._releases[0][0] if self._releases else None
 
+    def lane_of(self, workload: Workload) -> Lane | None:
+        """Return the lane in which *workload* waits, ``None`` where it is held."""
+        return self.backlog.lane(workload.uid) if workload.uid in self.backlog else None
+
     # -- what is done ---------------------------------------------------
 
     def admit(self, workload: Workload, admission: Admission, now: int) -> None:
         """Book an admission that was just decided."""
         self.workload_changed(replace(workload, state=State.ADMITTED, admission=admission, hold=None), now)
 
+    def _tree_changed(self) -> None:
+        self._is_news = True
+        for held in self.held.values():
+            self.untold.update(held)
+
     def _wait(self, workload: Workload) -> None:
         forbidden = self.policy.refusal(workload.namespace, workload.queue, workload.priority_class)
         refusal = min(filter(None, (workload.hold, forbidden)), key=precedence, default=None)
         if refusal is None:
             self.backlog.add(workload)
-        else:
-            self.held.setdefault(workload.queue, {})[workload.uid] = refusal
-            if refusal.until is not None:
-                heappush(self._releases, (refusal.until, workload.uid))
+            return
+        self.held.setdefault(workload.queue, {})[workload.uid] = refusal
+        self.untold.add(workload.uid)
+        if refusal.until is not None:
+            heappush(self._releases, (refusal.until, workload.uid))
 
     def _release(self, now: int) -> None:
         """Let those compete again whose hold has ended by *now*."""
@@ -226,8 +252,12 @@ class World:
     def _leave(self, workload: Workload) -> None:
         if workload.uid in self.backlog:
             self.backlog.remove(workload)
-        else:
-            self.held[workload.queue].pop(workload.uid)
+            return
+        self.untold.discard(workload.uid)
+        held = self.held[workload.queue]
+        del held[workload.uid]
+        if not held:
+            del self.held[workload.queue]
 
     def _rebook(self, before: Workload | None, workload: Workload, now: int) -> None:
         old = before.admission if before else None
@@ -238,19 +268,12 @@ class World:
         if before is not None and old is not None:
             self._free(before, old, now)
         if new is not None:
-            self._book(workload, new, now)
-
-    def _book(self, workload: Workload, admission: Admission, now: int) -> None:
-        self.ledger.book(admission, now)
-        tenant = workload.queue, workload.namespace
-        self.charged[workload.queue] = add(self.charged.get(workload.queue, {}), admission.charge)
-        self.tenants[tenant] = add(self.tenants.get(tenant, {}), admission.charge)
+            self.ledger.book(new, now)
+            self.books.book(workload.queue, workload.namespace, new.charge)
 
     def _free(self, workload: Workload, admission: Admission, now: int) -> None:
         self.ledger.free(admission, now)
-        tenant = workload.queue, workload.namespace
-        self.charged[workload.queue] = subtract(self.charged[workload.queue], admission.charge)
-        self.tenants[tenant] = subtract(self.tenants[tenant], admission.charge)
+        self.books.free(workload.queue, workload.namespace, admission.charge)
 
 
 def _same_books(before: Workload, workload: Workload) -> bool:

@@ -78,7 +78,7 @@ def test_kinds_that_are_not_ours_are_named_only_on_request(run, tmp_path, verbos
 def test_a_cluster_without_status_is_not_usable(plan):
     bare = {"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "m"}, "spec": {}}
     ended = plan(bare, queue("a"), job("j", CPU, queue="a"))
-    assert ended.reasons() == {"j": "ExceedsQueue"}
+    assert ended.reasons() == {"j": "NoCandidateCluster"}
 
 
 def test_lists_folders_json_and_standard_input_are_read_alike(run, tmp_path, monkeypatch):

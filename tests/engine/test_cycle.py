@@ -9,7 +9,7 @@ from controller.engine import cycle
 from controller.engine.plan import Admit
 from controller.engine.resources import PODS, add, fits
 from controller.engine.workloads import State
-from tests.engine.worlds import NOW, build, clusters, policies, queues, total_by_queue, workloads
+from tests.engine.worlds import NOW, build, clusters, policies, queues, quota_of, total_by_queue, workloads
 
 worlds = settings(max_examples=40, deadline=None)
 
@@ -31,9 +31,9 @@ def test_every_workload_is_admitted_or_waits_with_a_reason(policy, sites, tree, 
 @given(policies(), clusters(), queues(), workloads())
 def test_no_admission_lifts_a_queue_above_its_ceiling(policy, sites, tree, jobs):
     world = build(policy, *jobs, *tree, *sites)
-    before = world.quota()
+    before = quota_of(world)
     plan = world.plan(NOW)
-    after = world.quota()
+    after = quota_of(world)
     raised = {}
     for decision in plan.decisions:
         for node in after.tree.nodes[decision.workload.queue].path():
@@ -49,9 +49,9 @@ def test_no_admission_lifts_a_queue_above_its_ceiling(policy, sites, tree, jobs)
 @given(policies(), clusters(), queues(), workloads())
 def test_guarantees_stay_reserved_for_those_who_are_idle(policy, sites, tree, jobs):
     world = build(policy, *jobs, *tree, *sites)
-    before = world.quota()
+    before = quota_of(world)
     plan = world.plan(NOW)
-    after = world.quota()
+    after = quota_of(world)
     for decision in plan.decisions:
         for node in after.tree.nodes[decision.workload.queue].path():
             if node.is_leaf:

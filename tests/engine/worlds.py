@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from controller.engine.clusters import Affinity, ApiKind, Cluster, ClusterName, Placement, Spread
 from controller.engine.policy import Policy
 from controller.engine.queues import ROOT, Queue, QueueName, QueueState
-from controller.engine.resources import Resources
+from controller.engine.quota import Quota
+from controller.engine.resources import Resources, total
+from controller.engine.tree import limits
 from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Shape, State, Workload, WorkloadUid
 from controller.engine.world import World
 
@@ -110,6 +112,13 @@ def build(policy: Policy, *things: object) -> World:
             case Cluster():
                 world.cluster_changed(thing, NOW)
     return world
+
+
+def quota_of(world: World) -> Quota:
+    """Return the charges on the tree as they are now, built anew."""
+    tree = world.tree()
+    taken = total(charge for name, charge in world.charged.items() if name == ROOT or name not in tree.nodes)
+    return Quota(tree, limits(tree, world.ledger.pool(), taken), world.charged)
 
 
 def total_by_queue(world: World) -> Mapping[QueueName, dict[str, int]]:

@@ -82,7 +82,7 @@ def _share(snapshot: Snapshot, name: QueueName) -> float | None:
     """Return the share of a queue for people to read; decisions never use it."""
     if not any(amount > 0 for amount in snapshot.standing.entitlements[name].values()):
         return None
-    is_infinite, share = snapshot.standing.share(name, {})
+    is_infinite, share = snapshot.standing.share(name, frozenset())
     return None if is_infinite else float(round(share, 3))
 
 

@@ -1,0 +1,153 @@
+"""What the queues hold, want and are entitled to, kept up to date charge by charge.
+
+Built anew only when the tree or its ceilings change; clusters are ``ledger``,
+who waits is ``backlog``.
+"""
+
+from controller.engine.backlog import Backlog, Lane
+from controller.engine.entitlement import Division
+from controller.engine.ledger import Ledger
+from controller.engine.ordering import Standing
+from controller.engine.prospects import Prospects
+from controller.engine.queues import ROOT, Queue, QueueName
+from controller.engine.quota import Quota
+from controller.engine.reasons import Refusal
+from controller.engine.resources import Resources, add, scale, subtract, total
+from controller.engine.tree import Tree, limits
+
+
+class Books:
+    """The charges by queue, and how the queues stand by them.
+
+    The mappings are for those who report; only the methods change them.
+    """
+
+    def __init__(self, ledger: Ledger, backlog: Backlog) -> None:
+        self.queues: dict[QueueName, Queue] = {}
+        self.charged: dict[QueueName, Resources] = {}
+        """Charges by the queue that the workloads name, whether it exists or not."""
+        self.tenants: dict[tuple[QueueName, str], Resources] = {}
+        """Charges of each namespace in each queue."""
+        self.standing: Standing | None = None
+        """How the queues stand; ``None`` until it is asked for first."""
+        self.prospects = Prospects(ledger)
+        self._ledger = ledger
+        self._backlog = backlog
+        self._wanted: dict[QueueName, Resources] = {}
+        self._changed: set[QueueName] = set()
+        self._tree: Tree | None = None
+        self._division: Division | None = None
+        self._potential: Quota | None = None
+        self._given: tuple[Resources, Resources] | None = None
+        self._epoch = 0
+
+    # -- what is told ---------------------------------------------------
+
+    def put(self, queue: Queue) -> None:
+        """Take *queue* as it is now."""
+        self.queues[queue.name] = queue
+        self._tree = self._potential = self._given = None
+
+    def drop(self, name: QueueName) -> None:
+        """Forget a queue; its charges count at the root from now on."""
+        del self.queues[name]
+        self._tree = self._potential = self._given = None
+
+    def forget_clusters(self) -> None:
+        """Ask anew what each shape can hope for: a cluster is another one than before."""
+        self.prospects.forget()
+        self._potential = None
+
+    def book(self, queue: QueueName, namespace: str, charge: Resources) -> None:
+        """Charge a queue for one of its tenants."""
+        tenant = queue, namespace
+        self.charged[queue] = add(self.charged.get(queue, {}), charge)
+        self.tenants[tenant] = add(self.tenants.get(tenant, {}), charge)
+        self._carry(queue, charge)
+
+    def free(self, queue: QueueName, namespace: str, charge: Resources) -> None:
+        """Take a charge off again."""
+        tenant = queue, namespace
+        self.charged[queue] = subtract(self.charged[queue], charge)
+        self.tenants[tenant] = subtract(self.tenants[tenant], charge)
+        self._carry(queue, {name: -amount for name, amount in charge.items()})
+
+    def _carry(self, queue: QueueName, charge: Resources) -> None:
+        self._changed.add(queue)
+        if self.standing is not None and self._given is not None:
+            node = self.standing.quota.tree.nodes.get(queue, self.standing.quota.tree.root)
+            self.standing.quota.book(node, charge)
+            self.standing.forget(above.name for above in node.path())
+
+    # -- what is asked --------------------------------------------------
+
+    def tree(self) -> Tree:
+        """Return the tree of the queues as they are now."""
+        if self._tree is None:
+            self._tree = Tree(self.queues.values())
+        return self._tree
+
+    def quota(self) -> Quota:
+        """Return the charges on the tree, with the ceilings of the present clusters."""
+        tree = self.tree()
+        taken = total(charge for name, charge in self.charged.items() if name == ROOT or name not in tree.nodes)
+        given = self._ledger.pool(), taken
+        if self.standing is None or self._given != given:
+            self._epoch += 1
+            quota = Quota(tree, limits(tree, *given), self.charged, epoch=self._epoch)
+            self._given, self._division = given, None
+            self.standing = Standing(quota, {}, self.tenants)
+        return self.standing.quota
+
+    def sort_out(self) -> set[Lane]:
+        """Find out who waits for another reason than room; return the lanes for which that was asked.
+
+        All are asked again when queues or clusters have changed, else only new ones.
+        """
+        lanes = {*self._backlog.unjudged}
+        tree = self.tree()
+        if self._potential is None:
+            self._potential = Quota(tree, limits(tree, self._ledger.potential()), {})
+            lanes.update(self._backlog.lanes())
+        for lane in lanes:
+            lane.charge = self.prospects.of(lane.shape).charge
+            lane.hopeless = tree.refusal(lane.queue) or self._hopeless(self._potential, lane)
+            self._changed.add(lane.queue)
+        self._backlog.unjudged.clear()
+        return lanes
+
+    def _hopeless(self, potential: Quota, lane: Lane) -> Refusal | None:
+        """Return why no room would ever help *lane*, or ``None`` (C5).
+
+        While no cluster has told what it has, nothing is said of ceilings that follow from it.
+        """
+        exceeded = potential.exceeds(potential.tree.nodes[lane.queue], lane.charge)
+        if exceeded is not None and self._ledger.is_unknown:
+            exceeded = None
+        return exceeded or self.prospects.of(lane.shape).outlook.refusal
+
+    def stand(self) -> Standing:
+        """Return how the queues stand, entitlements included (Q4)."""
+        quota = self.quota()
+        changed = self._changed | self._backlog.changed
+        for name in changed:
+            self._wanted[name] = self._demand(name)
+        if self.standing is None:
+            raise AssertionError("the quota comes with a standing")
+        if self._division is None:
+            self._division = Division(quota, self._wanted)
+            self.standing = Standing(quota, self._division.shares, self.tenants)
+        else:
+            others = {ROOT} if any(name not in quota.tree.nodes for name in changed) else set()
+            self.standing.forget(self._division.update(self._wanted, changed | others))
+        self._changed = set()
+        self._backlog.changed = set()
+        return self.standing
+
+    def _demand(self, queue: QueueName) -> Resources:
+        """Return a queue's demand: its charges, and those of its lanes that only room holds back."""
+        demand = self.charged.get(queue, {})
+        for lane in self._backlog.queues.get(queue, ()):
+            if lane.hopeless is None:
+                demand = add(demand, scale(lane.charge, len(lane.entries)))
+        return demand

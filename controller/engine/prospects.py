@@ -1,0 +1,107 @@
+"""Which waiting shapes have room on the clusters just now, each tried once per change of room.
+
+A shape that has no room is looked at again only for the clusters that were
+given some since; one that has room is asked again at the cluster where it was
+last seen to fit.
+"""
+
+from dataclasses import dataclass
+
+from controller.engine.clusters import ClusterName
+from controller.engine.fit import Room, choose, rooms
+from controller.engine.ledger import Ledger
+from controller.engine.outlook import Outlook, outlook
+from controller.engine.reasons import Refusal
+from controller.engine.resources import PODS, Resources
+from controller.engine.workloads import Choice, Shape
+
+
+@dataclass(slots=True, eq=False)
+class Prospect:
+    """What one shape can hope for from the clusters as they are."""
+
+    shape: Shape
+    """Kept so that its id stays its own."""
+    outlook: Outlook
+    charge: Resources
+    """What admitting one of it would be charged in all."""
+    asks: frozenset[str]
+    """The resources that count for shares: all that is asked for but ``pods``."""
+    names: frozenset[ClusterName]
+    looked: int = 0
+    """How often clusters had been freed when it was last looked at."""
+    witness: ClusterName | None = None
+    """A cluster that took it when it was last looked at."""
+    refusal: tuple[int, Refusal] | None = None
+    """Why there was no room, and at which version of the ledger."""
+
+    @property
+    def is_simple(self) -> bool:
+        """Say whether one cluster that takes it is all it needs."""
+        return self.outlook.copies == 1 and not self.shape.placement.divided
+
+
+Stage = tuple[bool, bool, bool]
+"""Whether the root has enough, has enough that nobody is guaranteed, and some cluster has room."""
+
+
+class Prospects:
+    """The prospects of every shape that was asked for since the clusters last changed."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.stages: dict[int, Stage] = {}
+        """How far each waiting shape came in the last cycle, by the shape's id."""
+        self._ledger = ledger
+        self._of: dict[int, Prospect] = {}
+
+    def forget(self) -> None:
+        """Begin anew: a cluster is another one than before."""
+        self._of.clear()
+
+    def of(self, shape: Shape) -> Prospect:
+        """Return the prospect of *shape*."""
+        known = self._of.get(id(shape))
+        if known is None:
+            found = outlook(shape, self._ledger)
+            charge = found.charge(shape)
+            asks = frozenset(name for name, amount in charge.items() if amount > 0 and name != PODS)
+            known = self._of[id(shape)] = Prospect(shape, found, charge, asks, frozenset(found.names))
+            known.witness = self._search(known)
+            known.looked = self._ledger.frees
+        return known
+
+    def has_room(self, prospect: Prospect) -> bool:
+        """Say whether the clusters have room for one more of the shape."""
+        if not prospect.is_simple:
+            return isinstance(self.choice(prospect), Choice)
+        if prospect.witness is not None and self._takes(prospect, prospect.witness):
+            return True
+        freed = None if prospect.witness is not None else self._ledger.freed_since(prospect.looked)
+        if freed is None:
+            prospect.witness = self._search(prospect)
+        else:
+            news = sorted(freed & prospect.names)
+            prospect.witness = next((name for name in news if self._takes(prospect, name)), None)
+        prospect.looked = self._ledger.frees
+        return prospect.witness is not None
+
+    def choice(self, prospect: Prospect) -> Choice | Refusal:
+        """Return where one more of the shape goes, or why nowhere."""
+        candidates = rooms(self._ledger.site(name) for name in prospect.outlook.names)
+        return choose(prospect.shape, candidates, prospect.outlook.copies)
+
+    def refusal(self, prospect: Prospect) -> Refusal | None:
+        """Return why there is no room for the shape, ``None`` where there is."""
+        if prospect.refusal is None or prospect.refusal[0] != self._ledger.version:
+            verdict = self.choice(prospect)
+            if isinstance(verdict, Choice):
+                return None
+            prospect.refusal = self._ledger.version, verdict
+        return prospect.refusal[1]
+
+    def _search(self, prospect: Prospect) -> ClusterName | None:
+        return next((name for name in prospect.outlook.names if self._takes(prospect, name)), None)
+
+    def _takes(self, prospect: Prospect, name: ClusterName) -> bool:
+        site = self._ledger.site(name)
+        return Room(site, site.headroom, site.allocatable).takes(prospect.shape)
