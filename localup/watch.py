@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from localup.api import Api, ApiError
+from localup.apply import NotInTimeError
 from localup.controlplane import ControlPlane
 
 Change = Literal["ADDED", "MODIFIED", "DELETED"]
@@ -55,12 +56,17 @@ class Watch:
         self._events = events
         self._known: dict[tuple[str, str], Any] = {}
         self._version = ""
+        self._listed = threading.Event()
         self._closed = threading.Event()
         self._connection = _connection(plane)
         self._thread = threading.Thread(target=self._run, name=f"watch {path}", daemon=True)
 
     def __enter__(self) -> Self:
+        """Begin, and return when what exists has been told: from then on nothing is missed."""
         self._thread.start()
+        if not self._listed.wait(_TIMEOUT_SECONDS):
+            self.close()
+            raise NotInTimeError(f"a first list of {self._path}: not within {_TIMEOUT_SECONDS} s")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -99,6 +105,7 @@ class Watch:
             before = self._known.get(key)
             if before is None or _version(before) != _version(found):
                 self._tell("MODIFIED" if before else "ADDED", found)
+        self._listed.set()
         return str(answer["metadata"]["resourceVersion"])
 
     def _follow(self) -> None:

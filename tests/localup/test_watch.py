@@ -37,6 +37,13 @@ def test_it_tells_what_exists_and_then_every_change_in_order(control_plane, path
         ]
 
 
+def test_what_exists_has_been_told_when_it_has_begun(control_plane, path):
+    events = queue.SimpleQueue()
+    control_plane.admin.create(path, config_map("old"))
+    with Watch(control_plane, path, events):
+        assert events.get_nowait().key[1] == "old"
+
+
 def test_what_happened_while_the_server_was_away_is_told_once(fresh_control_plane):
     plane, events = fresh_control_plane(controllers=False), queue.SimpleQueue()
     path = PATH.format("default")
