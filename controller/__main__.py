@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import signal
 import sys
+import uuid
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Never
@@ -17,7 +18,9 @@ from controller.cache.informer import Pace
 from controller.cache.store import Store
 from controller.cache.watches import informers
 from controller.configuration import ConfigurationFile
+from controller.election import Election
 from controller.kube import Api, KubeconfigError, Timeouts
+from controller.leadership import Candidate
 from controller.loop import Loop
 from controller.metrics import Metrics
 from controller.observe import Readiness, configure_logging, serving
@@ -38,8 +41,10 @@ class Controller:
         self.file = file
         self.metrics = Metrics()
         self.store = Store(file.current)
-        self.leading = asyncio.Event()
-        self.actuator = Actuator(api, self.store, metrics=self.metrics, leading=self.leading)
+        candidate = Candidate(settings.identity, uuid.uuid4().hex[:8])
+        self.election = Election(api, settings.lease_namespace, candidate=candidate, terms=settings.terms)
+        self.election.on_change = self._lead
+        self.actuator = Actuator(api, self.store, metrics=self.metrics, may_write=self._may_write)
         self.actuator.limit(_limits(file.current))
         pace = Pace(page=settings.page_size, watch=settings.watch_seconds, silence=settings.silence_seconds)
         self.informers = informers(api, self.store, pace)
@@ -56,14 +61,22 @@ class Controller:
             deciding.append(
                 group.create_task(self.file.follow(self._configure, poll_seconds=self.settings.poll_seconds))
             )
-            self._lead()
+            electing = group.create_task(self.election.run())
             await stop.wait()
             await self._finish(acting, deciding)
+            electing.cancel()
+            if self.actuator.is_settled:
+                await self.election.release()
+
+    def _may_write(self) -> bool:
+        return self.election.may_write
 
     def _lead(self) -> None:
-        """Allow writes; there is nobody yet to take turns with."""
-        self.leading.set()
-        self.metrics.show_leading(leading=True)
+        """Begin to decide, or leave it to another one and stand by."""
+        self.metrics.show_leading(leading=self.election.leads)
+        if not self.election.may_write:
+            self.actuator.abandon()
+        self.loop.look()
 
     async def _finish(self, acting: asyncio.Task[None], others: Iterable[asyncio.Task[Never]]) -> None:
         """Decide no more, send no more, and wait for the answers to what was sent."""

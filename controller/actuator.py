@@ -7,9 +7,8 @@ asks more often than once a second about one binding, and decides nothing.
 import asyncio
 import time
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -19,6 +18,7 @@ from controller.cache.facts import BindingFacts
 from controller.clock import Clock, wall_clock
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.workloads import WorkloadUid
+from controller.errands import Books, Errand, Refused
 from controller.kube import (
     Api,
     ApiError,
@@ -41,72 +41,27 @@ _MOST_REFUSED = 10_000
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
-class Bindings(Protocol):
-    """Where observations of bindings go."""
-
-    def decode(self, raw: bytes, /) -> BindingFacts:
-        """Return what is kept of a binding."""
-
-    def upsert(self, facts: BindingFacts, /) -> None:
-        """Take *facts*, unless something newer is known."""
-
-
-class Books(Protocol):
-    """Who keeps what was observed, and what was decided and is not observed yet."""
-
-    @property
-    def bindings(self) -> Bindings:
-        """Where ResourceBindings go."""
-
-    @property
-    def cluster_bindings(self) -> Bindings:
-        """Where ClusterResourceBindings go."""
-
-    def settle(self, uid: WorkloadUid, resource_version: int, /) -> None:
-        """Take the decision about *uid* as done, as of this version of the binding."""
-
-    def withdraw(self, uid: WorkloadUid, refusal: Refusal, /) -> None:
-        """Take the decision about *uid* back; it is not made again before the refusal ends."""
-
-
-@dataclass(slots=True, eq=False)
-class _Errand:
-    """A write until its outcome is known."""
-
-    write: Write
-    begun: float
-    backoff: Backoff
-    unknown_until: float | None = None
-    """Set while it is not known what became of the patch; at that time the server has given it up."""
-
-
-@dataclass(slots=True)
-class _Refused:
-    """How often one binding's writes were refused, and until when it is left alone, in milliseconds."""
-
-    backoff: Backoff
-    until: int = 0
-
-
 class Actuator:
     """Takes writes and sees them through; ``run`` must be running."""
 
     def __init__(
-        self, api: Api, books: Books, *, metrics: Metrics, leading: asyncio.Event, clock: Clock = wall_clock
+        self, api: Api, books: Books, *, metrics: Metrics, may_write: Callable[[], bool], clock: Clock = wall_clock
     ) -> None:
         self.retries: partial[Backoff] = partial(Backoff, first=2, most=10)
         """How long an errand waits between its steps."""
         self._api = api
         self._books = books
         self._metrics = metrics
-        self._leading = leading
+        self._may_write = may_write
         self._clock = clock
-        self._waiting: deque[_Errand] = deque()
+        self._waiting: deque[Errand] = deque()
         self._under_way: dict[WorkloadUid, deque[Write]] = {}
         """By binding, what must wait until the errand for it is over."""
         self._throttle = Throttle(self._pump)
-        self._refused: dict[WorkloadUid, _Refused] = {}
+        self._refused: dict[WorkloadUid, Refused] = {}
         """Whose write was refused, since it last worked."""
+        self._in_flight = 0
+        self._unknown_until = float("-inf")
         self._group: asyncio.TaskGroup | None = None
         self._finishing = asyncio.Event()
 
@@ -120,6 +75,16 @@ class Actuator:
     def pending(self) -> int:
         """Return for how many bindings there is something under way."""
         return len(self._under_way)
+
+    @property
+    def is_settled(self) -> bool:
+        """Say whether nothing that was sent can take effect any more."""
+        return not self._in_flight and time.monotonic() >= self._unknown_until
+
+    @property
+    def may_write(self) -> bool:
+        """Say whether it is our turn to write."""
+        return self._may_write()
 
     def submit(self, write: Write) -> None:
         """Take *write*; it is sent after what is under way for the same binding."""
@@ -141,14 +106,21 @@ class Actuator:
             self._pump()
             await self._finishing.wait()
 
+    def abandon(self) -> None:
+        """Take back what was not sent yet: somebody else decides now."""
+        unsent = [errand for errand in self._waiting if errand.unknown_until is None]
+        self._waiting = deque(errand for errand in self._waiting if errand.unknown_until is not None)
+        for errand in unsent:
+            self._drop(errand)
+
     def finish(self) -> None:
         """Send nothing more."""
         self._finishing.set()
 
     def _begin(self, write: Write) -> None:
-        self._enqueue(_Errand(write, time.monotonic(), self.retries()))
+        self._enqueue(Errand(write, time.monotonic(), self.retries()))
 
-    def _enqueue(self, errand: _Errand) -> None:
+    def _enqueue(self, errand: Errand) -> None:
         self._waiting.append(errand)
         self._pump()
 
@@ -159,7 +131,7 @@ class Actuator:
         while self._waiting and self._throttle.take():
             self._group.create_task(self._attend(self._waiting.popleft()))
 
-    async def _attend(self, errand: _Errand) -> None:
+    async def _attend(self, errand: Errand) -> None:
         """Take the next step of *errand*, and see to what comes after it."""
         try:
             delay = await (self._send(errand) if errand.unknown_until is None else self._look(errand))
@@ -167,37 +139,48 @@ class Actuator:
             self._throttle.give_back()
         if delay is not None:
             asyncio.get_running_loop().call_later(delay, self._enqueue, errand)
-        elif later := self._under_way.pop(errand.write.uid):
+        elif later := self._under_way.pop(errand.write.uid, None):
             following = later.popleft()
             self._under_way[following.uid] = later
             self._begin(following)
         self._pump()
 
+    def _drop(self, errand: Errand) -> None:
+        """Forget an errand that was not begun, with all that would follow it; the decision is void."""
+        self._under_way.pop(errand.write.uid)
+        self._books.withdraw(errand.write.uid, None)
+
     # -- what becomes of one ----------------------------------------------
 
-    async def _send(self, errand: _Errand) -> float | None:
+    async def _send(self, errand: Errand) -> float | None:
         """Send the patch; return after how many seconds to come back, ``None`` when all is over."""
+        if not self.may_write:
+            self._drop(errand)
+            return None
         began = time.monotonic()
+        self._in_flight += 1
         try:
             facts = await self._patch(errand.write)
         except ApiError as error:
             self._count(errand.write, error.word, began)
             return await self._failed(errand, error)
+        finally:
+            self._in_flight -= 1
         self._count(errand.write, "done", began)
         self._settle(errand.write, facts)
         return None
 
     async def _patch(self, write: Write) -> BindingFacts:
         """Write to the API server: the one place where that is done."""
-        await self._leading.wait()
         return self._understood(write, await self._api.patch(write.path, write.patch))
 
-    async def _failed(self, errand: _Errand, error: ApiError) -> float | None:
+    async def _failed(self, errand: Errand, error: ApiError) -> float | None:
         match error:
             case TooManyRequests() | Unreachable(sent=False):
                 return self._again(errand, error)
             case ServerError() | Unreachable():
                 errand.unknown_until = time.monotonic() + self._api.timeouts.write + self._api.timeouts.grace
+                self._unknown_until = errand.unknown_until
                 log.warning("outcome unknown", workload=errand.write.workload, error=str(error))
                 return errand.backoff.failed(at_least=error.retry_after)
             case Invalid() | Conflict():
@@ -208,7 +191,7 @@ class Actuator:
                 self._alarm(errand.write, error)
         return None
 
-    def _again(self, errand: _Errand, error: ApiError) -> float | None:
+    def _again(self, errand: Errand, error: ApiError) -> float | None:
         """Send what was not even looked at once more: its room is kept, so that nobody passes it meanwhile."""
         if time.monotonic() - errand.begun > STALE_SECONDS:
             self._withdraw(errand.write, str(error))
@@ -229,7 +212,7 @@ class Actuator:
         else:
             self._withdraw(write, "it has changed")
 
-    async def _look(self, errand: _Errand) -> float | None:
+    async def _look(self, errand: Errand) -> float | None:
         """Find out what became of a patch that was not answered; until then it counts as done."""
         write = errand.write
         try:
@@ -279,7 +262,7 @@ class Actuator:
 
     def _withdraw(self, write: Write, why: str) -> None:
         """Give the decision back; it is made again after a while that grows with each refusal."""
-        refused = self._refused.setdefault(write.uid, _Refused(Backoff(first=2, most=60)))
+        refused = self._refused.setdefault(write.uid, Refused(Backoff(first=2, most=60)))
         refused.until = self._clock() + round(refused.backoff.failed() * 1000)
         while len(self._refused) > _MOST_REFUSED:
             del self._refused[next(iter(self._refused))]

@@ -203,7 +203,9 @@ class Api:
     async def _write(
         self, method: str, path: str, body: bytes | None, *, parameters: Parameters, headers: Parameters
     ) -> bytes:
-        within = self._within(self.timeouts.write + self.timeouts.grace)
+        connect = self.timeouts.connect
+        # A write reaches the server soon or never: a leader that has stepped down must not be heard of later.
+        within = aiohttp.ClientTimeout(self.timeouts.write + self.timeouts.grace, connect=connect, sock_connect=connect)
         limited = {**parameters, "timeout": f"{self.timeouts.write:g}s"}
         return await self._call(_Request(method, path, within, limited, body, headers))
 
@@ -259,6 +261,8 @@ def _unreachable(request: _Request) -> Iterator[None]:
         yield
     except aiohttp.ClientConnectorError as error:
         raise Unreachable(str(request), f"cannot connect: {error}", sent=False) from error
+    except aiohttp.ConnectionTimeoutError as error:
+        raise Unreachable(str(request), "no connection in time", sent=False) from error
     except TimeoutError as error:
         raise Unreachable(str(request), "no answer in time") from error
     except (aiohttp.ClientError, OSError) as error:

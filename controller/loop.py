@@ -47,6 +47,10 @@ class Synced(Protocol):
 class Hand(Protocol):
     """Who carries decisions out; the actuator is one."""
 
+    @property
+    def may_write(self) -> bool:
+        """Say whether it is our turn; who stands by decides nothing."""
+
     def submit(self, write: Write, /) -> None:
         """See *write* through."""
 
@@ -79,6 +83,10 @@ class Loop:
         self._wake = asyncio.Event()
         store.on_change = self._wake.set
 
+    def look(self) -> None:
+        """Look again: something has changed that the store does not tell."""
+        self._wake.set()
+
     async def run(self) -> NoReturn:
         """Decide whenever something has changed, until cancelled."""
         while True:
@@ -103,6 +111,8 @@ class Loop:
         began = time.monotonic()
         now = self._clock()
         self._store.feed(self.world, now)
+        if not self._actuator.may_write:
+            return None
         plan = self.world.plan(now)
         self._lasted = time.monotonic() - began
         self._metrics.count_cycle(self._lasted)

@@ -5,11 +5,16 @@ AdmissionConfiguration, which can change while we run.
 """
 
 import argparse
+import os
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticUndefined
+
+from controller.leadership import Terms
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=3600)]
@@ -20,6 +25,10 @@ Decides which waiting workloads of a Karmada control plane run next, and where, 
 Without --kubeconfig the pod's service account is used, outside of a pod $KUBECONFIG or ~/.kube/config.
 SIGTERM and SIGINT end it: writes in flight are finished first.
 """
+
+
+def _process() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}"
 
 
 class SettingsError(Exception):
@@ -38,6 +47,20 @@ class Settings(BaseModel):
     )
     host: str = Field("0.0.0.0", description="address of the port below; all of them, for probes come from elsewhere")  # noqa: S104 -- inside a pod
     port: Port = Field(8080, description="plain port for /metrics, /healthz, /readyz; 0 takes a free one")
+    identity: str = Field(
+        default_factory=_process,
+        min_length=1,
+        max_length=253,
+        description="what the lease of the leader calls us; a process that is started again under the same one takes "
+        "the lease back at once, so no two may share it; none: machine and process id, the same for a container "
+        "that is started again",
+    )
+    lease_namespace: str = Field("karmada-system", description="namespace of the lease volcano-global-controller")
+    lease_seconds: Seconds = Field(
+        30, description="until others take a lease that is not renewed; above renew + connect + write seconds"
+    )
+    renew_seconds: Seconds = Field(12, description="without a renewal for so long we stop writing")
+    retry_seconds: Seconds = Field(2, description="how often the lease is looked at and renewed")
     connect_seconds: Seconds = Field(5, description="until a connection to the API server stands")
     read_seconds: Seconds = Field(30, description="until one object is read")
     page_seconds: Seconds = Field(60, description="until one page of a list is read; it may be megabytes")
@@ -56,6 +79,13 @@ class Settings(BaseModel):
     )
     stop_seconds: Seconds = Field(20, description="for writes in flight when told to stop; above the time of one write")
 
+    @property
+    def terms(self) -> Terms:
+        """Return the times of the lease."""
+        return Terms(
+            self.lease_seconds, self.renew_seconds, self.retry_seconds, self.connect_seconds, self.write_seconds
+        )
+
     @model_validator(mode="after")
     def _in_proportion(self) -> Self:
         """Refuse times that defeat one another."""
@@ -63,6 +93,8 @@ class Settings(BaseModel):
             raise ValueError("silence_seconds must be more than 1.25 times watch_seconds, or quiet watches look dead")
         if self.fresh_seconds <= self.silence_seconds:
             raise ValueError("fresh_seconds must be above silence_seconds, or a quiet cache looks stale")
+        if trouble := self.terms.trouble:
+            raise ValueError(trouble)
         return self
 
 
@@ -75,7 +107,7 @@ def parse_flags(arguments: Sequence[str]) -> Settings:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     for name, field in Settings.model_fields.items():
-        default = "" if field.default is None else f" (default: {field.default})"
+        default = "" if field.default in {None, PydanticUndefined} else f" (default: {field.default})"
         metavar = "SECONDS" if name.endswith("_seconds") else "FILE" if "Path" in str(field.annotation) else "VALUE"
         parser.add_argument(_flag(name), dest=name, metavar=metavar, help=f"{field.description}{default}")
     given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}

@@ -36,6 +36,12 @@ _LEFTOVERS: Final = tuple(
 )
 _REMOVE_SECONDS: Final = 3
 _PARTS: Final = ("controller", "karmada", "webhook")
+# One identity, so that a controller that was killed takes its lease back when it is started again; and short times,
+# because it then writes nothing until the server must have given up the writes of the one before.
+_LEASE: Final = (
+    *("--identity", "localup", "--lease-seconds", "8", "--renew-seconds", "4", "--retry-seconds", "1"),
+    *("--connect-seconds", "1", "--write-seconds", "2"),
+)
 
 
 class Stack:
@@ -152,7 +158,7 @@ class Stack:
     def _controller_command(self) -> list[str | Path]:
         kubeconfig = self.plane.kubeconfig("volcano-global-controller")
         address = ["--host", "127.0.0.1", "--port", str(self._ports["controller"])]
-        return ["-m", "controller", "--kubeconfig", kubeconfig, *address, *self._flags("controller")]
+        return ["-m", "controller", "--kubeconfig", kubeconfig, *address, *_LEASE, *self._flags("controller")]
 
     def _karmada_command(self) -> list[str | Path]:
         return ["-m", "localup.karmada", "--kubeconfig", self.plane.kubeconfig("karmada"), *self._flags("karmada")]

@@ -70,7 +70,7 @@ class Books:
         self.settled.append((uid, resource_version))
         self.changed.set()
 
-    def withdraw(self, uid: WorkloadUid, refusal: Refusal) -> None:
+    def withdraw(self, uid: WorkloadUid, refusal: Refusal | None) -> None:
         self.withdrawn.append((uid, refusal))
         self.changed.set()
 
@@ -88,7 +88,7 @@ class Stage:
         self.books, self.metrics = Books(), Metrics()
         self.leading = asyncio.Event()
         self.leading.set()
-        self.actuator = Actuator(api, self.books, metrics=self.metrics, leading=self.leading)
+        self.actuator = Actuator(api, self.books, metrics=self.metrics, may_write=self.leading.is_set)
         self.actuator.retries = partial(Backoff, first=0.02, most=0.02)
 
     def admit(self, uid: str = "u1", *, seen: int = 5) -> None:
@@ -291,15 +291,39 @@ async def test_one_binding_is_never_written_twice_at_once(server, tmp_path):
     assert len(server.seen("PATCH")) == 3
 
 
-async def test_nothing_is_written_before_leading(server, tmp_path):
-    server.says("PATCH", path("u1"), answering(200, stored(paused=False)))
+async def test_who_does_not_lead_writes_nothing_and_takes_the_decision_back(server, tmp_path):
     async with acting(server, tmp_path) as stage:
         stage.leading.clear()
         stage.admit()
-        await asyncio.sleep(0.05)
-        assert not server.requests
-        stage.leading.set()
         await stage.books.heard_of()
+    assert stage.books.withdrawn == [("u1", None)]
+    assert not server.requests
+
+
+async def test_who_loses_the_lead_takes_back_what_waits_and_sees_through_what_was_sent(server, tmp_path):
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def held(request):
+        arrived.set()
+        await go_on.wait()
+        return await answering(200, stored(paused=False))(request)
+
+    server.says("PATCH", path("u1"), held)
+    async with acting(server, tmp_path) as stage:
+        stage.actuator.limit(Limits(in_flight=1))
+        for uid in ("u1", "u2", "u2", "u3"):
+            stage.admit(uid)
+        await arrived.wait()
+        stage.leading.clear()
+        stage.actuator.abandon()
+        assert not stage.actuator.is_settled
+        assert stage.books.withdrawn == [("u2", None), ("u3", None)]
+        go_on.set()
+        await stage.books.heard_of(3)
+        assert stage.actuator.pending == 0
+    assert stage.books.settled == [("u1", 5)]
+    assert stage.actuator.is_settled
+    assert len(server.seen("PATCH")) == 1
 
 
 async def test_told_to_finish_it_ends_what_is_in_flight_and_begins_no_more(server, tmp_path):

@@ -27,6 +27,7 @@ class Hand:
     def __init__(self) -> None:
         self.writes: asyncio.Queue[Write] = asyncio.Queue()
         self.refused: dict[str, int] = {}
+        self.may_write = True
 
     def submit(self, write: Write) -> None:
         self.writes.put_nowait(write)

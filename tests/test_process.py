@@ -19,6 +19,18 @@ from controller.kube import Api
 from tests.benchmarks.seed import CLUSTER, binding, job, offer_cluster
 
 ROOT = Path(__file__).parents[1]
+HURRY = (
+    "--write-seconds",
+    "1",
+    "--connect-seconds",
+    "1",
+    "--lease-seconds",
+    "4",
+    "--renew-seconds",
+    "1.5",
+    "--retry-seconds",
+    "0.5",
+)
 
 
 class Running:
@@ -58,7 +70,8 @@ class Running:
 
 @asynccontextmanager
 async def running(*flags: str | Path) -> AsyncIterator[Running]:
-    address = ("--host", "127.0.0.1", "--port", "0")
+    # One identity for all, so that each takes the lease of the one before, and short times.
+    address = ("--host", "127.0.0.1", "--port", "0", "--identity", "tested", *HURRY)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "controller", *address, *map(str, flags)),

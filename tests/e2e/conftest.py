@@ -18,7 +18,11 @@ from tests.e2e.arena import Arena, opened
 def stack(fresh_control_plane: Callable[..., ControlPlane]) -> Iterator[Stack]:
     """Yield everything at work on a control plane of the module's own."""
     plane = fresh_control_plane()
-    options = {"karmada": Options(flags=["--status-period", "200ms"])}
+    # A controller that was killed writes again after the time of a write.
+    options = {
+        "karmada": Options(flags=["--status-period", "200ms"]),
+        "controller": Options(flags=["--write-seconds", "0.5"]),
+    }
     with Stack(plane, options=options) as running:
         yield running
 

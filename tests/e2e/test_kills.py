@@ -15,7 +15,7 @@ CAPACITY = 6
 async def shoot(stack: Stack, arena: Arena, dice: random.Random) -> int:
     """Kill and start the controller *KILLS* times while the run goes on; return how often."""
     for number in range(KILLS):
-        await asyncio.sleep(dice.uniform(0, 0.4))
+        await asyncio.sleep(dice.uniform(0, 1.1))
         stack.controller.kill()
         await asyncio.to_thread(stack.start_controller)
         if len(arena.observer.finished()) == JOBS:
