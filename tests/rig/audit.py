@@ -1,0 +1,67 @@
+"""Who asked the API server to write what, and what it answered: its own audit log.
+
+A server that is killed may have carried out a write that its log does not
+tell; the store's history has it all the same.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+CONTROLLER = "volcano-global-controller"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One write that was asked for."""
+
+    at: datetime
+    user: str
+    verb: str
+    resource: str
+    namespace: str
+    name: str
+    status: int
+    revision: int
+    """The resourceVersion of the answer; 0 where it has none."""
+    body: Any
+
+    @property
+    def done(self) -> bool:
+        """Say whether it was carried out."""
+        return self.status < 300
+
+
+def read(log: Path) -> Iterator[Request]:
+    """Yield what the log tells; the last line may be half there."""
+    if not log.exists():
+        return
+    with log.open() as lines:
+        for line in lines:
+            if line.endswith("\n"):
+                yield _request(json.loads(line))
+
+
+def by_controller(log: Path) -> list[Request]:
+    """Return the controller's writes; its lease is no part of the world that it changes."""
+    return [each for each in read(log) if each.user == CONTROLLER and each.resource != "leases"]
+
+
+def _request(event: dict[str, Any]) -> Request:
+    target = event.get("objectRef", {})
+    answer = event.get("responseObject") or {}
+    meta = answer.get("metadata") or {} if isinstance(answer, dict) else {}
+    return Request(
+        at=datetime.fromisoformat(event["requestReceivedTimestamp"]),
+        user=event["user"].get("username", ""),
+        verb=event["verb"],
+        resource=target.get("resource", ""),
+        namespace=target.get("namespace", ""),
+        name=target.get("name", ""),
+        status=(event.get("responseStatus") or {}).get("code", 0),
+        revision=int(meta.get("resourceVersion") or 0),
+        body=event.get("requestObject"),
+    )

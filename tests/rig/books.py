@@ -1,0 +1,154 @@
+"""Accounts of an auditor: who holds what and who may hold how much, at one revision after the other.
+
+Counted from jobs, queues and clusters as they are stored. A limit that was
+lowered counts as it was for a moment longer: whoever decides cannot know it
+before it is told.
+"""
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+from tests.rig import sizes
+from tests.rig.history import Change, Key
+from tests.rig.sight import Sight, sight
+
+#: What was true so long ago, in seconds, may still be decided upon.
+LAG = 3.0
+ROOT = "root"
+FOREIGN = "standin.volcano-global.io/foreign-use"
+NOTHING: sizes.Amounts = {}
+
+
+class Books:
+    """Bindings, jobs, queues and clusters as of the last change that was entered."""
+
+    def __init__(self, *, default_queue: str = "default") -> None:
+        self.bindings: dict[Key, Sight] = {}
+        self.charges: dict[str, sizes.Amounts] = {}
+        """By binding, what it has held in each of its clusters since it began to."""
+        self.jobs: dict[Key, dict[str, Any]] = {}
+        """As last seen, also when they are gone."""
+        self._default_queue = default_queue
+        self._versions: dict[tuple[str, str], list[tuple[float, dict[str, Any] | None]]] = {}
+
+    def enter(self, change: Change) -> None:
+        """Take one change."""
+        if change.kind == "resourcebindings":
+            self._enter_binding(change)
+        elif change.kind == "jobs" and change.after is not None:
+            self.jobs[change.key] = change.after
+        elif change.kind in {"queues", "clusters"}:
+            self._versions.setdefault((change.kind, change.key[1]), []).append((change.at, change.after))
+
+    def _enter_binding(self, change: Change) -> None:
+        before = self.bindings.pop(change.key, None)
+        after = sight(change.after) if change.after is not None else None
+        if before is not None and (after is None or not after.holds or after.uid != before.uid):
+            self.charges.pop(before.uid, None)
+        if after is not None:
+            self.bindings[change.key] = after
+            if after.holds and after.uid not in self.charges:
+                self.charges[after.uid] = self.demand(after)
+
+    def demand(self, binding: Sight) -> sizes.Amounts:
+        """Return what *binding* asks for in each of its clusters."""
+        job = self.jobs.get(binding.job)
+        return sizes.demand(job) if job else NOTHING
+
+    def gang(self, binding: Sight) -> sizes.Amounts:
+        """Return what of it must start at once."""
+        job = self.jobs.get(binding.job)
+        return sizes.gang(job) if job else NOTHING
+
+    def queue(self, binding: Sight) -> str:
+        """Return the queue that its job names."""
+        job = self.jobs.get(binding.job)
+        return str((job or {}).get("spec", {}).get("queue") or self._default_queue)
+
+    # -- what is held -----------------------------------------------------
+
+    def held_in(self, queue: str, at: float) -> sizes.Amounts:
+        """Return what is held below *queue*."""
+        return sizes.plus(*(self.whole(each) for each in self._holders() if queue in self.path(self.queue(each), at)))
+
+    def held_on(self, cluster: str, *, besides: str = "") -> sizes.Amounts:
+        """Return what is held on *cluster*, but for one binding."""
+        there = (each for each in self._holders() if cluster in each.clusters and each.uid != besides)
+        return sizes.plus(*(self.charges[each.uid] for each in there))
+
+    def whole(self, binding: Sight) -> sizes.Amounts:
+        """Return what it holds in all its clusters together."""
+        return sizes.plus(*[self.charges.get(binding.uid, NOTHING)] * max(len(binding.clusters), 1))
+
+    def _holders(self) -> Iterator[Sight]:
+        return (each for each in self.bindings.values() if each.gated and each.uid in self.charges)
+
+    # -- what may be held -------------------------------------------------
+
+    def is_open(self, queue: str, at: float) -> bool:
+        """Say whether *queue* took workloads at some moment of the last ones."""
+        found = self._recent("queues", queue, at)
+        return any(each is not None and _state(each) == "Open" for each in found)
+
+    def path(self, queue: str, at: float) -> tuple[str, ...]:
+        """Return *queue* and the queues above it, the root last."""
+        found = [queue]
+        while found[-1] != ROOT and len(found) < 8:
+            versions = self._recent("queues", found[-1], at)
+            last = next((each for each in reversed(versions) if each is not None), None)
+            found.append(str((last or {}).get("spec", {}).get("parent") or ROOT))
+        return tuple(found)
+
+    def ceiling(self, queue: str, resource: str, at: float) -> Fraction:
+        """Return the most that *queue* may ever have held of *resource* in the last moments."""
+        if queue == ROOT:
+            return self._pool(resource, at)
+        parent = self.path(queue, at)[1]
+        above = self.ceiling(parent, resource, at) - self._promised(parent, queue, resource, at)
+        own = [_capability(each, resource) for each in self._recent("queues", queue, at) if each is not None]
+        return above if not own or None in own else min(above, max(each for each in own if each is not None))
+
+    def room(self, cluster: str, resource: str, at: float) -> Fraction:
+        """Return the most that *cluster* had for us in the last moments."""
+        versions = self._recent("clusters", cluster, at)
+        return max((_room(each, resource) for each in versions if each is not None), default=Fraction(0))
+
+    def _pool(self, resource: str, at: float) -> Fraction:
+        names = [name for kind, name in self._versions if kind == "clusters"]
+        return sum((self.room(name, resource, at) for name in names), Fraction(0))
+
+    def _promised(self, parent: str, queue: str, resource: str, at: float) -> Fraction:
+        """Return what is guaranteed to the others below *parent*, at its least in the last moments."""
+        names = [name for kind, name in self._versions if kind == "queues" and name not in {queue, ROOT}]
+        siblings = [name for name in names if self.path(name, at)[1] == parent]
+        return sum((self._guarantee(name, resource, at) for name in siblings), Fraction(0))
+
+    def _guarantee(self, queue: str, resource: str, at: float) -> Fraction:
+        return min(_guaranteed(each, resource) for each in self._recent("queues", queue, at))
+
+    def _recent(self, kind: str, name: str, at: float) -> list[dict[str, Any] | None]:
+        """Return the states of the last moments, the present one last; nothing is one, too."""
+        versions = self._versions.get((kind, name), [])
+        old = [state for seen, state in versions if seen < at - LAG]
+        return [old[-1] if old else None, *(state for seen, state in versions if seen >= at - LAG)]
+
+
+def _state(queue: Mapping[str, Any]) -> str:
+    return str(queue.get("status", {}).get("state") or "Open")
+
+
+def _capability(queue: Mapping[str, Any], resource: str) -> Fraction | None:
+    return sizes.amounts(queue["spec"].get("capability")).get(resource)
+
+
+def _guaranteed(queue: Mapping[str, Any] | None, resource: str) -> Fraction:
+    found = (queue or {}).get("spec", {}).get("guarantee") or {}
+    return sizes.amounts(found.get("resource")).get(resource, Fraction(0))
+
+
+def _room(cluster: Mapping[str, Any], resource: str) -> Fraction:
+    status = cluster.get("status", {})
+    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ()))
+    allocatable = sizes.amounts((status.get("resourceSummary") or {}).get("allocatable"))
+    return allocatable.get(resource, Fraction(0)) if ready else Fraction(0)

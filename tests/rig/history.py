@@ -1,0 +1,132 @@
+"""Every state of every object, read from the store itself: no API server, and nothing of ours, stands between.
+
+The store keeps each revision, so nothing is missed however often the API
+server, its watches or the controller break; a revision is the object's
+resourceVersion.
+"""
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+Key = tuple[str, str]
+"""Namespace and name; the namespace of what has none is empty."""
+
+_RETRY_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One object became another, or came, or went."""
+
+    revision: int
+    kind: str
+    """The plural, as the store's keys have it."""
+    key: Key
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    at: float
+    """When it was seen, on the monotonic clock."""
+
+
+@dataclass
+class History:
+    """All changes since *revision* under one prefix of the store, and how things stand now."""
+
+    url: str
+    prefix: str
+    revision: int = 0
+    changes: list[Change] = field(default_factory=list)
+    now: dict[str, dict[Key, dict[str, Any]]] = field(default_factory=dict)
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def follow(self) -> None:
+        """Read on until cancelled, through outages of the store."""
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(), read_bufsize=2**24) as session:
+            while True:
+                try:
+                    await self._read(session)
+                except (aiohttp.ClientError, OSError, ValueError):
+                    await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _read(self, session: aiohttp.ClientSession) -> None:
+        begins, ends = self.prefix + "/", self.prefix + "0"
+        wanted = {"key": _coded(begins), "range_end": _coded(ends), "start_revision": self.revision + 1}
+        async with session.post(f"{self.url}/v3/watch", json={"create_request": wanted}) as answer:
+            async for line in answer.content:
+                result = json.loads(line)["result"]
+                events = result.get("events", ())
+                for event in events:
+                    self._take(event)
+                if events:
+                    self.revision = max(self.revision, int(events[-1]["kv"]["mod_revision"]))
+                    async with self._changed:
+                        self._changed.notify_all()
+
+    def _take(self, event: dict[str, Any]) -> None:
+        kind, key = _named(base64.b64decode(event["kv"]["key"]).decode().removeprefix(self.prefix + "/"))
+        here = self.now.setdefault(kind, {})
+        before = here.pop(key, None)
+        after = None if event.get("type") == "DELETE" else _object(event["kv"].get("value", ""))
+        if after is not None:
+            here[key] = after
+        revision = int(event["kv"]["mod_revision"])
+        self.changes.append(Change(revision, kind, key, before, after, time.monotonic()))
+
+    async def until(self, question: Callable[["History"], bool], what: str, *, seconds: float = 20) -> None:
+        """Wait until the answer is yes."""
+        try:
+            async with asyncio.timeout(seconds), self._changed:
+                await self._changed.wait_for(lambda: question(self))
+        except TimeoutError as error:
+            raise AssertionError(f"{what}: not within {seconds:g} s") from error
+
+    async def reached(self, revision: int) -> None:
+        """Wait until all up to *revision* is read."""
+        await self.until(lambda seen: seen.revision >= revision, f"revision {revision} read")
+
+    def of(self, kind: str) -> Iterator[Change]:
+        """Yield the changes of one kind."""
+        return (change for change in self.changes if change.kind == kind)
+
+
+@asynccontextmanager
+async def followed(url: str, prefix: str, *, since: int = 0) -> AsyncIterator[History]:
+    """Follow the store while the block runs."""
+    history = History(url, prefix, revision=since)
+    task = asyncio.create_task(history.follow())
+    try:
+        yield history
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def present(url: str) -> int:
+    """Return the store's present revision."""
+    async with aiohttp.ClientSession() as session, session.post(f"{url}/v3/kv/range", json={"key": "AA=="}) as answer:
+        return int((await answer.json())["header"]["revision"])
+
+
+def _coded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def _named(path: str) -> tuple[str, Key]:
+    """Read ``group/plural/namespace/name``; ours have a group with dots, the built-in ones none."""
+    parts = path.split("/")
+    plural, *rest = parts[1:] if "." in parts[0] else parts
+    return plural, (rest[0] if len(rest) > 1 else "", rest[-1] if rest else "")
+
+
+def _object(coded: str) -> dict[str, Any]:
+    """Return what is stored as JSON, as all our kinds are; of others only that they are there."""
+    raw = base64.b64decode(coded)
+    return json.loads(raw) if raw.startswith(b"{") else {}

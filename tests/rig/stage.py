@@ -1,0 +1,246 @@
+"""One scenario with one controller behind a proxy, and the judge's questions at the end."""
+
+import asyncio
+import re
+import urllib.request
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
+from controller.kube import Api
+from localup import ports
+from localup.controlplane import ControlPlane
+from localup.credentials import issue
+from localup.part import Part, answers_ready
+from tests.rig import audit
+from tests.rig.cast import Cast
+from tests.rig.history import History, followed, present
+from tests.rig.judge import Evidence, violations
+from tests.rig.proxy import Proxy, standing, through
+from tests.rig.sight import Sight, sight
+
+#: Short times, in proportion: a lease outlives its holder's last write.
+HURRY = (
+    *("--write-seconds", "1", "--grace-seconds", "0.5", "--connect-seconds", "0.5", "--read-seconds", "2"),
+    *("--lease-seconds", "4", "--renew-seconds", "1.5", "--retry-seconds", "0.3"),
+    *("--page-seconds", "5", "--watch-seconds", "4", "--silence-seconds", "6", "--fresh-seconds", "8"),
+)
+
+
+@dataclass
+class Player:
+    """A controller of its own behind a proxy of its own."""
+
+    part: Part
+    proxy: Proxy
+    port: int
+
+    async def start(self) -> None:
+        """Start it, and return when it is ready."""
+        await asyncio.to_thread(self.part.start)
+
+    async def stop(self) -> None:
+        """Ask it to end, and wait for that."""
+        await asyncio.to_thread(self.part.stop)
+
+    def kill(self) -> None:
+        """Shoot it."""
+        self.part.kill()
+
+    async def page(self, path: str) -> str:
+        """Return what it shows at *path*."""
+        return await asyncio.to_thread(_fetch, f"http://127.0.0.1:{self.port}{path}")
+
+    async def metric(self, name: str) -> float:
+        """Return the sum of a metric over its labels."""
+        found = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", await self.page("/metrics"), re.MULTILINE)
+        return sum(map(float, found))
+
+    async def says(self, text: str, *, seconds: float = 15) -> None:
+        """Wait until it has logged *text* since its last start."""
+        try:
+            async with asyncio.timeout(seconds):
+                while text not in self.part.output:  # noqa: ASYNC110 -- a file gives no event
+                    await asyncio.sleep(0.02)
+        except TimeoutError as error:
+            raise AssertionError(f"it did not say {text!r}; it said:\n{self.part.output[-3000:]}") from error
+
+
+@dataclass
+class Stage:
+    """A control plane, its history, those who act on it, and the controllers."""
+
+    plane: ControlPlane
+    history: History
+    cast: Cast
+    folder: Path
+    controllers: list[Player] = field(default_factory=list)
+    default_queue: str = "default"
+    slipped: set[str] = field(default_factory=set)
+    began_at: int = 0
+
+    @property
+    def controller(self) -> Player:
+        """The first controller."""
+        return self.controllers[0]
+
+    @property
+    def proxy(self) -> Proxy:
+        """What stands before the first controller."""
+        return self.controllers[0].proxy
+
+    def sights(self) -> Mapping[str, Sight]:
+        """Return the bindings as they are now, by job."""
+        found = [sight(each) for each in self.history.now.get("resourcebindings", {}).values()]
+        return {each.job[1]: each for each in found if each.job[0] == self.cast.namespace}
+
+    async def until(self, question: Callable[[Mapping[str, Sight]], bool], what: str, *, seconds: float = 20) -> None:
+        """Wait until the bindings are as they should be (I4); the error shows how they are."""
+        try:
+            await self.history.until(lambda _: question(self.sights()), what, seconds=seconds)
+        except AssertionError as error:
+            stood = {name: _word(each) for name, each in sorted(self.sights().items())}
+            logs = "\n".join(each.part.output[-4000:] for each in self.controllers)
+            raise AssertionError(f"{error}; now {stood}; found so far {self.found()}\n{logs}") from error
+
+    async def done(self, *names: str, seconds: float = 20) -> None:
+        """Wait until these jobs are over."""
+        await self.until(
+            lambda seen: all(name in seen and seen[name].over for name in names), f"{names} done", seconds=seconds
+        )
+
+    async def admitted(self, *names: str, seconds: float = 20) -> None:
+        """Wait until these jobs are admitted."""
+        await self.until(
+            lambda seen: all(name in seen and seen[name].admitted for name in names),
+            f"{names} admitted",
+            seconds=seconds,
+        )
+
+    def requests(self) -> list[audit.Request]:
+        """Return the controllers' writes of this scenario."""
+        found = audit.by_controller(self.plane.audit_log)
+        return [each for each in found if each.namespace == self.cast.namespace]
+
+    def found(self) -> list[str]:
+        """Return what the judge has to say so far."""
+        changes = sorted((each for each in self.history.changes if each.kind), key=lambda each: each.revision)
+        return violations(
+            Evidence(
+                changes,
+                self.requests(),
+                default_queue=self.default_queue,
+                slipped=frozenset(self.slipped),
+            )
+        )
+
+    async def judged(self) -> None:
+        """Let the history be complete, and judge it."""
+        await self.history.reached(await present(self.plane.etcd.url))
+        assert not self.found()
+
+    async def visible(self, *, seconds: float = 5) -> None:
+        """Wait until everyone who waits has a reason (I8), as the page of the leader says."""
+        wanted = sum(1 for each in self.sights().values() if each.gated and each.paused and not each.over)
+        told = -1.0
+        try:
+            async with asyncio.timeout(seconds):
+                while told != wanted:
+                    told = await self.controller.metric("volcano_global_waiting_reasons")
+                    await asyncio.sleep(0.05)
+        except TimeoutError as error:
+            raise AssertionError(f"I8 {wanted} wait, and {told} have a reason") from error
+
+    async def quiet(self, *, seconds: float = 1.5) -> None:
+        """Look on for a while: who has nothing to do writes nothing (I7)."""
+        before = len(self.requests()), self.proxy.writes
+        await asyncio.sleep(seconds)
+        assert (len(self.requests()), self.proxy.writes) == before, "I7 a quiet system was written to"
+
+    async def clear(self) -> None:
+        """Delete all that was made."""
+        api = self.cast.api
+        for path in (
+            _inside(RESOURCE_BINDINGS.path, self.cast.namespace),
+            _inside(JOBS.path, self.cast.namespace),
+            QUEUES.path,
+            CLUSTERS.path,
+        ):
+            await api.delete(path)
+        for _, name in self.history.now.get("priorityclasses", {}):
+            if not name.startswith("system-"):
+                await self.cast.delete(f"{PRIORITY_CLASSES.path}/{name}")
+
+
+def part(plane: ControlPlane, *, name: str, port: int, kubeconfig: Path, flags: Sequence[str | Path]) -> Part:
+    """Return a controller that is not started yet."""
+    address, identity = ("--host", "127.0.0.1", "--port", str(port)), ("--identity", name)
+    return Part(
+        name,
+        plane.folder / f"{name}-{port}.log",
+        command=lambda: ["-m", "controller", "--kubeconfig", kubeconfig, *address, *HURRY, *identity, *flags],
+        is_ready=lambda: answers_ready(port),
+    )
+
+
+@asynccontextmanager
+async def player(plane: ControlPlane, folder: Path, *flags: str | Path, name: str = "first") -> AsyncIterator[Player]:
+    """Give a controller behind a proxy, not started yet; it ends with the block."""
+    keys = folder / f"keys-{name}-{uuid.uuid4().hex[:6]}"
+    keys.mkdir()
+    credentials = issue(keys)
+    certificate, key = keys / "apiserver.crt", keys / "apiserver.key"
+    port = ports.claim()
+    async with standing(plane.url, ca=plane.ca, certificate=certificate, key=key) as proxy:
+        kubeconfig = through(proxy, plane.kubeconfig("volcano-global-controller"), ca=credentials.ca, folder=keys)
+        made = Player(part(plane, name=name, port=port, kubeconfig=kubeconfig, flags=flags), proxy, port)
+        try:
+            yield made
+        finally:
+            await asyncio.to_thread(made.part.kill)
+            ports.release(port)
+
+
+@asynccontextmanager
+async def staged(
+    plane: ControlPlane, folder: Path, *flags: str | Path, controllers: int = 1, plays: bool = True
+) -> AsyncIterator[Stage]:
+    """Open a stage; what is not judged at its end is judged here."""
+    namespace = f"rig-{uuid.uuid4().hex[:8]}"
+    async with AsyncExitStack() as stack:
+        api = await stack.enter_async_context(Api.connect(plane.kubeconfig("admin")))
+        since = await present(plane.etcd.url)
+        history = await stack.enter_async_context(followed(plane.etcd.url, plane.prefix, since=since))
+        await api.create("/api/v1/namespaces", b'{"metadata": {"name": "%s"}}' % namespace.encode())
+        stage = Stage(plane, history, Cast(api, history, namespace), folder)
+        for number in range(controllers):
+            made = player(plane, folder, *flags, name=f"controller-{number}")
+            stage.controllers.append(await stack.enter_async_context(made))
+        playing = asyncio.create_task(stage.cast.play() if plays else asyncio.sleep(0))
+        try:
+            yield stage
+        finally:
+            playing.cancel()
+            await asyncio.gather(playing, return_exceptions=True)
+        await stage.judged()
+        for each in stage.controllers:
+            each.kill()
+        await stage.clear()
+
+
+def _fetch(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        return answer.read().decode()
+
+
+def _word(seen: Sight) -> str:
+    stands = "over" if seen.over else "admitted" if seen.admitted else "paused" if seen.paused else "loose"
+    return f"{stands} on {','.join(seen.clusters)}" if seen.clusters else stands
+
+
+def _inside(path: str, namespace: str) -> str:
+    head, _, plural = path.rpartition("/")
+    return f"{head}/namespaces/{namespace}/{plural}"
