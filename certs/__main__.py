@@ -1,104 +1,73 @@
 """Keep the webhook's certificates: `python -m certs --help`."""
 
-import asyncio
 import logging
+import signal
 import sys
+import threading
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Annotated
 
 import structlog
-import typer
 
 from certs.authority import AuthorityError
 from certs.directory import Directory
-from certs.injection import InjectionError, publish
+from certs.injection import ChangedError, InjectionError
+from certs.rounds import Upkeep
+from certs.secret import Secrets
+from certs.settings import Settings, parse_flags
+from certs.status import describe
 from certs.store import ConflictError, Store
-from certs.upkeep import AUTHORITY, SERVING, Lives, Part, ensure_authority, ensure_leaf, examine_authority, examine_leaf
-from controller.kube import Api, ApiError, KubeconfigError
+from controller.kube import ApiError, KubeconfigError
+
+log = structlog.get_logger(__name__)
 
 # Others that write at the same time are rare, and each of their writes brings the goal nearer.
 _ATTEMPTS = 3
-
-app = typer.Typer(
-    help="The webhook's certificates: a CA of its own and the serving certificate.",
-    no_args_is_help=True,
-    add_completion=False,
-)
-
-DirectoryOption = Annotated[Path, typer.Option(help="Folder to keep them in; the webhook reads its part `serving`.")]
-DnsOption = Annotated[list[str] | None, typer.Option(help="DNS name the webhook is called by; may be repeated.")]
-IpOption = Annotated[list[str] | None, typer.Option(help="Address the webhook is called by; may be repeated.")]
+#: What may pass, or be put right by somebody, while we go on.
+_TROUBLES = (AuthorityError, ConflictError, InjectionError, ApiError, KubeconfigError, OSError)
 
 
-@app.command()
-def ensure(
-    *,
-    directory: DirectoryOption,
-    dns: DnsOption = None,
-    ip: IpOption = None,
-    webhook_configuration: Annotated[
-        list[str] | None, typer.Option(help="Webhook configuration to publish the CA bundle in; may be repeated.")
-    ] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(help="Way to the API server that has it.")] = None,
-) -> None:
-    """Renew what is due and publish the CA bundle; with nothing due, nothing is written.
+def open_store(settings: Settings) -> Store:
+    """Return the place that *settings* name."""
+    if settings.directory:
+        return Directory(settings.directory)
+    return Secrets(settings.host_kubeconfig, settings.secret_namespace or "", settings.secret_name or "")
 
-    The serving certificate is renewed only once the bundle is published: what is served can always be verified.
-    """
-    names = [*(dns or ()), *(ip or ())]
-    if not names:
-        raise typer.BadParameter("name at least one --dns or --ip that the API server calls the webhook by")
-    lives = Lives()
-    store = Directory(directory)
+
+def run_round(upkeep: Upkeep, *, rotate: bool = False) -> None:
+    """Do one round, again where somebody else was faster."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            bundle = ensure_authority(store, utc_now(), lives)
-            asyncio.run(publish_all(kubeconfig, webhook_configuration or (), bundle))
-            ensure_leaf(store, names, now=utc_now(), lives=lives)
-        except ConflictError:
+            upkeep.run(rotate=rotate)
+        except (ConflictError, ChangedError):
             if attempt == _ATTEMPTS:
                 raise
         else:
             return
 
 
-@app.command()
-def status(*, directory: DirectoryOption, dns: DnsOption = None, ip: IpOption = None) -> None:
-    """Print what is there and when it must be renewed."""
-    store: Store = Directory(directory)
-    now = utc_now()
-    authority = examine_authority(store, now)
-    leaf = examine_leaf(store, authority, wanted=frozenset((*(dns or ()), *(ip or ()))), now=now)
-    for name, part in ((AUTHORITY, authority), (SERVING, leaf)):
-        typer.echo(describe(name, part))
+def keep(upkeep: Upkeep, seconds: float, stopping: threading.Event) -> None:
+    """Do a round every so many *seconds* until told to stop; one that fails is told, and tried again in the next."""
+    while not stopping.is_set():
+        try:
+            run_round(upkeep)
+        except _TROUBLES as error:
+            log.error("round failed", reason=str(error), again_in_seconds=seconds)  # noqa: TRY400 -- it is told in words
+        stopping.wait(seconds)
 
 
-def describe(name: str, part: Part) -> str:
-    """Return a line about a kept certificate."""
-    if part.pair is None:
-        return f"{name}: must be renewed now: {part.reason}"
-    life = part.pair.lifetime
-    made_out = f", made out to {', '.join(sorted(part.pair.names))}" if part.pair.names else ""
-    due = (
-        f"must be renewed now: {part.reason}" if part.reason else f"to be renewed from {life.due():%Y-%m-%d %H:%M} UTC"
-    )
-    return f"{name}: valid until {life.ends:%Y-%m-%d %H:%M} UTC{made_out}; {due}"
-
-
-async def publish_all(kubeconfig: Path | None, configurations: Sequence[str], bundle: bytes) -> None:
-    """Publish *bundle* in every one of *configurations*; without any, nothing is asked of an API server."""
-    if not configurations:
-        return
-    async with Api.connect(kubeconfig, user_agent="volcano-global-certs") as api:
-        for configuration in configurations:
-            await publish(api, configuration, bundle)
-
-
-def utc_now() -> datetime:
-    """Return the time by which certificates are judged."""
-    return datetime.now(UTC)
+def run(settings: Settings) -> None:
+    """Carry out the command."""
+    store = open_store(settings)
+    upkeep = Upkeep(store, settings)
+    if settings.command == "status":
+        sys.stdout.writelines(f"{line}\n" for line in describe(store, settings))
+    elif settings.every is None or settings.command == "rotate":
+        run_round(upkeep, rotate=settings.command == "rotate")
+    else:
+        stopping = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stopping.set())
+        keep(upkeep, settings.every, stopping)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -111,9 +80,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
     )
+    settings = parse_flags(arguments)
     try:
-        app(args=arguments, prog_name="python -m certs")
-    except (AuthorityError, ConflictError, InjectionError, ApiError, KubeconfigError, OSError) as error:
+        run(settings)
+    except _TROUBLES as error:
         sys.exit(f"certs: {error}")
 
 

@@ -78,11 +78,16 @@ class Pair:
 
     def issued(self, leaf: x509.Certificate) -> bool:
         """Return whether this authority signed *leaf*."""
-        try:
-            leaf.verify_directly_issued_by(self.certificate)
-        except (ValueError, TypeError, InvalidSignature):
-            return False
-        return True
+        return issued(self.certificate, leaf)
+
+
+def issued(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
+    """Return whether *authority* signed *leaf*."""
+    try:
+        leaf.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def establish(now: datetime, life: timedelta) -> Pair:

@@ -52,9 +52,7 @@ async def publish(api: Api, name: str, bundle: bytes) -> bool:
         try:
             await api.patch(path, _patch(webhooks, bundle), parameters={"fieldManager": FIELD_MANAGER})
         except (Invalid, NotFound) as error:
-            raise ChangedError(
-                f"webhook configuration {name!r} changed meanwhile: run this again ({error})"
-            ) from error
+            raise ChangedError(f"webhook configuration {name!r} changed meanwhile: run this again ({error})") from error
         log.info("bundle published", configuration=name, webhooks=[webhook.name for webhook in webhooks])
         changed = True
     return changed

@@ -43,34 +43,48 @@ class Part:
     reason: str | None
 
 
-def ensure_authority(store: Store, now: datetime, lives: Lives) -> bytes:
-    """Renew the authority if it is due, and return the bundle to publish: the newest first, then older valid ones."""
+def ensure_authority(store: Store, now: datetime, lives: Lives, *, because: str | None = None) -> bytes:
+    """Renew the authority if it is due, and return the bundle to publish: the newest first, then older valid ones.
+
+    *because* is a reason to renew it that is not its own.
+    """
     part = examine_authority(store, now)
-    if part.reason is None and part.stored:
+    if part.reason is None and because is None and part.stored:
         return part.stored.files[BUNDLE]
     fresh = establish(now, lives.authority)
     bundle = fresh.certificate_pem() + _still_valid(part.stored, now)
     files = {CERTIFICATE: fresh.certificate_pem(), KEY: fresh.key_pem(), BUNDLE: bundle}
     store.write(AUTHORITY, files, over=part.stored)
-    log.info("authority established", reason=part.reason, ends=fresh.lifetime.ends.isoformat())
+    log.info("authority established", reason=part.reason or because, ends=fresh.lifetime.ends.isoformat())
     return bundle
 
 
-def ensure_leaf(store: Store, names: Iterable[str], *, now: datetime, lives: Lives) -> None:
-    """Renew the serving certificate if it is due; the authority must be there and published."""
+def ensure_leaf(store: Store, names: Iterable[str], *, now: datetime, lives: Lives, because: str | None = None) -> bool:
+    """Renew the serving certificate if it is due and say whether it was; the authority must be there and published."""
     wanted = frozenset(names)
     authority = examine_authority(store, now)
     if authority.pair is None or authority.stored is None:
         raise AuthorityError("there is no authority to issue a serving certificate: establish one first")
     part = examine_leaf(store, authority, wanted=wanted, now=now)
-    bundle = authority.stored.files[BUNDLE]
-    if part.reason is None and part.stored and part.stored.files.get(BUNDLE) == bundle:
-        return
-    leaf = part.pair
-    if leaf is None or part.reason is not None:
+    bundle, reason, leaf = authority.stored.files[BUNDLE], part.reason or because, part.pair
+    if reason is None and part.stored and part.stored.files.get(BUNDLE) == bundle:
+        return False
+    if leaf is None or reason is not None:
         leaf = issue(authority.pair, sorted(wanted), now=now, life=lives.leaf)
-        log.info("serving certificate issued", reason=part.reason, ends=leaf.lifetime.ends.isoformat())
+        log.info("serving certificate issued", reason=reason, ends=leaf.lifetime.ends.isoformat())
     store.write(SERVING, {CERTIFICATE: leaf.certificate_pem(), KEY: leaf.key_pem(), BUNDLE: bundle}, over=part.stored)
+    return leaf is not part.pair
+
+
+def retire_authorities(store: Store) -> bytes:
+    """Keep the present authority alone in the bundle, and return that; nothing else may be served any more."""
+    stored = store.read(AUTHORITY)
+    if stored is None:
+        raise AuthorityError("there is no authority to publish alone: establish one first")
+    alone = _file(stored.files, CERTIFICATE)
+    store.write(AUTHORITY, {**stored.files, BUNDLE: alone}, over=stored)
+    log.info("former authorities retired", reason="every replica serves the newest certificate")
+    return alone
 
 
 def examine_authority(store: Store, now: datetime) -> Part:

@@ -24,9 +24,12 @@ def run(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(command, folder, *flags):
-        with pytest.raises(SystemExit) as ended:
+        code = None
+        try:
             main([command, "--directory", str(folder), *map(str, flags)])
-        said, code = capsys.readouterr(), ended.value.code
+        except SystemExit as ended:
+            code = ended.code
+        said = capsys.readouterr()
         if isinstance(code, str):  # a sentence, as the interpreter shows it
             return Ended(1, said.out, f"{said.err}{code}\n")
         return Ended(code or 0, said.out, said.err)

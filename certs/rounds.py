@@ -1,0 +1,121 @@
+"""One round of upkeep: renew, publish, issue, and let go of former authorities, in an order that never breaks a chain.
+
+A new authority is published beside the old ones before anything it signed is served. The old ones leave the bundle
+once every replica is seen to serve the newest certificate; where the replicas are not named, when they expire.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from certs.authority import BACKDATED, AuthorityError, lifetime, load_bundle
+from certs.injection import publish, published
+from certs.replicas import served
+from certs.settings import Settings
+from certs.store import Store
+from certs.upkeep import BUNDLE, CERTIFICATE, SERVING, ensure_authority, ensure_leaf, retire_authorities
+from controller.kube import Api
+
+log = structlog.get_logger(__name__)
+
+_AGENT = "volcano-global-certs"
+ROTATED = "it was asked for"
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """Keeps what is in *store* good, as *settings* say."""
+
+    store: Store
+    settings: Settings
+    sleep: Callable[[float], None] = time.sleep
+
+    def run(self, *, rotate: bool = False) -> None:
+        """Do one round; with *rotate* what is renewed need not be due."""
+        if self.settings.external:
+            self._publish_external()
+            return
+        settings, now = self.settings, utc_now()
+        because = ROTATED if rotate else None
+        bundle = ensure_authority(self.store, now, settings.lives, because=because if settings.authority else None)
+        if self._publish(bundle) and self.store.read(SERVING):
+            self.sleep(settings.settle_seconds)
+        issued = ensure_leaf(self.store, settings.names, now=utc_now(), lives=settings.lives, because=because)
+        if not issued and self._may_retire(bundle):
+            self._publish(retire_authorities(self.store))
+
+    def _may_retire(self, bundle: bytes) -> bool:
+        """Say whether nobody serves any more what a former authority has signed."""
+        if len(load_bundle(bundle)) == 1 or not self.settings.replica:
+            return False
+        leaf = self._leaf()
+        if utc_now() < lifetime(leaf).begins + BACKDATED + timedelta(seconds=self.settings.overlap_seconds):
+            return False
+        return self._all_serve(leaf)
+
+    def _all_serve(self, leaf: x509.Certificate) -> bool:
+        behind = sorted(address for address, found in served(self.settings.replica).items() if found != leaf)
+        if behind:
+            log.info("former authorities kept", reason="replicas do not serve the newest certificate", replicas=behind)
+        return not behind
+
+    def _publish_external(self) -> None:
+        """Publish the authorities that came with a certificate of somebody else's, beside those still needed."""
+        stored = self.store.read(SERVING)
+        if stored is None or BUNDLE not in stored.files or CERTIFICATE not in stored.files:
+            raise AuthorityError(f"there is no certificate with its {BUNDLE} yet: see who should issue it")
+        newest = load_bundle(stored.files[BUNDLE])
+        former = [each for each in self._published() if each not in newest and lifetime(each).ends > utc_now()]
+        if former and self.settings.replica and self._all_serve(self._leaf()):
+            former = []
+        self._publish(_pem([*newest, *former]))
+
+    def _leaf(self) -> x509.Certificate:
+        stored = self.store.read(SERVING)
+        return load_bundle(stored.files[CERTIFICATE] if stored else b"")[0]
+
+    def _published(self) -> list[x509.Certificate]:
+        found: list[x509.Certificate] = []
+        for place, bundle in asyncio.run(read_all(self.settings)).items():
+            try:
+                found += load_bundle(bundle) if bundle else []
+            except AuthorityError as error:
+                log.warning("published bundle not kept", place=place, reason=str(error))
+        return list(dict.fromkeys(found))
+
+    def _publish(self, bundle: bytes) -> bool:
+        return asyncio.run(_publish_all(self.settings, bundle))
+
+
+async def read_all(settings: Settings) -> dict[str, bytes]:
+    """Return the bundle published for each webhook of all configurations; without any, nobody is asked."""
+    if not settings.webhook_configuration:
+        return {}
+    async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as api:
+        return {
+            f"{name}: {place}": bundle
+            for name in settings.webhook_configuration
+            for place, bundle in (await published(api, name)).items()
+        }
+
+
+async def _publish_all(settings: Settings, bundle: bytes) -> bool:
+    if not settings.webhook_configuration:
+        return False
+    async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as api:
+        return any([await publish(api, name, bundle) for name in settings.webhook_configuration])
+
+
+def utc_now() -> datetime:
+    """Return the time by which certificates are judged."""
+    return datetime.now(UTC)
+
+
+def _pem(certificates: Iterable[x509.Certificate] | Sequence[x509.Certificate]) -> bytes:
+    return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in certificates)

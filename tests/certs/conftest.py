@@ -1,0 +1,50 @@
+"""Replicas of a webhook that do nothing but show a certificate."""
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+
+class Replica:
+    """Shows the certificate in a folder as it was when `load` was called last."""
+
+    def __init__(self, folder) -> None:
+        self.folder = folder
+        self.load()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.place = f"127.0.0.1:{self._listening.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def load(self) -> None:
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(self.folder / "tls.crt", self.folder / "tls.key")
+
+    def close(self) -> None:
+        # A thread that waits for connections holds the socket, so it is woken first.
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listening.accept()
+                with contextlib.suppress(OSError), self._context.wrap_socket(connection, server_side=True) as secure:
+                    secure.recv(1)
+
+
+@pytest.fixture
+def replica() -> Iterator:
+    """Yield a function that starts a replica over a folder."""
+    with contextlib.ExitStack() as stack:
+
+        def start(folder) -> Replica:
+            started = Replica(folder)
+            stack.callback(started.close)
+            return started
+
+        yield start
