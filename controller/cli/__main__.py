@@ -9,6 +9,7 @@ from controller.cli.manifests import InputError
 from controller.cli.report.search import NotFoundError
 from controller.cli.screen import visible
 from controller.cli.source import LookError
+from controller.simulator.drawing import DrawingError
 
 _FAILED = 1
 _BAD_INPUT = 2
@@ -25,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except InputError as error:
         _complain(*error.problems)
         sys.exit(_BAD_INPUT)
-    except (LookError, NotFoundError, OSError) as error:
+    except (DrawingError, LookError, NotFoundError, OSError) as error:
         _complain(str(error))
         sys.exit(_FAILED)
 

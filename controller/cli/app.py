@@ -12,6 +12,7 @@ from controller.cli.report.pending import pending_reports
 from controller.cli.report.plan import plan_report
 from controller.cli.report.queues import queue_reports
 from controller.cli.report.search import NotFoundError, find_job
+from controller.cli.simulate import simulate
 from controller.cli.snapshot import Snapshot
 from controller.cli.source import Source, with_source
 from controller.engine.queues import QueueName
@@ -76,6 +77,11 @@ def explain_job(
     """Explain one job."""
     snapshot = source.look()
     source.answer(explain(snapshot, find_job(snapshot, namespace, name)), prose.told)
+
+
+app.command("simulate", help=lessons.SIMULATE, short_help="Play jobs on virtual time and print what became of them.")(
+    with_source(simulate)
+)
 
 
 def _must_exist(snapshot: Snapshot, queue: QueueName) -> None:

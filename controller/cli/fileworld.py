@@ -28,6 +28,7 @@ class FileWorld:
 
     store: Store
     notes: tuple[Note, ...]
+    inventory: Inventory
 
 
 def read_world(paths: Sequence[str]) -> FileWorld:
@@ -38,7 +39,7 @@ def read_world(paths: Sequence[str]) -> FileWorld:
     _fill(store, inventory, faults)
     if faults:
         raise InputError(*faults)
-    return FileWorld(store, (*inventory.notes, *_unknown_sizes(store)))
+    return FileWorld(store, (*inventory.notes, *_unknown_sizes(store)), inventory)
 
 
 def _fill(store: Store, inventory: Inventory, faults: list[str]) -> None:

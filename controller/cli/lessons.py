@@ -77,3 +77,23 @@ Examples:
   volcano-global explain job train -n ml
   volcano-global explain job train -n ml -f world.yaml -o json
 """
+
+SIMULATE = """
+Play jobs against the decisions on virtual time, and print what became of them: waiting times, use, fairness.
+
+Files are those of plan. When a job comes and how long it runs say its annotations volcano-global.io/submit (90s after
+the start; at the start if missing) and volcano-global.io/runtime. Clusters, queues and the AdmissionConfiguration are
+taken as they are; whole numbers with h, m, s or ms make a time: 1h30m, 90s, 200ms.
+
+Shapes that can be made up: gang (5 jobs of 6 pods, room for 9), cohorts-30 and cohorts-1000 (queues that share, jobs in
+strict rhythm), philly, helios and alibaba (as measured on real clusters). --dump prints one as manifests to edit.
+
+\b
+Examples:
+  volcano-global simulate -f world.yaml --until 8h
+  volcano-global simulate -f world.yaml -o json | jq .summary
+  volcano-global simulate --generate gang --compare per-pod
+  volcano-global simulate --generate philly --jobs 500 --plot shares.png
+  volcano-global simulate --generate cohorts-30 --writes 50
+  volcano-global simulate --generate helios --dump > helios.yaml
+"""

@@ -4,7 +4,7 @@ import asyncio
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ import typer
 from controller.api.configuration import AdmissionConfiguration, ConfigurationError, load_configuration
 from controller.cache.translate.amounts import milliseconds
 from controller.cli.fileworld import read_world
+from controller.cli.inventory import Note
 from controller.cli.manifests import InputError
 from controller.cli.screen import Format, Screen, as_json, as_yaml, screen_of, show, visible
 from controller.cli.snapshot import Snapshot, take
@@ -48,10 +49,14 @@ class Source:
         if not self.files:
             return self._live()
         world = read_world(self.files)
-        for note in world.notes:
+        self.remark(world.notes)
+        return take(world.store, self.now)
+
+    def remark(self, notes: Iterable[Note]) -> None:
+        """Write *notes* to stderr, minor ones on request only."""
+        for note in notes:
             if self.verbose or not note.minor:
                 sys.stderr.write(f"note: {visible(note.text)}\n")
-        return take(world.store, self.now)
 
     def answer(self, report: R, told: Callable[[R, Screen], str]) -> None:
         """Print *report* in the format that was asked for; *told* makes the text for people."""

@@ -8,7 +8,7 @@ import msgspec
 from controller.cli.report.queues import QueueStanding, standings
 from controller.cli.snapshot import Snapshot
 from controller.engine.clusters import Assignment
-from controller.engine.plan import Admit, Decision, Evict
+from controller.engine.plan import Admit, Decision
 from controller.engine.reasons import EvictionReason, Reason, Refusal
 from controller.engine.workloads import Workload
 from controller.wording import sentence
@@ -60,7 +60,7 @@ def waiting_list(snapshot: Snapshot) -> Iterator[tuple[int, Workload, Refusal]]:
 def _decided(decision: Decision) -> Step:
     if isinstance(decision, Admit):
         return _step(decision.workload, "Admit", clusters=_targets(decision.clusters))
-    return _step(decision.workload, "Evict", reason=decision.reason, message=_eviction(decision))
+    return _step(decision.workload, "Evict", reason=decision.reason, message=EVICTIONS[decision.reason])
 
 
 def _waits(workload: Workload, refusal: Refusal) -> Step:
@@ -93,7 +93,8 @@ def _targets(assignments: tuple[Assignment, ...]) -> tuple[Target, ...]:
     return tuple(Target(each.name, each.replicas) for each in assignments)
 
 
-_EVICTIONS: Mapping[EvictionReason, str] = MappingProxyType(
+#: What is said of each reason for which somebody has to go.
+EVICTIONS: Mapping[EvictionReason, str] = MappingProxyType(
     {
         EvictionReason.RECLAIMED: "its queue has borrowed what another queue is entitled to",
         EvictionReason.PREEMPTED: "a workload of its queue with a higher priority needs its place",
@@ -102,7 +103,3 @@ _EVICTIONS: Mapping[EvictionReason, str] = MappingProxyType(
         EvictionReason.ABORTED: "it was aborted",
     }
 )
-
-
-def _eviction(eviction: Evict) -> str:
-    return _EVICTIONS[eviction.reason]

@@ -1,0 +1,22 @@
+"""A bar on a terminal while something takes its time; nothing anywhere else."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+Watch = Callable[[int, int], None]
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Watch]:
+    """Yield who is to be told how much is done, of how much; the bar is gone at the end."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _whole: None
+        return
+    columns = TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title)
+        yield lambda done, whole: bar.update(task, completed=done, total=whole)

@@ -1,0 +1,90 @@
+"""A simulation as the commands show it: a stable contract with whoever reads it by program."""
+
+import msgspec
+
+from controller.cli.report.plan import EVICTIONS, Target
+from controller.engine.reasons import EvictionReason, Refusal
+from controller.simulator.driver import Outcome
+from controller.simulator.journal import Entry
+from controller.simulator.perpod import PerPod
+from controller.simulator.spans import seconds
+from controller.simulator.summary import Number, Summary, summarise
+from controller.wording import sentence
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One thing that happened, ``time`` seconds after the start."""
+
+    time: Number
+    action: str
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    clusters: tuple[Target, ...]
+    reason: str | None
+    message: str
+
+
+class PerPodReport(msgspec.Struct, rename="camel", frozen=True):
+    """What became of the same jobs admitted pod by pod."""
+
+    seed: int
+    jobs: int
+    finished: int
+    finished_at: Number | None
+    deadlocked: bool
+    jobs_stuck: int
+    """That hold room and never run."""
+    pods_in_vain: int
+
+
+class SimulationReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """All that happened, in order, and what it amounts to; ``perPod`` where a comparison was asked for."""
+
+    events: tuple[Event, ...]
+    summary: Summary
+    per_pod: PerPodReport | None = None
+
+
+def simulation_report(outcome: Outcome, per_pod: PerPodReport | None = None) -> SimulationReport:
+    """Return what came of a simulation."""
+    return SimulationReport(tuple(map(_event, outcome.journal)), summarise(outcome), per_pod)
+
+
+def per_pod_report(found: PerPod, seed: int) -> PerPodReport:
+    """Return what came of the comparison."""
+    return PerPodReport(
+        seed=seed,
+        jobs=found.jobs,
+        finished=found.finished,
+        finished_at=None if found.finished_at is None else seconds(found.finished_at),
+        deadlocked=found.is_deadlocked,
+        jobs_stuck=found.holders,
+        pods_in_vain=found.pods_in_vain,
+    )
+
+
+def _event(entry: Entry) -> Event:
+    workload = entry.workload
+    return Event(
+        time=seconds(entry.at),
+        action=entry.action,
+        kind=workload.kind,
+        namespace=workload.namespace,
+        name=workload.name,
+        queue=workload.queue,
+        clusters=tuple(Target(each.name, each.replicas) for each in entry.clusters),
+        reason=_reason(entry),
+        message=_message(entry),
+    )
+
+
+def _reason(entry: Entry) -> str | None:
+    return entry.cause.reason if isinstance(entry.cause, Refusal) else entry.cause
+
+
+def _message(entry: Entry) -> str:
+    if entry.cause is None:
+        return ""
+    return EVICTIONS[entry.cause] if isinstance(entry.cause, EvictionReason) else sentence(entry.cause)

@@ -1,0 +1,136 @@
+"""A simulation as a table for people, readable at 80 columns."""
+
+from collections.abc import Iterator, Sequence
+
+from controller.cli.report.simulation import PerPodReport, SimulationReport
+from controller.cli.screen import Cell, Column, Screen, paragraph, table
+from controller.simulator.summary import NeverAdmitted, Number, QueueSummary, Summary, Waits
+
+_MOST_QUEUES = 40
+_MOST_JOBS = 20
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_QUEUES = (
+    Column("QUEUE"),
+    Column("JOBS", right=True),
+    Column("DONE", right=True),
+    *(Column(title, right=True) for title in ("MEAN", "P50", "P99", "HELD", "DUE", "OFF", "MOST", "SERVED")),
+)
+_LEGEND = (
+    "MEAN, P50, P99: how long jobs waited. HELD, DUE: {resource} that the queue was charged with and entitled to, "
+    "in percent of all there was, on the average over time. OFF, MOST: the distance between the two, on the average "
+    "and at most. SERVED: resource-time that ran, in percent of what the queue was entitled to."
+)
+
+
+def simulation_sheet(report: SimulationReport, screen: Screen) -> str:
+    """Return the figures, queue by queue, who was never admitted, and the comparison."""
+    parts = [_figures(report.summary, screen), _queues(report.summary, screen)]
+    if report.summary.never_admitted:
+        parts.append(_never_admitted(report.summary.never_admitted, screen))
+    if report.per_pod:
+        parts.append(paragraph(_compared(report.summary, report.per_pod), _narrow(screen)))
+    return "\n\n".join(parts)
+
+
+def span(seconds: Number) -> str:
+    """Return a span of time for people, with two units at most."""
+    if seconds < _MINUTE:
+        return f"{seconds:.2f}".rstrip("0").rstrip(".") + "s"
+    whole = round(seconds)
+    for unit, part, names in ((_DAY, _HOUR, "dh"), (_HOUR, _MINUTE, "hm"), (_MINUTE, 1, "ms")):
+        if whole >= unit:
+            return f"{whole // unit}{names[0]}{whole % unit // part:02}{names[1]}"
+    return f"{whole}s"
+
+
+def _figures(summary: Summary, screen: Screen) -> str:
+    jobs = summary.jobs
+    counts = f"{jobs.submitted} submitted, {jobs.finished} finished, {jobs.running} running, {jobs.waiting} waiting"
+    rows = [
+        ("Jobs", counts),
+        ("Makespan", f"{_or_dash(summary.makespan)}; looked at for {span(summary.end)} in {summary.cycles} cycles"),
+        ("Waited", _waited(summary.waiting)),
+        ("Used", ", ".join(f"{_percent(part)} {name}" for name, part in _by_size(summary)) or "-"),
+        ("Fairness", f"{summary.fairness:g} (Jain's index of the queues' satisfaction)" if summary.fairness else "-"),
+        ("Evictions", str(summary.evictions)),
+    ]
+    lines = table([Column(""), Column("")], [(Cell(title, "bold"), text) for title, text in rows], screen)
+    return "\n".join(lines.splitlines()[1:])
+
+
+def _by_size(summary: Summary) -> list[tuple[str, float]]:
+    return sorted(summary.utilisation.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def _waited(waits: Waits | None) -> str:
+    if waits is None:
+        return "-"
+    return f"mean {span(waits.mean)}, p50 {span(waits.p50)}, p99 {span(waits.p99)}, at most {span(waits.max)}"
+
+
+def _queues(summary: Summary, screen: Screen) -> str:
+    """Return a row for each queue with jobs; of many, those that waited longest."""
+    resource = next((name for name, _ in _by_size(summary)), "cpu")
+    found = [queue for queue in summary.queues if queue.submitted]
+    shown = found
+    if len(found) > _MOST_QUEUES:
+        longest = sorted(found, key=lambda queue: (-(queue.waiting.p99 if queue.waiting else 0), queue.name))
+        shown = longest[:_MOST_QUEUES]
+    rows = [_queue(queue, resource) for queue in shown]
+    more = f"\nand {len(found) - len(shown)} more queues that waited no longer" if len(shown) < len(found) else ""
+    return f"{table(_QUEUES, rows, screen)}{more}\n\n{paragraph(_LEGEND.format(resource=resource), _narrow(screen))}"
+
+
+def _queue(queue: QueueSummary, resource: str) -> Sequence[str]:
+    waits, deviation = queue.waiting, queue.deviation.get(resource)
+    return (
+        queue.name,
+        str(queue.submitted),
+        str(queue.finished),
+        *((span(waits.mean), span(waits.p50), span(waits.p99)) if waits else ("", "", "")),
+        _percent(queue.held.get(resource, 0)),
+        _percent(queue.entitled.get(resource, 0)),
+        _percent(deviation.mean if deviation else 0),
+        _percent(deviation.max if deviation else 0),
+        "" if queue.satisfaction is None else _percent(queue.satisfaction),
+    )
+
+
+def _never_admitted(jobs: Sequence[NeverAdmitted], screen: Screen) -> str:
+    columns = [Column("NEVER ADMITTED"), Column("QUEUE"), Column("SINCE", right=True), Column("REASON")]
+    rows = [
+        (f"{each.namespace}/{each.name}", each.queue, span(each.since), Cell(each.reason or "", "yellow"))
+        for each in jobs[:_MOST_JOBS]
+    ]
+    more = f"\nand {len(jobs) - _MOST_JOBS} more" if len(jobs) > _MOST_JOBS else ""
+    return f"{table(columns, rows, screen)}{more}"
+
+
+def _compared(summary: Summary, per_pod: PerPodReport) -> str:
+    return " ".join(_comparison(summary, per_pod))
+
+
+def _comparison(summary: Summary, per_pod: PerPodReport) -> Iterator[str]:
+    yield f"Whole jobs: {summary.jobs.finished} of {summary.jobs.submitted} finished."
+    yield f"Pod by pod, in the random order of seed {per_pod.seed}: {per_pod.finished} of {per_pod.jobs} finished."
+    if per_pod.deadlocked:
+        yield (
+            f"Deadlock: {per_pod.jobs_stuck} jobs hold room with {per_pod.pods_in_vain} pods and keep each other "
+            "from starting."
+        )
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.0f}%"
+
+
+def _or_dash(seconds: Number | None) -> str:
+    return "-" if seconds is None else span(seconds)
+
+
+def _narrow(screen: Screen) -> Screen:
+    """Return a screen on which sentences stay readable where lines may have any length."""
+    return Screen(min(screen.width or _TEXT_WIDTH, _TEXT_WIDTH), screen.coloured)
+
+
+_TEXT_WIDTH = 80

@@ -1,0 +1,159 @@
+"""A trace read from manifests: the world they describe, and when each job comes and how long it runs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from controller.api.configuration import AdmissionConfiguration
+from controller.api.keys import RUNTIME, SUBMIT
+from controller.cache.facts import TemplateKey, group_kind
+from controller.cache.store import Store
+from controller.cli.fileworld import read_world
+from controller.cli.inventory import Note
+from controller.cli.manifests import InputError, Manifest
+from controller.cli.synthesis import template_key
+from controller.engine.clusters import Cluster, ClusterName
+from controller.engine.demand import pod_request
+from controller.engine.policy import Policy
+from controller.engine.queues import Queue, QueueName
+from controller.engine.reasons import EvictionReason
+from controller.engine.workloads import State, Workload, WorkloadUid
+from controller.simulator.spans import SpanError, format_span, parse_span
+from controller.simulator.trace import PodSet, Submission, Trace
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass(slots=True)
+class Cast:
+    """Takes down what a store tells, as a World would hear it."""
+
+    policy: Policy = field(default_factory=Policy)
+    queues: dict[QueueName, Queue] = field(default_factory=dict)
+    clusters: dict[ClusterName, Cluster] = field(default_factory=dict)
+    workloads: dict[WorkloadUid, Workload] = field(default_factory=dict)
+
+    def policy_changed(self, policy: Policy) -> None:
+        """Take down the policy."""
+        self.policy = policy
+
+    def queue_changed(self, queue: Queue) -> None:
+        """Take down a queue."""
+        self.queues[queue.name] = queue
+
+    def queue_removed(self, name: QueueName) -> None:
+        """Strike out a queue."""
+        self.queues.pop(name, None)
+
+    def cluster_changed(self, cluster: Cluster, now: int) -> None:  # noqa: ARG002 - when it was told does not matter
+        """Take down a cluster."""
+        self.clusters[cluster.name] = cluster
+
+    def cluster_removed(self, name: ClusterName) -> None:
+        """Strike out a cluster."""
+        self.clusters.pop(name, None)
+
+    def workload_changed(self, workload: Workload, now: int) -> None:  # noqa: ARG002 - when it was told does not matter
+        """Take down a workload."""
+        self.workloads[workload.uid] = workload
+
+    def workload_removed(self, uid: WorkloadUid, now: int) -> None:  # noqa: ARG002 - when it was told does not matter
+        """Strike out a workload."""
+        self.workloads.pop(uid, None)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFile:
+    """What the files amount to, and what to tell whoever gave them."""
+
+    trace: Trace
+    notes: tuple[Note, ...]
+    writes_per_second: int
+    """As the AdmissionConfiguration among the files limits them."""
+
+
+def read_trace(paths: Sequence[str], *, now: int, runtime: int) -> TraceFile:
+    """Return the trace in the files and folders *paths* as it starts at *now*, or raise `InputError`.
+
+    A job that does not say how long it runs takes *runtime*; one that does
+    not say when it comes is there at the start, and as old as it is.
+    """
+    world = read_world(paths)
+    cast = Cast()
+    world.store.feed(cast, now)
+    templates = {template_key(each): each for found in world.inventory.objects.values() for each in found}
+    timing = _Timing(templates, now, runtime)
+    submissions = [timing.submission(workload, world.store) for workload in cast.workloads.values()]
+    if timing.faults:
+        raise InputError(*timing.faults)
+    configuration = world.inventory.configuration
+    trace = Trace(
+        queues=tuple(cast.queues[name] for name in sorted(cast.queues)),
+        clusters=tuple(cast.clusters[name] for name in sorted(cast.clusters)),
+        submissions=tuple(sorted(submissions, key=lambda each: (each.at, each.workload.namespace, each.workload.name))),
+        policy=cast.policy,
+        grace=_grace(configuration),
+        start=now,
+    )
+    return TraceFile(trace, (*world.notes, *timing.notes()), configuration.writes.per_second)
+
+
+def _grace(configuration: AdmissionConfiguration) -> dict[EvictionReason, int]:
+    return {
+        EvictionReason.RECLAIMED: configuration.reclaim.grace_period // _MILLISECOND,
+        EvictionReason.PREEMPTED: configuration.preemption.grace_period // _MILLISECOND,
+    }
+
+
+class _Timing:
+    """Reads the times on templates; what cannot be read is kept in *faults*."""
+
+    def __init__(self, templates: Mapping[TemplateKey, Manifest], now: int, runtime: int) -> None:
+        self.faults: list[str] = []
+        self._templates = templates
+        self._now = now
+        self._runtime = runtime
+        self._untimed = 0
+
+    def notes(self) -> Iterator[Note]:
+        """Yield a note where run times were made up."""
+        if self._untimed:
+            taken = f"taken to run {format_span(self._runtime)} (--runtime)"
+            yield Note(f"{self._untimed} jobs without the annotation {RUNTIME} are {taken}")
+
+    def submission(self, workload: Workload, store: Store) -> Submission:
+        """Return *workload* with its times; one that runs already has run since its admission."""
+        template = self._templates.get(TemplateKey(group_kind(workload.shape.api), workload.namespace, workload.name))
+        at = self._span(template, SUBMIT)
+        runtime = self._span(template, RUNTIME)
+        if runtime is None:
+            self._untimed += workload.state is not State.FINISHED
+            runtime = self._runtime
+        admission = workload.admission
+        if admission is not None:
+            ran = self._now - admission.admitted_at if admission.admitted_at else 0
+            return Submission(workload, max(runtime - max(ran, 0), 0), pods=_pods(workload, store))
+        if at is not None:
+            workload = replace(workload, since=self._now + at)
+        return Submission(workload, runtime, at or 0, _pods(workload, store))
+
+    def _span(self, template: Manifest | None, key: str) -> int | None:
+        annotations = (template.body["metadata"].get("annotations") or {}) if template else {}
+        if template is None or annotations.get(key) is None:
+            return None
+        try:
+            return parse_span(annotations[key])
+        except SpanError as error:
+            self.faults.append(template.problem(f"metadata.annotations[{key}]: {error}"))
+            return None
+
+
+def _pods(workload: Workload, store: Store) -> tuple[PodSet, ...]:
+    """Return the pods of a workload one by one, none where nobody counted them."""
+    if workload.shape.replicas:
+        return (PodSet(workload.shape.replicas, workload.shape.replica),)
+    binding = store.binding(workload.uid)
+    template = store.template(binding) if binding else None
+    if template is None or template.demand is None or template.demand.job is None:
+        return ()
+    return tuple(PodSet(task.count, pod_request(task.pod)) for task in template.demand.job.tasks if task.count)

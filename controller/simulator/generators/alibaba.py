@@ -1,0 +1,60 @@
+"""A load of Alibaba's shape: shared GPUs, of which most tasks take one or a part of one, in classes of service.
+
+Parts of a GPU are asked for in hundredths, as Koordinator names them. The
+trace tells no tenants; the queues' parts fall off as 1/rank.
+"""
+
+from collections.abc import Iterator
+from types import MappingProxyType
+
+from controller.engine.queues import Queue, QueueName
+from controller.engine.resources import CPU, MEMORY, MILLI
+from controller.simulator.generators.dice import Dice, milliseconds, quantile
+from controller.simulator.generators.helios import ranked_queues
+from controller.simulator.generators.load import Job, Load, Task, Tasks, amounts
+from controller.simulator.generators.measured import Alibaba, measured
+from controller.simulator.generators.size import Size, members
+
+HUNDREDTHS_OF_A_GPU = "koordinator.sh/gpu-core"
+_WHOLE = 100
+_MIB = 1 << 20
+_NODE = {HUNDREDTHS_OF_A_GPU: 8 * _WHOLE * MILLI, CPU: 128 * MILLI, MEMORY: 768 * 1024 * _MIB}
+"""The trace's largest frequent node, so that every task fits one."""
+_CLASSES = MappingProxyType({"LS": 1000, "Guaranteed": 500, "Burstable": 100, "BE": 0})
+"""Latency-sensitive tasks go first, best-effort ones last."""
+_MEAN_GAP = 30
+"""Seconds from one task to the next; the clusters are made as large as that asks for."""
+
+
+def alibaba_load(size: Size) -> Load:
+    """Return a load of *size.jobs* tasks, each a job of one pod."""
+    queues = tuple(Queue(name) for name in ranked_queues(size))
+    jobs = tuple(_jobs(size))
+    classes = {_class(name): value for name, value in _CLASSES.items()}
+    return Load(queues, members(jobs, _NODE, size), jobs, classes)
+
+
+def _class(name: str) -> str:
+    return {"LS": "latency-sensitive", "BE": "best-effort"}.get(name, name.lower())
+
+
+def _jobs(size: Size) -> Iterator[Job]:
+    alibaba, probabilities = measured().alibaba, measured().probabilities
+    queues = {str(name): part for name, part in ranked_queues(size).items()}
+    dice, now = Dice(size.seed, "alibaba"), 0
+    for number in range(1, size.jobs + 1):
+        queue, service = QueueName(dice.one_of(queues)), _class(dice.one_of(alibaba.classes))
+        runtime = milliseconds(quantile(dice.part(), probabilities, alibaba.durations))
+        yield Job(queue, f"task-{number}", queue, _tasks(alibaba, dice), now, runtime, service)
+        now += dice.gap(_MEAN_GAP)
+
+
+def _tasks(alibaba: Alibaba, dice: Dice) -> Tasks:
+    gpus = int(dice.one_of(alibaba.gpus))
+    percent = int(dice.one_of(alibaba.percent_of_one_gpu)) if gpus == 1 else gpus * _WHOLE
+    # Who asks for much of one asks for much of the other.
+    size, probabilities = dice.part(), measured().probabilities
+    cpu = round(quantile(size, probabilities, alibaba.cpu_milli))
+    memory = max(round(quantile(size, probabilities, alibaba.memory_mib)), 1) * _MIB
+    request = dict(amounts(cpu=cpu, memory=memory)) | ({HUNDREDTHS_OF_A_GPU: percent * MILLI} if percent else {})
+    return (Task("main", 1, tuple(sorted(request.items()))),)

@@ -1,0 +1,101 @@
+"""A load: queues, clusters and jobs that a generator made up, and the trace that they are."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
+from controller.engine.demand import (
+    Container,
+    JobTemplate,
+    PodTemplate,
+    demand,
+    gang_minimum,
+    pod_request,
+    pod_requests,
+)
+from controller.engine.demand import Task as TaskTemplate
+from controller.engine.queues import Queue, QueueName
+from controller.engine.resources import MILLI, PODS, Resources
+from controller.engine.workloads import VOLCANO_JOB, Shape, Workload, WorkloadUid
+from controller.simulator.trace import PodSet, Submission, Trace
+
+ANY_ONE_CLUSTER = Placement(spread=(Spread("cluster", 1, 1),))
+
+Tasks = tuple["Task", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Some equal pods of a job."""
+
+    name: str
+    replicas: int
+    request: tuple[tuple[str, int], ...]
+    """What one of them asks for, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job, all of whose pods start together."""
+
+    namespace: str
+    name: str
+    queue: QueueName
+    tasks: Tasks
+    at: int
+    """When it comes, in milliseconds from the start."""
+    runtime: int
+    priority_class: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a generator made up."""
+
+    queues: tuple[Queue, ...]
+    clusters: tuple[Cluster, ...]
+    jobs: tuple[Job, ...]
+    classes: Mapping[str, int] = field(default_factory=dict)
+    """The values of the PriorityClasses, by name."""
+
+
+def amounts(**named: int) -> tuple[tuple[str, int], ...]:
+    """Return the request of a task; *named* are base units."""
+    return tuple(sorted(named.items()))
+
+
+def member(name: str, allocatable: Resources, pods: int = 1_000_000) -> Cluster:
+    """Return a cluster that takes Volcano Jobs and holds nothing."""
+    room = {**allocatable, PODS: pods * MILLI}
+    return Cluster(ClusterName(name), enablements=frozenset({VOLCANO_JOB}), allocatable=room)
+
+
+def as_trace(load: Load, *, start: int = 0) -> Trace:
+    """Return the trace that *load* is, as it would be read from its manifests."""
+    forms: dict[Tasks, tuple[Shape, tuple[PodSet, ...]]] = {}
+    submissions = []
+    for job in sorted(load.jobs, key=lambda job: (job.at, job.namespace, job.name)):
+        if job.tasks not in forms:
+            forms[job.tasks] = _form(job.tasks)
+        shape, pods = forms[job.tasks]
+        workload = Workload(
+            uid=WorkloadUid(f"Job/{job.namespace}/{job.name}"),
+            namespace=job.namespace,
+            name=job.name,
+            kind=VOLCANO_JOB.kind,
+            queue=job.queue,
+            shape=shape,
+            priority=load.classes.get(job.priority_class, 0),
+            priority_class=job.priority_class,
+            since=start + job.at,
+        )
+        submissions.append(Submission(workload, job.runtime, job.at, pods))
+    return Trace(load.queues, load.clusters, tuple(submissions), start=start)
+
+
+def _form(tasks: Tasks) -> tuple[Shape, tuple[PodSet, ...]]:
+    """Return the shape of a job with *tasks*, and its pods."""
+    pods = [PodTemplate((Container(dict(task.request)),)) for task in tasks]
+    job = JobTemplate(tuple(TaskTemplate(task.name, task.replicas, pod) for task, pod in zip(tasks, pods, strict=True)))
+    shape = Shape(demand(job), gang_minimum(job, lambda _: 0), ANY_ONE_CLUSTER, pods=pod_requests(job))
+    return shape, tuple(PodSet(task.replicas, pod_request(pod)) for task, pod in zip(tasks, pods, strict=True))

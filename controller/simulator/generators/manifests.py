@@ -1,0 +1,64 @@
+"""A load as the manifests that users would write, for others to edit and to read again."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RUNTIME, SUBMIT, Resource
+from controller.cache.translate.amounts import quantities
+from controller.engine.clusters import Cluster
+from controller.engine.queues import ROOT, Queue
+from controller.engine.resources import EMPTY, Resources
+from controller.simulator.generators.load import Job, Load, Task
+from controller.simulator.spans import format_span
+
+Manifest = dict[str, Any]
+
+
+def manifests(load: Load) -> Iterator[Manifest]:
+    """Yield PriorityClasses, queues, clusters and jobs, each in the order in which they were made up."""
+    for name, value in load.classes.items():
+        yield {**_headed(PRIORITY_CLASSES, name=name), "value": value}
+    yield from map(_queue, load.queues)
+    yield from map(_cluster, load.clusters)
+    yield from map(_job, load.jobs)
+
+
+def _headed(resource: Resource, **metadata: Any) -> Manifest:
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
+
+
+def _queue(queue: Queue) -> Manifest:
+    spec: Manifest = {"weight": queue.weight}
+    if queue.parent != ROOT:
+        spec["parent"] = queue.parent
+    for name, amounts in (("capability", queue.capability), ("deserved", queue.deserved)):
+        if amounts:
+            spec[name] = quantities(amounts)
+    return {**_headed(QUEUES, name=queue.name), "spec": spec}
+
+
+def _cluster(cluster: Cluster) -> Manifest:
+    status = {
+        "apiEnablements": [{"groupVersion": JOBS.api_version, "resources": [{"kind": JOBS.kind}]}],
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "resourceSummary": {"allocatable": quantities(cluster.allocatable or EMPTY)},
+    }
+    return {**_headed(CLUSTERS, name=cluster.name), "status": status}
+
+
+def _job(job: Job) -> Manifest:
+    annotations = {SUBMIT: format_span(job.at), RUNTIME: format_span(job.runtime)}
+    spec: Manifest = {"queue": job.queue}
+    if job.priority_class:
+        spec["priorityClassName"] = job.priority_class
+    spec["tasks"] = [_task(task) for task in job.tasks]
+    return {**_headed(JOBS, name=job.name, namespace=job.namespace, annotations=annotations), "spec": spec}
+
+
+def _task(task: Task) -> Manifest:
+    return {"name": task.name, "replicas": task.replicas, "template": {"spec": {"containers": [_container(task)]}}}
+
+
+def _container(task: Task) -> Manifest:
+    request: Resources = dict(task.request)
+    return {"name": task.name, "resources": {"requests": quantities(request)}}

@@ -1,0 +1,66 @@
+"""The shapes of loads that can be asked for, by name."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from controller.simulator.generators.alibaba import alibaba_load
+from controller.simulator.generators.cohorts import THIRTY, THOUSAND, cohorts_load
+from controller.simulator.generators.gang import gang_load
+from controller.simulator.generators.helios import helios_load
+from controller.simulator.generators.load import Load
+from controller.simulator.generators.philly import philly_load
+from controller.simulator.generators.size import Size
+
+
+class Shape(StrEnum):
+    """The names."""
+
+    GANG = "gang"
+    COHORTS_30 = "cohorts-30"
+    COHORTS_1000 = "cohorts-1000"
+    PHILLY = "philly"
+    HELIOS = "helios"
+    ALIBABA = "alibaba"
+
+
+class SizeError(ValueError):
+    """A size that a shape does not take, or none at all; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a shape is made, and which sizes it takes; the others are its own."""
+
+    make: Callable[[Size], Load]
+    takes: frozenset[str] = frozenset({"jobs", "queues", "clusters", "load"})
+    defaults: Mapping[str, int] = field(default_factory=dict)
+
+
+SHAPES: Mapping[Shape, Recipe] = MappingProxyType(
+    {
+        Shape.GANG: Recipe(lambda size: gang_load(size.jobs), frozenset({"jobs"}), {"jobs": 5}),
+        Shape.COHORTS_30: Recipe(
+            lambda size: cohorts_load(THIRTY, clusters=size.clusters), frozenset({"clusters"}), {"clusters": 1}
+        ),
+        Shape.COHORTS_1000: Recipe(
+            lambda size: cohorts_load(THOUSAND, clusters=size.clusters), frozenset({"clusters"}), {"clusters": 1}
+        ),
+        Shape.PHILLY: Recipe(philly_load),
+        Shape.HELIOS: Recipe(helios_load),
+        Shape.ALIBABA: Recipe(alibaba_load),
+    }
+)
+
+
+def make(shape: Shape, seed: int, **sizes: int | None) -> Load:
+    """Return a load of *shape*; *sizes* that are ``None`` are the shape's own. Raise `SizeError`."""
+    recipe = SHAPES[shape]
+    asked = {name: size for name, size in sizes.items() if size is not None}
+    for name, size in asked.items():
+        if name not in recipe.takes:
+            raise SizeError(f"{shape} takes no {name}; it takes {' and '.join(sorted(recipe.takes))}")
+        if size < 1:
+            raise SizeError(f"{name} is {size}; write 1 or more")
+    return recipe.make(Size(seed=seed, **{**recipe.defaults, **asked}))

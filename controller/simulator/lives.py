@@ -1,0 +1,116 @@
+"""What became of each job in a simulation: when it waited, when it ran, how often it was evicted."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from controller.engine.resources import EMPTY, Resources, add, scale
+from controller.engine.workloads import Admission, Workload, WorkloadUid
+from controller.simulator.trace import Submission
+
+
+class Stage(StrEnum):
+    """Where a job stands."""
+
+    WAITING = "Waiting"
+    """Also while its admission is being written, and while it leaves after an eviction."""
+    RUNNING = "Running"
+    FINISHED = "Finished"
+
+
+@dataclass(slots=True)
+class Life:
+    """One job from its submission on."""
+
+    submission: Submission
+    waiting_since: int | None = None
+    """``None`` while it does not wait."""
+    running_since: int | None = None
+    finished_at: int | None = None
+    admission: Admission | None = None
+    """Under which it runs or ran last."""
+    ran_before: bool = False
+    """It ran when the simulation began: how long it had waited is not known."""
+    leaving: bool = False
+    """It was evicted, and its pods are not gone yet."""
+    runs: int = 0
+    evictions: int = 0
+    waited: int = 0
+    """Without what it waits now."""
+    served: Resources = field(default=EMPTY)
+    """What it held, multiplied by the milliseconds for which it ran; without the present run."""
+
+    @property
+    def workload(self) -> Workload:
+        """Return the job as it was submitted."""
+        return self.submission.workload
+
+    @property
+    def stage(self) -> Stage:
+        """Return where it stands."""
+        if self.finished_at is not None:
+            return Stage.FINISHED
+        return Stage.WAITING if self.running_since is None or self.leaving else Stage.RUNNING
+
+    def start(self, admission: Admission, now: int) -> None:
+        """Let it run from *now* on."""
+        if self.waiting_since is not None:
+            self.waited += now - self.waiting_since
+        self.waiting_since = None
+        self.running_since, self.admission = now, admission
+        self.runs += 1
+
+    def stop(self, now: int) -> None:
+        """End its run at *now*, whether it is done or not."""
+        self.served = self.served_until(now)
+        self.running_since = None
+        self.leaving = False
+
+    def served_until(self, now: int) -> Resources:
+        """Return what it held until *now*, multiplied by the milliseconds for which it ran."""
+        if self.running_since is None or self.admission is None:
+            return self.served
+        return add(self.served, scale(self.admission.charge, now - self.running_since))
+
+
+class Lives:
+    """All jobs that were submitted so far, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._lives: dict[WorkloadUid, Life] = {}
+        self.finished = 0
+        self.waiting = 0
+        """How many wait to be admitted; those who leave are counted once they are gone."""
+
+    def __iter__(self) -> Iterator[Life]:
+        return iter(self._lives.values())
+
+    def __len__(self) -> int:
+        return len(self._lives)
+
+    def __getitem__(self, uid: WorkloadUid) -> Life:
+        return self._lives[uid]
+
+    def begin(self, submission: Submission, *, waiting_since: int | None) -> Life:
+        """Take up a job that was submitted, or that ran before."""
+        life = Life(submission, waiting_since=waiting_since, ran_before=waiting_since is None)
+        self._lives[submission.workload.uid] = life
+        self.waiting += waiting_since is not None
+        return life
+
+    def start(self, life: Life, admission: Admission, now: int) -> None:
+        """Let a job run from *now* on."""
+        self.waiting -= life.waiting_since is not None
+        life.start(admission, now)
+
+    def finish(self, life: Life, now: int) -> None:
+        """Let a job be done at *now*."""
+        life.stop(now)
+        life.finished_at = now
+        self.finished += 1
+
+    def wait_again(self, life: Life, now: int) -> None:
+        """Let a victim whose pods are gone wait again from *now* on."""
+        life.stop(now)
+        life.waiting_since = now
+        self.waiting += 1

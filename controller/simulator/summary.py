@@ -1,0 +1,225 @@
+"""What a simulation amounts to, in figures for people and programs.
+
+The only place with floats: everything it is made from is whole numbers, and
+nothing is decided by it. Times are in seconds.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from math import ceil
+
+import msgspec
+
+from controller.engine.queues import ROOT, QueueName
+from controller.engine.resources import PODS, total
+from controller.simulator.driver import Outcome
+from controller.simulator.gauge import Track
+from controller.simulator.lives import Life, Stage
+from controller.simulator.spans import seconds
+from controller.wording import sentence
+
+Number = int | float
+Parts = dict[str, float]
+"""By resource, as parts of all there was."""
+
+_DIGITS = 4
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """How long jobs waited that were admitted at least once; percentiles by nearest rank."""
+
+    jobs: int
+    mean: Number
+    p50: Number
+    p99: Number
+    max: Number
+
+
+class Deviation(msgspec.Struct, frozen=True):
+    """How far what a queue held was from what it was entitled to, as parts of all there was."""
+
+    mean: float
+    max: float
+
+
+class QueueSummary(msgspec.Struct, rename="camel", frozen=True):
+    """One queue; jobs and waits are its own, amounts those of all below it, too."""
+
+    name: str
+    submitted: int
+    finished: int
+    evictions: int
+    waiting: Waits | None
+    held: Parts
+    """What it was charged with, on the average over time."""
+    entitled: Parts
+    """What it was entitled to, on the average over time."""
+    deviation: dict[str, Deviation]
+    satisfaction: float | None
+    """Served resource-time / entitled resource-time, of the resource that it is entitled to most of."""
+
+
+class NeverAdmitted(msgspec.Struct, frozen=True):
+    """A job that was not admitted once; ``since`` is when it came."""
+
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    since: Number
+    reason: str | None
+    message: str
+
+
+class Jobs(msgspec.Struct, frozen=True):
+    """How many jobs there were, and where they stood at the end."""
+
+    submitted: int
+    finished: int
+    running: int
+    waiting: int
+
+
+class Summary(msgspec.Struct, rename="camel", frozen=True):
+    """All figures of one simulation; a figure that nothing tells of is null."""
+
+    jobs: Jobs
+    end: Number
+    makespan: Number | None
+    """From the first submission to the last finish."""
+    waiting: Waits | None
+    utilisation: Parts
+    """What ran, of all there was, over time."""
+    fairness: float | None
+    """Jain's index of the queues' satisfaction."""
+    evictions: int
+    cycles: int
+    queues: tuple[QueueSummary, ...]
+    never_admitted: tuple[NeverAdmitted, ...]
+
+
+def summarise(outcome: Outcome) -> Summary:
+    """Return the figures of *outcome*."""
+    lives = list(outcome.lives)
+    stages = [life.stage for life in lives]
+    satisfactions = _satisfactions(outcome)
+    return Summary(
+        jobs=Jobs(len(lives), *(stages.count(stage) for stage in (Stage.FINISHED, Stage.RUNNING, Stage.WAITING))),
+        end=seconds(outcome.ended_at),
+        makespan=_makespan(lives),
+        waiting=_waits(lives),
+        utilisation=_parts(total(life.served_until(outcome.ended_at) for life in lives), outcome),
+        fairness=_rounded(jain(list(satisfactions.values()))),
+        evictions=sum(life.evictions for life in lives),
+        cycles=outcome.cycles,
+        queues=tuple(_queues(outcome, lives, satisfactions)),
+        never_admitted=tuple(_never_admitted(outcome, life) for life in lives if not life.runs),
+    )
+
+
+def jain(values: Sequence[Fraction]) -> Fraction | None:
+    """Return the fairness index of *values*: (sum of x)^2 / (n * sum of x^2), from 1/n to 1 where all are equal.
+
+    R. Jain, D. Chiu, W. Hawe: A Quantitative Measure of Fairness and
+    Discrimination for Resource Allocation in Shared Computer Systems,
+    DEC-TR-301, 1984. Here x of a queue is served resource-time / entitled
+    resource-time.
+    """
+    squares = sum(value * value for value in values)
+    return Fraction(sum(values)) ** 2 / (len(values) * squares) if squares else None
+
+
+def nearest_rank(ordered: Sequence[int], percent: int) -> int:
+    """Return the smallest value that *percent* of the *ordered* values do not exceed."""
+    return ordered[max(ceil(Fraction(percent * len(ordered), 100)), 1) - 1]
+
+
+def _makespan(lives: Sequence[Life]) -> Number | None:
+    finished = [life.finished_at for life in lives if life.finished_at is not None]
+    return seconds(max(finished) - min(life.submission.at for life in lives)) if finished else None
+
+
+def _waits(lives: Iterable[Life]) -> Waits | None:
+    waited = sorted(life.waited for life in lives if life.runs and not life.ran_before)
+    if not waited:
+        return None
+    mean = round(Fraction(sum(waited), len(waited)))
+    p50, p99 = nearest_rank(waited, 50), nearest_rank(waited, 99)
+    return Waits(len(waited), seconds(mean), p50=seconds(p50), p99=seconds(p99), max=seconds(waited[-1]))
+
+
+def _parts(areas: Mapping[str, int], outcome: Outcome) -> Parts:
+    """Return *areas* as parts of the area of all there was, by resource."""
+    pool = outcome.gauge.pool_area
+    return {
+        name: round(areas[name] / pool[name], _DIGITS)
+        for name in sorted(areas)
+        if name != PODS and areas[name] and pool.get(name)
+    }
+
+
+def _satisfactions(outcome: Outcome) -> dict[QueueName, Fraction]:
+    """Return served resource-time / entitled resource-time of every leaf that was entitled to anything."""
+    by_queue: dict[QueueName, list[Life]] = {}
+    for life in outcome.lives:
+        by_queue.setdefault(life.workload.queue, []).append(life)
+    found = {}
+    for name, track in sorted(outcome.gauge.tracks.items()):
+        due = _dominant(track, outcome.gauge.pool_area)
+        if due is not None and name in by_queue:
+            served = total(life.served_until(outcome.ended_at) for life in by_queue[name])
+            found[name] = Fraction(served.get(due, 0), track.due_area[due])
+    return found
+
+
+def _dominant(track: Track, pool: Mapping[str, int]) -> str | None:
+    """Return the resource of which the queue was entitled to the largest part, the first by name of equal ones."""
+    parts = {
+        name: Fraction(area, pool[name]) for name, area in sorted(track.due_area.items()) if area and pool.get(name)
+    }
+    return max(parts, key=lambda name: parts[name], default=None)
+
+
+def _queues(
+    outcome: Outcome, lives: Iterable[Life], satisfactions: Mapping[QueueName, Fraction]
+) -> Iterator[QueueSummary]:
+    by_queue: dict[QueueName, list[Life]] = {name: [] for name in outcome.gauge.tracks if name != ROOT}
+    for life in lives:
+        by_queue.setdefault(life.workload.queue, []).append(life)
+    for name in sorted(by_queue):
+        own, track = by_queue[name], outcome.gauge.tracks.get(name, Track())
+        yield QueueSummary(
+            name=name,
+            submitted=len(own),
+            finished=sum(life.stage is Stage.FINISHED for life in own),
+            evictions=sum(life.evictions for life in own),
+            waiting=_waits(own),
+            held=_parts(track.held_area, outcome),
+            entitled=_parts(track.due_area, outcome),
+            deviation=_deviation(track, outcome),
+            satisfaction=_rounded(satisfactions.get(name)),
+        )
+
+
+def _deviation(track: Track, outcome: Outcome) -> dict[str, Deviation]:
+    means = _parts(track.gap_area, outcome)
+    widest = {name: round(float(gap), _DIGITS) for name, gap in track.widest_gap.items()}
+    return {name: Deviation(means[name], widest.get(name, 0.0)) for name in means}
+
+
+def _never_admitted(outcome: Outcome, life: Life) -> NeverAdmitted:
+    workload = life.workload
+    refusal = outcome.world.refusal(workload.uid)
+    return NeverAdmitted(
+        kind=workload.kind,
+        namespace=workload.namespace,
+        name=workload.name,
+        queue=workload.queue,
+        since=seconds(life.submission.at),
+        reason=refusal.reason if refusal else None,
+        message=sentence(refusal) if refusal else "its admission was being written",
+    )
+
+
+def _rounded(value: Fraction | None) -> float | None:
+    return None if value is None else round(float(value), _DIGITS)
