@@ -123,8 +123,8 @@ class Options(Section):
     ttl_seconds_after_finished: int | None = Field(None, ge=0)
     """After how many seconds a finished HyperJob is deleted, with all its parts."""
     failure_policy: FailurePolicy = FailurePolicy()
-    cleanup_policy: Literal["None", "Running", "All"] = "Running"
-    """Which parts are deleted once the HyperJob has finished: none, those that still run, or all."""
+    cleanup_policy: Literal["None", "All"] = "None"
+    """Which finished parts are deleted once the HyperJob has finished; those that still run always are."""
     cluster_affinity: dict[str, Any] | None = None
     """Which clusters may take parts, as in a PropagationPolicy's placement."""
     cluster_tolerations: tuple[dict[str, Any], ...] = ()
@@ -220,10 +220,18 @@ def read_hyperjob(document: dict[str, Any]) -> HyperJob:
             resource=resource,
             metadata=Metadata.model_validate(document.get("metadata") or {}),
             spec=_spec(resource, document.get("spec")),
-            status=HyperJobStatus.model_validate(document.get("status") or {}),
+            status=read_status(document),
         )
     except ValidationError as error:
-        raise HyperJobError("; ".join(_sentence(each) for each in error.errors())) from error
+        raise HyperJobError("; ".join(_sentence("spec", each) for each in error.errors())) from error
+
+
+def read_status(document: dict[str, Any]) -> HyperJobStatus:
+    """Return the status in *document*, or raise `HyperJobError`; it may be there without a readable spec."""
+    try:
+        return HyperJobStatus.model_validate(document.get("status") or {})
+    except ValidationError as error:
+        raise HyperJobError("; ".join(_sentence("status", each) for each in error.errors())) from error
 
 
 def _spec(resource: Resource, spec: Any) -> HyperJobSpec:
@@ -232,7 +240,7 @@ def _spec(resource: Resource, spec: Any) -> HyperJobSpec:
     return BatchHyperJobSpec.model_validate(spec or {}).as_spec()
 
 
-def _sentence(details: Any) -> str:
+def _sentence(section: str, details: Any) -> str:
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in details["loc"])
     message: str = details["msg"].removeprefix("Value error, ")
-    return f"spec{path}: {message[:1].lower()}{message[1:]}"
+    return f"{section}{path}: {message[:1].lower()}{message[1:]}"

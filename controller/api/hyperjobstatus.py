@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 Phase = Literal["Pending", "Admitted", "Running", "Completed", "Failed", "Suspended"]
+PartPhase = Literal["Pending", "Admitted", "Running", "Completed", "Failed"]
 FINISHED: frozenset[Phase] = frozenset({"Completed", "Failed"})
 Int64 = Annotated[int, Field(json_schema_extra={"format": "int64"})]
 Time = Annotated[datetime, Field(json_schema_extra={"format": "date-time"})]
@@ -24,7 +25,7 @@ class Condition(_Reported):
     type: str
     status: Literal["True", "False", "Unknown"]
     reason: str
-    message: str = Field("", max_length=32768)
+    message: str = Field(max_length=32768)
     last_transition_time: Time
     observed_generation: Int64 | None = None
 
@@ -57,14 +58,22 @@ class PartStatus(_Reported):
     name: str
     """The name of its Volcano Job and of its PropagationPolicy."""
     replicated_job: str = ""
-    index: int = 0
+    index: int
     cluster: str = ""
     """Where it is pinned to; empty where any cluster will do."""
     pods: tuple[int, ...] = ()
     """How many pods of each task of the template it has."""
-    phase: Literal["Pending", "Admitted", "Running", "Completed", "Failed"] = "Pending"
+    rank_offset: int = 0
+    """How many pods the parts before it have."""
+    world_size: int = 0
+    """How many pods all parts have."""
+    world_parts: int = 0
+    """How many parts there are; like the two above, as it was told to the part's pods."""
+    phase: PartPhase
     running_on: str = ""
     """The cluster it was admitted to."""
+    attempt: int = 0
+    """Counts its Volcano Jobs, one after the other, under the same name."""
     retries: int = 0
     failed_on: tuple[str, ...] = ()
     """Clusters where it failed before."""
@@ -77,7 +86,7 @@ class SplitStatus(_Reported):
 
     specification: str = ""
     """The digest of what was split, by which a change of the spec is noticed."""
-    fits: bool = True
+    fits: bool = False
     """Whether it fitted into the clusters when it was made."""
     restarts: int = 0
     """How often all parts were rolled back and started again."""

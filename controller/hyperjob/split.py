@@ -19,6 +19,7 @@ from controller.cache.translate.placements import placement
 from controller.engine.candidates import candidates
 from controller.engine.clusters import Cluster, Placement
 from controller.engine.fit import Room
+from controller.engine.reasons import Reason
 from controller.engine.resources import Resources, add, fits, subtract
 from controller.engine.workloads import Shape
 from controller.hyperjob.counting import demand, pod_requests
@@ -27,11 +28,20 @@ from controller.hyperjob.packing import Bin, Load, Shares, fill, pack
 
 UNLIMITED = 10_000
 
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why something waits: the engine's code, and a sentence."""
+
+    reason: str
+    message: str
+
+
 #: Says why a queue would not take so much more now, or ``None``.
-Quota = Callable[[str, Resources], str | None]
+Quota = Callable[[str, Resources], Trouble | None]
 
 
-def _no_quota(_: str, __: Resources) -> str | None:
+def _no_quota(_: str, __: Resources) -> Trouble | None:
     return None
 
 
@@ -54,12 +64,12 @@ class Layout:
     """The parts of a HyperJob; *trouble* says why they cannot all start now, as far as the split knows."""
 
     parts: tuple[PartStatus, ...] = ()
-    trouble: str = ""
+    trouble: Trouble | None = None
 
     @property
     def fits(self) -> bool:
         """Say whether nothing speaks against starting now."""
-        return not self.trouble
+        return self.trouble is None
 
 
 @dataclass(slots=True)
@@ -88,9 +98,13 @@ def split(hyperjob: HyperJob, prospects: Prospects) -> Layout:
     now = _lay_out(hyperjob, prospects, prospects.rooms)
     if now.fits:
         refusal = _refused(hyperjob, prospects.quota) if now.parts and is_automatic(hyperjob) else None
-        return Layout(now.parts, refusal or "")
+        return Layout(now.parts, refusal)
     waiting = _lay_out(hyperjob, prospects, prospects.empty)
-    return Layout(waiting.parts, now.trouble if waiting.fits else waiting.trouble)
+    if waiting.trouble is None:
+        return Layout(waiting.parts, now.trouble)
+    if waiting.trouble.reason == Reason.NO_ROOM:
+        return Layout(trouble=Trouble(Reason.FITS_NOWHERE, f"even while empty, {waiting.trouble.message}"))
+    return waiting
 
 
 def is_automatic(hyperjob: HyperJob) -> bool:
@@ -104,6 +118,12 @@ def choice(hyperjob: HyperJob) -> Placement:
     """Return which clusters may take parts."""
     asked = {"clusterAffinity": hyperjob.spec.cluster_affinity, "clusterTolerations": hyperjob.spec.cluster_tolerations}
     return placement(msgspec.convert(asked, wire.Placement, strict=False))
+
+
+def part_demands(hyperjob: HyperJob, parts: Iterable[PartStatus]) -> list[Resources]:
+    """Return what each of *parts* asks for."""
+    requests = {job.name: pod_requests(job.template_spec) for job in hyperjob.spec.replicated_jobs}
+    return [demand(requests[part.replicated_job], part.pods) for part in parts]
 
 
 def _lay_out(hyperjob: HyperJob, prospects: Prospects, rooms: Sequence[Room]) -> Layout:
@@ -141,7 +161,7 @@ def _of_job(job: ReplicatedJob, books: _Books) -> Layout:
 
 
 def _part(index: int, pods: Pods, cluster: str = "", *, reason: str) -> PartStatus:
-    return PartStatus(name="", index=index, pods=pods, cluster=cluster, reason=reason)
+    return PartStatus(name="", index=index, pods=pods, cluster=cluster, reason=reason, phase="Pending")
 
 
 # -- counts that the user gives -----------------------------------------------
@@ -253,29 +273,24 @@ def _times(unit: Resources, headroom: Resources) -> int:
     return max(min((headroom.get(name, 0) // amount for name, amount in unit.items() if amount > 0), default=0), 0)
 
 
-def _shortage(need: _Need, bins: Iterable[Bin], stretches: int, *, books: _Books) -> str:
+def _shortage(need: _Need, bins: Sequence[Bin], stretches: int, *, books: _Books) -> Trouble:
     """Return why there is no way, by the resource that is shortest."""
-    known = list(bins)
-    if not known:
-        return (
-            "no cluster that takes new workloads is a candidate"
-            if not books.names
-            else "no cluster has a node for its pods"
-        )
+    if not books.names:
+        message = "its placement and the clusters exclude each other, or none takes new workloads"
+        return Trouble(Reason.NO_CANDIDATE_CLUSTER, message)
+    if not bins:
+        return Trouble(Reason.NO_ROOM, "no candidate cluster has a node for each of its pods")
     asked = {name: amount * stretches + need.singles.get(name, 0) for name, amount in need.unit.items() if amount > 0}
     free = {name: sum(max(books.headroom(room).get(name, 0), 0) for room in books.rooms) for name in asked}
-    short = [name for name in sorted(asked) if free[name] < asked[name]]
-    if short:
-        name = short[0]
-        amounts = f"{format_quantity(name, free[name])} {name} of {format_quantity(name, asked[name])}"
-        return f"its candidate clusters have {amounts} free"
+    short = next((name for name in sorted(asked) if free[name] < asked[name]), None)
+    if short is not None:
+        amounts = f"{format_quantity(short, free[short])} {short} of {format_quantity(short, asked[short])}"
+        return Trouble(Reason.NO_ROOM, f"its candidate clusters have {amounts} free")
     most = f" on at most {books.most} clusters" if books.most < UNLIMITED else ""
-    return (
-        f"it cannot be divided into parts that fit{most}: {sum(each.plain for each in known)} of {stretches} units do"
-    )
+    return Trouble(Reason.NO_ROOM, f"its candidate clusters have room, but not in parts that fit{most}")
 
 
-def _refused(hyperjob: HyperJob, quota: Quota) -> str | None:
+def _refused(hyperjob: HyperJob, quota: Quota) -> Trouble | None:
     for job in hyperjob.spec.replicated_jobs:
         template = sized(job)
         whole = demand(pod_requests(template), tuple(max(task.replicas, 0) for task in template.tasks))

@@ -1,0 +1,225 @@
+"""The objects that a part becomes: a PropagationPolicy, and the Volcano Job that it propagates to one cluster.
+
+Pure. The manifests hold what we own of these objects and nothing else; they
+are applied on the server's side. Names and labels are upstream's.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controller.api.hyperjobrules import sized
+from controller.api.hyperjobs import HyperJob, ReplicatedJob
+from controller.api.hyperjobstatus import PartStatus
+from controller.api.keys import (
+    GROUP,
+    HYPERJOB_KIND,
+    HYPERJOB_NAME,
+    JOBS,
+    PART,
+    PREFERRED_CLUSTERS,
+    PROPAGATION_POLICIES,
+    REPLICATED_JOB_NAME,
+)
+from controller.api.volcanojobs import JobSpec, Task
+from controller.hyperjob.environment import plugins, variables, with_environment
+from controller.hyperjob.lineup import minimum, task_minimum
+
+Manifest = dict[str, Any]
+
+_ONE_CLUSTER = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
+_NOT_COPIED = ("kubectl.kubernetes.io/", "karmada.io/")
+#: What Volcano lets a Job change; all else needs a new Job.
+_MUTABLE = frozenset({"replicas", "minAvailable", "priorityClassName"})
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """One part as objects."""
+
+    part: PartStatus
+    policy: Manifest
+    job: Manifest
+    template: str
+    """The digest of what the Job cannot change once it runs."""
+
+    @property
+    def name(self) -> str:
+        """Return the name of both objects."""
+        return self.part.name
+
+
+def children(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> list[Child]:
+    """Return the objects of all *parts*, in their order."""
+    jobs = {job.name: (job, sized(job)) for job in hyperjob.spec.replicated_jobs}
+    group = _group(hyperjob, parts)
+    made = []
+    before: dict[str, tuple[int, ...]] = {}
+    for part in parts:
+        job, template = jobs[part.replicated_job]
+        earlier = before.get(job.name, (0,) * len(part.pods))
+        spec = _job_spec(hyperjob, job, _Piece(template, part, earlier, _master(hyperjob, job, template)))
+        manifest = _job(hyperjob, job, part, spec=spec, group=group)
+        made.append(Child(part, _policy(hyperjob, part), manifest, digest(_immutable(spec))))
+        if job.split_policy is not None:
+            before[job.name] = tuple(sum(pair) for pair in zip(earlier, part.pods, strict=True))
+    return made
+
+
+def minimum_parts(hyperjob: HyperJob, count: int) -> int:
+    """Return how many of *count* parts must run: `minAvailable`, or all of them."""
+    asked = hyperjob.spec.min_available
+    return count if asked is None else min(max(asked, 1), count)
+
+
+def digest(manifest: object) -> str:
+    """Return what tells one manifest from another."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _group(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> str:
+    split = digest([[part.name, part.cluster, part.pods] for part in parts])
+    least = minimum_parts(hyperjob, len(parts))
+    return _compact({"uid": hyperjob.metadata.uid, "split": split, "parts": len(parts), "minAvailable": least})
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What of a template a part is."""
+
+    template: JobSpec
+    part: PartStatus
+    before: tuple[int, ...]
+    """The pods of each task in the parts before it."""
+    master: str
+
+
+def _master(hyperjob: HyperJob, job: ReplicatedJob, template: JobSpec) -> str:
+    """Return the name of the leading pod, as Volcano's svc plugin makes it known."""
+    leader = next((task.name for task in template.tasks if task.name in template.leaders), "")
+    first = hyperjob.name_of(job, 0)
+    return f"{first}-{leader}-0.{first}" if leader else ""
+
+
+def _job_spec(hyperjob: HyperJob, job: ReplicatedJob, piece: _Piece) -> Manifest:
+    template, part = piece.template, piece.part
+    tasks = tuple(_tasks(hyperjob.metadata.name, piece))
+    changes: dict[str, Any] = {
+        "tasks": tasks,
+        "plugins": plugins(template, hyperjob.spec.plugins, [task.name for task in tasks]),
+    }
+    if template.min_available is not None and job.split_policy is not None:
+        changes["min_available"] = minimum(template, sum(piece.before), sum(part.pods))
+    dumped: Manifest = template.model_copy(update=changes).model_dump(by_alias=True, exclude_unset=True, mode="json")
+    return dumped
+
+
+def _tasks(hyperjob: str, piece: _Piece) -> Iterator[Task]:
+    present = {task.name for task, count in zip(piece.template.tasks, piece.part.pods, strict=True) if count}
+    counted = 0
+    for task, count, before in zip(piece.template.tasks, piece.part.pods, piece.before, strict=True):
+        if not count:
+            continue
+        resized = task if count == task.replicas else task.resized(count, task_minimum(task, before, count))
+        told = variables(hyperjob, piece.part, before=counted, master=piece.master)
+        yield with_environment(_without_absent(resized, present), told)
+        counted += count
+
+
+def _without_absent(task: Task, present: set[str]) -> Task:
+    """Return *task* without waiting for tasks that this part does not have."""
+    names = task.depends_on.name if task.depends_on else None
+    if not names or present.issuperset(names):
+        return task
+    kept = tuple(name for name in names if name in present)
+    depends = task.depends_on.model_copy(update={"name": kept}) if task.depends_on and kept else None
+    return task.model_copy(update={"depends_on": depends})
+
+
+def _job(hyperjob: HyperJob, job: ReplicatedJob, part: PartStatus, *, spec: Manifest, group: str) -> Manifest:
+    annotations = {
+        key: value
+        for key, value in hyperjob.metadata.annotations.items()
+        if not any(other in key for other in _NOT_COPIED)
+    }
+    annotations[GROUP] = group
+    if job.cluster_names and not part.cluster:
+        annotations[PREFERRED_CLUSTERS] = _compact(list(job.cluster_names))
+    manifest = {
+        "apiVersion": JOBS.api_version,
+        "kind": JOBS.kind,
+        "metadata": {**_metadata(hyperjob, part), "annotations": annotations},
+        "spec": spec,
+    }
+    return _marked(manifest, part, template=digest(_immutable(spec)))
+
+
+def _policy(hyperjob: HyperJob, part: PartStatus) -> Manifest:
+    placement: Manifest = {
+        "replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"},
+        "spreadConstraints": _ONE_CLUSTER,
+    }
+    affinity = _affinity(hyperjob.spec.cluster_affinity or {}, part)
+    if affinity:
+        placement["clusterAffinity"] = affinity
+    if hyperjob.spec.cluster_tolerations:
+        placement["clusterTolerations"] = list(hyperjob.spec.cluster_tolerations)
+    manifest = {
+        "apiVersion": PROPAGATION_POLICIES.api_version,
+        "kind": PROPAGATION_POLICIES.kind,
+        "metadata": _metadata(hyperjob, part),
+        "spec": {
+            "propagateDeps": True,
+            "resourceSelectors": [{"apiVersion": JOBS.api_version, "kind": JOBS.kind, "name": part.name}],
+            "placement": placement,
+        },
+    }
+    return _marked(manifest, part)
+
+
+def _affinity(asked: Mapping[str, Any], part: PartStatus) -> Manifest:
+    if part.cluster:
+        return {"clusterNames": [part.cluster]}
+    if part.failed_on:
+        return {**asked, "exclude": sorted({*asked.get("exclude", ()), *part.failed_on})}
+    return dict(asked)
+
+
+def _metadata(hyperjob: HyperJob, part: PartStatus) -> Manifest:
+    owner = {
+        "apiVersion": hyperjob.resource.api_version,
+        "kind": HYPERJOB_KIND,
+        "name": hyperjob.metadata.name,
+        "uid": hyperjob.metadata.uid,
+        "controller": True,
+    }
+    labels = {HYPERJOB_NAME: hyperjob.metadata.name}
+    if part.replicated_job:
+        labels[REPLICATED_JOB_NAME] = part.replicated_job
+    return {
+        "name": part.name,
+        "namespace": hyperjob.metadata.namespace,
+        "labels": labels,
+        "ownerReferences": [owner],
+    }
+
+
+def _marked(manifest: Manifest, part: PartStatus, *, template: str = "") -> Manifest:
+    """Return *manifest* with the mark by which a later change of it is noticed."""
+    mark = {"index": part.index, "attempt": part.attempt, "template": template, "digest": digest(manifest)}
+    metadata = manifest["metadata"]
+    annotations = {**metadata.get("annotations", {}), PART: _compact(mark)}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
+def _immutable(value: Any) -> Any:
+    """Return what a Volcano Job cannot change once it is made."""
+    if isinstance(value, dict):
+        return {key: _immutable(each) for key, each in value.items() if key not in _MUTABLE}
+    return [_immutable(each) for each in value] if isinstance(value, list) else value
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,228 @@
+"""What becomes of a HyperJob: its split, how far each part is, and what follows from parts that fail.
+
+Pure, and level-triggered: what was decided before is in the HyperJob's status,
+what is true is in what is seen. A split stays while a part has started and the
+spec is the same; a part that is over stays over, whatever is seen of it later.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from controller.api.hyperjobrules import flaws
+from controller.api.hyperjobs import HyperJob
+from controller.api.hyperjobstatus import PartStatus, Phase, SplitStatus
+from controller.hyperjob.children import digest, minimum_parts
+from controller.hyperjob.counting import CountError
+from controller.hyperjob.failures import retried
+from controller.hyperjob.part import OVER, Seen, again, has_started, observed
+from controller.hyperjob.split import Layout, Prospects, Trouble, is_automatic, part_demands, split
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Where a HyperJob stands."""
+
+    phase: Phase
+    message: str
+    split: SplitStatus
+    reason: str = ""
+    """Why it waits, as a stable code; empty where the phase says it all."""
+    is_sound: bool = True
+    """Whether the spec can be split; if not, its parts are left as they are."""
+
+    @property
+    def parts(self) -> tuple[PartStatus, ...]:
+        """Return the parts."""
+        return self.split.parts
+
+
+def course(hyperjob: HyperJob, seen: Seen, prospects: Prospects) -> Course:
+    """Return where *hyperjob* stands now."""
+    status = hyperjob.status
+    known = status.split or SplitStatus()
+    if status.is_finished and status.phase:
+        return Course(status.phase, status.message, known)
+    wrong = flaws(hyperjob)
+    if wrong:
+        return Course("Pending", f"it cannot be split: {'; '.join(wrong)}", known, "Invalid", is_sound=False)
+    known = known.model_copy(update={"parts": tuple(observed(part, seen) for part in known.parts)})
+    if hyperjob.spec.suspend:
+        return Course("Suspended", "spec.suspend is set; set it to false to start again", _stopped(known))
+    try:
+        standing, trouble = _split(hyperjob, known, prospects)
+    except CountError as error:
+        return Course("Pending", f"it cannot be split: {error}", known, "Invalid", is_sound=False)
+    tried = retried(hyperjob, standing, prospects)
+    return _judged(hyperjob, tried, trouble=trouble or _waiting(tried, seen), prospects=prospects)
+
+
+def _stopped(known: SplitStatus) -> SplitStatus:
+    """Return the split with the parts that are not over as they were before they started."""
+    parts = tuple(part if part.phase in OVER else again(part) for part in known.parts)
+    return known.model_copy(update={"parts": parts})
+
+
+# -- the split ----------------------------------------------------------------
+
+
+def specification(hyperjob: HyperJob) -> str:
+    """Return what tells whether the spec asks for another split."""
+    asked = ("replicated_jobs", "max_domains", "cluster_affinity", "cluster_tolerations", "plugins")
+    # Without defaults: a field that a later version of ours adds must not look like a change.
+    return digest(hyperjob.spec.model_dump(mode="json", include=set(asked), exclude_defaults=True))
+
+
+def _split(hyperjob: HyperJob, known: SplitStatus, prospects: Prospects) -> tuple[SplitStatus, Trouble | None]:
+    """Return the split to go by, and what keeps it from starting now, as far as the clusters tell."""
+    asked = specification(hyperjob)
+    started = any(has_started(part) for part in known.parts)
+    if known.specification == asked and known.parts and (started or not is_automatic(hyperjob)):
+        return known, None
+    layout = split(hyperjob, _with_own(hyperjob, known, prospects))
+    if known.specification == asked and known.parts and not _is_better(hyperjob, known, layout, prospects=prospects):
+        return known.model_copy(update={"fits": layout.fits}), layout.trouble
+    parts = _ranked(tuple(_carried(part, known.parts) for part in layout.parts))
+    changes = {"specification": asked, "fits": layout.fits, "parts": parts}
+    return known.model_copy(update=changes), layout.trouble
+
+
+def _is_better(hyperjob: HyperJob, known: SplitStatus, layout: Layout, *, prospects: Prospects) -> bool:
+    """Say whether a waiting split is to be replaced: it fits no longer, and the other one does, or its cluster is gone.
+
+    A split that fits stays: moving it would gain nothing.
+    """
+    if not layout.parts:
+        return False
+    if layout.fits:
+        return not _fits(hyperjob, known.parts, prospects)
+    names = {room.name for room in prospects.rooms if room.site.is_usable}
+    return any(part.cluster and part.cluster not in names for part in known.parts)
+
+
+def _fits(hyperjob: HyperJob, parts: Sequence[PartStatus], prospects: Prospects) -> bool:
+    left = {room.name: dict(room.headroom) for room in prospects.rooms if room.site.is_usable}
+    for part, asked in zip(parts, part_demands(hyperjob, parts), strict=True):
+        if not part.cluster:
+            continue
+        room = left.get(part.cluster)  # type: ignore[call-overload]
+        if room is None:
+            return False
+        for name, amount in asked.items():
+            room[name] = room.get(name, 0) - amount
+            if room[name] < 0:
+                return False
+    return True
+
+
+def _with_own(hyperjob: HyperJob, known: SplitStatus, prospects: Prospects) -> Prospects:
+    """Return *prospects* with the room that the parts hold now: a new split may use it."""
+    held = [part for part in known.parts if part.phase in {"Admitted", "Running"} and part.running_on]
+    if not held or not _knows(hyperjob, held):
+        return prospects
+    rooms = {room.name: room for room in prospects.rooms}
+    for part, asked in zip(held, part_demands(hyperjob, held), strict=True):
+        room = rooms.get(part.running_on)  # type: ignore[call-overload]
+        if room is not None:
+            more = {name: room.headroom.get(name, 0) + asked.get(name, 0) for name in {*room.headroom, *asked}}
+            rooms[room.name] = replace(room, headroom=more)
+    return replace(prospects, rooms=[rooms[name] for name in sorted(rooms)])
+
+
+def _knows(hyperjob: HyperJob, parts: Sequence[PartStatus]) -> bool:
+    """Say whether the parts were made of jobs that the spec still has, with as many tasks."""
+    tasks = {job.name: len(job.template_spec.tasks) for job in hyperjob.spec.replicated_jobs}
+    return all(tasks.get(part.replicated_job) == len(part.pods) for part in parts)
+
+
+def _carried(part: PartStatus, known: Sequence[PartStatus]) -> PartStatus:
+    """Return a part of a new split with what its predecessor of the same name has been through."""
+    before = next((each for each in known if each.name == part.name), None)
+    if before is None:
+        return part
+    kept = {"attempt": before.attempt, "retries": before.retries, "failed_on": before.failed_on}
+    if before.cluster == part.cluster and before.phase not in OVER:
+        kept |= {"phase": before.phase, "running_on": before.running_on}
+        if has_started(before):
+            world = ("rank_offset", "world_size", "world_parts")
+            kept |= {name: getattr(before, name) for name in world}
+        return part.model_copy(update=kept)
+    if before.phase in OVER and before.pods == part.pods:
+        return before
+    return part.model_copy(update=kept | {"attempt": before.attempt + has_started(before)})
+
+
+def _ranked(parts: tuple[PartStatus, ...]) -> tuple[PartStatus, ...]:
+    """Return *parts* with their place in the world; those that have one keep it."""
+    size, offset = sum(sum(part.pods) for part in parts), 0
+    ranked = []
+    for part in parts:
+        told = {"rank_offset": offset, "world_size": size, "world_parts": len(parts)}
+        ranked.append(part if part.world_parts else part.model_copy(update=told))
+        offset += sum(part.pods)
+    return tuple(ranked)
+
+
+# -- failures -----------------------------------------------------------------
+
+
+def _judged(hyperjob: HyperJob, standing: SplitStatus, *, trouble: Trouble | None, prospects: Prospects) -> Course:
+    """Return the phase that follows from the parts."""
+    parts = standing.parts
+    if not parts:
+        none = Trouble("NoParts", "it has no parts; set replicas of a replicated job above zero")
+        return _pending(standing, trouble or none)
+    least = minimum_parts(hyperjob, len(parts))
+    failed = [part.name for part in parts if part.phase == "Failed"]
+    short = len(parts) - len(failed) < least
+    if short and hyperjob.spec.failure_policy.below_minimum == "Rollback":
+        return _rolled_back(hyperjob, standing, failed=failed, prospects=prospects)
+    if all(part.phase in OVER for part in parts):
+        done = len(parts) - len(failed)
+        phase: Phase = "Failed" if short else "Completed"
+        return Course(phase, f"{done} of {len(parts)} parts completed{_named(failed)}", standing)
+    return _under_way(standing, min(least, len(parts) - len(failed)), trouble=trouble)
+
+
+def _rolled_back(hyperjob: HyperJob, standing: SplitStatus, *, failed: Sequence[str], prospects: Prospects) -> Course:
+    policy = hyperjob.spec.failure_policy
+    least = minimum_parts(hyperjob, len(standing.parts))
+    why = f"{len(standing.parts) - len(failed)} parts are left of the {least} that it needs{_named(failed)}"
+    if standing.restarts >= policy.max_restarts:
+        return Course("Failed", f"{why}; all parts were stopped", standing)
+    fresh = tuple(again(part, retries=0, failed_on=()) for part in standing.parts)
+    begun = standing.model_copy(update={"parts": fresh, "restarts": standing.restarts + 1, "specification": ""})
+    anew, trouble = _split(hyperjob, begun, prospects)
+    return Course("Pending", f"{why}; it starts again from the beginning", anew, trouble.reason if trouble else "")
+
+
+def _under_way(standing: SplitStatus, least: int, *, trouble: Trouble | None) -> Course:
+    parts = standing.parts
+    waiting = [part.name for part in parts if part.phase == "Pending"]
+    running = [part for part in parts if part.phase == "Running"]
+    in_clusters = len(parts) - len(waiting)
+    moving = sum(part.phase in {"Running", "Completed"} for part in parts)
+    if running and moving >= least:
+        phase: Phase = "Running"
+        message = f"{len(running)} of {len(parts)} parts run"
+    elif in_clusters >= least:
+        phase, message = "Admitted", f"{in_clusters} of {len(parts)} parts are admitted"
+    else:
+        return _pending(standing, trouble or Trouble("", f"{len(waiting)} of {len(parts)} parts wait for admission"))
+    return Course(phase, message, standing)
+
+
+def _pending(standing: SplitStatus, trouble: Trouble) -> Course:
+    return Course("Pending", trouble.message, standing, trouble.reason)
+
+
+def _waiting(standing: SplitStatus, seen: Seen) -> Trouble | None:
+    """Return why the first part that waits does, as the engine tells."""
+    for part in standing.parts:
+        placed = seen.placed.get(part.name)
+        if part.phase == "Pending" and placed is not None and placed.trouble is not None:
+            return Trouble(placed.trouble.reason, f"part {part.name} waits: {placed.trouble.message}")
+    return None
+
+
+def _named(failed: Sequence[str]) -> str:
+    return f"; failed: {', '.join(failed)}" if failed else ""

@@ -1,0 +1,73 @@
+"""What is to be written so that the objects of a HyperJob are what they should be, in the order of the writes.
+
+Pure. Deletions come first, then for each part its policy and then its Job:
+without the policy another one might claim the Job. After a crash between any
+two writes the same comparison yields those that are left.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from controller.api.hyperjobs import HyperJob
+from controller.api.hyperjobstatus import FINISHED, PartStatus
+from controller.hyperjob.children import Child, Manifest, children
+from controller.hyperjob.course import Course
+from controller.hyperjob.part import OVER, has_started
+from controller.hyperjob.sighting import ChildSighting, covers
+
+Own = Mapping[str, ChildSighting]
+"""Objects of one kind that a HyperJob has made, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Duties:
+    """Writes in their order: all of *remove*, then all of *apply*."""
+
+    remove: tuple[ChildSighting, ...] = ()
+    apply: tuple[Manifest, ...] = ()
+
+
+def duties(hyperjob: HyperJob, stands: Course, jobs: Own, policies: Own) -> Duties:
+    """Return the writes for *hyperjob*; none once all is as it should be."""
+    if not stands.is_sound:
+        return Duties()
+    wanted = {} if stands.phase in FINISHED or stands.phase == "Suspended" else _wanted(hyperjob, stands)
+    kept = _kept(hyperjob, stands)
+    old = [job for name, job in sorted(jobs.items()) if not _stays(job, wanted.get(name), kept)]
+    stale = [policy for name, policy in sorted(policies.items()) if name not in wanted and name not in kept]
+    in_the_way = {job.key.name for job in old}
+    missing = (child for child in wanted.values() if child.name not in in_the_way)
+    remove = tuple(each for each in (*old, *stale) if not each.deleting)
+    return Duties(remove, tuple(_writes(missing, jobs, policies)))
+
+
+def _wanted(hyperjob: HyperJob, stands: Course) -> dict[str, Child]:
+    """Return the parts that are not over; those that are need no objects any more."""
+    return {child.name: child for child in children(hyperjob, stands.parts) if child.part.phase not in OVER}
+
+
+def _kept(hyperjob: HyperJob, stands: Course) -> Mapping[str, PartStatus]:
+    """Return the parts that are over and whose objects stay for those who want to look."""
+    if stands.phase in FINISHED and hyperjob.spec.cleanup_policy == "All":
+        return {}
+    return {part.name: part for part in stands.parts if part.phase in OVER}
+
+
+def _stays(job: ChildSighting, child: Child | None, kept: Mapping[str, PartStatus]) -> bool:
+    if job.deleting:
+        return False
+    if child is None:
+        return job.key.name in kept
+    if job.mark.attempt != child.part.attempt:
+        return False
+    return not has_started(child.part) or job.mark.template in {"", child.template}
+
+
+def _writes(wanted: Iterable[Child], jobs: Own, policies: Own) -> Iterator[Manifest]:
+    for child in wanted:
+        policy, job = policies.get(child.name), jobs.get(child.name)
+        if policy is not None and policy.deleting:
+            continue
+        for manifest, seen in ((child.policy, policy), (child.job, job)):
+            if seen is None or not covers(seen.manifest, manifest):
+                yield manifest

@@ -1,0 +1,196 @@
+"""Brings one HyperJob's objects and status to what they should be; the only place of this package that writes.
+
+Each pass looks at what is true and writes what is missing, so that a pass that
+was cut off between any two writes is completed by the next one. Objects that
+another has made are never touched: where one is in the way of a part, nothing
+new is made and the HyperJob says so.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from controller.api.hyperjobs import HyperJob, spelling
+from controller.api.hyperjobstatus import HyperJobStatus
+from controller.api.keys import HYPERJOB_KIND, JOBS, PROPAGATION_POLICIES, Resource
+from controller.cache.facts import ObjectKey
+from controller.clock import Clock, wall_clock
+from controller.hyperjob.children import Manifest
+from controller.hyperjob.course import course
+from controller.hyperjob.duties import Duties, duties
+from controller.hyperjob.part import Seen
+from controller.hyperjob.sighting import ChildSighting, HyperJobSighting, Placed, metadata_of
+from controller.hyperjob.split import Prospects
+from controller.hyperjob.status import report, written
+from controller.kube import Api, NotFound
+
+FIELD_MANAGER = "volcano-global-hyperjobs"
+#: An object of somebody else's that is in the way carries none of our labels, so nobody tells when it is gone.
+_LOOK_AGAIN_MS = 5_000
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class Sightings(Protocol):
+    """What is known of the objects that matter, and takes the answers to our writes."""
+
+    def hyperjob(self, resource: Resource, key: ObjectKey) -> HyperJobSighting | None:
+        """Return a HyperJob."""
+
+    def jobs(self, uid: str) -> Mapping[str, ChildSighting]:
+        """Return the Jobs that the HyperJob *uid* has made, by name."""
+
+    def policies(self, uid: str) -> Mapping[str, ChildSighting]:
+        """Return the PropagationPolicies that the HyperJob *uid* has made, by name."""
+
+    def placed(self, namespace: str, job: str) -> Placed | None:
+        """Return where a Job's binding is, ``None`` while there is none."""
+
+    def learn(self, resource: Resource, raw: bytes) -> ChildSighting | None:
+        """Take an object as the API server has just told it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciler:
+    """Knows where to look and where to write."""
+
+    api: Api
+    sightings: Sightings
+    prospects: Callable[[], Prospects]
+    clock: Clock = wall_clock
+
+    async def reconcile(self, resource: Resource, key: ObjectKey) -> int | None:
+        """Do what is to be done for one HyperJob; return when to look again unasked, in milliseconds.
+
+        Raises `ApiError` where a write was refused.
+        """
+        seen = self.sightings.hyperjob(resource, key)
+        if seen is None or seen.deleting:
+            return None
+        if seen.hyperjob is None:
+            await self._tell_unreadable(seen)
+            return None
+        if self._has_expired(seen.hyperjob):
+            await self._delete(resource, key, seen.uid)
+            return None
+        return await self._pass(seen, seen.hyperjob)
+
+    async def _pass(self, seen: HyperJobSighting, hyperjob: HyperJob) -> int | None:
+        jobs, policies = self.sightings.jobs(seen.uid), self.sightings.policies(seen.uid)
+        placed = {name: place for name in jobs if (place := self.sightings.placed(seen.key.namespace, name))}
+        own = {name: job for name, job in jobs.items() if not job.deleting}
+        stands = course(hyperjob, Seen(own, placed), self.prospects())
+        due = duties(hyperjob, stands, jobs, policies)
+        obstacle = await self._obstacle(hyperjob, due, jobs=jobs, policies=policies)
+        if obstacle:
+            stands, due = replace(stands, message=obstacle, reason="NameTaken"), Duties(due.remove)
+        await self._report(seen, hyperjob.status, report(hyperjob, stands, own, self.clock()))
+        await self._carry_out(due)
+        return self.clock() + _LOOK_AGAIN_MS if obstacle else self._expires_at(hyperjob)
+
+    async def _carry_out(self, due: Duties) -> None:
+        for child in due.remove:
+            await self._delete(child.resource, child.key, child.uid)
+        for manifest in due.apply:
+            await self._apply(manifest)
+
+    # -- what is in the way -------------------------------------------------
+
+    async def _obstacle(
+        self,
+        hyperjob: HyperJob,
+        due: Duties,
+        *,
+        jobs: Mapping[str, ChildSighting],
+        policies: Mapping[str, ChildSighting],
+    ) -> str:
+        """Return what of somebody else's bears the name of an object that is to be made, or nothing.
+
+        All names are looked up before the first object is made, so that nothing is half made.
+        """
+        known = {JOBS.kind: jobs, PROPAGATION_POLICIES.kind: policies}
+        for manifest in due.apply:
+            name = manifest["metadata"]["name"]
+            if name in known[manifest["kind"]]:
+                continue
+            found = await self._look_up(_resource(manifest), ObjectKey(hyperjob.metadata.namespace, name))
+            if found is not None and not found.is_of(hyperjob.metadata.uid):
+                kind, path = manifest["kind"], f"{hyperjob.metadata.namespace}/{name}"
+                return f"{kind} {path} belongs to somebody else; delete it, or give the HyperJob another name"
+        return ""
+
+    async def _look_up(self, resource: Resource, key: ObjectKey) -> ChildSighting | None:
+        try:
+            raw = await self.api.get(resource.item_path(*key))
+        except NotFound:
+            return None
+        return self.sightings.learn(resource, raw)
+
+    # -- writes -------------------------------------------------------------
+
+    async def _apply(self, manifest: Manifest) -> None:
+        """Apply what we own of an object; one that somebody else makes at the same moment is left to him."""
+        resource, metadata = _resource(manifest), manifest["metadata"]
+        known = self.sightings.jobs if resource is JOBS else self.sightings.policies
+        seen = known(metadata["ownerReferences"][0]["uid"]).get(metadata["name"])
+        if seen is not None:
+            manifest = {**manifest, "metadata": {**metadata, "uid": seen.uid}}
+        path = resource.item_path(metadata["namespace"], metadata["name"])
+        raw = await self.api.apply(
+            path, msgspec.json.encode(manifest), field_manager=FIELD_MANAGER, force=seen is not None
+        )
+        self.sightings.learn(resource, raw)
+        log.info("part applied", kind=manifest["kind"], namespace=metadata["namespace"], name=metadata["name"])
+
+    async def _delete(self, resource: Resource, key: ObjectKey, uid: str) -> None:
+        options = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        try:
+            await self.api.delete(resource.item_path(*key), msgspec.json.encode(options))
+        except NotFound:
+            return
+        log.info("object deleted", kind=resource.kind, namespace=key.namespace, name=key.name)
+
+    async def _report(self, seen: HyperJobSighting, before: HyperJobStatus, status: HyperJobStatus) -> None:
+        if written(status) == written(before):
+            return
+        body = {
+            "apiVersion": seen.api_version,
+            "kind": HYPERJOB_KIND,
+            "metadata": {"name": seen.key.name, "namespace": seen.key.namespace, "uid": seen.uid},
+            "status": written(status),
+        }
+        resource = spelling(seen.api_version)
+        path = f"{resource.item_path(*seen.key)}/status"
+        raw = await self.api.apply(path, msgspec.json.encode(body), field_manager=FIELD_MANAGER)
+        self.sightings.learn(resource, raw)
+        if status.phase != before.phase:
+            log.info(
+                "hyperjob changed",
+                namespace=seen.key.namespace,
+                name=seen.key.name,
+                phase=status.phase,
+                message=status.message,
+            )
+
+    async def _tell_unreadable(self, seen: HyperJobSighting) -> None:
+        metadata = metadata_of(seen)
+        message = f"it cannot be read: {seen.flaw}"
+        status = HyperJobStatus(phase="Pending", message=message, observed_generation=metadata.generation)
+        await self._report(seen, seen.status, status)
+
+    # -- time ---------------------------------------------------------------
+
+    def _expires_at(self, hyperjob: HyperJob) -> int | None:
+        ttl, finished = hyperjob.spec.ttl_seconds_after_finished, hyperjob.status.finished_at
+        return None if ttl is None or finished is None else int(finished.timestamp() * 1000) + ttl * 1000
+
+    def _has_expired(self, hyperjob: HyperJob) -> bool:
+        expires = self._expires_at(hyperjob)
+        return expires is not None and expires <= self.clock()
+
+
+def _resource(manifest: Manifest) -> Resource:
+    return JOBS if manifest["kind"] == JOBS.kind else PROPAGATION_POLICIES

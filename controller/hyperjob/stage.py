@@ -1,0 +1,291 @@
+"""The HyperJob stage of the controller: watches, and reconciles what has changed; idle where there are no HyperJobs.
+
+It decides nothing: one HyperJob at a time goes to the reconciler, again with a
+growing pause where a write was refused. Where the definitions are not
+installed it looks for them now and then.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn
+
+import msgspec
+import structlog
+
+from controller.api.hyperjobs import SPELLINGS
+from controller.api.keys import HYPERJOB_NAME, JOBS, PROPAGATION_POLICIES, Resource
+from controller.backoff import Backoff
+from controller.cache.collection import Collection
+from controller.cache.facts import VOLCANO_JOB, BindingFacts, ObjectKey, TemplateKey
+from controller.cache.informer import Informer, Pace
+from controller.clock import Clock, wall_clock
+from controller.engine.workloads import WorkloadUid
+from controller.hyperjob.reconciler import Reconciler
+from controller.hyperjob.sighting import (
+    ChildSighting,
+    HyperJobSighting,
+    Placed,
+    see_hyperjob,
+    see_job,
+    see_policy,
+)
+from controller.hyperjob.split import Prospects, Trouble
+from controller.kube import Api, ApiError, Conflict, NotFound
+
+#: How often definitions are looked for that are not installed.
+_DISCOVER_SECONDS = 30.0
+#: News of bindings and clusters come by the hundred; HyperJobs that may depend on them are looked at so often.
+_REVIEW_SECONDS = 0.5
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the stage asks of the rest of the controller."""
+
+    may_write: Callable[[], bool]
+    prospects: Callable[[], Prospects | None]
+    """What the clusters can hold; ``None`` while that is not known yet."""
+    binding: Callable[[ObjectKey], BindingFacts | None]
+    trouble: Callable[[WorkloadUid], Trouble | None]
+    """Why a binding waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """A HyperJob that is to be looked at."""
+
+    resource: Resource
+    key: ObjectKey
+
+
+class Stage:
+    """Watches HyperJobs and their objects and keeps them in step."""
+
+    def __init__(self, api: Api, surroundings: Surroundings, *, pace: Pace, clock: Clock = wall_clock) -> None:
+        self._api = api
+        self._surroundings = surroundings
+        self._pace = pace
+        self._clock = clock
+        self._hyperjobs = {resource: self._of_hyperjobs(resource) for resource in SPELLINGS}
+        self._jobs = Collection(see_job, self._child_changed)
+        self._policies = Collection(see_policy, self._child_changed)
+        self._known: dict[str, Errand] = {}
+        """HyperJobs by uid."""
+        self._children: dict[str, dict[tuple[str, str], ChildSighting]] = {}
+        """Objects by the uid of their owner, then by kind and name."""
+        self._due: dict[Errand, None] = {}
+        self._later: dict[Errand, int] = {}
+        self._backoffs: dict[Errand, Backoff] = {}
+        self._wake = asyncio.Event()
+        self._is_outdated = False
+        self._informers: dict[Resource, Informer[Any]] = {}
+        self._reconciler = Reconciler(api, self, self._prospects, clock)
+
+    async def run(self) -> NoReturn:
+        """Watch and reconcile until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._discover(group))
+            while True:
+                await self._until_synced()
+                await self._work()
+                await self._rest()
+        raise AssertionError("a stage runs until it is cancelled")
+
+    def look(self) -> None:
+        """Note that bindings, clusters or queues have changed."""
+        self._is_outdated = True
+        self._wake.set()
+
+    # -- what the reconciler asks ------------------------------------------
+
+    def hyperjob(self, resource: Resource, key: ObjectKey) -> HyperJobSighting | None:
+        """Return a HyperJob."""
+        return self._hyperjobs[resource].get(key)
+
+    def jobs(self, uid: str) -> Mapping[str, ChildSighting]:
+        """Return the Jobs that the HyperJob *uid* has made, by name."""
+        return self._of(uid, JOBS)
+
+    def policies(self, uid: str) -> Mapping[str, ChildSighting]:
+        """Return the PropagationPolicies that the HyperJob *uid* has made, by name."""
+        return self._of(uid, PROPAGATION_POLICIES)
+
+    def placed(self, namespace: str, job: str) -> Placed | None:
+        """Return where a Job's binding is, ``None`` while there is none."""
+        binding = self._surroundings.binding(ObjectKey(namespace, f"{job}-job"))
+        if binding is None or binding.template != TemplateKey(VOLCANO_JOB, namespace, job):
+            return None
+        if binding.paused or not binding.targets:
+            return Placed(trouble=self._surroundings.trouble(binding.uid))
+        return Placed(tuple(target.name for target in binding.targets))
+
+    def learn(self, resource: Resource, raw: bytes) -> ChildSighting | None:
+        """Take an object as the API server has just told it; one that is not of a HyperJob is not kept."""
+        if resource in self._hyperjobs:
+            self._hyperjobs[resource].upsert(see_hyperjob(raw, resource))
+            return None
+        collection = self._jobs if resource is JOBS else self._policies
+        seen = collection.decode(raw)
+        if seen.owner in self._known:
+            collection.upsert(seen)
+        return seen
+
+    def _of(self, uid: str, resource: Resource) -> dict[str, ChildSighting]:
+        found = self._children.get(uid, {})
+        return {name: each for (kind, name), each in found.items() if kind == resource.plural}
+
+    def _prospects(self) -> Prospects:
+        return self._surroundings.prospects() or Prospects()
+
+    # -- what the informers tell --------------------------------------------
+
+    def _of_hyperjobs(self, resource: Resource) -> Collection[HyperJobSighting]:
+        return Collection(partial(see_hyperjob, resource=resource), partial(self._hyperjob_changed, resource))
+
+    def _hyperjob_changed(
+        self, resource: Resource, before: HyperJobSighting | None, after: HyperJobSighting | None
+    ) -> None:
+        if before is not None and (after is None or after.uid != before.uid):
+            self._known.pop(before.uid, None)
+        if after is not None:
+            errand = Errand(resource, after.key)
+            self._known[after.uid] = errand
+            self._add(errand)
+
+    def _child_changed(self, before: ChildSighting | None, after: ChildSighting | None) -> None:
+        for seen, is_there in ((before, False), (after, True)):
+            if seen is None or not seen.owner:
+                continue
+            own = self._children.setdefault(seen.owner, {})
+            if is_there:
+                own[seen.resource.plural, seen.key.name] = seen
+            else:
+                own.pop((seen.resource.plural, seen.key.name), None)
+            if not own:
+                del self._children[seen.owner]
+            if seen.owner in self._known:
+                self._add(self._known[seen.owner])
+
+    def _add(self, errand: Errand) -> None:
+        self._due[errand] = None
+        self._wake.set()
+
+    # -- watching -----------------------------------------------------------
+
+    async def _discover(self, group: asyncio.TaskGroup) -> None:
+        """Watch each spelling from when it is served; Jobs and policies as soon as one is."""
+        missing = list(SPELLINGS)
+        while missing:
+            served = [resource for resource in missing if await self._is_served(resource)]
+            missing = [resource for resource in missing if resource not in served]
+            for resource in served:
+                self._watch(group, resource, self._hyperjobs[resource], selectors={})
+            if served and JOBS not in self._informers:
+                selectors = {"labelSelector": HYPERJOB_NAME}
+                self._watch(group, JOBS, self._jobs, selectors=selectors)
+                self._watch(group, PROPAGATION_POLICIES, self._policies, selectors=selectors)
+            self._wake.set()
+            if missing:
+                await asyncio.sleep(_DISCOVER_SECONDS)
+
+    def _watch(
+        self, group: asyncio.TaskGroup, resource: Resource, sink: Collection[Any], *, selectors: dict[str, str]
+    ) -> None:
+        informer = Informer(
+            self._api, resource.path, decode=sink.decode, sink=sink, selectors=selectors, pace=self._pace
+        )
+        self._informers[resource] = informer
+        group.create_task(informer.run())
+        log.info("hyperjob stage watches", resource=resource.plural, group=resource.group)
+
+    async def _is_served(self, resource: Resource) -> bool:
+        try:
+            body = await self._api.get(f"/apis/{resource.api_version}")
+        except NotFound:
+            return False
+        except ApiError as error:
+            log.warning("discovery failed", group=resource.group, error=str(error))
+            return False
+        return any(each.get("name") == resource.plural for each in msgspec.json.decode(body).get("resources", ()))
+
+    async def _until_synced(self) -> None:
+        for informer in tuple(self._informers.values()):
+            await informer.synced.wait()
+
+    # -- working ------------------------------------------------------------
+
+    @property
+    def _can_work(self) -> bool:
+        """Say whether it is known what the clusters can hold, and we are those who write."""
+        about = self._surroundings
+        return bool(self._informers) and about.may_write() and about.prospects() is not None
+
+    async def _work(self) -> None:
+        """Reconcile all that is due, once."""
+        self._wake.clear()
+        if not self._can_work:
+            return
+        self._review()
+        now = self._clock()
+        for errand in self._ready(now):
+            self._due.pop(errand, None)
+            self._later.pop(errand, None)
+            await self._attempt(errand)
+
+    def _ready(self, now: int) -> list[Errand]:
+        blocked = {errand for errand, at in self._later.items() if at > now and errand in self._backoffs}
+        due = [errand for errand in self._due if errand not in blocked]
+        return due + [errand for errand, at in self._later.items() if at <= now and errand not in self._due]
+
+    def _review(self) -> None:
+        """Look again at everyone who is not finished, because what his parts depend on has changed."""
+        if not self._is_outdated:
+            return
+        self._is_outdated = False
+        for errand in self._unfinished():
+            self._due[errand] = None
+
+    def _unfinished(self) -> Iterator[Errand]:
+        for resource, collection in self._hyperjobs.items():
+            for seen in collection:
+                if not seen.status.is_finished:
+                    yield Errand(resource, seen.key)
+
+    async def _attempt(self, errand: Errand) -> None:
+        try:
+            again_at = await self._reconciler.reconcile(errand.resource, errand.key)
+        except (Conflict, NotFound) as error:
+            log.info("hyperjob looked at again", name=errand.key.name, reason=str(error))
+            self._postpone(errand)
+        except ApiError as error:
+            log.warning(
+                "hyperjob not reconciled", namespace=errand.key.namespace, name=errand.key.name, error=str(error)
+            )
+            self._postpone(errand)
+        else:
+            self._backoffs.pop(errand, None)
+            if again_at is not None:
+                self._later[errand] = again_at
+
+    def _postpone(self, errand: Errand) -> None:
+        backoff = self._backoffs.setdefault(errand, Backoff(first=0.25, most=30))
+        self._later[errand] = self._clock() + int(backoff.failed() * 1000)
+
+    async def _rest(self) -> None:
+        """Wait for news or for what is due later."""
+        began = time.monotonic()
+        first = min(self._later.values(), default=None)
+        rest = 60.0 if first is None else min(max((first - self._clock()) / 1000, 0.02), 60.0)
+        rest = rest if self._can_work else 0.5
+        try:
+            async with asyncio.timeout(rest):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        if self._is_outdated and not self._due:
+            await asyncio.sleep(max(_REVIEW_SECONDS - (time.monotonic() - began), 0.02))

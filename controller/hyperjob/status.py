@@ -1,0 +1,132 @@
+"""The one status of a HyperJob, made of where it stands and what its Jobs report.
+
+Pure. What was reported of a Job stays when the Job is gone: a finished one may
+vanish by its TTL, and its part is over all the same.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from controller.api.hyperjobs import HyperJob, ReplicatedJob
+from controller.api.hyperjobstatus import (
+    FINISHED,
+    Condition,
+    HyperJobStatus,
+    JobState,
+    PartStatus,
+    Phase,
+    ReplicatedJobStatus,
+)
+from controller.hyperjob.course import Course
+from controller.hyperjob.part import OVER
+from controller.hyperjob.sighting import COUNTS, ChildSighting
+
+#: Which phases each condition is true in.
+_TRUE_IN: Mapping[Phase, frozenset[Phase]] = {
+    "Pending": frozenset({"Pending"}),
+    "Admitted": frozenset({"Admitted", "Running"}),
+    "Running": frozenset({"Running"}),
+    "Suspended": frozenset({"Suspended"}),
+    "Completed": frozenset({"Completed"}),
+    "Failed": frozenset({"Failed"}),
+}
+
+
+def report(hyperjob: HyperJob, stands: Course, jobs: Mapping[str, ChildSighting], now: int) -> HyperJobStatus:
+    """Return the status of *hyperjob* at *now*, in milliseconds."""
+    time = datetime.fromtimestamp(now // 1000, UTC)
+    before = hyperjob.status
+    running = sum(part.phase == "Running" for part in stands.parts)
+    is_finished = stands.phase in FINISHED
+    stands = _settled(hyperjob, stands)
+    return HyperJobStatus(
+        conditions=tuple(_conditions(hyperjob, stands, time)),
+        replicated_jobs_status=tuple(_of_jobs(hyperjob, stands.parts, jobs)),
+        split_count=len(stands.parts),
+        observed_generation=hyperjob.metadata.generation,
+        phase=stands.phase,
+        message=stands.message,
+        parts_running=f"{running}/{len(stands.parts)}",
+        clusters=",".join(sorted({part.running_on or part.cluster for part in stands.parts} - {""})),
+        finished_at=(before.finished_at or time) if is_finished else None,
+        split=stands.split,
+    )
+
+
+def written(status: HyperJobStatus) -> dict[str, Any]:
+    """Return *status* as it travels, without what is not set."""
+    return status.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+def _conditions(hyperjob: HyperJob, stands: Course, time: datetime) -> Iterable[Condition]:
+    """Yield a condition for the phase and for each one there was before."""
+    before = {each.type: each for each in hyperjob.status.conditions}
+    for kind, phases in _TRUE_IN.items():
+        holds = stands.phase in phases
+        if not holds and kind not in before:
+            continue
+        was = before.get(kind)
+        status = "True" if holds else "False"
+        same = was is not None and was.status == status
+        yield Condition(
+            type=kind,
+            status="True" if holds else "False",
+            reason=stands.reason or stands.phase,
+            message=stands.message if kind == stands.phase else "",
+            last_transition_time=was.last_transition_time if was and same else time,
+            observed_generation=hyperjob.metadata.generation,
+        )
+
+
+def _settled(hyperjob: HyperJob, stands: Course) -> Course:
+    """Return *stands* with the message it had while only the amounts in it are others: waiting writes nothing."""
+    before = hyperjob.status
+    reasons = {each.reason for each in before.conditions if each.type == "Pending" and each.status == "True"}
+    is_same = stands.phase == before.phase == "Pending" and reasons == {stands.reason or stands.phase}
+    if not is_same or before.observed_generation != hyperjob.metadata.generation:
+        return stands
+    return replace(stands, message=before.message)
+
+
+def _of_jobs(
+    hyperjob: HyperJob, parts: tuple[PartStatus, ...], jobs: Mapping[str, ChildSighting]
+) -> Iterable[ReplicatedJobStatus]:
+    before = {each.name: each.job_states or {} for each in hyperjob.status.replicated_jobs_status}
+    for job in hyperjob.spec.replicated_jobs:
+        own = [part for part in parts if part.replicated_job == job.name]
+        yield _of_job(job, own, jobs, before=before.get(job.name, {}))
+
+
+def _of_job(
+    job: ReplicatedJob, parts: list[PartStatus], jobs: Mapping[str, ChildSighting], *, before: Mapping[str, JobState]
+) -> ReplicatedJobStatus:
+    states: dict[str, JobState] = {}
+    counts: Counter[str] = Counter()
+    for part in parts:
+        seen = jobs.get(part.name)
+        is_current = seen is not None and seen.mark.attempt == part.attempt
+        if seen is not None and is_current and (part.phase not in OVER or _agrees(part, seen)):
+            counts.update(seen.counts)
+            if seen.state:
+                states[part.name] = JobState.model_validate(seen.state)
+            continue
+        if part.phase in OVER:
+            counts["succeeded" if part.phase == "Completed" else "failed"] += sum(part.pods)
+            states[part.name] = _last(part, before)
+    return ReplicatedJobStatus(
+        name=job.name, job_states=states or None, **{name: counts[name] or None for name in COUNTS}
+    )
+
+
+def _agrees(part: PartStatus, seen: ChildSighting) -> bool:
+    """Say whether a Job still says that it is over; news may come late."""
+    return seen.phase in ({"Completed"} if part.phase == "Completed" else {"Failed", "Terminated"})
+
+
+def _last(part: PartStatus, before: Mapping[str, JobState]) -> JobState:
+    """Return the last state of a part that is over, as its Job told it or as we conclude."""
+    told = before.get(part.name)
+    return told if told is not None and told.phase in {part.phase, "Terminated"} else JobState(phase=part.phase)

@@ -1,0 +1,68 @@
+"""What the HyperJob stage sees of the rest of the controller: the World's clusters and queues, the store's bindings."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from controller.api.configuration import AdmissionConfiguration
+from controller.cache.informer import Pace
+from controller.cache.store import Store
+from controller.engine.fit import empty_rooms, rooms
+from controller.engine.queues import QueueName
+from controller.engine.reasons import Refusal
+from controller.engine.resources import Resources
+from controller.engine.world import World
+from controller.hyperjob.split import Prospects, Trouble
+from controller.hyperjob.stage import Stage, Surroundings
+from controller.kube import Api
+from controller.wording import sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """The parts of the controller that the stage looks at, each as it is at the moment."""
+
+    store: Store
+    world: Callable[[], World]
+    configuration: Callable[[], AdmissionConfiguration]
+    may_write: Callable[[], bool]
+
+
+def stage(api: Api, process: Process, pace: Pace) -> Stage:
+    """Return a stage that looks again whenever the store has news.
+
+    The loop must listen to the store already: whoever listened before goes on listening.
+    """
+    store, world = process.store, process.world
+    surroundings = Surroundings(
+        may_write=process.may_write,
+        prospects=lambda: prospects(world(), process.configuration()),
+        binding=store.bindings.get,
+        trouble=lambda uid: trouble(world().refusal(uid)),
+    )
+    made = Stage(api, surroundings, pace=pace)
+    listening = store.on_change
+
+    def changed() -> None:
+        listening()
+        made.look()
+
+    store.on_change = changed
+    return made
+
+
+def prospects(world: World, configuration: AdmissionConfiguration) -> Prospects | None:
+    """Return what the clusters and queues of *world* can take, ``None`` before its first cycle."""
+    if world.standing is None:
+        return None
+    held = world.standing.quota
+
+    def quota(name: str, demand: Resources) -> Trouble | None:
+        node = held.tree.nodes.get(QueueName(name or configuration.default_queue))
+        return trouble(held.refusal(node, demand)) if node is not None else None
+
+    return Prospects(rooms(world.ledger), empty_rooms(world.ledger), quota)
+
+
+def trouble(refusal: Refusal | None) -> Trouble | None:
+    """Return *refusal* in words."""
+    return None if refusal is None else Trouble(refusal.reason, sentence(refusal))

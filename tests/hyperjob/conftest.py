@@ -1,0 +1,17 @@
+"""A yard on the run's control plane, with the controller's own rights."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from controller.kube import Api
+from localup.controlplane import ControlPlane
+from tests.hyperjob.yard import Yard
+
+
+@pytest.fixture
+async def yard(control_plane: ControlPlane, namespace: str) -> AsyncIterator[Yard]:
+    """Yield a namespace with nothing in it."""
+    ours = control_plane.kubeconfig("volcano-global-controller")
+    async with Api.connect(ours) as api, Api.connect(control_plane.kubeconfig("admin")) as admin:
+        yield Yard(api, admin, namespace)

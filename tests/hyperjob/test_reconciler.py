@@ -1,0 +1,509 @@
+import json
+
+import msgspec
+import pytest
+import yaml
+
+from controller.api.keys import BATCH_HYPERJOBS, GROUP, HYPERJOBS, JOBS, PREFERRED_CLUSTERS, PROPAGATION_POLICIES
+from controller.hyperjob.sighting import Placed
+from tests.cache.objects import SHARED, needs_shared
+from tests.hyperjob.objects import cluster, document, gpus, prospects, replicated, task
+from tests.hyperjob.yard import CrashError
+
+
+def split_in_two(**more):
+    clusters = [{"name": "a", "replicas": 2}, {"name": "b", "replicas": 2}]
+    job = replicated("t", task(replicas=4), splitPolicy={"strategy": "ByCluster", "clusters": clusters})
+    return document(job, **more)
+
+
+def two_copies(**more):
+    return document(replicated("t", task(replicas=4), replicas=2), **more)
+
+
+async def phases(yard, name="llm"):
+    return [part["phase"] for part in (await yard.status(name))["split"]["parts"]]
+
+
+# -- what it becomes ------------------------------------------------------------
+
+
+@needs_shared
+async def test_the_documented_hyperjob_becomes_two_jobs_pinned_to_their_clusters(yard):
+    (found,) = yaml.safe_load_all((SHARED / "manifests" / "hyperjob-conceptual.yaml").read_text())
+    await yard.submit(found, BATCH_HYPERJOBS)
+    await yard.settle("llm-train-hyperjob", BATCH_HYPERJOBS)
+    names = ["llm-train-hyperjob-0", "llm-train-hyperjob-1"]
+    assert await yard.names() == await yard.names(PROPAGATION_POLICIES) == names
+    for name, place in zip(names, ["cluster-a", "cluster-b"], strict=True):
+        job, policy = await yard.job(name), await yard.policy(name)
+        assert (job["spec"]["minAvailable"], job["spec"]["tasks"][0]["replicas"]) == (32, 32)
+        assert job["spec"]["queue"] == "global-ai"
+        assert policy["spec"]["placement"]["clusterAffinity"] == {"clusterNames": [place]}
+    status = await yard.status("llm-train-hyperjob", BATCH_HYPERJOBS)
+    assert (status["phase"], status["splitCount"], status["partsRunning"]) == ("Pending", 2, "0/2")
+    assert status["clusters"] == "cluster-a,cluster-b"
+
+
+async def test_upstreams_256_gpus_become_two_jobs_of_128(yard):
+    await yard.submit(document(replicated("trainer", task(replicas=128), replicas=2), minAvailable=2, maxDomains=2))
+    await yard.settle("llm")
+    assert await yard.names() == ["llm-trainer-0", "llm-trainer-1"]
+    job, policy = await yard.job("llm-trainer-1"), await yard.policy("llm-trainer-1")
+    assert job["spec"]["tasks"][0]["replicas"] == 128
+    assert job["metadata"]["labels"] == {"volcano.sh/hyperjob-name": "llm", "volcano.sh/replicatedjob-name": "trainer"}
+    assert policy["spec"]["placement"]["spreadConstraints"] == [
+        {"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}
+    ]
+    assert policy["spec"]["propagateDeps"] is True
+    assert policy["spec"]["resourceSelectors"] == [
+        {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "llm-trainer-1"}
+    ]
+
+
+async def test_upstreams_two_kinds_of_accelerators_prefer_the_clusters_they_name(yard):
+    jobs = [
+        replicated("trainer-910b", task(replicas=64), clusterNames=["b-1", "b-2"]),
+        replicated("trainer-910c", task(replicas=64), clusterNames=["c-1"]),
+    ]
+    await yard.submit(document(*jobs, minAvailable=2))
+    await yard.settle("llm")
+    preferred = {
+        name: json.loads((await yard.job(name))["metadata"]["annotations"][PREFERRED_CLUSTERS])
+        for name in await yard.names()
+    }
+    assert preferred == {"llm-trainer-910b-0": ["b-1", "b-2"], "llm-trainer-910c-0": ["c-1"]}
+
+
+async def test_each_part_carries_what_the_engine_needs_of_its_group(yard):
+    stored = await yard.submit(two_copies(minAvailable=1))
+    await yard.settle("llm")
+    groups = [json.loads((await yard.job(name))["metadata"]["annotations"][GROUP]) for name in await yard.names()]
+    assert groups[0] == groups[1]
+    assert groups[0] == {"uid": stored["metadata"]["uid"], "split": groups[0]["split"], "parts": 2, "minAvailable": 1}
+
+
+async def test_pods_are_told_their_place_in_the_whole(yard):
+    job = replicated(
+        "t",
+        task("master", 1),
+        task("worker", 7),
+        spec={"plugins": {"pytorch": ["--master=master", "--worker=worker"]}},
+        splitPolicy={"strategy": "ByReplicas", "parts": 2},
+    )
+    await yard.submit(document(job))
+    await yard.settle("llm")
+    told = {}
+    for name in await yard.names():
+        spec = (await yard.job(name))["spec"]
+        for each in spec["tasks"]:
+            variables = {one["name"]: one["value"] for one in each["template"]["spec"]["containers"][0]["env"]}
+            told[name, each["name"]] = (variables["HYPERJOB_RANK_OFFSET"], variables["HYPERJOB_WORLD_SIZE"])
+            assert variables["HYPERJOB_MASTER"] == "llm-t-0-master-0.llm-t-0"
+        told[name] = sorted(spec["plugins"])
+    assert told == {
+        ("llm-t-0", "master"): ("0", "8"),
+        ("llm-t-0", "worker"): ("1", "8"),
+        ("llm-t-1", "worker"): ("5", "8"),
+        "llm-t-0": ["env", "pytorch", "svc"],
+        "llm-t-1": ["env", "svc"],
+    }
+
+
+async def test_an_auto_split_waits_with_one_reason_and_moves_when_room_appears(yard):
+    yard.prospects = prospects(cluster("a", 100, used=90), cluster("b", 100, used=95))
+    await yard.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})))
+    await yard.settle("llm")
+    status = await yard.status("llm")
+    assert (status["phase"], status["conditions"][0]["reason"]) == ("Pending", "NoRoom")
+    assert status["message"] == "its candidate clusters have 15 nvidia.com/gpu of 64 free"
+    assert status["clusters"] == "a"
+    created = (await yard.job("llm-t-0"))["metadata"]["creationTimestamp"]
+    yard.prospects = prospects(cluster("a", 100, used=90), cluster("b", 100))
+    await yard.settle("llm")
+    status = await yard.status("llm")
+    assert (status["clusters"], status["split"]["fits"]) == ("b", True)
+    assert (await yard.job("llm-t-0"))["metadata"]["creationTimestamp"] == created
+
+
+async def test_waiting_while_only_amounts_change_writes_nothing(yard):
+    await yard.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})))
+    yard.prospects = prospects(cluster("a", 100, used=90))
+    await yard.settle("llm")
+    yard.prospects = prospects(cluster("a", 100, used=80))
+    assert await yard.settle("llm") == []
+
+
+async def test_what_no_cluster_could_hold_becomes_nothing_until_one_can(yard):
+    yard.prospects = gpus(a=8)
+    await yard.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})))
+    await yard.settle("llm")
+    assert await yard.names() == []
+    assert (await yard.status("llm"))["conditions"][0]["reason"] == "FitsNowhere"
+    yard.prospects = gpus(a=8, b=60)
+    await yard.settle("llm")
+    assert await yard.names() == ["llm-t-0", "llm-t-1"]
+
+
+async def test_a_split_is_not_moved_once_a_part_has_started(yard):
+    yard.prospects = gpus(a=40, b=40)
+    await yard.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})))
+    await yard.settle("llm")
+    yard.places["llm-t-0"] = Placed(("a",))
+    await yard.settle("llm")
+    yard.prospects = gpus(c=64)
+    await yard.settle("llm")
+    assert (await yard.status("llm"))["clusters"] == "a,b"
+
+
+# -- defects of the Go implementation, and threats ------------------------------
+
+
+async def test_regression_completed_children_that_vanish_by_their_ttl_are_not_made_again(yard):
+    await yard.submit(two_copies())
+    await yard.settle("llm")
+    for name in ("llm-t-0", "llm-t-1"):
+        await yard.tell(name, "Completed", succeeded=4)
+        await yard.settle("llm")
+        await yard.remove(name)
+        await yard.settle("llm")
+    status = await yard.status("llm")
+    assert (status["phase"], await yard.names()) == ("Completed", [])
+    assert status["replicatedJobsStatus"] == [
+        {
+            "name": "t",
+            "jobStates": {"llm-t-0": {"phase": "Completed"}, "llm-t-1": {"phase": "Completed"}},
+            "succeeded": 8,
+        }
+    ]
+
+
+async def test_regression_no_replicas_are_not_completed(yard):
+    await yard.submit(document(replicated("t", replicas=0)))
+    await yard.settle("llm")
+    status = await yard.status("llm")
+    assert (status["phase"], status["message"]) == (
+        "Pending",
+        "it has no parts; set replicas of a replicated job above zero",
+    )
+
+
+async def test_regression_foreign_jobs_with_our_labels_change_nothing(yard):
+    await yard.submit(two_copies())
+    await yard.settle("llm")
+    labels = {"volcano.sh/hyperjob-name": "llm", "volcano.sh/replicatedjob-name": "t"}
+    await foreign(yard, "llm-t-7", labels=labels)
+    await yard.tell("llm-t-7", "Failed")
+    assert await yard.settle("llm") == []
+    assert (await yard.status("llm"))["phase"] == "Pending"
+    assert "llm-t-7" in await yard.names()
+
+
+async def test_regression_the_policy_is_made_before_its_job(yard):
+    await yard.submit(two_copies())
+    made = [write for write in await yard.settle("llm") if "status" not in write]
+    assert made == [
+        "apply propagationpolicies/llm-t-0",
+        "apply jobs/llm-t-0",
+        "apply propagationpolicies/llm-t-1",
+        "apply jobs/llm-t-1",
+    ]
+
+
+@pytest.mark.parametrize("kind", [JOBS, PROPAGATION_POLICIES], ids=lambda kind: kind.kind)
+async def test_regression_a_foreign_name_leaves_nothing_half_made_and_is_reported(yard, kind):
+    await foreign(yard, "llm-t-1", kind=kind)
+    before = await yard.items(kind)
+    await yard.submit(two_copies())
+    await yard.settle("llm")
+    status = await yard.status("llm")
+    assert status["conditions"][0]["reason"] == "NameTaken"
+    assert status["message"] == (
+        f"{kind.kind} {yard.namespace}/llm-t-1 belongs to somebody else; delete it, or give the HyperJob another name"
+    )
+    assert await yard.items(kind) == before
+    assert await yard.names(JOBS if kind is PROPAGATION_POLICIES else PROPAGATION_POLICIES) == []
+    await yard.admin.delete(kind.item_path(yard.namespace, "llm-t-1"))
+    await yard.settle("llm")
+    assert await yard.names() == ["llm-t-0", "llm-t-1"]
+
+
+async def test_tb8_a_job_that_claims_another_owner_is_never_touched(yard):
+    other = await yard.submit(document(name="other"))
+    owner = {"apiVersion": HYPERJOBS.api_version, "kind": "HyperJob", "name": "other", "uid": other["metadata"]["uid"]}
+    await foreign(
+        yard, "llm-t-0", labels={"volcano.sh/hyperjob-name": "llm"}, ownerReferences=[{**owner, "controller": True}]
+    )
+    before = await yard.job("llm-t-0")
+    await yard.submit(two_copies())
+    await yard.settle("llm")
+    assert await yard.names() == ["llm-t-0"]
+    assert await yard.job("llm-t-0") == before
+
+
+async def foreign(yard, name, *, kind=JOBS, **metadata):
+    spec = (
+        {"minAvailable": 1, "tasks": []} if kind is JOBS else {"resourceSelectors": [{"apiVersion": "v1", "kind": "X"}]}
+    )
+    made = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name, **metadata}, "spec": spec}
+    await yard.admin.create(kind.item_path(yard.namespace, "").rstrip("/"), msgspec.json.encode(made))
+
+
+# -- F28 ------------------------------------------------------------------------
+
+
+async def picture(yard, name):
+    """Return what a HyperJob has become, whatever its own name is."""
+    found = [
+        json.dumps([item["metadata"]["name"], item["spec"]], sort_keys=True).replace(name, "it")
+        for resource in (JOBS, PROPAGATION_POLICIES)
+        for item in await yard.items(resource)
+        if item["metadata"]["labels"]["volcano.sh/hyperjob-name"] == name
+    ]
+    return sorted(found), (await yard.status(name))["phase"]
+
+
+SCENARIOS = {
+    "create": None,
+    "grow": {"replicas": 3},
+    "shrink": {"replicas": 1},
+    "rename": {"name": "u"},
+    "resize": {"templateSpec": {"queue": "ml", "schedulerName": "volcano", "tasks": [task(replicas=6)]}},
+}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("side", [pytest.param("crash_before", marks=pytest.mark.long), "crash_after"])
+async def test_f28_a_crash_at_any_write_is_repaired(yard, scenario, side):
+    change = SCENARIOS[scenario]
+    expected = None
+    for point in range(-1, 12):
+        name = f"try{point + 1}"
+        await yard.submit(two_copies(name=name))
+        if change is not None:
+            await yard.settle(name)
+            await yard.change(name, {"replicatedJobs": [{**replicated("t", task(replicas=4), replicas=2), **change}]})
+        yard.api.writes = []
+        setattr(yard.api, side, point if point >= 0 else None)
+        crashed = False
+        try:
+            await yard.run(name)
+        except CrashError:
+            crashed = True
+        setattr(yard.api, side, None)
+        await yard.settle(name)
+        found = await picture(yard, name)
+        assert found == (expected or found), point
+        expected = found
+        if point >= 0 and not crashed:
+            return
+    raise AssertionError("more writes than crash points")
+
+
+async def test_f28_children_orphaned_by_a_deleted_hyperjob_are_not_adopted(yard):
+    await yard.submit(two_copies())
+    await yard.settle("llm")
+    orphaned = await yard.items(JOBS)
+    body = msgspec.json.encode({"propagationPolicy": "Orphan"})
+    await yard.admin.delete(HYPERJOBS.item_path(yard.namespace, "llm"), body)
+    for _ in range(200):
+        if not await yard.names(HYPERJOBS):
+            break
+    await yard.submit(two_copies())
+    await yard.settle("llm")
+    assert (await yard.status("llm"))["conditions"][0]["reason"] == "NameTaken"
+    assert [item["metadata"]["uid"] for item in await yard.items(JOBS)] == [
+        each["metadata"]["uid"] for each in orphaned
+    ]
+
+
+async def test_what_somebody_changes_of_a_part_is_put_right(yard):
+    await yard.submit(two_copies())
+    await yard.settle("llm")
+    await yard.admin.patch(
+        JOBS.item_path(yard.namespace, "llm-t-0"),
+        msgspec.json.encode({"spec": {"minAvailable": 1, "queue": "x"}}),
+        kind="merge",
+    )
+    await yard.settle("llm")
+    assert (await yard.job("llm-t-0"))["spec"]["queue"] == "ml"
+    assert await yard.settle("llm") == []
+
+
+# -- start, stop, failures --------------------------------------------------------
+
+
+async def test_suspending_stops_all_parts_and_resuming_makes_them_again(yard):
+    await yard.submit(two_copies())
+    await yard.settle("llm")
+    await yard.change("llm", {"suspend": True})
+    await yard.settle("llm")
+    status = await yard.status("llm")
+    assert (status["phase"], await yard.names(), await yard.names(PROPAGATION_POLICIES)) == ("Suspended", [], [])
+    await yard.change("llm", {"suspend": False})
+    await yard.settle("llm")
+    assert (await yard.status("llm"))["phase"] == "Pending"
+    assert await yard.names() == ["llm-t-0", "llm-t-1"]
+
+
+async def test_a_finished_hyperjob_is_deleted_after_its_ttl(yard):
+    await yard.submit(two_copies(ttlSecondsAfterFinished=60))
+    await yard.settle("llm")
+    for name in ("llm-t-0", "llm-t-1"):
+        await yard.tell(name, "Completed")
+    await yard.settle("llm")
+    assert await yard.run("llm") == yard.now + 60_000
+    yard.now += 60_000
+    await yard.run("llm")
+    assert await yard.names(HYPERJOBS) == []
+
+
+async def test_a_failed_part_is_tried_again_as_often_as_allowed(yard):
+    await yard.submit(split_in_two(failurePolicy={"maxRetries": 1}))
+    await yard.settle("llm")
+    first = (await yard.job("llm-t-0"))["metadata"]["uid"]
+    await yard.tell("llm-t-0", "Failed")
+    await yard.settle("llm")
+    assert (await yard.job("llm-t-0"))["metadata"]["uid"] != first
+    assert await phases(yard) == ["Pending", "Pending"]
+    await yard.tell("llm-t-0", "Failed")
+    await yard.settle("llm")
+    status = await yard.status("llm")
+    assert (status["phase"], status["message"]) == (
+        "Failed",
+        "1 parts are left of the 2 that it needs; failed: llm-t-0; all parts were stopped",
+    )
+    assert await yard.names() == ["llm-t-0"]
+
+
+async def test_a_failed_part_of_an_auto_split_goes_to_another_cluster(yard):
+    yard.prospects = gpus(a=40, b=40, c=40)
+    policy = {"maxRetries": 1, "retryOn": "AnyCluster"}
+    await yard.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"}), failurePolicy=policy))
+    await yard.settle("llm")
+    yard.places = {"llm-t-0": Placed(("a",)), "llm-t-1": Placed(("b",))}
+    await yard.settle("llm")
+    await yard.tell("llm-t-1", "Failed")
+    yard.prospects = gpus(c=40)
+    await yard.run("llm")
+    del yard.places["llm-t-1"]
+    await yard.settle("llm")
+    parts = (await yard.status("llm"))["split"]["parts"]
+    assert [(part["cluster"], part.get("retries", 0)) for part in parts] == [("a", 0), ("c", 1)]
+    assert (await yard.policy("llm-t-1"))["spec"]["placement"]["clusterAffinity"] == {"clusterNames": ["c"]}
+
+
+async def test_it_goes_on_while_enough_parts_are_left(yard):
+    await yard.submit(two_copies(minAvailable=1))
+    await yard.settle("llm")
+    await yard.tell("llm-t-0", "Failed", failed=4)
+    await yard.tell("llm-t-1", "Running", running=4)
+    await yard.settle("llm")
+    assert (await yard.status("llm"))["phase"] == "Running"
+    await yard.tell("llm-t-1", "Completed", succeeded=4)
+    await yard.settle("llm")
+    status = await yard.status("llm")
+    assert (status["phase"], status["message"]) == ("Completed", "1 of 2 parts completed; failed: llm-t-0")
+
+
+async def test_a_rollback_starts_all_parts_again_as_often_as_allowed(yard):
+    await yard.submit(two_copies(failurePolicy={"maxRestarts": 1}))
+    await yard.settle("llm")
+    before = {name: (await yard.job(name))["metadata"]["uid"] for name in await yard.names()}
+    await yard.tell("llm-t-0", "Failed")
+    await yard.tell("llm-t-1", "Running")
+    await yard.settle("llm")
+    after = {name: (await yard.job(name))["metadata"]["uid"] for name in await yard.names()}
+    assert set(before) == set(after)
+    assert not set(before.values()) & set(after.values())
+    await yard.tell("llm-t-0", "Failed")
+    await yard.settle("llm")
+    assert (await yard.status("llm"))["phase"] == "Failed"
+
+
+async def test_keep_lets_the_others_run_to_their_end(yard):
+    await yard.submit(two_copies(failurePolicy={"belowMinimum": "Keep"}))
+    await yard.settle("llm")
+    await yard.tell("llm-t-0", "Failed")
+    await yard.tell("llm-t-1", "Running")
+    await yard.settle("llm")
+    assert (await yard.status("llm"))["phase"] == "Running"
+    await yard.tell("llm-t-1", "Completed")
+    await yard.settle("llm")
+    assert (await yard.status("llm"))["phase"] == "Failed"
+
+
+async def test_cleanup_all_deletes_the_parts_of_a_finished_hyperjob(yard):
+    await yard.submit(two_copies(cleanupPolicy="All"))
+    await yard.settle("llm")
+    for name in ("llm-t-0", "llm-t-1"):
+        await yard.tell(name, "Completed")
+    await yard.settle("llm")
+    assert ((await yard.status("llm"))["phase"], await yard.names(), await yard.names(PROPAGATION_POLICIES)) == (
+        "Completed",
+        [],
+        [],
+    )
+
+
+async def test_late_news_of_a_part_that_is_over_changes_nothing(yard):
+    await yard.submit(two_copies())
+    await yard.settle("llm")
+    await yard.tell("llm-t-0", "Completed", succeeded=4)
+    await yard.settle("llm")
+    await yard.tell("llm-t-0", "Running", running=4, succeeded=0)
+    assert await yard.settle("llm") == []
+    assert await phases(yard) == ["Completed", "Pending"]
+
+
+async def test_an_evicted_part_waits_again_whatever_its_job_last_said(yard):
+    await yard.submit(two_copies())
+    await yard.settle("llm")
+    for name in ("llm-t-0", "llm-t-1"):
+        yard.places[name] = Placed(("a",))
+        await yard.tell(name, "Running", running=4)
+    await yard.settle("llm")
+    assert (await yard.status("llm"))["phase"] == "Running"
+    yard.places["llm-t-1"] = Placed()
+    await yard.settle("llm")
+    assert await phases(yard) == ["Running", "Pending"]
+
+
+async def test_an_admitted_hyperjob_says_so_before_it_runs(yard):
+    await yard.submit(two_copies())
+    await yard.settle("llm")
+    yard.places = {"llm-t-0": Placed(("a",)), "llm-t-1": Placed(("b",))}
+    await yard.settle("llm")
+    status = await yard.status("llm")
+    assert (status["phase"], status["clusters"]) == ("Admitted", "a,b")
+    conditions = {each["type"]: each["status"] for each in status["conditions"]}
+    assert conditions == {"Pending": "False", "Admitted": "True"}
+
+
+async def test_a_spec_that_cannot_be_split_says_why_and_leaves_the_parts_alone(yard):
+    await yard.submit(two_copies())
+    await yard.settle("llm")
+    await yard.change(
+        "llm", {"replicatedJobs": [replicated("t", task(replicas=4), splitPolicy={"strategy": "ByReplicas"})]}
+    )
+    await yard.settle("llm")
+    status = await yard.status("llm")
+    assert status["message"].startswith("it cannot be split: replicated job 't': a split ByReplicas needs")
+    assert await yard.names() == ["llm-t-0", "llm-t-1"]
+
+
+async def test_a_running_part_is_resized_in_place_and_made_anew_for_another_image(yard):
+    await yard.submit(split_in_two())
+    await yard.settle("llm")
+    yard.places = {"llm-t-0": Placed(("a",)), "llm-t-1": Placed(("b",))}
+    await yard.settle("llm")
+    uid = (await yard.job("llm-t-0"))["metadata"]["uid"]
+    clusters = [{"name": "a", "replicas": 3}, {"name": "b", "replicas": 2}]
+    policy = {"strategy": "ByCluster", "clusters": clusters}
+    await yard.change("llm", {"replicatedJobs": [replicated("t", task(replicas=5), splitPolicy=policy)]})
+    await yard.settle("llm")
+    job = await yard.job("llm-t-0")
+    assert (job["metadata"]["uid"], job["spec"]["tasks"][0]["replicas"]) == (uid, 3)
+    await yard.change("llm", {"replicatedJobs": [replicated("t", task(replicas=5, cpu="2"), splitPolicy=policy)]})
+    await yard.settle("llm")
+    assert (await yard.job("llm-t-0"))["metadata"]["uid"] != uid

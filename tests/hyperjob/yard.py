@@ -1,0 +1,154 @@
+"""A reconciler that is made anew for each pass, on a real API server, and may crash between any two writes.
+
+Each pass begins with what the API server has, as after a restart. Nothing but
+the reconciler writes the objects of a HyperJob; the test plays the clusters.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS, PROPAGATION_POLICIES, Resource
+from controller.cache.facts import ObjectKey
+from controller.hyperjob.reconciler import Reconciler
+from controller.hyperjob.sighting import ChildSighting, Placed, see_hyperjob, see_job, see_policy
+from controller.hyperjob.split import Prospects
+from controller.kube import Api
+
+NOW = 1_800_000_000_000
+
+
+class CrashError(Exception):
+    """The process ended here."""
+
+
+class CrashingApi:
+    """The API, counting writes; it crashes before or after the given one."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self.writes: list[str] = []
+        self.crash_before: int | None = None
+        self.crash_after: int | None = None
+
+    async def get(self, path: str) -> bytes:
+        return await self.api.get(path)
+
+    async def apply(self, path: str, body: bytes, **more: Any) -> bytes:
+        return await self._write("apply", path, lambda: self.api.apply(path, body, **more))
+
+    async def delete(self, path: str, body: bytes | None = None) -> bytes:
+        return await self._write("delete", path, lambda: self.api.delete(path, body))
+
+    async def _write(self, verb: str, path: str, call: Any) -> bytes:
+        if self.crash_before == len(self.writes):
+            raise CrashError
+        self.writes.append(f"{verb} {'/'.join(path.split('/')[6:])}")
+        answer: bytes = await call()
+        if self.crash_after == len(self.writes) - 1:
+            raise CrashError
+        return answer
+
+
+class Yard:
+    """One namespace: what is there, and what the clusters would tell."""
+
+    def __init__(self, api: Api, admin: Api, namespace: str) -> None:
+        self.api = CrashingApi(api)
+        self.admin = admin
+        self.namespace = namespace
+        self.prospects = Prospects()
+        self.places: dict[str, Placed] = {}
+        self.now = NOW
+        self._hyperjobs: dict = {}
+        self._seen: dict[Resource, dict[str, ChildSighting]] = {}
+
+    # -- the reconciler's view ----------------------------------------------
+
+    def hyperjob(self, resource: Resource, key: ObjectKey) -> Any:
+        return self._hyperjobs.get((resource, key.name))
+
+    def jobs(self, uid: str) -> Mapping[str, ChildSighting]:
+        return self._of(JOBS, uid)
+
+    def policies(self, uid: str) -> Mapping[str, ChildSighting]:
+        return self._of(PROPAGATION_POLICIES, uid)
+
+    def placed(self, _: str, job: str) -> Placed | None:
+        return self.places.get(job)
+
+    def learn(self, resource: Resource, raw: bytes) -> ChildSighting | None:
+        if resource.kind == "HyperJob":
+            seen = see_hyperjob(raw, resource)
+            self._hyperjobs[resource, seen.key.name] = seen
+            return None
+        child = see_job(raw) if resource is JOBS else see_policy(raw)
+        self._seen[resource][child.key.name] = child
+        return child
+
+    def _of(self, resource: Resource, uid: str) -> dict[str, ChildSighting]:
+        return {name: seen for name, seen in self._seen[resource].items() if seen.is_of(uid)}
+
+    # -- what a test does ----------------------------------------------------
+
+    async def submit(self, document: dict[str, Any], resource: Resource = HYPERJOBS) -> dict[str, Any]:
+        metadata = {key: value for key, value in document["metadata"].items() if key in {"name", "annotations"}}
+        made = {**document, "metadata": metadata}
+        return msgspec.json.decode(await self.admin.create(self._path(resource), msgspec.json.encode(made)))
+
+    async def change(self, name: str, spec: dict[str, Any], resource: Resource = HYPERJOBS) -> None:
+        await self.admin.patch(f"{self._path(resource)}/{name}", msgspec.json.encode({"spec": spec}), kind="merge")
+
+    async def look(self) -> None:
+        """See all there is, as a new process would."""
+        self._hyperjobs, self._seen = {}, {JOBS: {}, PROPAGATION_POLICIES: {}}
+        for resource in (HYPERJOBS, JOBS, PROPAGATION_POLICIES, BATCH_HYPERJOBS):
+            for item in await self.items(resource):
+                self.learn(resource, msgspec.json.encode(item))
+
+    async def run(self, name: str, resource: Resource = HYPERJOBS) -> int | None:
+        """Make one pass as a process that has just started."""
+        await self.look()
+        reconciler = Reconciler(self.api, self, lambda: self.prospects, lambda: self.now)
+        return await reconciler.reconcile(resource, ObjectKey(self.namespace, name))
+
+    async def settle(self, name: str, resource: Resource = HYPERJOBS) -> list[str]:
+        """Make passes until one writes nothing; return all writes."""
+        writes: list[str] = []
+        for _ in range(12):
+            self.api.writes = []
+            await self.run(name, resource)
+            writes += self.api.writes
+            if not self.api.writes:
+                return writes
+        raise AssertionError(f"it never comes to rest: {writes[-12:]}")
+
+    async def tell(self, job: str, phase: str, **counts: int) -> None:
+        """Write the status of a Job as Karmada would aggregate it."""
+        status = {"status": {"state": {"phase": phase}, **counts}}
+        path = f"{JOBS.item_path(self.namespace, job)}/status"
+        await self.admin.patch(path, msgspec.json.encode(status), kind="merge")
+
+    async def status(self, name: str, resource: Resource = HYPERJOBS) -> dict[str, Any]:
+        raw = await self.admin.get(resource.item_path(self.namespace, name))
+        return msgspec.json.decode(raw).get("status", {})
+
+    async def items(self, resource: Resource) -> list[dict[str, Any]]:
+        raw = await self.admin.get(self._path(resource))
+        return msgspec.json.decode(raw)["items"]
+
+    async def names(self, resource: Resource = JOBS) -> list[str]:
+        return sorted(item["metadata"]["name"] for item in await self.items(resource))
+
+    async def job(self, name: str) -> dict[str, Any]:
+        return msgspec.json.decode(await self.admin.get(JOBS.item_path(self.namespace, name)))
+
+    async def policy(self, name: str) -> dict[str, Any]:
+        return msgspec.json.decode(await self.admin.get(PROPAGATION_POLICIES.item_path(self.namespace, name)))
+
+    async def remove(self, job: str) -> None:
+        await self.admin.delete(JOBS.item_path(self.namespace, job))
+
+    def _path(self, resource: Resource) -> str:
+        return resource.item_path(self.namespace, "").rstrip("/")
