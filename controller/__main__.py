@@ -17,6 +17,7 @@ from controller.backoff import Backoff
 from controller.cache.informer import Pace
 from controller.cache.store import Store
 from controller.cache.watches import informers
+from controller.clock import SteadyClock
 from controller.configuration import ConfigurationFile
 from controller.election import Election
 from controller.kube import Api, KubeconfigError, Timeouts
@@ -26,6 +27,7 @@ from controller.metrics import Metrics
 from controller.observe import Readiness, configure_logging, serving
 from controller.settings import Settings, SettingsError, parse_flags
 from controller.throttle import Limits
+from controller.watchdog import Watchdog
 
 #: More than the most writes in flight with the watches beside them: the actuator sets the limit, not the pool.
 _CONNECTIONS = 1024 + 32
@@ -44,11 +46,14 @@ class Controller:
         candidate = Candidate(settings.identity, uuid.uuid4().hex[:8])
         self.election = Election(api, settings.lease_namespace, candidate=candidate, terms=settings.terms)
         self.election.on_change = self._lead
-        self.actuator = Actuator(api, self.store, metrics=self.metrics, may_write=self._may_write)
+        self.leading = asyncio.Event()
+        """Set while we may write."""
+        clock = SteadyClock()
+        self.actuator = Actuator(api, self.store, metrics=self.metrics, may_write=self._may_write, clock=clock)
         self.actuator.limit(_limits(file.current))
         pace = Pace(page=settings.page_size, watch=settings.watch_seconds, silence=settings.silence_seconds)
         self.informers = informers(api, self.store, pace)
-        self.loop = Loop(self.store, self.actuator, self.informers, metrics=self.metrics)
+        self.loop = Loop(self.store, self.actuator, self.informers, metrics=self.metrics, clock=clock)
         self.metrics.watch(lambda: self.loop.world, self.store, self.informers)
         self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.trouble)
 
@@ -58,6 +63,7 @@ class Controller:
             acting = group.create_task(self.actuator.run())
             deciding = [group.create_task(informer.run()) for informer in self.informers.values()]
             deciding.append(group.create_task(self.loop.run()))
+            deciding.append(group.create_task(Watchdog(self.metrics).run()))
             deciding.append(
                 group.create_task(self.file.follow(self._configure, poll_seconds=self.settings.poll_seconds))
             )
@@ -74,7 +80,10 @@ class Controller:
     def _lead(self) -> None:
         """Begin to decide, or leave it to another one and stand by."""
         self.metrics.show_leading(leading=self.election.leads)
-        if not self.election.may_write:
+        if self.election.may_write:
+            self.leading.set()
+        else:
+            self.leading.clear()
             self.actuator.abandon()
         self.loop.look()
 

@@ -210,6 +210,7 @@ class Actuator:
         elif facts.uid == write.uid and facts.resource_version == write.seen:
             self._alarm(write, error)
         else:
+            self._metrics.count_conflict()
             self._withdraw(write, "it has changed")
 
     async def _look(self, errand: Errand) -> float | None:

@@ -18,3 +18,26 @@ def wall_clock() -> int:
 def uptime() -> float:
     """Return the time since the machine was started, sleep included, so that no lease outlives it unnoticed."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class SteadyClock:
+    """A time of day that never goes back and never jumps.
+
+    When the machine's clock is set, it goes a tenth slower or faster until it
+    agrees: a decision that was put off for seconds comes after about that time.
+    """
+
+    def __init__(self, clock: Clock = wall_clock, uptime: Uptime = uptime) -> None:
+        self._clock = clock
+        self._uptime = uptime
+        self._at = self._uptime()
+        self._now = float(clock())
+
+    def __call__(self) -> int:
+        """Return milliseconds since 1970."""
+        at = self._uptime()
+        passed = (at - self._at) * 1000
+        self._at = at
+        missing = self._clock() - (self._now + passed)
+        self._now += passed + min(max(missing, -passed / 10), passed / 10)
+        return int(self._now)

@@ -1,43 +1,22 @@
 """The numbers the controller shows about itself; every label has a bounded set of values.
 
-What is counted is told by those who do it; what merely is, is read when
-somebody asks.
+What is counted is told by those who do it; what merely is, ``present`` reads
+when somebody asks.
 """
 
-from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from controller.cache.store import Store
-from controller.engine.queues import QueueName
 from controller.engine.world import World
+from controller.present import Present, Watched
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
-#: Beyond so many queues the ones with the fewest waiting are shown together, without a name.
-MAX_QUEUES = 200
-
 _SHORT = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _LONG = (1, 5, 15, 30, 60, 300, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400, 604_800)
-
-
-class Watched(Protocol):
-    """What is told of an informer."""
-
-    lists: int
-    undecodable: int
-
-    @property
-    def is_synced(self) -> bool:
-        """Whether its cache is a state that the server really had."""
-
-    @property
-    def silent_for(self) -> float:
-        """How long the server has said nothing, in seconds."""
 
 
 class Metrics:
@@ -76,13 +55,29 @@ class Metrics:
             buckets=_SHORT,
             registry=self.registry,
         )
+        self._conflicts = Counter(
+            "volcano_global_patch_conflicts",
+            "Patches refused because the binding had changed since it was decided upon.",
+            registry=self.registry,
+        )
+        self._lag = Histogram(
+            "volcano_global_event_loop_lag_seconds",
+            "How late the event loop comes round; beyond a second it is told in the log.",
+            buckets=_SHORT,
+            registry=self.registry,
+        )
+        self._turns = Counter(
+            "volcano_global_leadership_changes",
+            "How often this process began or ceased to lead.",
+            registry=self.registry,
+        )
         self._leading = Gauge(
             "volcano_global_leader", "1 while this process may write, else 0.", registry=self.registry
         )
 
     def watch(self, world: Callable[[], World], store: Store, informers: Mapping[str, Watched]) -> None:
         """Show what is there whenever somebody asks; *world* returns the present one."""
-        self.registry.register(_Present(world, store, informers))
+        self.registry.register(Present(world, store, informers))
 
     def count_admission(self, *, waited: float) -> None:
         """Count an acknowledged admission after *waited* seconds."""
@@ -105,69 +100,19 @@ class Metrics:
         """Count a patch; both words are from closed sets."""
         self._patches.labels(effect, outcome).observe(seconds)
 
+    def count_conflict(self) -> None:
+        """Count a patch that came too late."""
+        self._conflicts.inc()
+
+    def count_lag(self, seconds: float) -> None:
+        """Count how late the event loop was."""
+        self._lag.observe(seconds)
+
     def show_leading(self, *, leading: bool) -> None:
-        """Set whether this process may write."""
+        """Set whether this process leads."""
         self._leading.set(leading)
+        self._turns.inc()
 
     def page(self) -> bytes:
         """Return all of it in Prometheus' text format."""
         return generate_latest(self.registry)
-
-
-class _Present:
-    """Reads what is true now; counts nothing."""
-
-    def __init__(self, world: Callable[[], World], store: Store, informers: Mapping[str, Watched]) -> None:
-        self._world = world
-        self._store = store
-        self._informers = informers
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the families."""
-        yield from self._workloads()
-        yield from self._caches()
-
-    def _workloads(self) -> Iterator[Metric]:
-        world = self._world()
-        waiting = Tally({queue: len(held) for queue, held in world.held.items()})
-        for lane in world.backlog.lanes():
-            waiting[lane.queue] += len(lane.entries)
-        yield _gauge("pending_workloads", "Workloads that wait, by queue.", "queue", _capped(waiting))
-        reasons = Tally(world.told.values())
-        yield _gauge("waiting_reasons", "Workloads that wait, by reason.", "reason", reasons.items())
-        states = Tally(workload.state for workload in world.workloads.values())
-        yield _gauge("workloads", "Gated workloads, by state.", "state", states.items())
-        remarks = Tally(remark for found in self._store.remarks.values() for remark in found)
-        yield _gauge("remarkable_bindings", "Bindings that somebody may have to see to.", "remark", remarks.items())
-
-    def _caches(self) -> Iterator[Metric]:
-        caches = self._informers.items()
-        synced = ((name, cache.is_synced) for name, cache in caches)
-        yield _gauge("cache_synced", "1 while a cache is a state the API server had.", "resource", synced)
-        silent = ((name, min(cache.silent_for, 1e9)) for name, cache in caches)
-        yield _gauge("cache_silence_seconds", "Time since the API server was last heard.", "resource", silent)
-        lists = ((name, cache.lists) for name, cache in caches)
-        yield _counter("cache_lists", "Whole lists that were applied.", "resource", lists)
-        undecodable = ((name, cache.undecodable) for name, cache in caches)
-        yield _counter("cache_undecodable_objects", "Objects that could not be read.", "resource", undecodable)
-
-
-def _capped(counts: Mapping[QueueName, int]) -> list[tuple[str, int]]:
-    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    shown: list[tuple[str, int]] = [(str(queue), count) for queue, count in most[:MAX_QUEUES]]
-    rest = sum(count for _, count in most[MAX_QUEUES:])
-    return [*shown, ("", rest)] if rest else shown
-
-
-def _gauge(name: str, text: str, label: str, samples: Iterable[tuple[str, float]]) -> Metric:
-    family = GaugeMetricFamily(f"volcano_global_{name}", text, labels=(label,))
-    for value, sample in samples:
-        family.add_metric((value,), sample)
-    return family
-
-
-def _counter(name: str, text: str, label: str, samples: Iterable[tuple[str, float]]) -> Metric:
-    family = CounterMetricFamily(f"volcano_global_{name}", text, labels=(label,))
-    for value, sample in samples:
-        family.add_metric((value,), sample)
-    return family

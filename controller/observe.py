@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import structlog
 from aiohttp import web
 
-from controller.metrics import CONTENT_TYPE, Metrics, Watched
+from controller.metrics import CONTENT_TYPE, Metrics
+from controller.present import Watched
 
 
 def configure_logging() -> None:

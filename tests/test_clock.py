@@ -1,0 +1,45 @@
+from controller.clock import SteadyClock
+
+
+class Machine:
+    """A clock that somebody sets, beside one that nobody can."""
+
+    def __init__(self) -> None:
+        self.day = 1_000_000_000
+        self.up = 50.0
+
+    def pass_seconds(self, seconds: float) -> None:
+        self.up += seconds
+        self.day += round(seconds * 1000)
+
+
+def steady(machine: Machine) -> SteadyClock:
+    return SteadyClock(lambda: machine.day, lambda: machine.up)
+
+
+def test_it_goes_with_the_machine_s_clock():
+    machine = Machine()
+    clock = steady(machine)
+    machine.pass_seconds(7)
+    assert clock() == machine.day
+
+
+def test_a_clock_set_back_makes_it_slower_and_never_turns_it_back():
+    machine = Machine()
+    clock = steady(machine)
+    before = clock()
+    machine.day -= 600_000
+    assert clock() == before
+    machine.pass_seconds(10)
+    assert clock() == before + 9000
+
+
+def test_a_clock_set_forward_makes_it_faster_until_they_agree():
+    machine = Machine()
+    clock = steady(machine)
+    before = clock()
+    machine.day += 1000
+    machine.pass_seconds(5)
+    assert clock() == before + 5500
+    machine.pass_seconds(5)
+    assert clock() == machine.day
