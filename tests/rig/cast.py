@@ -119,7 +119,7 @@ class Cast:
     def _admitted(self) -> list[Sight]:
         found = self.history.now.get("resourcebindings", {})
         sights = [sight(binding) for (namespace, _), binding in found.items() if namespace == self.namespace]
-        return [each for each in sights if each.holds and each.clusters]
+        return [each for each in sights if each.admitted and each.clusters and not each.over]
 
     async def _advance(self, binding: Sight) -> bool:
         """Tell the next phase of one; say whether nothing stood in the way."""

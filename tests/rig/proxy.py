@@ -156,18 +156,13 @@ class Proxy:
         answer = web.StreamResponse(headers={"Content-Type": "application/json"})
         answer.enable_chunked_encoding()
         await answer.prepare(request)
-        lines = _lines(reply)
+        lines: Lines = aiter(reply.content)
         for fault in tuple(self.faults):
             lines = fault.events(call, lines)
         async for line in lines:
             await answer.write(line)
         await answer.write_eof()
         return answer
-
-
-async def _lines(reply: aiohttp.ClientResponse) -> Lines:
-    async for line in reply.content:
-        yield line
 
 
 @asynccontextmanager

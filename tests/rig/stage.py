@@ -222,13 +222,13 @@ async def staged(
         playing = asyncio.create_task(stage.cast.play() if plays else asyncio.sleep(0))
         try:
             yield stage
+            await stage.judged()
         finally:
             playing.cancel()
             await asyncio.gather(playing, return_exceptions=True)
-        await stage.judged()
-        for each in stage.controllers:
-            each.kill()
-        await stage.clear()
+            for each in stage.controllers:
+                each.kill()
+            await stage.clear()
 
 
 def _fetch(url: str) -> str:

@@ -1,0 +1,56 @@
+"""F6: the controller is killed at every one of its writes; what it has begun is finished, and only once."""
+
+import asyncio
+import random
+from typing import get_args
+
+import pytest
+
+from tests.rig.faults import Kill, When
+from tests.rig.scenarios import SCENARIOS, Scenario
+from tests.rig.stage import staged
+
+SEED = 20_261_121
+POINTS = [
+    (scenario, n, when) for scenario in SCENARIOS for n in range(1, scenario.writes + 1) for when in get_args(When)
+]
+
+
+def named(points: list[tuple[Scenario, int, When]]) -> list:
+    return [pytest.param(*point, id=f"{point[0].name}-{point[1]}-{point[2]}") for point in points]
+
+
+@pytest.mark.parametrize("scenario", [pytest.param(each, id=each.name) for each in SCENARIOS])
+async def test_without_faults_the_story_takes_as_many_writes_as_it_says(plane, tmp_path, scenario):
+    async with staged(plane, tmp_path) as stage:
+        await scenario.before(stage)
+        await stage.controller.start()
+        await scenario.play(stage)
+        # One that is deleted before it was admitted saves a write.
+        assert scenario.writes - 1 <= len(stage.requests()) <= scenario.writes
+
+
+async def shot(plane, tmp_path, scenario: Scenario, n: int, when: When) -> None:
+    async with staged(plane, tmp_path) as stage:
+        await scenario.before(stage)
+        controller = stage.controller
+        kill = Kill(n, when, controller.kill)
+        stage.proxy.add(kill)
+        await asyncio.to_thread(controller.part.begin)
+        playing = asyncio.create_task(scenario.then(stage))
+        async with asyncio.timeout(20):
+            await kill.struck.wait()
+        await controller.start()
+        await playing
+        await scenario.finish(stage)
+
+
+@pytest.mark.parametrize(("scenario", "n", "when"), named(random.Random(SEED).sample(POINTS, 4)))
+async def test_killed_at_a_write_of_the_sample_it_finishes_what_it_began(plane, tmp_path, scenario, n, when):
+    await shot(plane, tmp_path, scenario, n, when)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("scenario", "n", "when"), named(POINTS))
+async def test_killed_at_any_write_it_finishes_what_it_began(plane, tmp_path, scenario, n, when):
+    await shot(plane, tmp_path, scenario, n, when)
