@@ -1,8 +1,9 @@
 """The workloads that wait, in lanes of equal ones.
 
-A lane holds the waiting workloads of one queue and namespace that share a
-shape: where one of them does not fit, none of them does, so a lane is tried
-once and not once per workload.
+A lane holds the waiting workloads of one queue that share a shape: where one
+of them does not fit, none of them does, so a lane is tried once and not once
+per workload. Where the queue is shared fairly among namespaces, each has lanes
+of its own.
 """
 
 from bisect import bisect_left, insort
@@ -41,10 +42,11 @@ class Sleep:
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """Equal workloads of one queue and namespace, in order."""
+    """Equal workloads of one queue, in order; of one namespace where tenants are told apart."""
 
     queue: QueueName
     namespace: str
+    """Empty where it does not matter."""
     shape: Shape
     entries: list[tuple[Place, Workload]] = field(default_factory=list)
     charge: Resources = EMPTY
@@ -79,6 +81,8 @@ class Backlog:
     """All waiting workloads that are not held for reasons of their own."""
 
     def __init__(self) -> None:
+        self.is_by_tenant = False
+        """Whether lanes that are opened from now on hold workloads of one namespace only."""
         self.queues: dict[QueueName, list[Lane]] = {}
         """The lanes of each queue; none is empty."""
         self.shapes: dict[int, list[Lane]] = {}
@@ -111,19 +115,20 @@ class Backlog:
     def add(self, workload: Workload) -> None:
         """Let *workload* wait in its lane."""
         shape = self._shapes.setdefault(workload.shape.key, workload.shape)
-        lane = self._lanes.get((workload.queue, workload.namespace, id(shape)))
+        namespace = workload.namespace if self.is_by_tenant else ""
+        lane = self._lanes.get((workload.queue, namespace, id(shape)))
         if lane is None:
-            lane = self._open(workload, shape)
+            lane = self._open(workload.queue, namespace, shape)
         insort(lane.entries, (place(workload), workload), key=_by_place)
         lane.untold.add(workload.uid)
         self.news.add(lane)
         self.changed.add(workload.queue)
         self._of[workload.uid] = lane
 
-    def _open(self, workload: Workload, shape: Shape) -> Lane:
-        lane = Lane(workload.queue, workload.namespace, shape)
-        self._lanes[workload.queue, workload.namespace, id(shape)] = lane
-        self.queues.setdefault(workload.queue, []).append(lane)
+    def _open(self, queue: QueueName, namespace: str, shape: Shape) -> Lane:
+        lane = Lane(queue, namespace, shape)
+        self._lanes[queue, namespace, id(shape)] = lane
+        self.queues.setdefault(queue, []).append(lane)
         self.shapes.setdefault(id(shape), []).append(lane)
         self.unjudged.add(lane)
         return lane

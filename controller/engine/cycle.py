@@ -55,6 +55,18 @@ def refusal(world: "World", lane: Lane) -> Refusal | None:
     return over or world.books.prospects.refusal(world.books.prospects.of(lane.shape))
 
 
+def _reason(world: "World", lane: Lane) -> Reason | None:
+    """Return the code of ``refusal`` alone, which costs less."""
+    standing = world.standing
+    if lane.hopeless is not None or standing is None:
+        return lane.hopeless.reason if lane.hopeless else None
+    over = standing.quota.refusal(standing.quota.tree.nodes[lane.queue], lane.charge)
+    if over is not None:
+        return over.reason
+    prospects = world.books.prospects
+    return None if prospects.has_room(prospects.of(lane.shape)) else Reason.NO_ROOM
+
+
 def _awake(world: "World", quota: Quota) -> Mapping[QueueName, list[Entry]]:
     """Return, by queue, the lanes that may fit: room for their shape, and something freed since they were refused."""
     found: dict[QueueName, list[Entry]] = {}
@@ -222,6 +234,8 @@ def _news(world: "World", suspects: Iterable[Lane]) -> list[Wait]:
 def _ask(world: "World", lane: Lane, changed: dict[WorkloadUid, tuple[Workload, Refusal]]) -> None:
     """Note whose reason in *lane* is news: of all where the lane's has changed, else of the untold."""
     first = None if lane.hopeless else world.blocking(lane.queue)
+    if first is None and not lane.untold and _reason(world, lane) is lane.told:
+        return
     why = refusal(world, lane)
     is_new = why is not None and why.reason is not lane.told
     for workload in lane if is_new or first is not None else [world.workloads[uid] for uid in lane.untold]:

@@ -37,6 +37,7 @@ class World:
         self.ledger = Ledger()
         self.workloads: dict[WorkloadUid, Workload] = {}
         self.backlog = Backlog()
+        self.backlog.is_by_tenant = self.policy.tenant_fairness == "Namespace"
         self.held: dict[QueueName, dict[WorkloadUid, Refusal]] = {}
         """Who waits for reasons of his own, by queue."""
         self.books = Books(self.ledger, self.backlog)
@@ -55,8 +56,11 @@ class World:
         """Use *policy* from the next plan on."""
         self.policy = policy
         self._is_news = True
-        for workload in [each for each in self.workloads.values() if each.state is State.PENDING]:
+        waiting = [each for each in self.workloads.values() if each.state is State.PENDING]
+        for workload in waiting:
             self._leave(workload)
+        self.backlog.is_by_tenant = policy.tenant_fairness == "Namespace"
+        for workload in waiting:
             self._wait(workload)
 
     def queue_changed(self, queue: Queue) -> None:

@@ -4,13 +4,14 @@ import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.benchmarks import admission
+from tests.benchmarks import admission, plan
 from tests.benchmarks.figures import Figure, show, write
 
 Measure = Callable[..., list[Figure]]
 
 FAMILIES: Mapping[str, Measure] = {
     "admission": admission.measure,
+    "plan": plan.measure,
 }
 REPORT = Path(__file__).parents[2] / "build" / "bench.json"
 

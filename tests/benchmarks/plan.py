@@ -1,0 +1,204 @@
+"""The engine alone: the first plan, and from one event to the new decisions, from 1,000 to 100,000 waiting.
+
+The world: 20 shapes, a tenth as many admitted as wait, 1,000 leaf queues in a
+tree of three levels, 100 clusters, three resources; all of it is full. Times
+are CPU seconds of this process.
+"""
+
+import gc
+import statistics
+import time
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
+from controller.engine.queues import Queue, QueueName
+from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Shape, State, Workload, WorkloadUid
+from controller.engine.world import World
+from tests.benchmarks.figures import Figure
+
+GIB = 2**30
+CLUSTERS = 100
+EVENTS = 300
+NOW = 1_000_000_000
+ONE = Placement(spread=(Spread("cluster", 1, 1),))
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a world is."""
+
+    waiting: int
+    fan: int
+    """How many children each queue of the three levels has."""
+
+    @property
+    def admitted(self) -> int:
+        return self.waiting // 10
+
+
+SIZES = (Size(1_000, 5), Size(10_000, 10), Size(100_000, 10))
+
+
+def shapes() -> list[Shape]:
+    """Return twenty shapes, gangs among them."""
+    found = []
+    for number in range(20):
+        pods = 1 + number % 4
+        demand = {
+            "cpu": 1000 * (1 + number % 7) * pods,
+            "memory": GIB * (2 + number % 5) * pods,
+            "nvidia.com/gpu": 1000 * (number % 3) * pods,
+            "pods": 1000 * pods,
+        }
+        found.append(Shape(demand, demand, ONE))
+    return found
+
+
+def queues(fan: int) -> Iterator[Queue]:
+    """Yield a tree of three levels."""
+    for top in range(fan):
+        yield Queue(QueueName(f"t{top}"), weight=1 + top % 3)
+        for mid in range(fan):
+            yield Queue(QueueName(f"t{top}-m{mid}"), parent=QueueName(f"t{top}"), weight=1 + mid % 3)
+            for leaf in range(fan):
+                name = QueueName(f"t{top}-m{mid}-l{leaf}")
+                yield Queue(name, parent=QueueName(f"t{top}-m{mid}"), weight=1 + leaf % 3)
+
+
+def workloads(size: Size) -> Iterator[Workload]:
+    """Yield the admitted ones, then those who wait."""
+    kinds = shapes()
+    leaves = [each.name for each in queues(size.fan) if each.name.count("-") == 2]
+    for number in range(size.admitted + size.waiting):
+        shape = kinds[number % len(kinds)]
+        is_admitted = number < size.admitted
+        on = Booking(ClusterName(f"m{number % CLUSTERS}"), shape.demand)
+        yield Workload(
+            uid=WorkloadUid(f"{number:08d}-aaaa-bbbb-cccc-000000000000"),
+            namespace=f"team-{number % 50}",
+            name=f"train-{number}",
+            kind="Job",
+            queue=leaves[(number * 7 + number // len(leaves)) % len(leaves)],
+            shape=shape,
+            priority=100 * (number % 3),
+            since=NOW - 1000 * (size.waiting - number),
+            state=State.ADMITTED if is_admitted else State.PENDING,
+            admission=Admission(shape.demand, (on,), shown=True) if is_admitted else None,
+        )
+
+
+def clusters(admitted: list[Workload]) -> list[Cluster]:
+    """Return clusters that have room for what is admitted, and for nothing more."""
+    held: dict[ClusterName, dict[str, int]] = {}
+    for workload in admitted:
+        for booking in workload.admission.bookings if workload.admission else ():
+            sums = held.setdefault(booking.cluster, {})
+            for name, amount in booking.charge.items():
+                sums[name] = sums.get(name, 0) + amount
+    found = []
+    for number in range(CLUSTERS):
+        name = ClusterName(f"m{number}")
+        full = {"cpu": 0, "memory": 0, "nvidia.com/gpu": 0, **held.get(name, {})}
+        found.append(
+            Cluster(name, enablements=frozenset({VOLCANO_JOB}), allocatable={**full, "pods": 10**9}, used=full)
+        )
+    return found
+
+
+def build(size: Size) -> tuple[World, list[Workload]]:
+    """Return a world that has been told everything, and who is admitted in it."""
+    world = World()
+    everyone = list(workloads(size))
+    admitted = [each for each in everyone if each.state is State.ADMITTED]
+    for queue in queues(size.fan):
+        world.queue_changed(queue)
+    for workload in everyone:
+        world.workload_changed(workload, NOW)
+    for cluster in clusters(admitted):
+        world.cluster_changed(cluster, NOW)
+    return world, admitted
+
+
+def bytes_per_waiting(size: Size) -> float:
+    """Return what a waiting workload costs, all indexes included, its own record too."""
+    few = replace(size, waiting=size.waiting // 10)
+    gc.collect()
+    tracemalloc.start()
+    small, _ = build(few)
+    small.plan(NOW)
+    gc.collect()
+    before = tracemalloc.get_traced_memory()[0]
+    large, _ = build(replace(size))
+    large.plan(NOW)
+    gc.collect()
+    after = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    more = (size.waiting + size.admitted) - (few.waiting + few.admitted)
+    return (after - 2 * before) / more if after > 2 * before else (after - before) / (size.waiting + size.admitted)
+
+
+def first_plan(world: World) -> float:
+    """Return the CPU seconds of the first plan."""
+    begun = time.process_time()
+    world.plan(NOW)
+    return time.process_time() - begun
+
+
+def events(world: World, admitted: list[Workload]) -> list[float]:
+    """Let one after the other finish, arrive or leave; return the CPU milliseconds from each to the plan."""
+    found = []
+    kinds = shapes()
+    for number in range(EVENTS):
+        begun = time.process_time()
+        if number % 3 == 0:
+            done = admitted[number % len(admitted)]
+            world.workload_changed(replace(world.workloads[done.uid], state=State.FINISHED, admission=None), NOW)
+        elif number % 3 == 1:
+            source = admitted[number % len(admitted)]
+            fresh = replace(
+                source,
+                uid=WorkloadUid(f"new-{number}"),
+                name=f"new-{number}",
+                shape=kinds[number % len(kinds)],
+                state=State.PENDING,
+                admission=None,
+            )
+            world.workload_changed(fresh, NOW)
+        else:
+            world.workload_removed(WorkloadUid(f"new-{number - 1}"), NOW)
+        world.plan(NOW + number)
+        found.append((time.process_time() - begun) * 1000)
+    return found
+
+
+def idle(world: World) -> float:
+    """Return the CPU seconds of a thousand looks at a world without news."""
+    begun = time.process_time()
+    for _ in range(1000):
+        world.plan(NOW + EVENTS)
+    return time.process_time() - begun
+
+
+def measure(*, quick: bool) -> list[Figure]:
+    """Run the family and return its figures; those of the largest world have the lasting names."""
+    figures = []
+    for size in SIZES[: 1 if quick else None]:
+        label = f"{size.waiting // 1000}k"
+        world, admitted = build(size)
+        gc.collect()
+        first = first_plan(world)
+        times = events(world, admitted)
+        cuts = statistics.quantiles(times, n=100)
+        print(f"{label}: first plan {first:.2f} s, event p50 {cuts[49]:.2f} ms, p99 {cuts[98]:.2f} ms", flush=True)
+        figures += [
+            Figure(f"plan_first_cpu_seconds_{label}", first, "s", goal="< 1.5"),
+            Figure(f"plan_event_p50_ms_{label}", cuts[49], "ms"),
+            Figure(f"plan_event_p99_ms_{label}", cuts[98], "ms", goal="< 10"),
+            Figure(f"idle_cpu_seconds_{label}", idle(world), "s per 1,000 looks", goal="none"),
+        ]
+        del world, admitted
+    size = SIZES[0] if quick else Size(20_000, 10)
+    figures.append(Figure("bytes_per_waiting", bytes_per_waiting(size), "bytes", goal="< 600"))
+    return figures
