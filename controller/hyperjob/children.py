@@ -82,7 +82,17 @@ def digest(manifest: object) -> str:
 def _group(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> str:
     split = digest([[part.name, part.cluster, part.pods] for part in parts])
     least = minimum_parts(hyperjob, len(parts))
-    return _compact({"uid": hyperjob.metadata.uid, "split": split, "parts": len(parts), "minAvailable": least})
+    created = hyperjob.metadata.creation_timestamp
+    return _compact(
+        {
+            "uid": hyperjob.metadata.uid,
+            "split": split,
+            "parts": len(parts),
+            "minAvailable": least,
+            # Its Jobs may be made anew; its age in the queue is its own.
+            "since": created.isoformat().replace("+00:00", "Z") if created else "",
+        }
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from controller.api.hyperjobs import HyperJob
 from controller.api.hyperjobstatus import FINISHED, PartStatus
 from controller.hyperjob.children import Child, Manifest, children
 from controller.hyperjob.course import Course
-from controller.hyperjob.part import OVER, has_started
+from controller.hyperjob.part import OVER
 from controller.hyperjob.sighting import ChildSighting, covers
 
 Own = Mapping[str, ChildSighting]
@@ -60,7 +60,8 @@ def _stays(job: ChildSighting, child: Child | None, kept: Mapping[str, PartStatu
         return job.key.name in kept
     if job.mark.attempt != child.part.attempt:
         return False
-    return not has_started(child.part) or job.mark.template in {"", child.template}
+    # Volcano refuses other changes than of its size, in the control plane as in the members.
+    return job.mark.template in {"", child.template}
 
 
 def _writes(wanted: Iterable[Child], jobs: Own, policies: Own) -> Iterator[Manifest]:
