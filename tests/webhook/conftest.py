@@ -2,9 +2,11 @@
 
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -13,8 +15,10 @@ import yaml
 from certs.directory import Directory
 from certs.upkeep import Lives, ensure_authority, ensure_leaf
 from webhook.app import App
+from webhook.configuration import Configuration
 from webhook.listener import listen, listen_tls
-from webhook.resourcebindings import Gate, review_binding
+from webhook.paths import reviewers
+from webhook.queuebook import QueueBook
 from webhook.settings import Settings
 from webhook.tls import Certificate
 
@@ -31,6 +35,8 @@ class Running:
     port: int
     plain_port: int
     client: aiohttp.ClientSession
+    folder: Path
+    queues: QueueBook
 
     @property
     def url(self) -> str:
@@ -72,25 +78,22 @@ def trust(folder: Path) -> ssl.SSLContext:
 
 @pytest.fixture
 async def running(certificates) -> AsyncIterator[Running]:
-    settings = Settings(
-        host="127.0.0.1",
-        port=0,
-        plain_host="127.0.0.1",
-        plain_port=0,
-        certificate_directory=certificates / "serving",
-        header_seconds=0.25,
-        body_seconds=0.2,
-    )
-    certificate = Certificate(settings.certificate_directory)
+    async with serve(certificates, header_seconds=0.25, body_seconds=0.2) as running:
+        yield running
+
+
+@asynccontextmanager
+async def serve(folder: Path, **changed: Any) -> AsyncIterator[Running]:
+    """Serve all paths over the certificates in *folder* until the end of the block."""
+    address = {"host": "127.0.0.1", "port": 0, "plain_host": "127.0.0.1", "plain_port": 0}
+    settings = Settings(certificate_directory=folder / "serving", **address, **changed)
+    certificate = Certificate(settings.certificate_directory, settings.client_ca)
     certificate.refresh()
-    app = App(
-        settings,
-        {MUTATE: lambda asked: review_binding(asked, Gate())},
-        lambda: certificate.trouble(datetime.now(UTC)),
-    )
+    queues = QueueBook()
+    app = App(settings, reviewers(Configuration(None), queues), lambda: certificate.trouble(datetime.now(UTC)))
     secure = await listen_tls(app.answer_review, settings, certificate.listening)
     plain = await listen(app.answer_plain, settings)
     async with aiohttp.ClientSession() as client:
-        yield Running(app, certificate, trust(certificates), secure.port, plain.port, client)
+        yield Running(app, certificate, trust(folder), secure.port, plain.port, client, folder, queues)
     await secure.close(seconds=1)
     await plain.close(seconds=1)

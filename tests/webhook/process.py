@@ -17,7 +17,7 @@ class WebhookProcess:
     def __init__(self, certificates: Path, *flags: str) -> None:
         addresses = ["--host", "127.0.0.1", "--port", "0", "--plain-host", "127.0.0.1", "--plain-port", "0"]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "webhook", *addresses, "--certificate-directory", certificates, *flags],
+            [sys.executable, "-m", "webhook", *addresses, "--certificate-directory", certificates, *map(str, flags)],
             stdout=subprocess.PIPE,
             text=True,
             cwd=Path(__file__).parents[2],
@@ -29,6 +29,15 @@ class WebhookProcess:
         self._reader.start()
         started = self.wait_for("webhook started")
         self.port, self.plain_port = started["port"], started["plain_port"]
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def memory(self, field: str = "VmRSS") -> int:
+        """Return a line of what the kernel says of its memory, in bytes; ``VmHWM`` is the most there ever was."""
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{field}:"))
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,86 @@
+"""Other webhooks than ours: some change what we have seen, some do not answer as they should."""
+
+import base64
+import json
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+Answer = Callable[[dict[str, Any]], bytes | None]
+"""What is sent back on a review; ``None`` sends nothing."""
+
+
+def patching(*operations: dict[str, Any], unless: str = "") -> Answer:
+    """Answer with a patch, but for an object that has *unless* somewhere."""
+
+    def answer(review):
+        found = json.dumps(review["request"]["object"])
+        patch = [] if unless and unless in found else list(operations)
+        encoded = base64.b64encode(json.dumps(patch).encode()).decode()
+        return _review(review["request"]["uid"], patchType="JSONPatch", patch=encoded)
+
+    return answer
+
+
+def with_uid(uid: str) -> Answer:
+    """Answer somebody else."""
+    return lambda _: _review(uid)
+
+
+def slowly(seconds: float) -> Answer:
+    """Answer well, but late."""
+
+    def answer(review):
+        time.sleep(seconds)
+        return _review(review["request"]["uid"])
+
+    return answer
+
+
+def _review(uid: str, **response: Any) -> bytes:
+    whole = {"uid": uid, "allowed": True} | response
+    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": whole}).encode()
+
+
+@contextmanager
+def stranger(folder: Path, answer: Answer, *, status: int = 200) -> Iterator[int]:
+    """Serve *answer* over the certificate in *folder* and yield the port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            if body is None:
+                self.close_connection = True
+                return
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *_: object) -> None:
+            """Say nothing of callers that are gone."""
+
+    server = Server(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "serving" / "tls.crt", folder / "serving" / "tls.key")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

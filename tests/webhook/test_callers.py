@@ -1,0 +1,126 @@
+"""Who may call the webhook (TA1): callers without the right certificate reach no handler."""
+
+import asyncio
+import ssl
+from datetime import timedelta
+
+import pytest
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from localup import ports
+from localup.api import ApiError
+from localup.apply import wait_until
+from tests.webhook.callers import CallersAuthority, admission_configuration
+from tests.webhook.conftest import renew, serve, trust
+from tests.webhook.installation import BINDINGS, ensure, fresh, is_paused, register
+from tests.webhook.process import WebhookProcess
+from tests.webhook.reviews import job_binding, review, wire
+
+GOOD = wire(review(job_binding()))
+API_SERVER = "kube-apiserver"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return CallersAuthority(tmp_path_factory.mktemp("callers"))
+
+
+@pytest.fixture
+async def guarded(certificates, authority):
+    """Yield a webhook that the API server alone may call."""
+    async with serve(certificates, client_ca=authority.file, client_names=(API_SERVER,)) as running:
+        yield running
+
+
+async def call(running, pair=None) -> bytes:
+    """Send a good review over a connection of its own, showing *pair*, and return the answer."""
+    context = trust(running.folder)
+    if pair:
+        context.load_cert_chain(*pair)
+    reader, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=context)
+    try:
+        head = b"POST /resourcebindings/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        writer.write(head + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(GOOD) + GOOD)
+        await writer.drain()
+        return await asyncio.wait_for(reader.read(), 5)
+    finally:
+        writer.close()
+
+
+async def is_refused(running, pair) -> bool:
+    try:
+        return await call(running, pair) == b""
+    except (ssl.SSLError, ConnectionError):
+        return True
+
+
+async def test_the_api_servers_certificate_is_let_in(guarded, authority):
+    assert (await call(guarded, authority.issue(API_SERVER))).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        pytest.param(lambda _own, _folder: None, id="none"),
+        pytest.param(lambda _own, folder: CallersAuthority(folder).issue(API_SERVER), id="another-authority"),
+        pytest.param(lambda own, _folder: own.issue("tenant"), id="another-name"),
+        pytest.param(lambda own, _folder: own.issue(API_SERVER, ends=-timedelta(hours=1)), id="expired"),
+        pytest.param(lambda own, _folder: own.issue(API_SERVER, usage=ExtendedKeyUsageOID.SERVER_AUTH), id="a-servers"),
+    ],
+)
+async def test_others_reach_no_handler(guarded, authority, tmp_path, pair):
+    assert await is_refused(guarded, pair(authority, tmp_path / "other"))
+    assert b"volcano_global_webhook_requests_total{" not in guarded.app.metrics.page()
+
+
+async def test_another_authority_of_callers_is_taken_over_without_a_restart(guarded, authority, tmp_path):
+    other = CallersAuthority(tmp_path / "other")
+    before = authority.file.read_bytes()
+    try:
+        authority.file.write_bytes(other.file.read_bytes())
+        guarded.certificate.refresh()
+        assert (await call(guarded, other.issue(API_SERVER))).startswith(b"HTTP/1.1 200 ")
+        assert await is_refused(guarded, authority.issue(API_SERVER))
+    finally:
+        authority.file.write_bytes(before)
+
+
+async def test_a_file_of_no_authorities_is_told_and_the_old_ones_stay(guarded, authority):
+    before = authority.file.read_bytes()
+    try:
+        authority.file.write_bytes(b"nothing")
+        guarded.certificate.refresh()
+        assert (await call(guarded, authority.issue(API_SERVER))).startswith(b"HTTP/1.1 200 ")
+    finally:
+        authority.file.write_bytes(before)
+
+
+async def test_weak_ciphers_and_old_versions_are_refused(running):
+    for ciphers in ("NULL:@SECLEVEL=0", "RC4:@SECLEVEL=0", "3DES:@SECLEVEL=0", "EXPORT:@SECLEVEL=0"):
+        context = trust(running.folder)
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.set_ciphers(ciphers)
+        except ssl.SSLError:
+            continue  # this build of OpenSSL does not even know them
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await asyncio.open_connection("127.0.0.1", running.port, ssl=context)
+
+
+def test_a_real_api_server_shows_its_certificate_and_is_let_in(fresh_control_plane, authority, tmp_path):
+    renew(tmp_path)
+    port = ports.claim()
+    configuration = admission_configuration(tmp_path, port, authority.issue(API_SERVER))
+    flags = ("--port", str(port), "--drain-seconds", "0", "--client-ca", str(authority.file))
+    plane = fresh_control_plane(controllers=False, flags=[f"--admission-control-config-file={configuration}"])
+    plane.admin.create("/api/v1/namespaces", {"metadata": {"name": "ml"}})
+    register(plane, port)
+    ensure(plane, tmp_path)
+    with plane.client("karmada") as karmada:
+        with WebhookProcess(tmp_path / "serving", *flags, "--client-names", API_SERVER):
+            wait_until(lambda: is_paused(karmada), "webhook at work")
+        with WebhookProcess(tmp_path / "serving", *flags, "--client-names", "somebody-else") as strict:
+            with pytest.raises(ApiError, match="failed calling webhook"):
+                karmada.create(f"{BINDINGS}?dryRun=All", fresh(job_binding()))
+            assert strict.wait_for("caller refused")["shown"] == [API_SERVER]
+    ports.release(port)

@@ -1,0 +1,328 @@
+"""Threats to the webhook (faults.md), each tried while a real API server calls it."""
+
+import asyncio
+import base64
+import gzip
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from localup.api import ApiError
+from localup.apply import apply, wait_until
+from localup.namespaces import open_namespace
+from tests.webhook.conftest import renew, trust
+from tests.webhook.installation import BINDINGS, ensure, fresh, is_paused, register
+from tests.webhook.process import WebhookProcess
+from tests.webhook.registration import registration
+from tests.webhook.reviews import UID, binding, job_binding, review, wire
+from tests.webhook.strangers import patching, slowly, stranger, with_uid
+
+CLUSTER_BINDINGS = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+GOOD = wire(review(job_binding()))
+HEAD = b"POST /resourcebindings/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+SLACK = 16 << 20
+
+
+@pytest.fixture(scope="module")
+def plane(fresh_control_plane):
+    plane = fresh_control_plane()
+    open_namespace(plane.admin, "ml")
+    return plane
+
+
+@pytest.fixture(scope="module")
+def karmada(plane):
+    with plane.client("karmada") as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("certificates")
+    renew(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def webhook(plane, karmada, folder) -> Iterator[WebhookProcess]:
+    kubeconfig = plane.kubeconfig("volcano-global-webhook")
+    flags = ("--drain-seconds", 0, "--poll-seconds", 0.2, "--header-seconds", 2, "--kubeconfig", kubeconfig)
+    with WebhookProcess(folder / "serving", *flags) as running:
+        register(plane, running.port)
+        ensure(plane, folder)
+        wait_until(lambda: is_paused(karmada), "webhook at work")
+        yield running
+
+
+@pytest.fixture
+def strangers(plane, karmada, webhook):
+    """Yield a function that registers our webhook elsewhere until the end of the test."""
+
+    def registered(port, *, seconds=5):
+        mutating = registration(f"https://127.0.0.1:{port}")[0]
+        for each in mutating["webhooks"]:
+            each["timeoutSeconds"] = seconds
+        apply(plane.admin, [mutating])
+
+    yield registered
+    register(plane, webhook.port)
+    wait_until(lambda: is_paused(karmada), "webhook at work again")
+
+
+def call(webhook, folder, body, head=HEAD) -> bytes:
+    """Send *body* with its length and return the answer."""
+    return send(webhook, folder, head + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body), body)
+
+
+def send(webhook, folder, *pieces) -> bytes:
+    """Send *pieces* as far as they are taken, and return what comes back."""
+    answer = b""
+    with (
+        socket.create_connection(("127.0.0.1", webhook.port), timeout=10) as plain,
+        trust(folder).wrap_socket(plain, server_hostname="localhost") as connection,
+    ):
+        try:
+            for piece in pieces:
+                connection.sendall(piece)
+            while found := connection.recv(1 << 16):
+                answer += found
+        except OSError:
+            pass  # it was not taken to its end
+    return answer
+
+
+def test_ta2_a_webhook_with_a_foreign_certificate_stores_nothing(plane, karmada, strangers, tmp_path):
+    renew(tmp_path)
+    with stranger(tmp_path, patching()) as port:
+        strangers(port)
+        new = job_binding()
+        wait_until(lambda: "unknown authority" in refusal(karmada), "the impostor")
+        with pytest.raises(ApiError, match="certificate signed by unknown authority"):
+            karmada.create(BINDINGS, fresh(new))
+    assert not [
+        each for each in plane.admin.get(BINDINGS)["items"] if each["metadata"]["name"] == new["metadata"]["name"]
+    ]
+
+
+def test_ta3_oversized_bodies_are_refused_in_little_memory(karmada, webhook, folder):
+    before = webhook.memory()
+    chunk = b"10000\r\n" + b"[" * 0x10000 + b"\r\n"
+    chunked = [HEAD + b"Transfer-Encoding: chunked\r\n\r\n", *[chunk] * 1024]
+    bomb = gzip.compress(b"[" * (64 << 20))
+    encoded = HEAD + b"Content-Encoding: gzip\r\n"
+    for _ in range(3):
+        announced = send(webhook, folder, HEAD + b"Content-Length: 67108864\r\n\r\n", *[b"[" * 0x10000] * 1024)
+        assert announced == b"" or announced.startswith(b"HTTP/1.1 413 ")
+        endless = send(webhook, folder, *chunked)
+        assert endless == b"" or endless.startswith(b"HTTP/1.1 413 ")
+        packed = call(webhook, folder, bomb, encoded)
+        assert packed == b"" or packed.startswith(b"HTTP/1.1 415 ")
+        assert is_paused(karmada)
+    assert webhook.memory("VmHWM") - before < SLACK
+
+
+def test_ta3_the_largest_object_that_the_api_server_takes_is_paused(karmada, webhook):
+    assert webhook.pid
+    large = job_binding(schedulerName="x", note="n" * 1_400_000)
+    assert is_paused(karmada, large)
+
+
+BOMBS = [
+    pytest.param(b"[" * 100_000, id="deep"),
+    pytest.param(b'{"a":' * 100_000 + b"1" + b"}" * 100_000, id="deep-objects"),
+    pytest.param(GOOD.replace(b'"dryRun":false', b'"dryRun":' + b"9" * 1_000_000), id="a-million-digits"),
+    pytest.param(GOOD.replace(b'"dryRun":false', b'"dryRun":false,"uid":"other"'), id="two-uids"),
+    pytest.param(b"\xef\xbb\xbf" + GOOD, id="byte-order-mark"),
+    pytest.param(GOOD.replace(b"train", b"tr\xff\xfein"), id="invalid-utf-8"),
+    pytest.param(GOOD.replace(b'"dryRun":false', b'"dryRun":NaN'), id="not-a-number"),
+    pytest.param(GOOD.replace(b'"dryRun":false', b'"dryRun":1e999'), id="infinity"),
+    pytest.param(b"{" + b'"a":1,' * 500_000 + b'"b":1}', id="half-a-million-keys"),
+    pytest.param(b'"' + b"\\ud800" * 100_000 + b'"', id="lone-surrogates"),
+]
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_ta4_json_bombs_are_bad_requests_and_harm_nobody(karmada, webhook, folder, bomb):
+    assert call(webhook, folder, bomb).startswith(b"HTTP/1.1 400 ")
+    assert is_paused(karmada)
+
+
+def test_ta4_bombs_leave_no_memory_behind(webhook, folder):
+    for bomb in BOMBS:
+        call(webhook, folder, bomb.values[0])
+    before = webhook.memory()
+    for _ in range(5):
+        for bomb in BOMBS:
+            call(webhook, folder, bomb.values[0])
+    assert webhook.memory() - before < SLACK
+
+
+@pytest.mark.usefixtures("webhook")
+def test_ta5_a_dry_run_is_answered_alike_and_leaves_nothing(plane, karmada):
+    count = len(plane.admin.get(BINDINGS)["items"])
+    new = karmada.create(f"{BINDINGS}?dryRun=All", fresh(job_binding(clusters=[{"name": "m"}])))
+    assert new["spec"]["suspension"] == {"scheduling": True}
+    assert "clusters" not in new["spec"]
+    assert len(plane.admin.get(BINDINGS)["items"]) == count
+
+
+def test_ta5_what_is_no_review_is_told_so_and_the_uid_returned(webhook, folder):
+    for member in ("object", "resource", "operation"):
+        broken = review(job_binding())
+        broken["request"][member] = 7
+        answer = call(webhook, folder, wire(broken))
+        assert UID.encode() in answer
+        assert answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 200 "))
+        assert b'"patch"' not in answer
+
+
+def test_ta6_adversarial_names_take_no_longer_than_others(karmada, webhook, folder):
+    def seconds(name):
+        return timed(webhook, folder, wire(review(job_binding(), name=name, namespace=name)))
+
+    plain = seconds("train-job")
+    for name in ("a" * 253, "a-" * 126, "a." * 126 + "a", "-" * 253, "0" * 252 + "!", "\u0430" * 120):
+        assert seconds(name) < plain + 0.02
+    assert is_paused(karmada)
+
+
+def timed(webhook, folder, body) -> float:
+    """Return the least seconds that an answer on *body* takes, of some on one connection."""
+    taken = []
+    with (
+        socket.create_connection(("127.0.0.1", webhook.port), timeout=10) as plain,
+        trust(folder).wrap_socket(plain, server_hostname="localhost") as connection,
+    ):
+        for _ in range(5):
+            began = time.perf_counter()
+            connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            assert connection.recv(1 << 16)
+            taken.append(time.perf_counter() - began)
+    return min(taken)
+
+
+async def test_ta7_slow_and_half_open_connections_keep_nobody_from_an_answer(plane, karmada, webhook, folder):
+    with ExitStack() as stack:
+        for number in range(1000):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", webhook.port)))
+            if number % 2:
+                connection.setblocking(False)
+                connection.send(b"\x16\x03\x01")  # a handshake that goes no further
+        for _ in range(20):
+            assert await asyncio.to_thread(is_paused, karmada)
+            taken = await asyncio.to_thread(timed, webhook, folder, GOOD)
+            assert taken < 0.1
+
+
+@pytest.mark.usefixtures("webhook")
+@pytest.mark.parametrize("kind", ["ResourceBinding", "ClusterResourceBinding"])
+@pytest.mark.parametrize(
+    ("api_version", "template", "gated"),
+    [
+        ("batch.volcano.sh/v1alpha1", "Job", True),
+        ("batch.volcano.sh/v1beta1", "Job", True),
+        ("batch.volcano.sh/v9", "Job", True),
+        ("batch/v1", "Job", False),
+        ("apps/v1", "Deployment", False),
+        ("apps/v1", "StatefulSet", False),
+        ("v1", "Pod", False),
+        ("batch.volcano.sh/v1alpha1", "CronJob", False),
+        ("batch.volcano.sh.evil.io/v1", "Job", False),
+    ],
+)
+def test_tb1_kinds_are_gated_in_every_version_and_scope(karmada, kind, api_version, template, gated):
+    new = binding(api_version, template, clusters=[{"name": "m"}]) | {"kind": kind}
+    path = BINDINGS if kind == "ResourceBinding" else CLUSTER_BINDINGS
+    spec = karmada.create(path, fresh(new))["spec"]
+    assert (spec.get("suspension"), "clusters" in spec) == (({"scheduling": True}, False) if gated else (None, True))
+
+
+@pytest.mark.usefixtures("webhook")
+def test_tb2_preset_clusters_are_taken_away_whoever_creates_the_binding(plane):
+    found = plane.admin.create(BINDINGS, fresh(job_binding(clusters=[{"name": "m"}], suspension={"scheduling": False})))
+    assert found["spec"]["suspension"] == {"scheduling": True}
+    assert "clusters" not in found["spec"]
+
+
+def refusal(karmada, new=None) -> str:
+    try:
+        karmada.create(f"{BINDINGS}?dryRun=All", fresh(new or job_binding()))
+    except ApiError as error:
+        return error.message
+    return ""
+
+
+MISBEHAVIOURS = {
+    "slow": (slowly(2), 200, "deadline exceeded"),
+    "500": (patching(), 500, "failed calling webhook"),
+    "garbage": (lambda _: b"<html>garbage</html>", 200, "failed calling webhook"),
+    "no-review": (lambda _: b"{}", 200, "failed calling webhook"),
+    "wrong-uid": (with_uid("somebody-else"), 200, "expected response.uid"),
+    "hangs-up": (lambda _: None, 200, "failed calling webhook"),
+}
+
+
+@pytest.mark.parametrize("misbehaviour", MISBEHAVIOURS)
+def test_f18_while_it_misbehaves_gated_kinds_are_refused_and_others_are_not(karmada, folder, strangers, misbehaviour):
+    answer, status, says = MISBEHAVIOURS[misbehaviour]
+    with stranger(folder, answer, status=status) as port:
+        strangers(port, seconds=1)
+        wait_until(lambda: says in refusal(karmada), "the misbehaving webhook")
+        with pytest.raises(ApiError):
+            karmada.create(BINDINGS, fresh(job_binding()))
+        assert "suspension" not in karmada.create(BINDINGS, fresh(binding("apps/v1", "Deployment")))["spec"]
+
+
+@pytest.fixture
+def others(plane, karmada, folder):
+    """Yield a function that registers another mutating webhook until the end of the test."""
+    with ExitStack() as stack:
+
+        def register_other(name, answer):
+            port = stack.enter_context(stranger(folder, answer))
+            rule = {"apiGroups": ["work.karmada.io"], "apiVersions": ["*"], "operations": ["CREATE"]}
+            bundle = base64.b64encode((folder / "serving" / "ca.crt").read_bytes()).decode()
+            webhook = {
+                "name": f"{name}.example.com",
+                "clientConfig": {"url": f"https://127.0.0.1:{port}/", "caBundle": bundle},
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "rules": [rule | {"resources": ["resourcebindings"]}],
+            }
+            manifest = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
+            apply(plane.admin, [manifest | {"metadata": {"name": name}, "webhooks": [webhook]}])
+            stack.callback(plane.admin.delete, f"{CONFIGURATIONS}/{name}")
+
+        yield register_other
+
+
+def add(path, value):
+    return {"op": "add", "path": path, "value": value}
+
+
+@pytest.mark.usefixtures("webhook")
+def test_f22_a_webhook_before_us_loses_nothing_but_what_would_let_the_binding_run(karmada, others):
+    others("a-before", patching(add("/spec/suspension", {"dispatching": True}), add("/spec/clusters", [{"name": "m"}])))
+    wait_until(lambda: "dispatching" in json.dumps(tried(karmada)), "the other webhook")
+    found = karmada.create(BINDINGS, fresh(job_binding()))["spec"]
+    assert found["suspension"] == {"dispatching": True, "scheduling": True}
+    assert "clusters" not in found
+
+
+@pytest.mark.usefixtures("webhook")
+def test_f22_after_a_webhook_behind_us_we_are_asked_again(karmada, others):
+    resumed = add("/spec/suspension", {"scheduling": False, "dispatching": True})
+    others("z-behind", patching(resumed, add("/spec/clusters", [{"name": "m"}]), unless='"dispatching"'))
+    wait_until(lambda: "dispatching" in json.dumps(tried(karmada)), "the other webhook")
+    found = karmada.create(BINDINGS, fresh(job_binding()))["spec"]
+    assert found["suspension"] == {"dispatching": True, "scheduling": True}
+    assert "clusters" not in found
+
+
+def tried(karmada):
+    return karmada.create(f"{BINDINGS}?dryRun=All", fresh(job_binding()))["spec"]
