@@ -7,6 +7,7 @@ module that turns its facts into words for people.
 from collections.abc import Mapping
 
 from controller.api.quantity import format_quantity
+from controller.engine.queues import ROOT
 from controller.engine.reasons import Reason, Refusal
 
 #: What each code says, with the facts as fields.
@@ -42,6 +43,15 @@ SENTENCES: Mapping[Reason, str] = {
     Reason.DEMAND_UNKNOWN: "what it asks for is not known: {subject}",
 }
 
+#: What is said where the queue is the root, which nobody has made and many have never heard of.
+AT_THE_ROOT: Mapping[Reason, str] = {
+    Reason.EXCEEDS_QUEUE: "it asks for {asked} {resource}, all clusters together have no more than {available}",
+    Reason.QUEUE_OVER_CEILING: "it asks for {asked} {resource}, all usable clusters together have {available} left",
+    Reason.RESERVED_FOR_GUARANTEE: (
+        "it asks for {asked} {resource}, but only {available} of all clusters together are not reserved for guarantees"
+    ),
+}
+
 #: What would change it.
 REMEDIES: Mapping[Reason, str] = {
     Reason.QUEUE_MISSING: "create the queue, or name another in spec.queue",
@@ -69,6 +79,7 @@ REMEDIES: Mapping[Reason, str] = {
     Reason.DEMAND_UNKNOWN: "put its template right",
 }
 
+_MORE_ROOM = "ask for less, split it, or add clusters"
 _NO_NODE = {
     Reason.NO_ROOM: "no candidate cluster has a node for each of its pods now",
     Reason.FITS_NOWHERE: "no cluster has a node that holds one of its pods",
@@ -89,11 +100,14 @@ def sentence(refusal: Refusal) -> str:
         "cluster": refusal.cluster,
         "subject": refusal.subject or "unknown",
     }
-    return SENTENCES[refusal.reason].format_map(facts)
+    at_root = AT_THE_ROOT.get(refusal.reason) if refusal.queue == ROOT else None
+    return (at_root or SENTENCES[refusal.reason]).format_map(facts)
 
 
 def remedy(refusal: Refusal) -> str:
     """Return what would let it in, in words; lower case, without a full stop."""
+    if refusal.queue == ROOT and refusal.reason in AT_THE_ROOT:
+        return _MORE_ROOM if refusal.reason is Reason.EXCEEDS_QUEUE else "it starts when workloads finish"
     return REMEDIES[refusal.reason]
 
 

@@ -28,3 +28,9 @@ def test_a_lack_of_nodes_is_told_from_a_lack_of_resources():
 def test_more_charged_than_there_is_shows_as_nothing_left():
     refusal = Refusal(Reason.QUEUE_OVER_CEILING, "cpu", 1000, -3000, queue="ml")
     assert sentence(refusal) == "it asks for 1 cpu, queue 'ml' has 0 left below its ceiling"
+
+
+def test_the_root_is_told_as_what_it_is():
+    refusal = Refusal(Reason.QUEUE_OVER_CEILING, "cpu", 4000, 0, queue="root")
+    assert sentence(refusal) == "it asks for 4 cpu, all usable clusters together have 0 left"
+    assert remedy(refusal) == "it starts when workloads finish"
