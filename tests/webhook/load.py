@@ -1,0 +1,79 @@
+"""Callers that come at an even pace, whatever else goes on, and count what failed."""
+
+import asyncio
+import ssl
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import aiohttp
+import msgspec
+
+from controller.kube import Api, ApiError
+from tests.webhook.installation import BINDINGS, fresh
+from tests.webhook.reviews import job_binding, review, wire
+
+GOOD = wire(review(job_binding()))
+
+
+class Load:
+    """Calls *one* so many times a second until stopped."""
+
+    def __init__(self, one: Callable[[], Awaitable[None]], *, per_second: float) -> None:
+        self._one = one
+        self._pause = 1 / per_second
+        self.failures: Counter[str] = Counter()
+        self.calls = 0
+
+    @asynccontextmanager
+    async def running(self):
+        """Call in the background until the end of the block, and let what is under way end."""
+        stop = asyncio.Event()
+        loop = asyncio.create_task(self._run(stop))
+        try:
+            yield self
+        finally:
+            stop.set()
+            await loop
+
+    async def _run(self, stop: asyncio.Event) -> None:
+        due = asyncio.get_running_loop().time()
+        async with asyncio.TaskGroup() as tasks:
+            while not stop.is_set():
+                tasks.create_task(self._call())
+                due += self._pause
+                await asyncio.sleep(max(due - asyncio.get_running_loop().time(), 0))
+
+    async def _call(self) -> None:
+        self.calls += 1
+        try:
+            await self._one()
+        except (ApiError, OSError, aiohttp.ClientError, TimeoutError, AssertionError) as error:
+            self.failures[f"{type(error).__name__}: {error}"[:300]] += 1
+
+
+def creates(api: Api, unpaused: list[str], *, query: str = "") -> Callable[[], Awaitable[None]]:
+    """Return a call that creates a binding and remembers its name if it was stored unpaused."""
+
+    async def one() -> None:
+        new = fresh(job_binding())
+        raw = await api.create(f"{BINDINGS}{query}", msgspec.json.encode(new))
+        stored = msgspec.json.decode(raw)
+        if stored["spec"].get("suspension") != {"scheduling": True}:
+            unpaused.append(stored["metadata"]["name"])
+
+    return one
+
+
+def reviews(url: str, trusted: Callable[[], ssl.SSLContext]) -> Callable[[], Awaitable[None]]:
+    """Return a call that posts a review over a connection of its own, trusting what *trusted* says at that moment."""
+
+    async def one() -> None:
+        connector = aiohttp.TCPConnector(force_close=True)
+        async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=10)) as client:
+            headers = {"Content-Type": "application/json"}
+            async with client.post(url, data=GOOD, headers=headers, ssl=trusted()) as answer:
+                assert answer.status == 200
+                assert (await answer.json())["response"]["allowed"]
+
+    return one

@@ -1,0 +1,103 @@
+import json
+
+import pytest
+import yaml
+
+from controller.api import review as wire_review
+from tests.cache.objects import SHARED, needs_shared
+from tests.hyperjob.objects import document, replicated, task
+from tests.webhook.reviews import apply, review_of, wire
+from webhook.hyperjobs import mutate_hyperjob, validate_hyperjob
+from webhook.jobs import JobPolicy
+from webhook.queuebook import QueueBook
+from webhook.queuespec import Metadata, Queue, Spec, Status, remember
+from webhook.verdict import Outcome, response
+
+POLICY = JobPolicy(default_queue="common")
+
+
+def book(*names):
+    found = QueueBook()
+    found.replace([remember(Queue(Metadata(name), Spec(), Status("Open"))) for name in names])
+    return found
+
+
+def ask(new, operation="CREATE", **request):
+    return wire_review.read(
+        wire(review_of(new, operation=operation, old=new if operation == "UPDATE" else None, **request))
+    )
+
+
+def judge(new, *, policy=POLICY, queues=None, **request):
+    return validate_hyperjob(ask(new, **request), policy, queues or book("ml", "common"))
+
+
+def documented():
+    (found,) = yaml.safe_load_all((SHARED / "manifests" / "hyperjob-conceptual.yaml").read_text())
+    return found
+
+
+def filled(new):
+    verdict = mutate_hyperjob(ask(new), POLICY)
+    return apply(json.loads(wire_review.write(response(verdict, "u")))["response"], new)
+
+
+def without_queue(*names):
+    jobs = [replicated(name) for name in names]
+    for job in jobs:
+        del job["templateSpec"]["queue"]
+    return jobs
+
+
+def test_every_job_without_a_queue_gets_the_default_queue():
+    jobs = filled(document(*without_queue("x", "y"), replicated("z")))["spec"]["replicatedJobs"]
+    assert [job["templateSpec"]["queue"] for job in jobs] == ["common", "common", "ml"]
+
+
+@needs_shared
+def test_the_documented_form_gets_its_queue_too():
+    found = documented()
+    del found["spec"]["template"]["spec"]["queue"]
+    assert filled(found)["spec"]["template"]["spec"]["queue"] == "common"
+
+
+@needs_shared
+def test_the_documented_manifest_is_taken_as_it_is():
+    assert judge(documented(), queues=book("global-ai")).outcome is Outcome.ALLOWED
+    assert filled(documented()) == documented()
+
+
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+def test_what_cannot_be_split_is_refused_with_what_to_do(operation):
+    verdict = judge(document(replicated("t", splitPolicy={"strategy": "ByReplicas"})), operation=operation)
+    assert (verdict.outcome, verdict.code) == (Outcome.DENIED, 422)
+    assert verdict.message == (
+        "hyperjob ml/llm: replicated job 't': a split ByReplicas needs splitPolicy.parts, or splitPolicy.clusters with"
+        " their weights"
+    )
+
+
+def test_a_template_is_held_to_volcanos_rules_for_jobs():
+    verdict = judge(document(replicated("t", task("a"), task("a"))))
+    assert "replicated job 't': duplicated task name a" in verdict.message
+
+
+def test_an_unreadable_field_is_named():
+    assert "spec.minAvailable: input should be a valid integer" in judge(document(minAvailable="two")).message
+
+
+def test_a_missing_queue_is_a_warning_and_by_configuration_a_denial():
+    verdict = judge(document(), queues=book("other"))
+    assert verdict.outcome is Outcome.WARNED
+    assert verdict.warnings[0].endswith("until then the HyperJob waits")
+    strict = judge(document(), queues=book("other"), policy=JobPolicy(denies_bad_queues=True))
+    assert (strict.outcome, strict.rests_on_queues) == (Outcome.DENIED, True)
+
+
+def test_an_exempt_namespace_is_left_alone():
+    policy = JobPolicy(exempt_namespaces=frozenset({"ml"}))
+    assert judge(document(replicatedJobs=[]), policy=policy).outcome is Outcome.EXEMPT
+
+
+def test_reviews_of_other_things_are_sent_back():
+    assert judge(document(), resource={"group": "apps", "version": "v1", "resource": "deployments"}).code == 400

@@ -1,0 +1,196 @@
+"""Rotations and restarts under load, with a real API server: no call fails, no binding is stored unpaused."""
+
+import asyncio
+import base64
+import signal
+import ssl
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+
+import pytest
+
+from certs.authority import load_bundle
+from certs.directory import Directory
+from certs.rounds import Upkeep
+from certs.settings import Settings
+from certs.upkeep import AUTHORITY
+from controller.kube import Api
+from localup.apply import wait_until
+from localup.namespaces import open_namespace
+from tests.webhook.balancer import Balancer
+from tests.webhook.installation import BINDINGS, is_paused, register
+from tests.webhook.load import Load, creates, reviews
+from tests.webhook.process import WebhookProcess
+
+CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/volcano-global"
+
+
+@pytest.fixture(scope="module")
+def plane(fresh_control_plane):
+    plane = fresh_control_plane()
+    open_namespace(plane.admin, "ml")
+    return plane
+
+
+@pytest.fixture(scope="module")
+def karmada(plane):
+    with plane.client("karmada") as api:
+        yield api
+
+
+class Site:
+    """Two replicas behind a balancer, installed on a control plane, and the upkeep of their certificates."""
+
+    def __init__(self, plane, folder, stack: ExitStack) -> None:
+        self.plane = plane
+        self.folder = folder
+        self._stack = stack
+        self.upkeep(settle_seconds=0).run()
+        self.balancer = Balancer()
+        stack.callback(self.balancer.close)
+        self.replicas = [self.start(), self.start()]
+
+    def start(self) -> WebhookProcess:
+        """Start one more replica and return when the balancer knows it."""
+        kubeconfig = self.plane.kubeconfig("volcano-global-webhook")
+        flags = ("--poll-seconds", 0.1, "--drain-seconds", 1, "--kubeconfig", kubeconfig)
+        replica = self._stack.enter_context(WebhookProcess(self.folder / "serving", *flags))
+        self.balancer.replicas.append(replica)
+        return replica
+
+    def end(self, replica: WebhookProcess) -> None:
+        """Ask a replica to end, and wait for that."""
+        replica.send(signal.SIGTERM)
+        assert replica.end() == 0
+        self.balancer.replicas.remove(replica)
+
+    def restart(self, place: int) -> None:
+        """Replace one replica, and return when its successor is ready."""
+        self.end(self.replicas[place])
+        self.replicas[place] = self.start()
+        self.replicas[place].wait_for("webhook ready")
+
+    def upkeep(self, *, authority: bool = False, **more) -> Upkeep:
+        """Return the upkeep that operators would run, in a hurry."""
+        told = {
+            "directory": self.folder,
+            "dns": ("localhost",),
+            "ip": ("127.0.0.1",),
+            "kubeconfig": self.plane.kubeconfig("volcano-global-certs"),
+            "overlap_seconds": 0,
+            "settle_seconds": 1,
+        }
+        return Upkeep(Directory(self.folder), Settings(command="ensure", authority=authority, **told | more))
+
+    def rotate(self, *, authority: bool) -> None:
+        """Rotate once, and go on until former authorities have left the published bundle."""
+        told = {
+            "webhook_configuration": ("volcano-global",),
+            "replica": tuple(f"127.0.0.1:{each.port}" for each in self.replicas),
+        }
+        self.upkeep(authority=authority, **told).run(rotate=True)
+        wait_until(lambda: self._is_alone(told), "former authorities gone")
+
+    def _is_alone(self, told) -> bool:
+        self.upkeep(**told).run()
+        return len(load_bundle(Directory(self.folder).read(AUTHORITY).files["ca.crt"])) == 1
+
+    def published(self) -> bytes:
+        """Return the bundle in force."""
+        found = self.plane.admin.get(CONFIGURATION)["webhooks"][0]["clientConfig"]
+        return base64.b64decode(found.get("caBundle", ""))
+
+
+@contextmanager
+def site(plane, karmada, folder):
+    with ExitStack() as stack:
+        made = Site(plane, folder, stack)
+        register(plane, made.balancer.port)
+        made.upkeep(webhook_configuration=("volcano-global",), settle_seconds=0).run()
+        for replica in made.replicas:
+            replica.wait_for("webhook ready")
+        wait_until(lambda: is_paused(karmada), "webhook at work")
+        yield made
+
+
+@asynccontextmanager
+async def under_load(place, plane, unpaused, *, per_second):
+    """Create through the API server and review over new connections, trusting the bundle that is published."""
+    trusted = {"context": ssl.create_default_context(cadata=place.published().decode())}
+
+    async def follow():
+        while True:
+            bundle = await asyncio.to_thread(place.published)
+            trusted["context"] = ssl.create_default_context(cadata=bundle.decode())
+            await asyncio.sleep(0.1)
+
+    url = f"https://127.0.0.1:{place.balancer.port}/resourcebindings/mutate"
+    async with Api.connect(plane.kubeconfig("karmada")) as api:
+        through = Load(creates(api, unpaused), per_second=per_second)
+        directly = Load(reviews(url, lambda: trusted["context"]), per_second=per_second)
+        following = asyncio.create_task(follow())
+        async with through.running(), directly.running():
+            yield through, directly
+        following.cancel()
+
+
+def rotate_under_load(plane, karmada, folder, *, leaves, authorities):
+    unpaused: list[str] = []
+    every = max(leaves // max(authorities, 1), 1)
+
+    async def rotate(place):
+        async with under_load(place, plane, unpaused, per_second=25) as loads:
+            for number in range(1, leaves + 1):
+                await asyncio.to_thread(place.rotate, authority=False)
+                if number % every == 0 and number // every <= authorities:
+                    await asyncio.to_thread(place.rotate, authority=True)
+        return loads
+
+    with site(plane, karmada, folder) as place:
+        check_loads(asyncio.run(rotate(place)))
+    check_stored(plane, unpaused)
+
+
+def restart_under_load(plane, karmada, folder, *, times):
+    unpaused: list[str] = []
+
+    async def restart(place):
+        async with under_load(place, plane, unpaused, per_second=50) as loads:
+            for number in range(times):
+                await asyncio.to_thread(place.restart, number % 2)
+                await asyncio.sleep(0.5)
+        return loads
+
+    with site(plane, karmada, folder) as place:
+        check_loads(asyncio.run(restart(place)))
+        assert place.balancer.refused == 0
+    check_stored(plane, unpaused)
+
+
+def check_loads(loads):
+    assert [dict(load.failures) for load in loads] == [{}, {}]
+    assert all(load.calls > 25 for load in loads)
+
+
+def check_stored(plane, unpaused):
+    stored = plane.admin.get(BINDINGS)["items"]
+    assert stored
+    assert unpaused == [each for each in stored if each["spec"].get("suspension") != {"scheduling": True}] == []
+    plane.admin.delete(BINDINGS)
+
+
+def test_f20_rotations_under_load_fail_no_call(plane, karmada, tmp_path):
+    rotate_under_load(plane, karmada, tmp_path, leaves=2, authorities=1)
+
+
+def test_f19_a_rolling_restart_under_load_fails_no_create(plane, karmada, tmp_path):
+    restart_under_load(plane, karmada, tmp_path, times=2)
+
+
+@pytest.mark.long
+def test_f20_twenty_leaves_and_five_authorities_under_load_fail_no_call(plane, karmada, tmp_path):
+    rotate_under_load(plane, karmada, tmp_path, leaves=20, authorities=5)
+
+
+@pytest.mark.long
+def test_f19_ten_restarts_under_load_fail_no_create(plane, karmada, tmp_path):
+    restart_under_load(plane, karmada, tmp_path, times=10)
