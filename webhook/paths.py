@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from controller.api.review import Request
 from webhook.configuration import Configuration
+from webhook.hyperjobs import mutate_hyperjob, validate_hyperjob
 from webhook.jobs import mutate_job, validate_job
 from webhook.queuebook import QueueBook
 from webhook.queues import mutate_queue, validate_queue
@@ -19,6 +20,8 @@ def reviewers(configuration: Configuration, queues: QueueBook) -> Mapping[str, R
         "/resourcebindings/mutate": lambda asked: review_binding(asked, configuration.gate),
         "/jobs/mutate": lambda asked: mutate_job(asked, configuration.jobs),
         "/jobs/validate": lambda asked: validate_job(asked, configuration.jobs, queues),
+        "/hyperjobs/mutate": lambda asked: mutate_hyperjob(asked, configuration.jobs),
+        "/hyperjobs/validate": lambda asked: validate_hyperjob(asked, configuration.jobs, queues),
         "/queues/mutate": mutate_queue,
         "/queues/validate": lambda asked: validate_queue(asked, queues),
     }

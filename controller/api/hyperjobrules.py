@@ -7,6 +7,7 @@ was stored without it.
 from collections.abc import Callable, Iterator, Mapping
 
 from controller.api.accelerators import AcceleratorError, scaled
+from controller.api.devices import completed
 from controller.api.hyperjobs import HyperJob, ReplicatedJob, SplitPolicy, Strategy
 from controller.api.volcanojobs import JobSpec
 
@@ -64,11 +65,14 @@ def static_parts(job: ReplicatedJob) -> int:
 
 
 def sized(job: ReplicatedJob) -> JobSpec:
-    """Return the template with the accelerators that the split policy asks for; raises `AcceleratorError`."""
-    policy = job.split_policy
+    """Return the template as parts are made of it: with the accelerators that the split policy asks for.
+
+    Raises `AcceleratorError`.
+    """
+    policy, template = job.split_policy, completed(job.template_spec)
     if policy is None or policy.accelerators is None or not policy.accelerator_type:
-        return job.template_spec
-    return scaled(job.template_spec, policy.accelerator_type, policy.accelerators)
+        return template
+    return scaled(template, policy.accelerator_type, policy.accelerators)
 
 
 def _name_flaws(hyperjob: HyperJob, job: ReplicatedJob) -> Iterator[str]:

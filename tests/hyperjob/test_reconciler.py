@@ -39,6 +39,8 @@ async def test_the_documented_hyperjob_becomes_two_jobs_pinned_to_their_clusters
         job, policy = await yard.job(name), await yard.policy(name)
         assert (job["spec"]["minAvailable"], job["spec"]["tasks"][0]["replicas"]) == (32, 32)
         assert job["spec"]["queue"] == "global-ai"
+        amounts = job["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["resources"]
+        assert amounts["limits"] == {"nvidia.com/gpu": "1"}, "Volcano refuses a device without a limit"
         assert policy["spec"]["placement"]["clusterAffinity"] == {"clusterNames": [place]}
     status = await yard.status("llm-train-hyperjob", BATCH_HYPERJOBS)
     assert (status["phase"], status["splitCount"], status["partsRunning"]) == ("Pending", 2, "0/2")

@@ -1,0 +1,106 @@
+"""The verdict on HyperJobs in both spellings: defaults, and what would keep them from being split; reads nothing else.
+
+An empty queue becomes the operator's default queue, in every job of it. A template is held to Volcano's rules for
+Jobs as if it were one: its parts are smaller, and nothing else about them is different.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from controller.api.devices import completed
+from controller.api.hyperjobrules import flaws
+from controller.api.hyperjobs import HyperJob, HyperJobError, ReplicatedJob, read_hyperjob
+from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS
+from controller.api.review import Operation, Request
+from webhook.jobrules import job_flaws
+from webhook.jobs import JobPolicy
+from webhook.jobspec import read_job
+from webhook.queuebook import QueueBook
+from webhook.routing import misrouted
+from webhook.verdict import Verdict, allowed, denied, exempt, patched
+
+_RESOURCES = frozenset({HYPERJOBS.plural})
+_MOST_FLAWS = 10
+
+_DOCUMENT = msgspec.json.Decoder(dict[str, Any])
+
+
+def mutate_hyperjob(request: Request, policy: JobPolicy) -> Verdict:
+    """Return the queue that is filled in where the HyperJob names none."""
+    if refusal := misrouted(request, _group(request), _RESOURCES, operations=("CREATE",)):
+        return refusal
+    if request.namespace in policy.exempt_namespaces:
+        return exempt()
+    try:
+        hyperjob = read_hyperjob(_DOCUMENT.decode(request.object))
+    except (ValueError, RecursionError) as error:
+        return _unreadable(request, error)
+    return patched(*_queues(hyperjob, policy.default_queue))
+
+
+def validate_hyperjob(request: Request, policy: JobPolicy, queues: QueueBook) -> Verdict:
+    """Return whether the HyperJob can be split, and what its user should know."""
+    if refusal := misrouted(request, _group(request), _RESOURCES, operations=("CREATE", "UPDATE")):
+        return refusal
+    if request.namespace in policy.exempt_namespaces:
+        return exempt()
+    try:
+        hyperjob = read_hyperjob(_DOCUMENT.decode(request.object))
+        found = list(islice(_flaws(hyperjob), _MOST_FLAWS))
+    except (ValueError, RecursionError) as error:
+        return _unreadable(request, error)
+    if found:
+        return denied(_about(request, *found), code=422)
+    return _of_queues(request, hyperjob, policy, queues=queues)
+
+
+def _of_queues(request: Request, hyperjob: HyperJob, policy: JobPolicy, *, queues: QueueBook) -> Verdict:
+    """Return a warning, or by configuration a denial, for queues that take no jobs now."""
+    if request.operation != "CREATE" or not queues.is_known:
+        return allowed()
+    names = {job.template_spec.queue or policy.default_queue for job in hyperjob.spec.replicated_jobs}
+    troubles = [trouble for name in sorted(names) if (trouble := queues.trouble(name))]
+    if troubles and policy.denies_bad_queues:
+        return denied(_about(request, *troubles), rests_on_queues=True)
+    return allowed(*(f"{trouble}; until then the HyperJob waits" for trouble in troubles))
+
+
+def _queues(hyperjob: HyperJob, default: str) -> Iterator[Operation]:
+    for place, job in enumerate(hyperjob.spec.replicated_jobs):
+        if not job.template_spec.queue:
+            yield Operation("add", f"{_path(hyperjob, place)}/queue", default)
+
+
+def _path(hyperjob: HyperJob, place: int) -> str:
+    if hyperjob.resource is BATCH_HYPERJOBS:
+        return "/spec/template/spec"
+    return f"/spec/replicatedJobs/{place}/templateSpec"
+
+
+def _flaws(hyperjob: HyperJob) -> Iterator[str]:
+    yield from flaws(hyperjob)
+    for job in hyperjob.spec.replicated_jobs:
+        where = f"replicated job {job.name!r}" if job.name else "the template"
+        yield from (f"{where}: {flaw}" for flaw in job_flaws(read_job(_as_job(job)), hyperjob.name_of(job, 0)))
+
+
+def _as_job(job: ReplicatedJob) -> msgspec.Raw:
+    spec = completed(job.template_spec).model_dump(by_alias=True, exclude_unset=True, mode="json")
+    return msgspec.Raw(msgspec.json.encode({"metadata": {}, "spec": spec}))
+
+
+def _group(request: Request) -> str:
+    """Return the group of the spelling that *request* may be about."""
+    return BATCH_HYPERJOBS.group if request.resource.group == BATCH_HYPERJOBS.group else HYPERJOBS.group
+
+
+def _unreadable(request: Request, error: Exception) -> Verdict:
+    sentence = str(error) if isinstance(error, HyperJobError) else f"cannot be read: {error}"
+    return denied(_about(request, sentence), code=422)
+
+
+def _about(request: Request, *flaws: str) -> str:
+    return f"hyperjob {request.namespace}/{request.name}: {'; '.join(flaws)}"
