@@ -20,6 +20,7 @@ from controller.cache.watches import informers
 from controller.clock import SteadyClock
 from controller.configuration import ConfigurationFile
 from controller.election import Election
+from controller.hyperjob.wiring import Process, stage
 from controller.kube import Api, KubeconfigError, Timeouts
 from controller.leadership import Candidate
 from controller.loop import Loop
@@ -56,6 +57,8 @@ class Controller:
         self.loop = Loop(self.store, self.actuator, self.informers, metrics=self.metrics, clock=clock)
         self.metrics.watch(lambda: self.loop.world, self.store, self.informers)
         self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.trouble)
+        around = Process(self.store, lambda: self.loop.world, lambda: file.current, self._may_write)
+        self.hyperjobs = stage(api, around, pace, clock)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Watch, decide and write until *stop* is set; then let the writes in flight end."""
@@ -64,6 +67,7 @@ class Controller:
             deciding = [group.create_task(informer.run()) for informer in self.informers.values()]
             deciding.append(group.create_task(self.loop.run()))
             deciding.append(group.create_task(Watchdog(self.metrics).run()))
+            deciding.append(group.create_task(self.hyperjobs.run()))
             deciding.append(
                 group.create_task(self.file.follow(self._configure, poll_seconds=self.settings.poll_seconds))
             )

@@ -267,6 +267,10 @@ class Stage:
                 "hyperjob not reconciled", namespace=errand.key.namespace, name=errand.key.name, error=str(error)
             )
             self._postpone(errand)
+        except Exception:
+            # The one outer guard: a single HyperJob must end neither the others nor admission.
+            log.exception("hyperjob failed", namespace=errand.key.namespace, name=errand.key.name)
+            self._postpone(errand)
         else:
             self._backoffs.pop(errand, None)
             if again_at is not None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from controller.api.configuration import AdmissionConfiguration
 from controller.cache.informer import Pace
 from controller.cache.store import Store
+from controller.clock import Clock
 from controller.engine.fit import empty_rooms, rooms
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Refusal
@@ -27,7 +28,7 @@ class Process:
     may_write: Callable[[], bool]
 
 
-def stage(api: Api, process: Process, pace: Pace) -> Stage:
+def stage(api: Api, process: Process, pace: Pace, clock: Clock) -> Stage:
     """Return a stage that looks again whenever the store has news.
 
     The loop must listen to the store already: whoever listened before goes on listening.
@@ -39,7 +40,7 @@ def stage(api: Api, process: Process, pace: Pace) -> Stage:
         binding=store.bindings.get,
         trouble=lambda uid: trouble(world().refusal(uid)),
     )
-    made = Stage(api, surroundings, pace=pace)
+    made = Stage(api, surroundings, pace=pace, clock=clock)
     listening = store.on_change
 
     def changed() -> None:
