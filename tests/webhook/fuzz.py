@@ -1,0 +1,262 @@
+"""Bodies nobody would send, without end: `python -m tests.webhook.fuzz [--seed N] [--count N]`.
+
+Each number makes one body, always the same. A failure names its number.
+"""
+
+import argparse
+import asyncio
+import copy
+import itertools
+import json
+import logging
+import random
+import resource
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import structlog
+from aiohttp.streams import StreamReader
+from aiohttp.test_utils import make_mocked_request
+
+from tests.webhook.reviews import (
+    apply,
+    binding,
+    container,
+    job_binding,
+    review,
+    review_of,
+    task,
+    volcano_job,
+    volcano_queue,
+    wire,
+)
+from webhook.app import App
+from webhook.configuration import Configuration
+from webhook.paths import reviewers
+from webhook.queuebook import QueueBook
+from webhook.queuespec import remembered
+from webhook.settings import Settings
+
+JOB = volcano_job(
+    task("m", 1, minAvailable=1, policies=[{"event": "PodFailed", "action": "RestartJob"}]),
+    task("w", 8, dependsOn={"name": ["m"]}, template={"spec": {"containers": [container()], "initContainers": []}}),
+    plugins={"mpi": ["--master=m", "--worker=w"]},
+    volumes=[{"mountPath": "/d", "volumeClaim": {}}],
+    minAvailable=3,
+)
+QUEUE = volcano_queue(
+    "q",
+    parent="p",
+    capability={"cpu": "8", "nvidia.com/gpu": 2},
+    deserved={"cpu": "4"},
+    guarantee={"resource": {"cpu": "1"}},
+    annotations={"volcano.sh/hierarchy": "root/a", "volcano.sh/hierarchy-weights": "1/2"},
+)
+BINDING = job_binding(suspension={"dispatching": True}, clusters=[{"name": "m"}])
+SEEDS = [
+    review(BINDING),
+    review(job_binding()),
+    review(binding("apps/v1", "Deployment")),
+    review_of(JOB),
+    review_of(JOB, old=JOB, operation="UPDATE"),
+    review_of(QUEUE),
+    review_of(QUEUE, old=QUEUE, operation="UPDATE"),
+    review_of(None, old=QUEUE, operation="DELETE"),
+]
+#: What is put in the place of something else.
+ODDITIES: list[Any] = [
+    *(None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, -(2**63), 10**40, 0.5, -0.0, 1e308),
+    *("", " ", "x" * 300, "\x00", "\u202e", "\ud7ff", "\U0001f4a5", "~1", "/", "%s", "{{}}", "1e999", "9" * 200),
+    *([], [[]], {}, [None], {"": None}, {"a": {}}, [{}], "Job", "batch.volcano.sh/v1alpha1", "CREATE", "UPDATE"),
+]
+FRAGMENTS = [
+    b"",
+    b"\x00",
+    b"\xff",
+    b"\xed\xa0\x80",
+    b"[" * 50,
+    b"}" * 3,
+    b'"',
+    b"\\",
+    b",",
+    b"NaN",
+    b"1e9999",
+    b"\\ud800",
+]
+
+
+def body(number: int) -> bytes:
+    """Return the body of that number."""
+    dice = random.Random(number)
+    review_ = copy.deepcopy(dice.choice(SEEDS))
+    for _ in range(dice.choice((0, 1, 1, 2, 3, 8))):
+        _bend(review_, dice)
+    text = wire(review_) if dice.random() < 0.8 else json.dumps(review_, indent=dice.choice((None, 1))).encode()
+    return _break(text, dice) if dice.random() < 0.3 else text
+
+
+def _bend(node: Any, dice: random.Random) -> None:
+    """Put something odd in a place of a tree, take something away, or say something twice."""
+    places = list(_places(node))
+    if not places:
+        return
+    parent, key = dice.choice(places)
+    action = dice.random()
+    if action < 0.5:
+        parent[key] = copy.deepcopy(dice.choice(ODDITIES))
+    elif action < 0.7:
+        del parent[key]
+    elif action < 0.85:
+        parent[key] = copy.deepcopy(_value(dice.choice(places)))
+    elif isinstance(parent, dict):
+        parent[str(dice.choice(ODDITIES))] = parent[key]
+    else:
+        parent.extend(parent * dice.randrange(3))
+
+
+def _value(place: tuple[Any, Any]) -> Any:
+    return place[0][place[1]]
+
+
+def _places(node: Any) -> Iterator[tuple[Any, Any]]:
+    for key in list(node) if isinstance(node, dict) else range(len(node)):
+        yield node, key
+        if isinstance(node[key], dict | list):
+            yield from _places(node[key])
+
+
+def _break(text: bytes, dice: random.Random) -> bytes:
+    """Change bytes, with no regard for what they mean."""
+    for _ in range(dice.choice((1, 1, 2, 5))):
+        at, length = dice.randrange(len(text) + 1), dice.choice((0, 0, 1, 2, 40))
+        inserted = dice.choice((dice.choice(FRAGMENTS), dice.randbytes(dice.randrange(4)), text[at : at + 30]))
+        text = text[:at] + inserted + text[at + length :]
+    return text
+
+
+class Handlers:
+    """All paths, asked without a network."""
+
+    def __init__(self) -> None:
+        queues = QueueBook()
+        queues.replace([remembered(wire(volcano_queue("a"))), remembered(wire(volcano_queue("p")))])
+        self.app = App(Settings(), reviewers(Configuration(None), queues), lambda: None, self._look)
+        self.paths = sorted(self.app.reviewers)
+
+    async def _look(self) -> bool:
+        return True
+
+    async def post(self, path: str, sent: bytes) -> tuple[int, Any]:
+        """Return status and JSON of the answer."""
+        loop = asyncio.get_running_loop()
+        payload = StreamReader(_Protocol(), 1 << 16, loop=loop)
+        payload.feed_data(sent)
+        payload.feed_eof()
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(sent))}
+        answer = await self.app.answer_review(make_mocked_request("POST", path, headers, payload=payload))
+        return answer.status, json.loads(answer.body)
+
+
+class _Protocol:
+    """A connection that never needs to be slowed down."""
+
+    _reading_paused = False
+
+    def pause_reading(self, **_: bool) -> None:
+        """Do nothing."""
+
+    def resume_reading(self, **_: bool) -> None:
+        """Do nothing."""
+
+
+def check(path: str, sent: bytes, status: int, answer: Any) -> None:
+    """Raise `AssertionError` for an answer that must not be."""
+    assert status in {200, 400}, status
+    known = uid(sent)
+    found = answer["response"]["uid"] if status == 200 else answer["details"]["uid"]
+    assert known is None or found == known, (found, known)
+    if status == 400:
+        assert answer["message"]
+        return
+    assert found
+    response = answer["response"]
+    assert response["allowed"] or response["status"]["message"]
+    if path == "/resourcebindings/mutate" and response["allowed"]:
+        check_paused(json.loads(sent)["request"]["object"], response)
+
+
+def check_paused(new: dict[str, Any], response: dict[str, Any]) -> None:
+    """Raise where a Volcano Job's binding would be stored so that it runs."""
+    template = new["spec"]["resource"]
+    if template["kind"] != "Job" or not template["apiVersion"].startswith("batch.volcano.sh/"):
+        return
+    spec = apply(response, new)["spec"]
+    assert spec["suspension"]["scheduling"] is True
+    assert not spec.get("clusters")
+
+
+def uid(sent: bytes) -> str | None:
+    """Return the uid that any reader would find, read in another way than the webhook does."""
+    try:
+        found = json.loads(sent.decode("utf-8"), object_pairs_hook=_once, parse_constant=_refuse)
+        value = found["request"]["uid"]
+        json.dumps(found, ensure_ascii=False).encode("utf-8")
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return value if isinstance(value, str) else None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("twice")
+    return found
+
+
+def _refuse(text: str) -> None:
+    raise ValueError(text)
+
+
+async def run(numbers: Iterator[int] | range) -> int:
+    """Send the bodies of *numbers*, each to the next path, and return the bytes by which memory grew."""
+    handlers = Handlers()
+    paths = itertools.cycle(handlers.paths)
+    before, began = 0, time.monotonic()
+    for count, number in enumerate(numbers):
+        sent, path = body(number), next(paths)
+        try:
+            check(path, sent, *await handlers.post(path, sent))
+        except Exception as error:
+            raise AssertionError(f"body {number} to {path}: {error!r}: {sent[:2000]!r}") from error
+        if count == 5_000:
+            before = memory()
+        if count and count % 50_000 == 0:
+            print(f"{count} bodies, {count / (time.monotonic() - began):.0f} a second")  # noqa: T201 -- progress
+    return memory() - before if before else 0
+
+
+def memory() -> int:
+    """Return the most memory this process ever had, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+def silence() -> None:
+    """Log nothing; every second body would be a line."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+
+def main() -> None:
+    """Send bodies until one fails, or as many as asked for."""
+    parser = argparse.ArgumentParser(prog="python -m tests.webhook.fuzz", description=__doc__)
+    parser.add_argument("--seed", type=int, default=time.time_ns() & 0xFFFFFFFF, help="number of the first body")
+    parser.add_argument("--count", type=int, help="how many; endless without")
+    arguments = parser.parse_args()
+    silence()
+    print(f"from body {arguments.seed} on")  # noqa: T201 -- to the user
+    first, count = arguments.seed, arguments.count
+    asyncio.run(run(itertools.count(first) if count is None else range(first, first + count)))
+
+
+if __name__ == "__main__":
+    main()

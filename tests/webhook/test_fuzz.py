@@ -1,0 +1,69 @@
+"""Generated bodies: no exception leaves a handler, no answer lacks a uid that could be read, memory stays flat."""
+
+import pytest
+import structlog
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.webhook.fuzz import SEEDS, Handlers, body, check, run, silence
+from tests.webhook.reviews import wire
+
+SLACK = 16 << 20
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+PATHS = sorted(Handlers().paths)
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    silence()
+    yield
+    structlog.reset_defaults()
+
+
+def test_a_number_makes_the_same_body_always():
+    assert [body(number) for number in range(50)] == [body(number) for number in range(50)]
+
+
+async def test_every_seed_is_answered_on_every_path():
+    handlers = Handlers()
+    for path in PATHS:
+        for seed in SEEDS:
+            sent = wire(seed)
+            status, answer = await handlers.post(path, sent)
+            check(path, sent, status, answer)
+            assert status == 200
+
+
+async def test_a_sample_of_generated_bodies():
+    await run(range(2_000))
+
+
+@pytest.mark.long
+async def test_200_000_generated_bodies_leave_memory_flat():
+    assert await run(range(1_000_000, 1_200_000)) < SLACK
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), seed=st.sampled_from(SEEDS), path=st.sampled_from(PATHS))
+async def test_any_json_in_any_place_is_answered(data, seed, path):
+    spot = data.draw(
+        st.sampled_from(["object", "oldObject", "resource", "operation", "uid", "name", "spec", "metadata"])
+    )
+    request = dict(seed["request"])
+    if spot in {"spec", "metadata"}:
+        request["object"] = dict(request["object"] or {}) | {spot: data.draw(JSON)}
+    else:
+        request[spot] = data.draw(JSON)
+    sent = wire(seed | {"request": request})
+    check(path, sent, *await Handlers().post(path, sent))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sent=st.binary(max_size=200), path=st.sampled_from(PATHS))
+async def test_any_bytes_are_answered(sent, path):
+    check(path, sent, *await Handlers().post(path, sent))
