@@ -1,0 +1,187 @@
+"""HyperJobs through the whole system: webhook, stage, admission, the stand-in's clusters, and one status."""
+
+import asyncio
+import itertools
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS, PROPAGATION_POLICIES, Resource
+from controller.kube import NotFound
+from tests.cache.objects import SHARED, needs_shared
+from tests.e2e.arena import RUNTIME, Arena
+from tests.hyperjob.objects import document, replicated, task
+
+GPU = "nvidia.com/gpu"
+WORKS = "/apis/work.karmada.io/v1alpha1/works"
+
+
+async def submit(arena: Arena, found: dict[str, Any], resource: Resource = HYPERJOBS, *, runtime: str = "1s") -> None:
+    head = {"name": found["metadata"]["name"], "annotations": {RUNTIME: runtime}}
+    path = resource.item_path(arena.namespace, "").rstrip("/")
+    await arena._create(path, {**found, "metadata": head})
+
+
+async def read(arena: Arena, name: str, resource: Resource = HYPERJOBS) -> dict[str, Any]:
+    return msgspec.json.decode(await arena.api.get(resource.item_path(arena.namespace, name)))
+
+
+async def until(arena: Arena, name: str, phase: str, *, resource: Resource = HYPERJOBS, seconds: float = 30) -> Any:
+    """Wait until the HyperJob is in *phase*, and return its status."""
+    status: dict[str, Any] = {}
+    for _ in range(int(seconds / 0.1)):
+        status = (await read(arena, name, resource)).get("status", {})
+        if status.get("phase") == phase:
+            return status
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"{name} is not {phase} within {seconds} s: {status}")
+
+
+async def names(arena: Arena, resource: Resource) -> list[str]:
+    raw = await arena.api.get(resource.item_path(arena.namespace, "").rstrip("/"))
+    return sorted(item["metadata"]["name"] for item in msgspec.json.decode(raw)["items"])
+
+
+async def gone(arena: Arena, resource: Resource, *, seconds: float = 20) -> None:
+    for _ in range(int(seconds / 0.1)):
+        if not await names(arena, resource):
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"{resource.plural} are still there: {await names(arena, resource)}")
+
+
+def auto(replicas: int, **more: Any) -> dict[str, Any]:
+    return document(replicated("t", task(replicas=replicas), splitPolicy={"mode": "auto"}), **more)
+
+
+@needs_shared
+async def test_the_documented_hyperjob_runs_on_its_two_clusters_and_completes(arena: Arena):
+    await arena.cluster("cluster-a", cpu="1000", memory="4Ti", gpu="32")
+    await arena.cluster("cluster-b", cpu="1000", memory="4Ti", gpu="40")
+    await arena.queue("global-ai")
+    (found,) = yaml.safe_load_all((SHARED / "manifests" / "hyperjob-conceptual.yaml").read_text())
+    await submit(arena, found, BATCH_HYPERJOBS, runtime="2s")
+    running = await until(arena, "llm-train-hyperjob", "Running", resource=BATCH_HYPERJOBS)
+    assert (running["partsRunning"], running["clusters"]) == ("2/2", "cluster-a,cluster-b")
+    status = await until(arena, "llm-train-hyperjob", "Completed", resource=BATCH_HYPERJOBS)
+    assert status["replicatedJobsStatus"][0]["succeeded"] == 64
+    assert [part["runningOn"] for part in status["split"]["parts"]] == ["cluster-a", "cluster-b"]
+
+
+async def test_upstreams_256_gpus_run_on_two_clusters_of_128(arena: Arena):
+    for name in ("one", "two"):
+        await arena.cluster(name, cpu="1000", gpu="128")
+    await arena.queue("ml")
+    await submit(arena, document(replicated("trainer", task(replicas=128), replicas=2), minAvailable=2, maxDomains=2))
+    status = await until(arena, "llm", "Completed")
+    assert (status["splitCount"], status["clusters"]) == (2, "one,two")
+
+
+async def test_256_gpus_over_128_64_48_and_100_free_run_in_three_parts(arena: Arena):
+    for name, free in (("a", 128), ("b", 64), ("c", 48), ("d", 100)):
+        await arena.cluster(name, cpu="1000", gpu=str(free))
+    await arena.queue("ml")
+    await submit(arena, auto(256, maxDomains=3), runtime="2s")
+    running = await until(arena, "llm", "Running")
+    parts = running["split"]["parts"]
+    assert [(part["cluster"], part["pods"]) for part in parts] == [("a", [128]), ("d", [100]), ("c", [28])]
+    await until(arena, "llm", "Completed")
+
+
+async def test_what_does_not_fit_waits_for_one_reason_and_runs_when_room_appears(arena: Arena):
+    await arena.cluster("a", cpu="1000", gpu="8")
+    await arena.queue("ml")
+    await submit(arena, auto(16))
+    status = await until(arena, "llm", "Pending")
+    assert status["conditions"][0]["reason"] == "FitsNowhere"
+    assert status["message"] == "even while empty, its candidate clusters have 8 nvidia.com/gpu of 16 free"
+    assert await names(arena, JOBS) == []
+    await arena.cluster("b", cpu="1000", gpu="8")
+    status = await until(arena, "llm", "Completed")
+    assert status["clusters"] == "a,b"
+
+
+async def test_what_is_full_now_starts_when_others_have_finished(arena: Arena):
+    await arena.cluster("a", cpu="1000", gpu="8")
+    await arena.queue("ml")
+    await arena.policy()
+    await arena.job("before", "ml", gpu=8, runtime="3s")
+    await arena.observer.until(lambda seen: seen.admitted() == ["before"], "the first admitted")
+    await submit(arena, auto(8))
+    status = await until(arena, "llm", "Pending")
+    assert status["conditions"][0]["reason"] == "NoRoom"
+    await arena.observer.until(lambda seen: "llm-t-0" in seen.now, "it has its place in the queue")
+    assert not arena.observer.now["llm-t-0"].clusters
+    await until(arena, "llm", "Completed")
+
+
+async def test_deleting_it_leaves_nothing_on_any_cluster(arena: Arena):
+    await arena.cluster("a", cpu="1000", gpu="4")
+    await arena.cluster("b", cpu="1000", gpu="4")
+    await arena.queue("ml")
+    await submit(arena, auto(8), runtime="600s")
+    await until(arena, "llm", "Running")
+    await arena.api.delete(HYPERJOBS.item_path(arena.namespace, "llm"))
+    for resource in (JOBS, PROPAGATION_POLICIES):
+        await gone(arena, resource)
+    await arena.observer.until(lambda seen: not seen.now, "bindings gone")
+    for _ in range(100):
+        works = msgspec.json.decode(await arena.api.get(WORKS))["items"]
+        if arena.namespace not in str(works):
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"a member still has something of {arena.namespace}")
+
+
+async def test_suspend_stops_and_resume_starts_again(arena: Arena):
+    await arena.cluster("a", cpu="1000", gpu="8")
+    await arena.queue("ml")
+    await submit(arena, auto(8), runtime="600s")
+    await until(arena, "llm", "Running")
+    path = HYPERJOBS.item_path(arena.namespace, "llm")
+    await arena.api.patch(path, b'{"spec":{"suspend":true}}', kind="merge")
+    await until(arena, "llm", "Suspended")
+    await gone(arena, JOBS)
+    await arena.observer.until(lambda seen: not seen.now, "bindings gone")
+    await arena.api.patch(path, b'{"spec":{"suspend":false}}', kind="merge")
+    await until(arena, "llm", "Running")
+
+
+async def test_a_finished_one_is_deleted_after_its_ttl(arena: Arena):
+    await arena.cluster("a", cpu="1000", gpu="8")
+    await arena.queue("ml")
+    await submit(arena, auto(8, ttlSecondsAfterFinished=1))
+    for _ in itertools.count():
+        try:
+            await read(arena, "llm")
+        except NotFound:
+            break
+        await asyncio.sleep(0.1)
+    await gone(arena, JOBS)
+
+
+@pytest.mark.parametrize("tries", [0, 1], ids=["given-up", "tried-again"])
+async def test_a_failed_part_ends_it_or_is_tried_again(arena: Arena, tries: int):
+    await arena.cluster("a", cpu="1000", gpu="8")
+    await arena.queue("ml")
+    found = auto(8, failurePolicy={"maxRetries": tries})
+    head = {"name": "llm", "annotations": {RUNTIME: "0.5s", "volcano-global.io/outcome": "Failed"}}
+    await arena._create(HYPERJOBS.item_path(arena.namespace, "").rstrip("/"), {**found, "metadata": head})
+    status = await until(arena, "llm", "Failed")
+    assert status["split"]["parts"][0].get("retries", 0) == tries
+
+
+async def test_a_killed_controller_finds_its_way(stack, arena: Arena):
+    await arena.cluster("a", cpu="1000", gpu="8")
+    await arena.cluster("b", cpu="1000", gpu="8")
+    await arena.queue("ml")
+    await submit(arena, auto(16), runtime="2s")
+    for _ in range(3):
+        await asyncio.to_thread(stack.controller.kill)
+        await asyncio.to_thread(stack.start_controller)
+    status = await until(arena, "llm", "Completed", seconds=60)
+    assert status["splitCount"] == 2
+    made = [moment.uid for moment in arena.observer.moments if moment.job.startswith("llm-t-")]
+    assert len(set(made)) == 2
