@@ -30,6 +30,13 @@ class Request:
     body: Any
 
     @property
+    def target(self) -> tuple[str, str, str, str]:
+        """Return what it is about; a patch that tests a uid is about that very object."""
+        tests = self.body if isinstance(self.body, list) else []
+        uid = next((str(each.get("value")) for each in tests if each.get("path") == "/metadata/uid"), "")
+        return self.resource, self.namespace, self.name, uid
+
+    @property
     def done(self) -> bool:
         """Say whether it was carried out."""
         return self.status < 300

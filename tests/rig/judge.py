@@ -132,10 +132,9 @@ def _in_vain(evidence: Evidence) -> Iterator[str]:
 
 def _hot(requests: Iterable[Request]) -> Iterator[str]:
     """I7: what was refused is not tried again at once."""
-    last: dict[tuple[str, str, str], Request] = {}
+    last: dict[tuple[str, str, str, str], Request] = {}
     for request in sorted(requests, key=lambda each: each.at):
-        target = (request.resource, request.namespace, request.name)
-        before = last.get(target)
+        before = last.get(request.target)
         if before is not None and not before.done and (request.at - before.at).total_seconds() < LEAST_PAUSE:
             yield f"I7 {request.namespace}/{request.name} was tried again at once after {before.status}"
-        last[target] = request
+        last[request.target] = request

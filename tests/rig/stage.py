@@ -1,16 +1,18 @@
 """One scenario with one controller behind a proxy, and the judge's questions at the end."""
 
 import asyncio
+import contextlib
 import re
 import urllib.request
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
-from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
-from controller.kube import Api
+from controller.api.keys import CLUSTERS, JOBS, LEASES, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
+from controller.kube import Api, NotFound
 from localup import ports
 from localup.controlplane import ControlPlane
 from localup.credentials import issue
@@ -22,6 +24,8 @@ from tests.rig.judge import Evidence, violations
 from tests.rig.proxy import Proxy, standing, through
 from tests.rig.sight import Sight, sight
 
+_EVER = datetime.min.replace(tzinfo=UTC)
+LEASE = LEASES.item_path("karmada-system", "volcano-global-controller")
 #: Short times, in proportion: a lease outlives its holder's last write.
 HURRY = (
     *("--write-seconds", "1", "--grace-seconds", "0.5", "--connect-seconds", "0.5", "--read-seconds", "2"),
@@ -41,6 +45,10 @@ class Player:
     async def start(self) -> None:
         """Start it, and return when it is ready."""
         await asyncio.to_thread(self.part.start)
+
+    async def begin(self) -> None:
+        """Start it, and wait for nothing."""
+        await asyncio.to_thread(self.part.begin)
 
     async def stop(self) -> None:
         """Ask it to end, and wait for that."""
@@ -80,7 +88,7 @@ class Stage:
     controllers: list[Player] = field(default_factory=list)
     default_queue: str = "default"
     slipped: set[str] = field(default_factory=set)
-    began_at: int = 0
+    came_back_at: datetime = _EVER
 
     @property
     def controller(self) -> Player:
@@ -123,7 +131,7 @@ class Stage:
     def requests(self) -> list[audit.Request]:
         """Return the controllers' writes of this scenario."""
         found = audit.by_controller(self.plane.audit_log)
-        return [each for each in found if each.namespace == self.cast.namespace]
+        return [each for each in found if each.namespace == self.cast.namespace and each.at >= self.came_back_at]
 
     def found(self) -> list[str]:
         """Return what the judge has to say so far."""
@@ -140,17 +148,20 @@ class Stage:
     async def judged(self) -> None:
         """Let the history be complete, and judge it."""
         await self.history.reached(await present(self.plane.etcd.url))
-        assert not self.found()
+        found = self.found()
+        if found:
+            raise AssertionError("\n".join(found))
 
     async def visible(self, *, seconds: float = 5) -> None:
         """Wait until everyone who waits has a reason (I8), as the page of the leader says."""
-        wanted = sum(1 for each in self.sights().values() if each.gated and each.paused and not each.over)
-        told = -1.0
+        await self.history.reached(await present(self.plane.etcd.url))
+        told, wanted = -1.0, 0
         try:
             async with asyncio.timeout(seconds):
                 while told != wanted:
+                    wanted = sum(1 for each in self.sights().values() if each.gated and each.paused and not each.over)
                     told = await self.controller.metric("volcano_global_waiting_reasons")
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(0.02)
         except TimeoutError as error:
             raise AssertionError(f"I8 {wanted} wait, and {told} have a reason") from error
 
@@ -159,6 +170,15 @@ class Stage:
         before = len(self.requests()), self.proxy.writes
         await asyncio.sleep(seconds)
         assert (len(self.requests()), self.proxy.writes) == before, "I7 a quiet system was written to"
+
+    @asynccontextmanager
+    async def reborn(self) -> AsyncIterator[None]:
+        """Read the history of a store that was put back into the past; the one before is judged and closed."""
+        self.came_back_at = datetime.now(UTC)
+        async with followed(self.plane.etcd.url, self.plane.prefix) as history:
+            self.history = self.cast.history = history
+            yield
+            await self.judged()
 
     async def clear(self) -> None:
         """Delete all that was made."""
@@ -215,6 +235,7 @@ async def staged(
         since = await present(plane.etcd.url)
         history = await stack.enter_async_context(followed(plane.etcd.url, plane.prefix, since=since))
         await api.create("/api/v1/namespaces", b'{"metadata": {"name": "%s"}}' % namespace.encode())
+        await _delete(api, LEASE)
         stage = Stage(plane, history, Cast(api, history, namespace), folder)
         for number in range(controllers):
             made = player(plane, folder, *flags, name=f"controller-{number}")
@@ -229,6 +250,11 @@ async def staged(
             for each in stage.controllers:
                 each.kill()
             await stage.clear()
+
+
+async def _delete(api: Api, path: str) -> None:
+    with contextlib.suppress(NotFound):
+        await api.delete(path)
 
 
 def _fetch(url: str) -> str:

@@ -1,0 +1,147 @@
+"""F7 and F8: several controllers at once, and a lease that cannot be had."""
+
+import asyncio
+import json
+
+import pytest
+
+from tests.rig.faults import LoseRequest, leases
+from tests.rig.stage import Player, Stage, staged
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/karmada-system/leases/volcano-global-controller"
+
+
+async def prepared(stage: Stage, *names: str) -> None:
+    await stage.cast.queue("q", capability={"cpu": "1"})
+    await stage.cast.cluster("m1", cpu="9")
+    for name in names:
+        await stage.cast.job(name, "q")
+
+
+async def leading(player: Player) -> None:
+    """Wait until *player* leads."""
+    await player.says('"event": "leading"')
+
+
+async def test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_says_good_bye(plane, tmp_path):
+    async with staged(plane, tmp_path, controllers=2) as stage:
+        first, second = stage.controllers
+        await prepared(stage, "j0")
+        await first.start()
+        await second.start()
+        await stage.done("j0")
+        assert (await first.metric("volcano_global_leader"), await second.metric("volcano_global_leader")) == (1, 0)
+        assert second.proxy.writes == 0
+        await first.stop()
+        before = asyncio.get_running_loop().time()
+        await stage.cast.job("j1", "q")
+        await stage.done("j1")
+        assert asyncio.get_running_loop().time() - before < 2
+        stage.controllers.reverse()
+        await stage.visible()
+        await stage.quiet(seconds=0.3)
+
+
+async def test_a_leader_that_dies_is_followed_when_its_lease_has_run_out(plane, tmp_path):
+    async with staged(plane, tmp_path, controllers=2) as stage:
+        first, second = stage.controllers
+        await prepared(stage, "j0")
+        await first.start()
+        await second.start()
+        await stage.done("j0")
+        first.kill()
+        await stage.cast.job("j1", "q")
+        await asyncio.sleep(2)
+        assert second.proxy.writes == 0
+        await stage.done("j1")
+
+
+async def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes(plane, tmp_path):
+    """It is frozen with decisions before it that nobody else made, while the world goes on."""
+    async with staged(plane, tmp_path, controllers=2) as stage:
+        first, second = stage.controllers
+        await prepared(stage, "j0")
+        await first.start()
+        await second.start()
+        await stage.done("j0")
+        first.part.freeze()
+        await stage.cast.job("j1", "q", endless=True)
+        await stage.cast.job("j2", "q", endless=True)
+        await stage.until(lambda seen: sum(each.admitted and not each.over for each in seen.values()) == 1, "one runs")
+        before = first.proxy.writes
+        first.part.thaw()
+        await first.says("standing by")
+        await stage.quiet()
+        assert first.proxy.writes == before
+        assert await first.metric("volcano_global_leader") == 0
+        assert "event loop was blocked" in first.part.output
+
+
+async def test_who_cannot_renew_its_lease_steps_down_in_time_though_all_else_works(plane, tmp_path):
+    async with staged(plane, tmp_path, controllers=2) as stage:
+        first, second = stage.controllers
+        await prepared(stage, "j0")
+        await first.start()
+        await second.start()
+        await stage.done("j0")
+        first.proxy.add(LoseRequest(leases))
+        await first.says("standing by", seconds=3)
+        before = first.proxy.writes
+        await stage.cast.job("j1", "q")
+        await stage.done("j1")
+        assert first.proxy.writes == before
+        assert second.proxy.writes == 1
+        first.proxy.heal()
+        second.kill()
+        await stage.cast.job("j2", "q")
+        await stage.done("j2")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", [-600, 600])
+async def test_times_of_day_in_a_lease_mean_nothing(plane, tmp_path, seconds):
+    """Whoever holds it has a clock that is minutes away from ours."""
+    async with staged(plane, tmp_path) as stage:
+        await prepared(stage, "j0")
+        minute = 30 + seconds // 60
+        renewed = f"2026-11-21T01:{minute:02}:00.000000Z"
+        spec = {"holderIdentity": "other_1", "leaseDurationSeconds": 5, "renewTime": renewed}
+        path, _, name = LEASE.rpartition("/")
+        await stage.cast.create(
+            path,
+            {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": spec},
+        )
+        began = asyncio.get_running_loop().time()
+        await stage.controller.start()
+        await stage.done("j0")
+        assert asyncio.get_running_loop().time() - began > 5
+
+
+@pytest.mark.long
+async def test_leaders_that_are_shot_and_frozen_in_turn_admit_nothing_twice(plane, tmp_path):
+    async with staged(plane, tmp_path, controllers=2) as stage:
+        names = [f"j{number}" for number in range(8)]
+        await prepared(stage, *names)
+        for player in stage.controllers:
+            await player.start()
+        for turn in range(4):
+            await stage.done(names[turn])
+            player = stage.controllers[turn % 2]
+            if turn < 2:
+                player.kill()
+                await player.start()
+            else:
+                player.part.freeze()
+                await asyncio.sleep(6)
+                player.part.thaw()
+        await stage.done(*names, seconds=60)
+
+
+async def test_a_lease_without_rights_leaves_everything_to_others_and_says_so(plane, tmp_path):
+    async with staged(plane, tmp_path) as stage:
+        await prepared(stage, "j0")
+        stage.proxy.add(LoseRequest(leases))
+        await stage.controller.start()
+        await stage.controller.says("lease not reached")
+        await stage.quiet(seconds=1)
+        assert json.loads(await stage.cast.api.get(stage.cast.path("j0")))["spec"]["suspension"]["scheduling"]

@@ -1,0 +1,140 @@
+"""F1, F2, F3 and F24: the API server and its store die, hang, slow down, and come back, even from the past."""
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from localup.controlplane import ControlPlane
+from localup.etcd import Etcd
+from localup.server import Server
+from tests.rig.faults import Delay, Hold, LoseReply, everything, writes
+from tests.rig.stage import Stage, staged
+
+
+@pytest.fixture(scope="module")
+def plane(binaries) -> Iterator[ControlPlane]:
+    """Yield a control plane on a store of its own, which others would miss."""
+    with Etcd(binaries) as etcd, ControlPlane(etcd, controllers=False, audit=True) as running:
+        yield running
+
+
+async def full(stage: Stage, count: int) -> list[str]:
+    """Let there be room for one of *count* jobs."""
+    await stage.cast.queue("q", capability={"cpu": "1"})
+    await stage.cast.cluster("m1", cpu="9")
+    names = [f"j{number}" for number in range(count)]
+    for name in names:
+        await stage.cast.job(name, "q")
+    return names
+
+
+@pytest.mark.parametrize(
+    "when", ["before-it-is-sent", pytest.param("before-it-is-answered", marks=pytest.mark.long), "without-any-write"]
+)
+async def test_an_api_server_that_is_shot_is_waited_for(plane, tmp_path, when):
+    async with staged(plane, tmp_path) as stage:
+        names = await full(stage, 4)
+        fault = {
+            "before-it-is-sent": Hold(writes, 1),
+            "before-it-is-answered": LoseReply(writes, 1),
+            "without-any-write": Hold(lambda call: False),
+        }[when]
+        stage.proxy.add(fault)
+        await stage.controller.start()
+        await stage.history.until(lambda _: stage.proxy.writes or when == "without-any-write", "the first write")
+        await asyncio.to_thread(plane.kill)
+        stage.proxy.cut()
+        await stage.controller.says("watch failed")
+        stage.proxy.heal()
+        await asyncio.to_thread(plane.restart)
+        await stage.done(*names, seconds=25)
+        await stage.visible()
+        await stage.quiet(seconds=0.3)
+
+
+async def test_a_store_that_is_shot_loses_nothing(plane, tmp_path):
+    async with staged(plane, tmp_path) as stage:
+        names = await full(stage, 5)
+        await stage.controller.start()
+        await stage.done("j0")
+        await asyncio.to_thread(plane.etcd.kill)
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(plane.etcd.restart)
+        await stage.done(*names, seconds=40)
+
+
+@pytest.mark.long
+async def test_a_store_that_hangs_is_waited_for(plane, tmp_path):
+    async with staged(plane, tmp_path) as stage:
+        names = await full(stage, 5)
+        await stage.controller.start()
+        await stage.done("j0")
+        plane.etcd.server.freeze()
+        await asyncio.sleep(30)
+        plane.etcd.server.thaw()
+        await stage.done(*names, seconds=60)
+
+
+async def test_a_store_from_the_past_is_taken_as_it_is(plane, tmp_path):
+    """What was admitted since the copy was made is paused again, what had waited may be gone: all is judged anew."""
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await stage.cast.queue("q", capability={"cpu": "2"})
+        await stage.cast.cluster("m1", cpu="9")
+        await stage.cast.job("old", "q", cpu=2, endless=True)
+        etcd = plane.etcd
+        copy = tmp_path / "copy"
+        await asyncio.to_thread(plane.kill)
+        await asyncio.to_thread(etcd.kill)
+        shutil.copytree(etcd.data, copy)
+        await asyncio.to_thread(etcd.restart)
+        await asyncio.to_thread(plane.restart)
+        await stage.controller.start()
+        await stage.admitted("old")
+        for number in range(20):
+            await stage.cast.job(f"new{number}", "q", cpu=1)
+        await stage.judged()
+        await asyncio.to_thread(plane.kill)
+        await asyncio.to_thread(etcd.kill)
+        shutil.rmtree(etcd.data)
+        shutil.copytree(copy, etcd.data)
+        await asyncio.to_thread(etcd.restart)
+        await asyncio.to_thread(plane.restart)
+        async with stage.reborn():
+            await stage.until(lambda seen: list(seen) == ["old"] and seen["old"].admitted, "the old one again")
+            await stage.cast.job("other", "q", cpu=1)
+            await stage.visible()
+            assert stage.sights()["other"].paused
+
+
+async def test_a_second_api_server_that_hangs_is_left_in_time_and_nothing_is_decided_on_its_past(plane, tmp_path):
+    """The controller is bound to one server, which stops telling; what happens is told by the other."""
+    async with staged(plane, tmp_path) as stage:
+        names = await full(stage, 3)
+        second = Server("kube-apiserver", plane.folder / "second.log")
+
+        def is_ready() -> bool:
+            return True
+
+        await asyncio.to_thread(second.start, plane._command, is_ready)
+        first, stage.proxy.target = stage.proxy.target, f"https://127.0.0.1:{second.ports[0]}"
+        try:
+            await stage.controller.begin()
+            await stage.done("j0", seconds=30)
+            second.freeze()
+            await stage.cast.job("late", "q")
+            stage.proxy.target = first
+            await stage.done(*names, "late", seconds=30)
+        finally:
+            second.stop()
+
+
+@pytest.mark.long
+async def test_a_slow_api_server_slows_it_down_and_no_more(plane, tmp_path):
+    async with staged(plane, tmp_path) as stage:
+        names = await full(stage, 6)
+        stage.proxy.add(Delay(everything, seconds=0.2))
+        await stage.controller.start()
+        await stage.done(*names, seconds=40)
+        await stage.quiet()

@@ -1,0 +1,82 @@
+"""F4: watches that fail in every way that a server or the line between may think of."""
+
+import json
+
+import pytest
+
+from tests.rig.faults import Answer, LoseRequest, Stream, expired, watches
+from tests.rig.stage import staged
+
+BINDINGS = "resourcebindings"
+BOOKMARK = json.dumps({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "1"}}}).encode() + b"\n"
+FAULTS = {
+    "http-410": lambda: Answer(watches, 6, 410),
+    "http-429": lambda: Answer(watches, 6, 429, retry_after=1),
+    "http-500": lambda: Answer(watches, 6, 500),
+    "http-400": lambda: Answer(watches, 6, 400),
+    "no-connection": lambda: LoseRequest(watches, 12),
+    "410-in-the-stream": lambda: Stream(BINDINGS, expired()),
+    "half-a-line": lambda: Stream(BINDINGS, b'{"type":"MODIFIED","object":{"metadata"'),
+    "no-json": lambda: Stream(BINDINGS, b"<html>gateway</html>\n"),
+    "ends-at-once": lambda: Stream(BINDINGS, b"", "end", times=5),
+    "bookmark-of-the-past": lambda: Stream(BINDINGS, BOOKMARK),
+    "silence": lambda: Stream(BINDINGS, b"", "hang"),
+    "a-line-without-end": lambda: Stream(BINDINGS, b"x" * (17 * 2**20)),
+}
+SAMPLE = ("410-in-the-stream", "half-a-line")
+
+
+async def survived(plane, tmp_path, fault) -> None:
+    """The first watch of the bindings comes to grief while a job comes and ends."""
+    async with staged(plane, tmp_path) as stage:
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="1")
+        stage.proxy.add(fault)
+        await stage.controller.start()
+        for number in range(3):
+            await stage.cast.job(f"j{number}", "q")
+        await stage.done("j0", "j1", "j2", seconds=30)
+        await stage.visible()
+        await stage.quiet(seconds=0.3)
+        listed = stage.proxy.count(lambda call: call.method == "GET" and "limit=500" in call.query)
+        assert listed <= 40, "it lists again and again"
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+async def test_a_broken_watch_of_the_sample_is_got_over(plane, tmp_path, name):
+    await survived(plane, tmp_path, FAULTS[name]())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FAULTS)
+async def test_a_broken_watch_is_got_over(plane, tmp_path, name):
+    await survived(plane, tmp_path, FAULTS[name]())
+
+
+@pytest.mark.long
+async def test_a_server_that_is_starting_is_not_stormed(plane, tmp_path):
+    async with staged(plane, tmp_path) as stage:
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="1")
+        await stage.cast.job("j", "q")
+        stage.proxy.add(Answer(lambda call: not call.is_lease, 30, 429, retry_after=1))
+        await stage.controller.start()
+        await stage.done("j", seconds=40)
+        assert stage.proxy.count(lambda call: call.method == "GET" and not call.is_lease) < 120
+
+
+@pytest.mark.long
+async def test_no_decision_is_made_before_everything_was_applied(plane, tmp_path):
+    """Everything is listed but the clusters: nobody is admitted, and the server is not ready."""
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="1")
+        for number in range(3):
+            await stage.cast.job(f"j{number}", "q")
+        held = Answer(lambda call: call.resource == BINDINGS and not call.is_watch and "continue" not in call.query)
+        stage.proxy.add(held)
+        await stage.controller.begin()
+        await stage.controller.says("page failed")
+        await stage.quiet()
+        stage.proxy.heal()
+        await stage.until(lambda seen: sum(each.admitted for each in seen.values()) == 1, "one admitted")
