@@ -1,10 +1,13 @@
 """What the controller shows of itself: log lines on standard error, and a plain port for probes and metrics."""
 
+import contextlib
+import io
 import logging
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TextIO, cast
 
 import structlog
 from aiohttp import web
@@ -13,8 +16,21 @@ from controller.metrics import CONTENT_TYPE, Metrics
 from controller.present import Watched
 
 
+class _Voice(io.TextIOBase):
+    """Standard error as long as it takes anything: who cannot be heard goes on working."""
+
+    def write(self, text: str) -> int:
+        """Write *text*, or lose it where there is no file, or no room in it."""
+        with contextlib.suppress(OSError, ValueError):
+            if sys.stderr is not None:
+                sys.stderr.write(text)
+                sys.stderr.flush()
+        return len(text)
+
+
 def configure_logging() -> None:
     """Write a line for a person on a terminal, one JSON object a line anywhere else."""
+    voice = cast("TextIO", _Voice())
     common: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -22,16 +38,16 @@ def configure_logging() -> None:
     ]
     tail: list[structlog.typing.Processor] = (
         [structlog.dev.ConsoleRenderer()]
-        if sys.stderr.isatty()
+        if sys.stderr is not None and sys.stderr.isatty()
         else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
     )
     structlog.configure(
         processors=[*common, *tail],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(voice),
         cache_logger_on_first_use=True,
     )
-    foreign = logging.StreamHandler(sys.stderr)
+    foreign = logging.StreamHandler(voice)
     foreign.setFormatter(structlog.stdlib.ProcessorFormatter(processors=tail, foreign_pre_chain=common))
     logging.basicConfig(handlers=[foreign], level=logging.WARNING)
 

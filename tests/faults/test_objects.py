@@ -1,6 +1,7 @@
 """F10 to F14, F16, F17, F22 and F27: what others do to bindings, templates, queues, classes and clusters."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -192,26 +193,42 @@ POLICY = {
 }
 
 
+UNSTAMPED = b'{"metadata": {"labels": {"stamped": null}, "annotations": {"seen": "yes"}}}'
+
+
+async def stamping(stage: Stage, name: str, *, wanted: bool) -> None:
+    """Wait until the policy is in force, or is no more: the server takes its time."""
+    async with asyncio.timeout(20):
+        while True:
+            answer = await stage.cast.api.patch(stage.cast.path(name), UNSTAMPED, kind="merge")
+            if ("stamped" in json.loads(answer)["metadata"]["labels"]) is wanted:
+                return
+            await asyncio.sleep(0.1)
+
+
 async def test_somebody_who_stamps_every_write_does_not_disturb_it(plane, tmp_path):
     """F22: another policy changes what we write; ``dispatching`` stays, and nothing is written again for it."""
     base = "/apis/admissionregistration.k8s.io/v1"
     async with staged(plane, tmp_path, plays=False) as stage:
-        await begun(stage)
+        stage.stamps.add(("metadata", "labels", "stamped"))
+        uid = await stage.cast.template("stamped", "q", cpu=3)
+        await stage.cast.bind("stamped", uid, suspension={"scheduling": True, "dispatching": True})
         await stage.cast.create(f"{base}/mutatingadmissionpolicies", POLICY)
         binding = {**POLICY, "kind": "MutatingAdmissionPolicyBinding", "spec": {"policyName": "stamps"}}
         await stage.cast.create(f"{base}/mutatingadmissionpolicybindings", binding)
-        try:
-            uid = await stage.cast.template("stamped", "q", cpu=3)
-            await stage.cast.bind("stamped", uid, suspension={"scheduling": True, "dispatching": True})
-            await stage.admitted("stamped")
-            await stage.cast.job("next", "q", cpu=3)
-            await stage.visible()
-            await stage.quiet(seconds=0.5)
-        finally:
-            await stage.cast.delete(f"{base}/mutatingadmissionpolicybindings/stamps")
-            await stage.cast.delete(f"{base}/mutatingadmissionpolicies/stamps")
+        await stamping(stage, "stamped", wanted=True)
+        await begun(stage)
+        await stage.admitted("stamped")
+        await stage.cast.job("next", "q", cpu=3)
+        await stage.visible()
+        await stage.quiet(seconds=0.5)
         stored = stage.history.now["resourcebindings"][stage.cast.namespace, "stamped-job"]
         assert stored["spec"]["suspension"] == {"scheduling": False, "dispatching": True}
+        assert stored["metadata"]["labels"]["stamped"] == "yes"
+        await stage.cast.delete(f"{base}/mutatingadmissionpolicybindings/stamps")
+        await stage.cast.delete(f"{base}/mutatingadmissionpolicies/stamps")
+        await stage.cast.job("clean", "q")
+        await stamping(stage, "clean", wanted=False)
 
 
 async def test_names_and_amounts_that_nobody_thinks_of_lose_nothing(plane, tmp_path):

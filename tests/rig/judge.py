@@ -5,7 +5,7 @@ controller only as somebody who writes. What must come to pass in time (I4, I8)
 is asked while it happens, by the stage.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,8 @@ class Evidence:
     default_queue: str = "default"
     slipped: frozenset[str] = frozenset()
     """Jobs whose bindings were let go by somebody else on purpose."""
+    stamps: frozenset[tuple[str, ...]] = frozenset()
+    """What somebody else adds to every write on its way."""
 
 
 def violations(evidence: Evidence) -> list[str]:
@@ -50,7 +52,7 @@ def violations(evidence: Evidence) -> list[str]:
             found.extend(_over_admitted(books, change, before=before, after=after))
             found.extend(_unadmitted(change, after, slipped=evidence.slipped))
             if change.revision in ours:
-                found.extend(_meddled(change))
+                found.extend(_meddled(change, OURS | evidence.stamps))
         elif change.kind == "works" and change.before is None:
             found.extend(_work_too_early(books, change))
     return [*found, *_in_vain(evidence), *_hot(evidence.requests)]
@@ -98,11 +100,11 @@ def _work_too_early(books: Books, change: Change) -> Iterator[str]:
         yield f"I3 at {change.revision} there is a Work for {name}, which is not admitted"
 
 
-def _meddled(change: Change) -> Iterator[str]:
+def _meddled(change: Change, allowed: Collection[tuple[str, ...]]) -> Iterator[str]:
     """I2: a write of ours changes the pause, the clusters and our record, and nothing else."""
     before, after = _flat(change.before), _flat(change.after)
     for path in sorted({*before, *after}):
-        if before.get(path) != after.get(path) and path not in OURS:
+        if before.get(path) != after.get(path) and path not in allowed:
             yield f"I2 at {change.revision} a write of ours changed {'.'.join(path)} of {'/'.join(change.key)}"
 
 

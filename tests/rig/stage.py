@@ -88,6 +88,7 @@ class Stage:
     controllers: list[Player] = field(default_factory=list)
     default_queue: str = "default"
     slipped: set[str] = field(default_factory=set)
+    stamps: set[tuple[str, ...]] = field(default_factory=set)
     came_back_at: datetime = _EVER
 
     @property
@@ -142,6 +143,7 @@ class Stage:
                 self.requests(),
                 default_queue=self.default_queue,
                 slipped=frozenset(self.slipped),
+                stamps=frozenset(self.stamps),
             )
         )
 

@@ -1,0 +1,122 @@
+"""F25, F29 and F30: configuration, files, memory and processor time as nobody wants them."""
+
+import asyncio
+import contextlib
+import resource
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from localup.processes import ProcessError
+from tests.rig.stage import Stage, staged
+
+GOOD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: AdmissionConfiguration\n"
+
+
+async def prepared(stage: Stage, *names: str) -> None:
+    await stage.cast.queue("q", capability={"cpu": "1"})
+    await stage.cast.queue("other")
+    await stage.cast.cluster("m1", cpu="9")
+    for name in names:
+        await stage.cast.job(name, "q")
+
+
+async def test_a_bad_configuration_is_refused_aloud_and_the_old_one_stays(plane, tmp_path):
+    """F25: broken, unknown, in conflict with itself, gone; then good again."""
+    file = tmp_path / "admission.yaml"
+    file.write_text(f"{GOOD}tenants: [{{namespaces: ['*'], queues: [q]}}]\n")
+    async with staged(plane, tmp_path, "--admission-configuration", file, "--poll-seconds", "0.05") as stage:
+        await prepared(stage)
+        await stage.cast.job("kept-out", "other")
+        await stage.controller.start()
+        for number, bad in enumerate(("{", f"{GOOD}defaultQueu: other\n", f"{GOOD}writes: {{inFlight: 0}}\n")):
+            file.write_text(bad)
+            await said(stage, "configuration", number + 1)
+            await stage.cast.job(f"j{number}", "q")
+            await stage.done(f"j{number}")
+        assert stage.sights()["kept-out"].paused
+        file.write_text(GOOD)
+        await stage.done("kept-out")
+        await stage.quiet(seconds=0.3)
+
+
+async def said(stage: Stage, word: str, times: int) -> None:
+    """Wait until the controller has complained so often."""
+    async with asyncio.timeout(10):
+        while stage.controller.part.output.count('"level": "error"') < times:  # noqa: ASYNC110 -- a file
+            await asyncio.sleep(0.02)
+    assert word in stage.controller.part.output
+
+
+def limited(stage: Stage, shell: str) -> None:
+    """Start the first controller from now on through a shell that takes something away from it."""
+    part = stage.controller.part
+    command = part._command
+
+    def through() -> Sequence[str | Path]:
+        program = f"import os, sys, resource\n{shell}\nos.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+        return ["-c", program, *command()]
+
+    part._command = through
+
+
+LIMITS = {
+    "64-files": "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))",
+    "no-disk-for-logs": "fd = os.open('/dev/full', os.O_WRONLY); os.dup2(fd, 1); os.dup2(fd, 2)",
+    "closed-outputs": "os.close(1); os.close(2)",
+    "1-gib-of-addresses": "resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))",
+}
+
+
+@pytest.mark.parametrize(
+    "what",
+    [pytest.param(name, marks=() if name in {"64-files", "no-disk-for-logs"} else pytest.mark.long) for name in LIMITS],
+)
+async def test_with_next_to_nothing_it_still_does_its_work(plane, tmp_path, what):
+    """F29."""
+    async with staged(plane, tmp_path) as stage:
+        await prepared(stage, *(f"j{number}" for number in range(5)))
+        limited(stage, LIMITS[what])
+        await stage.controller.start()
+        for number in range(40):
+            await stage.cast.job(f"more-{number}", "other")
+        await stage.done(
+            *(f"j{number}" for number in range(5)), *(f"more-{number}" for number in range(40)), seconds=40
+        )
+        await stage.visible()
+
+
+async def test_without_memory_it_dies_and_starts_clean(plane, tmp_path):
+    """F29: an end in the middle of anything is an end like any other."""
+    async with staged(plane, tmp_path) as stage:
+        await prepared(stage, "j0", "j1", "j2")
+        await stage.controller.start()
+        await stage.done("j0")
+        pid = stage.controller.part.pid
+        assert pid is not None
+        resource.prlimit(pid, resource.RLIMIT_AS, (2**20, 2**20))
+        for number in range(30):
+            await stage.cast.job(f"more-{number}", "other", cpu=1, replicas=2)
+        with contextlib.suppress(AssertionError):
+            await stage.done("more-29", seconds=1)
+        with pytest.raises(ProcessError):
+            stage.controller.part.check()
+        await stage.controller.start()
+        await stage.done("j1", "j2", *(name for name in stage.sights() if name.startswith("more")))
+
+
+async def test_a_blocked_event_loop_is_told_and_got_over(plane, tmp_path):
+    """F30."""
+    async with staged(plane, tmp_path) as stage:
+        await prepared(stage, "j0")
+        await stage.controller.start()
+        await stage.done("j0")
+        stage.controller.part.freeze()
+        await asyncio.sleep(2.5)
+        stage.controller.part.thaw()
+        await stage.controller.says("event loop was blocked")
+        late = await stage.controller.metric("volcano_global_event_loop_lag_seconds_sum")
+        assert late > 1
+        await stage.cast.job("j1", "q")
+        await stage.done("j1")
