@@ -13,6 +13,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        # Looking a child up costs more than counting.
+        self._counted: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         ProcessCollector(registry=self.registry)
         self._requests = Counter(
             "volcano_global_webhook_requests",
@@ -55,8 +57,12 @@ class Metrics:
 
     def count_request(self, path: str, *, code: int, seconds: float) -> None:
         """Count an answer; *path* is one of the registered ones or ``other``."""
-        self._requests.labels(path, str(code)).inc()
-        self._seconds.labels(path).observe(seconds)
+        found = self._counted.get((path, code))
+        if found is None:
+            found = self._requests.labels(path, str(code)), self._seconds.labels(path)
+            self._counted[path, code] = found
+        found[0].inc()
+        found[1].observe(seconds)
 
     def count_verdict(self, path: str, outcome: Outcome) -> None:
         """Count what was said of an object."""

@@ -85,29 +85,41 @@ class _Envelope(msgspec.Struct):
     request: _Uid = msgspec.field(default_factory=_Uid)
 
 
+class _Review(msgspec.Struct, rename="camel"):
+    api_version: msgspec.Raw
+    kind: msgspec.Raw
+    request: dict[str, msgspec.Raw]
+
+
 class _Answer(msgspec.Struct, rename="camel"):
     response: Response
     api_version: str = VERSION
     kind: str = KIND
 
 
+_REVIEW = msgspec.json.Decoder(_Review)
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TEXT = msgspec.json.Decoder(str)
 _ENCODER = msgspec.json.Encoder()
 
-#: Member of a request -> our name for it, and how it is read. Objects are long; the rest is read from its few bytes.
+_RESOURCE = msgspec.json.Decoder(Resource)
+_NEEDED = ("uid", "resource", "operation")
+_NEEDED_SET = frozenset(_NEEDED)
+_UNBLANKED = len('{"kind":,"apiVersion":,"request":}')
+
+#: Member of a request -> our name for it, and how it is read from its few bytes.
 _FIELDS: Mapping[str, tuple[str, msgspec.json.Decoder[Any]]] = {
     "uid": ("uid", _TEXT),
-    "resource": ("resource", msgspec.json.Decoder(Resource)),
+    "resource": ("resource", _RESOURCE),
     "operation": ("operation", _TEXT),
     "subResource": ("sub_resource", _TEXT),
     "name": ("name", _TEXT),
     "namespace": ("namespace", _TEXT),
     "dryRun": ("dry_run", msgspec.json.Decoder(bool)),
-    "object": ("object", msgspec.json.Decoder(msgspec.Raw)),
-    "oldObject": ("old_object", msgspec.json.Decoder(msgspec.Raw)),
 }
+#: Objects are long, and stay as they are.
+_OBJECTS = {"object": "object", "oldObject": "old_object"}
 
 
 def read(body: bytes) -> Request:
@@ -115,9 +127,8 @@ def read(body: bytes) -> Request:
     try:
         # What is not looked into is not decoded, so bad UTF-8 there would pass.
         str(body, "utf-8")
-        review = members(body.strip(), "apiVersion", "kind", "request")
-        version, kind = _TEXT.decode(review["apiVersion"]), _TEXT.decode(review["kind"])
-        request = _request(review["request"])
+        version, kind, found = _split(body.strip())
+        request = _request(found)
     except RecursionError as error:
         raise ReviewError("the body is nested too deeply for an AdmissionReview") from error
     except ValueError as error:  # malformed JSON, a wrong type, bad UTF-8, a repeated key
@@ -141,7 +152,7 @@ def members(raw: bytes | msgspec.Raw, *needed: str) -> Members:
     none was dropped as a repetition, at a tenth of the cost of a strict parser; anything else is parsed strictly.
     """
     found = _MEMBERS.decode(raw)
-    if len(memoryview(raw)) != 1 + sum(len(key) + len(memoryview(value)) + 4 for key, value in found.items()):
+    if len(memoryview(raw)) != _length(found):
         json.loads(bytes(raw), object_pairs_hook=_once)
     for name in needed:
         if name not in found:
@@ -149,9 +160,29 @@ def members(raw: bytes | msgspec.Raw, *needed: str) -> Members:
     return found
 
 
-def _request(raw: msgspec.Raw) -> Request:
-    found = members(raw, "uid", "resource", "operation")
-    fields = {}
+def _split(body: bytes) -> tuple[str, str, Members]:
+    """Return version, kind and request of a review; one walk over it when it is as the API server writes it."""
+    try:
+        found = _REVIEW.decode(body)
+    except ValueError:  # a member is missing, or of another type
+        pass
+    else:
+        version, kind = found.api_version, found.kind
+        ends = len(memoryview(version)) + len(memoryview(kind))
+        if len(body) == _UNBLANKED + ends + _length(found.request) and not _NEEDED_SET.difference(found.request):
+            return _TEXT.decode(version), _TEXT.decode(kind), found.request
+    review = members(body, "apiVersion", "kind", "request")
+    request = members(review["request"], *_NEEDED)
+    return _TEXT.decode(review["apiVersion"]), _TEXT.decode(review["kind"]), request
+
+
+def _length(found: Members) -> int:
+    """Return how long a JSON object of these members is, without blanks and with plain keys."""
+    return 1 + sum([len(key) + len(memoryview(value)) + 4 for key, value in found.items()])
+
+
+def _request(found: Members) -> Request:
+    fields: dict[str, Any] = {name: found[member] for member, name in _OBJECTS.items() if member in found}
     for member, (name, decoder) in _FIELDS.items():
         if member in found:
             try:

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.benchmarks import admission, hyperjob, plan
+from tests.benchmarks import admission, hyperjob, plan, webhook
 from tests.benchmarks.figures import Figure, show, write
 
 Measure = Callable[..., list[Figure]]
@@ -12,6 +12,7 @@ Measure = Callable[..., list[Figure]]
 FAMILIES: Mapping[str, Measure] = {
     "admission": admission.measure,
     "plan": plan.measure,
+    "webhook": webhook.measure,
     "hyperjob": hyperjob.measure,
 }
 REPORT = Path(__file__).parents[2] / "build" / "bench.json"

@@ -1,0 +1,226 @@
+"""What a review costs over TLS, beside handlers that do nothing: one on the same stack, one in Go, in the same run.
+
+Sixteen callers post a review of 14 KB as fast as they are answered, in short turns, one server after the other.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import ssl
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from certs.directory import Directory
+from certs.rounds import Upkeep
+from certs.settings import Settings
+from localup.cachefolder import cache_folder
+from localup.toolchain import find_go, go_environment
+from tests.benchmarks.closedloop import call, post
+from tests.benchmarks.figures import Figure
+
+CALLERS = 16
+SLOW = 1_000
+SIZE = 14_000
+GOAL_PER_CPU_SECOND = 8_000
+ROOT = Path(__file__).parents[2]
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Turns:
+    """What was measured of one server over all its turns."""
+
+    seconds: list[float] = field(default_factory=list)
+    cpu_seconds: float = 0
+
+    @property
+    def per_cpu_second(self) -> float:
+        """Return the requests answered for each second of the server's CPU."""
+        return len(self.seconds) / self.cpu_seconds if self.cpu_seconds else 0
+
+    def milliseconds(self, percent: int) -> float:
+        """Return a percentile of the times to an answer."""
+        return statistics.quantiles(self.seconds, n=100)[percent - 1] * 1e3
+
+
+@dataclass(frozen=True)
+class Server:
+    """A process that answers reviews."""
+
+    process: subprocess.Popen[str]
+    port: int
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time it has used, user and system."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def measure(*, quick: bool) -> list[Figure]:
+    """Run the family and return its figures."""
+    seconds, rounds = (0.5, 2) if quick else (2.0, 6)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        certificates = Path(folder)
+        told = Settings(command="ensure", directory=certificates, dns=("localhost",), ip=("127.0.0.1",))
+        Upkeep(Directory(certificates), told).run()
+        serving = certificates / "serving"
+        servers = {
+            "webhook": stack.enter_context(started(webhook_command(serving))),
+            "noop": stack.enter_context(started([sys.executable, "-m", "tests.benchmarks.noop", str(serving)])),
+        }
+        if program := go_program():
+            servers["go"] = stack.enter_context(started([str(program), str(serving)]))
+        else:
+            print("no Go on the PATH: the do-nothing handler in Go is left out")
+        trust = ssl.create_default_context(cafile=serving / "ca.crt")
+        found = asyncio.run(take_turns(servers, trust, seconds=seconds, rounds=rounds))
+        with slow_connections(servers["webhook"].port):
+            slow = asyncio.run(take_turns({"webhook": servers["webhook"]}, trust, seconds=seconds, rounds=rounds))
+    return figures(found, slow["webhook"])
+
+
+def figures(found: dict[str, Turns], slow: Turns) -> list[Figure]:
+    """Return what was measured, each beside what it is compared with."""
+    ours, noop = found["webhook"], found["noop"]
+    rows = [
+        Figure("webhook_p50_ms", ours.milliseconds(50), "ms", beside=noop.milliseconds(50)),
+        Figure("webhook_p99_ms", ours.milliseconds(99), "ms", "at most 2 x beside", noop.milliseconds(99)),
+        Figure(
+            "webhook_requests_per_cpu_second",
+            ours.per_cpu_second,
+            "requests/CPU s",
+            f"at least {GOAL_PER_CPU_SECOND:,}",
+            noop.per_cpu_second,
+        ),
+        Figure("webhook_noop_p99_ms", noop.milliseconds(99), "ms"),
+        Figure("webhook_slow_p99_ms", slow.milliseconds(99), "ms", "at most 5 x beside", ours.milliseconds(99)),
+    ]
+    if "go" in found:
+        go = found["go"]
+        rows += [
+            Figure("webhook_go_noop_p99_ms", go.milliseconds(99), "ms"),
+            Figure("webhook_go_noop_requests_per_cpu_second", go.per_cpu_second, "requests/CPU s"),
+        ]
+    return rows
+
+
+async def take_turns(
+    servers: dict[str, Server], trust: ssl.SSLContext, *, seconds: float, rounds: int
+) -> dict[str, Turns]:
+    """Call one server after the other, so that what else the machine does falls on all of them."""
+    request = post("/resourcebindings/mutate", review())
+    found = {name: Turns() for name in servers}
+    for number in range(rounds + 1):
+        for name, server in servers.items():
+            before = server.cpu_seconds()
+            taken = await call(server.port, trust, request, callers=CALLERS, seconds=seconds)
+            if number:  # the first is to get warm
+                found[name].seconds += taken
+                found[name].cpu_seconds += server.cpu_seconds() - before
+    return found
+
+
+def review() -> bytes:
+    """Return the review of a Volcano Job's binding with annotations, components and managed fields."""
+    meta = {
+        "name": "train-job",
+        "namespace": "ml",
+        "uid": "5a0b7d1c-0000-4000-8000-000000000000",
+        "labels": {"propagationpolicy.karmada.io/permanent-id": "5a0b7d1c"},
+        "annotations": {"policy.karmada.io/applied-placement": '{"clusterTolerations":[]}'},
+        "managedFields": [],
+    }
+    spec = {
+        "resource": {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "train", "namespace": "ml"},
+        "components": [{"name": f"task-{n}", "replicas": 8} for n in range(8)],
+        "schedulerName": "default-scheduler",
+    }
+    binding = {"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding", "metadata": meta, "spec": spec}
+    request = {
+        "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+        "kind": {"group": "work.karmada.io", "version": "v1alpha2", "kind": "ResourceBinding"},
+        "resource": {"group": "work.karmada.io", "version": "v1alpha2", "resource": "resourcebindings"},
+        "name": "train-job",
+        "namespace": "ml",
+        "operation": "CREATE",
+        "userInfo": {"username": "system:admin", "groups": ["system:masters"]},
+        "object": binding,
+        "oldObject": None,
+        "dryRun": False,
+        "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+    }
+    whole = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
+    field = {"f:metadata": {"f:annotations": {".": {}, "f:policy.karmada.io/applied-placement": {}}}}
+    fields = meta["managedFields"]
+    assert isinstance(fields, list)
+    while len(body := json.dumps(whole, separators=(",", ":")).encode()) < SIZE:
+        fields.append({"manager": "karmada-controller-manager", "operation": "Update", "fieldsV1": field})
+    return body + b"\n"
+
+
+def webhook_command(serving: Path) -> list[str]:
+    """Return how the webhook is started, as operators do."""
+    addresses = ["--host", "127.0.0.1", "--port", "0", "--plain-host", "127.0.0.1", "--plain-port", "0"]
+    return [
+        sys.executable,
+        "-m",
+        "webhook",
+        *addresses,
+        "--certificate-directory",
+        str(serving),
+        "--header-seconds",
+        "60",
+    ]
+
+
+@contextmanager
+def started(command: list[str]) -> Iterator[Server]:
+    """Run a server until the end of the block; it prints a line of JSON that has its port."""
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(command, stdout=log, text=True, cwd=ROOT)
+        try:
+            yield Server(process, _port(process, log.fileno()))
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _port(process: subprocess.Popen[str], log: int) -> int:
+    while process.poll() is None:
+        for line in os.pread(log, 1 << 16, 0).decode().splitlines(keepends=True):
+            if '"port"' in line and line.endswith("\n"):
+                return int(json.loads(line)["port"])
+        time.sleep(0.01)
+    raise RuntimeError(f"{process.args} ended with exit code {process.returncode}")
+
+
+@contextmanager
+def slow_connections(port: int) -> Iterator[None]:
+    """Keep connections open that never finish their handshake."""
+    with ExitStack() as stack:
+        for _ in range(SLOW):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        yield
+
+
+def go_program() -> Path | None:
+    """Return the do-nothing handler in Go, built if there is a Go to build it with."""
+    go = find_go()
+    if go.program is None:
+        return None
+    folder = cache_folder() / "noop"
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / "noop"
+    with tempfile.TemporaryDirectory() as scratch:
+        command = [go.program, "build", "-o", program, "."]
+        source = ROOT / "tests" / "benchmarks" / "noop"
+        subprocess.run(command, cwd=source, check=True, env=go_environment(Path(scratch)))
+    return program
