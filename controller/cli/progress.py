@@ -4,9 +4,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 Watch = Callable[[int, int], None]
 
 
@@ -16,7 +13,11 @@ def progress(title: str) -> Iterator[Watch]:
     if not sys.stderr.isatty():
         yield lambda _done, _whole: None
         return
+    # Only a terminal needs it, and it takes a while to import.
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
     columns = TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title)
+        task = bar.add_task(title, total=None)
         yield lambda done, whole: bar.update(task, completed=done, total=whole)

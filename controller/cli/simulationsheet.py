@@ -9,16 +9,12 @@ from controller.simulator.summary import NeverAdmitted, Number, QueueSummary, Su
 _MOST_QUEUES = 40
 _MOST_JOBS = 20
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
-_QUEUES = (
-    Column("QUEUE"),
-    Column("JOBS", right=True),
-    Column("DONE", right=True),
-    *(Column(title, right=True) for title in ("MEAN", "P50", "P99", "HELD", "DUE", "OFF", "MOST", "SERVED")),
-)
+_TENTH = 0.1
+_MEASURES = ("MEAN", "P50", "P99", "HELD", "DUE", "OFF", "MOST", "GOT")
 _LEGEND = (
     "MEAN, P50, P99: how long jobs waited. HELD, DUE: {resource} that the queue was charged with and entitled to, "
     "in percent of all there was, on the average over time. OFF, MOST: the distance between the two, on the average "
-    "and at most. SERVED: resource-time that ran, in percent of what the queue was entitled to."
+    "and at most. GOT: resource-time that ran, in percent of what the queue was entitled to."
 )
 
 
@@ -33,8 +29,8 @@ def simulation_sheet(report: SimulationReport, screen: Screen) -> str:
 
 
 def span(seconds: Number) -> str:
-    """Return a span of time for people, with two units at most."""
-    if seconds < _MINUTE:
+    """Return a span of time for people, with two units at most; up to two minutes in seconds."""
+    if seconds < 2 * _MINUTE:
         return f"{seconds:.2f}".rstrip("0").rstrip(".") + "s"
     whole = round(seconds)
     for unit, part, names in ((_DAY, _HOUR, "dh"), (_HOUR, _MINUTE, "hm"), (_MINUTE, 1, "ms")):
@@ -48,7 +44,7 @@ def _figures(summary: Summary, screen: Screen) -> str:
     counts = f"{jobs.submitted} submitted, {jobs.finished} finished, {jobs.running} running, {jobs.waiting} waiting"
     rows = [
         ("Jobs", counts),
-        ("Makespan", f"{_or_dash(summary.makespan)}; looked at for {span(summary.end)} in {summary.cycles} cycles"),
+        ("Makespan", _or_dash(summary.makespan)),
         ("Waited", _waited(summary.waiting)),
         ("Used", ", ".join(f"{_percent(part)} {name}" for name, part in _by_size(summary)) or "-"),
         ("Fairness", f"{summary.fairness:g} (Jain's index of the queues' satisfaction)" if summary.fairness else "-"),
@@ -76,17 +72,25 @@ def _queues(summary: Summary, screen: Screen) -> str:
     if len(found) > _MOST_QUEUES:
         longest = sorted(found, key=lambda queue: (-(queue.waiting.p99 if queue.waiting else 0), queue.name))
         shown = longest[:_MOST_QUEUES]
-    rows = [_queue(queue, resource) for queue in shown]
+    is_done = all(queue.finished == queue.submitted for queue in found)
+    columns = [Column("QUEUE"), *(Column(title, right=True) for title in _titles(is_done=is_done))]
+    rows = [_queue(queue, resource, is_done=is_done) for queue in shown]
     more = f"\nand {len(found) - len(shown)} more queues that waited no longer" if len(shown) < len(found) else ""
-    return f"{table(_QUEUES, rows, screen)}{more}\n\n{paragraph(_LEGEND.format(resource=resource), _narrow(screen))}"
+    legend = paragraph(_LEGEND.format(resource=resource), _narrow(screen))
+    return f"{table(columns, rows, screen)}{more}\n\n{legend}"
 
 
-def _queue(queue: QueueSummary, resource: str) -> Sequence[str]:
+def _titles(*, is_done: bool) -> Sequence[str]:
+    """Return the titles beside the queue's; how many are done is no news where all are."""
+    return ("JOBS", *(() if is_done else ("DONE",)), *_MEASURES)
+
+
+def _queue(queue: QueueSummary, resource: str, *, is_done: bool) -> Sequence[str]:
     waits, deviation = queue.waiting, queue.deviation.get(resource)
     return (
         queue.name,
         str(queue.submitted),
-        str(queue.finished),
+        *(() if is_done else (str(queue.finished),)),
         *((span(waits.mean), span(waits.p50), span(waits.p99)) if waits else ("", "", "")),
         _percent(queue.held.get(resource, 0)),
         _percent(queue.entitled.get(resource, 0)),
@@ -121,7 +125,8 @@ def _comparison(summary: Summary, per_pod: PerPodReport) -> Iterator[str]:
 
 
 def _percent(part: float) -> str:
-    return f"{100 * part:.0f}%"
+    """Return *part* in percent, small ones with a decimal, so that many queues can be told apart."""
+    return f"{100 * part:.{0 if part >= _TENTH or not part else 1}f}%"
 
 
 def _or_dash(seconds: Number | None) -> str:

@@ -5,6 +5,7 @@ Needs matplotlib, which is loaded only when something is to be drawn.
 
 from collections.abc import Sequence
 from fractions import Fraction
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -36,13 +37,11 @@ def must_be_drawable(path: Path) -> None:
 
 def draw(series: Series, outcome: Outcome, path: Path) -> None:
     """Write a picture of *outcome* to *path*: the shares of the largest queues above, who waits below."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - an extra that only pictures need
-
     resource = _main_resource(series, outcome)
     times = _times(outcome.ended_at)
     unit, name = _unit(outcome.ended_at)
     axis = [time / unit for time in times]
-    figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
+    figure = import_module("matplotlib.figure").Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     labels, bands = _bands(series, outcome, resource, times)
     upper.stackplot(axis, bands, labels=labels, step="post")

@@ -238,8 +238,10 @@ class Simulation:
     def _mark_leaving(self, uid: WorkloadUid, now: int) -> None:
         """Tell the World that a victim leaves; one that has done so itself hears nothing new."""
         known = self._world.workloads[uid]
-        if known.state is State.ADMITTED:
-            self._tell(replace(known, state=State.PENDING, hold=Refusal(Reason.EVICTION_IN_PROGRESS)), now)
+        if known.state is State.ADMITTED and known.admission is not None:
+            place = next((booking.cluster for booking in known.admission.bookings), None)
+            hold = Refusal(Reason.EVICTION_IN_PROGRESS, cluster=place)
+            self._tell(replace(known, state=State.PENDING, hold=hold), now)
 
     def _depart(self, life: Life, now: int) -> None:
         """Tell the World that a victim's clusters are empty: it waits again, as old as it was."""

@@ -93,7 +93,6 @@ class Summary(msgspec.Struct, rename="camel", frozen=True):
     fairness: float | None
     """Jain's index of the queues' satisfaction."""
     evictions: int
-    cycles: int
     queues: tuple[QueueSummary, ...]
     never_admitted: tuple[NeverAdmitted, ...]
 
@@ -111,7 +110,6 @@ def summarise(outcome: Outcome) -> Summary:
         utilisation=_parts(total(life.served_until(outcome.ended_at) for life in lives), outcome),
         fairness=_rounded(jain(list(satisfactions.values()))),
         evictions=sum(life.evictions for life in lives),
-        cycles=outcome.cycles,
         queues=tuple(_queues(outcome, lives, satisfactions)),
         never_admitted=tuple(_never_admitted(outcome, life) for life in lives if not life.runs),
     )

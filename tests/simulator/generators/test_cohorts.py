@@ -1,0 +1,99 @@
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from controller.simulator.driver import Simulation
+from controller.simulator.generators.cohorts import THIRTY, THOUSAND, Cohorts, Stream, cohorts_load
+from controller.simulator.generators.load import as_trace
+from controller.simulator.lives import Stage
+from controller.simulator.summary import summarise
+from controller.simulator.trace import Tempo
+
+SMALL = Cohorts(
+    cohorts=2,
+    queues=3,
+    streams=(
+        Stream("small", 35, cpu=1, every=100, runtime=200, priority=50),
+        Stream("medium", 10, cpu=5, every=500, runtime=500, priority=100),
+        Stream("large", 5, cpu=20, every=1200, runtime=1000, priority=200),
+    ),
+    most=60,
+)
+
+
+def played(shape, *, clusters=1, **tempo):
+    return Simulation(as_trace(cohorts_load(shape, clusters=clusters)), Tempo(**tempo)).run()
+
+
+@pytest.mark.parametrize(
+    ("shape", "queues", "jobs", "ideal"),
+    [
+        pytest.param(THIRTY, 5 + 30, 15_000, 66_000, id="thirty"),
+        pytest.param(THOUSAND, 10 + 1000, 50_000, 4_025, id="thousand"),
+    ],
+)
+def test_the_shapes_are_those_that_performance_is_measured_on(shape, queues, jobs, ideal):
+    load = cohorts_load(shape)
+    assert (len(load.queues), len(load.jobs), shape.ideal) == (queues, jobs, ideal)
+    leaf, cohort = load.queues[1], load.queues[0]
+    assert (leaf.parent, leaf.deserved, leaf.capability) == (cohort.name, {"cpu": 20_000}, {"cpu": 120_000})
+    assert cohort.capability == {"cpu": shape.queues * 20_000}
+    assert load.clusters[0].allocatable["cpu"] == shape.cohorts * shape.queues * 20_000
+
+
+def test_every_queue_gets_the_same_jobs_in_rhythm():
+    load = cohorts_load(THIRTY)
+    assert set(Counter(job.queue for job in load.jobs).values()) == {500}
+    one = [job for job in load.jobs if job.queue == "cohort-3-queue-2"]
+    large = [(job.at, job.runtime) for job in one if job.priority_class == "large"]
+    assert large == [(1200 * number, 1000) for number in range(50)]
+    assert load.classes == {"small": 50, "medium": 100, "large": 200}
+
+
+@pytest.mark.parametrize("clusters", [1, 2])
+def test_a_small_version_comes_near_the_ideal(clusters):
+    summary = summarise(played(SMALL, clusters=clusters))
+    assert summary.jobs.finished == 2 * 3 * 50
+    assert summary.makespan * 1000 <= SMALL.ideal * 6 / 5
+    assert summary.fairness > 0.95
+
+
+def test_no_cohort_and_no_queue_holds_more_than_it_may():
+    outcome = played(SMALL)
+    for name, track in outcome.gauge.tracks.items():
+        assert track.held_area.get("cpu", 0) <= 60_000 * outcome.ended_at or name == "root"
+
+
+def test_with_few_writes_a_second_the_writes_are_what_it_takes():
+    outcome = played(SMALL, writes_per_second=20)
+    assert {life.stage for life in outcome.lives} == {Stage.FINISHED}
+    # Fifteen seconds of writes, and the run of the job that was written last.
+    assert 15_000 <= outcome.ended_at <= 17_000
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("shape", "clusters"),
+    [
+        pytest.param(THIRTY, 1, id="thirty"),
+        pytest.param(THIRTY, 5, id="thirty-on-five-clusters"),
+        pytest.param(THOUSAND, 1, id="thousand"),
+    ],
+)
+def test_the_makespan_is_within_a_fifth_of_the_ideal(shape, clusters):
+    summary = summarise(played(shape, clusters=clusters))
+    assert summary.jobs.finished == summary.jobs.submitted
+    assert summary.makespan * 1000 <= shape.ideal * 6 / 5
+
+
+@pytest.mark.long
+def test_at_fifty_writes_a_second_the_writes_are_what_it_takes():
+    summary = summarise(played(THIRTY, writes_per_second=50))
+    assert summary.jobs.finished == 15_000
+    assert 300 <= summary.makespan <= 305
+
+
+def test_clusters_share_the_room_of_all_cohorts():
+    load = cohorts_load(replace(SMALL, cohorts=3), clusters=2)
+    assert [each.allocatable["cpu"] for each in load.clusters] == [90_000, 90_000]

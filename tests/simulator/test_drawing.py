@@ -1,0 +1,53 @@
+import sys
+from fractions import Fraction
+
+import pytest
+
+from controller.simulator.drawing import DrawingError, draw, must_be_drawable
+from controller.simulator.driver import Simulation
+from controller.simulator.series import Series, values_at
+from tests.simulator.traces import job, queue, trace
+
+
+def drawn(path):
+    pytest.importorskip("matplotlib")
+    series = Series()
+    found = trace(
+        *(job(f"j{n}", 4, queue="q" if n % 2 else "r", at=n) for n in range(6)), queues=[queue("q"), queue("r")]
+    )
+    outcome = Simulation(found, series=series).run()
+    must_be_drawable(path)
+    draw(series, outcome, path)
+    return path.read_bytes()
+
+
+def test_a_picture_is_drawn_as_its_name_says(tmp_path):
+    assert drawn(tmp_path / "a.png").startswith(b"\x89PNG")
+    svg = drawn(tmp_path / "a.svg").decode()
+    assert all(text in svg for text in ("jobs waiting", "<svg"))
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("a.jpeg", "ends in .png or .svg"), ("nowhere/a.png", "the folder .*nowhere does not exist")]
+)
+def test_what_cannot_be_drawn_is_said_before_anything_is_played(tmp_path, name, why):
+    pytest.importorskip("matplotlib")
+    with pytest.raises(DrawingError, match=why):
+        must_be_drawable(tmp_path / name)
+
+
+def test_without_matplotlib_one_is_told_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(DrawingError, match=r"pip install 'volcano-global\[plot\]'"):
+        must_be_drawable(tmp_path / "a.png")
+
+
+def test_a_series_keeps_what_the_queues_held_and_who_waited():
+    series = Series()
+    Simulation(trace(job("a", 4), job("b", 8)), series=series).run()
+    assert series.held["cpu"]["q"] == [(0, Fraction(1, 2)), (10_000, Fraction(1)), (20_000, Fraction(0))]
+    assert series.waiting == [(0, 1), (10_000, 0)]
+
+
+def test_steps_hold_until_the_next_one():
+    assert values_at([(2, Fraction(1)), (4, Fraction(3))], [0, 2, 3, 4, 9]) == [0, 1, 1, 3, 3]

@@ -1,0 +1,251 @@
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.engine.plan import Evict, Plan
+from controller.engine.reasons import EvictionReason, Reason
+from controller.engine.workloads import State
+from controller.engine.world import World
+from controller.simulator.driver import Simulation
+from controller.simulator.lives import Stage
+from controller.simulator.trace import Tempo
+from tests.simulator.traces import START, cluster, job, queue, story, trace
+
+
+def play(found, **tempo):
+    return Simulation(found, Tempo(**tempo)).run()
+
+
+class Scripted(World):
+    """Takes a workload back at a time, as an engine that reclaims would."""
+
+    def __init__(self, name, at, reason=EvictionReason.RECLAIMED):
+        super().__init__()
+        self.name, self.at, self.reason = name, START + at * 1000, reason
+
+    def plan(self, now):
+        plan = super().plan(now)
+        if now < self.at or self.name is None:
+            return replace(plan, wake_at=self.at if self.name else plan.wake_at)
+        victim = next(each for each in self.workloads.values() if each.name == self.name)
+        self.name = None
+        return Plan((*plan.decisions, Evict(victim, self.reason)), plan.waits, wake_at=plan.wake_at)
+
+
+def evicting(found, name, at, **tempo):
+    simulation = Simulation(found, Tempo(**tempo))
+    simulation._world = Scripted(name, at)
+    return simulation.run()
+
+
+def test_two_jobs_that_fit_only_one_at_a_time_run_one_after_the_other():
+    outcome = play(trace(job("a", 6), job("b", 6, at=3)))
+    assert story(outcome) == [
+        (0, "Submit", "a"),
+        (0, "Admit", "a"),
+        (3, "Submit", "b"),
+        (10, "Finish", "a"),
+        (10, "Admit", "b"),
+        (20, "Finish", "b"),
+    ]
+    assert [life.waited for life in outcome.lives] == [0, 7000]
+    assert outcome.ended_at == 20_000
+
+
+def test_who_waits_is_told_why_and_when():
+    outcome = play(trace(job("a", 6), job("b", 6, at=3)))
+    [wait] = [entry for entry in outcome.journal if entry.action == "Wait"]
+    assert (wait.at, wait.workload.name, wait.cause.reason) == (3000, "b", Reason.QUEUE_OVER_CEILING)
+
+
+def test_what_happens_at_one_instant_is_decided_on_together():
+    # The end of a and the arrival of the more urgent c come together: c goes before b.
+    outcome = play(trace(job("a", 8), job("b", 8, at=1), job("c", 8, at=10, priority=5)))
+    assert [entry for entry in story(outcome) if entry[1] == "Admit"] == [
+        (0, "Admit", "a"),
+        (10, "Admit", "c"),
+        (20, "Admit", "b"),
+    ]
+
+
+def test_one_cycle_decides_for_each_instant_with_news():
+    outcome = play(trace(job("a"), job("b"), job("c", at=5)))
+    # 0: a and b come; 5: c comes; 10: a and b end, and the summary is looked at; 15: c ends.
+    assert outcome.cycles == 4
+
+
+def test_a_job_without_run_time_is_over_at_once():
+    outcome = play(trace(job("a", 8, runs=0), job("b", 8, runs=0)))
+    assert story(outcome)[-1] == (0, "Finish", "b")
+
+
+def test_an_admission_takes_effect_when_its_write_is_done():
+    outcome = play(trace(job("a"), job("b"), job("c")), writes_per_second=2)
+    assert [entry for entry in story(outcome) if entry[1] != "Submit"] == [
+        (0.5, "Admit", "a"),
+        (1, "Admit", "b"),
+        (1.5, "Admit", "c"),
+        (10.5, "Finish", "a"),
+        (11, "Finish", "b"),
+        (11.5, "Finish", "c"),
+    ]
+
+
+def test_room_is_taken_while_an_admission_is_written():
+    outcome = play(trace(job("a", 8), job("b", 8)), writes_per_second=1)
+    assert [entry for entry in story(outcome) if entry[1] == "Admit"] == [(1, "Admit", "a"), (12, "Admit", "b")]
+
+
+def test_one_stops_looking_when_told_to():
+    outcome = play(trace(job("a", 8), job("b", 8), job("late", at=60)), until=15_000)
+    assert outcome.ended_at == 15_000
+    assert [(life.workload.name, life.stage) for life in outcome.lives] == [("a", Stage.FINISHED), ("b", Stage.RUNNING)]
+    assert [life.served_until(15_000)["cpu"] for life in outcome.lives] == [8000 * 10_000, 8000 * 5000]
+
+
+def test_who_fits_nowhere_waits_for_ever_and_the_end_comes_all_the_same():
+    outcome = play(trace(job("a"), job("giant", 9)))
+    assert [life.stage for life in outcome.lives] == [Stage.FINISHED, Stage.WAITING]
+    assert outcome.ended_at == 10_000
+
+
+def test_what_runs_at_the_start_holds_its_room_until_it_ends():
+    running = job("old", 6, runs=4, on="m")
+    outcome = play(trace(running, job("a", 6), clusters=[cluster(used=6)]))
+    assert story(outcome) == [(0, "Submit", "a"), (4, "Finish", "old"), (4, "Admit", "a"), (14, "Finish", "a")]
+
+
+def test_what_others_use_is_no_room():
+    outcome = play(trace(job("a", 6), clusters=[cluster(used=4)]))
+    assert [life.stage for life in outcome.lives] == [Stage.WAITING]
+
+
+def test_a_victim_stops_after_its_grace_and_waits_again_as_old_as_it_was():
+    found = trace(job("a", 8, runs=20), job("b", 8, at=1), grace={EvictionReason.RECLAIMED: 2000})
+    outcome = evicting(found, "a", 5)
+    assert [entry for entry in story(outcome) if entry[1] != "Submit"] == [
+        (0, "Admit", "a"),
+        (5, "Evict", "a"),
+        (7, "Admit", "a"),  # it is older than b, and this engine knows no better
+        (27, "Finish", "a"),
+        (27, "Admit", "b"),
+        (37, "Finish", "b"),
+    ]
+    life = next(iter(outcome.lives))
+    assert (life.evictions, life.runs, life.waited) == (1, 2, 0)
+    assert life.served["cpu"] == 8000 * (7000 + 20_000)
+
+
+def test_a_victim_is_charged_until_its_clusters_are_empty():
+    found = trace(job("a", 8, runs=20), job("b", 8, at=1, priority=1), grace={EvictionReason.RECLAIMED: 2000})
+    outcome = evicting(found, "a", 5)
+    assert [entry for entry in story(outcome) if entry[1] == "Admit"] == [
+        (0, "Admit", "a"),
+        (7, "Admit", "b"),
+        (17, "Admit", "a"),
+    ]
+    waits = [
+        (entry.at, entry.cause.reason)
+        for entry in outcome.journal
+        if entry.action == "Wait" and entry.workload.name == "a"
+    ]
+    assert waits[0] == (7000, Reason.QUEUE_OVER_CEILING)
+
+
+def test_an_eviction_takes_effect_when_its_write_is_done():
+    found = trace(job("a", 8, runs=20), grace={EvictionReason.RECLAIMED: 2000})
+    outcome = evicting(found, "a", 5, writes_per_second=1)
+    assert [entry for entry in story(outcome) if entry[1] != "Submit"][:3] == [
+        (1, "Admit", "a"),
+        (6, "Evict", "a"),
+        (9, "Admit", "a"),
+    ]
+
+
+def test_a_run_that_ends_before_its_eviction_is_written_is_finished():
+    outcome = evicting(trace(job("a", 8, runs=6)), "a", 6, writes_per_second=1)
+    assert story(outcome)[-1] == (7, "Finish", "a")
+    assert next(iter(outcome.lives)).evictions == 0
+
+
+def test_the_summary_follows_with_its_delay_and_only_when_it_has_changed():
+    told = []
+
+    class Listening(World):
+        def cluster_changed(self, cluster, now):
+            told.append(((now - START) // 1000, cluster.used.get("cpu", 0) // 1000))
+            super().cluster_changed(cluster, now)
+
+    simulation = Simulation(trace(job("a", 3, runs=12), job("b", 2, at=21, runs=2), job("c", at=45, runs=30)))
+    simulation._world = Listening()
+    simulation.run()
+    # b comes and goes between two looks at 20 and 30, c is seen at 50.
+    assert told == [(0, 0), (10, 3), (20, 0), (50, 1)]
+
+
+def test_the_engine_hears_that_pods_run():
+    simulation = Simulation(trace(job("a")), Tempo(until=5000))
+    simulation.run()
+    [workload] = simulation._world.workloads.values()
+    assert (workload.state, workload.admission.shown) == (State.ADMITTED, True)
+
+
+jobs = st.lists(
+    st.tuples(
+        st.integers(1, 10), st.integers(0, 30), st.integers(0, 20), st.sampled_from(["q", "r"]), st.integers(0, 2)
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(jobs, st.sampled_from([0, 1, 3]), st.sampled_from([None, 20_000]))
+def test_every_job_is_finished_running_or_waiting_at_the_end(drawn, writes, until):
+    found = [
+        job(f"j{number}", cpu, at=at, runs=runs, queue=name, priority=priority)
+        for number, (cpu, at, runs, name, priority) in enumerate(drawn)
+    ]
+    world = trace(*found, queues=[queue("q"), queue("r", weight=2)], clusters=[cluster("m", 8), cluster("n", 4)])
+    outcome = play(world, writes_per_second=writes, until=until)
+    stages = Counter(life.stage for life in outcome.lives)
+    came = [each for each in found if until is None or each.at <= until]
+    assert stages.total() == len(came)
+    actions = Counter(action for _, action, _ in story(outcome))
+    assert actions["Submit"] == len(came)
+    assert actions["Finish"] == stages[Stage.FINISHED]
+    assert actions["Admit"] - actions["Finish"] == stages[Stage.RUNNING]
+    if until is None:
+        assert stages[Stage.RUNNING] == 0
+        assert {life.workload.name for life in outcome.lives if life.stage is Stage.WAITING} == {
+            each.workload.name for each in found if each.workload.shape.demand["cpu"] > 8000
+        }
+
+
+@settings(max_examples=30, deadline=None)
+@given(jobs)
+def test_clusters_and_queues_never_hold_more_than_they_may(drawn):
+    found = [job(f"j{n}", cpu, at=at, runs=runs, queue=name) for n, (cpu, at, runs, name, _) in enumerate(drawn)]
+    outcome = play(trace(*found, queues=[queue("q", capability={"cpu": 5000}), queue("r")]))
+    for at in {entry.at for entry in outcome.journal}:
+        running = [
+            each
+            for each in outcome.lives
+            if each.runs and each.finished_at - each.submission.runtime <= at < each.finished_at
+        ]
+        held = {
+            name: sum(each.workload.shape.demand["cpu"] for each in running if each.workload.queue == name)
+            for name in "qr"
+        }
+        assert held["q"] <= 5000
+        assert held["q"] + held["r"] <= 8000
+
+
+@pytest.mark.parametrize("writes", [0, 2])
+def test_the_same_trace_is_played_the_same_way(writes):
+    found = trace(*(job(f"j{n}", 1 + n % 5, at=n % 7, runs=3 + n % 4) for n in range(30)))
+    first, second = (play(found, writes_per_second=writes) for _ in range(2))
+    assert first.journal == second.journal
+    assert first.cycles == second.cycles

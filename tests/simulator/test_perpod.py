@@ -1,0 +1,45 @@
+import pytest
+
+from controller.simulator.driver import Simulation
+from controller.simulator.generators.gang import gang_load
+from controller.simulator.generators.load import as_trace
+from controller.simulator.perpod import PerPod, admit_per_pod
+from tests.simulator.traces import cluster, job, story, trace
+
+GANG = as_trace(gang_load())
+
+
+def test_five_gangs_on_room_for_one_and_a_half_finish_one_after_another():
+    outcome = Simulation(GANG).run()
+    assert [entry for entry in story(outcome) if entry[1] != "Submit"] == [
+        entry
+        for number in range(1, 6)
+        for entry in ((60 * (number - 1), "Admit", f"job-{number}"), (60 * number, "Finish", f"job-{number}"))
+    ]
+
+
+def test_no_gang_ever_holds_a_part_of_itself():
+    outcome = Simulation(GANG).run()
+    assert {life.admission.charge["cpu"] for life in outcome.lives} == {6000}
+    assert outcome.gauge.tracks["training"].held_area["cpu"] == 5 * 6000 * 60_000
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_pod_by_pod_the_gangs_take_each_others_room(seed):
+    found = admit_per_pod(GANG, seed)
+    assert found.is_deadlocked
+    assert (found.jobs, found.finished, found.pods_in_vain) == (5, 0, 9)
+
+
+def test_where_there_is_room_for_all_pod_by_pod_does_no_harm():
+    found = trace(*(job(f"j{n}", 2, pods=2, at=n) for n in range(4)), clusters=[cluster(cpu=8)])
+    assert admit_per_pod(found, 0) == PerPod(jobs=4, finished=4, finished_at=13_000, pods_in_vain=0, holders=0)
+
+
+def test_a_job_that_can_never_be_whole_holds_the_room_of_its_pods():
+    found = admit_per_pod(trace(job("giant", 10, pods=10)), 0)
+    assert (found.finished, found.holders, found.pods_in_vain) == (0, 1, 8)
+
+
+def test_the_same_seed_draws_the_same_order():
+    assert admit_per_pod(GANG, 7) == admit_per_pod(GANG, 7)

@@ -1,0 +1,114 @@
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.simulator.driver import Simulation
+from controller.simulator.summary import Deviation, Jobs, Waits, jain, nearest_rank, summarise
+from controller.simulator.trace import Tempo
+from tests.simulator.traces import cluster, job, queue, trace
+
+
+def figures(*jobs, until=None, **more):
+    return summarise(Simulation(trace(*jobs, **more), Tempo(until=until)).run())
+
+
+def by_name(summary):
+    return {each.name: each for each in summary.queues}
+
+
+def test_waiting_times_count_from_submission_to_start():
+    # One at a time: they wait 0, 10, 20 and 30 seconds.
+    summary = figures(*(job(f"j{n}", 8) for n in range(4)))
+    assert summary.waiting == Waits(jobs=4, mean=15, p50=10, p99=30, max=30)
+    assert summary.makespan == 40
+    assert summary.jobs == Jobs(submitted=4, finished=4, running=0, waiting=0)
+
+
+def test_the_makespan_begins_with_the_first_submission():
+    assert figures(job("a", at=5), job("b", at=7)).makespan == 12
+
+
+def test_utilisation_is_what_ran_of_all_there_was():
+    # 8 CPUs for 20 seconds; 4 of them for 20 and 2 for 10.
+    assert figures(job("a", 4, runs=20), job("b", 2, at=10)).utilisation == {"cpu": 0.625}
+
+
+def test_what_others_use_is_not_counted_as_there():
+    assert figures(job("a", 4), clusters=[cluster(used=4)]).utilisation == {"cpu": 1.0}
+
+
+def test_a_queue_is_measured_against_its_entitlement():
+    # For 10 seconds q has all 8 and is entitled to 4, since r waits; then r has all, and nobody else wants any.
+    found = job("q1", 8), job("r1", 8, queue="r", at=0)
+    summary = figures(*found, queues=[queue("q"), queue("r")])
+    q, r = by_name(summary)["q"], by_name(summary)["r"]
+    assert (q.held, q.entitled) == ({"cpu": 0.5}, {"cpu": 0.25})
+    assert q.deviation == {"cpu": Deviation(mean=0.25, max=0.5)}
+    assert (r.held, r.entitled) == ({"cpu": 0.5}, {"cpu": 0.75})
+    assert (q.satisfaction, r.satisfaction) == (2.0, 0.6667)
+    # (2 + 2/3)^2 / (2 * (4 + 4/9)) = 64/9 / (80/9)
+    assert summary.fairness == 0.8
+
+
+def test_a_parent_counts_for_those_below_it_and_not_for_fairness():
+    queues = queue("p"), queue("q", parent="p")
+    summary = figures(job("a", 4), queues=queues)
+    assert by_name(summary)["p"].held == {"cpu": 0.5}
+    assert (by_name(summary)["p"].submitted, by_name(summary)["p"].satisfaction) == (0, None)
+    assert summary.fairness == 1.0
+
+
+def test_who_was_never_admitted_is_named_with_the_reason():
+    summary = figures(job("a"), job("giant", 9, at=2))
+    [never] = summary.never_admitted
+    assert (never.name, never.since, never.reason) == ("giant", 2, "ExceedsQueue")
+    assert "can never have more than 8" in never.message
+    assert (summary.jobs.waiting, summary.waiting.jobs) == (1, 1)
+
+
+def test_who_is_cut_off_while_his_admission_is_written_is_said_to_be():
+    outcome = Simulation(trace(job("a")), Tempo(until=500, writes_per_second=1)).run()
+    [never] = summarise(outcome).never_admitted
+    assert (never.reason, never.message) == (None, "its admission was being written")
+
+
+def test_how_long_somebody_waited_who_ran_at_the_start_is_not_known():
+    summary = figures(job("old", 4, on="m", runs=5), clusters=[cluster(used=4)])
+    assert (summary.waiting, summary.jobs.finished) == (None, 1)
+
+
+def test_a_trace_without_jobs_has_no_figures():
+    summary = figures()
+    assert (summary.makespan, summary.waiting, summary.fairness, summary.utilisation) == (None, None, None, {})
+
+
+def test_a_run_cut_off_counts_as_far_as_it_went():
+    summary = figures(job("a", 8, runs=100), until=10_000)
+    assert (summary.utilisation, summary.end, summary.makespan) == ({"cpu": 1.0}, 10, None)
+
+
+@pytest.mark.parametrize(
+    ("values", "index"),
+    [
+        pytest.param([1, 1, 1], 1, id="all-equal"),
+        pytest.param([1, 0, 0, 0], Fraction(1, 4), id="one-has-all"),
+        pytest.param([1, 2, 3], Fraction(36, 42), id="by-hand"),
+        pytest.param([0, 0], None, id="nobody-has-any"),
+        pytest.param([], None, id="nobody"),
+    ],
+)
+def test_jains_index(values, index):
+    assert jain([Fraction(value) for value in values]) == index
+
+
+@given(st.lists(st.fractions(min_value=0, max_value=100), min_size=1).filter(any))
+def test_jains_index_is_between_one_of_them_and_one_and_knows_no_scale(values):
+    assert Fraction(1, len(values)) <= jain(values) <= 1
+    assert jain([7 * value for value in values]) == jain(values)
+
+
+@pytest.mark.parametrize(("percent", "value"), [(0, 1), (50, 2), (51, 3), (99, 4), (100, 4)])
+def test_percentiles_are_values_that_were_measured(percent, value):
+    assert nearest_rank([1, 2, 3, 4], percent) == value

@@ -1,0 +1,81 @@
+"""Builders of small traces: CPUs and seconds, one cluster and one queue unless said."""
+
+from collections.abc import Iterable
+
+from controller.engine.clusters import Cluster, ClusterName
+from controller.engine.policy import Policy
+from controller.engine.queues import Queue, QueueName
+from controller.engine.resources import CPU, MILLI, PODS
+from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Shape, State, Workload, WorkloadUid
+from controller.simulator.driver import Outcome
+from controller.simulator.generators.load import ANY_ONE_CLUSTER
+from controller.simulator.trace import PodSet, Submission, Trace
+
+START = 1_000_000_000
+
+
+def cpus(count: int) -> dict[str, int]:
+    return {CPU: count * MILLI}
+
+
+def cluster(name: str = "m", cpu: int = 8, *, used: int = 0) -> Cluster:
+    return Cluster(
+        ClusterName(name),
+        enablements=frozenset({VOLCANO_JOB}),
+        allocatable={**cpus(cpu), PODS: 1_000_000},
+        used=cpus(used),
+    )
+
+
+def queue(name: str = "q", **more) -> Queue:
+    return Queue(QueueName(name), **more)
+
+
+def job(
+    name: str,
+    cpu: int = 1,
+    *,
+    at: int = 0,
+    runs: int = 10,
+    queue: str = "q",
+    priority: int = 0,
+    pods: int = 1,
+    on: str | None = None,
+    shown: bool = True,
+) -> Submission:
+    """Return a job that comes at a second and runs for some; one that is *on* a cluster runs there at the start."""
+    demand = {**cpus(cpu), PODS: pods * MILLI}
+    admission = Admission(demand, (Booking(ClusterName(on), demand),), shown=shown) if on else None
+    workload = Workload(
+        uid=WorkloadUid(f"uid-{name}"),
+        namespace="ml",
+        name=name,
+        kind="Job",
+        queue=QueueName(queue),
+        shape=Shape(demand, demand, ANY_ONE_CLUSTER),
+        priority=priority,
+        since=START + at * 1000,
+        state=State.ADMITTED if on else State.PENDING,
+        admission=admission,
+    )
+    each = {name: amount // pods for name, amount in demand.items()}
+    return Submission(workload, runs * 1000, at * 1000, (PodSet(pods, each),))
+
+
+def trace(
+    *jobs: Submission,
+    clusters: Iterable[Cluster] = (cluster(),),
+    queues: Iterable[Queue] = (queue(),),
+    policy: Policy | None = None,
+    **more,
+) -> Trace:
+    return Trace(tuple(queues), tuple(clusters), jobs, policy=policy or Policy(), start=START, **more)
+
+
+def story(outcome: Outcome) -> list[tuple[float, str, str]]:
+    """Return what happened, without why somebody waits: seconds, action, job."""
+    return [
+        (entry.at / 1000, entry.action.value, entry.workload.name)
+        for entry in outcome.journal
+        if entry.action.value != "Wait"
+    ]
