@@ -44,11 +44,16 @@ class Upkeep:
         settings, now = self.settings, utc_now()
         because = ROTATED if rotate else None
         bundle = ensure_authority(self.store, now, settings.lives, because=because if settings.authority else None)
-        if self._publish(bundle) and self.store.read(SERVING):
+        if self._publish(bundle) and self._is_new(bundle):
             self.sleep(settings.settle_seconds)
         issued = ensure_leaf(self.store, settings.names, now=utc_now(), lives=settings.lives, because=because)
         if not issued and self._may_retire(bundle):
             self._publish(retire_authorities(self.store))
+
+    def _is_new(self, bundle: bytes) -> bool:
+        """Say whether what is being served came with another bundle."""
+        stored = self.store.read(SERVING)
+        return stored is not None and stored.files.get(BUNDLE) != bundle
 
     def _may_retire(self, bundle: bytes) -> bool:
         """Say whether nobody serves any more what a former authority has signed."""

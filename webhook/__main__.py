@@ -38,7 +38,9 @@ class Webhook:
         self.published = Published(settings.webhook_configuration)
         self.stopping = asyncio.Event()
         self._reason: str | None = None
-        self.app = App(settings, reviewers(self.configuration, self.queues), self._not_ready)
+        self.app = App(
+            settings, reviewers(self.configuration, self.queues), self._not_ready, lambda: self.certificate.warning
+        )
         for path in self.app.reviewers:
             self.app.metrics.announce(path)
 

@@ -24,7 +24,7 @@ from webhook.verdict import Outcome, Verdict, allowed, response
 log = structlog.get_logger(__name__)
 
 Probe = Callable[[], str | None]
-"""Says why the webhook is not ready, or ``None``."""
+"""Says why the webhook is not ready, or what will make it so, or ``None``."""
 Look = Callable[[], Awaitable[bool]]
 """Brings what was heard of the queues up to date, and says whether that worked."""
 
@@ -54,6 +54,7 @@ class App:
     settings: Settings
     reviewers: Mapping[str, Reviewer]
     not_ready: Probe
+    warning: Probe = lambda: None
     look_again: Look | None = None
     metrics: Metrics = field(default_factory=Metrics)
     draining: bool = False
@@ -100,9 +101,11 @@ class App:
 
     async def _confirmed(self, reviewer: Reviewer, asked: review.Request, doubtful: Verdict) -> Verdict:
         """Return the verdict over queues as they are now; where they cannot be read, nobody is refused for them."""
-        if self.look_again is None or not await self.look_again():
+        if self.look_again is not None and await self.look_again():
+            return reviewer(asked)
+        if doubtful.outcome is Outcome.DENIED:
             return allowed(f"not checked, the queues cannot be read now: {doubtful.message}")
-        return reviewer(asked)
+        return doubtful
 
     async def _read_body(self, request: web.BaseRequest) -> bytes:
         """Return the body of a review, never more of it in memory than is allowed."""
@@ -141,7 +144,9 @@ class App:
             return web.Response(text="ok\n")
         if request.path == "/readyz":
             reason = self.not_ready()
-            return web.Response(text=f"{reason or 'ok'}\n", status=503 if reason else 200)
+            warning = self.warning()
+            text = reason or ("ok" if warning is None else f"ok, but {warning}")
+            return web.Response(text=f"{text}\n", status=503 if reason else 200)
         known = ", ".join(sorted(self.reviewers))
         raise BadRequestError(HTTPStatus.NOT_FOUND, f"nothing is at {request.path[:100]!r}; reviews go to {known}")
 

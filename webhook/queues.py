@@ -23,7 +23,7 @@ from webhook.queuespec import (
 )
 from webhook.queuetree import KEPT, Tree, delete_flaw, hierarchy_flaws, place_flaws, sum_flaws
 from webhook.routing import misrouted
-from webhook.verdict import Verdict, allowed, denied, patched
+from webhook.verdict import Outcome, Verdict, allowed, denied, patched
 
 GROUP, RESOURCE = "scheduling.volcano.sh", "queues"
 _ANNOTATIONS = "/metadata/annotations"
@@ -62,7 +62,10 @@ def validate_queue(request: Request, queues: QueueBook) -> Verdict:
 def _judge_end(request: Request, queues: QueueBook) -> Verdict:
     name = QueueName(request.name)
     flaw = delete_flaw(queues.queues, name)
-    return denied(flaw, rests_on_queues=name not in KEPT) if flaw else allowed()
+    if flaw:
+        return denied(flaw, rests_on_queues=name not in KEPT)
+    # A child that nobody has told us of yet would be left without its parent.
+    return Verdict(Outcome.ALLOWED, rests_on_queues=queues.is_known)
 
 
 def _own_flaws(queue: Queue, before: Queue | None) -> Iterator[str]:

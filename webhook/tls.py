@@ -52,6 +52,11 @@ class Certificate:
         return self._served.ends if self._served else None
 
     @property
+    def warning(self) -> str | None:
+        """Why what is in the folder now is not served, although something good is."""
+        return self._trouble if self._served else None
+
+    @property
     def chain(self) -> tuple[x509.Certificate, ...]:
         """The served certificate, and those between it and its authority."""
         return self._served.chain if self._served else ()

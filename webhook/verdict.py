@@ -24,7 +24,7 @@ class Outcome(StrEnum):
 class Verdict:
     """The answer to one review; *code* and *message* are for a denial, *patch* for an object that is to be changed.
 
-    One that *rests_on_queues* is a denial for what was heard of them, which may not be true any more.
+    One that *rests_on_queues* follows from what was heard of them, which may not be true any more.
     """
 
     outcome: Outcome

@@ -1,11 +1,11 @@
 """The CA bundle in a webhook configuration on a real API server, put there with the rights `certs` has."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+
+from tests.certs.commands import Ended, run
 
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/volcano-global"
 REGISTRATION = yaml.safe_load("""
@@ -27,12 +27,12 @@ def folder(tmp_path) -> Path:
     return tmp_path / "certificates"
 
 
-def ensure(plane, folder, *, name="volcano-global") -> subprocess.CompletedProcess:
+def ensure(plane, folder, *, name="volcano-global") -> Ended:
     """Run the command of operators, with the rights they give it."""
-    flags = ["--directory", folder, "--dns", "localhost", "--ip", "127.0.0.1"]
-    flags += ["--webhook-configuration", name, "--kubeconfig", plane.kubeconfig("volcano-global-certs")]
-    command = [sys.executable, "-m", "certs", "ensure", *flags]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    flags = ["--directory", folder, "--dns", "localhost", "--ip", "127.0.0.1", "--settle-seconds", 0]
+    return run(
+        "ensure", *flags, "--webhook-configuration", name, "--kubeconfig", plane.kubeconfig("volcano-global-certs")
+    )
 
 
 def revision(plane) -> str:

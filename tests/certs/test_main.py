@@ -1,41 +1,17 @@
 """The commands of operators."""
 
 import json
-from dataclasses import dataclass
 
 import pytest
-import structlog
 
-from certs.__main__ import main
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A command that has ended."""
-
-    returncode: int
-    stdout: str
-    stderr: str
+from tests.certs import commands
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
-    """Return a function that runs a command and returns what it said."""
+def run(monkeypatch):
+    """Return a function that runs a command over a folder and returns what it said."""
     monkeypatch.setenv("COLUMNS", "200")
-
-    def run(command, folder, *flags):
-        code = None
-        try:
-            main([command, "--directory", str(folder), *map(str, flags)])
-        except SystemExit as ended:
-            code = ended.code
-        said = capsys.readouterr()
-        if isinstance(code, str):  # a sentence, as the interpreter shows it
-            return Ended(1, said.out, f"{said.err}{code}\n")
-        return Ended(code or 0, said.out, said.err)
-
-    yield run
-    structlog.reset_defaults()
+    return lambda command, folder, *flags: commands.run(command, "--directory", folder, *flags)
 
 
 def test_ensure_makes_what_is_missing_and_says_so_once(run, tmp_path):

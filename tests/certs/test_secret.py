@@ -16,6 +16,7 @@ from certs.store import ConflictError
 from certs.upkeep import AUTHORITY, SERVING
 from controller.kube import Forbidden
 from localup.apply import apply
+from tests.certs import commands
 from tests.certs.test_rounds import upkeep as directory_upkeep
 from tests.webhook.registration import registration
 
@@ -72,11 +73,16 @@ def flags(plane, *more):
     ]
     where = ["--webhook-configuration", "volcano-global", "--kubeconfig", kubeconfig, "--dns", "localhost"]
     where += ["--host-kubeconfig", kubeconfig]
-    return [sys.executable, "-m", "certs", more[0], *place, *where, *more[1:]]
+    return [more[0], *place, *where, *more[1:]]
 
 
 def run(plane, *more):
-    return subprocess.run(flags(plane, *more), capture_output=True, text=True, check=False, timeout=60)
+    return commands.run(*flags(plane, *more, "--settle-seconds", "0"))
+
+
+def process(plane, *more):
+    command = [sys.executable, "-m", "certs", *flags(plane, *more)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
 def bundles(plane):
@@ -143,7 +149,7 @@ def test_it_has_no_other_rights(plane):
 def test_ensure_publishes_one_bundle_for_mutating_and_validating_webhooks(plane, store):
     assert run(plane, "ensure").returncode == 0
     authority = store.read(AUTHORITY).files["ca.crt"]
-    assert bundles(plane) == [authority] * 5
+    assert set(bundles(plane)) == {authority}
     again = run(plane, "ensure")
     assert (again.returncode, again.stdout) == (0, "")
 
@@ -151,7 +157,7 @@ def test_ensure_publishes_one_bundle_for_mutating_and_validating_webhooks(plane,
 @pytest.mark.usefixtures("store")
 def test_many_at_once_agree(plane, store):
     with ThreadPoolExecutor(4) as pool:
-        ended = list(pool.map(lambda _: run(plane, "ensure"), range(4)))
+        ended = list(pool.map(lambda _: process(plane, "ensure"), range(4)))
     assert sum(each.returncode == 0 for each in ended) >= 3, [each.stderr for each in ended]
     run(plane, "ensure")
     authority, serving = store.read(AUTHORITY).files, store.read(SERVING).files
@@ -167,7 +173,7 @@ def test_status_tells_what_is_published_and_served(plane, folder_of_certificates
     lines = run(plane, "status", "--replica", other.place, "--replica", "127.0.0.1:9").stdout.splitlines()
     assert lines[0].startswith("authority: valid until ")
     assert lines[1].startswith("serving: valid until ")
-    assert len(lines) == 2 + 5 + 2
+    assert len(lines) == 4 + len(bundles(plane))
     assert lines[2] == (
         "published in volcano-global: mutatingwebhookconfigurations/resourcebindings.volcano-global.io:"
         " 1 CA, covers the serving certificate"
@@ -182,7 +188,8 @@ def folder_of_certificates(tmp_path):
 
 
 def test_a_loop_repairs_what_drifts_and_survives_what_fails(plane, store):
-    with subprocess.Popen(flags(plane, "ensure", "--every", "0.3"), stdout=subprocess.PIPE, text=True) as loop:
+    command = [sys.executable, "-m", "certs", *flags(plane, "ensure", "--every", "0.3")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as loop:
         try:
             drift(plane, loop, store)
         finally:

@@ -1,7 +1,7 @@
 """The webhook in the test's own loop, on real ports with a real certificate."""
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +14,9 @@ import yaml
 
 from certs.directory import Directory
 from certs.upkeep import Lives, ensure_authority, ensure_leaf
+from localup.api import Api
+from localup.controlplane import ControlPlane
+from localup.namespaces import open_namespace
 from webhook.app import App
 from webhook.configuration import Configuration
 from webhook.listener import listen, listen_tls
@@ -45,6 +48,20 @@ class Running:
     def post(self, data, path=MUTATE, **options):
         headers = {"Content-Type": "application/json"} | options.pop("headers", {})
         return self.client.post(self.url + path, data=data, headers=headers, ssl=self.trust, **options)
+
+
+@pytest.fixture(scope="session")
+def plane(etcd) -> Iterator[ControlPlane]:
+    """Yield a control plane with a namespace `ml`; each module that asks for it installs a webhook of its own."""
+    with ControlPlane(etcd, prefix="/registry-webhook") as running:
+        open_namespace(running.admin, "ml")
+        yield running
+
+
+@pytest.fixture(scope="module")
+def karmada(plane) -> Iterator[Api]:
+    with plane.client("karmada") as api:
+        yield api
 
 
 @pytest.fixture

@@ -143,7 +143,7 @@ class Handlers:
     def __init__(self) -> None:
         queues = QueueBook()
         queues.replace([remembered(wire(volcano_queue("a"))), remembered(wire(volcano_queue("p")))])
-        self.app = App(Settings(), reviewers(Configuration(None), queues), lambda: None, self._look)
+        self.app = App(Settings(), reviewers(Configuration(None), queues), lambda: None, look_again=self._look)
         self.paths = sorted(self.app.reviewers)
 
     async def _look(self) -> bool:

@@ -1,7 +1,5 @@
 """The webhook installed on a real control plane with the commands of operators."""
 
-import subprocess
-import sys
 import uuid
 from http.client import HTTPSConnection
 from pathlib import Path
@@ -11,13 +9,13 @@ from urllib.parse import urlsplit
 
 from localup.api import ApiError
 from localup.apply import apply
+from tests.certs.commands import run
 from tests.webhook.registration import registration
 from tests.webhook.reviews import job_binding
 
 BINDINGS = "/apis/work.karmada.io/v1alpha2/namespaces/ml/resourcebindings"
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/ml/jobs"
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
-NAMES = ("--dns", "localhost", "--ip", "127.0.0.1")
 
 
 def register(plane, port: int, *kinds: str) -> None:
@@ -25,11 +23,12 @@ def register(plane, port: int, *kinds: str) -> None:
     apply(plane.admin, registration(f"https://127.0.0.1:{port}", *kinds))
 
 
-def ensure(plane, folder: Path, *flags: str) -> None:
+def ensure(plane, folder: Path) -> None:
     """Renew what is due and publish the bundle."""
-    where = ["--directory", folder, *NAMES]
+    where = ["--directory", folder, "--dns", "localhost", "--ip", "127.0.0.1"]
     where += ["--webhook-configuration", "volcano-global", "--kubeconfig", plane.kubeconfig("volcano-global-certs")]
-    subprocess.run([sys.executable, "-m", "certs", "ensure", *where, *flags], check=True, capture_output=True)
+    ended = run("ensure", *where)
+    assert ended.returncode == 0, ended.stderr
 
 
 def fresh(new: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,8 @@ import aiohttp
 import pytest
 
 from tests.webhook.conftest import serve
-from tests.webhook.reviews import UID, job_binding, review, wire
+from tests.webhook.reviews import UID, job_binding, review, review_of, volcano_queue, wire
+from webhook.queuespec import remembered
 from webhook.verdict import Outcome
 
 GOOD = wire(review(job_binding()))
@@ -249,3 +250,45 @@ async def test_more_bodies_than_memory_are_answered_503_and_others_go_on(certifi
         for writer in writers:
             writer.close()
     assert running.app.buffered == 0
+
+
+def missing_queue():
+    return wire(review_of(volcano_queue(parent="p")))
+
+
+async def test_a_refusal_that_rests_on_queues_is_judged_again_over_a_fresh_list(running):
+    running.queues.replace([])
+
+    async def look():
+        running.queues.replace([remembered(wire(volcano_queue("p")))])
+        return True
+
+    running.app.look_again = look
+    async with running.post(missing_queue(), path="/queues/validate") as answer:
+        assert (await answer.json())["response"]["allowed"] is True
+
+
+async def test_where_queues_cannot_be_read_nobody_is_refused_for_them(running):
+    running.queues.replace([])
+
+    async def look():
+        return False
+
+    running.app.look_again = look
+    async with running.post(missing_queue(), path="/queues/validate") as answer:
+        response = (await answer.json())["response"]
+    assert response["allowed"] is True
+    assert response["warnings"][0].startswith("not checked, the queues cannot be read now: queue 'q': parent queue 'p'")
+
+
+async def test_a_queue_is_deleted_only_after_a_look_for_children(running):
+    running.queues.replace([remembered(wire(volcano_queue("p")))])
+
+    async def look():
+        running.queues.upsert(remembered(wire(volcano_queue("c", parent="p"))))
+        return True
+
+    running.app.look_again = look
+    body = wire(review_of(None, old=volcano_queue("p"), operation="DELETE"))
+    async with running.post(body, path="/queues/validate") as answer:
+        assert (await answer.json())["response"]["allowed"] is False

@@ -21,19 +21,6 @@ MEMBERS = [{"name": "member1"}]
 
 
 @pytest.fixture(scope="module")
-def plane(fresh_control_plane):
-    plane = fresh_control_plane(controllers=False)
-    plane.admin.create("/api/v1/namespaces", {"metadata": {"name": "ml"}})
-    return plane
-
-
-@pytest.fixture(scope="module")
-def karmada(plane):
-    with plane.client("karmada") as api:
-        yield api
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("certificates")
     renew(folder)

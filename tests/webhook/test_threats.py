@@ -13,7 +13,6 @@ import pytest
 
 from localup.api import ApiError
 from localup.apply import apply, wait_until
-from localup.namespaces import open_namespace
 from tests.webhook.conftest import renew, trust
 from tests.webhook.installation import BINDINGS, ensure, fresh, is_paused, register
 from tests.webhook.process import WebhookProcess
@@ -26,19 +25,6 @@ CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigura
 GOOD = wire(review(job_binding()))
 HEAD = b"POST /resourcebindings/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 SLACK = 16 << 20
-
-
-@pytest.fixture(scope="module")
-def plane(fresh_control_plane):
-    plane = fresh_control_plane()
-    open_namespace(plane.admin, "ml")
-    return plane
-
-
-@pytest.fixture(scope="module")
-def karmada(plane):
-    with plane.client("karmada") as api:
-        yield api
 
 
 @pytest.fixture(scope="module")

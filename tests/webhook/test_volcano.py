@@ -7,20 +7,12 @@ import pytest
 
 from localup.api import JSON_PATCH, ApiError
 from localup.apply import wait_until
-from localup.namespaces import open_namespace
 from tests.webhook.conftest import renew
 from tests.webhook.installation import JOBS, QUEUES, ensure, register, send
 from tests.webhook.process import WebhookProcess
 from tests.webhook.reviews import task, volcano_job, volcano_queue, wire
 
 CONFIGURATION = "{apiVersion: config.volcano-global.io/v1alpha1, kind: AdmissionConfiguration"
-
-
-@pytest.fixture(scope="module")
-def plane(fresh_control_plane):
-    plane = fresh_control_plane()
-    open_namespace(plane.admin, "ml")
-    return plane
 
 
 @pytest.fixture(scope="module")

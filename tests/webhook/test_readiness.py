@@ -1,0 +1,145 @@
+"""Readiness of the running process (F20): it says what is wrong, the log names the remedy, and it heals by itself."""
+
+import json
+import shutil
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from certs.authority import establish, issue
+from certs.upkeep import Lives
+from localup.apply import apply, wait_until
+from tests.webhook.conftest import renew, trust
+from tests.webhook.installation import ensure, register
+from tests.webhook.process import WebhookProcess
+from tests.webhook.registration import registration
+
+REMEDY = "python -m certs ensure"
+
+
+def readiness(webhook) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{webhook.plain_port}/readyz", timeout=5) as answer:
+            return answer.status, answer.read().decode().strip()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode().strip()
+
+
+def becomes(webhook, status: int, says: str) -> None:
+    wait_until(
+        lambda: (found := readiness(webhook))[0] == status and says in found[1], f"{status} {says!r}", seconds=10
+    )
+
+
+def is_answered(webhook, folder) -> bool:
+    url = f"https://127.0.0.1:{webhook.port}/healthz"
+    with urllib.request.urlopen(url, timeout=5, context=trust(folder)) as answer:
+        return answer.status == 200
+
+
+@pytest.fixture
+def webhook(tmp_path) -> Iterator[WebhookProcess]:
+    renew(tmp_path)
+    with WebhookProcess(tmp_path / "serving", "--drain-seconds", 0, "--poll-seconds", 0.1) as running:
+        becomes(running, 200, "ok")
+        yield running
+
+
+def pair(**life):
+    now = datetime.now(UTC)
+    return issue(establish(now, timedelta(days=9)), ["localhost"], now=now, life=timedelta(**life or {"days": 1}))
+
+
+def put(folder, certificate: bytes, key: bytes) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "tls.crt").write_bytes(certificate)
+    (folder / "tls.key").write_bytes(key)
+
+
+def half(folder):
+    whole = pair()
+    put(folder, whole.certificate_pem()[:200], whole.key_pem())
+
+
+def mismatched(folder):
+    put(folder, pair().certificate_pem(), pair().key_pem())
+
+
+@pytest.mark.parametrize("spoil", [half, mismatched, shutil.rmtree], ids=["half-written", "mismatched", "deleted"])
+def test_f20_a_spoilt_certificate_is_told_and_the_one_before_is_served_on(webhook, tmp_path, spoil):
+    spoil(tmp_path / "serving")
+    assert REMEDY in webhook.wait_for("certificate not loaded")["reason"]
+    becomes(webhook, 200, f"ok, but {tmp_path}" if spoil is shutil.rmtree else "ok, but tls.crt and tls.key")
+    assert REMEDY in readiness(webhook)[1]
+    shutil.rmtree(tmp_path / "serving", ignore_errors=True)
+    renew(tmp_path)
+    webhook.wait_for("certificate loaded")
+    becomes(webhook, 200, "ok")
+    assert readiness(webhook) == (200, "ok")
+    assert is_answered(webhook, tmp_path)
+
+
+def test_f20_an_expired_certificate_makes_it_unready_until_there_is_another(tmp_path):
+    past, lives = datetime.now(UTC) - timedelta(minutes=2), Lives(leaf=timedelta(minutes=2, seconds=3))
+    renew(tmp_path, now=past, lives=lives)
+    with WebhookProcess(tmp_path / "serving", "--drain-seconds", 0, "--poll-seconds", 0.1) as webhook:
+        becomes(webhook, 200, "ok")
+        becomes(webhook, 503, "the certificate expired at ")
+        said = webhook.wait_for("webhook not ready")
+        assert REMEDY in said["reason"]
+        assert said["level"] == "warning"
+        renew(tmp_path)
+        webhook.wait_for("webhook ready")
+        assert is_answered(webhook, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def plane(fresh_control_plane):
+    return fresh_control_plane(controllers=False)
+
+
+def test_it_is_ready_only_while_the_published_bundle_covers_what_it_serves(plane, tmp_path):
+    folder, other = tmp_path / "own", tmp_path / "other"
+    renew(folder)
+    renew(other)
+    kubeconfig = plane.kubeconfig("volcano-global-webhook")
+    flags = ("--drain-seconds", 0, "--poll-seconds", 0.1, "--kubeconfig", kubeconfig)
+    with WebhookProcess(folder / "serving", *flags) as webhook:
+        becomes(webhook, 503, "webhook configuration 'volcano-global' does not exist or has no webhooks: install it")
+        register(plane, webhook.port)
+        becomes(webhook, 503, "does not cover the served certificate: run `python -m certs ensure`")
+        ensure(plane, folder)
+        becomes(webhook, 200, "ok")
+        ensure(plane, other)
+        becomes(webhook, 503, "the bundle published for resourcebindings.volcano-global.io")
+        while REMEDY not in webhook.wait_for("webhook not ready")["reason"]:
+            pass
+        ensure(plane, folder)
+        becomes(webhook, 200, "ok")
+        narrowed = registration(f"https://127.0.0.1:{webhook.port}")
+        narrowed[1]["webhooks"][0]["clientConfig"]["caBundle"] = ""
+        apply(plane.admin, narrowed)
+        becomes(webhook, 503, "(validatingwebhookconfigurations) does not cover")
+
+
+def test_an_api_server_that_cannot_be_read_changes_nothing(plane, tmp_path):
+    renew(tmp_path)
+    kubeconfig = plane.kubeconfig("volcano-global-webhook")
+    flags = ("--drain-seconds", 0, "--poll-seconds", 0.1, "--kubeconfig", kubeconfig)
+    with WebhookProcess(tmp_path / "serving", *flags) as webhook:
+        register(plane, webhook.port)
+        ensure(plane, tmp_path)
+        becomes(webhook, 200, "ok")
+        plane.kill()
+        try:
+            assert json.dumps(webhook.wait_for("webhook configuration not read"))
+            time.sleep(0.3)
+            assert readiness(webhook) == (200, "ok")
+        finally:
+            plane.restart()
