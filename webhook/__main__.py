@@ -41,8 +41,6 @@ class Webhook:
         self.app = App(
             settings, reviewers(self.configuration, self.queues), self._not_ready, lambda: self.certificate.warning
         )
-        for path in self.app.reviewers:
-            self.app.metrics.announce(path)
 
     async def run(self) -> None:
         """Serve until told to stop, with an eye on the control plane if there is a way to it."""

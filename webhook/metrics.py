@@ -14,6 +14,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         # Looking a child up costs more than counting.
+        self._outcomes: dict[tuple[str, Outcome], Counter] = {}
         self._counted: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         ProcessCollector(registry=self.registry)
         self._requests = Counter(
@@ -53,7 +54,7 @@ class Metrics:
     def announce(self, path: str) -> None:
         """Show every outcome of *path* as 0, so that a rate has a beginning."""
         for outcome in Outcome:
-            self._verdicts.labels(path, outcome.value)
+            self._outcomes[path, outcome] = self._verdicts.labels(path, outcome.value)
 
     def count_request(self, path: str, *, code: int, seconds: float) -> None:
         """Count an answer; *path* is one of the registered ones or ``other``."""
@@ -66,7 +67,7 @@ class Metrics:
 
     def count_verdict(self, path: str, outcome: Outcome) -> None:
         """Count what was said of an object."""
-        self._verdicts.labels(path, outcome.value).inc()
+        self._outcomes[path, outcome].inc()
 
     def show(self, *, ready: bool, certificate_ends: float, queues: int | None) -> None:
         """Set what is true now."""

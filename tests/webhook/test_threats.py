@@ -194,11 +194,15 @@ def timed(webhook, folder, body) -> float:
 
 async def test_ta7_slow_and_half_open_connections_keep_nobody_from_an_answer(plane, karmada, webhook, folder):
     with ExitStack() as stack:
-        for number in range(1000):
+        for number in range(800):
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", webhook.port)))
             if number % 2:
                 connection.setblocking(False)
                 connection.send(b"\x16\x03\x01")  # a handshake that goes no further
+        for _ in range(200):
+            plain_connection = socket.create_connection(("127.0.0.1", webhook.port))
+            slow = stack.enter_context(trust(folder).wrap_socket(plain_connection, server_hostname="localhost"))
+            slow.sendall(HEAD[:40])  # a request that goes no further
         for _ in range(20):
             assert await asyncio.to_thread(is_paused, karmada)
             taken = await asyncio.to_thread(timed, webhook, folder, GOOD)
