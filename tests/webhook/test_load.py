@@ -10,9 +10,10 @@ import pytest
 
 from certs.authority import load_bundle
 from certs.directory import Directory
+from certs.replicas import served
 from certs.rounds import Upkeep
 from certs.settings import Settings
-from certs.upkeep import AUTHORITY
+from certs.upkeep import AUTHORITY, SERVING
 from controller.kube import Api
 from localup.apply import wait_until
 from tests.webhook.balancer import Balancer
@@ -68,12 +69,14 @@ class Site:
         return Upkeep(Directory(self.folder), Settings(command="ensure", authority=authority, **told | more))
 
     def rotate(self, *, authority: bool) -> None:
-        """Rotate once, and go on until former authorities have left the published bundle."""
+        """Rotate once, and go on until every replica serves anew and former authorities have left the bundle."""
         told = {
             "webhook_configuration": ("volcano-global",),
             "replica": tuple(f"127.0.0.1:{each.port}" for each in self.replicas),
         }
         self.upkeep(authority=authority, **told).run(rotate=True)
+        leaf = load_bundle(Directory(self.folder).read(SERVING).files["tls.crt"])[0]
+        wait_until(lambda: set(served(told["replica"]).values()) == {leaf}, "the new certificate served")
         wait_until(lambda: self._is_alone(told), "former authorities gone")
 
     def _is_alone(self, told) -> bool:
