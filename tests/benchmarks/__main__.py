@@ -4,13 +4,14 @@ import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.benchmarks import admission, hyperjob, plan, webhook
+from tests.benchmarks import admission, hyperjob, plan, restart, webhook
 from tests.benchmarks.figures import Figure, show, write
 
 Measure = Callable[..., list[Figure]]
 
 FAMILIES: Mapping[str, Measure] = {
     "admission": admission.measure,
+    "restart": restart.measure,
     "plan": plan.measure,
     "webhook": webhook.measure,
     "hyperjob": hyperjob.measure,

@@ -1,13 +1,15 @@
-"""A control plane with an audit log, and a stage on it, for the tests of faults."""
+"""A control plane with an audit log, for the tests of faults."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from localup.controlplane import ControlPlane
+from localup.etcd import Etcd
 
 
-@pytest.fixture(scope="module")
-def plane(fresh_control_plane: Callable[..., ControlPlane]) -> Iterator[ControlPlane]:
-    """Yield a control plane that records who writes; nobody but the test and the controller does."""
-    return fresh_control_plane(controllers=False, audit=True)
+@pytest.fixture(scope="session")
+def plane(etcd: Etcd) -> Iterator[ControlPlane]:
+    """Yield a control plane that records who writes; nobody but one test at a time and its controllers does."""
+    with ControlPlane(etcd, prefix="/faults", controllers=False, audit=True) as running:
+        yield running

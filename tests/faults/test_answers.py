@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from tests.rig.faults import Answer, Delay, LoseReply, LoseRequest, writes
+from tests.rig.faults import Answer, Delay, Hold, LoseReply, LoseRequest, writes
 from tests.rig.proxy import Call, Fault
 from tests.rig.stage import Stage, staged
 
@@ -81,6 +81,7 @@ async def test_refused_for_ever_it_asks_ever_less_often_and_says_so(plane, tmp_p
         await stage.done("j00", seconds=30)
 
 
+@pytest.mark.long
 async def test_asked_to_come_back_later_it_does_so_and_lets_nobody_pass(plane, tmp_path):
     async with staged(plane, tmp_path) as stage:
         await stage.cast.queue("q")
@@ -100,6 +101,29 @@ def _resumed(change) -> bool:
     return before == {"scheduling": True} and after == {"scheduling": False}
 
 
+@pytest.mark.long
+async def test_news_of_a_binding_while_its_admission_is_written_does_not_free_its_room(plane, tmp_path):
+    """Somebody of more importance comes meanwhile, and would take it."""
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await stage.cast.priority_class("rig-high", 1000)
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="2")
+        held = Hold(of("first"), 1)
+        stage.proxy.add(held)
+        await stage.cast.job("first", "q", cpu=2)
+        await stage.controller.start()
+        await held.arrived.wait()
+        await stage.cast.job("second", "q", cpu=2, priority="rig-high")
+        await stage.controller.says("/second")
+        await stage.cast.merge(stage.cast.path("first"), {"metadata": {"labels": {"seen": "yes"}}})
+        await stage.quiet(seconds=0.5)
+        held.opened.set()
+        await stage.admitted("first")
+        await stage.visible()
+        assert stage.sights()["second"].paused
+
+
+@pytest.mark.long
 async def test_an_admission_whose_fate_is_unknown_keeps_its_room(plane, tmp_path):
     """The reply is lost, and so is every look at it for a while: the room of one is not given to two."""
     async with staged(plane, tmp_path, plays=False) as stage:

@@ -26,10 +26,12 @@ async def leading(player: Player) -> None:
 async def test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_says_good_bye(plane, tmp_path):
     async with staged(plane, tmp_path, controllers=2) as stage:
         first, second = stage.controllers
-        await prepared(stage, "j0")
+        await prepared(stage)
         await first.start()
         await second.start()
-        await stage.done("j0")
+        for name in ("j0", "j00"):
+            await stage.cast.job(name, "q")
+        await stage.done("j0", "j00")
         assert (await first.metric("volcano_global_leader"), await second.metric("volcano_global_leader")) == (1, 0)
         assert second.proxy.writes == 0
         await first.stop()
@@ -42,6 +44,7 @@ async def test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_s
         await stage.quiet(seconds=0.3)
 
 
+@pytest.mark.long
 async def test_a_leader_that_dies_is_followed_when_its_lease_has_run_out(plane, tmp_path):
     async with staged(plane, tmp_path, controllers=2) as stage:
         first, second = stage.controllers
@@ -77,6 +80,7 @@ async def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes(plane, tmp_
         assert "event loop was blocked" in first.part.output
 
 
+@pytest.mark.long
 async def test_who_cannot_renew_its_lease_steps_down_in_time_though_all_else_works(plane, tmp_path):
     async with staged(plane, tmp_path, controllers=2) as stage:
         first, second = stage.controllers

@@ -56,9 +56,12 @@ async def test_what_is_being_deleted_is_not_admitted_and_stays_charged_while_it_
         await stage.cast.job("next", "q", cpu=2)
         await stage.quiet(seconds=1)
         assert stage.sights()["next"].paused
-        for name in ("waits", "runs"):
-            await stage.cast.merge(stage.cast.path(name), {"metadata": {"finalizers": None}})
+        await stage.cast.merge(stage.cast.path("runs"), {"metadata": {"finalizers": None}})
         await stage.admitted("next")
+        await stage.cast.phase("next", "Completed")
+        await stage.quiet(seconds=0.5)
+        assert stage.sights()["waits"].paused
+        await stage.cast.merge(stage.cast.path("waits"), {"metadata": {"finalizers": None}})
 
 
 async def test_a_binding_whose_template_is_gone_stays_counted_and_one_that_waits_says_so(plane, tmp_path):
@@ -113,6 +116,7 @@ async def test_queues_that_go_close_break_or_shrink_keep_what_they_admitted_and_
             await stage.controller.says(f'"reason": "{reason}"')
 
 
+@pytest.mark.long
 async def test_a_priority_class_that_is_deleted_hides_nobody_who_was_admitted(plane, tmp_path):
     """F14."""
     async with staged(plane, tmp_path, plays=False) as stage:
@@ -206,6 +210,7 @@ async def stamping(stage: Stage, name: str, *, wanted: bool) -> None:
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.long
 async def test_somebody_who_stamps_every_write_does_not_disturb_it(plane, tmp_path):
     """F22: another policy changes what we write; ``dispatching`` stays, and nothing is written again for it."""
     base = "/apis/admissionregistration.k8s.io/v1"
@@ -273,6 +278,12 @@ async def test_a_record_that_somebody_tampered_with_is_not_believed(plane, tmp_p
         for name, text in (("copy", record[RECORD]), ("rubbish", "{" * 1000)):
             await stage.cast.job(name, "q", cpu=1)
             await stage.cast.merge(stage.cast.path(name), {"metadata": {"annotations": {RECORD: text}}})
+        placed = [{"name": "m1"}]
+        await stage.cast.merge(
+            stage.cast.path("copy"),
+            {"spec": {"clusters": placed}, "metadata": {"annotations": {RECORD: record[RECORD]}}},
+        )
+        await stage.until(lambda seen: not seen["copy"].clusters, "the copy's clusters are taken away")
         await stage.visible()
         await asyncio.gather(stage.quiet(seconds=0.5))
         assert [name for name, each in stage.sights().items() if each.admitted] == ["runs"]

@@ -31,7 +31,12 @@ async def full(stage: Stage, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "when", ["before-it-is-sent", pytest.param("before-it-is-answered", marks=pytest.mark.long), "without-any-write"]
+    "when",
+    [
+        "before-it-is-sent",
+        pytest.param("before-it-is-answered", marks=pytest.mark.long),
+        pytest.param("without-any-write", marks=pytest.mark.long),
+    ],
 )
 async def test_an_api_server_that_is_shot_is_waited_for(plane, tmp_path, when):
     async with staged(plane, tmp_path) as stage:
@@ -108,6 +113,7 @@ async def test_a_store_from_the_past_is_taken_as_it_is(plane, tmp_path):
             assert stage.sights()["other"].paused
 
 
+@pytest.mark.long
 async def test_a_second_api_server_that_hangs_is_left_in_time_and_nothing_is_decided_on_its_past(plane, tmp_path):
     """The controller is bound to one server, which stops telling; what happens is told by the other."""
     async with staged(plane, tmp_path) as stage:

@@ -71,7 +71,7 @@ LIMITS = {
 
 @pytest.mark.parametrize(
     "what",
-    [pytest.param(name, marks=() if name in {"64-files", "no-disk-for-logs"} else pytest.mark.long) for name in LIMITS],
+    [pytest.param(name, marks=() if name == "no-disk-for-logs" else pytest.mark.long) for name in LIMITS],
 )
 async def test_with_next_to_nothing_it_still_does_its_work(plane, tmp_path, what):
     """F29."""
@@ -87,6 +87,7 @@ async def test_with_next_to_nothing_it_still_does_its_work(plane, tmp_path, what
         await stage.visible()
 
 
+@pytest.mark.long
 async def test_without_memory_it_dies_and_starts_clean(plane, tmp_path):
     """F29: an end in the middle of anything is an end like any other."""
     async with staged(plane, tmp_path) as stage:

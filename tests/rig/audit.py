@@ -42,19 +42,25 @@ class Request:
         return self.status < 300
 
 
-def read(log: Path) -> Iterator[Request]:
-    """Yield what the log tells; the last line may be half there."""
+def read(log: Path, *, since: int = 0) -> Iterator[Request]:
+    """Yield what the log tells after so many bytes; the last line may be half there."""
     if not log.exists():
         return
-    with log.open() as lines:
+    with log.open("rb") as lines:
+        lines.seek(since)
         for line in lines:
-            if line.endswith("\n"):
+            if line.endswith(b"\n"):
                 yield _request(json.loads(line))
 
 
-def by_controller(log: Path) -> list[Request]:
+def size(log: Path) -> int:
+    """Return how many bytes there are."""
+    return log.stat().st_size if log.exists() else 0
+
+
+def by_controller(log: Path, *, since: int = 0) -> list[Request]:
     """Return the controller's writes; its lease is no part of the world that it changes."""
-    return [each for each in read(log) if each.user == CONTROLLER and each.resource != "leases"]
+    return [each for each in read(log, since=since) if each.user == CONTROLLER and each.resource != "leases"]
 
 
 def _request(event: dict[str, Any]) -> Request:

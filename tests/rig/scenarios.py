@@ -5,6 +5,7 @@ what happens to it then. A fault may interrupt the second anywhere, so each
 step waits for nothing but what the story itself needs.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
@@ -78,11 +79,11 @@ def _shared_end(seen: Mapping[str, Sight]) -> bool:
 
 async def _gangs(stage: Stage) -> None:
     await stage.cast.queue("gangs", capability={"cpu": "6"})
-    await stage.cast.cluster("m1", cpu="4")
-    await stage.cast.cluster("m2", cpu="4")
+    await stage.cast.cluster("m1", cpu="7")
+    await stage.cast.cluster("m2", cpu="7")
     for number in range(4):
         await stage.cast.job(f"gang-{number}", "gangs", replicas=3)
-    await stage.cast.job("too-big", "gangs", replicas=5)
+    await stage.cast.job("too-big", "gangs", replicas=7)
 
 
 async def _mended(stage: Stage) -> None:
@@ -137,8 +138,11 @@ async def _flow(stage: Stage) -> None:
     await stage.cast.summarize("m1", cpu="2")
     await stage.cast.merge("/apis/scheduling.volcano.sh/v1beta1/queues/closes/status", {"status": {"state": "Closed"}})
     await stage.cast.job("late", "open", cpu=2)
-    await stage.cast.job("shut-out", "closes", cpu=1)
     await stage.cast.summarize("m1", cpu="6")
+    await stage.done("late")
+    # Nobody can know at once that a queue was closed.
+    await asyncio.sleep(0.5)
+    await stage.cast.job("shut-out", "closes", cpu=1)
 
 
 SCENARIOS = (

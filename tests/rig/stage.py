@@ -90,6 +90,8 @@ class Stage:
     slipped: set[str] = field(default_factory=set)
     stamps: set[tuple[str, ...]] = field(default_factory=set)
     came_back_at: datetime = _EVER
+    logged: int = 0
+    """How much the audit log said before."""
 
     @property
     def controller(self) -> Player:
@@ -131,7 +133,7 @@ class Stage:
 
     def requests(self) -> list[audit.Request]:
         """Return the controllers' writes of this scenario."""
-        found = audit.by_controller(self.plane.audit_log)
+        found = audit.by_controller(self.plane.audit_log, since=self.logged)
         return [each for each in found if each.namespace == self.cast.namespace and each.at >= self.came_back_at]
 
     def found(self) -> list[str]:
@@ -192,7 +194,7 @@ class Stage:
             CLUSTERS.path,
         ):
             await api.delete(path)
-        for _, name in self.history.now.get("priorityclasses", {}):
+        for _, name in tuple(self.history.now.get("priorityclasses", ())):
             if not name.startswith("system-"):
                 await self.cast.delete(f"{PRIORITY_CLASSES.path}/{name}")
 
@@ -238,7 +240,7 @@ async def staged(
         history = await stack.enter_async_context(followed(plane.etcd.url, plane.prefix, since=since))
         await api.create("/api/v1/namespaces", b'{"metadata": {"name": "%s"}}' % namespace.encode())
         await _delete(api, LEASE)
-        stage = Stage(plane, history, Cast(api, history, namespace), folder)
+        stage = Stage(plane, history, Cast(api, history, namespace), folder, logged=audit.size(plane.audit_log))
         for number in range(controllers):
             made = player(plane, folder, *flags, name=f"controller-{number}")
             stage.controllers.append(await stack.enter_async_context(made))

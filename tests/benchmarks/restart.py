@@ -1,0 +1,124 @@
+"""From the start of the controller to its first decision, with many who wait, and what it then holds in memory.
+
+Everything is there before the start: the first admission is one of a batch
+that has room, and is seen in the store itself.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller.api.keys import JOBS, RESOURCE_BINDINGS, Resource
+from controller.kube import Api
+from localup.binaries import provide
+from localup.controlplane import ControlPlane
+from localup.etcd import Etcd
+from localup.stack import Stack
+from tests.benchmarks.figures import Figure
+from tests.benchmarks.seed import Batch, create, offer_cluster, seed_queues, withdraw_cluster
+from tests.benchmarks.stored import store_batch
+from tests.rig.history import Change, followed, present
+from tests.rig.sight import sight
+
+QUEUES = 100
+ROOM = 50
+GOAL_SECONDS = 30
+PATIENCE = 600.0
+_KIB, _MIB = 1024, 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What one start was like."""
+
+    seconds: float
+    """Until the first admission stood in the store."""
+    resident: int
+    """Bytes, after that."""
+
+
+def measure(*, quick: bool) -> list[Figure]:
+    """Run the family and return its figures."""
+    small, large = (200, 2_000) if quick else (20_000, 100_000)
+    with Etcd(provide()) as etcd, ControlPlane(etcd, controllers=False) as plane:
+        return asyncio.run(_measure(plane, small, large))
+
+
+async def _measure(plane: ControlPlane, small: int, large: int) -> list[Figure]:
+    async with Api.connect(plane.kubeconfig("admin")) as api:
+        await seed_queues(api, QUEUES)
+        await offer_cluster(api, ROOM)
+        await _fill(plane, api, ROOM)
+        idle = await _start(plane)
+        await _widen(api, 2 * ROOM)
+        await _fill(plane, api, small)
+        few = await _start(plane)
+        await _widen(api, 3 * ROOM)
+        await _fill(plane, api, large - small)
+    bare = await _bare_list(plane)
+    many = await _start(plane)
+    return [
+        Figure("resident_mib_20k", few.resident / _MIB, "MiB"),
+        Figure("resident_mib_100k", many.resident / _MIB, "MiB", goal="< 1024"),
+        Figure("resident_bytes_per_waiting", (many.resident - idle.resident) / large, "bytes"),
+        Figure("start_to_first_decision_seconds_20k", few.seconds, "s"),
+        Figure(
+            "start_to_first_decision_seconds_100k", many.seconds, "s", goal=f"<= {bare + GOAL_SECONDS:.0f}", beside=bare
+        ),
+    ]
+
+
+async def _fill(plane: ControlPlane, api: Api, count: int) -> None:
+    """Let *count* more wait, in a namespace of their own."""
+    print(f"storing {count} jobs and their bindings …", flush=True)
+    batch = Batch(f"waiting-{count}", count, QUEUES)
+    await create(api, "/api/v1/namespaces", {"metadata": {"name": batch.namespace}})
+    await store_batch(plane.etcd.url, plane.prefix, batch)
+
+
+async def _widen(api: Api, cpus: int) -> None:
+    """Let the cluster have room for *cpus*."""
+    await withdraw_cluster(api)
+    await offer_cluster(api, cpus)
+
+
+async def _start(plane: ControlPlane) -> Start:
+    """Start the controller, wait for its first admissions, look at its memory, and end it."""
+    stack = Stack(plane, webhook=False, karmada=False, controller=False)
+    async with followed(plane.etcd.url, plane.prefix, since=await present(plane.etcd.url)) as history:
+        begun = time.monotonic()
+        await asyncio.to_thread(stack.controller.begin)
+        await history.until(lambda seen: any(map(_admits, seen.changes)), "the first admission", seconds=PATIENCE)
+        seconds = next(change.at for change in history.changes if _admits(change)) - begun
+        await asyncio.sleep(2)
+        resident = _resident(stack.controller.pid or 0)
+        await asyncio.to_thread(stack.stop)
+    print(f"first decision after {seconds:.1f} s, {resident / _MIB:.0f} MiB resident", flush=True)
+    return Start(seconds, resident)
+
+
+def _admits(change: Change) -> bool:
+    return change.kind == RESOURCE_BINDINGS.plural and change.after is not None and sight(change.after).admitted
+
+
+def _resident(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * _KIB for line in lines if line.startswith("VmRSS:"))
+
+
+async def _bare_list(plane: ControlPlane) -> float:
+    """Return how long it takes to read all jobs and bindings, and to make nothing of them."""
+    async with Api.connect(plane.kubeconfig("volcano-global-controller")) as api:
+        begun = time.monotonic()
+        await asyncio.gather(*(_read(api, kind) for kind in (JOBS, RESOURCE_BINDINGS)))
+        return time.monotonic() - begun
+
+
+async def _read(api: Api, kind: Resource) -> None:
+    token = ""
+    while True:
+        page = await api.list_page(kind.path, limit=500, token=token)
+        token = page.metadata.continue_token
+        if not token:
+            return

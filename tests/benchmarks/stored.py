@@ -1,0 +1,60 @@
+"""Fills the store beneath the API server: a hundred thousand objects in a minute instead of ten.
+
+Objects stand there as the API server would have written them, but for the
+fields that nobody reads.
+"""
+
+import base64
+import itertools
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from controller.api.keys import JOBS, RESOURCE_BINDINGS, Resource
+from tests.benchmarks.seed import Batch, binding, in_flight, job
+
+_IN_ONE = 100
+_WRITERS = 4
+Pair = tuple[str, dict[str, Any]]
+
+
+async def store_batch(url: str, prefix: str, batch: Batch) -> None:
+    """Put the jobs of *batch* and their paused bindings into the store at *url*."""
+    pairs = _pairs(prefix, batch)
+    groups = iter(lambda: list(itertools.islice(pairs, _IN_ONE)), [])
+    async with aiohttp.ClientSession() as session:
+        await in_flight(groups, lambda group: _put(session, url, group), _WRITERS)
+
+
+def _pairs(prefix: str, batch: Batch) -> Iterator[Pair]:
+    for number, name in enumerate(batch.names()):
+        template, uid = str(uuid.uuid4()), str(uuid.uuid4())
+        made = job(name, f"queue-{number % max(batch.queues, 1)}")
+        bound = binding(batch.namespace, name, template)
+        yield _key(prefix, JOBS, batch.namespace, name), _stored(made, batch.namespace, template)
+        yield _key(prefix, RESOURCE_BINDINGS, batch.namespace, f"{name}-job"), _stored(bound, batch.namespace, uid)
+
+
+def _key(prefix: str, kind: Resource, namespace: str, name: str) -> str:
+    return f"{prefix}/{kind.group}/{kind.plural}/{namespace}/{name}"
+
+
+def _stored(manifest: dict[str, Any], namespace: str, uid: str) -> dict[str, Any]:
+    filled = {"namespace": namespace, "uid": uid, "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {**manifest, "metadata": {**manifest["metadata"], **filled}}
+
+
+async def _put(session: aiohttp.ClientSession, url: str, group: Iterable[Pair]) -> None:
+    puts = [
+        {"requestPut": {"key": _coded(key.encode()), "value": _coded(msgspec.json.encode(value))}}
+        for key, value in group
+    ]
+    async with session.post(f"{url}/v3/kv/txn", data=msgspec.json.encode({"success": puts})) as answer:
+        answer.raise_for_status()
+
+
+def _coded(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()

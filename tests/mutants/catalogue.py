@@ -1,0 +1,288 @@
+"""Mistakes that somebody could make in the controller, and the test that must notice each.
+
+A mistake is a piece of text that stands once in a file, and what is written
+there instead.
+"""
+
+from dataclasses import dataclass
+
+_KILLS = "tests/faults/test_kill_points.py::test_without_faults_the_story_takes_as_many_writes_as_it_says"
+_OBJECTS = "tests/faults/test_objects.py::"
+_ANSWERS = "tests/faults/test_answers.py::"
+_LEADERS = "tests/faults/test_leaders.py::"
+_WATCHES = "tests/faults/test_watches.py::test_a_broken_watch_is_got_over"
+_SERVERS = "tests/faults/test_servers.py::"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One mistake."""
+
+    name: str
+    file: str
+    before: str
+    after: str
+    caught_by: str
+    """The test that fails because of it."""
+
+
+MUTANTS = (
+    # -- what is written --------------------------------------------------
+    Mutant(
+        "no-record-is-written",
+        "controller/patches.py",
+        "if clusters else ()),\n        *_annotated(binding, record),\n",
+        "if clusters else ()),\n",
+        f"{_KILLS}[chain]",
+    ),
+    Mutant(
+        "all-of-the-suspension-is-replaced",
+        "controller/patches.py",
+        '        _Operation("replace", _PAUSED, False),\n        *([_Operation("add"',
+        '        _Operation("replace", _SUSPENSION, {"scheduling": False}),\n        *([_Operation("add"',
+        f"{_OBJECTS}test_somebody_who_stamps_every_write_does_not_disturb_it",
+    ),
+    Mutant(
+        "annotations-of-others-are-overwritten",
+        "controller/patches.py",
+        "    if binding.has_annotations:\n        return (_Operation",
+        "    if False:\n        return (_Operation",
+        f"{_KILLS}[chain]",
+    ),
+    Mutant(
+        "all-annotations-are-replaced",
+        "controller/patches.py",
+        '        return (_Operation("add", _ANNOTATION, record),)\n',
+        '        return (_Operation("add", _ANNOTATIONS, {ADMISSION: record}),)\n',
+        f"{_KILLS}[chain]",
+    ),
+    Mutant(
+        "the-uid-is-not-tested",
+        "controller/patches.py",
+        '    return _same(binding), _Operation("test", _PAUSED, True)\n',
+        '    return (_Operation("test", _PAUSED, True),)\n',
+        "tests/test_patches.py",
+    ),
+    Mutant(
+        "the-pause-is-not-tested",
+        "controller/patches.py",
+        '    return _same(binding), _Operation("test", _PAUSED, True)\n',
+        "    return (_same(binding),)\n",
+        "tests/test_patches.py",
+    ),
+    Mutant(
+        "the-clusters-are-left-to-chance",
+        "controller/patches.py",
+        '        *([_Operation("add", _CLUSTERS, clusters)] if clusters else ()),\n',
+        "",
+        f"{_KILLS}[chain]",
+    ),
+    Mutant(
+        "a-leak-is-left-alone",
+        "controller/writes.py",
+        "    if Remark.LEAKED in remarks:\n",
+        "    if False:\n",
+        f"{_KILLS}[mended]",
+    ),
+    Mutant(
+        "what-was-paused-again-is-left-alone",
+        "controller/writes.py",
+        "    if Remark.REPAUSED in remarks or Remark.UNGATED in remarks:\n",
+        "    if Remark.UNGATED in remarks:\n",
+        f"{_KILLS}[mended]",
+    ),
+    # -- what becomes of a write ------------------------------------------
+    Mutant(
+        "a-decision-is-not-charged-while-it-is-written",
+        "controller/loop.py",
+        "                self._store.assume(decision.workload.uid, decision.admission)\n",
+        "                pass\n",
+        f"{_ANSWERS}test_news_of_a_binding_while_its_admission_is_written_does_not_free_its_room",
+    ),
+    Mutant(
+        "what-is-unknown-counts-as-failed",
+        "controller/actuator.py",
+        "time.monotonic() + self._api.timeouts.write + self._api.timeouts.grace\n",
+        "0\n                return self._withdraw(errand.write, str(error))\n",
+        f"{_ANSWERS}test_an_admission_whose_fate_is_unknown_keeps_its_room",
+    ),
+    Mutant(
+        "what-was-refused-is-tried-again-at-once",
+        "controller/actuator.py",
+        "        refused.until = self._clock() + round(refused.backoff.failed() * 1000)\n",
+        "        refused.until = self._clock()\n",
+        f"{_ANSWERS}test_refused_for_ever_it_asks_ever_less_often_and_says_so",
+    ),
+    Mutant(
+        "asked-to-slow-down-it-gives-its-place-away",
+        "controller/actuator.py",
+        "            case TooManyRequests() | Unreachable(sent=False):\n",
+        "            case Unreachable(sent=False):\n",
+        f"{_ANSWERS}test_asked_to_come_back_later_it_does_so_and_lets_nobody_pass",
+    ),
+    Mutant(
+        "one-error-ends-the-process",
+        "controller/actuator.py",
+        "        except ApiError as error:\n            self._count(errand.write, error.word, began)\n",
+        "        except NotFound as error:\n            self._count(errand.write, error.word, began)\n",
+        f"{_ANSWERS}test_every_job_gets_over_an_answer_of_its_own",
+    ),
+    # -- what is read -----------------------------------------------------
+    Mutant(
+        "the-first-list-is-not-waited-for",
+        "controller/loop.py",
+        "            await cache.synced.wait()\n",
+        "            await asyncio.sleep(0)\n",
+        "tests/faults/test_watches.py::test_no_decision_is_made_before_everything_was_applied",
+    ),
+    Mutant(
+        "an-expired-watch-is-asked-for-again-and-again",
+        "controller/cache/informer.py",
+        "                if isinstance(error, Gone) or error.status == HTTPStatus.BAD_REQUEST:\n",
+        "                if error.status == HTTPStatus.BAD_REQUEST:\n",
+        "tests/cache/test_informer.py",
+    ),
+    Mutant(
+        "a-silent-watch-is-waited-for",
+        "controller/cache/informer.py",
+        "silence=self._pace.silence) as lines:",
+        "silence=3600) as lines:",
+        f"{_WATCHES}[silence]",
+    ),
+    Mutant(
+        "a-restored-store-is-not-believed",
+        "controller/cache/informer.py",
+        "        if is_before(version, self.version):\n            # Whatever",
+        "        if False:\n            # Whatever",
+        f"{_SERVERS}test_a_store_from_the_past_is_taken_as_it_is",
+    ),
+    Mutant(
+        "what-a-list-lacks-is-kept",
+        "controller/cache/collection.py",
+        "        for key in [key for key in self._known if key not in listed]:\n",
+        "        for key in ():\n",
+        "tests/cache/test_store.py",
+    ),
+    Mutant(
+        "an-older-event-overwrites-a-newer",
+        "controller/cache/collection.py",
+        "(before is not None and before.resource_version > facts.resource_version)",
+        "False",
+        "tests/cache/test_store.py",
+    ),
+    Mutant(
+        "what-is-deleted-comes-back-with-a-late-answer",
+        "controller/cache/collection.py",
+        "        if facts.uid in self._gone or ",
+        "        if ",
+        "tests/cache/test_store.py",
+    ),
+    # -- what it amounts to -----------------------------------------------
+    Mutant(
+        "finished-jobs-hold-their-room",
+        "controller/cache/assessment.py",
+        "    if _is_finished(binding):\n",
+        "    if False:\n",
+        f"{_KILLS}[chain]",
+    ),
+    Mutant(
+        "what-is-being-deleted-is-admitted",
+        "controller/cache/assessment.py",
+        "    leaving = binding.deleting or (template is not None and template.deleting)\n",
+        "    leaving = False\n",
+        f"{_OBJECTS}test_what_is_being_deleted_is_not_admitted_and_stays_charged_while_it_may_run",
+    ),
+    Mutant(
+        "a-record-of-another-binding-counts",
+        "controller/api/record.py",
+        "    if record.uid != uid:\n",
+        "    if False:\n",
+        f"{_OBJECTS}test_a_record_that_somebody_tampered_with_is_not_believed",
+    ),
+    Mutant(
+        "the-capability-of-a-queue-is-not-read",
+        "controller/cache/translate/queues.py",
+        '        capability=amounts(spec.capability, "spec.capability"),\n',
+        "",
+        f"{_KILLS}[gangs]",
+    ),
+    Mutant(
+        "a-closed-queue-is-open",
+        "controller/cache/translate/queues.py",
+        "    return _STATES.get(queue.status.state, QueueState.UNKNOWN)\n",
+        "    return QueueState.OPEN\n",
+        f"{_KILLS}[ebb]",
+    ),
+    Mutant(
+        "a-cluster-that-is-not-ready-takes-jobs",
+        "controller/cache/translate/clusters.py",
+        '        ready=any(each.type == "Ready" and each.status == "True" for each in cluster.status.conditions),\n',
+        "        ready=True,\n",
+        f"{_OBJECTS}test_room_that_shrinks_under_what_runs_evicts_nobody_and_admits_nobody",
+    ),
+    Mutant(
+        "only-one-pod-of-a-task-is-counted",
+        "controller/cache/translate/jobs.py",
+        "        task.replicas,\n",
+        "        min(task.replicas, 1),\n",
+        f"{_KILLS}[gangs]",
+    ),
+    # -- who writes -------------------------------------------------------
+    Mutant(
+        "everybody-leads",
+        "controller/election.py",
+        "        return self._writes_from <= self._clock() < self._leads_until\n",
+        "        return True\n",
+        f"{_LEADERS}test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_says_good_bye",
+    ),
+    Mutant(
+        "who-led-once-leads-for-ever",
+        "controller/election.py",
+        "        self._leads_until = begun + self._terms.renew\n",
+        '        self._leads_until = float("inf")\n',
+        f"{_LEADERS}test_who_cannot_renew_its_lease_steps_down_in_time_though_all_else_works",
+    ),
+    Mutant(
+        "a-lease-is-never-released",
+        "controller/__main__.py",
+        "                await self.election.release()\n",
+        "                pass\n",
+        f"{_LEADERS}test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_says_good_bye",
+    ),
+    Mutant(
+        "a-dead-leader-is-never-followed",
+        "controller/leadership.py",
+        "    return now >= sighting.since + max(lease.seconds, terms.lease)\n",
+        "    return False\n",
+        f"{_LEADERS}test_a_leader_that_dies_is_followed_when_its_lease_has_run_out",
+    ),
+    Mutant(
+        "a-new-leader-writes-at-once",
+        "controller/leadership.py",
+        "    return terms.write\n",
+        "    return 0\n",
+        "tests/test_leadership.py",
+    ),
+    Mutant(
+        "the-lease-is-taken-without-comparing",
+        "controller/election.py",
+        "    return msgspec.json.encode([test, *sets])\n",
+        "    return msgspec.json.encode(sets)\n",
+        "tests/test_election.py",
+    ),
+    # -- what it shows ----------------------------------------------------
+    Mutant(
+        "waiting-jobs-have-no-reason",
+        "controller/present.py",
+        '"reason", reasons.items())',
+        '"reason", ())',
+        f"{_KILLS}[gangs]",
+    ),
+    Mutant(
+        "a-full-disk-ends-the-process",
+        "controller/observe.py",
+        "        with contextlib.suppress(OSError, ValueError):\n",
+        "        with contextlib.suppress(ValueError):\n",
+        "tests/faults/test_surroundings.py::test_with_next_to_nothing_it_still_does_its_work[no-disk-for-logs]",
+    ),
+)
