@@ -5,6 +5,7 @@ asks more often than once a second about one binding, and decides nothing.
 """
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -164,6 +165,9 @@ class Actuator:
         except ApiError as error:
             self._count(errand.write, error.word, began)
             return await self._failed(errand, error)
+        except asyncio.CancelledError:
+            self._unknown_until = math.inf
+            raise
         finally:
             self._in_flight -= 1
         self._count(errand.write, "done", began)

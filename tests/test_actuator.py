@@ -346,6 +346,21 @@ async def test_told_to_finish_it_ends_what_is_in_flight_and_begins_no_more(serve
     assert len(server.seen("PATCH")) == 1
 
 
+async def test_what_is_cut_off_while_it_is_written_is_never_settled(server, tmp_path):
+    """Whoever says good-bye now would let the next leader write beside it."""
+    server.says("PATCH", path("u1"), silent)
+    async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api:
+        stage = Stage(api)
+        acting = asyncio.create_task(stage.actuator.run())
+        stage.admit()
+        async with asyncio.timeout(5):
+            while not server.requests:  # noqa: ASYNC110 -- the scripted server gives no event
+                await asyncio.sleep(0.01)
+        acting.cancel()
+        await asyncio.gather(acting, return_exceptions=True)
+    assert not stage.actuator.is_settled
+
+
 async def test_a_server_that_is_down_is_waited_for_with_the_room_kept(tmp_path):
     async with scripted_server() as server:
         kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
