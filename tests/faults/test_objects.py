@@ -254,18 +254,13 @@ async def test_names_and_amounts_that_nobody_thinks_of_lose_nothing(plane, tmp_p
         for name, manifest in (("slashed", slashed), ("слово", cast.job("tasked", "null"))):
             manifest["spec"]["tasks"][0]["name"] = name
             manifest["metadata"]["annotations"] = {"word": "слово 文字 \u202e"}
-            made = await stage.cast.create(f"{_jobs(stage)}", manifest)
-            await stage.cast.bind(made["metadata"]["name"], made["metadata"]["uid"])
+            await stage.cast.submit(manifest)
         for name, queue in (("nowhere", "no-such-queue"), ("root", "root"), ("elsewhere", "слово")):
             await stage.cast.job(name, queue)
         await stage.admitted("j0", "j1", "j2", "j3", "z" * 249, "slashed", "tasked")
         await stage.visible()
         await stage.quiet(seconds=0.5)
         assert [name for name, each in stage.sights().items() if each.paused] == ["nowhere", "root", "elsewhere"]
-
-
-def _jobs(stage: Stage) -> str:
-    return JOBS.item_path(stage.cast.namespace, "").rstrip("/")
 
 
 async def test_a_record_that_somebody_tampered_with_is_not_believed(plane, tmp_path):

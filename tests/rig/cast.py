@@ -61,9 +61,19 @@ class Cast:
         """Submit a job; its binding comes at once."""
         await self.bind(name, await self.template(name, queue, **more))
 
+    async def submit(self, manifest: dict[str, Any]) -> None:
+        """Submit any job; its binding comes at once."""
+        made = await self.create(self.folder("jobs"), manifest)
+        await self.bind(made["metadata"]["name"], made["metadata"]["uid"])
+
+    def folder(self, plural: str) -> str:
+        """Return where the jobs, or the bindings, of the namespace are."""
+        kind = {"jobs": JOBS, "resourcebindings": RESOURCE_BINDINGS}[plural]
+        return kind.item_path(self.namespace, "").rstrip("/")
+
     async def template(self, name: str, queue: str, **more: Any) -> str:
         """Submit a job alone; return its uid."""
-        made = await self.create(_inside(JOBS.path, self.namespace), job(name, queue, **more))
+        made = await self.create(self.folder("jobs"), job(name, queue, **more))
         return str(made["metadata"]["uid"])
 
     async def bind(self, name: str, uid: str, **spec: Any) -> str:
@@ -71,7 +81,7 @@ class Cast:
         bound = seed.binding(self.namespace, name, uid)
         bound["spec"]["placement"]["clusterAffinity"] = {}
         bound["spec"] |= spec
-        made = await self.create(_inside(RESOURCE_BINDINGS.path, self.namespace), bound)
+        made = await self.create(self.folder("resourcebindings"), bound)
         return str(made["metadata"]["uid"])
 
     # -- what happens -----------------------------------------------------
@@ -158,8 +168,3 @@ def job(name: str, queue: str, **more: Any) -> dict[str, Any]:
 
 def _head(version: str, kind: str, name: str, **metadata: Any) -> dict[str, Any]:
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name, **metadata}}
-
-
-def _inside(path: str, namespace: str) -> str:
-    head, _, plural = path.rpartition("/")
-    return f"{head}/namespaces/{namespace}/{plural}"

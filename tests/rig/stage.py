@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from controller.api.keys import CLUSTERS, JOBS, LEASES, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
+from controller.api.keys import CLUSTERS, LEASES, PRIORITY_CLASSES, QUEUES
 from controller.kube import Api, NotFound
 from localup import ports
 from localup.controlplane import ControlPlane
@@ -188,8 +188,8 @@ class Stage:
         """Delete all that was made."""
         api = self.cast.api
         for path in (
-            _inside(RESOURCE_BINDINGS.path, self.cast.namespace),
-            _inside(JOBS.path, self.cast.namespace),
+            self.cast.folder("resourcebindings"),
+            self.cast.folder("jobs"),
             QUEUES.path,
             CLUSTERS.path,
         ):
@@ -269,8 +269,3 @@ def _fetch(url: str) -> str:
 def _word(seen: Sight) -> str:
     stands = "over" if seen.over else "admitted" if seen.admitted else "paused" if seen.paused else "loose"
     return f"{stands} on {','.join(seen.clusters)}" if seen.clusters else stands
-
-
-def _inside(path: str, namespace: str) -> str:
-    head, _, plural = path.rpartition("/")
-    return f"{head}/namespaces/{namespace}/{plural}"

@@ -1,0 +1,161 @@
+"""What an earlier implementation, in Go, was seen to do wrong, and the test that proves that this one does not.
+
+Those that other folders prove are named in a table, so that none is lost when
+a test gets another name.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.rig import cast
+from tests.rig.faults import Answer, Delay
+from tests.rig.stage import staged
+
+ROOT = Path(__file__).parents[2]
+OBJECTS, LEADERS, ANSWERS = (f"tests/faults/test_{name}.py" for name in ("objects", "leaders", "answers"))
+PROVED = {
+    "finished jobs hold quota until their binding is deleted": (
+        OBJECTS,
+        "test_the_room_of_what_has_finished_is_free_once_and_taken_again_by_what_runs_on",
+    ),
+    "closed queues admit": (
+        OBJECTS,
+        "test_queues_that_go_close_break_or_shrink_keep_what_they_admitted_and_admit_no_more",
+    ),
+    "an empty queue is never admitted": (
+        "tests/webhook/test_volcano.py",
+        "test_an_empty_queue_becomes_the_default_queue",
+    ),
+    "a late event undid the resuming and freed the quota": (
+        ANSWERS,
+        "test_news_of_a_binding_while_its_admission_is_written_does_not_free_its_room",
+    ),
+    "a decision for one uid was patched onto a re-created binding": (
+        "tests/test_patches.py",
+        "test_a_binding_made_anew_under_the_same_name_is_left_alone",
+    ),
+    "a binding deleted while queued poisoned its name": (
+        OBJECTS,
+        "test_a_binding_that_comes_again_under_its_name_is_judged_anew",
+    ),
+    "the webhook overwrites all of the suspension": (
+        "tests/webhook/test_resourcebindings.py",
+        "test_a_volcano_job_is_stored_paused_and_without_clusters",
+    ),
+    "preset clusters pass through": (
+        "tests/webhook/test_threats.py",
+        "test_tb2_preset_clusters_are_taken_away_whoever_creates_the_binding",
+    ),
+    "malformed reviews panic": ("tests/webhook/test_review.py", "test_no_bytes_raise"),
+    "a 64 MiB body is read and parsed": (
+        "tests/webhook/test_app.py",
+        "test_an_announced_64_mib_are_refused_before_they_are_sent",
+    ),
+    "deleting a priority class hides admitted jobs": (
+        OBJECTS,
+        "test_a_priority_class_that_is_deleted_hides_nobody_who_was_admitted",
+    ),
+    "two leaders at each rollout": (
+        LEADERS,
+        "test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_says_good_bye",
+    ),
+    "no certificate rotation": ("tests/webhook/test_load.py", "test_f20_rotations_under_load_fail_no_call"),
+    "no caller authentication": ("tests/webhook/test_callers.py", "test_others_reach_no_handler"),
+    "no metrics": ("tests/test_metrics.py", "test_what_is_there_is_counted_when_somebody_asks"),
+}
+SCENARIOS = {
+    "nothing is shared between queues": "ten queues do not each admit a job of the size of the cluster",
+    "clusters that turn NotReady stay counted": "a cluster that turns not ready is not counted any more",
+    "the weight is never read": "the weight of a queue is read",
+    "deserved is never read": "what a queue deserves is read",
+    "the guarantee is never read": "the guarantee of a queue is read",
+    "the parent is never read": "the parent of a queue is read",
+    "the dequeue strategy is never read": "the dequeue strategy of a queue is read",
+    "a large important job is passed over for ever": "the large one of high priority is asked first",
+}
+
+
+@pytest.mark.parametrize(("file", "name"), PROVED.values(), ids=PROVED)
+def test_the_defect_is_proved_absent(file, name):
+    found = ast.walk(ast.parse((ROOT / file).read_text()))
+    assert name in {each.name for each in found if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+@pytest.mark.parametrize("title", SCENARIOS.values(), ids=SCENARIOS)
+def test_the_defect_is_a_scenario(title):
+    told = yaml.safe_load_all((ROOT / "tests/scenarios/go-defects.yaml").read_text())
+    assert any(title in each["title"] for each in told)
+
+
+async def test_a_cluster_without_a_summary_breaks_nothing_and_takes_nothing(plane, tmp_path):
+    async with staged(plane, tmp_path) as stage:
+        await stage.cast.queue("q")
+        await stage.cast.cluster("never-ready")
+        await stage.cast.cluster("works", cpu="1")
+        await stage.cast.job("one", "q")
+        await stage.controller.start()
+        await stage.done("one")
+        assert stage.sights()["one"].clusters == ("works",)
+
+
+async def test_all_tasks_of_a_job_are_charged(plane, tmp_path):
+    async with staged(plane, tmp_path) as stage:
+        await stage.cast.queue("q", capability={"cpu": "3"})
+        await stage.cast.cluster("m1", cpu="9")
+        await stage.controller.start()
+        for name in ("first", "second"):
+            manifest = cast.job(name, "q")
+            leader = manifest["spec"]["tasks"][0]
+            manifest["spec"]["tasks"] = [{**leader, "name": "leader"}, {**leader, "name": "worker"}]
+            manifest["spec"]["minAvailable"] = 2
+            await stage.cast.submit(manifest)
+        await stage.done("first", "second")
+
+
+async def test_what_grows_after_its_admission_is_counted_at_its_size(plane, tmp_path):
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await stage.cast.queue("q", capability={"cpu": "4"})
+        await stage.cast.cluster("m1", cpu="9")
+        await stage.cast.job("grows", "q", cpu=1)
+        await stage.controller.start()
+        await stage.admitted("grows")
+        grown = cast.job("grows", "q", cpu=1, replicas=4)["spec"]
+        await stage.cast.merge(f"{stage.cast.folder('jobs')}/grows", {"spec": {"tasks": grown["tasks"]}})
+        await stage.cast.job("next", "q", cpu=1)
+        await stage.visible()
+        await stage.quiet(seconds=0.5)
+        assert stage.sights()["next"].paused
+
+
+async def test_an_unknown_priority_class_and_failing_reads_lose_no_binding(plane, tmp_path):
+    async with staged(plane, tmp_path) as stage:
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="1")
+        stage.proxy.add(Answer(lambda call: call.method == "GET" and not call.is_lease, times=8, status=500))
+        await stage.cast.job("unknown", "q", priority="no-such-class")
+        await stage.controller.start()
+        await stage.done("unknown")
+
+
+async def test_the_first_cycle_after_a_restart_sees_all_that_is_admitted(plane, tmp_path):
+    """Fifty run; their pages come slowly, and those of all else at once."""
+    async with staged(plane, tmp_path, "--page-size", "10", plays=False) as stage:
+        await stage.cast.queue("q", capability={"cpu": "50"})
+        await stage.cast.cluster("m1", cpu="90")
+        for number in range(50):
+            await stage.cast.job(f"runs-{number}", "q")
+        await stage.controller.start()
+        await stage.admitted(*(f"runs-{number}" for number in range(50)))
+        stage.controller.kill()
+        for number in range(10):
+            await stage.cast.job(f"waits-{number}", "q", priority="")
+        stage.proxy.add(
+            Delay(lambda call: call.resource == "resourcebindings" and "continue" in call.query, seconds=0.2)
+        )
+        await stage.controller.start()
+        await stage.visible(seconds=15)
+        await stage.quiet(seconds=0.5)
+        assert sum(each.admitted for each in stage.sights().values()) == 50
