@@ -99,8 +99,8 @@ class Lives:
         return life
 
     def start(self, life: Life, admission: Admission, now: int) -> None:
-        """Let a job run from *now* on."""
-        self.waiting -= life.waiting_since is not None
+        """Let a job that waits run from *now* on."""
+        self.waiting -= 1
         life.start(admission, now)
 
     def finish(self, life: Life, now: int) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from controller.cli.tracefile import read_trace
 from tests.cli.manifests import NOW, binding, cluster, configuration, job, policy, queue, units, write
 
 GOLDEN = Path(__file__).parents[1] / "simulator" / "golden"
@@ -88,6 +89,12 @@ def test_the_configuration_among_the_files_limits_the_writes(events):
     slow = configuration(writes={"perSecond": 1})
     assert (1, "Admit", "j1") in events(*WORLD, slow, timed("j1"))
     assert (0, "Admit", "j1") in events(*WORLD, slow, timed("j1"), options=("--writes", "0"))
+
+
+def test_the_configuration_says_how_long_victims_run_on(tmp_path):
+    documents = *WORLD, configuration(reclaim={"gracePeriod": "5s"}, preemption={"gracePeriod": "7s"})
+    grace = read_trace([write(tmp_path, *documents)], now=0, runtime=0).trace.grace
+    assert grace == {"Reclaimed": 5000, "Preempted": 7000}
 
 
 def test_policies_place_jobs_as_in_a_plan(simulate):

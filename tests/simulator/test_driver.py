@@ -155,6 +155,36 @@ def test_a_victim_is_charged_until_its_clusters_are_empty():
     assert waits[0] == (7000, Reason.QUEUE_OVER_CEILING)
 
 
+def test_a_victim_is_not_let_in_again_before_it_is_gone():
+    # The cycle at 6 would have room for it.
+    found = trace(job("a", 2, runs=20), job("b", at=6), grace={EvictionReason.RECLAIMED: 2000})
+    outcome = evicting(found, "a", 5)
+    assert [at for at, action, name in story(outcome) if (action, name) == ("Admit", "a")] == [0, 7]
+
+
+def test_what_would_have_ended_during_the_grace_has_not():
+    found = trace(job("a", 8, runs=6), grace={EvictionReason.RECLAIMED: 2000})
+    outcome = evicting(found, "a", 5)
+    assert [entry for entry in story(outcome) if entry[1] != "Submit"] == [
+        (0, "Admit", "a"),
+        (5, "Evict", "a"),
+        (7, "Admit", "a"),
+        (13, "Finish", "a"),
+    ]
+
+
+def test_an_engine_that_wakes_for_nothing_is_not_waited_for_for_ever():
+    class Restless(World):
+        def plan(self, now):
+            return replace(super().plan(now), wake_at=now + 1000)
+
+    simulation = Simulation(trace(job("a"), job("giant", 9)))
+    simulation._world = Restless()
+    outcome = simulation.run()
+    assert outcome.ended_at == 10_000
+    assert outcome.cycles < 200
+
+
 def test_an_eviction_takes_effect_when_its_write_is_done():
     found = trace(job("a", 8, runs=20), grace={EvictionReason.RECLAIMED: 2000})
     outcome = evicting(found, "a", 5, writes_per_second=1)
