@@ -17,7 +17,7 @@ from localup.etcd import Etcd
 from localup.stack import Stack
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.seed import Batch, create, offer_cluster, seed_queues, withdraw_cluster
-from tests.benchmarks.stored import store_batch
+from tests.benchmarks.stored import caught_up, store_batch
 from tests.rig.history import Change, followed, present
 from tests.rig.sight import sight
 
@@ -75,6 +75,7 @@ async def _fill(plane: ControlPlane, api: Api, count: int) -> None:
     batch = Batch(f"waiting-{count}", count, QUEUES)
     await create(api, "/api/v1/namespaces", {"metadata": {"name": batch.namespace}})
     await store_batch(plane.etcd.url, plane.prefix, batch)
+    await caught_up(api)
 
 
 async def _widen(api: Api, cpus: int) -> None:

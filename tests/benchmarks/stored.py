@@ -4,6 +4,7 @@ Objects stand there as the API server would have written them, but for the
 fields that nobody reads.
 """
 
+import asyncio
 import base64
 import itertools
 import uuid
@@ -14,10 +15,12 @@ import aiohttp
 import msgspec
 
 from controller.api.keys import JOBS, RESOURCE_BINDINGS, Resource
+from controller.kube import Api, ServerError
 from tests.benchmarks.seed import Batch, binding, in_flight, job
 
 _IN_ONE = 100
 _WRITERS = 4
+_PATIENCE = 300
 Pair = tuple[str, dict[str, Any]]
 
 
@@ -27,6 +30,22 @@ async def store_batch(url: str, prefix: str, batch: Batch) -> None:
     groups = iter(lambda: list(itertools.islice(pairs, _IN_ONE)), [])
     async with aiohttp.ClientSession() as session:
         await in_flight(groups, lambda group: _put(session, url, group), _WRITERS)
+
+
+async def caught_up(api: Api) -> None:
+    """Wait until the API server's own cache has seen what was put beneath it."""
+    for kind in (JOBS, RESOURCE_BINDINGS):
+        async with asyncio.timeout(_PATIENCE):
+            while not await _is_listed(api, kind):  # noqa: ASYNC110 -- the server gives no event
+                await asyncio.sleep(0.5)
+
+
+async def _is_listed(api: Api, kind: Resource) -> bool:
+    try:
+        await api.list_page(kind.path, limit=1)
+    except ServerError:
+        return False
+    return True
 
 
 def _pairs(prefix: str, batch: Batch) -> Iterator[Pair]:
