@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
 from types import MappingProxyType
@@ -97,8 +98,13 @@ class _Request:
         return f"{self.method} {self.path}"
 
     def url(self, server: str) -> URL:
-        query = f"?{urlencode(self.parameters)}" if self.parameters else ""
-        return URL(f"{server}{self.path}{query}", encoded=True)
+        return URL(f"{server}{self.path}{_query(tuple(self.parameters.items()))}", encoded=True)
+
+
+@lru_cache(maxsize=256)
+def _query(parameters: tuple[tuple[str, str], ...]) -> str:
+    """Return the query; a write has the same one every time."""
+    return f"?{urlencode(parameters)}" if parameters else ""
 
 
 def _typed(content_type: str) -> Parameters:

@@ -7,13 +7,19 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
+import msgspec
 import structlog
 from aiohttp import web
 
 from controller.metrics import CONTENT_TYPE, Metrics
 from controller.present import Watched
+
+
+def _encoded(event: Any, **_: Any) -> str:
+    """Return *event* as JSON; an object of any other kind as its words."""
+    return msgspec.json.encode(event, enc_hook=repr).decode()
 
 
 class _Voice(io.TextIOBase):
@@ -39,7 +45,7 @@ def configure_logging() -> None:
     tail: list[structlog.typing.Processor] = (
         [structlog.dev.ConsoleRenderer()]
         if sys.stderr is not None and sys.stderr.isatty()
-        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(_encoded)]
     )
     structlog.configure(
         processors=[*common, *tail],

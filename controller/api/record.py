@@ -48,6 +48,7 @@ NOTHING = Reading()
 
 _RECORD = msgspec.json.Decoder(Record)
 _ENCODER = msgspec.json.Encoder(order="sorted")
+_NAMES = tuple((field.name, field.encode_name) for field in msgspec.structs.fields(Record))
 
 
 def read_record(annotations: Mapping[str, str], uid: str) -> Reading:
@@ -65,9 +66,7 @@ def read_record(annotations: Mapping[str, str], uid: str) -> Reading:
 
 def write_record(record: Record) -> str:
     """Return the canonical text of *record*: the same record, the same text; times in UTC."""
-    values = msgspec.structs.asdict(record)
-    renamed = {field.encode_name: _written(values[field.name]) for field in msgspec.structs.fields(Record)}
-    return _ENCODER.encode(renamed).decode()
+    return _ENCODER.encode({written: _written(getattr(record, name)) for name, written in _NAMES}).decode()
 
 
 def _trouble(record: Record, uid: str) -> str:
