@@ -6,8 +6,10 @@ from typing import Annotated
 import typer
 
 from controller.cli import lessons, prose, sheets
+from controller.cli.hyperjobprose import split_told
 from controller.cli.report.clusters import cluster_reports
 from controller.cli.report.explanation import explain
+from controller.cli.report.hyperjobs import hyperjob_report
 from controller.cli.report.pending import pending_reports
 from controller.cli.report.plan import plan_report
 from controller.cli.report.queues import queue_reports
@@ -77,6 +79,17 @@ def explain_job(
     """Explain one job."""
     snapshot = source.look()
     source.answer(explain(snapshot, find_job(snapshot, namespace, name)), prose.told)
+
+
+@explain_app.command("hyperjob", help=lessons.EXPLAIN_HYPERJOB, short_help="Say how a HyperJob is split, and why.")
+@with_source
+def explain_hyperjob(
+    source: Source,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the HyperJob.", show_default=False)],
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace.")] = "default",
+) -> None:
+    """Explain one HyperJob."""
+    source.answer(hyperjob_report(*source.look_at(namespace, name)), split_told)
 
 
 app.command("simulate", help=lessons.SIMULATE, short_help="Play jobs on virtual time and print what became of them.")(

@@ -15,11 +15,15 @@ from controller.api.keys import (
 from controller.cache.collection import Collection
 from controller.cache.facts import VOLCANO_JOB, Phase, Progress
 from controller.cache.store import Store
+from controller.cli.hyperjobs import Split, missing, splits
 from controller.cli.inventory import Inventory, Note, take_stock
 from controller.cli.manifests import InputError, Manifest, read
 from controller.cli.policies import CLUSTER_POLICIES, POLICIES, read_policy
 from controller.cli.synthesis import bindings_of, recorded_uid
 from controller.engine.clusters import ApiKind, ClusterName
+from controller.engine.fit import empty_rooms, rooms
+from controller.engine.world import World
+from controller.hyperjob.split import Prospects
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +33,46 @@ class FileWorld:
     store: Store
     notes: tuple[Note, ...]
     inventory: Inventory
+    splits: tuple[Split, ...] = ()
+    """The HyperJobs of the files, and what they became."""
 
 
 def read_world(paths: Sequence[str]) -> FileWorld:
     """Return the world in the files and folders *paths*, or raise `InputError`."""
     inventory = take_stock(read(paths))
+    store = _filled(inventory)
+    made: Sequence[Split] = ()
+    if inventory.hyperjobs:
+        made = splits(inventory.hyperjobs, _prospects(store))
+        present = [each for resource in (JOBS, POLICIES) for each in inventory.of(resource)]
+        inventory = inventory.with_more(missing(made, present))
+        store = _filled(inventory)
+    notes = (*inventory.notes, *_not_split(made), *_unknown_sizes(store))
+    return FileWorld(store, notes, inventory, tuple(made))
+
+
+def _filled(inventory: Inventory) -> Store:
+    """Return a store with everything that *inventory* has; raise `InputError` for what cannot be read."""
     store = Store(inventory.configuration)
     faults: list[str] = []
     _fill(store, inventory, faults)
     if faults:
         raise InputError(*faults)
-    return FileWorld(store, (*inventory.notes, *_unknown_sizes(store)), inventory)
+    return store
+
+
+def _prospects(store: Store) -> Prospects:
+    """Return what the clusters can hold beside what runs there; *store* can be fed to nobody else afterwards."""
+    world = World()
+    store.feed(world, 0)
+    return Prospects(rooms(world.ledger), empty_rooms(world.ledger))
+
+
+def _not_split(made: Iterable[Split]) -> Iterator[Note]:
+    """Yield a note for each HyperJob that would become nothing now."""
+    for split in made:
+        if split.preview.trouble is not None and not split.preview.parts:
+            yield Note(split.manifest.problem(f"no Jobs are made of it: {split.preview.trouble.message}"))
 
 
 def _fill(store: Store, inventory: Inventory, faults: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import msgspec
 
@@ -18,8 +19,7 @@ from controller.api.jobs import Job
 from controller.api.keys import (
     CLUSTER_RESOURCE_BINDINGS,
     CLUSTERS,
-    HYPERJOB_GROUPS,
-    HYPERJOB_KIND,
+    HYPERJOBS,
     JOBS,
     PRIORITY_CLASSES,
     QUEUES,
@@ -30,6 +30,7 @@ from controller.api.priorityclasses import PriorityClass
 from controller.api.queues import Queue
 from controller.cache.facts import GroupKind, group_kind
 from controller.cli.fields import problems
+from controller.cli.hyperjobs import is_hyperjob, read_manifest
 from controller.cli.interpreters import form_of
 from controller.cli.manifests import InputError, Manifest
 from controller.cli.policies import CLUSTER_POLICIES, POLICIES, PropagationPolicy
@@ -63,6 +64,8 @@ class Inventory:
     configuration: AdmissionConfiguration
     objects: Mapping[GroupKind, Sequence[Manifest]] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
+    hyperjobs: tuple[Manifest, ...] = ()
+    """In either spelling, each readable, by namespace and name."""
 
     def of(self, resource: Resource) -> Sequence[Manifest]:
         """Return the objects of a resource, by name."""
@@ -71,6 +74,14 @@ class Inventory:
     def of_kind(self, api: ApiKind) -> Sequence[Manifest]:
         """Return the objects of a further kind, in whatever version, by name."""
         return self.objects.get(group_kind(api), ())
+
+    def with_more(self, manifests: Sequence[Manifest]) -> Self:
+        """Return the inventory with objects of kinds that it knows beside those it has."""
+        objects = dict(self.objects)
+        for manifest in manifests:
+            kind = group_kind(ApiKind(manifest.api_version, manifest.kind))
+            objects[kind] = (*objects.get(kind, ()), manifest)
+        return replace(self, objects=objects)
 
 
 def kind_of(resource: Resource) -> GroupKind:
@@ -91,7 +102,7 @@ def take_stock(manifests: Sequence[Manifest]) -> Inventory:
         shelf.put(manifest)
     if faults:
         raise InputError(*faults)
-    return Inventory(configuration, shelf.sorted(), tuple(shelf.notes))
+    return Inventory(configuration, shelf.sorted(), tuple(shelf.notes), shelf.hyperjobs)
 
 
 def _configuration(manifests: Iterable[Manifest], faults: list[str]) -> AdmissionConfiguration:
@@ -120,12 +131,12 @@ class _Shelf:
         self._faults = faults
         self._kinds: dict[GroupKind, dict[tuple[str, str], Manifest]] = {}
         self._uids: dict[str, Manifest] = {}
+        self._hyperjobs: dict[tuple[str, str, str], Manifest] = {}
 
     def put(self, manifest: Manifest) -> None:
         """Take *manifest* if its kind is wanted and nothing is wrong with it."""
-        if manifest.kind == HYPERJOB_KIND and manifest.group in HYPERJOB_GROUPS:
-            text = f"{manifest.place} ({manifest.path}): HyperJobs are not planned yet; it is left out"
-            self.notes.append(Note(text))
+        if is_hyperjob(manifest):
+            self._put_hyperjob(_in_namespace(manifest, HYPERJOBS))
             return
         kind = group_kind(ApiKind(manifest.api_version, manifest.kind))
         resource = self._resources.get(kind)
@@ -138,6 +149,21 @@ class _Shelf:
         self._faults.extend(manifest.problem(each) for each in wrong)
         if not wrong:
             self._kinds.setdefault(kind, {})[manifest.namespace, manifest.name] = manifest
+
+    @property
+    def hyperjobs(self) -> tuple[Manifest, ...]:
+        """Return the HyperJobs that were taken, by namespace and name."""
+        return tuple(self._hyperjobs[key] for key in sorted(self._hyperjobs))
+
+    def _put_hyperjob(self, manifest: Manifest) -> None:
+        key = manifest.namespace, manifest.name, manifest.api_version
+        found = read_manifest(manifest) if manifest.name else "metadata.name: it is missing"
+        if isinstance(found, str):
+            self._faults.append(manifest.problem(found))
+        elif key in self._hyperjobs and self._hyperjobs[key].body != manifest.body:
+            self._faults.append(manifest.problem(f"it is another one in {self._hyperjobs[key].place}; keep one"))
+        else:
+            self._hyperjobs[key] = manifest
 
     def _clashes(self, manifest: Manifest, kind: GroupKind) -> list[str]:
         """Return why *manifest* cannot stand beside what was taken before; the very same may come again."""

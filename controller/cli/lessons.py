@@ -24,8 +24,9 @@ Exit codes:
 PLAN = """
 Decide one round and print it: who is admitted where, who waits for what, and how the queues stand after it.
 
-Files may hold Queues, Clusters, PriorityClasses, Jobs and other templates, propagation policies, bindings and an
-AdmissionConfiguration, as YAML or JSON, also as lists that kubectl wrote. A job without a binding waits with the
+Files may hold Queues, Clusters, PriorityClasses, Jobs and other templates, propagation policies, bindings, HyperJobs
+and an AdmissionConfiguration, as YAML or JSON, also as lists that kubectl wrote. A HyperJob is planned as the Jobs it
+becomes. A job without a binding waits with the
 placement of the policy that selects it; if none does, it may go to any one cluster.
 
 \b
@@ -76,6 +77,15 @@ Say why a job waits, who is before it, where it could go, and what would let it 
 Examples:
   volcano-global explain job train -n ml
   volcano-global explain job train -n ml -f world.yaml -o json
+"""
+
+EXPLAIN_HYPERJOB = """
+Say how a HyperJob is split, or would be now: each part, its size, why it goes where it does, and why it waits.
+
+\b
+Examples:
+  volcano-global explain hyperjob llm-training -n ml
+  volcano-global explain hyperjob llm-training -n ml -f world.yaml -o json
 """
 
 SIMULATE = """

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from controller.api.configuration import AdmissionConfiguration, WorkloadRule
+from controller.api.hyperjobs import SPELLINGS, HyperJob, HyperJobError, read_hyperjob
 from controller.api.keys import (
     CLUSTER_RESOURCE_BINDINGS,
     CLUSTERS,
@@ -20,6 +21,7 @@ from controller.api.keys import (
 )
 from controller.cache.collection import Collection, Observation
 from controller.cache.store import Store
+from controller.cli.report.search import NotFoundError
 from controller.cli.snapshot import Snapshot, take
 from controller.engine.clusters import ApiKind
 from controller.kube import Api, Gone, NotFound
@@ -53,6 +55,20 @@ async def observe(api: Api, *, configuration: AdmissionConfiguration | None = No
     Raises `ApiError`, and `UnservedError` for a control plane without the kinds we read.
     """
     return take(await read_store(api, configuration or AdmissionConfiguration()), now)
+
+
+async def find_hyperjob(api: Api, namespace: str, name: str) -> HyperJob:
+    """Return the HyperJob of that name, upstream's spelling first; raise `NotFoundError` where there is none."""
+    for resource in SPELLINGS:
+        try:
+            raw = await api.get(resource.item_path(namespace, name))
+        except NotFound:
+            continue
+        try:
+            return read_hyperjob(msgspec.json.decode(raw))
+        except HyperJobError as error:
+            raise NotFoundError(f"HyperJob {namespace}/{name} cannot be read: {error}") from error
+    raise NotFoundError(f"HyperJob {namespace}/{name} does not exist")
 
 
 async def read_store(api: Api, configuration: AdmissionConfiguration, *, page: int = 500) -> Store:

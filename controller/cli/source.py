@@ -4,24 +4,33 @@ import asyncio
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 import typer
 
 from controller.api.configuration import AdmissionConfiguration, ConfigurationError, load_configuration
+from controller.api.hyperjobs import HyperJob
 from controller.cache.translate.amounts import milliseconds
 from controller.cli.fileworld import read_world
 from controller.cli.inventory import Note
 from controller.cli.manifests import InputError
+from controller.cli.report.search import NotFoundError
 from controller.cli.screen import Format, Screen, as_json, as_yaml, screen_of, show, visible
 from controller.cli.snapshot import Snapshot, take
 from controller.clock import wall_clock
+from controller.engine.fit import empty_rooms, rooms
+from controller.hyperjob.preview import Preview, preview
+from controller.hyperjob.split import Prospects
 
+if TYPE_CHECKING:
+    from controller.kube import Api
+
+A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -52,6 +61,19 @@ class Source:
         self.remark(world.notes)
         return take(world.store, self.now)
 
+    def look_at(self, namespace: str, name: str) -> tuple[Snapshot, HyperJob, Preview]:
+        """Return the world, and a HyperJob with the parts that it has or would have; raise `NotFoundError`."""
+        if self.files:
+            world = read_world(self.files)
+            self.remark(world.notes)
+            for split in world.splits:
+                if (split.manifest.namespace, split.manifest.name) == (namespace, name):
+                    return take(world.store, self.now), split.hyperjob, split.preview
+            raise NotFoundError(f"HyperJob {namespace}/{name} is not in the files")
+        snapshot, hyperjob = self._live_with(namespace, name)
+        ledger = snapshot.world.ledger
+        return snapshot, hyperjob, preview(hyperjob, Prospects(rooms(ledger), empty_rooms(ledger)))
+
     def remark(self, notes: Iterable[Note]) -> None:
         """Write *notes* to stderr, minor ones on request only."""
         for note in notes:
@@ -64,18 +86,34 @@ class Source:
         show(write(report) if write else told(report, screen_of(sys.stdout)))
 
     def _live(self) -> Snapshot:
-        # The Kubernetes client takes longer to import than files take to plan.
-        from controller.cli.live import UnservedError, observe  # noqa: PLC0415
-        from controller.kube import Api, ApiError, KubeconfigError  # noqa: PLC0415
+        from controller.cli.live import observe  # noqa: PLC0415 -- as in _ask
+
+        configuration = _configuration(self.configuration)
+        return self._ask(lambda api: observe(api, configuration=configuration, now=self.now))
+
+    def _live_with(self, namespace: str, name: str) -> tuple[Snapshot, HyperJob]:
+        from controller.cli.live import find_hyperjob, observe  # noqa: PLC0415 -- as in _ask
 
         configuration = _configuration(self.configuration)
 
-        async def observed() -> Snapshot:
+        async def both(api: "Api") -> tuple[Snapshot, HyperJob]:
+            hyperjob = await find_hyperjob(api, namespace, name)
+            return await observe(api, configuration=configuration, now=self.now), hyperjob
+
+        return self._ask(both)
+
+    def _ask(self, question: "Callable[[Api], Awaitable[A]]") -> A:
+        """Return the live control plane's answer to *question*."""
+        # The Kubernetes client takes longer to import than files take to plan.
+        from controller.cli.live import UnservedError  # noqa: PLC0415
+        from controller.kube import Api, ApiError, KubeconfigError  # noqa: PLC0415
+
+        async def answered() -> A:
             async with Api.connect(self.kubeconfig, context=self.context, user_agent="volcano-global-cli") as api:
-                return await observe(api, configuration=configuration, now=self.now)
+                return await question(api)
 
         try:
-            return asyncio.run(observed())
+            return asyncio.run(answered())
         except KubeconfigError as error:
             raise LookError(f"{error}; name files with -f to do without a control plane") from error
         except (ApiError, UnservedError) as error:

@@ -13,8 +13,10 @@ from tests.cli.manifests import (
     policy,
     queue,
     running,
+    units,
     write,
 )
+from tests.hyperjob.objects import document, replicated, task
 
 CPU = {"cpu": 1}
 DEPLOYMENT = ("apps/v1", "Deployment")
@@ -61,11 +63,38 @@ def test_the_configuration_among_the_files_sets_the_policy(plan):
     assert ended.reasons() == {"j": "TenantNotAllowed"}
 
 
-def test_a_hyperjob_is_left_out_and_that_is_said(run, tmp_path):
-    hyperjob = {"apiVersion": "training.volcano.sh/v1alpha1", "kind": "HyperJob", "metadata": {"name": "h"}}
-    ended = run("plan", "-f", write(tmp_path, queue("a"), hyperjob), "-o", "json")
+def test_a_hyperjob_is_planned_as_the_jobs_it_becomes(plan):
+    accelerators = {**units(100), "nvidia.com/gpu": "8"}
+    ended = plan(cluster("m1", accelerators), cluster("m2", accelerators), queue("ml"), hyperjob(12))
+    assert ended.clusters() == {"llm-t-0": ["m1"], "llm-t-1": ["m2"]}
+
+
+def test_parts_that_are_in_the_files_are_not_made_again(run, tmp_path):
+    accelerators = {**units(100), "nvidia.com/gpu": "8"}
+    part = job("llm-t-0", CPU, queue="ml", namespace="ml")
+    ended = run(
+        "plan", "-f", write(tmp_path, cluster("m1", accelerators), queue("ml"), hyperjob(8), part), "-o", "json"
+    )
+    assert ended.clusters() == {"llm-t-0": ["m1"]}
+    assert ended.queue("ml")["allocated"].get("nvidia.com/gpu") is None
+
+
+def test_a_hyperjob_that_fits_nowhere_becomes_nothing_and_that_is_said(run, tmp_path):
+    ended = run("plan", "-f", write(tmp_path, cluster("m1", CPU), queue("ml"), hyperjob(8)), "-o", "json")
     assert ended.answer["decisions"] == []
-    assert "(HyperJob h): HyperJobs are not planned yet; it is left out" in ended.err
+    assert "(HyperJob ml/llm): no Jobs are made of it: even while empty, its candidate clusters have 1" in ended.err
+
+
+def test_a_hyperjob_that_cannot_be_read_is_bad_input(run, tmp_path):
+    found = hyperjob(8)
+    found["spec"]["replicatedJobs"][0]["splitPolicy"]["mode"] = "dynamic"
+    ended = run("plan", "-f", write(tmp_path, queue("ml"), found))
+    assert ended.code == 2
+    assert "(HyperJob ml/llm): spec.replicatedJobs[0].splitPolicy.mode: input should be 'static' or 'auto'" in ended.err
+
+
+def hyperjob(replicas):
+    return document(replicated("t", task(replicas=replicas), splitPolicy={"mode": "auto"}))
 
 
 @pytest.mark.parametrize("verbose", [False, True])

@@ -1,0 +1,46 @@
+"""What a HyperJob would become, for those who only want to look: its parts as manifests, and why each goes where.
+
+Pure. Nothing is known here of what has become of it already but its status.
+"""
+
+from dataclasses import dataclass
+
+from controller.api.hyperjobrules import flaws
+from controller.api.hyperjobs import HyperJob
+from controller.api.hyperjobstatus import PartStatus
+from controller.hyperjob.children import Child, children
+from controller.hyperjob.counting import CountError
+from controller.hyperjob.course import specification
+from controller.hyperjob.split import Prospects, Trouble, split
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The parts of a HyperJob; *trouble* says why they cannot all start now, or why there are none."""
+
+    parts: tuple[PartStatus, ...] = ()
+    trouble: Trouble | None = None
+    is_decided: bool = False
+    """Whether the controller has split it like this already."""
+
+
+def preview(hyperjob: HyperJob, prospects: Prospects) -> Preview:
+    """Return the parts that *hyperjob* has, or else those that the clusters suggest now."""
+    wrong = flaws(hyperjob)
+    if wrong:
+        return Preview(trouble=Trouble("Invalid", f"it cannot be split: {'; '.join(wrong)}"))
+    known = hyperjob.status.split
+    if known is not None and known.parts and known.specification == specification(hyperjob):
+        return Preview(known.parts, is_decided=True)
+    try:
+        layout = split(hyperjob, prospects)
+    except CountError as error:
+        return Preview(trouble=Trouble("Invalid", f"it cannot be split: {error}"))
+    return Preview(layout.parts, layout.trouble)
+
+
+def parts_of(hyperjob: HyperJob, prospects: Prospects) -> list[Child]:
+    """Return the parts of *hyperjob* as the objects they become; none for one that is finished or suspended."""
+    if hyperjob.status.is_finished or hyperjob.spec.suspend:
+        return []
+    return children(hyperjob, preview(hyperjob, prospects).parts)

@@ -1,0 +1,54 @@
+import pytest
+
+from controller.api.hyperjobs import read_hyperjob
+from controller.hyperjob.course import specification
+from tests.cli.manifests import cluster, queue, units, write
+from tests.hyperjob.objects import document, replicated, task
+
+GPUS = {**units(100), "nvidia.com/gpu": "8"}
+TASK = replicated("t", task(replicas=12), splitPolicy={"mode": "auto"})
+
+
+@pytest.fixture
+def explained(run, tmp_path):
+    def explained(*documents, output="json"):
+        return run("explain", "hyperjob", "llm", "-n", "ml", "-f", write(tmp_path, *documents), "-o", output)
+
+    return explained
+
+
+def test_it_says_how_a_hyperjob_would_be_split_and_why(explained):
+    answer = explained(cluster("m1", GPUS), cluster("m2", GPUS), queue("ml"), document(TASK)).answer
+    assert answer["decided"] is False
+    assert [(part["name"], part["cluster"], part["pods"]) for part in answer["parts"]] == [
+        ("llm-t-0", "m1", 8),
+        ("llm-t-1", "m2", 4),
+    ]
+    assert answer["parts"][0]["why"] == "fewest parts; preferred clusters first, then the largest"
+
+
+def test_it_says_why_a_hyperjob_waits(explained):
+    ended = explained(
+        cluster("m1", GPUS, used={"nvidia.com/gpu": "4"}), cluster("m2", GPUS), queue("ml"), document(TASK, name="llm")
+    )
+    assert ended.answer["reason"] == ""
+    full = explained(cluster("m1", GPUS, used=GPUS), cluster("m2", GPUS), queue("ml"), document(TASK))
+    assert (full.answer["reason"], full.answer["message"]) == (
+        "NoRoom",
+        "its candidate clusters have 8 nvidia.com/gpu of 12 free",
+    )
+
+
+def test_it_shows_the_split_that_was_decided(explained):
+    found = document(TASK)
+    part = {"name": "llm-t-0", "replicatedJob": "t", "index": 0, "cluster": "m2", "pods": [12], "phase": "Running"}
+    split = {"specification": specification(read_hyperjob(found)), "parts": [part]}
+    found["status"] = {"phase": "Running", "split": split, "message": "1 of 1 parts run"}
+    ended = explained(cluster("m1", GPUS), cluster("m2", GPUS), queue("ml"), found, output="table")
+    assert "HyperJob ml/llm is Running: it has 1 part, of which 1 must run together." in ended.out
+    assert "llm-t-0" in ended.out
+
+
+def test_one_that_is_not_there_is_said(explained):
+    ended = explained(queue("ml"))
+    assert (ended.code, ended.err) == (1, "HyperJob ml/llm is not in the files\n")
