@@ -13,6 +13,8 @@ from controller.kube import NotFound
 from tests.cache.objects import SHARED, needs_shared
 from tests.e2e.arena import RUNTIME, Arena
 from tests.hyperjob.objects import document, replicated, task
+from tests.rig.families import Families
+from tests.rig.history import followed, present
 
 GPU = "nvidia.com/gpu"
 WORKS = "/apis/work.karmada.io/v1alpha1/works"
@@ -173,15 +175,19 @@ async def test_a_failed_part_ends_it_or_is_tried_again(arena: Arena, tries: int)
     assert status["split"]["parts"][0].get("retries", 0) == tries
 
 
-async def test_a_killed_controller_finds_its_way(stack, arena: Arena):
+async def test_a_killed_controller_finds_its_way_and_makes_each_part_once(stack, arena: Arena):
     await arena.cluster("a", cpu="1000", gpu="8")
     await arena.cluster("b", cpu="1000", gpu="8")
     await arena.queue("ml")
-    await submit(arena, auto(16), runtime="2s")
-    for _ in range(3):
-        await asyncio.to_thread(stack.controller.kill)
-        await asyncio.to_thread(stack.start_controller)
-    status = await until(arena, "llm", "Completed", seconds=60)
+    store, families = stack.plane.etcd.url, Families()
+    async with followed(store, stack.plane.prefix, since=await present(store)) as history:
+        await submit(arena, auto(16), runtime="2s")
+        for _ in range(3):
+            await asyncio.to_thread(stack.controller.kill)
+            await asyncio.to_thread(stack.start_controller)
+        status = await until(arena, "llm", "Completed", seconds=60)
+        await history.reached(await present(store))
     assert status["splitCount"] == 2
-    made = [moment.uid for moment in arena.observer.moments if moment.job.startswith("llm-t-")]
-    assert len(set(made)) == 2
+    assert [each for change in history.changes for each in families.enter(change)] == []
+    assert list(families.unlike_their_split()) == []
+    assert len(families.jobs) == 2

@@ -1,4 +1,4 @@
-"""Whether the invariants held, at every revision of the store: I1, I2 and I3, and no write in vain (I7).
+"""Whether the invariants held, at every revision of the store: I1, I2, I3 and I5, and no write in vain (I7).
 
 It reads the store's history and the API server's audit log, and knows the
 controller only as somebody who writes. What must come to pass in time (I4, I8)
@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.rig.audit import Request
 from tests.rig.books import Books
+from tests.rig.families import Families
 from tests.rig.history import Change
 from tests.rig.sight import RECORD, Sight, sight
 
@@ -44,7 +45,9 @@ def violations(evidence: Evidence) -> list[str]:
     books = Books(default_queue=evidence.default_queue)
     ours = {request.revision: request for request in evidence.requests if request.done and request.revision}
     found: list[str] = []
+    families = Families()
     for change in evidence.changes:
+        found.extend(families.enter(change))
         before = books.bindings.get(change.key) if change.kind == "resourcebindings" else None
         books.enter(change)
         if change.kind == "resourcebindings" and change.after is not None:

@@ -1,0 +1,18 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from controller.api.hyperjobrules import flaws, sized
+from controller.api.hyperjobs import read_hyperjob
+
+FILES = sorted((Path(__file__).parents[2] / "examples").glob("hyperjob-*.yaml"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_an_example_can_be_split_and_asks_for_what_it_says(file):
+    (found,) = yaml.safe_load_all(file.read_text())
+    hyperjob = read_hyperjob(found)
+    assert flaws(hyperjob) == ()
+    (job,) = hyperjob.spec.replicated_jobs
+    assert sized(job).all_pods == job.template_spec.all_pods
