@@ -154,7 +154,9 @@ def _workload(case: _Case, standing: _Standing, rules: Rules) -> Workload | None
         name=binding.template.name,
         kind=binding.api.kind,
         queue=case.queue,
-        shape=rules.shapes.shape(binding, case.demand, rules.priorities),
+        shape=rules.shapes.shape(
+            binding, case.demand, rules.priorities, preferred=template.preferred if template else ()
+        ),
         priority=rules.priorities.value(priority_class),
         priority_class=priority_class,
         unknown_class=bool(priority_class) and priority_class not in rules.priorities,

@@ -185,6 +185,8 @@ class TemplateFacts:
     priority_class: str = ""
     group: str = ""
     """The uid of the HyperJob that owns it."""
+    preferred: tuple[ClusterName, ...] = ()
+    """The clusters that the HyperJob names for it, the first one first (C3)."""
     deleting: bool = False
     demand: Demand | None = None
     """What it asks for; ``None`` where that is unreadable or counted by Karmada."""

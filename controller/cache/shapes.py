@@ -1,5 +1,7 @@
 """Shapes of workloads, one value for all that ask for the same."""
 
+from dataclasses import replace
+
 from controller.cache.facts import BindingFacts, Demand
 from controller.cache.pool import Pool
 from controller.cache.priorities import Priorities
@@ -17,17 +19,28 @@ class Shapes:
     def __init__(self) -> None:
         self._made: Pool[_Made] = Pool()
 
-    def shape(self, binding: BindingFacts, demand: Demand | None, priorities: Priorities) -> Shape:
+    def shape(
+        self,
+        binding: BindingFacts,
+        demand: Demand | None,
+        priorities: Priorities,
+        *,
+        preferred: tuple[ClusterName, ...] = (),
+    ) -> Shape:
         """Return what a workload asks for; without a known *demand*, nothing."""
         classes = demand.task_classes if demand else ()
         order = tuple(priorities.task_value(name) for name in classes)
         current = frozenset(target.name for target in binding.targets)
         evicting = frozenset(binding.evicting_from)
         # The ids stay theirs while the shape is kept, because what they belong to is kept beside it.
-        key = (id(demand), id(binding.placement), binding.api, order, binding.observed_term, evicting, current)
+        known = (id(demand), id(binding.placement), binding.api, order, binding.observed_term)
         return self._made.get(
-            key,
-            lambda: (_shape(binding, demand, priorities, current=current), demand, binding.placement),
+            (*known, evicting, current, preferred),
+            lambda: (
+                replace(_shape(binding, demand, priorities, current=current), preferred=preferred),
+                demand,
+                binding.placement,
+            ),
         )[0]
 
 

@@ -191,3 +191,18 @@ async def test_a_killed_controller_finds_its_way_and_makes_each_part_once(stack,
     assert [each for change in history.changes for each in families.enter(change)] == []
     assert list(families.unlike_their_split()) == []
     assert len(families.jobs) == 2
+
+
+async def test_copies_go_to_the_clusters_they_prefer_and_elsewhere_when_those_are_full(arena: Arena):
+    for name in ("a", "b", "c"):
+        await arena.cluster(name, cpu="1000", gpu="64")
+    await arena.queue("ml")
+    jobs = [
+        replicated("one", task(replicas=64), clusterNames=["b"]),
+        replicated("two", task(replicas=64), clusterNames=["c", "b"], replicas=2),
+    ]
+    await submit(arena, document(*jobs, minAvailable=3), runtime="2s")
+    status = await until(arena, "llm", "Running")
+    places = {part["name"]: part["runningOn"] for part in status["split"]["parts"]}
+    assert places == {"llm-one-0": "b", "llm-two-0": "c", "llm-two-1": "a"}
+    await until(arena, "llm", "Completed")

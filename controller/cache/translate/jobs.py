@@ -2,17 +2,22 @@
 
 import sys
 
+import msgspec
+
 from controller.api import jobs as wire
 from controller.api import pods
-from controller.api.keys import HYPERJOB_GROUPS, HYPERJOB_KIND
+from controller.api.keys import HYPERJOB_GROUPS, HYPERJOB_KIND, PREFERRED_CLUSTERS
 from controller.api.meta import ObjectMeta, Quantities
 from controller.cache.facts import VOLCANO_JOB, Demand, TemplateFacts, TemplateKey
 from controller.cache.pool import Pool, fingerprint
 from controller.cache.translate.amounts import AmountError, amounts, milliseconds, sentence, version
+from controller.engine.clusters import ClusterName
 from controller.engine.demand import Container, JobTemplate, PodTemplate, Task, demand, pod_requests
 from controller.engine.resources import EMPTY, Resources
 
 Counted = Demand | AmountError
+
+_NAMES = msgspec.json.Decoder(list[str])
 
 
 class JobTranslator:
@@ -35,6 +40,7 @@ class JobTranslator:
             queue=sys.intern(spec.queue),
             priority_class=sys.intern(spec.priority_class_name),
             group=sys.intern(group_of(meta)),
+            preferred=_preferred(meta),
             deleting=meta.deletion_timestamp is not None,
             demand=counted if isinstance(counted, Demand) and readable else None,
             flaw=sentence(job.flaws, str(counted) if isinstance(counted, AmountError) else ""),
@@ -51,6 +57,17 @@ def group_of(meta: ObjectMeta) -> str:
         if owner.kind == HYPERJOB_KIND and owner.api_version.partition("/")[0] in HYPERJOB_GROUPS:
             return owner.uid
     return ""
+
+
+def _preferred(meta: ObjectMeta) -> tuple[ClusterName, ...]:
+    """Return the clusters a HyperJob prefers for its part; a text that is no list of names prefers none."""
+    text = meta.annotations.get(PREFERRED_CLUSTERS)
+    if text is None or not group_of(meta):
+        return ()
+    try:
+        return tuple(ClusterName(name) for name in _NAMES.decode(text))
+    except (msgspec.MsgspecError, RecursionError):
+        return ()
 
 
 def _count(spec: wire.JobSpec) -> Counted:
