@@ -51,9 +51,10 @@ async def _is_listed(api: Api, kind: Resource) -> bool:
 def _pairs(prefix: str, batch: Batch) -> Iterator[Pair]:
     for number, name in enumerate(batch.names()):
         template, uid = str(uuid.uuid4()), str(uuid.uuid4())
-        made = job(name, f"queue-{number % max(batch.queues, 1)}")
+        if batch.queues:
+            made = job(name, f"queue-{number % batch.queues}")
+            yield _key(prefix, JOBS, batch.namespace, name), _stored(made, batch.namespace, template)
         bound = binding(batch.namespace, name, template)
-        yield _key(prefix, JOBS, batch.namespace, name), _stored(made, batch.namespace, template)
         yield _key(prefix, RESOURCE_BINDINGS, batch.namespace, f"{name}-job"), _stored(bound, batch.namespace, uid)
 
 
