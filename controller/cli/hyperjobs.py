@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from controller.api.hyperjobs import HyperJob, HyperJobError, read_hyperjob
 from controller.api.keys import HYPERJOB_GROUPS, HYPERJOB_KIND
 from controller.cli.manifests import Manifest
-from controller.hyperjob.children import children
-from controller.hyperjob.preview import Preview, preview
+from controller.hyperjob.preview import Preview, parts_of, preview
 from controller.hyperjob.split import Prospects
 
 
@@ -22,9 +21,7 @@ class Split:
     @property
     def objects(self) -> list[Manifest]:
         """Return its parts as manifests that stand where it stands; none once it is over or suspended."""
-        if self.hyperjob.status.is_finished or self.hyperjob.spec.suspend:
-            return []
-        made = children(self.hyperjob, self.preview.parts)
+        made = parts_of(self.hyperjob, self.preview)
         return [self._manifest(body) for child in made for body in (child.policy, child.job)]
 
     def _manifest(self, body: dict[str, object]) -> Manifest:

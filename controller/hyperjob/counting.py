@@ -12,12 +12,12 @@ from controller.engine.resources import Resources, scale, total
 from controller.hyperjob.lineup import Pods
 
 
-class CountError(ValueError):
-    """A template that cannot be counted; the message says where and why."""
+class SplitError(ValueError):
+    """A HyperJob that cannot be split because something in it cannot be read; the message says where and why."""
 
 
 def pod_requests(template: JobSpec) -> tuple[Resources, ...]:
-    """Return what one pod of each task asks for, in the order of the tasks; raises `CountError`."""
+    """Return what one pod of each task asks for, in the order of the tasks; raises `SplitError`."""
     return _requests(msgspec.json.encode(template.model_dump(by_alias=True, exclude_unset=True, mode="json")))
 
 
@@ -25,7 +25,7 @@ def pod_requests(template: JobSpec) -> tuple[Resources, ...]:
 def _requests(spec: bytes) -> tuple[Resources, ...]:
     facts = JobTranslator().facts(decode_job(b'{"spec":' + spec + b"}"))
     if facts.demand is None or facts.demand.job is None:
-        raise CountError(facts.flaw)
+        raise SplitError(facts.flaw)
     return tuple(pod_request(task.pod) for task in facts.demand.job.tasks)
 
 

@@ -12,7 +12,7 @@ from controller.api.hyperjobrules import flaws
 from controller.api.hyperjobs import HyperJob
 from controller.api.hyperjobstatus import PartStatus, Phase, SplitStatus
 from controller.hyperjob.children import digest, minimum_parts
-from controller.hyperjob.counting import CountError
+from controller.hyperjob.counting import SplitError
 from controller.hyperjob.failures import retried
 from controller.hyperjob.part import OVER, Seen, again, has_started, observed
 from controller.hyperjob.split import Layout, Prospects, Trouble, is_automatic, part_demands, split
@@ -50,7 +50,7 @@ def course(hyperjob: HyperJob, seen: Seen, prospects: Prospects) -> Course:
         return Course("Suspended", "spec.suspend is set; set it to false to start again", _stopped(known))
     try:
         standing, trouble = _split(hyperjob, known, prospects)
-    except CountError as error:
+    except SplitError as error:
         return Course("Pending", f"it cannot be split: {error}", known, "Invalid", is_sound=False)
     tried = retried(hyperjob, standing, prospects)
     return _judged(hyperjob, tried, trouble=trouble or _waiting(tried, seen), prospects=prospects)

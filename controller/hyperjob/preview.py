@@ -9,7 +9,7 @@ from controller.api.hyperjobrules import flaws
 from controller.api.hyperjobs import HyperJob
 from controller.api.hyperjobstatus import PartStatus
 from controller.hyperjob.children import Child, children
-from controller.hyperjob.counting import CountError
+from controller.hyperjob.counting import SplitError
 from controller.hyperjob.course import specification
 from controller.hyperjob.split import Prospects, Trouble, split
 
@@ -34,13 +34,13 @@ def preview(hyperjob: HyperJob, prospects: Prospects) -> Preview:
         return Preview(known.parts, is_decided=True)
     try:
         layout = split(hyperjob, prospects)
-    except CountError as error:
+    except SplitError as error:
         return Preview(trouble=Trouble("Invalid", f"it cannot be split: {error}"))
     return Preview(layout.parts, layout.trouble)
 
 
-def parts_of(hyperjob: HyperJob, prospects: Prospects) -> list[Child]:
+def parts_of(hyperjob: HyperJob, found: Preview) -> list[Child]:
     """Return the parts of *hyperjob* as the objects they become; none for one that is finished or suspended."""
     if hyperjob.status.is_finished or hyperjob.spec.suspend:
         return []
-    return children(hyperjob, preview(hyperjob, prospects).parts)
+    return children(hyperjob, found.parts)

@@ -15,14 +15,14 @@ from controller.api.hyperjobs import HyperJob, ReplicatedJob, SplitPolicy, Strat
 from controller.api.hyperjobstatus import PartStatus
 from controller.api.quantity import format_quantity
 from controller.api.volcanojobs import JobSpec
-from controller.cache.translate.placements import placement
+from controller.cache.translate.placements import PlacementError, placement
 from controller.engine.candidates import candidates
 from controller.engine.clusters import Cluster, Placement
 from controller.engine.fit import Room
 from controller.engine.reasons import Reason
 from controller.engine.resources import Resources, add, fits, subtract
 from controller.engine.workloads import Shape
-from controller.hyperjob.counting import demand, pod_requests
+from controller.hyperjob.counting import SplitError, demand, pod_requests
 from controller.hyperjob.lineup import Pods, cut, equal, units, weighted
 from controller.hyperjob.packing import Bin, Load, Shares, fill, pack
 
@@ -115,9 +115,12 @@ def is_automatic(hyperjob: HyperJob) -> bool:
 
 
 def choice(hyperjob: HyperJob) -> Placement:
-    """Return which clusters may take parts."""
+    """Return which clusters may take parts; raises `SplitError`."""
     asked = {"clusterAffinity": hyperjob.spec.cluster_affinity, "clusterTolerations": hyperjob.spec.cluster_tolerations}
-    return placement(msgspec.convert(asked, wire.Placement, strict=False))
+    try:
+        return placement(msgspec.convert(asked, wire.Placement, strict=False))
+    except (msgspec.ValidationError, PlacementError) as error:
+        raise SplitError(f"spec.clusterAffinity or spec.clusterTolerations: {error}") from error
 
 
 def part_demands(hyperjob: HyperJob, parts: Iterable[PartStatus]) -> list[Resources]:

@@ -35,8 +35,6 @@ from controller.hyperjob.sighting import (
 from controller.hyperjob.split import Prospects, Trouble
 from controller.kube import Api, ApiError, Conflict, NotFound
 
-#: How often definitions are looked for that are not installed.
-_DISCOVER_SECONDS = 30.0
 #: News of bindings and clusters come by the hundred; HyperJobs that may depend on them are looked at so often.
 _REVIEW_SECONDS = 0.5
 
@@ -67,6 +65,8 @@ class Stage:
     """Watches HyperJobs and their objects and keeps them in step."""
 
     def __init__(self, api: Api, surroundings: Surroundings, *, pace: Pace, clock: Clock = wall_clock) -> None:
+        self.discover_seconds = 30.0
+        """How often definitions are looked for that are not installed."""
         self._api = api
         self._surroundings = surroundings
         self._pace = pace
@@ -191,7 +191,7 @@ class Stage:
                 self._watch(group, PROPAGATION_POLICIES, self._policies, selectors=selectors)
             self._wake.set()
             if missing:
-                await asyncio.sleep(_DISCOVER_SECONDS)
+                await asyncio.sleep(self.discover_seconds)
 
     def _watch(
         self, group: asyncio.TaskGroup, resource: Resource, sink: Collection[Any], *, selectors: dict[str, str]

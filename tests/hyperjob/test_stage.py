@@ -1,0 +1,112 @@
+"""The stage beside the controller: it waits for the definitions, and one HyperJob's trouble is not the others'."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS
+from controller.cache.informer import Pace
+from controller.hyperjob.split import Prospects
+from controller.hyperjob.stage import Stage, Surroundings
+from controller.kube import Api, NotFound
+from localup.apply import apply, apply_files
+from localup.controlplane import OUR_CRDS
+from tests.hyperjob.objects import document, gpus, replicated, task
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+NAMESPACE = "default"
+
+
+@pytest.fixture(scope="module")
+def plane(fresh_control_plane):
+    return fresh_control_plane()
+
+
+@asynccontextmanager
+async def staged(plane, *, prospects=Prospects, may_write=lambda: True):
+    """Run a stage with the controller's rights; yield it and an administrator."""
+    async with Api.connect(plane.kubeconfig("volcano-global-controller")) as ours:
+        around = Surroundings(may_write, prospects, lambda key: None, lambda uid: None)
+        stage = Stage(ours, around, pace=Pace())
+        stage.discover_seconds = 0.1
+        task = asyncio.create_task(stage.run())
+        async with Api.connect(plane.kubeconfig("admin")) as admin:
+            yield stage, admin
+            assert not task.done(), task
+            for resource in (HYPERJOBS, BATCH_HYPERJOBS):
+                await clear(admin, resource)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.sleep(0.05)
+
+
+async def clear(admin, resource):
+    try:
+        await admin.delete(resource.item_path(NAMESPACE, "").rstrip("/"))
+    except NotFound:
+        return
+
+
+async def submit(admin, found):
+    body = {**found, "metadata": {"name": found["metadata"]["name"]}}
+    await admin.create(HYPERJOBS.item_path(NAMESPACE, "").rstrip("/"), msgspec.json.encode(body))
+
+
+async def exists(admin, resource, name, *, seconds=10):
+    for _ in range(int(seconds / 0.05)):
+        try:
+            return await admin.get(resource.item_path(NAMESPACE, name))
+        except NotFound:
+            await asyncio.sleep(0.05)
+    return None
+
+
+async def test_it_waits_for_the_definitions_to_be_installed(plane):
+    names = [f"hyperjobs.{resource.group}" for resource in (HYPERJOBS, BATCH_HYPERJOBS)]
+    for name in names:
+        await asyncio.to_thread(plane.admin.delete, f"{DEFINITIONS}/{name}")
+    async with staged(plane) as (_, admin):
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(apply_files, plane.admin, OUR_CRDS)
+        await submit(admin, document(replicated("t"), name="late"))
+        assert await exists(admin, JOBS, "late-t-0")
+
+
+async def test_it_writes_nothing_while_it_may_not(plane):
+    allowed = asyncio.Event()
+    async with staged(plane, may_write=allowed.is_set) as (_, admin):
+        await submit(admin, document(replicated("t"), name="standby"))
+        assert await exists(admin, JOBS, "standby-t-0", seconds=1) is None
+        allowed.set()
+        assert await exists(admin, JOBS, "standby-t-0")
+
+
+async def test_it_looks_again_when_clusters_have_changed(plane):
+    rooms = [gpus(a=1)]
+    async with staged(plane, prospects=lambda: rooms[0]) as (stage, admin):
+        job = replicated("t", task(replicas=4), splitPolicy={"mode": "auto"})
+        await submit(admin, document(job, name="wide"))
+        assert await exists(admin, JOBS, "wide-t-0", seconds=1) is None
+        rooms[0] = gpus(a=4)
+        stage.look()
+        assert await exists(admin, JOBS, "wide-t-0")
+
+
+async def test_trouble_with_one_hyperjob_is_not_the_others(plane):
+    async with staged(plane, prospects=lambda: gpus(a=8)) as (_, admin):
+        await asyncio.to_thread(apply, plane.admin, [broken()])
+        await submit(admin, document(replicated("t"), name="sound"))
+        assert await exists(admin, JOBS, "sound-t-0")
+        status = msgspec.json.decode(await admin.get(HYPERJOBS.item_path(NAMESPACE, "broken")))["status"]
+        assert "operator 'Near' is unknown" in status["message"]
+
+
+def broken():
+    """Return a HyperJob whose selector no schema checks and nobody can read."""
+    job = replicated("t", task(replicas=4), splitPolicy={"mode": "auto"})
+    found = document(
+        job, name="broken", clusterAffinity={"labelSelector": {"matchExpressions": [{"operator": "Near"}]}}
+    )
+    return {**found, "metadata": {"name": "broken", "namespace": NAMESPACE}}
