@@ -36,6 +36,7 @@ ALLOWED = [
     ("karmada", "create", "resourcebindings.work.karmada.io"),
     ("karmada", "patch", "jobs/status.batch.volcano.sh"),
     ("tenant", "create", "jobs.batch.volcano.sh", "own"),
+    ("tenant", "create", "hyperjobs.training.volcano.sh", "own"),
     ("tenant", "create", "resourcebindings.work.karmada.io", "own"),
     ("tenant", "patch", "resourcebindings/status.work.karmada.io", "own"),
     ("tenant", "delete", "works.work.karmada.io", "own"),
