@@ -59,7 +59,7 @@ def write(decision: Decision, facts: BindingFacts) -> Write:
 
 def _admission(decision: Admit, facts: BindingFacts) -> Write:
     workload = decision.workload
-    record = admitting(workload, decision.admission, before=facts.record)
+    record = admitting(workload, decision.admission, before=facts.record, plan=decision.plan)
     targets = [(target.name, target.replicas) for target in decision.clusters]
     return Write(
         "admit",

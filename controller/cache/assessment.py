@@ -164,7 +164,7 @@ def _workload(case: _Case, standing: _Standing, rules: Rules) -> Workload | None
         state=standing.state,
         admission=standing.admission,
         hold=_hold(case, standing),
-        group=template.group if template else "",
+        group=template.group if template else None,
     )
 
 

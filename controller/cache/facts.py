@@ -12,7 +12,7 @@ from controller.engine.clusters import ApiKind, Assignment, Cluster, ClusterName
 from controller.engine.demand import JobTemplate
 from controller.engine.queues import Queue, QueueName
 from controller.engine.resources import EMPTY, Resources
-from controller.engine.workloads import WorkloadUid
+from controller.engine.workloads import Group, WorkloadUid
 
 GroupKind = NewType("GroupKind", str)
 """A kind without its version, ``Job.batch.volcano.sh``; ``Pod.`` in the core group."""
@@ -183,8 +183,8 @@ class TemplateFacts:
     queue: str = ""
     """The queue that it names, or nothing."""
     priority_class: str = ""
-    group: str = ""
-    """The uid of the HyperJob that owns it."""
+    group: Group | None = None
+    """The parts of its HyperJob that are admitted together, where it says that it is one."""
     preferred: tuple[ClusterName, ...] = ()
     """The clusters that the HyperJob names for it, the first one first (C3)."""
     deleting: bool = False

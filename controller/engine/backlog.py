@@ -14,7 +14,7 @@ from operator import itemgetter
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import EMPTY, Resources
-from controller.engine.workloads import Shape, Workload, WorkloadUid
+from controller.engine.workloads import Group, Shape, Workload, WorkloadUid
 
 Place = tuple[int, int, str, str, str]
 
@@ -48,6 +48,8 @@ class Lane:
     namespace: str
     """Empty where it does not matter."""
     shape: Shape
+    group: Group | None = None
+    """Set where all its workloads are parts of one group."""
     entries: list[tuple[Place, Workload]] = field(default_factory=list)
     charge: Resources = EMPTY
     """What admitting one of them would be charged in all (D5)."""
@@ -93,7 +95,7 @@ class Backlog:
         """Queues in which somebody came or went since this was last emptied."""
         self.news: set[Lane] = set()
         """Lanes with untold workloads."""
-        self._lanes: dict[tuple[QueueName, str, int], Lane] = {}
+        self._lanes: dict[tuple[QueueName, str, int, Group | None], Lane] = {}
         self._shapes: dict[tuple[object, ...], Shape] = {}
         self._of: dict[WorkloadUid, Lane] = {}
 
@@ -116,20 +118,19 @@ class Backlog:
         """Let *workload* wait in its lane."""
         shape = self._shapes.setdefault(workload.shape.key, workload.shape)
         namespace = workload.namespace if self.is_by_tenant else ""
-        lane = self._lanes.get((workload.queue, namespace, id(shape)))
+        lane = self._lanes.get((workload.queue, namespace, id(shape), workload.group))
         if lane is None:
-            lane = self._open(workload.queue, namespace, shape)
+            lane = self._open(Lane(workload.queue, namespace, shape, workload.group))
         insort(lane.entries, (place(workload), workload), key=_by_place)
         lane.untold.add(workload.uid)
         self.news.add(lane)
         self.changed.add(workload.queue)
         self._of[workload.uid] = lane
 
-    def _open(self, queue: QueueName, namespace: str, shape: Shape) -> Lane:
-        lane = Lane(queue, namespace, shape)
-        self._lanes[queue, namespace, id(shape)] = lane
-        self.queues.setdefault(queue, []).append(lane)
-        self.shapes.setdefault(id(shape), []).append(lane)
+    def _open(self, lane: Lane) -> Lane:
+        self._lanes[lane.queue, lane.namespace, id(lane.shape), lane.group] = lane
+        self.queues.setdefault(lane.queue, []).append(lane)
+        self.shapes.setdefault(id(lane.shape), []).append(lane)
         self.unjudged.add(lane)
         return lane
 
@@ -144,7 +145,7 @@ class Backlog:
 
     def _close(self, lane: Lane) -> None:
         shape = lane.shape
-        del self._lanes[lane.queue, lane.namespace, id(shape)]
+        del self._lanes[lane.queue, lane.namespace, id(shape), lane.group]
         self.queues[lane.queue].remove(lane)
         if not self.queues[lane.queue]:
             del self.queues[lane.queue]

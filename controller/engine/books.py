@@ -4,6 +4,8 @@ Built anew only when the tree or its ceilings change; clusters are ``ledger``,
 who waits is ``backlog``.
 """
 
+from collections.abc import Callable, Iterable
+
 from controller.engine.backlog import Backlog, Lane
 from controller.engine.entitlement import Division
 from controller.engine.ledger import Ledger
@@ -99,19 +101,21 @@ class Books:
             self.standing = Standing(quota, {}, self.tenants)
         return self.standing.quota
 
-    def sort_out(self) -> set[Lane]:
+    def sort_out(self, again: Iterable[Lane], held: Callable[[Lane], Refusal | None]) -> set[Lane]:
         """Find out who waits for another reason than room; return the lanes for which that was asked.
 
-        All are asked again when queues or clusters have changed, else only new ones.
+        All are asked again when queues or clusters have changed, else only new
+        ones and those named. *held* tells of reasons that are not the queues'
+        or the clusters'.
         """
-        lanes = {*self._backlog.unjudged}
+        lanes = {*self._backlog.unjudged, *again}
         tree = self.tree()
         if self._potential is None:
             self._potential = Quota(tree, limits(tree, self._ledger.potential()), {})
             lanes.update(self._backlog.lanes())
         for lane in lanes:
             lane.charge = self.prospects.of(lane.shape).charge
-            lane.hopeless = tree.refusal(lane.queue) or self._hopeless(self._potential, lane)
+            lane.hopeless = tree.refusal(lane.queue) or self._hopeless(self._potential, lane) or held(lane)
             self._changed.add(lane.queue)
         self._backlog.unjudged.clear()
         return lanes

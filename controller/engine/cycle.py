@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from controller.engine import groups
 from controller.engine.backlog import Lane, Sleep
 from controller.engine.ledger import earliest
 from controller.engine.ordering import Entry, Head, Standing, Turns
@@ -33,7 +34,7 @@ def run(world: "World", now: int) -> Plan:
     # 1. Learn what the clusters have left for us.
     world.ledger.learn(now, world.policy.settle_ms)
     # 2. Set aside who waits for another reason than room.
-    suspects = world.books.sort_out()
+    suspects = world.books.sort_out(_regrouped(world), partial(_incomplete, world))
     # 3. Divide what there is among the queues, as far as demands have changed.
     changed = {*world.backlog.changed}
     standing = world.books.stand()
@@ -51,15 +52,34 @@ def refusal(world: "World", lane: Lane) -> Refusal | None:
     standing = world.standing
     if lane.hopeless is not None or standing is None:
         return lane.hopeless
+    if _is_whole(world, lane) and lane.group is not None:
+        return groups.attempt(world, lane.group).refusal
     over = standing.quota.refusal(standing.quota.tree.nodes[lane.queue], lane.charge)
     return over or world.books.prospects.refusal(world.books.prospects.of(lane.shape))
+
+
+def _is_whole(world: "World", lane: Lane) -> bool:
+    """Say whether *lane* holds parts that are admitted together with others, or not at all."""
+    return lane.group is not None and world.groups.missing(lane.group) > 1
+
+
+def _regrouped(world: "World") -> list[Lane]:
+    """Return the lanes of groups of which a part came, went or started."""
+    changed, world.groups.changed = world.groups.changed, set()
+    uids = (uid for group in changed for uid in world.groups.parts(group))
+    return [world.backlog.lane(uid) for uid in uids if uid in world.backlog]
+
+
+def _incomplete(world: "World", lane: Lane) -> Refusal | None:
+    return groups.incomplete(world, lane.group) if lane.group is not None else None
 
 
 def _reason(world: "World", lane: Lane) -> Reason | None:
     """Return the code of ``refusal`` alone, which costs less."""
     standing = world.standing
-    if lane.hopeless is not None or standing is None:
-        return lane.hopeless.reason if lane.hopeless else None
+    if lane.hopeless is not None or standing is None or _is_whole(world, lane):
+        why = refusal(world, lane)
+        return why.reason if why else None
     over = standing.quota.refusal(standing.quota.tree.nodes[lane.queue], lane.charge)
     if over is not None:
         return over.reason
@@ -142,12 +162,12 @@ def _serve(world: "World", standing: Standing, awake: Mapping[QueueName, list[En
         turns = Turns(standing, world.policy, awake, fits=fits)
         alive = _Alive(world, standing.quota, awake)
         while (head := turns.next()) is not None:
-            choice = _judge(world, standing.quota, head)
-            if choice is None:
+            admitted = _try(world, standing.quota, head, now)
+            if not admitted:
                 turns.passed_over(head)
                 continue
-            served.decisions.append(_admit(world, head, choice, now))
-            if alive.are_few():
+            served.decisions.extend(admitted)
+            if len(admitted) > 1 or alive.are_few():
                 break
             turns.admitted(head)
         served.refused.extend(turns.refused)
@@ -175,7 +195,21 @@ class _Alive:
 
 
 def _fits(world: "World", quota: Quota, head: Head) -> bool:
+    if _is_whole(world, head.lane):
+        return refusal(world, head.lane) is None
     return _judge(world, quota, head) is not None
+
+
+def _try(world: "World", quota: Quota, head: Head, now: int) -> list[Admit]:
+    """Admit the head, together with the other parts of its group; return nothing where it does not fit."""
+    if head.lane.group is None or not _is_whole(world, head.lane):
+        choice = _judge(world, quota, head)
+        return [] if choice is None else [_admit(world, head.workload, choice, now)]
+    trial = groups.attempt(world, head.lane.group)
+    if trial.refusal is not None:
+        return []
+    plan = f"{head.lane.group.key}@{now}"
+    return [_admit(world, part, choice, now, plan=plan) for part, _, choice in trial.chosen]
 
 
 def _judge(world: "World", quota: Quota, head: Head) -> Choice | None:
@@ -204,10 +238,10 @@ def _sleep(over: Refusal, leaf: Node, quota: Quota) -> Sleep | None:
     return Sleep(branch, quota.freed[branch], quota.epoch, is_reserved=is_reserved)
 
 
-def _admit(world: "World", head: Head, choice: Choice, now: int) -> Admit:
+def _admit(world: "World", workload: Workload, choice: Choice, now: int, *, plan: str = "") -> Admit:
     admission = Admission(choice.charge, choice.bookings, admitted_at=now)
-    world.admit(head.workload, admission, now)
-    return Admit(head.workload, choice.assignments, admission)
+    world.admit(workload, admission, now)
+    return Admit(workload, choice.assignments, admission, plan)
 
 
 def _beside(world: "World", served: _Served, queues: Iterable[QueueName]) -> set[Lane]:

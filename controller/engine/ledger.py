@@ -13,7 +13,7 @@ from typing import Final
 
 from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.resources import EMPTY, Resources, add, floored, requested, subtract, total
-from controller.engine.workloads import Admission
+from controller.engine.workloads import Admission, Booking
 
 #: So many of the last frees are remembered one by one.
 _REMEMBERED: Final = 1024
@@ -172,6 +172,20 @@ class Ledger:
             self._has_changed(site, gave_room=False)
             if admission.shown:
                 site.shown = add(site.shown, booking.charge)
+
+    def lend(self, bookings: Iterable[Booking]) -> None:
+        """Book for a trial; ``take_back`` leaves no trace of it."""
+        for booking in bookings:
+            site = self.site(booking.cluster)
+            site.booked = add(site.booked, booking.charge)
+            self.version += 1
+
+    def take_back(self, bookings: Iterable[Booking]) -> None:
+        """End a trial."""
+        for booking in bookings:
+            site = self.site(booking.cluster)
+            site.booked = subtract(site.booked, booking.charge)
+            self.version += 1
 
     def free(self, admission: Admission, now: int) -> None:
         """Free the clusters of *admission*; the summary is given time to follow."""

@@ -15,6 +15,8 @@ class Admit:
     workload: Workload
     clusters: tuple[Assignment, ...]
     admission: Admission
+    plan: str = ""
+    """What names the plan, the same on each part that is admitted together with others (G1)."""
 
     @property
     def charge(self) -> Resources:

@@ -46,10 +46,14 @@ class Quota:
 
     def book(self, node: Node, charge: Resources) -> None:
         """Charge *node* and all above it; negative amounts free."""
-        own = self.direct[node.name]
         if any(amount < 0 for amount in charge.values()):
             for above in node.path():
                 self.freed[above.name] += 1
+        self.carry(node, charge)
+
+    def carry(self, node: Node, charge: Resources) -> None:
+        """Charge for a trial, or take such a charge back: it wakes nobody."""
+        own = self.direct[node.name]
         for resource, amount in charge.items():
             own[resource] = own.get(resource, 0) + amount
             raised = amount

@@ -18,6 +18,22 @@ WorkloadUid = NewType("WorkloadUid", str)
 VOLCANO_JOB = ApiKind("batch.volcano.sh/v1alpha1", "Job")
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The parts of one HyperJob that are admitted together (G1)."""
+
+    key: str
+    """Tells one group from another, and one split of a HyperJob from the next."""
+    parts: int
+    minimum: int
+    """How many of the parts must be admitted in one plan; one part alone is admitted as any other workload."""
+
+    @property
+    def hyperjob(self) -> str:
+        """Return the uid of the HyperJob, which the key begins with."""
+        return self.key.partition("/")[0]
+
+
 class State(StrEnum):
     """Where a workload stands between being paused and being over."""
 
@@ -117,8 +133,8 @@ class Workload:
     """Set while it holds charges, whatever its state."""
     hold: Refusal | None = None
     """Why it is kept back whatever room there is, as far as its own objects tell."""
-    group: str = ""
-    """The uid of the HyperJob it is a part of (G1)."""
+    group: Group | None = None
+    """The parts it is admitted together with."""
 
     @property
     def path(self) -> str:

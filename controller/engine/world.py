@@ -14,6 +14,7 @@ from controller.engine import cycle
 from controller.engine.backlog import Backlog, Lane, place
 from controller.engine.books import Books
 from controller.engine.clusters import Cluster, ClusterName
+from controller.engine.groups import Groups
 from controller.engine.ledger import Ledger
 from controller.engine.ordering import Standing
 from controller.engine.plan import Plan
@@ -41,6 +42,7 @@ class World:
         self.held: dict[QueueName, dict[WorkloadUid, Refusal]] = {}
         """Who waits for reasons of his own, by queue."""
         self.books = Books(self.ledger, self.backlog)
+        self.groups = Groups()
         self.told: dict[WorkloadUid, Reason] = {}
         """The reason that each waiting workload was last given."""
         self.untold: set[WorkloadUid] = set()
@@ -102,6 +104,9 @@ class World:
         if before is not None and before.state is State.PENDING:
             self._leave(before)
         self._rebook(before, workload, now)
+        if before is not None and before.group != workload.group:
+            self.groups.drop(before)
+        self.groups.put(workload)
         self.workloads[workload.uid] = workload
         if workload.state is State.PENDING:
             self._wait(workload)
@@ -118,6 +123,7 @@ class World:
             self._leave(before)
         if before.admission is not None:
             self._free(before, before.admission, now)
+        self.groups.drop(before)
         self.told.pop(uid, None)
 
     # -- what is asked --------------------------------------------------

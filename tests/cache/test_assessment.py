@@ -12,7 +12,7 @@ from controller.cache.assessment import Remark
 from controller.cache.store import Store
 from controller.engine.clusters import ApiKind
 from controller.engine.reasons import Reason
-from controller.engine.workloads import State
+from controller.engine.workloads import Group, State
 from tests.cache.listening import Ear
 from tests.cache.objects import CREATED_MS, binding, job, priority_class, raw
 
@@ -497,16 +497,30 @@ def test_a_batch_job_is_finished_by_its_condition():
 
 def test_the_parts_of_a_hyperjob_are_a_group():
     owner = {"apiVersion": "training.volcano.sh/v1alpha1", "kind": "HyperJob", "name": "h", "uid": "hyper"}
-    workload, _ = heard(binding("j1"), jobs=(job("j1", meta={"ownerReferences": [owner]}),))
+    written = {"uid": "hyper", "split": "s1", "parts": 3, "minAvailable": 2, "since": "2026-01-01T00:00:00Z"}
+    notes = {"volcano-global.io/group": json.dumps(written), "volcano-global.io/preferred-clusters": '["m2"]'}
+    workload, _ = heard(binding("j1"), jobs=(job("j1", meta={"ownerReferences": [owner], "annotations": notes}),))
     assert workload is not None
-    assert workload.group == "hyper"
+    assert workload.group == Group("hyper/s1", parts=3, minimum=2)
+    assert workload.since == 1_767_225_600_000
+    assert workload.shape.preferred == ("m2",)
 
 
-def test_another_owner_makes_no_group():
-    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "h", "uid": "cron"}
-    workload, _ = heard(binding("j1"), jobs=(job("j1", meta={"ownerReferences": [owner]}),))
+@pytest.mark.parametrize(
+    "owner",
+    [
+        pytest.param({"apiVersion": "batch/v1", "kind": "CronJob", "name": "h", "uid": "hyper"}, id="another-kind"),
+        pytest.param(
+            {"apiVersion": "training.volcano.sh/v1alpha1", "kind": "HyperJob", "name": "h", "uid": "other"},
+            id="another-hyperjob",
+        ),
+    ],
+)
+def test_a_group_that_the_owner_does_not_confirm_is_none(owner):
+    notes = {"volcano-global.io/group": json.dumps({"uid": "hyper", "parts": 2, "minAvailable": 2})}
+    workload, _ = heard(binding("j1"), jobs=(job("j1", meta={"ownerReferences": [owner], "annotations": notes}),))
     assert workload is not None
-    assert workload.group == ""
+    assert workload.group is None
 
 
 @pytest.mark.parametrize(

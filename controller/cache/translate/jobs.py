@@ -6,11 +6,12 @@ import msgspec
 
 from controller.api import jobs as wire
 from controller.api import pods
-from controller.api.keys import HYPERJOB_GROUPS, HYPERJOB_KIND, PREFERRED_CLUSTERS
+from controller.api.keys import PREFERRED_CLUSTERS
 from controller.api.meta import ObjectMeta, Quantities
 from controller.cache.facts import VOLCANO_JOB, Demand, TemplateFacts, TemplateKey
 from controller.cache.pool import Pool, fingerprint
 from controller.cache.translate.amounts import AmountError, amounts, milliseconds, sentence, version
+from controller.cache.translate.membership import membership, owner
 from controller.engine.clusters import ClusterName
 from controller.engine.demand import Container, JobTemplate, PodTemplate, Task, demand, pod_requests
 from controller.engine.resources import EMPTY, Resources
@@ -31,15 +32,16 @@ class JobTranslator:
         counted = self._counted(job)
         readable = isinstance(counted, Demand) and not job.flaws
         meta, spec = job.metadata, job.spec
+        belongs = membership(meta)
         return TemplateFacts(
             uid=sys.intern(meta.uid),
             resource_version=version(meta.resource_version),
             key=TemplateKey(VOLCANO_JOB, sys.intern(meta.namespace), sys.intern(meta.name)),
             generation=meta.generation,
-            since=milliseconds(meta.creation_timestamp) or 0,
+            since=belongs.since or milliseconds(meta.creation_timestamp) or 0,
             queue=sys.intern(spec.queue),
             priority_class=sys.intern(spec.priority_class_name),
-            group=sys.intern(group_of(meta)),
+            group=belongs.group,
             preferred=_preferred(meta),
             deleting=meta.deletion_timestamp is not None,
             demand=counted if isinstance(counted, Demand) and readable else None,
@@ -51,18 +53,10 @@ class JobTranslator:
         return self._demands.get(fingerprint(spec.min_available, spec.tasks), lambda: _count(spec))
 
 
-def group_of(meta: ObjectMeta) -> str:
-    """Return the uid of the HyperJob that owns an object, or nothing."""
-    for owner in meta.owner_references:
-        if owner.kind == HYPERJOB_KIND and owner.api_version.partition("/")[0] in HYPERJOB_GROUPS:
-            return owner.uid
-    return ""
-
-
 def _preferred(meta: ObjectMeta) -> tuple[ClusterName, ...]:
     """Return the clusters a HyperJob prefers for its part; a text that is no list of names prefers none."""
     text = meta.annotations.get(PREFERRED_CLUSTERS)
-    if text is None or not group_of(meta):
+    if text is None or not owner(meta):
         return ()
     try:
         return tuple(ClusterName(name) for name in _NAMES.decode(text))

@@ -9,7 +9,6 @@ from controller.api.keys import QUEUE_NAMES
 from controller.cache.facts import TemplateFacts, TemplateKey, group_kind
 from controller.cache.gates import Gate
 from controller.cache.translate.amounts import milliseconds, sentence, version
-from controller.cache.translate.jobs import group_of
 from controller.cache.translate.progress import at
 
 
@@ -25,7 +24,6 @@ def template_facts(template: wire.Template, gate: Gate) -> TemplateFacts:
         since=milliseconds(meta.creation_timestamp) or 0,
         queue=sys.intern(next(_queues(template, document, gate), "")),
         priority_class=sys.intern(_text(at(document, gate.priority_class))),
-        group=sys.intern(group_of(meta)),
         deleting=meta.deletion_timestamp is not None,
         flaw=sentence(template.flaws),
     )

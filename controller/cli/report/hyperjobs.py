@@ -46,7 +46,12 @@ def hyperjob_report(snapshot: Snapshot, hyperjob: HyperJob, found: Preview) -> H
     """Return where *hyperjob* and each of its parts stand in *snapshot*."""
     trouble = found.trouble
     demands = part_demands(hyperjob, found.parts) if found.parts else []
-    own = {each.name: each for each in snapshot.world.workloads.values() if each.group == hyperjob.metadata.uid}
+    uid = hyperjob.metadata.uid
+    own = {
+        each.name: each
+        for each in snapshot.world.workloads.values()
+        if each.group is not None and each.group.hyperjob == uid
+    }
     return HyperJobReport(
         namespace=hyperjob.metadata.namespace,
         name=hyperjob.metadata.name,
