@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-long check bench lock clean
+.PHONY: help setup demo test test-unit test-long check fuzz bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,7 @@ check: setup ## format, lint, types, import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m controller.hyperjob --check
 
 test: check ## all checks and tests, under ten minutes once the binaries are built
 	@$(BIN)/python -m localup binaries
@@ -43,6 +44,9 @@ test-unit: setup ## the tests that need no server, in seconds
 test-long: setup ## enumerations and long runs, under an hour
 	@$(BIN)/python -m localup binaries
 	@$(BIN)/pytest -m long $(ARGS)
+
+fuzz: setup ## the webhook against generated bodies, until interrupted (ARGS="--seed N --count N")
+	@$(BIN)/python -m tests.webhook.fuzz $(ARGS)
 
 bench: setup ## print the figures and write build/bench.json
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
