@@ -164,7 +164,7 @@ async def serve(settings: Settings) -> None:
 def main() -> None:
     """Parse the flags and run."""
     configure_logging()
-    # What waits is kept for long and refers to nothing in circles: to look through all of it again and again is in vain.
+    # What waits is kept for long and refers to nothing in circles: looking through it again and again is in vain.
     gc.set_threshold(50_000, 50, 1000)
     try:
         asyncio.run(serve(parse_flags(sys.argv[1:])))
