@@ -20,7 +20,7 @@ async def prepared(stage: Stage, *names: str) -> None:
 
 async def leading(player: Player) -> None:
     """Wait until *player* leads."""
-    await player.says('"event": "leading"')
+    await player.says('"event":"leading"')
 
 
 async def test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_says_good_bye(plane, tmp_path):

@@ -44,7 +44,7 @@ async def test_a_bad_configuration_is_refused_aloud_and_the_old_one_stays(plane,
 async def said(stage: Stage, word: str, times: int) -> None:
     """Wait until the controller has complained so often."""
     async with asyncio.timeout(10):
-        while stage.controller.part.output.count('"level": "error"') < times:  # noqa: ASYNC110 -- a file
+        while stage.controller.part.output.count('"level":"error"') < times:  # noqa: ASYNC110 -- a file
             await asyncio.sleep(0.02)
     assert word in stage.controller.part.output
 
