@@ -39,7 +39,7 @@ test: check ## all checks and tests, under ten minutes once the binaries are bui
 	@$(BIN)/pytest -m "not long" $(ARGS)
 
 test-unit: setup ## the tests that need no server, in seconds
-	@$(BIN)/pytest -m "not long and not real" $(ARGS)
+	@$(BIN)/pytest --quiet --numprocesses 2 -m "not long and not real and not process" $(ARGS)
 
 test-long: setup ## enumerations and long runs, under an hour
 	@$(BIN)/python -m localup binaries

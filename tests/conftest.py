@@ -15,13 +15,28 @@ from localup.namespaces import close_namespace, open_namespace
 
 REAL = {"binaries", "etcd", "control_plane", "namespace", "fresh_control_plane"}
 
+PROCESSES = {
+    "tests/certs/test_main.py",
+    "tests/cli/test_commands.py",
+    "tests/localup/test_processes.py",
+    "tests/test_process.py",
+    "tests/webhook/test_app.py",
+    "tests/webhook/test_fuzz.py",
+    "tests/webhook/test_main.py",
+    "tests/webhook/test_readiness.py",
+    "tests/webhook/test_tls.py",
+}
+"""Modules that start processes or servers of ours; the unit tests go without."""
+
 _prefixes = (f"/registry-{number}" for number in itertools.count(1))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test that asks for a real server, so that nobody has to remember it."""
+    """Mark every test that asks for a real server or starts a process, so that nobody has to remember it."""
     for item in items:
+        if item.nodeid.partition("::")[0] in PROCESSES:
+            item.add_marker(pytest.mark.process)
         if REAL.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.real)
 

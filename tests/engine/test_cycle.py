@@ -11,7 +11,7 @@ from controller.engine.resources import PODS, add, fits
 from controller.engine.workloads import State
 from tests.engine.worlds import NOW, build, clusters, policies, queues, quota_of, total_by_queue, workloads
 
-worlds = settings(max_examples=40, deadline=None)
+worlds = settings(max_examples=20, deadline=None)
 
 
 @worlds

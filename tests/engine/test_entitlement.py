@@ -59,7 +59,7 @@ def agree(queues: dict[str, dict], pool: int) -> None:
     assert fast(queues, pool) == SlowTree(queues, pool).shares
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(trees(), st.integers(0, 120))
 def test_entitlements_equal_those_of_a_slow_solver(queues, pool):
     agree(queues, pool)
@@ -72,7 +72,7 @@ def test_entitlements_equal_those_of_a_slow_solver_on_very_many_trees(queues, po
     agree(queues, pool)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(trees(), st.integers(0, 120), st.data())
 def test_more_weight_never_means_less(queues, pool, data):
     name = data.draw(st.sampled_from(sorted(queues)))
@@ -81,7 +81,7 @@ def test_more_weight_never_means_less(queues, pool, data):
     assert fast(heavier, pool)[name] >= before
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(trees(), st.integers(0, 120))
 def test_all_is_given_away_while_somebody_wants_it(queues, pool):
     shares = fast(queues, pool)
