@@ -16,6 +16,7 @@ from controller.cache.facts import BindingFacts
 from controller.cache.translate.amounts import moment
 from controller.cache.translate.records import admitting
 from controller.engine.plan import Admit, Decision, Evict
+from controller.engine.reasons import EvictionReason
 from controller.engine.workloads import WorkloadUid
 
 Effect = Literal["admit", "evict", "resume", "clear"]
@@ -82,6 +83,7 @@ def _eviction(decision: Evict, facts: BindingFacts) -> Write:
         waiting_since=moment(workload.since),
         evictions=(before.evictions if before else 0) + 1,
         attempts=before.attempts if before else 0,
+        aborted=decision.reason is EvictionReason.ABORTED,
     )
     return Write(
         "evict",

@@ -14,11 +14,11 @@ from controller.engine import groups
 from controller.engine.backlog import Lane, Sleep
 from controller.engine.ledger import earliest
 from controller.engine.ordering import Entry, Head, Standing, Turns
-from controller.engine.plan import Admit, Plan, Wait
+from controller.engine.plan import Admit, Evict, Plan, Wait
 from controller.engine.prospects import Prospect, Stage
 from controller.engine.queues import ROOT, QueueName
 from controller.engine.quota import Quota
-from controller.engine.reasons import Reason, Refusal
+from controller.engine.reasons import EvictionReason, Reason, Refusal
 from controller.engine.tree import Node
 from controller.engine.workloads import Admission, Choice, Workload, WorkloadUid
 
@@ -31,6 +31,8 @@ _MANY = 8
 
 def run(world: "World", now: int) -> Plan:
     """Decide at *now*, book what is admitted in *world*, and return what changed."""
+    # 0. Take back who was aborted; his room is free when he is seen to be gone.
+    evicted = _take_back(world)
     # 1. Learn what the clusters have left for us.
     world.ledger.learn(now, world.policy.settle_ms)
     # 2. Set aside who waits for another reason than room.
@@ -44,7 +46,13 @@ def run(world: "World", now: int) -> Plan:
     # 5. Tell those whose reason has changed, and say when to look again unasked.
     suspects.update(served.refused, world.backlog.news, _moved(world, standing.quota))
     suspects.update(_beside(world, served, {*changed, *(lane.queue for lane in suspects)}))
-    return Plan(tuple(served.decisions), tuple(_news(world, suspects)), _wake_at(world, now))
+    return Plan((*evicted, *served.decisions), tuple(_news(world, suspects)), _wake_at(world, now))
+
+
+def _take_back(world: "World") -> list[Evict]:
+    """Evict every admitted workload that was aborted where it ran (D8)."""
+    uids, world.aborted = sorted(world.aborted), set()
+    return [Evict(world.workloads[uid], EvictionReason.ABORTED) for uid in uids]
 
 
 def refusal(world: "World", lane: Lane) -> Refusal | None:

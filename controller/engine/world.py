@@ -47,6 +47,8 @@ class World:
         """The reason that each waiting workload was last given."""
         self.untold: set[WorkloadUid] = set()
         """Who is held and has not been told."""
+        self.aborted: set[WorkloadUid] = set()
+        """Who is admitted, was aborted in his clusters, and is to be evicted (D8)."""
         self._is_news = True
         """Whether anything was told since the last plan that a decision could depend on."""
         self._wake_at: int | None = None
@@ -104,6 +106,7 @@ class World:
         if before is not None and before.state is State.PENDING:
             self._leave(before)
         self._rebook(before, workload, now)
+        self._note_abortion(before, workload)
         if before is not None and before.group != workload.group:
             self.groups.drop(before)
         self.groups.put(workload)
@@ -124,6 +127,7 @@ class World:
         if before.admission is not None:
             self._free(before, before.admission, now)
         self.groups.drop(before)
+        self.aborted.discard(uid)
         self.told.pop(uid, None)
 
     # -- what is asked --------------------------------------------------
@@ -230,6 +234,14 @@ class World:
         """Book an admission that was just decided."""
         self.workload_changed(replace(workload, state=State.ADMITTED, admission=admission, hold=None), now)
 
+    def _note_abortion(self, before: Workload | None, workload: Workload) -> None:
+        """Note that an admitted workload was aborted, once; what ran before we came is left alone (D10)."""
+        self.aborted.discard(workload.uid)
+        if not _is_aborted(workload) or (before is not None and _is_aborted(before)):
+            return
+        self.aborted.add(workload.uid)
+        self._is_news = True
+
     def _tree_changed(self) -> None:
         self._is_news = True
         for held in self.held.values():
@@ -284,6 +296,12 @@ class World:
     def _free(self, workload: Workload, admission: Admission, now: int) -> None:
         self.ledger.free(admission, now)
         self.books.free(workload.queue, workload.namespace, admission.charge)
+
+
+def _is_aborted(workload: Workload) -> bool:
+    is_ours = workload.admission is not None and not workload.admission.adopted
+    is_aborted = workload.hold is not None and workload.hold.reason is Reason.ABORTED
+    return workload.state is State.ADMITTED and is_ours and is_aborted
 
 
 def _same_books(before: Workload, workload: Workload) -> bool:

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
-from controller.engine.plan import Plan
-from controller.engine.reasons import Reason, Refusal
+from controller.engine.plan import Evict, Plan
+from controller.engine.reasons import EvictionReason, Reason, Refusal
 from controller.engine.workloads import Admission, Booking, State
 from tests.scenario import Scenario, cluster, workloads
 
@@ -63,3 +63,38 @@ def test_a_workload_that_moves_is_booked_where_it_is():
     scenario.world.workload_changed(replace(job, admission=moved), scenario.now)
     booked = {site.name: site.booked["cpu"] for site in scenario.world.ledger}
     assert booked == {"m": 0, "n": 6000}
+
+
+def aborted(scenario, **changes):
+    job = scenario.by_name("j-1")
+    return replace(job, hold=Refusal(Reason.ABORTED), **changes)
+
+
+def test_who_was_aborted_where_it_ran_is_evicted_once():
+    scenario = Scenario(WORLD)
+    scenario.play({})
+    scenario.world.workload_changed(aborted(scenario), scenario.now)
+    [decision] = scenario.world.plan(scenario.now).decisions
+    assert isinstance(decision, Evict)
+    assert (decision.workload.name, decision.reason) == ("j-1", EvictionReason.ABORTED)
+    scenario.world.workload_changed(aborted(scenario, priority=7), scenario.now)
+    assert scenario.world.plan(scenario.now).decisions == ()
+
+
+def test_what_was_aborted_before_we_came_is_left_alone():
+    scenario = Scenario(WORLD)
+    scenario.play({})
+    admission = replace(scenario.by_name("j-1").admission, adopted=True)
+    scenario.world.workload_changed(aborted(scenario, admission=admission), scenario.now)
+    assert scenario.world.plan(scenario.now).decisions == ()
+
+
+def test_the_room_of_an_aborted_one_is_free_when_it_is_gone():
+    scenario = Scenario(WORLD)
+    scenario.play({})
+    scenario.world.workload_changed(aborted(scenario), scenario.now)
+    scenario.world.plan(scenario.now)
+    gone = aborted(scenario, state=State.PENDING, admission=None)
+    scenario.world.workload_changed(gone, scenario.now)
+    assert [each.workload.name for each in scenario.world.plan(scenario.now).decisions] == ["j-2"]
+    assert scenario.world.refusal(gone.uid).reason is Reason.ABORTED

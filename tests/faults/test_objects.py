@@ -282,3 +282,15 @@ async def test_a_record_that_somebody_tampered_with_is_not_believed(plane, tmp_p
         await stage.visible()
         await asyncio.gather(stage.quiet(seconds=0.5))
         assert [name for name, each in stage.sights().items() if each.admitted] == ["runs"]
+
+
+async def test_a_job_that_was_aborted_is_taken_back_and_its_room_goes_to_the_next(plane, tmp_path):
+    """D8."""
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await begun(stage, capability={"cpu": "2"})
+        for name in ("first", "second"):
+            await stage.cast.job(name, "q", cpu=2)
+        await stage.admitted("first")
+        await stage.cast.phase("first", "Aborted")
+        await stage.history.until(lambda _: stage.sights()["first"].paused, "the aborted one is paused")
+        await stage.controller.says('"reason":"Aborted"')
