@@ -144,7 +144,7 @@ async def test_room_that_shrinks_under_what_runs_evicts_nobody_and_admits_nobody
         for how in ({"cpu": "1"}, {"ready": "False", "cpu": "9"}, {"ready": "Unknown"}, {"cpu": "-5"}, {"cpu": "4"}):
             await stage.cast.summarize("m1", **how)
             await stage.cast.job(f"late-{len(stage.sights())}", "q", cpu=2)
-        await stage.visible()
+            await stage.visible()
         await stage.quiet(seconds=0.5)
         assert [name for name, each in stage.sights().items() if each.admitted] == ["runs"]
 
