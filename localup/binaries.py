@@ -100,21 +100,36 @@ def build(binaries: Binaries, go: Go) -> None:
 
 
 def _build_one(name: str, binaries: Binaries, *, go: Go, scratch: Path) -> None:
-    module = scratch / "module"
+    aside = compile_program(_PROGRAMS[name], Source(MODULE, name, _flags()), go=go, scratch=scratch)
+    binaries.folder.mkdir(parents=True, exist_ok=True)
+    aside.rename(binaries.folder / name)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a program comes from: the folder of its pins, what it is called, and the flags it is compiled with."""
+
+    module: Path
+    name: str
+    flags: list[str]
+
+
+def compile_program(package: str, source: Source, *, go: Go, scratch: Path) -> Path:
+    """Compile *package* into the scratch folder and return where it is; the caller holds the lock."""
+    module = scratch / f"module-{source.name}"
     module.mkdir(parents=True, exist_ok=True)
     for file in ("go.mod", "go.sum"):  # a copy, so that no build writes into the tree
-        shutil.copyfile(MODULE / file, module / file)
-    aside = scratch / name
+        shutil.copyfile(source.module / file, module / file)
+    aside = scratch / source.name
     step = Step(
-        f"building {name}",
-        log=scratch / f"{name}.log",
+        f"building {source.name}",
+        log=scratch / f"{source.name}.log",
         remedy=_REMEDY,
         environment=go_environment(scratch),
         cwd=module,
     )
-    run([go.provide(scratch), "build", "-v", *_flags(), "-o", aside, _PROGRAMS[name]], step)
-    binaries.folder.mkdir(parents=True, exist_ok=True)
-    aside.rename(binaries.folder / name)
+    run([go.provide(scratch), "build", "-v", *source.flags, "-o", aside, package], step)
+    return aside
 
 
 def _flags() -> list[str]:

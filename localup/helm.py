@@ -1,0 +1,61 @@
+"""Helm, built once from its Go module and kept like the other programs; only tests of the chart need it."""
+
+import hashlib
+import platform
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from localup.binaries import Source, compile_program
+from localup.cachefolder import cache_folder, exclusive
+from localup.progress import StepError
+from localup.toolchain import MODULE as _MODULE
+from localup.toolchain import Go, find_go
+
+MODULE: Final = _MODULE / "helm"
+_PACKAGE: Final = "helm.sh/helm/v4/cmd/helm"
+
+
+def provide_helm(say: Callable[[str], None] = print) -> Path:
+    """Return the program, built first where it is missing; that takes about two minutes."""
+    go = find_go()
+    program = cache_folder() / "bin" / key(go.version) / "helm"
+    if not program.exists():
+        with exclusive(cache_folder() / "build.lock", waiting=lambda: say("waiting for another run that is building")):
+            if not program.exists():
+                say("building Helm, once; on two cores it takes about 2 minutes")
+                _build(program, go)
+    return program
+
+
+def key(go_version: str) -> str:
+    """Return the name of the folder for the pins, the flags and a Go version."""
+    parts = [(MODULE / name).read_bytes() for name in ("go.mod", "go.sum")]
+    parts += [repr((_flags(), go_version, platform.system(), platform.machine())).encode()]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+
+
+def helm_version() -> str:
+    """Return the pinned version, such as ``v4.3.1``."""
+    found = re.search(r"^\s*(?:require )?helm\.sh/helm/v4 (v\S+)", (MODULE / "go.mod").read_text(), re.MULTILINE)
+    if not found:
+        raise StepError(f"{MODULE / 'go.mod'} pins no helm.sh/helm/v4; restore it from the repository")
+    return found[1]
+
+
+def _build(program: Path, go: Go) -> None:
+    scratch = cache_folder() / "build-helm"
+    try:
+        scratch.mkdir(parents=True, exist_ok=True)
+        aside = compile_program(_PACKAGE, Source(MODULE, "helm", _flags()), go=go, scratch=scratch)
+        program.parent.mkdir(parents=True, exist_ok=True)
+        aside.rename(program)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _flags() -> list[str]:
+    stamp = f"-X helm.sh/helm/v4/internal/version.version={helm_version()}"
+    return ["-trimpath", "-buildvcs=false", "-ldflags", f"-s -w {stamp}"]
