@@ -6,7 +6,7 @@ from pathlib import Path
 
 from controller.hyperjob.definition import definitions
 
-FOLDER = Path(__file__).parents[2] / "charts" / "volcano-global" / "crds"
+FOLDER = Path(__file__).parents[2] / "charts" / "volcano-global" / "files" / "crds"
 
 
 def outdated(folder: Path) -> list[str]:
