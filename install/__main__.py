@@ -1,0 +1,38 @@
+"""Put what is ours into a Karmada control plane, or take it away: `python -m install --help`."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+
+import structlog
+
+from controller.kube import ApiError, KubeconfigError
+from install.commands import COMMANDS
+from install.kubeconfigs import CredentialsError
+from install.manifests import ManifestError
+from install.objects import InstallError
+from install.settings import parse_flags
+
+_TROUBLES = (ApiError, CredentialsError, InstallError, KubeconfigError, ManifestError, OSError)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command, the process's own by default; a failure is a sentence and exit code 1."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+    )
+    settings = parse_flags(arguments)
+    try:
+        asyncio.run(COMMANDS[settings.command](settings))
+    except _TROUBLES as error:
+        sys.exit(f"install: {error}")
+
+
+if __name__ == "__main__":
+    main()

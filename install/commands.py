@@ -1,0 +1,134 @@
+"""What each command of the installer does, step by step; every step can be repeated."""
+
+import os
+from collections.abc import Callable, Coroutine, Mapping
+
+import msgspec
+import structlog
+
+from controller.kube import Api, NotFound
+from install import paused
+from install.credentials import issue
+from install.manifests import foundations, read_folder, registrations
+from install.objects import InstallError, apply_all, remove_all, remove_others
+from install.places import PLACES, REGISTRATIONS, Manifest
+from install.prerequisites import flaws
+from install.registration import answering, register
+from install.settings import Settings
+from install.workloads import rest
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+CONFIGURATION = "ADMISSION_CONFIGURATION"
+BUNDLE = "ca.crt"
+_AGENT = "volcano-global-install"
+#: The last first, and registrations before all others.
+_REMOVED = tuple(reversed(tuple(PLACES)))
+
+
+class _Secret(msgspec.Struct):
+    data: dict[str, bytes] | None = None
+
+
+async def check(settings: Settings) -> None:
+    """Raise all that is missing."""
+    async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
+        found = await flaws(karmada, interpreter=settings.interpreter, configuration=os.environ.get(CONFIGURATION))
+    if found:
+        raise InstallError("cannot be installed:\n" + "\n".join(f"  - {each}" for each in found))
+    log.info("nothing is missing")
+
+
+async def apply(settings: Settings) -> None:
+    """Put everything there but the webhook configurations."""
+    await check(settings)
+    wanted = _wanted(settings)
+    async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
+        await apply_all(karmada, foundations(wanted))
+        await remove_others(
+            karmada,
+            wanted,
+            namespace=settings.namespace,
+            kinds=[kind for kind in _REMOVED if kind not in REGISTRATIONS],
+        )
+    # Anew each time: a token of an account that was made again meanwhile looks good and is refused.
+    await credentials(settings, force=True)
+
+
+async def credentials(settings: Settings, *, force: bool = False) -> None:
+    """Renew the credentials that are due, or all of them."""
+    if not settings.account or settings.kubeconfig is None:
+        return
+    async with (
+        Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada,
+        Api.connect(settings.host_kubeconfig, user_agent=_AGENT) as host,
+    ):
+        await issue(karmada, host, settings.terms, kubeconfig=settings.kubeconfig, force=force)
+
+
+async def enroll(settings: Settings) -> None:
+    """Write the webhook configurations, once the webhook answers."""
+    bundle = await _bundle(settings)
+    if settings.address:
+        await answering(settings.address, bundle, seconds=settings.wait_seconds)
+    wanted = registrations(_wanted(settings))
+    async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
+        await register(karmada, wanted, bundle)
+        await remove_others(karmada, wanted, namespace=settings.namespace, kinds=sorted(REGISTRATIONS))
+
+
+async def remove(settings: Settings) -> None:
+    """Take everything away again, what holds others up first."""
+    if settings.controller:
+        async with Api.connect(settings.host_kubeconfig, user_agent=_AGENT) as host:
+            await rest(host, settings.host_namespace or "", settings.controller, seconds=settings.wait_seconds)
+    wanted = _wanted(settings)
+    async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
+        await remove_all(karmada, registrations(wanted))
+        await remove_others(karmada, (), namespace=settings.namespace, kinds=sorted(REGISTRATIONS))
+        await _release(karmada, resume=settings.resume)
+        await remove_all(karmada, foundations(wanted))
+        await remove_others(karmada, (), namespace=settings.namespace, kinds=_REMOVED)
+
+
+async def _release(karmada: Api, *, resume: bool) -> None:
+    """Tell what is still paused, and let it run if that is wanted."""
+    found = await paused.find(karmada)
+    for each in found:
+        outcome = await paused.resume(karmada, each) if resume else "stays paused"
+        log.info("binding was paused", kind=each.resource.kind, binding=each.title, now=outcome)
+    if found and not resume:
+        log.warning(
+            "bindings stay paused",
+            count=len(found),
+            remedy="set spec.suspension.scheduling of each to false, or install again",
+        )
+
+
+async def _bundle(settings: Settings) -> bytes:
+    path = f"/api/v1/namespaces/{settings.host_namespace}/secrets/{settings.certificate_secret}"
+    async with Api.connect(settings.host_kubeconfig, user_agent=_AGENT) as host:
+        try:
+            found = msgspec.json.decode(await host.get(path), type=_Secret).data or {}
+        except NotFound:
+            found = {}
+    if BUNDLE not in found:
+        raise InstallError(
+            f"Secret {settings.certificate_secret!r} has no {BUNDLE}: run `python -m certs ensure` first"
+        )
+    return found[BUNDLE]
+
+
+def _wanted(settings: Settings) -> list[Manifest]:
+    if settings.objects is None:
+        raise InstallError("name the folder with the objects: --objects")
+    return read_folder(settings.objects)
+
+
+COMMANDS: Mapping[str, Callable[[Settings], Coroutine[None, None, None]]] = {
+    "check": check,
+    "apply": apply,
+    "register": enroll,
+    "credentials": credentials,
+    "remove": remove,
+}

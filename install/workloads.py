@@ -1,0 +1,40 @@
+"""The controller's Deployment in the host cluster: brought to rest before what it watches is taken away."""
+
+import msgspec
+import structlog
+
+from controller.kube import Api, NotFound
+from install.objects import InstallError
+from install.waiting import until
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+_POLL_SECONDS = 1.0
+
+
+class _Status(msgspec.Struct):
+    replicas: int = 0
+
+
+class _Deployment(msgspec.Struct):
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+async def rest(host: Api, namespace: str, name: str, *, seconds: float) -> None:
+    """Scale a Deployment to nothing and return when no pod of it is left."""
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
+    try:
+        await host.patch(f"{path}/scale", b'{"spec":{"replicas":0}}', kind="merge")
+    except NotFound:
+        return
+    log.info("stopping the controller", deployment=name)
+    if not await until(lambda: _has_none(host, path), seconds=seconds, every=_POLL_SECONDS):
+        message = f"Deployment {name!r} still has pods after {seconds:g} s; end them, then run this again"
+        raise InstallError(message)
+
+
+async def _has_none(host: Api, path: str) -> bool:
+    try:
+        return msgspec.json.decode(await host.get(path), type=_Deployment).status.replicas == 0
+    except NotFound:
+        return True
