@@ -144,9 +144,8 @@ class Store:
         return must_list
 
     def assume(self, uid: WorkloadUid, admission: Admission) -> None:
-        """Take *uid* as admitted: that was decided, and is being written."""
+        """Take *uid* as admitted: that was decided, and is being written; who decided it has it in his books."""
         self._overlays.assume(uid, admission)
-        self._news[uid] = None
 
     def settle(self, uid: WorkloadUid, resource_version: int) -> None:
         """Take *uid* as admitted until the version that its write resulted in, or a later one, is observed."""

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _MANY = 8
 
 
-def run(world: "World", now: int) -> Plan:
-    """Decide at *now*, book what is admitted in *world*, and return what changed."""
+def run(world: "World", now: int, *, most: int | None = None) -> Plan:
+    """Decide at *now*, book what is admitted in *world*, and return what changed; end early after *most* admissions."""
     # 0. Take back who was aborted; his room is free when he is seen to be gone.
     evicted = _take_back(world)
     # 1. Learn what the clusters have left for us.
@@ -42,11 +42,12 @@ def run(world: "World", now: int) -> Plan:
     standing = world.books.stand()
     # 4. Wake those that something was freed for, and serve one head after the other.
     awake = _awake(world, standing.quota)
-    served = _serve(world, standing, awake, now)
+    served = _serve(world, standing, awake, now, most=most)
     # 5. Tell those whose reason has changed, and say when to look again unasked.
     suspects.update(served.refused, world.backlog.news, _moved(world, standing.quota))
     suspects.update(_beside(world, served, {*changed, *(lane.queue for lane in suspects)}))
-    return Plan((*evicted, *served.decisions), tuple(_news(world, suspects)), _wake_at(world, now))
+    waits = tuple(_news(world, suspects))
+    return Plan((*evicted, *served.decisions), waits, _wake_at(world, now), is_cut=_is_full(served, most))
 
 
 def _take_back(world: "World") -> list[Evict]:
@@ -158,7 +159,13 @@ class _Served:
     refused: list[Lane]
 
 
-def _serve(world: "World", standing: Standing, awake: Mapping[QueueName, list[Entry]], now: int) -> _Served:
+def _is_full(served: _Served, most: int | None) -> bool:
+    return most is not None and len(served.decisions) >= most
+
+
+def _serve(
+    world: "World", standing: Standing, awake: Mapping[QueueName, list[Entry]], now: int, *, most: int | None
+) -> _Served:
     """Admit or pass over one head after the other (O1-O5).
 
     When an admission has left most of the lanes without a chance, the others
@@ -175,11 +182,11 @@ def _serve(world: "World", standing: Standing, awake: Mapping[QueueName, list[En
                 turns.passed_over(head)
                 continue
             served.decisions.extend(admitted)
-            if len(admitted) > 1 or alive.are_few():
+            if len(admitted) > 1 or alive.are_few() or _is_full(served, most):
                 break
             turns.admitted(head)
         served.refused.extend(turns.refused)
-        awake = _awake(world, standing.quota) if head is not None else {}
+        awake = _awake(world, standing.quota) if head is not None and not _is_full(served, most) else {}
     return served
 
 

@@ -57,3 +57,5 @@ class Plan:
     """Those whose reason code changed since the last cycle, by queue and position."""
     wake_at: int | None = None
     """When to look again although nothing was heard, in milliseconds; ``None``: no such time."""
+    is_cut: bool = False
+    """It ended early: the next plan goes on where it stopped."""

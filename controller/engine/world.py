@@ -132,17 +132,18 @@ class World:
 
     # -- what is asked --------------------------------------------------
 
-    def plan(self, now: int) -> Plan:
+    def plan(self, now: int, *, most: int | None = None) -> Plan:
         """Decide at *now*, book what is admitted, and return what changed.
 
         Nothing is looked at while there is no news and nothing has come due.
+        After *most* admissions it is cut, and the next plan goes on.
         """
         is_due = self._wake_at is not None and self._wake_at <= now
         if not self._is_news and not is_due:
             return Plan(wake_at=self._wake_at)
         self._release(now)
-        plan = cycle.run(self, now)
-        self._is_news = False
+        plan = cycle.run(self, now, most=most)
+        self._is_news = plan.is_cut
         self._wake_at = plan.wake_at
         return plan
 

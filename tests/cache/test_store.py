@@ -295,8 +295,30 @@ def test_a_record_does_not_pass_to_the_second_of_its_name():
 def test_a_decision_is_charged_before_it_is_observed():
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
+    upsert(store, ("bindings", binding("j1", version=11)))
     assert state(store, ear) is State.ADMITTED
     assert ear.workloads["rb-j1"].admission == ADMISSION_M1
+
+
+def test_who_has_decided_is_not_told_so():
+    store, ear = pending()
+    ear.heard.clear()
+    store.assume("rb-j1", ADMISSION_M1)
+    store.feed(ear, 0)
+    assert ear.heard == []
+
+
+def test_a_decision_does_not_change_what_the_world_that_took_it_has_booked():
+    store, world = Store(), World()
+    upsert(store, ("queues", queue("a")), ("clusters", cluster("m1")), ("jobs", job("j1")))
+    upsert(store, ("bindings", binding("j1", version=10)))
+    store.feed(world, 7)
+    (decision,) = world.plan(7).decisions
+    booked = world.workloads["rb-j1"]
+    store.assume("rb-j1", decision.admission)
+    upsert(store, ("bindings", binding("j1", version=10)))
+    store.feed(world, 8)
+    assert world.workloads["rb-j1"] == booked
 
 
 def test_a_late_old_event_does_not_free_a_charge_under_way():

@@ -123,6 +123,18 @@ def test_planning_again_decides_nothing_and_tells_nothing(policy, sites, tree, j
 
 
 @worlds
+@given(policies(), clusters(), queues(), workloads(), st.integers(1, 5))
+def test_slices_of_a_plan_decide_and_tell_together_what_the_whole_does(policy, sites, tree, jobs, most):
+    whole, sliced = (build(policy, *jobs, *tree, *sites) for _ in range(2))
+    plan = whole.plan(NOW)
+    slices = [sliced.plan(NOW, most=most)]
+    while slices[-1].is_cut:
+        slices.append(sliced.plan(NOW, most=most))
+    assert [decision for each in slices for decision in each.decisions] == [*plan.decisions]
+    assert sliced.told == whole.told
+
+
+@worlds
 @given(policies(), clusters(), queues(), workloads())
 def test_the_books_equal_what_the_workloads_hold(policy, sites, tree, jobs):
     world = build(policy, *jobs, *tree, *sites)
