@@ -6,6 +6,7 @@ here knows what became of an earlier split; that is ``course``.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import msgspec
 
@@ -285,8 +286,8 @@ def _shortage(need: _Need, bins: Sequence[Bin], stretches: int, *, books: _Books
         return Trouble(Reason.NO_ROOM, "no candidate cluster has a node for each of its pods")
     asked = {name: amount * stretches + need.singles.get(name, 0) for name, amount in need.unit.items() if amount > 0}
     free = {name: sum(max(books.headroom(room).get(name, 0), 0) for room in books.rooms) for name in asked}
-    short = next((name for name in sorted(asked) if free[name] < asked[name]), None)
-    if short is not None:
+    short = min(sorted(asked), key=lambda name: Fraction(free[name], asked[name]), default=None)
+    if short is not None and free[short] < asked[short]:
         amounts = f"{format_quantity(short, free[short])} {short} of {format_quantity(short, asked[short])}"
         return Trouble(Reason.NO_ROOM, f"its candidate clusters have {amounts} free")
     most = f" on at most {books.most} clusters" if books.most < UNLIMITED else ""

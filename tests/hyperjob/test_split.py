@@ -249,3 +249,8 @@ def test_any_tasks_are_cut_without_loss_and_near_their_proportion(counts, parts)
 def test_a_part_has_the_fewest_pods_it_may_have(least):
     job = auto(task(replicas=10), policy={"minReplicas": least})
     assert [part.pods[0] for part in split(job, gpus(a=9, b=9)).parts] == [10 - least, least]
+
+
+def test_the_shortage_is_told_by_the_resource_that_is_shortest():
+    layout = split(auto(task(replicas=100, cpu="20000")), gpus(a=8))
+    assert layout.trouble.message == "even while empty, its candidate clusters have 8 nvidia.com/gpu of 100 free"
