@@ -43,7 +43,7 @@ class Books:
         before = self.last.get(sighting.job)
         self.last[sighting.job] = sighting
         role = self.roles.get(sighting.job)
-        if role is None:  # somebody tries a job of his own
+        if role is None or role.is_guest:  # whoever tries a job of his own may let it grow, or copy it
             return
         self.broken.extend(_wrongs(role, sighting, is_new=before is None))
         if sighting.is_admitted:

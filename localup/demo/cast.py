@@ -1,6 +1,6 @@
-"""The jobs of the demo: what each asks for, when it comes, and which of them are to wait for ever.
+"""The jobs and HyperJobs of the demo: what each asks for, when it comes, and which of them are to wait for ever.
 
-Pure but for the two examples, which are read from their files and used as they are.
+Pure but for the examples, which are read from their files and used as they are.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,10 +24,14 @@ class Role:
     Attributes:
         manifest: The Volcano Job as it is submitted.
         forever: Why it is to wait for ever; ``None`` for a job that is to run.
+        family: The HyperJob that it is a part of, as `namespace/name`; empty for a job of its own.
+        is_guest: Whether somebody at the keyboard has submitted it, of whom nothing is expected.
     """
 
     manifest: Manifest
     forever: Reason | None = None
+    family: str = ""
+    is_guest: bool = False
 
     @property
     def namespace(self) -> str:
@@ -56,17 +60,44 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
-    """Jobs that come together.
+class HyperRole:
+    """One HyperJob of the demo.
 
     Attributes:
-        begins: Seconds after the first act.
+        manifest: The HyperJob as it is submitted, in either spelling.
+        first: Why it is to wait before it runs; ``None`` where it may start at once.
+    """
+
+    manifest: Manifest
+    first: Reason | None = None
+
+    @property
+    def namespace(self) -> str:
+        """Where it lives."""
+        return str(self.manifest["metadata"]["namespace"])
+
+    @property
+    def name(self) -> str:
+        """What it is called, with its namespace."""
+        return f"{self.namespace}/{self.manifest['metadata']['name']}"
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Jobs, HyperJobs and member clusters that come together.
+
+    Attributes:
+        begins: Seconds after the first act, at the earliest.
         title: What is to be seen.
+        is_last: Whether it begins only when all other jobs are where they are to end.
     """
 
     begins: float
     title: str
-    roles: Sequence[Role]
+    roles: Sequence[Role] = ()
+    hyperjobs: Sequence[HyperRole] = ()
+    clusters: Sequence[str] = ()
+    is_last: bool = False
 
 
 def acts() -> list[Act]:
@@ -87,7 +118,29 @@ def acts() -> list[Act]:
             "queue urgent (priority 100, never more than 8 CPUs): three late jobs, before everybody else",
             _urgent(),
         ),
+        Act(
+            9,
+            "two HyperJobs, one of 256 GPUs that is split automatically, and the documentation's: no room for them yet",
+            hyperjobs=[
+                _hyperjob("hyperjob-auto.yaml", Reason.FITS_NOWHERE),
+                _hyperjob("hyperjob-conceptual.yaml", Reason.EXCEEDS_QUEUE),
+            ],
+        ),
+        Act(
+            10,
+            "another HyperJob wants all GPUs of member1 and member2, of which one is in use; two large clusters join",
+            [_finetuning("ml/evaluate-1gpu", gpus=1)],
+            [_hyperjob("hyperjob-by-cluster.yaml")],
+            ["onprem-1", "onprem-2"],
+            is_last=True,
+        ),
+        Act(10, "two more join: now there is room for all parts of each HyperJob", clusters=["cluster-a", "cluster-b"]),
     ]
+
+
+def hyperroles(play: Iterable[Act]) -> dict[str, HyperRole]:
+    """Return all HyperJobs by their names."""
+    return {role.name: role for act in play for role in act.hyperjobs}
 
 
 def roles(play: Iterable[Act]) -> dict[str, Role]:
@@ -140,6 +193,12 @@ def _nightly() -> list[Role]:
 def _examples() -> list[Role]:
     files = [EXAMPLES / "torchrun-gang.yaml", EXAMPLES / "mpi-gang.yaml"]
     return [Role(manifest) for manifest in read_manifests(*files)]
+
+
+def _hyperjob(file: str, first: Reason | None = None) -> HyperRole:
+    """Return the HyperJob of a file, in namespace ml unless it names another."""
+    (manifest,) = read_manifests(EXAMPLES / file)
+    return HyperRole({**manifest, "metadata": {"namespace": "ml", **manifest["metadata"]}}, first)
 
 
 def _finetuning(name: str, *, gpus: int) -> Role:

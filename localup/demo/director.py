@@ -8,7 +8,7 @@ from typing import Final
 
 from localup.api import Api, ApiError
 from localup.demo import stage, table
-from localup.demo.cast import Act, roles
+from localup.demo.cast import Act, hyperroles, roles
 from localup.demo.gossip import Gossip
 from localup.demo.narrator import Narrator
 from localup.demo.verdict import Verdict, judge
@@ -36,9 +36,10 @@ class Director:
     """
 
     def __init__(self, stack: Stack, play: Sequence[Act], narrator: Narrator, *, seconds: float) -> None:
-        self.view = View(roles(play), stage.limits(), stage.queues())
+        self.view = View((roles(play), hyperroles(play)), stage.limits(), stage.queues())
         self._stack = stack
         self._coming = list(play)
+        self._joined: list[str] = []
         self._narrator = narrator
         self._seconds = seconds
         self._events: SimpleQueue[Event] = SimpleQueue()
@@ -60,15 +61,14 @@ class Director:
                 self._reckon()
                 self._check()
             self._reckon()
-        broken = [*self.view.books.broken, *self.view.books.unadmitted_works()]
-        return judge(self.view.story.ways.values(), broken)
+        return judge(self.view.story.ways.values(), self.view.families.all.values(), self.view.broken)
 
     @property
     def _now(self) -> float:
         return time.monotonic() - self._began
 
     def _is_over(self) -> bool:
-        if not self._coming and self.view.story.is_over and self._events.empty():
+        if not self._coming and self.view.is_over and self._events.empty():
             return True
         if self._now > self._seconds:
             self._narrator.say(f"giving up after {self._seconds:.0f} s", style="red")
@@ -80,7 +80,7 @@ class Director:
 
     def _cue(self, tenant: Api) -> None:
         """Let the next act begin when its time has come."""
-        if not self._coming or self._coming[0].begins > self._now:
+        if not self._coming or not self._is_time(self._coming[0]):
             return
         act = self._coming.pop(0)
         self._narrator.say()
@@ -88,6 +88,15 @@ class Director:
         for role in act.roles:
             self.view.story.submitted(role, self._now)
         stage.submit(tenant, act.roles)
+        stage.submit_hyperjobs(tenant, act.hyperjobs)
+        stage.join(self._stack.plane.admin, act.clusters)
+        self._joined += act.clusters
+
+    def _is_time(self, act: Act) -> bool:
+        """Say whether *act* may begin: those before it must have come to where they were to come."""
+        if act.begins > self._now or not self.view.have_told(self._joined):
+            return False
+        return not act.is_last or self.view.is_quiet
 
     def _look(self) -> None:
         """Take what has happened, waiting a moment for it."""

@@ -16,7 +16,9 @@ _URGENT: Final = "urgent"
 
 def speak(narrator: Narrator, view: View, verdict: Verdict, stack: Stack) -> None:
     """Print the final tables, what was to be seen, and the verdict with the logs that it points to."""
-    narrator.show(table.peaks(view.usage, stage.queues()), table.jobs(view.story.ways.values()))
+    jobs = [way for way in view.story.ways.values() if not way.role.family]
+    families = view.families.all.values()
+    narrator.show(table.peaks(view.usage, stage.queues()), table.jobs(jobs), table.hyperjobs(families))
     for text in (_of_tenants(view), _of_urgent(view)):
         if text:
             narrator.say(text)
@@ -54,6 +56,9 @@ def _praise(narrator: Narrator, view: View, verdict: Verdict) -> None:
     )
     for way in verdict.forever:
         narrator.say(f"  {_complaint(way)}")
+    for family in verdict.hyperjobs:
+        waited = f", and none of them while it waited as {family.reasons[0]}" if family.reasons else ""
+        narrator.say(f"HyperJob {family.name}: {len(family.split)} parts were admitted in one plan{waited}")
     narrator.say(
         f"seen in the demo's own watch, at each of {view.books.seen} versions of the bindings: no queue above its "
         "capability, no cluster above what it has, no gang started in part, nothing started that was not admitted"

@@ -25,6 +25,7 @@ class Sighting:
         binding: Its own `namespace/name`.
         paused: Whether Karmada is kept from placing it.
         recorded: Whether it carries the record of an admission that was written for it.
+        plan: Which admissions were decided together with it; empty where it was admitted alone.
         clusters: Where it is placed.
         phase: What its cluster says of the job, empty before it says anything.
         pods: How many of its pods run, or have run when it is over.
@@ -38,6 +39,7 @@ class Sighting:
     clusters: tuple[str, ...]
     phase: str
     pods: int
+    plan: str = ""
 
     @property
     def is_admitted(self) -> bool:
@@ -58,13 +60,14 @@ class Sighting:
 def sighted(binding: Any) -> Sighting:
     """Read a binding."""
     metadata, spec = binding["metadata"], binding["spec"]
-    status = _status(binding)
+    status, record = _status(binding), _record(metadata)
     return Sighting(
         version=int(metadata["resourceVersion"]),
         job=f"{metadata['namespace']}/{spec['resource']['name']}",
         binding=f"{metadata['namespace']}/{metadata['name']}",
         paused=bool(spec.get("suspension", {}).get("scheduling")),
-        recorded=_is_recorded(metadata),
+        recorded=bool(record.get("charge")),
+        plan=record.get("plan", ""),
         clusters=tuple(each["name"] for each in spec.get("clusters") or ()),
         phase=status.get("state", {}).get("phase", ""),
         pods=sum(status.get(part, 0) for part in ("running", "succeeded", "failed")),
@@ -83,9 +86,7 @@ def _status(binding: Any) -> Any:
     return items[0].get("status") or {}
 
 
-def _is_recorded(metadata: Any) -> bool:
-    text = metadata.get("annotations", {}).get(RECORD)
-    if text is None:
-        return False
-    record = json.loads(text)
-    return record["uid"] == metadata["uid"] and bool(record["charge"])
+def _record(metadata: Any) -> Any:
+    """Return our record of what was decided about this very binding, empty where there is none."""
+    record = json.loads(metadata.get("annotations", {}).get(RECORD, "{}"))
+    return record if record.get("uid") == metadata["uid"] else {}

@@ -8,12 +8,13 @@ from typing import Final
 from localup.api import Api
 from localup.apply import Manifest, apply, read_manifests, wait_until
 from localup.demo.books import Limits
-from localup.demo.cast import EXAMPLES, NAMESPACES, Role
+from localup.demo.cast import EXAMPLES, NAMESPACES, HyperRole, Role
 from localup.karmada.pods import amounts
 from localup.karmada.summary import ALLOCATABLE
 from localup.namespaces import open_namespace
 
 _MEMBERS: Final = Path(__file__).parent / "manifests" / "clusters.yaml"
+_SITES: Final = _MEMBERS.with_name("sites.yaml")
 _QUEUES: Final = EXAMPLES / "queues.yaml"
 _CLASSES: Final = EXAMPLES / "priority-classes.yaml"
 _POLICY: Final = EXAMPLES / "policy.yaml"
@@ -48,7 +49,7 @@ def limits() -> Limits:
         },
         clusters={
             manifest["metadata"]["name"]: amounts(json.loads(manifest["metadata"]["annotations"][ALLOCATABLE]))
-            for manifest in read_manifests(_MEMBERS)
+            for manifest in read_manifests(_MEMBERS, _SITES)
         },
     )
 
@@ -59,6 +60,19 @@ def submit(tenant: Api, roles: Iterable[Role]) -> None:
         tenant.create(f"/apis/batch.volcano.sh/v1alpha1/namespaces/{role.namespace}/jobs", role.manifest)
 
 
+def submit_hyperjobs(tenant: Api, roles: Iterable[HyperRole]) -> None:
+    """Submit HyperJobs as their tenant."""
+    for role in roles:
+        path = f"/apis/{role.manifest['apiVersion']}/namespaces/{role.namespace}/hyperjobs"
+        tenant.create(path, role.manifest)
+
+
+def join(admin: Api, clusters: Iterable[str]) -> None:
+    """Let member clusters join; what they have they tell a moment later."""
+    names = set(clusters)
+    apply(admin, [manifest for manifest in read_manifests(_SITES) if manifest["metadata"]["name"] in names])
+
+
 def _policies() -> Iterator[Manifest]:
     """Yield the one policy, for each namespace."""
     for policy in read_manifests(_POLICY):
@@ -67,5 +81,9 @@ def _policies() -> Iterator[Manifest]:
 
 
 def _have_told(admin: Api) -> bool:
-    clusters = admin.get(CLUSTERS_PATH)["items"]
-    return all("resourceSummary" in cluster.get("status", {}) for cluster in clusters)
+    return all(map(has_told, admin.get(CLUSTERS_PATH)["items"]))
+
+
+def has_told(cluster: Manifest) -> bool:
+    """Say whether a member cluster has told what it has."""
+    return "resourceSummary" in cluster.get("status", {})

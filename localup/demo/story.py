@@ -14,6 +14,7 @@ class Stage(StrEnum):
     """How far a job is, as it is printed."""
 
     SUBMITTED = "submitted"
+    SPLIT = "split"
     PAUSED = "paused"
     WAITING = "waiting"
     ADMITTED = "admitted"
@@ -67,6 +68,8 @@ class Way:
     @property
     def is_settled(self) -> bool:
         """Say whether it has come where it is to end: to its end, or to the wait that is expected of it."""
+        if self.role.is_guest:
+            return True
         if self.role.forever is None:
             return self.stage is Stage.FINISHED
         return self.stage is Stage.WAITING and self.complaint is not None and self.complaint.reason == self.role.forever
@@ -86,6 +89,12 @@ class Story:
     def submitted(self, role: Role, at: float) -> None:
         """Take a job as submitted; nothing is said of it before the webhook has paused it."""
         self.ways[role.name] = Way(role, times={Stage.SUBMITTED: at})
+
+    def withdrawn(self, job: str) -> None:
+        """Forget a job that is gone before its end, or of which nothing is expected."""
+        way = self.ways.get(job)
+        if way is not None and (way.role.is_guest or way.stage is not Stage.FINISHED):
+            del self.ways[job]
 
     def saw(self, sighting: Sighting, at: float) -> list[Line]:
         """Take a sighting, and tell the steps that it shows, skipped ones included."""
@@ -116,6 +125,11 @@ class Story:
     def is_over(self) -> bool:
         """Say whether every job has come where it is to end."""
         return all(way.is_settled for way in self.ways.values())
+
+    @property
+    def is_quiet(self) -> bool:
+        """Say the same of all but the parts of HyperJobs."""
+        return all(way.is_settled for way in self.ways.values() if not way.role.family)
 
     def _waits(self, way: Way, at: float) -> list[Line]:
         if way.complaint is None:

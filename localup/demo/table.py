@@ -8,6 +8,7 @@ from typing import Final
 from rich.table import Table
 
 from controller.engine.resources import MILLI
+from localup.demo.families import Family
 from localup.demo.story import Stage, Way
 from localup.demo.usage import Standing, Usage
 
@@ -57,6 +58,20 @@ def jobs(ways: Iterable[Way]) -> Table:
     for way in ways:
         times = ["-" if time is None else f"{time:.1f} s" for time in (way.waited, way.ran)]
         table.add_row(way.role.name, way.role.queue, *times, way.cluster or "-", outcome(way))
+    return table
+
+
+def hyperjobs(families: Iterable[Family]) -> Table:
+    """Return what became of each HyperJob."""
+    table = _table("HyperJobs")
+    table.columns[0].header = "HyperJob"
+    table.add_column("waited", justify="right")
+    table.add_column("ran", justify="right")
+    table.add_column("parts, by pods")
+    table.add_column("outcome")
+    for family in families:
+        times = ["-" if time is None else f"{time:.1f} s" for time in (family.waited, family.ran)]
+        table.add_row(family.name, *times, ", ".join(family.split) or "-", family.outcome or str(family.stage))
     return table
 
 

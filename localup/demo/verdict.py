@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from localup.demo.families import Family
 from localup.demo.story import Stage, Way
 
 _STUCK: Final[dict[Stage, tuple[str, str]]] = {
@@ -29,6 +30,8 @@ class Verdict:
     troubles: Sequence[Trouble]
     ran: int
     forever: Sequence[Way]
+    hyperjobs: Sequence[Family] = ()
+    """Those that have run."""
 
     @property
     def suspects(self) -> list[str]:
@@ -37,15 +40,18 @@ class Verdict:
         return sorted(set(counted), key=lambda name: (-counted.count(name), name))
 
 
-def judge(ways: Iterable[Way], broken: Iterable[str]) -> Verdict:
-    """Return what to say of the ways of all jobs and of what was seen broken."""
-    known = list(ways)
+def judge(ways: Iterable[Way], families: Iterable[Family], broken: Iterable[str]) -> Verdict:
+    """Return what to say of the ways of all jobs, of the HyperJobs, and of what was seen broken."""
+    known = [way for way in ways if not way.role.is_guest]
+    expected = [family for family in families if family.role is not None]
     seen = [Trouble(text, "webhook" if "stored unpaused" in text else "controller") for text in dict.fromkeys(broken)]
     stuck = [_stuck(way) for way in known if not way.is_settled]
+    astray = [_astray(family) for family in expected if not family.is_settled]
     return Verdict(
-        troubles=[*seen, *stuck],
-        ran=sum(way.stage is Stage.FINISHED for way in known),
+        troubles=[*seen, *stuck, *astray],
+        ran=sum(way.stage is Stage.FINISHED and not way.role.family for way in known),
         forever=[way for way in known if way.is_settled and way.role.forever is not None],
+        hyperjobs=[family for family in expected if family.is_settled],
     )
 
 
@@ -59,3 +65,14 @@ def _stuck(way: Way) -> Trouble:
         return Trouble(f"{name} waits as {way.complaint.reason}{expected}: {way.complaint.message}", "controller")
     text, suspect = _STUCK[way.stage]
     return Trouble(f"{name} {text.format(cluster=way.cluster or 'no cluster')}", suspect)
+
+
+def _astray(family: Family) -> Trouble:
+    """Return what was not seen of a HyperJob."""
+    if family.role is not None and not family.has_waited:
+        waited = ", ".join(family.reasons) or "nothing"
+        return Trouble(
+            f"{family.name} was to wait as {family.role.first} at first; it waited as {waited}", "controller"
+        )
+    text = f"{family.name} is {family.stage} with {len(family.split)} parts, {len(family.plans)} of them admitted"
+    return Trouble(f"{text}: {family.outcome or family.message}", "controller")

@@ -3,8 +3,11 @@ from pathlib import Path
 
 import pytest
 
+from controller.api.hyperjobrules import flaws
+from controller.api.hyperjobs import read_hyperjob
 from controller.engine.resources import fits
-from localup.demo.cast import EXAMPLES, acts, roles, volcano_job
+from localup.apply import read_manifests
+from localup.demo.cast import EXAMPLES, acts, hyperroles, roles, volcano_job
 from localup.demo.stage import limits, queues
 
 MANIFESTS = Path(__file__).parents[4] / "shared" / "manifests"
@@ -25,7 +28,7 @@ def test_the_acts_follow_one_another_in_time():
     assert begins == sorted(begins)
 
 
-@pytest.mark.parametrize("name", ["torchrun-gang.yaml", "mpi-gang.yaml"])
+@pytest.mark.parametrize("name", ["torchrun-gang.yaml", "mpi-gang.yaml", "hyperjob-conceptual.yaml"])
 def test_the_examples_are_the_users_files_unchanged(name):
     if not MANIFESTS.is_dir():
         pytest.skip("the users' manifests are not at hand")
@@ -51,11 +54,24 @@ def test_whoever_is_to_run_fits_a_cluster_and_his_queue(everybody):
 
 def test_the_tenants_want_more_than_all_clusters_have(everybody):
     wanted = sum(role.demand.get("cpu", 0) for role in everybody.values() if role.queue.startswith("team-"))
-    assert wanted > sum(room["cpu"] for room in limits().clusters.values())
+    (policy,) = read_manifests(EXAMPLES / "policy.yaml")
+    reachable = policy["spec"]["placement"]["clusterAffinity"]["clusterNames"]
+    assert wanted > sum(limits().clusters[name]["cpu"] for name in reachable)
 
 
 def test_every_queue_that_is_named_exists(everybody):
-    assert {role.queue for role in everybody.values()} == set(queues())
+    named = {job.template_spec.queue for each in hyperjobs() for job in each.spec.replicated_jobs}
+    assert {role.queue for role in everybody.values()} | named == set(queues())
+
+
+def hyperjobs():
+    return [read_hyperjob(role.manifest) for role in hyperroles(acts()).values()]
+
+
+def test_there_are_hyperjobs_of_both_spellings_and_all_can_be_split():
+    spellings = [each.resource.group for each in hyperjobs()]
+    assert sorted(spellings) == ["batch.volcano.sh", "batch.volcano.sh", "training.volcano.sh"]
+    assert [flaws(each) for each in hyperjobs()] == [()] * 3
 
 
 def test_a_job_starts_with_all_its_pods_or_not_at_all(role):

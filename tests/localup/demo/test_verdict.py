@@ -7,8 +7,8 @@ from localup.demo.story import Complaint, Story
 from localup.demo.verdict import judge
 
 
-def judged(story, broken=()):
-    return judge(story.ways.values(), broken)
+def judged(story, broken=(), families=()):
+    return judge(story.ways.values(), families, broken)
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def paused(found):
 def view():
     """Return a view of one cluster of 10 CPUs, and of two jobs that want all of them."""
     (first, first_job), (second, second_job) = job("x", "team-a"), job("y", "team-b")
-    view = View({first.name: first, second.name: second}, Limits({}, {}), ["team-a", "team-b"])
+    view = View(({first.name: first, second.name: second}, {}), Limits({}, {}), ["team-a", "team-b"])
     view.story.submitted(first, 0.0)
     view.story.submitted(second, 0.0)
     for each in (cluster("member1", 10), queue("team-a", 1), queue("team-b", 3), first_job, second_job):
@@ -79,7 +79,7 @@ def test_the_queues_entitlements_follow_from_what_is_watched(view):
 
 
 def test_nobody_is_entitled_to_anything_before_anything_is_there():
-    assert [each.entitled for each in View({}, Limits({}, {}), ["team-a"]).reckon(0.0)] == [{}]
+    assert [each.entitled for each in View(({}, {}), Limits({}, {}), ["team-a"]).reckon(0.0)] == [{}]
 
 
 def test_a_binding_is_told_and_booked(view):
@@ -102,3 +102,38 @@ def test_a_work_is_booked_once_it_is_made(view):
     }
     view.take(event(WORKS, {"metadata": {"name": "x-1", "namespace": "es", "annotations": annotations}}), 0.3)
     assert view.books.unadmitted_works() == ["binding team-a/x-job was sent to a cluster before it was admitted"]
+
+
+def part(name, **metadata):
+    """Return the Job of a HyperJob's part, or with other *metadata* one of somebody's own."""
+    _, found = job(name, "team-a")
+    return event(JOBS.path, {**found.object, "metadata": found.object["metadata"] | metadata})
+
+
+OWNER = {"kind": "HyperJob", "name": "llm", "uid": "u", "controller": True}
+
+
+@pytest.mark.parametrize("binding_first", [True, False], ids=["binding-first", "job-first"])
+def test_the_parts_of_a_hyperjob_are_told_like_jobs(view, binding_first):
+    found = part("llm-0", ownerReferences=[OWNER])
+    events = [found, paused(found)]
+    lines = [line for each in (events[::-1] if binding_first else events) for line in view.take(each, 0.2)]
+    assert [(line.job, line.stage) for line in lines] == [("team-a/llm-0", "paused")]
+    assert view.story.ways["team-a/llm-0"].role.family == "team-a/llm"
+    assert view.books.count("team-a") == (0, 1)
+
+
+def test_jobs_of_somebody_else_are_told_and_nothing_is_expected_of_them(view):
+    found = part("mine")
+    view.take(found, 0.2)
+    assert [line.words for line in view.take(paused(found), 0.3)] == ["queue team-a: 10 cpu"]
+    assert view.story.ways["team-a/mine"].is_settled
+    view.take(Event(JOBS.path, "DELETED", found.object), 0.4)
+    assert "team-a/mine" not in view.story.ways
+
+
+def test_clusters_that_join_count_when_they_have_told_what_they_have(view):
+    assert view.have_told(["member1"])
+    assert not view.have_told(["member1", "late"])
+    view.take(event(CLUSTERS.path, {"metadata": {"name": "late"}, "spec": {}}), 0.2)
+    assert not view.have_told(["late"])
