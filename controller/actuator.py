@@ -78,6 +78,11 @@ class Actuator:
         return len(self._under_way)
 
     @property
+    def backlog(self) -> int:
+        """Return how many writes are not begun yet."""
+        return len(self._waiting)
+
+    @property
     def is_settled(self) -> bool:
         """Say whether nothing that was sent can take effect any more."""
         return not self._in_flight and time.monotonic() >= self._unknown_until

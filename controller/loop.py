@@ -23,14 +23,15 @@ from controller.metrics import Metrics
 from controller.wording import sentence
 from controller.writes import Write, mending, write
 
-#: A pass yields to answers and events after so many decisions.
-_BATCH = 100
+#: So many admissions are decided ahead of the writes: what is sent is fresh, and the event loop is never held up long.
+_AHEAD = 256
 #: More news of waiting workloads than this are told by their number only.
 _MANY_WAITS = 50
 #: Clocks jump, so a time of day is never waited for longer than this, in seconds.
 _MOST_REST = 60
 _LEAST_REST = 0.02
-#: At most so long do we wait for more news before looking, in seconds.
+#: Between two looks news are gathered for as long as the last one took, within these bounds, in seconds.
+_LEAST_GATHERING = 0.005
 _MOST_GATHERING = 0.05
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -50,6 +51,10 @@ class Hand(Protocol):
     @property
     def may_write(self) -> bool:
         """Say whether it is our turn; who stands by decides nothing."""
+
+    @property
+    def backlog(self) -> int:
+        """Return how many writes are not begun yet."""
 
     def submit(self, write: Write, /) -> None:
         """See *write* through."""
@@ -93,7 +98,7 @@ class Loop:
             await self._until_synced()
             self._wake.clear()
             try:
-                wake_at = await self._cycle()
+                wake_at = self._cycle()
             except Exception as error:  # noqa: BLE001 -- the one outer guard: what fails here must not end admission for ever
                 await self._recover(error)
             else:
@@ -106,31 +111,36 @@ class Loop:
         for cache in self._caches.values():
             await cache.synced.wait()
 
-    async def _cycle(self) -> int | None:
+    def _cycle(self) -> int | None:
         """Look once, decide, hand on; return when to look again unasked, in milliseconds."""
-        began = time.monotonic()
-        now = self._clock()
+        began, now = time.monotonic(), self._clock()
         self._store.feed(self.world, now)
         if not self._actuator.may_write:
             return None
-        plan = self.world.plan(now)
+        planned_at = self._decide(now, began)
+        mending_at = self._mend(now)
+        return min((at for at in (planned_at, mending_at) if at is not None), default=None)
+
+    def _decide(self, now: int, began: float) -> int | None:
+        """Decide as much as can be written soon; return when there is more to decide."""
+        room = _AHEAD - self._actuator.backlog
+        if room < _AHEAD // 2:
+            return now
+        plan = self.world.plan(now, most=room)
         self._lasted = time.monotonic() - began
         self._metrics.count_cycle(self._lasted)
-        await self._hand_on(plan.decisions)
-        mending_at = self._mend(now)
+        self._hand_on(plan.decisions)
         _tell(plan.waits)
-        return min((at for at in (plan.wake_at, mending_at) if at is not None), default=None)
+        return now if plan.is_cut else plan.wake_at
 
-    async def _hand_on(self, decisions: Iterable[Decision]) -> None:
-        for count, decision in enumerate(decisions, start=1):
+    def _hand_on(self, decisions: Iterable[Decision]) -> None:
+        for decision in decisions:
             facts = self._store.binding(decision.workload.uid)
             if facts is None:
                 continue
             if isinstance(decision, Admit):
                 self._store.assume(decision.workload.uid, decision.admission)
             self._actuator.submit(write(decision, facts))
-            if count % _BATCH == 0:
-                await asyncio.sleep(0)
 
     def _mend(self, now: int) -> int | None:
         """Put right what the plan does not speak of; return when to try again what was refused."""
@@ -170,12 +180,14 @@ class Loop:
                 collection.upsert(facts)
 
     async def _rest(self, wake_at: int | None) -> None:
-        """Wait for news, but not beyond *wake_at*; then gather news for as long as looking takes."""
+        """Wait for news, but not beyond *wake_at*; after a long look, gather them for a while, too."""
+        rested_from = time.monotonic()
         rest = None if wake_at is None else min(max((wake_at - self._clock()) / 1000, _LEAST_REST), _MOST_REST)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(rest):
                 await self._wake.wait()
-        await asyncio.sleep(min(self._lasted, _MOST_GATHERING))
+        gathering = min(max(self._lasted, _LEAST_GATHERING), _MOST_GATHERING)
+        await asyncio.sleep(max(rested_from + gathering - time.monotonic(), 0))
 
 
 def _tell(waits: tuple[Wait, ...]) -> None:

@@ -28,6 +28,7 @@ class Hand:
         self.writes: asyncio.Queue[Write] = asyncio.Queue()
         self.refused: dict[str, int] = {}
         self.may_write = True
+        self.backlog = 0
 
     def submit(self, write: Write) -> None:
         self.writes.put_nowait(write)
@@ -154,8 +155,8 @@ async def test_what_was_taken_back_is_decided_again_when_its_time_has_come():
 
 async def test_a_cycle_that_fails_is_followed_by_one_in_a_new_world():
     class Broken(World):
-        def plan(self, now: int) -> Plan:
-            raise ZeroDivisionError(now)
+        def plan(self, now: int, *, most: int | None = None) -> Plan:
+            raise ZeroDivisionError(now, most)
 
     async with looping() as stage:
         stage.loop._backoff.first = 0.01
@@ -192,3 +193,32 @@ async def test_more_news_than_a_person_reads_is_told_by_number(capsys):
     told = capsys.readouterr().out
     assert "workloads wait" in told
     assert told.count("workload waits") <= 50
+
+
+async def test_no_more_is_decided_than_can_be_written_soon():
+    async with looping(cpus=90) as stage:
+        stage.hand.backlog = 256
+        stage.submit("a")
+        await asyncio.sleep(0.05)
+        assert stage.hand.writes.empty()
+        stage.hand.backlog = 0
+        assert (await stage.hand.next()).workload == "Job ns/a"
+
+
+async def test_what_is_decided_in_slices_is_what_would_be_decided_at_once():
+    async with looping(cpus=99) as stage:
+        stage.hand.backlog = 126
+        for number in range(99):
+            stage.submit(f"j{number:02}")
+        stage.loop.world = Sliced()
+        told = [(await stage.hand.next()).workload for _ in range(99)]
+        assert told == [f"Job ns/j{number:02}" for number in range(99)]
+        await asyncio.sleep(0.05)
+        assert stage.hand.writes.empty()
+
+
+class Sliced(World):
+    """Decides a few at a time, however many it may."""
+
+    def plan(self, now: int, *, most: int | None = None) -> Plan:
+        return super().plan(now, most=None if most is None else 7)
