@@ -28,6 +28,7 @@ from controller.loop import Loop
 from controller.metrics import Metrics
 from controller.observe import Readiness, configure_logging, serving
 from controller.settings import Settings, SettingsError, parse_flags
+from controller.telling.teller import Manner, Teller
 from controller.throttle import Limits
 from controller.watchdog import Watchdog
 
@@ -56,6 +57,10 @@ class Controller:
         pace = Pace(page=settings.page_size, watch=settings.watch_seconds, silence=settings.silence_seconds)
         self.informers = informers(api, self.store, pace)
         self.loop = Loop(self.store, self.actuator, self.informers, metrics=self.metrics, clock=clock)
+        manner = Manner(settings.identity, settings.events_per_second, settings.event_backlog)
+        self.teller = Teller(api, self.store.binding, metrics=self.metrics, manner=manner, clock=clock)
+        self.loop.on_waits = self.teller.waits
+        self.actuator.on_settled = self.teller.settled
         self.metrics.watch(lambda: self.loop.world, self.store, self.informers)
         self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.trouble)
         around = Process(self.store, lambda: self.loop.world, lambda: file.current, self._may_write)
@@ -69,6 +74,7 @@ class Controller:
             deciding.append(group.create_task(self.loop.run()))
             deciding.append(group.create_task(Watchdog(self.metrics).run()))
             deciding.append(group.create_task(self.hyperjobs.run()))
+            deciding.append(group.create_task(self.teller.run()))
             deciding.append(
                 group.create_task(self.file.follow(self._configure, poll_seconds=self.settings.poll_seconds))
             )
@@ -90,6 +96,7 @@ class Controller:
         else:
             self.leading.clear()
             self.actuator.abandon()
+            self.teller.abandon()
         self.loop.look()
 
     async def _finish(self, acting: asyncio.Task[None], others: Iterable[asyncio.Task[Never]]) -> None:

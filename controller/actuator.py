@@ -50,6 +50,8 @@ class Actuator:
     ) -> None:
         self.retries: partial[Backoff] = partial(Backoff, first=2, most=10)
         """How long an errand waits between its steps."""
+        self.on_settled: Callable[[Write, BindingFacts], None] = _tell_nobody
+        """Hears of each write whose effect is there; it is not to wait itself."""
         self._api = api
         self._books = books
         self._metrics = metrics
@@ -258,6 +260,7 @@ class Actuator:
         self._tell(facts)
         self._books.settle(write.uid, facts.resource_version)
         self._refused.pop(write.uid, None)
+        self.on_settled(write, facts)
         if write.effect == "admit":
             self._metrics.count_admission(waited=write.waited)
             log.info("workload admitted", workload=write.workload, queue=write.queue, clusters=write.clusters)
@@ -281,3 +284,7 @@ class Actuator:
 
     def _count(self, write: Write, outcome: str, began: float) -> None:
         self._metrics.count_patch(write.effect, outcome, seconds=time.monotonic() - began)
+
+
+def _tell_nobody(_: Write, __: BindingFacts) -> None:
+    """Keep it to ourselves."""

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter as Tally
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, Protocol
 
 import structlog
@@ -16,7 +16,7 @@ import structlog
 from controller.backoff import Backoff
 from controller.cache.store import Store
 from controller.clock import Clock, wall_clock
-from controller.engine.plan import Admit, Decision, Wait
+from controller.engine.plan import Admit, Decision, Evict, Wait
 from controller.engine.workloads import WorkloadUid
 from controller.engine.world import World
 from controller.metrics import Metrics
@@ -78,6 +78,8 @@ class Loop:
         self.world = World()
         self.trouble: str | None = None
         """Why the last cycle failed."""
+        self.on_waits: Callable[[tuple[Wait, ...]], None] = _tell_nobody
+        """Hears for what reasons workloads wait now; it is not to wait itself."""
         self._store = store
         self._actuator = actuator
         self._caches = caches
@@ -131,6 +133,7 @@ class Loop:
         self._metrics.count_cycle(self._lasted)
         self._hand_on(plan.decisions)
         _tell(plan.waits)
+        self.on_waits(plan.waits)
         return now if plan.is_cut else plan.wake_at
 
     def _hand_on(self, decisions: Iterable[Decision]) -> None:
@@ -140,7 +143,12 @@ class Loop:
                 continue
             if isinstance(decision, Admit):
                 self._store.assume(decision.workload.uid, decision.admission)
-            self._actuator.submit(write(decision, facts))
+            self._actuator.submit(write(decision, facts, for_whom=self._for_whom(decision)))
+
+    def _for_whom(self, decision: Decision) -> str:
+        uid = decision.for_whom if isinstance(decision, Evict) else None
+        workload = self.world.workloads.get(uid) if uid else None
+        return workload.path if workload else ""
 
     def _mend(self, now: int) -> int | None:
         """Put right what the plan does not speak of; return when to try again what was refused."""
@@ -188,6 +196,10 @@ class Loop:
                 await self._wake.wait()
         gathering = min(max(self._lasted, _LEAST_GATHERING), _MOST_GATHERING)
         await asyncio.sleep(max(rested_from + gathering - time.monotonic(), 0))
+
+
+def _tell_nobody(_: tuple[Wait, ...]) -> None:
+    """Keep it to ourselves."""
 
 
 def _tell(waits: tuple[Wait, ...]) -> None:

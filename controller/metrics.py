@@ -60,6 +60,12 @@ class Metrics:
             "Patches refused because the binding had changed since it was decided upon.",
             registry=self.registry,
         )
+        self._events = Counter(
+            "volcano_global_events",
+            "Events for tenants, by what became of them; `dropped`: there were too many to be told.",
+            ("outcome",),
+            registry=self.registry,
+        )
         self._lag = Histogram(
             "volcano_global_event_loop_lag_seconds",
             "How late the event loop comes round; beyond a second it is told in the log.",
@@ -103,6 +109,10 @@ class Metrics:
     def count_conflict(self) -> None:
         """Count a patch that came too late."""
         self._conflicts.inc()
+
+    def count_event(self, outcome: str) -> None:
+        """Count an event that was written, refused, not answered or dropped."""
+        self._events.labels(outcome).inc()
 
     def count_lag(self, seconds: float) -> None:
         """Count how late the event loop was."""

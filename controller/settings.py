@@ -77,6 +77,12 @@ class Settings(BaseModel):
     poll_seconds: Seconds = Field(
         2, description="how often the configuration file is read; by contents, for mounted files change by links"
     )
+    events_per_second: float = Field(
+        20, ge=0, le=1000, description="events for tenants written in a second; what is more waits, 0 tells nobody"
+    )
+    event_backlog: int = Field(
+        2_000, ge=1, le=100_000, description="news for tenants that may wait to be told; what is more is dropped"
+    )
     stop_seconds: Seconds = Field(20, description="for writes in flight when told to stop; above the time of one write")
 
     @property

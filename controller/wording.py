@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from controller.api.quantity import format_quantity
 from controller.engine.queues import ROOT
-from controller.engine.reasons import Reason, Refusal
+from controller.engine.reasons import EvictionReason, Reason, Refusal
 
 #: What each code says, with the facts as fields.
 SENTENCES: Mapping[Reason, str] = {
@@ -77,6 +77,15 @@ REMEDIES: Mapping[Reason, str] = {
     Reason.ABORTED: "resume it (vcctl job resume) or change its template",
     Reason.UNCLAIMED: "create a policy that selects it",
     Reason.DEMAND_UNKNOWN: "put its template right",
+}
+
+#: What is said of each reason for which somebody has to go.
+EVICTIONS: Mapping[EvictionReason, str] = {
+    EvictionReason.RECLAIMED: "its queue has borrowed what another queue is entitled to",
+    EvictionReason.PREEMPTED: "a workload of its queue with a higher priority needs its place",
+    EvictionReason.OUTGROWN: "it asks for more than it was admitted with, and that does not fit",
+    EvictionReason.NOT_STARTED: "it has not started in time",
+    EvictionReason.ABORTED: "it was aborted",
 }
 
 _MORE_ROOM = "ask for less, split it, or add clusters"

@@ -39,6 +39,8 @@ class Write:
     clusters: tuple[str, ...] = ()
     reason: str = ""
     """Why it is evicted."""
+    for_whom: str = ""
+    """Who gets its place, as messages name it; nobody where it goes for its own fault."""
     waited: float = 0
     """How long it had waited at the decision, in seconds."""
 
@@ -53,9 +55,9 @@ class Write:
                 return facts.paused and not facts.targets
 
 
-def write(decision: Decision, facts: BindingFacts) -> Write:
-    """Return how *decision* is written to the binding that *facts* tell of."""
-    return _admission(decision, facts) if isinstance(decision, Admit) else _eviction(decision, facts)
+def write(decision: Decision, facts: BindingFacts, *, for_whom: str = "") -> Write:
+    """Return how *decision* is written to the binding that *facts* tell of; *for_whom* it is evicted, in words."""
+    return _admission(decision, facts) if isinstance(decision, Admit) else _eviction(decision, facts, for_whom)
 
 
 def _admission(decision: Admit, facts: BindingFacts) -> Write:
@@ -75,7 +77,7 @@ def _admission(decision: Admit, facts: BindingFacts) -> Write:
     )
 
 
-def _eviction(decision: Evict, facts: BindingFacts) -> Write:
+def _eviction(decision: Evict, facts: BindingFacts, for_whom: str) -> Write:
     workload, before = decision.workload, facts.record
     record = wire.Record(
         uid=workload.uid,
@@ -94,6 +96,7 @@ def _eviction(decision: Evict, facts: BindingFacts) -> Write:
         workload.path,
         queue=workload.queue,
         reason=decision.reason,
+        for_whom=for_whom,
     )
 
 

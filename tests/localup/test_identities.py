@@ -23,7 +23,7 @@ ALLOWED = [
     ("controller", "watch", "jobs.batch.volcano.sh"),
     ("controller", "create", "leases.coordination.k8s.io", SYSTEM),
     ("controller", "update", "leases.coordination.k8s.io", SYSTEM, "volcano-global-controller"),
-    ("controller", "patch", "events"),
+    ("controller", "patch", "events.events.k8s.io"),
     ("controller", "patch", "jobs.batch.volcano.sh"),
     ("controller", "delete", "propagationpolicies.policy.karmada.io"),
     ("controller", "patch", "hyperjobs/status.training.volcano.sh"),

@@ -59,8 +59,9 @@ def size(log: Path) -> int:
 
 
 def by_controller(log: Path, *, since: int = 0) -> list[Request]:
-    """Return the controller's writes; its lease is no part of the world that it changes."""
-    return [each for each in read(log, since=since) if each.user == CONTROLLER and each.resource != "leases"]
+    """Return the controller's writes; its lease and what it tells tenants are no part of the world that it changes."""
+    aside = {"leases", "events"}
+    return [each for each in read(log, since=since) if each.user == CONTROLLER and each.resource not in aside]
 
 
 def _request(event: dict[str, Any]) -> Request:

@@ -34,15 +34,20 @@ class Call:
     query: str
     body: bytes
     number: int = 0
-    """Its place among the writes that are no lease's, from 1."""
+    """Its place among the writes that change the world, from 1."""
 
     @property
     def is_lease(self) -> bool:
         return "/leases" in self.path
 
     @property
+    def is_event(self) -> bool:
+        return "/events" in self.path
+
+    @property
     def is_write(self) -> bool:
-        return self.method in _WRITES and not self.is_lease
+        """A lease and what tenants are told are no part of the world."""
+        return self.method in _WRITES and not self.is_lease and not self.is_event
 
     @property
     def is_watch(self) -> bool:

@@ -21,7 +21,7 @@ from tests.rig import audit
 from tests.rig.cast import Cast
 from tests.rig.history import History, followed, present
 from tests.rig.judge import Evidence, violations
-from tests.rig.proxy import Proxy, standing, through
+from tests.rig.proxy import Call, Proxy, standing, through
 from tests.rig.sight import Sight, sight
 
 _EVER = datetime.min.replace(tzinfo=UTC)
@@ -130,6 +130,12 @@ class Stage:
             f"{names} admitted",
             seconds=seconds,
         )
+
+    async def proxied(self, chosen: Callable[[Call], bool], *, seconds: float = 15) -> None:
+        """Wait until the first controller has made a call of that sort."""
+        async with asyncio.timeout(seconds):
+            while not self.proxy.count(chosen):  # noqa: ASYNC110 -- whom it is called by gives no event
+                await asyncio.sleep(0.02)
 
     def requests(self) -> list[audit.Request]:
         """Return the controllers' writes of this scenario."""

@@ -1,7 +1,6 @@
 """The plan as the commands show it: a stable contract with whoever reads it by program."""
 
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 
 import msgspec
 
@@ -9,9 +8,9 @@ from controller.cli.report.queues import QueueStanding, standings
 from controller.cli.snapshot import Snapshot
 from controller.engine.clusters import Assignment
 from controller.engine.plan import Admit, Decision
-from controller.engine.reasons import EvictionReason, Reason, Refusal
+from controller.engine.reasons import Reason, Refusal
 from controller.engine.workloads import Workload
-from controller.wording import sentence
+from controller.wording import EVICTIONS, sentence
 
 
 class Target(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -91,15 +90,3 @@ def _step(
 
 def _targets(assignments: tuple[Assignment, ...]) -> tuple[Target, ...]:
     return tuple(Target(each.name, each.replicas) for each in assignments)
-
-
-#: What is said of each reason for which somebody has to go.
-EVICTIONS: Mapping[EvictionReason, str] = MappingProxyType(
-    {
-        EvictionReason.RECLAIMED: "its queue has borrowed what another queue is entitled to",
-        EvictionReason.PREEMPTED: "a workload of its queue with a higher priority needs its place",
-        EvictionReason.OUTGROWN: "it asks for more than it was admitted with, and that does not fit",
-        EvictionReason.NOT_STARTED: "it has not started in time",
-        EvictionReason.ABORTED: "it was aborted",
-    }
-)

@@ -2,14 +2,14 @@
 
 import msgspec
 
-from controller.cli.report.plan import EVICTIONS, Target
+from controller.cli.report.plan import Target
 from controller.engine.reasons import EvictionReason, Refusal
 from controller.simulator.driver import Outcome
 from controller.simulator.journal import Entry
 from controller.simulator.perpod import PerPod
 from controller.simulator.spans import seconds
 from controller.simulator.summary import Number, Summary, summarise
-from controller.wording import sentence
+from controller.wording import EVICTIONS, sentence
 
 
 class Event(msgspec.Struct, frozen=True):

@@ -1,0 +1,114 @@
+"""What there is to tell about a workload, and of which objects it is told.
+
+Pure. Words are made when somebody is about to read them: of a thousand who
+wait most are never told, because they are admitted first.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS
+from controller.cache.facts import BindingFacts
+from controller.engine.plan import Wait
+from controller.engine.reasons import EvictionReason, Reason
+from controller.wording import EVICTIONS, remedy, sentence
+from controller.writes import Write
+
+Topic = Literal["waits", "admitted", "evicted", "warned"]
+Kind = Literal["Normal", "Warning"]
+
+#: Waiting for these ends by itself; for all others somebody must do something.
+_PASSING = frozenset(
+    {
+        Reason.QUEUE_OVER_CEILING,
+        Reason.RESERVED_FOR_GUARANTEE,
+        Reason.BEHIND_RESERVATION,
+        Reason.BEHIND_HEAD,
+        Reason.NO_ROOM,
+        Reason.QUEUE_OVER_ENTITLEMENT,
+        Reason.GROUP_INCOMPLETE,
+        Reason.GROUP_PART_DOES_NOT_FIT,
+        Reason.EVICTION_IN_PROGRESS,
+        Reason.BACKING_OFF,
+        Reason.SUSPENDED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An object that an event is about."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """One thing that happened to one workload."""
+
+    uid: str
+    """Whose; of the same topic only the newest is told."""
+    topic: Topic
+    action: str
+    reason: str
+    about: tuple[Reference, ...]
+    note: Callable[[], str]
+    kind: Kind = "Normal"
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return what newer news of the same sort replace."""
+        return self.uid, f"{self.topic}:{self.reason}" if self.topic == "warned" else self.topic
+
+
+def waiting(wait: Wait, facts: BindingFacts) -> News:
+    """Return that a workload waits, and what for."""
+    refusal = wait.refusal
+    return News(
+        facts.uid,
+        "waits",
+        "Wait",
+        refusal.reason,
+        references(facts),
+        lambda: f"waits in queue '{wait.workload.queue}': {sentence(refusal)}; {remedy(refusal)}",
+        "Normal" if refusal.reason in _PASSING else "Warning",
+    )
+
+
+def settled(write: Write, facts: BindingFacts) -> News | None:
+    """Return what an acknowledged write did to a workload, ``None`` where its tenant need not know."""
+    if write.effect == "admit":
+        return News(write.uid, "admitted", "Admit", "Admitted", references(facts), lambda: _admission(write))
+    if write.effect == "evict":
+        return News(write.uid, "evicted", "Evict", write.reason, references(facts), lambda: _eviction(write), "Warning")
+    return None
+
+
+def warning(facts: BindingFacts, reason: str, note: str) -> News:
+    """Return something else that somebody should see to."""
+    return News(facts.uid, "warned", "Warn", reason, references(facts), lambda: note, "Warning")
+
+
+def references(facts: BindingFacts) -> tuple[Reference, ...]:
+    """Return the objects that are told of a workload: its template, and its binding."""
+    template, own = facts.template, RESOURCE_BINDINGS if facts.namespace else CLUSTER_RESOURCE_BINDINGS
+    return (
+        Reference(facts.api.group_version, facts.api.kind, template.namespace, template.name, facts.template_uid),
+        Reference(own.api_version, own.kind, facts.namespace, facts.name, facts.uid),
+    )
+
+
+def _admission(write: Write) -> str:
+    where = f"to {', '.join(write.clusters)}" if write.clusters else "to the clusters that Karmada chooses"
+    return f"admitted {where} by queue '{write.queue}'"
+
+
+def _eviction(write: Write) -> str:
+    why = EVICTIONS[EvictionReason(write.reason)]
+    whom = f" for {write.for_whom}" if write.for_whom else ""
+    return f"evicted{whom}: {why}; it keeps its age and waits again in queue '{write.queue}'"

@@ -1,0 +1,35 @@
+"""What tenants can read: the events of a namespace, as the API server has them."""
+
+import asyncio
+import json
+from typing import Any
+
+from controller.api.keys import EVENTS
+from tests.rig.stage import Stage
+
+Told = list[dict[str, Any]]
+
+
+async def told(stage: Stage, kind: str, name: str, *, namespace: str | None = None) -> Told:
+    """Return the events of one object."""
+    folder = EVENTS.item_path(namespace or stage.cast.namespace, "").rstrip("/")
+    items = json.loads(await stage.cast.api.get(folder))["items"]
+    return [each for each in items if (each["regarding"]["kind"], each["regarding"]["name"]) == (kind, name)]
+
+
+async def until_told(
+    stage: Stage, reason: str, kind: str, name: str, *, action: str = "", seconds: float = 15, **where: Any
+) -> dict[str, Any]:
+    """Wait for the event of that reason, and return the newest."""
+    found: Told = []
+    try:
+        async with asyncio.timeout(seconds):
+            while not any(each["reason"] == reason for each in found):
+                found = await told(stage, kind, name, **where)
+                found = [each for each in found if action in {each["action"], ""}]
+                await asyncio.sleep(0.05)
+    except TimeoutError as error:
+        heard = [(each["reason"], each["note"]) for each in found]
+        said = stage.controller.part.output[-3000:]
+        raise AssertionError(f"{kind} {name} was not told {reason}; it was told {heard}\n{said}") from error
+    return next(each for each in reversed(found) if each["reason"] == reason)

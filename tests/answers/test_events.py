@@ -1,0 +1,106 @@
+"""Tenants are told in Kubernetes' own events why they wait, that they were let in, and for whom they had to go."""
+
+from controller.api.keys import EVENTS
+from tests.answers.telling import told, until_told
+from tests.rig.faults import Answer
+from tests.rig.proxy import Call
+from tests.rig.stage import Stage, staged
+
+
+async def begun(stage: Stage, *, cpu: str = "2", **queue) -> None:
+    await stage.cast.queue("q", **queue)
+    await stage.cast.cluster("m1", cpu=cpu)
+    await stage.controller.start()
+
+
+def of_events(call: Call) -> bool:
+    return call.is_event and call.method in {"POST", "PATCH"}
+
+
+async def test_a_job_and_its_binding_are_told_why_they_wait_and_that_they_were_admitted(plane, tmp_path):
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await begun(stage)
+        await stage.cast.job("first", "q", cpu=2)
+        await stage.admitted("first")
+        await stage.cast.job("next", "q", cpu=2)
+        for kind, name in (("Job", "next"), ("ResourceBinding", "next-job")):
+            event = await until_told(stage, "QueueOverCeiling", kind, name)
+            assert "queue 'q' has 0 left below its ceiling; it starts when workloads of the queue" in event["note"]
+            assert (event["type"], event["action"]) == ("Normal", "Wait")
+            assert event["reportingController"] == "volcano-global.io/controller"
+        event = await until_told(stage, "Admitted", "Job", "first")
+        assert event["note"] == "admitted to m1 by queue 'q'"
+        stored = stage.history.now["resourcebindings"][stage.cast.namespace, "first-job"]
+        assert event["related"]["uid"] == stored["metadata"]["uid"]
+        await stage.cast.phase("first", "Completed")
+        await until_told(stage, "Admitted", "Job", "next")
+
+
+async def test_what_only_somebody_can_put_right_is_a_warning(plane, tmp_path):
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await begun(stage)
+        await stage.cast.job("lost", "no-such-queue")
+        await stage.cast.job("giant", "q", cpu=500)
+        lost = await until_told(stage, "QueueMissing", "Job", "lost")
+        assert (lost["type"], "create the queue" in lost["note"]) == ("Warning", True)
+        assert (await until_told(stage, "ExceedsQueue", "Job", "giant"))["type"] == "Warning"
+
+
+async def test_who_is_evicted_hears_why(plane, tmp_path):
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await begun(stage)
+        await stage.cast.job("stopped", "q")
+        await stage.admitted("stopped")
+        await stage.cast.phase("stopped", "Aborted")
+        event = await until_told(stage, "Aborted", "Job", "stopped", action="Evict")
+        assert event["note"].startswith("evicted: it was aborted")
+
+
+async def test_the_same_again_adds_to_the_series_also_after_a_restart(plane, tmp_path):
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await begun(stage)
+        await stage.cast.job("lost", "no-such-queue")
+        await until_told(stage, "QueueMissing", "Job", "lost")
+        await until_told(stage, "QueueMissing", "ResourceBinding", "lost-job")
+        await stage.controller.start()
+        await stage.controller.says("workload waits")
+        await stage.proxied(lambda call: call.method == "PATCH" and call.is_event)
+        (event,) = await told(stage, "Job", "lost")
+        assert event["series"]["count"] == 2
+
+
+async def test_nobody_waits_for_what_is_told(plane, tmp_path):
+    """The server takes no events: everyone is admitted all the same, and what was not told is counted."""
+    async with staged(plane, tmp_path, "--event-backlog", "5") as stage:
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="40")
+        stage.proxy.add(Answer(of_events, status=429, retry_after=1))
+        await stage.controller.start()
+        for number in range(30):
+            await stage.cast.job(f"j{number}", "q")
+        await stage.done(*(f"j{number}" for number in range(30)))
+        assert await stage.controller.metric("volcano_global_events_total") >= 20
+        stage.proxy.heal()
+
+
+async def test_without_the_right_to_tell_it_goes_on_and_says_so(plane, tmp_path):
+    async with staged(plane, tmp_path) as stage:
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="4")
+        stage.proxy.add(Answer(of_events, status=403))
+        await stage.controller.start()
+        await stage.cast.job("one", "q")
+        await stage.done("one")
+        await stage.controller.says("event refused")
+
+
+async def test_who_wants_no_events_gets_none(plane, tmp_path):
+    async with staged(plane, tmp_path, "--events-per-second", "0") as stage:
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="4")
+        await stage.controller.start()
+        await stage.cast.job("one", "q")
+        await stage.done("one")
+        await stage.cast.job("lost", "no-such-queue")
+        await stage.controller.says("QueueMissing")
+        assert stage.proxy.count(lambda call: EVENTS.plural in call.path) == 0
