@@ -14,14 +14,13 @@ import msgspec
 import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from structlog.typing import FilteringBoundLogger
 
 from controller.api import review
 from webhook.metrics import CONTENT_TYPE, Metrics
 from webhook.paths import Reviewer
 from webhook.settings import Settings
 from webhook.verdict import Outcome, Verdict, allowed, response
-
-log = structlog.get_logger(__name__)
 
 Probe = Callable[[], str | None]
 """Says why the webhook is not ready, or what will make it so, or ``None``."""
@@ -57,6 +56,8 @@ class App:
     warning: Probe = lambda: None
     look_again: Look | None = None
     metrics: Metrics = field(default_factory=Metrics)
+    # Bound, since the one that is not is made anew for each line.
+    log: FilteringBoundLogger = field(default_factory=lambda: structlog.get_logger(__name__).bind())
     draining: bool = False
     buffered: int = 0
     """Bytes of all bodies under way."""
@@ -69,11 +70,14 @@ class App:
     async def answer_review(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer on the HTTPS port."""
         started = time.perf_counter()
-        path = request.path if request.path in self.reviewers else "other"
+        path = request.path
+        reviewer = self.reviewers.get(path)
+        if reviewer is None:
+            path = "other"
         try:
-            answer = await self._review(request) if path != "other" else self._probe(request)
+            answer = await self._review(request, path, reviewer) if reviewer else self._probe(request)
         except BadRequestError as error:
-            log.warning("request refused", path=path, code=error.status.value, reason=str(error))
+            self.log.warning("request refused", path=path, code=error.status.value, reason=str(error))
             answer = refuse(error)
         if self.draining:
             # The caller's next request then opens a connection to another replica.
@@ -90,19 +94,33 @@ class App:
         except BadRequestError as error:
             return refuse(error)
 
-    async def _review(self, request: web.BaseRequest) -> web.Response:
-        body = await self._read_body(request)
+    async def _review(self, request: web.BaseRequest, path: str, reviewer: Reviewer) -> web.Response:
+        check_headers(request, self.settings.max_body_bytes)
+        # All of it has come with its headers, as nearly always, or is waited for.
+        body = request.content.read_nowait() if _is_whole(request) else await self._read_body(request)
         try:
             asked = review.read(body)
         except review.ReviewError as error:
             raise BadRequestError(HTTPStatus.BAD_REQUEST, str(error), uid=error.uid) from error
-        reviewer = self.reviewers[request.path]
         verdict = reviewer(asked)
         if verdict.rests_on_queues:
             verdict = await self._confirmed(reviewer, asked, verdict)
-        self.metrics.count_verdict(request.path, verdict.outcome)
-        record(asked, verdict)
+        self.metrics.count_verdict(path, verdict.outcome)
+        self._record(asked, verdict)
         return web.Response(body=review.write(response(verdict, asked.uid)), content_type=_JSON)
+
+    def _record(self, asked: review.Request, verdict: Verdict) -> None:
+        """Log what was decided about an object, unless it passed as it was."""
+        if event := _EVENTS.get(verdict.outcome):
+            self.log.info(
+                event,
+                resource=asked.resource.resource,
+                namespace=asked.namespace,
+                name=asked.name,
+                uid=asked.uid,
+                dry_run=asked.dry_run,
+                reason=verdict.message,
+            )
 
     async def _confirmed(self, reviewer: Reviewer, asked: review.Request, doubtful: Verdict) -> Verdict:
         """Return the verdict over queues as they are now; where they cannot be read, nobody is refused for them."""
@@ -114,18 +132,12 @@ class App:
 
     async def _read_body(self, request: web.BaseRequest) -> bytes:
         """Return the body of a review, never more of it in memory than is allowed."""
-        settings = self.settings
-        check_headers(request, settings.max_body_bytes)
-        if request.content.is_eof() and (request.content_length or 0) > 0:
-            # All of it came with its headers, as nearly always.
-            return request.content.read_nowait()
+        seconds = self.settings.body_seconds
         try:
-            async with asyncio.timeout(settings.body_seconds):
+            async with asyncio.timeout(seconds):
                 return await self._collect(request)
         except TimeoutError as error:
-            raise BadRequestError(
-                HTTPStatus.REQUEST_TIMEOUT, f"the body was not there within {settings.body_seconds:g} s"
-            ) from error
+            raise BadRequestError(HTTPStatus.REQUEST_TIMEOUT, f"the body was not there within {seconds:g} s") from error
         except (HttpProcessingError, web.RequestPayloadError) as error:
             raise BadRequestError(HTTPStatus.BAD_REQUEST, "the body's transfer encoding is broken") from error
 
@@ -169,6 +181,10 @@ def check_headers(request: web.BaseRequest, limit: int) -> None:
         raise _too_large(limit)
 
 
+def _is_whole(request: web.BaseRequest) -> bool:
+    return request.content.is_eof() and (request.content_length or 0) > 0
+
+
 def refuse(error: BadRequestError) -> web.Response:
     """Return a Status with the sentence, and with the review's uid where it could be read."""
     body = {
@@ -184,22 +200,6 @@ def refuse(error: BadRequestError) -> web.Response:
         # What else is on its way is not worth reading.
         answer.force_close()
     return answer
-
-
-def record(asked: review.Request, verdict: Verdict) -> None:
-    """Log what was decided about an object, unless it passed as it was."""
-    event = _EVENTS.get(verdict.outcome)
-    if event is None:
-        return
-    log.info(
-        event,
-        resource=asked.resource.resource,
-        namespace=asked.namespace,
-        name=asked.name,
-        uid=asked.uid,
-        dry_run=asked.dry_run,
-        reason=verdict.message,
-    )
 
 
 def _too_large(limit: int) -> BadRequestError:

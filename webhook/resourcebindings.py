@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from controller.api.review import Operation, Request, members
+from controller.api.review import Members, Operation, Request, members
 from webhook.routing import misrouted
 from webhook.verdict import Verdict, allowed, denied, exempt, patched
 
@@ -65,42 +65,50 @@ class Spec(msgspec.Struct, frozen=True):
 
 _SPEC = msgspec.json.Decoder(Spec)
 
+_SUSPEND = Operation("add", "/spec/suspension", {"scheduling": True})
+#: The answer on nearly every binding.
+_PAUSED = patched(_SUSPEND)
+
 
 def review_binding(request: Request, gate: Gate) -> Verdict:
     """Return what becomes of the binding that *request* creates."""
     if refusal := misrouted(request, GROUP, RESOURCES, operations=("CREATE",)):
         return refusal
     try:
-        spec = read_spec(request.object)
+        spec = read_spec(request.members)
     except (ValueError, RecursionError) as error:
         return denied(f"binding {request.name!r} cannot be read: {error}", code=422)
     if spec.resource.group_kind() not in gate.kinds:
         return allowed()
     if request.namespace in gate.exempt_namespaces:
         return exempt()
-    return patched(*pause(spec))
+    return pause(spec)
 
 
-def read_spec(binding: msgspec.Raw) -> Spec:
+def read_spec(binding: Members) -> Spec:
     """Return what decides in *binding*, or raise `ValueError` where it cannot be read, or could be read in two ways."""
-    whole = members(binding, "spec")
-    spec = _SPEC.decode(whole["spec"])
-    for name, value in members(whole["spec"]).items():
-        if name in {"resource", "suspension"} and bytes(value) != b"null":
-            members(value)
+    whole = binding.get("spec")
+    if whole is None:
+        raise ValueError("'spec' is missing")
+    spec, found = _SPEC.decode(whole), members(whole)
+    members(found["resource"])
+    if spec.suspension is not None:
+        members(found["suspension"])
     return spec
 
 
-def pause(spec: Spec) -> list[Operation]:
-    """Return the patch that pauses a binding and takes its clusters away; empty where that is so already.
+def pause(spec: Spec) -> Verdict:
+    """Return the patch that pauses a binding and takes its clusters away; none where that is so already.
 
     A paused binding with clusters would be dispatched all the same.
     """
+    if spec.suspension is None and not spec.clusters:
+        return _PAUSED
     operations = []
     if spec.suspension is None:
-        operations.append(Operation("add", "/spec/suspension", {"scheduling": True}))
+        operations.append(_SUSPEND)
     elif spec.suspension.scheduling is not True:
         operations.append(Operation("add", "/spec/suspension/scheduling", True))
     if spec.clusters:
         operations.append(Operation("remove", "/spec/clusters"))
-    return operations
+    return patched(*operations)

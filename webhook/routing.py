@@ -12,11 +12,15 @@ def misrouted(
     request: Request, group: str, resources: Collection[str], *, operations: Collection[str]
 ) -> Verdict | None:
     """Return the refusal of a *request* that is not about *operations* on *resources*, or ``None``."""
-    asked, known = request.resource, f"{group} {'/'.join(sorted(resources))}"
+    asked = request.resource
     if asked.group != group or asked.resource not in resources or request.sub_resource:
         path = "/".join(filter(None, (asked.group, asked.resource, request.sub_resource)))
-        return denied(f"this webhook judges {known}, not {path[:200]!r}: {_REMEDY}", code=400)
+        return denied(f"this webhook judges {_listed(group, resources)}, not {path[:200]!r}: {_REMEDY}", code=400)
     if request.operation not in operations:
-        judged = ", ".join(operations)
-        return denied(f"this webhook judges {judged} of {known}, not {request.operation[:60]!r}: {_REMEDY}", code=400)
+        judged = f"{', '.join(operations)} of {_listed(group, resources)}"
+        return denied(f"this webhook judges {judged}, not {request.operation[:60]!r}: {_REMEDY}", code=400)
     return None
+
+
+def _listed(group: str, resources: Collection[str]) -> str:
+    return f"{group} {'/'.join(sorted(resources))}"

@@ -16,6 +16,8 @@ KIND = "AdmissionReview"
 Members = Mapping[str, msgspec.Raw]
 """The members of one JSON object, each of which is there once."""
 
+_ABSENT = msgspec.Raw(b"")
+
 
 class ReviewError(ValueError):
     """The body is no review that could be answered; carries the request's uid where it could be read."""
@@ -47,8 +49,19 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     namespace: str = ""
     dry_run: bool = False
-    object: msgspec.Raw = msgspec.Raw(b"null")
+    sent: msgspec.Raw | Members = msgspec.Raw(b"null")
+    """The object, whole or by its members, as it was read."""
     old_object: msgspec.Raw = msgspec.Raw(b"null")
+
+    @property
+    def object(self) -> msgspec.Raw:
+        """The object as a whole."""
+        return self.sent if isinstance(self.sent, msgspec.Raw) else msgspec.Raw(_ENCODER.encode(self.sent))
+
+    @property
+    def members(self) -> Members:
+        """The object by its members; raises `ValueError` where it is no object, or has a member twice."""
+        return members(self.sent) if isinstance(self.sent, msgspec.Raw) else self.sent
 
 
 class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -85,10 +98,30 @@ class _Envelope(msgspec.Struct):
     request: _Uid = msgspec.field(default_factory=_Uid)
 
 
-class _Review(msgspec.Struct, rename="camel"):
-    api_version: msgspec.Raw
+class _Asked(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """A request as the API server writes it; what decides nothing is left as it is."""
+
+    uid: str
     kind: msgspec.Raw
-    request: dict[str, msgspec.Raw]
+    resource: Resource
+    operation: str
+    user_info: msgspec.Raw
+    object: dict[str, msgspec.Raw]
+    old_object: msgspec.Raw
+    dry_run: bool
+    options: msgspec.Raw
+    sub_resource: str = ""
+    request_kind: msgspec.Raw = _ABSENT
+    request_resource: msgspec.Raw = _ABSENT
+    request_sub_resource: msgspec.Raw = _ABSENT
+    name: str = ""
+    namespace: str = ""
+
+
+class _Review(msgspec.Struct, rename="camel"):
+    api_version: str
+    kind: str
+    request: _Asked
 
 
 class _Answer(msgspec.Struct, rename="camel"):
@@ -103,10 +136,15 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TEXT = msgspec.json.Decoder(str)
 _ENCODER = msgspec.json.Encoder()
 
+_FLAG = msgspec.json.Decoder(bool)
 _RESOURCE = msgspec.json.Decoder(Resource)
 _NEEDED = ("uid", "resource", "operation")
-_NEEDED_SET = frozenset(_NEEDED)
-_UNBLANKED = len('{"kind":,"apiVersion":,"request":}')
+
+#: A review without blanks, and without what differs from one to the next.
+_FRAME = len(
+    '{"kind":"","apiVersion":"","request":{"uid":"","kind":,"resource":{"group":"","version":"","resource":""},'
+    '"operation":"","userInfo":,"object":,"oldObject":,"dryRun":false,"options":}}'
+)
 
 #: Member of a request -> our name for it, and how it is read from its few bytes.
 _FIELDS: Mapping[str, tuple[str, msgspec.json.Decoder[Any]]] = {
@@ -116,10 +154,10 @@ _FIELDS: Mapping[str, tuple[str, msgspec.json.Decoder[Any]]] = {
     "subResource": ("sub_resource", _TEXT),
     "name": ("name", _TEXT),
     "namespace": ("namespace", _TEXT),
-    "dryRun": ("dry_run", msgspec.json.Decoder(bool)),
+    "dryRun": ("dry_run", _FLAG),
 }
 #: Objects are long, and stay as they are.
-_OBJECTS = {"object": "object", "oldObject": "old_object"}
+_OBJECTS = {"object": "sent", "oldObject": "old_object"}
 
 
 def read(body: bytes) -> Request:
@@ -127,13 +165,13 @@ def read(body: bytes) -> Request:
     try:
         # What is not looked into is not decoded, so bad UTF-8 there would pass.
         str(body, "utf-8")
-        version, kind, found = _split(body.strip())
-        request = _request(found)
+        whole = body.strip()
+        version, kind, request = _read_plain(whole) or _read_strictly(whole)
     except RecursionError as error:
         raise ReviewError("the body is nested too deeply for an AdmissionReview") from error
     except ValueError as error:  # malformed JSON, a wrong type, bad UTF-8, a repeated key
         raise ReviewError(f"the body is no AdmissionReview: {error}", _uid(body)) from error
-    if (version, kind) != (VERSION, KIND):
+    if version != VERSION or kind != KIND:
         raise ReviewError(f"this webhook reads {VERSION} {KIND}, not {version[:60]} {kind[:60]}", request.uid)
     if not request.uid:
         raise ReviewError("the review's request.uid is empty, so that no answer could be told to belong to it")
@@ -160,28 +198,37 @@ def members(raw: bytes | msgspec.Raw, *needed: str) -> Members:
     return found
 
 
-def _split(body: bytes) -> tuple[str, str, Members]:
-    """Return version, kind and request of a review; one walk over it when it is as the API server writes it."""
+def _read_plain(body: bytes) -> tuple[str, str, Request] | None:
+    """Return version, kind and request of a review in one walk over it, where it is as the API server writes it.
+
+    ``None``: it is not, or cannot be read. Reading it strictly tells.
+    """
     try:
         found = _REVIEW.decode(body)
-    except ValueError:  # a member is missing, or of another type
-        pass
-    else:
-        version, kind = found.api_version, found.kind
-        ends = len(memoryview(version)) + len(memoryview(kind))
-        if len(body) == _UNBLANKED + ends + _length(found.request) and not _NEEDED_SET.difference(found.request):
-            return _TEXT.decode(version), _TEXT.decode(kind), found.request
+    except ValueError:  # a member is missing, unknown, or of another type
+        return None
+    asked = found.request
+    if len(body) != _length_of_review(found):
+        return None
+    request = Request(
+        uid=asked.uid,
+        resource=asked.resource,
+        operation=asked.operation,
+        sub_resource=asked.sub_resource,
+        name=asked.name,
+        namespace=asked.namespace,
+        dry_run=asked.dry_run,
+        sent=asked.object,
+        old_object=asked.old_object,
+    )
+    return found.api_version, found.kind, request
+
+
+def _read_strictly(body: bytes) -> tuple[str, str, Request]:
+    """Return version, kind and request of a review, or raise `ValueError` with what is wrong with it."""
     review = members(body, "apiVersion", "kind", "request")
-    request = members(review["request"], *_NEEDED)
-    return _TEXT.decode(review["apiVersion"]), _TEXT.decode(review["kind"]), request
-
-
-def _length(found: Members) -> int:
-    """Return how long a JSON object of these members is, without blanks and with plain keys."""
-    return 1 + sum([len(key) + len(memoryview(value)) + 4 for key, value in found.items()])
-
-
-def _request(found: Members) -> Request:
+    found = members(review["request"], *_NEEDED)
+    version, kind = _TEXT.decode(review["apiVersion"]), _TEXT.decode(review["kind"])
     fields: dict[str, Any] = {name: found[member] for member, name in _OBJECTS.items() if member in found}
     for member, (name, decoder) in _FIELDS.items():
         if member in found:
@@ -190,7 +237,35 @@ def _request(found: Members) -> Request:
             except ValueError as error:
                 raise ValueError(f"request.{member}: {error}") from error
     members(found["resource"])
-    return Request(**fields)
+    return version, kind, Request(**fields)
+
+
+def _length_of_review(review: _Review) -> int:
+    """Return how long the review is without blanks and with plain texts; whatever else it has makes it longer."""
+    asked, resource = review.request, review.request.resource
+    names = (asked.name, asked.namespace, asked.sub_resource, asked.uid, asked.operation)
+    texts = (review.kind, review.api_version, resource.group, resource.version, resource.resource, *names)
+    kinds = (asked.kind, asked.request_kind, asked.request_resource, asked.request_sub_resource)
+    raws = (*kinds, asked.user_info, asked.old_object, asked.options)
+    length = _FRAME - asked.dry_run + len("".join(texts)) + len(b"".join(raws)) + _length(asked.object)
+    if asked.name:
+        length += len(',"name":""')
+    if asked.namespace:
+        length += len(',"namespace":""')
+    if asked.sub_resource:
+        length += len(',"subResource":""')
+    if asked.request_kind is not _ABSENT:
+        length += len(',"requestKind":')
+    if asked.request_resource is not _ABSENT:
+        length += len(',"requestResource":')
+    if asked.request_sub_resource is not _ABSENT:
+        length += len(',"requestSubResource":')
+    return length
+
+
+def _length(found: Members) -> int:
+    """Return how long a JSON object of these members is, without blanks and with plain keys."""
+    return max(len('"":,') * len(found) + 1, 2) + len("".join(found)) + len(b"".join(found.values()))
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
