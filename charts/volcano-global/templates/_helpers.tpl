@@ -1,0 +1,265 @@
+{{- define "vg.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "vg.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else if contains (include "vg.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "vg.name" .) | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The labels by which pods are found: (list $ "webhook"). They never change between versions. */}}
+{{- define "vg.selector" -}}
+app.kubernetes.io/name: {{ include "vg.name" (first .) }}
+app.kubernetes.io/instance: {{ (first .).Release.Name }}
+app.kubernetes.io/component: {{ last . }}
+{{- end -}}
+
+{{- define "vg.labels" -}}
+{{ include "vg.selector" . }}
+app.kubernetes.io/version: {{ (first .).Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ (first .).Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" (first .).Chart.Name (first .).Chart.Version }}
+{{- end -}}
+
+{{- define "vg.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}{{ .repository }}@{{ .digest }}{{- else -}}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What every pod of ours has in common: (list $ "component" mountsToken). */}}
+{{- define "vg.pod" -}}
+{{- $root := first . -}}
+serviceAccountName: {{ include "vg.fullname" $root }}-{{ index . 1 }}
+automountServiceAccountToken: {{ index . 2 }}
+enableServiceLinks: false
+{{- with $root.Values.imagePullSecrets }}
+imagePullSecrets:
+{{- toYaml . | nindent 0 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "vg.container" -}}
+image: {{ include "vg.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* The administrator's kubeconfig of the Karmada control plane. */}}
+{{- define "vg.admin.secret" -}}
+{{- $named := .Values.karmada.kubeconfig.secretName -}}
+{{- if $named -}}{{ $named }}
+{{- else if eq .Values.karmada.preset "Helm" -}}{{ .Values.karmada.name }}-kubeconfig
+{{- else if eq .Values.karmada.preset "Scripts" -}}karmada-controller-manager-config
+{{- else if eq .Values.karmada.preset "Operator" -}}{{ .Values.karmada.name }}-admin-config
+{{- else -}}{{ fail "karmada.preset Custom needs karmada.kubeconfig.secretName" }}
+{{- end -}}
+{{- end -}}
+
+{{- define "vg.admin.key" -}}
+{{- $named := .Values.karmada.kubeconfig.key -}}
+{{- if $named -}}{{ $named }}
+{{- else if has .Values.karmada.preset (list "Scripts" "Operator") -}}karmada.config
+{{- else -}}kubeconfig
+{{- end -}}
+{{- end -}}
+
+{{- define "vg.admin.volume" -}}
+- name: karmada
+  secret:
+    secretName: {{ include "vg.admin.secret" . }}
+    defaultMode: 0440
+    items:
+    - {key: {{ include "vg.admin.key" . }}, path: {{ base .Values.karmada.kubeconfig.path }}}
+{{- end -}}
+
+{{- define "vg.admin.mount" -}}
+- {name: karmada, mountPath: {{ dir .Values.karmada.kubeconfig.path }}, readOnly: true}
+{{- end -}}
+
+{{/* The Secret, key and user of one of our processes in the Karmada control plane: (list $ "controller"). */}}
+{{- define "vg.secret" -}}
+{{- $root := first . -}}
+{{- if eq $root.Values.credentials.mode "Provided" -}}
+{{- required (printf "credentials.mode Provided needs credentials.provided.%s.secretName" (last .)) (index $root.Values.credentials.provided (last .)).secretName -}}
+{{- else -}}
+{{ include "vg.fullname" $root }}-{{ last . }}-kubeconfig
+{{- end -}}
+{{- end -}}
+
+{{- define "vg.key" -}}
+{{- $root := first . -}}
+{{- if eq $root.Values.credentials.mode "Provided" -}}{{ (index $root.Values.credentials.provided (last .)).key }}{{- else -}}kubeconfig{{- end -}}
+{{- end -}}
+
+{{- define "vg.user" -}}
+{{- $root := first . -}}
+{{- if eq $root.Values.credentials.mode "Provided" -}}
+{{ (index $root.Values.credentials.provided (last .)).user }}
+{{- else -}}
+system:serviceaccount:{{ $root.Values.karmada.namespace }}:volcano-global-{{ last . }}
+{{- end -}}
+{{- end -}}
+
+{{/* A pod waits until the key is in the Secret: the install Job writes it. */}}
+{{- define "vg.kubeconfig.volume" -}}
+- name: kubeconfig
+  secret:
+    secretName: {{ include "vg.secret" . }}
+    defaultMode: 0440
+    items:
+    - {key: {{ include "vg.key" . }}, path: kubeconfig}
+{{- end -}}
+
+{{- define "vg.kubeconfig.mount" -}}
+- {name: kubeconfig, mountPath: /etc/volcano-global/kubeconfig, readOnly: true}
+{{- end -}}
+
+{{- define "vg.certificate" -}}
+{{- if and (eq .Values.certs.mode "External") .Values.certs.secretName -}}{{ .Values.certs.secretName }}
+{{- else -}}{{ include "vg.fullname" . }}-webhook-tls
+{{- end -}}
+{{- end -}}
+
+{{- define "vg.service" -}}
+{{ include "vg.fullname" . }}-webhook.{{ .Release.Namespace }}.svc
+{{- end -}}
+
+{{- define "vg.url" -}}
+{{- if .Values.webhook.url -}}{{ trimSuffix "/" .Values.webhook.url }}
+{{- else -}}https://{{ include "vg.service" . }}:{{ .Values.webhook.service.port }}
+{{- end -}}
+{{- end -}}
+
+{{/* What the certificate is made out to: the host of the address, the Service's names, and what else is wanted. */}}
+{{- define "vg.names" -}}
+{{- $service := include "vg.service" . -}}
+{{- $host := regexReplaceAll ":[0-9]+$" (get (urlParse (include "vg.url" .)) "host") "" | trimPrefix "[" | trimSuffix "]" -}}
+{{- $short := printf "%s-webhook.%s" (include "vg.fullname" .) .Release.Namespace -}}
+{{- range (concat (list $host $short $service (printf "%s.cluster.local" $service)) .Values.webhook.extraNames) | uniq }}
+- {{ ternary "--ip" "--dns" (regexMatch "^([0-9]+\\.){3}[0-9]+$|:" .) }}
+- {{ . | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* `python -m certs ensure`, for the install Job and the upkeep alike. */}}
+{{- define "vg.certs.args" -}}
+- --secret-namespace
+- {{ .Release.Namespace }}
+- --secret-name
+- {{ include "vg.certificate" . }}
+{{- if eq .Values.certs.mode "External" }}
+- --external
+{{- else }}
+- --authority-days
+- {{ .Values.certs.authorityDays | quote }}
+- --leaf-days
+- {{ .Values.certs.leafDays | quote }}
+{{- include "vg.names" . }}
+{{- end }}
+{{- end -}}
+
+{{/* Where the certificates are believed: (list $ "path of the kubeconfig"). */}}
+{{- define "vg.certs.published" -}}
+- --webhook-configuration
+- volcano-global
+- --kubeconfig
+- {{ last . }}
+- --replica
+- {{ include "vg.fullname" (first .) }}-webhook-replicas.{{ (first .).Release.Namespace }}.svc:{{ (first .).Values.webhook.port }}
+{{- end -}}
+
+{{- define "vg.accounts" -}}
+{{- $root := . -}}
+{{- if eq .Values.credentials.mode "Issued" }}
+- --namespace
+- {{ .Values.karmada.namespace }}
+- --host-namespace
+- {{ .Release.Namespace }}
+- --token-days
+- {{ .Values.credentials.tokenDays | quote }}
+{{- range list "certs" "controller" "webhook" }}
+- --account
+- volcano-global-{{ . }}={{ include "vg.secret" (list $root .) }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* The AdmissionConfiguration as both processes read it. */}}
+{{- define "vg.admission" -}}
+apiVersion: config.volcano-global.io/v1alpha1
+kind: AdmissionConfiguration
+{{ toYaml .Values.admission }}
+{{- end -}}
+
+{{/* The kinds that wait, as the webhook's match condition has them: group/kind. */}}
+{{- define "vg.kinds" -}}
+{{- $kinds := list "'batch.volcano.sh/Job'" -}}
+{{- range .Values.admission.workloads -}}
+{{- $parts := splitList "/" .apiVersion -}}
+{{- $group := ternary (first $parts) "" (gt (len $parts) 1) -}}
+{{- $kinds = append $kinds (printf "'%s/%s'" $group .kind) -}}
+{{- end -}}
+[{{ $kinds | uniq | join ", " }}]
+{{- end -}}
+
+{{/* A file of objects for the Karmada control plane, with what differs from one installation to the next. */}}
+{{- define "vg.object" -}}
+{{- $root := first . -}}
+{{- $text := $root.Files.Get (last .) -}}
+{{- range list "controller" "webhook" "certs" -}}
+{{- $text = $text | replace (printf "kind: User, name: volcano-global-%s}" .) (printf "kind: User, name: '%s'}" (include "vg.user" (list $root .))) -}}
+{{- end -}}
+{{- $text | replace "namespace: karmada-system" (printf "namespace: %s" $root.Values.karmada.namespace)
+  | replace "https://webhook.invalid" (include "vg.url" $root)
+  | replace "['batch.volcano.sh/Job']" (include "vg.kinds" $root) -}}
+{{- end -}}
+
+{{- define "vg.affinity" -}}
+{{- $given := last . -}}
+{{- if $given }}
+affinity:
+{{- toYaml $given | nindent 2 }}
+{{- else }}
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      podAffinityTerm:
+        topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels:
+{{- include "vg.selector" (initial .) | nindent 12 }}
+{{- end }}
+{{- end -}}
+
+{{/* Where pods run: (list $ "component" values). */}}
+{{- define "vg.placement" -}}
+{{- with (last .) }}
+{{- with .nodeSelector }}
+nodeSelector:
+{{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end }}
+{{- end -}}
