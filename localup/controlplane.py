@@ -6,12 +6,12 @@ Synchronous: call it from a thread when an event loop is running.
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import Final, Protocol, Self, TypeVar
 
 from localup.api import Api, ApiError
 from localup.apply import apply_files, wait_until
+from localup.binaries import Binaries
 from localup.credentials import Credentials, issue, write_kubeconfig
-from localup.etcd import Etcd
 from localup.processes import Service
 from localup.runfolder import RunFolder
 from localup.server import Server, stopping_on_error
@@ -57,6 +57,18 @@ rules:
 """
 
 
+class Store(Protocol):
+    """Where an API server keeps its objects: something like `localup.etcd.Etcd`, started."""
+
+    @property
+    def url(self) -> str:
+        """Where clients find it."""
+
+    @property
+    def binaries(self) -> Binaries:
+        """The programs it is one of."""
+
+
 @dataclass(slots=True)
 class ControlPlane:
     """An API server with the project's definitions and roles.
@@ -73,7 +85,7 @@ class ControlPlane:
         crds: The folder of definitions; ours are short, the real ones may be named instead.
     """
 
-    etcd: Etcd
+    etcd: Store
     _: KW_ONLY
     prefix: str = "/registry"
     controllers: bool = True

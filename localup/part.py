@@ -78,7 +78,10 @@ class Part:
         """Start it, anew if it runs, without waiting for anything."""
         self.stop()
         self._began_at = self.log.stat().st_size if self.log.exists() else 0
-        self._service.start([sys.executable, *self._command()])
+        self._service.start(self._line())
+
+    def _line(self) -> Sequence[str | Path]:
+        return [sys.executable, *self._command()]
 
     def wait(self) -> None:
         """Return when it is ready; raise when it ends instead or takes too long."""
@@ -114,6 +117,13 @@ class Part:
         self._service.signal(signal.SIGCONT)
 
 
+class Program(Part):
+    """Any other program; its command begins with itself."""
+
+    def _line(self) -> Sequence[str | Path]:
+        return self._command()
+
+
 def run(name: str, log: Path, command: Sequence[str | Path]) -> None:
     """Run a Python program of this repository to its end.
 
@@ -130,11 +140,11 @@ def run(name: str, log: Path, command: Sequence[str | Path]) -> None:
         raise ProcessError(f"{name} failed (exit code {code}); its last lines:\n{tail(log)}")
 
 
-def answers_ready(port: int) -> bool:
+def answers_ready(port: int, *, path: str = "/readyz") -> bool:
     """Say whether what listens on *port* of this machine calls itself ready."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_ANSWER_SECONDS)
     try:
-        connection.request("GET", "/readyz")
+        connection.request("GET", path)
         return connection.getresponse().status == HTTPStatus.OK
     except (OSError, http.client.HTTPException):
         return False

@@ -1,4 +1,4 @@
-"""All our processes on one control plane: webhook with certificates and policies, Karmada's stand-in, controller.
+"""All our processes on one control plane: webhook with certificates and policies, controller, Karmada's or a stand-in.
 
 Each has an identity of its own. Synchronous, like the control plane it stands on.
 """
@@ -14,6 +14,8 @@ from localup.api import Api, ApiError
 from localup.apply import apply, apply_files, read_manifests, wait_until
 from localup.controlplane import ControlPlane
 from localup.part import Command, Options, Part, answers_ready, run
+from localup.realkarmada.crew import PROGRAMS, Crew
+from localup.realkarmada.programs import Programs
 from localup.server import stopping_on_error
 
 CHART: Final = Path(__file__).parents[1] / "charts" / "volcano-global" / "files"
@@ -50,9 +52,10 @@ class Stack:
     Args:
         plane: The control plane, already started.
         webhook: Whether `start` starts the webhook, and puts registration and policies in force.
-        karmada: Whether `start` starts the stand-in for Karmada.
+        karmada: Whether `start` starts the stand-in for Karmada; or the programs of a real one, to start instead.
         controller: Whether `start` starts the controller.
-        options: Further flags and environment of ``webhook``, ``karmada`` and ``controller``.
+        options: Further flags and environment of ``webhook``, ``karmada`` and ``controller``. With a real Karmada
+            ``karmada-controller-manager``, ``karmada-scheduler`` and ``karmada-webhook`` have theirs instead.
     """
 
     def __init__(
@@ -60,18 +63,22 @@ class Stack:
         plane: ControlPlane,
         *,
         webhook: bool = True,
-        karmada: bool = True,
+        karmada: bool | Programs = True,
         controller: bool = True,
         options: Mapping[str, Options] | None = None,
     ) -> None:
         self.plane = plane
         self._options = dict(options or {})
-        if unknown := set(self._options).difference(_PARTS):
+        if unknown := set(self._options).difference(_PARTS, PROGRAMS if isinstance(karmada, Programs) else ()):
             raise KeyError(f"no part {', '.join(sorted(unknown))}; there are {', '.join(_PARTS)}")
-        self._wanted = {"webhook": webhook, "karmada": karmada, "controller": controller}
+        self._wanted = {"webhook": webhook, "karmada": bool(karmada), "controller": controller}
         self._ports = {name: ports.claim() for name in ("webhook", "webhook-plain", "controller")}
         self.controller = self._part("controller", self._controller_command, partial(self._is_ready, "controller"))
-        self.karmada = self._part("karmada", self._karmada_command, self._karmada_acts)
+        self.karmada: Part | Crew = (
+            Crew(karmada, plane, self._options)
+            if isinstance(karmada, Programs)
+            else self._part("karmada", self._karmada_command, self._karmada_acts)
+        )
         self.webhook = self._part("webhook", self._webhook_command, partial(self._is_ready, "webhook-plain"))
         self._is_registered = False
 
@@ -83,7 +90,7 @@ class Stack:
         self.stop()
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[Part | Crew, ...]:
         """All processes, in the order in which they stop."""
         return self.controller, self.karmada, self.webhook
 
@@ -99,6 +106,8 @@ class Stack:
 
     def log(self, name: str) -> Path:
         """Return the log of ``controller``, ``karmada``, ``webhook`` or ``certs``, through all its restarts."""
+        if name == "karmada":
+            return self.karmada.log
         return self.plane.folder / f"{name}.log"
 
     def start(self) -> None:
@@ -126,7 +135,7 @@ class Stack:
             wait_until(lambda: _takes_jobs(tenant), "webhook of jobs in force")
 
     def start_karmada(self) -> None:
-        """Start the stand-in for Karmada, anew if it runs."""
+        """Start Karmada or its stand-in, anew if it runs."""
         self.karmada.start()
 
     def start_controller(self) -> None:
@@ -147,10 +156,14 @@ class Stack:
             self._is_registered = False
         for port in self._ports.values():
             ports.release(port)
+        if isinstance(self.karmada, Crew):
+            self.karmada.release()
 
     def _part(self, name: str, command: Command, is_ready: Callable[[], bool]) -> Part:
         environment = self._options.get(name, Options()).environment
-        return Part(name, self.log(name), command=command, is_ready=is_ready, environment=environment)
+        return Part(
+            name, self.plane.folder / f"{name}.log", command=command, is_ready=is_ready, environment=environment
+        )
 
     def _flags(self, name: str) -> Sequence[str | Path]:
         return self._options.get(name, Options()).flags

@@ -62,7 +62,7 @@ class Execution:
 
     async def _pause(self) -> None:
         """Wait until somebody wakes us or a job ends."""
-        ends = [end for site in self._fleet.sites.values() if (end := site.member.next_end()) is not None]
+        ends = [end for site in self._fleet.sites.values() if (end := site.member.next_change()) is not None]
         try:
             async with asyncio.timeout(max(0, min(ends) - time.time()) if ends else None):
                 await self._wake.wait()
@@ -95,7 +95,7 @@ class Execution:
         else:
             self._submit(work, site.member)
 
-    def _submit(self, work: Object, member: Member) -> None:
+    def _submit(self, work: Object, member: Member[Key]) -> None:
         key, manifest = key_of(work), manifest_of(work)
         try:
             load = load_of(manifest, run_time=self._run_time)

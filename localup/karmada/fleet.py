@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from localup.karmada.member import Member
-from localup.karmada.objects import Object
+from localup.karmada.objects import Key, Object
 from localup.karmada.store import Store
 from localup.karmada.summary import Description, DescriptionError
 
@@ -18,7 +18,7 @@ class Site:
     """One member cluster and what its Cluster says about it."""
 
     description: Description
-    member: Member = field(default_factory=Member)
+    member: Member[Key] = field(default_factory=Member)
 
     @property
     def is_reachable(self) -> bool:

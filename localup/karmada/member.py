@@ -6,13 +6,15 @@ room. There are no nodes: what adds up, fits. A job that waits has no pods yet,
 as with Volcano, so that it is invisible in the summary (facts, §2).
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Generic, TypeVar
 
 from controller.engine.resources import EMPTY, Resources, add, fits, requested, scale, subtract, total
 from localup.karmada.loads import Load, Task
-from localup.karmada.objects import Key
+
+K = TypeVar("K", bound=Hashable)
 
 
 class Phase(StrEnum):
@@ -71,16 +73,20 @@ class Run:
 
 
 @dataclass(slots=True)
-class Member:
+class Member(Generic[K]):
     """One cluster's jobs by key, in the order in which they came; those that are over hold nothing."""
 
     allocatable: Resources = EMPTY
     foreign: Resources = EMPTY
     """What pods that we did not cause hold."""
-    runs: dict[Key, Run] = field(default_factory=dict)
-    _active: dict[Key, None] = field(default_factory=dict)
+    pods_late: float = 0
+    """For how many seconds a job that fits has no pods yet."""
+    runs: dict[K, Run] = field(default_factory=dict)
+    _active: dict[K, None] = field(default_factory=dict)
+    _seen: float = 0
+    """The time of the last look."""
 
-    def submit(self, key: Key, load: Load, now: float) -> None:
+    def submit(self, key: K, load: Load, now: float) -> None:
         """Take a job, or the new size of one that is here."""
         run = self.runs.get(key)
         if run is None:
@@ -90,33 +96,34 @@ class Member:
             pods = tuple(min(count, task.count) for count, task in zip(kept, load.tasks, strict=False))
             self.runs[key] = replace(run, load=load, pods=pods)
 
-    def adopt(self, key: Key, run: Run) -> None:
+    def adopt(self, key: K, run: Run) -> None:
         """Take a job as it was when somebody last looked, whether it fits or not."""
         self.runs[key] = run
         if not run.phase.is_final:
             self._active[key] = None
 
-    def remove(self, key: Key) -> None:
+    def remove(self, key: K) -> None:
         """Forget a job; its pods are gone at once."""
         self.runs.pop(key, None)
         self._active.pop(key, None)
 
-    def advance(self, now: float) -> set[Key]:
+    def advance(self, now: float) -> set[K]:
         """Let everything happen that is due; return the jobs that it happened to."""
+        self._seen = now
         before = {key: self.runs[key] for key in self._active}
         for key in before:
             self._finish(key, now)
         free = subtract(subtract(self.allocatable, self.foreign), self.used)
         for key in self._active:
-            for change in (_with_gang, _with_more):
+            for change in (_with_more,) if self._is_early(key, now) else (_with_gang, _with_more):
                 changed = change(self.runs[key], free, now)
                 free = subtract(free, subtract(changed.used, self.runs[key].used))
                 self.runs[key] = changed
         return {key for key, run in before.items() if self.runs[key] != run}
 
-    def next_end(self) -> float | None:
-        """Return when the next job will be over."""
-        return min((ends for key in self._active if (ends := self.runs[key].ends) is not None), default=None)
+    def next_change(self) -> float | None:
+        """Return when the next job will be over, or may have its pods."""
+        return min((at for key in self._active if (at := self._changes(key)) is not None), default=None)
 
     @property
     def used(self) -> Resources:
@@ -133,7 +140,20 @@ class Member:
         """What the pods without a node ask for."""
         return requested(total(self.runs[key].asked for key in self._active))
 
-    def _finish(self, key: Key, now: float) -> None:
+    def _is_early(self, key: K, now: float) -> bool:
+        """Say whether a job waits and has not waited for as long as its pods are late."""
+        run = self.runs[key]
+        return run.phase is Phase.PENDING and now < run.since + self.pods_late
+
+    def _changes(self, key: K) -> float | None:
+        """Return when a job may change by itself; one that has waited for its pods waits for others to go."""
+        run = self.runs[key]
+        if run.phase is not Phase.PENDING:
+            return run.ends
+        due = run.since + self.pods_late
+        return due if due > self._seen else None
+
+    def _finish(self, key: K, now: float) -> None:
         run = self.runs[key]
         if run.ends is not None and run.ends <= now:
             phase = Phase.FAILED if run.load.fails else Phase.COMPLETED

@@ -60,7 +60,7 @@ class Mirror:
 
     async def follow(self, api: Api, *, synced: asyncio.Event) -> None:
         """Keep all stores in step until cancelled; *synced* is set once all have been filled."""
-        informers = [Informer(api, store.kind.path, decode=_decoder(store.kind), sink=store) for store in self.stores]
+        informers = [Informer(api, store.kind.path, decode=decoder(store.kind), sink=store) for store in self.stores]
         async with asyncio.TaskGroup() as tasks:
             for informer in informers:
                 tasks.create_task(informer.run())
@@ -69,7 +69,7 @@ class Mirror:
             synced.set()
 
 
-def _decoder(kind: Kind) -> Callable[[bytes], Object]:
+def decoder(kind: Kind) -> Callable[[bytes], Object]:
     """Return what decodes an object; lists of the API server's own kinds do not say what their items are."""
     identity = {"apiVersion": kind.api_version, "kind": kind.name}
 

@@ -14,7 +14,7 @@ from controller.engine.resources import EMPTY, MILLI, PODS, Resources
 from localup.karmada.conditions import Condition, with_condition
 from localup.karmada.kinds import TEMPLATES
 from localup.karmada.member import Member
-from localup.karmada.objects import Object, annotations_of, status_of, with_status
+from localup.karmada.objects import Key, Object, annotations_of, status_of, with_status
 from localup.karmada.pods import amounts, quantities
 
 ALLOCATABLE: Final = "standin.volcano-global.io/allocatable"
@@ -65,7 +65,7 @@ class Description:
         return cls(allocatable, _amounts(FOREIGN_USE, told.get(FOREIGN_USE, "{}")), ready)
 
 
-def summarized(cluster: Object, description: Description, member: Member, *, now: float) -> Object:
+def summarized(cluster: Object, description: Description, member: Member[Key], *, now: float) -> Object:
     """Return *cluster* with the status that its member has now; one that is not Ready keeps its last summary."""
     conditions = status_of(cluster).get("conditions") or ()
     for said in (_READINESS[description.ready], _COMPLETE):
@@ -82,7 +82,7 @@ def summarized(cluster: Object, description: Description, member: Member, *, now
     )
 
 
-def _resources(description: Description, member: Member) -> Object:
+def _resources(description: Description, member: Member[Key]) -> Object:
     parts = {
         "allocatable": quantities(description.allocatable),
         "allocated": quantities(member.allocated),

@@ -53,13 +53,15 @@ class Writer:
         store.observe(answer)
         return answer
 
-    async def delete(self, store: Store, item: Object) -> None:
-        """Delete *item*; one that is gone already is no failure.
+    async def delete(self, store: Store, item: Object, *, grace_seconds: int | None = None) -> None:
+        """Delete *item*, within its kind's own grace or this one; one that is gone already is no failure.
 
         Raises:
             ApiError: It was refused; a Conflict says that another one has its name.
         """
-        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid_of(item)}}
+        grace = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
+        uid = {"preconditions": {"uid": uid_of(item)}}
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", **uid, **grace}
         async with self._turn:
             with suppress(NotFound):
                 await self._api.delete(store.kind.path_of(key_of(item)), msgspec.json.encode(options))

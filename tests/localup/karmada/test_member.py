@@ -29,7 +29,7 @@ def test_a_gang_starts_whole_and_ends_after_its_time():
     cluster = member()
     cluster.submit(key("a"), load(), 100)
     assert cluster.advance(100) == {key("a")}
-    assert (phases(cluster), cluster.next_end()) == ({"a": "Running"}, 110)
+    assert (phases(cluster), cluster.next_change()) == ({"a": "Running"}, 110)
     assert cluster.advance(109.9) == set()
     assert cluster.advance(110) == {key("a")}
     assert (phases(cluster), cluster.allocated) == ({"a": "Completed"}, {})
@@ -92,7 +92,7 @@ def test_a_removed_job_is_gone_at_once():
     cluster.submit(key("a"), load(), 0)
     cluster.advance(0)
     cluster.remove(key("a"))
-    assert (cluster.runs, cluster.allocated, cluster.next_end()) == ({}, {}, None)
+    assert (cluster.runs, cluster.allocated, cluster.next_change()) == ({}, {}, None)
 
 
 def test_a_job_that_is_to_fail_fails():
@@ -143,3 +143,13 @@ def test_a_job_says_how_long_it_runs_and_how_it_ends():
     metadata = {"name": "a", "annotations": told}
     manifest = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": metadata, "spec": {}}
     assert (load_of(manifest, run_time=1).lasts, load_of(manifest, run_time=1).fails) == (90, True)
+
+
+def test_a_job_whose_pods_appear_late_waits_although_it_fits():
+    cluster = member()
+    cluster.pods_late = 5
+    cluster.submit(key("a"), load(), 100)
+    cluster.advance(104)
+    assert (phases(cluster), cluster.next_change(), cluster.allocating) == ({"a": "Pending"}, 105, {})
+    cluster.advance(105)
+    assert (phases(cluster), cluster.next_change()) == ({"a": "Running"}, 115)

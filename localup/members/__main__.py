@@ -1,0 +1,54 @@
+"""Run member clusters for a real Karmada: `python -m localup.members --help`."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller.kube import KubeconfigError
+from localup.binaries import Binaries
+from localup.karmada.__main__ import configure_logging
+from localup.karmada.durations import seconds_in
+from localup.members.grounds import Grounds
+from localup.members.members import serve
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(help="Run an API server for every Cluster that says what it has, and play what runs there, until SIGTERM.")
+def members(
+    *,
+    kubeconfig: Annotated[Path, typer.Option(help="How to reach the control plane.", exists=True, dir_okay=False)],
+    store: Annotated[str, typer.Option(help="Where the members' objects are to lie: an etcd's URL, and a prefix.")],
+    programs: Annotated[Path, typer.Option(help="The folder of kube-apiserver.", exists=True, file_okay=False)],
+    run_time: Annotated[str, typer.Option(help="How long a job runs that does not say so itself.")] = "10s",
+    pods_late: Annotated[str, typer.Option(help="How long a job has no pods although it fits.")] = "0s",
+) -> None:
+    """Check the options and run."""
+    try:
+        seconds, late = seconds_in(run_time), seconds_in(pods_late)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    grounds = Grounds(store, Binaries(programs))
+    try:
+        asyncio.run(_run(kubeconfig, grounds, run_time=seconds, pods_late=late))
+    except KubeconfigError as error:
+        sys.exit(f"localup.members: {error}")
+    finally:
+        grounds.stop()
+
+
+async def _run(kubeconfig: Path, grounds: Grounds, *, run_time: float, pods_late: float) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    await serve(kubeconfig, grounds, stopping, run_time=run_time, pods_late=pods_late)
+
+
+if __name__ == "__main__":
+    configure_logging()
+    app()

@@ -1,0 +1,105 @@
+"""Clusters in, member clusters out: each gets its ground, somebody who plays on it, and is joined to Karmada."""
+
+import asyncio
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from controller.cache.informer import Informer
+from controller.kube import Api, Conflict
+from localup.karmada.fleet import Fleet
+from localup.karmada.kinds import CLUSTER
+from localup.karmada.mirror import decoder
+from localup.karmada.objects import Key, is_leaving
+from localup.karmada.store import Store
+from localup.karmada.workqueue import WorkQueue
+from localup.members.grounds import Ground, Grounds
+from localup.members.player import Player
+
+log = structlog.get_logger()
+
+_SECRETS = "/api/v1/namespaces/karmada-cluster/secrets"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member cluster and who plays in it."""
+
+    ground: Ground
+    player: Player
+
+
+class Members:
+    """All member clusters of one control plane."""
+
+    def __init__(self, api: Api, grounds: Grounds, *, run_time: float, pods_late: float) -> None:
+        self._api = api
+        self._grounds = grounds
+        self._run_time = run_time
+        self._pods_late = pods_late
+        self._clusters = Store(CLUSTER)
+        self._fleet = Fleet(self._clusters)
+        self._members: dict[str, Member] = {}
+        self._queue = WorkQueue[str]("members", self._reconcile)
+        self._fleet.listen(self._queue.add)
+        self._tasks = asyncio.TaskGroup()
+        self._connections = AsyncExitStack()
+
+    async def run(self) -> None:
+        """Follow the Clusters until cancelled."""
+        informer = Informer(self._api, CLUSTER.path, decode=decoder(CLUSTER), sink=self._clusters)
+        async with self._connections, self._tasks:
+            self._tasks.create_task(informer.run())
+            await informer.synced.wait()
+            log.info("all lists applied, acting")
+            # Two API servers at a time start faster than all at once.
+            self._tasks.create_task(self._queue.serve(2))
+
+    async def _reconcile(self, name: str) -> None:
+        site = self._fleet.sites.get(name)
+        cluster = self._clusters.get(Key("", name))
+        if site is None or cluster is None or is_leaving(cluster):
+            return
+        member = self._members.get(name) or await self._open(name)
+        await asyncio.to_thread(member.ground.turn, up=site.is_reachable)
+        if site.is_reachable:
+            await member.player.furnish(site.description)
+            await self._join(name, member.ground)
+
+    async def _open(self, name: str) -> Member:
+        ground = await asyncio.to_thread(self._grounds.provide, name)
+        connecting = Api.connect(ground.plane.kubeconfig("admin"), user_agent="member-player")
+        api = await self._connections.enter_async_context(connecting)
+        member = Member(ground, Player(api, run_time=self._run_time, pods_late=self._pods_late))
+        self._tasks.create_task(member.player.run())
+        self._members[name] = member
+        log.info("member started", cluster=name, server=ground.plane.url)
+        return member
+
+    async def _join(self, name: str, ground: Ground) -> None:
+        """Tell Karmada where the member is, and with what token it may come."""
+        told = {"token": ground.plane.token("admin"), "caBundle": ground.plane.ca}
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": told}
+        with suppress(Conflict):
+            await self._api.create(_SECRETS, msgspec.json.encode(secret))
+        reference = {"namespace": "karmada-cluster", "name": name}
+        spec = {"syncMode": "Push", "apiEndpoint": ground.plane.url, "secretRef": reference}
+        await self._api.patch(f"{CLUSTER.path}/{name}", msgspec.json.encode({"spec": spec}), kind="merge")
+
+
+async def serve(
+    kubeconfig: Path, grounds: Grounds, stopping: asyncio.Event, *, run_time: float, pods_late: float
+) -> None:
+    """Run members until *stopping* is set.
+
+    Raises:
+        KubeconfigError: The kubeconfig cannot be used.
+    """
+    async with Api.connect(kubeconfig, user_agent="members") as api, asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(Members(api, grounds, run_time=run_time, pods_late=pods_late).run())
+        await stopping.wait()
+        running.cancel()
+    log.info("members stopped")

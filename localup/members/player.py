@@ -1,0 +1,141 @@
+"""Volcano, the kubelets and the node of one member cluster, played on its API server.
+
+What Karmada writes there runs as the member's state machine says; what comes
+of it is the objects' status and their pods.
+"""
+
+import asyncio
+import time
+from contextlib import suppress
+from functools import partial
+from typing import Final, NamedTuple
+
+import msgspec
+import structlog
+
+from controller.cache.informer import Informer
+from controller.kube import Api, Conflict, NotFound
+from localup.karmada.kinds import TEMPLATES, Kind
+from localup.karmada.loads import load_of
+from localup.karmada.member import Member
+from localup.karmada.mirror import decoder
+from localup.karmada.objects import Key, Object, generation_of, is_leaving, key_of
+from localup.karmada.reflection import reflect
+from localup.karmada.store import Store
+from localup.karmada.summary import Description
+from localup.karmada.workqueue import WorkQueue
+from localup.karmada.writer import STATUS, Writer
+from localup.members.furniture import FOREIGN, NODE, POD, bare_node, foreign_pod, node_status
+from localup.members.pods import belongs_to, pods_of
+
+log = structlog.get_logger()
+
+_IN_FLIGHT: Final = 8
+_KINDS: Final = tuple(TEMPLATES.values())
+
+
+class Subject(NamedTuple):
+    """One object that runs, whatever its kind."""
+
+    kind: Kind
+    key: Key
+
+    def __str__(self) -> str:
+        return f"{self.kind.plural}.{self.kind.api_version}/{self.key}"
+
+
+class Player:
+    """Plays in one member cluster."""
+
+    def __init__(self, api: Api, *, run_time: float, pods_late: float) -> None:
+        self._api = api
+        self._run_time = run_time
+        self._writer = Writer(api, in_flight=_IN_FLIGHT)
+        self._member = Member[Subject](pods_late=pods_late)
+        self._stores = {kind: Store(kind) for kind in _KINDS}
+        self._pods = Store(POD)
+        self._queue = WorkQueue[Subject]("player", self._reconcile)
+        self._changed: set[Subject] = set()
+        self._wake = asyncio.Event()
+        for kind, store in self._stores.items():
+            store.listen(partial(self._object_changed, kind))
+
+    async def run(self) -> None:
+        """Play until cancelled."""
+        stores = (*self._stores.values(), self._pods)
+        informers = [Informer(self._api, each.kind.path, decode=decoder(each.kind), sink=each) for each in stores]
+        async with asyncio.TaskGroup() as tasks:
+            for informer in informers:
+                tasks.create_task(informer.run())
+            for informer in informers:
+                await informer.synced.wait()
+            tasks.create_task(self._queue.serve(_IN_FLIGHT))
+            tasks.create_task(self._pass_time())
+
+    async def furnish(self, description: Description) -> None:
+        """Put a node there as large as told, and what others use."""
+        with suppress(Conflict):
+            await self._api.create(NODE.path, msgspec.json.encode(bare_node()))
+        status = msgspec.json.encode(node_status(description.allocatable))
+        await self._api.patch(f"{NODE.path_of(key_of(bare_node()))}/status", status, kind="json")
+        with suppress(NotFound):
+            await self._api.delete(POD.path_of(FOREIGN), msgspec.json.encode({"gracePeriodSeconds": 0}))
+        if pod := foreign_pod(description.foreign):
+            await self._api.create(POD.collection(FOREIGN.namespace), msgspec.json.encode(pod))
+        self._member.allocatable, self._member.foreign = description.allocatable, description.foreign
+        self._wake.set()
+
+    def _object_changed(self, kind: Kind, old: Object | None, new: Object | None) -> None:
+        subject = Subject(kind, key_of(new or old or {}))
+        if new is None or is_leaving(new):
+            self._member.remove(subject)
+        elif old is None or generation_of(old) != generation_of(new):
+            try:
+                self._member.submit(subject, load_of(new, run_time=self._run_time), time.time())
+            except ValueError as error:
+                log.error("object not understood", object=str(subject), error=str(error))  # noqa: TRY400 -- it says all there is
+                return
+        else:
+            return
+        self._changed.add(subject)
+        self._wake.set()
+
+    async def _pass_time(self) -> None:
+        while True:
+            await self._pause()
+            self._wake.clear()
+            changed, self._changed = self._changed, set()
+            for subject in changed | self._member.advance(time.time()):
+                self._queue.add(subject)
+
+    async def _pause(self) -> None:
+        """Wait until somebody wakes us or something is due."""
+        due = self._member.next_change()
+        try:
+            async with asyncio.timeout(max(0, due - time.time()) if due is not None else None):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _reconcile(self, subject: Subject) -> None:
+        store = self._stores[subject.kind]
+        found, run = store.get(subject.key), self._member.runs.get(subject)
+        wanted = {key_of(each): each for each in pods_of(found, run, owner=str(subject))} if found and run else {}
+        for pod in self._pods:
+            if belongs_to(pod, str(subject)) and not _same(pod, wanted.get(key_of(pod))):
+                await self._writer.delete(self._pods, pod, grace_seconds=0)
+                self._pods.remove(pod)
+        for key, pod in wanted.items():
+            if self._pods.get(key) is None:
+                with suppress(Conflict):
+                    await self._writer.create(self._pods, pod)
+        if found and run:
+            status = reflect(found, run)
+            if "observedGeneration" in status:
+                status["observedGeneration"] = generation_of(found)
+            await self._writer.update(store, found, {**found, "status": status}, part=STATUS)
+
+
+def _same(pod: Object, wanted: Object | None) -> bool:
+    """Say whether a pod is as wanted: it is there, and it has its node."""
+    return wanted is not None and pod["spec"].get("nodeName") == wanted["spec"].get("nodeName")

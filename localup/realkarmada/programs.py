@@ -1,0 +1,72 @@
+"""Karmada's programs in a folder that the user names."""
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from localup.progress import StepError
+
+#: The environment variable that names the folder where no option does.
+VARIABLE: Final = "KARMADA_BIN"
+
+_NAMES: Final = ("karmada-controller-manager", "karmada-scheduler", "karmada-webhook")
+_ANSWER_SECONDS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """The three programs, all present."""
+
+    folder: Path
+
+    @classmethod
+    def found_in(cls, folder: Path) -> Self:
+        """Return the programs of a folder.
+
+        Raises:
+            StepError: One of them is missing or cannot be executed.
+        """
+        if missing := [name for name in _NAMES if not os.access(folder / name, os.X_OK)]:
+            raise StepError(f"{folder} has no {', '.join(missing)}; name a folder that has {', '.join(_NAMES)}")
+        return cls(folder.resolve())
+
+    @property
+    def controller_manager(self) -> Path:
+        """What makes bindings and works, and carries status upwards."""
+        return self.folder / _NAMES[0]
+
+    @property
+    def scheduler(self) -> Path:
+        """What places bindings."""
+        return self.folder / _NAMES[1]
+
+    @property
+    def webhook(self) -> Path:
+        """What defaults policies, and gives everything its permanent id."""
+        return self.folder / _NAMES[2]
+
+    @property
+    def version(self) -> str:
+        """The version that they call themselves, such as ``v1.18.2``."""
+        answer = subprocess.run(
+            [str(self.controller_manager), "version"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_ANSWER_SECONDS,
+        )
+        found = re.search(r'GitVersion:"([^"]+)"', answer.stdout)
+        return found[1] if found else "unknown"
+
+
+def named_by_environment() -> Programs | None:
+    """Return the programs of the folder in `KARMADA_BIN`, if that is set.
+
+    Raises:
+        StepError: The folder lacks one of them.
+    """
+    folder = os.environ.get(VARIABLE)
+    return Programs.found_in(Path(folder)) if folder else None
