@@ -38,7 +38,7 @@ def mutate_hyperjob(request: Request, policy: JobPolicy) -> Verdict:
         hyperjob = read_hyperjob(_DOCUMENT.decode(request.object))
     except (ValueError, RecursionError) as error:
         return _unreadable(request, error)
-    return patched(*_queues(hyperjob, policy.default_queue))
+    return patched(*_queues(hyperjob, policy))
 
 
 def validate_hyperjob(request: Request, policy: JobPolicy, queues: QueueBook) -> Verdict:
@@ -61,17 +61,18 @@ def _of_queues(request: Request, hyperjob: HyperJob, policy: JobPolicy, *, queue
     """Return a warning, or by configuration a denial, for queues that take no jobs now."""
     if request.operation != "CREATE" or not queues.is_known:
         return allowed()
-    names = {job.template_spec.queue or policy.default_queue for job in hyperjob.spec.replicated_jobs}
+    names = {policy.queue_for(job.template_spec.queue) for job in hyperjob.spec.replicated_jobs}
     troubles = [trouble for name in sorted(names) if (trouble := queues.trouble(name))]
     if troubles and policy.denies_bad_queues:
         return denied(_about(request, *troubles), rests_on_queues=True)
     return allowed(*(f"{trouble}; until then the HyperJob waits" for trouble in troubles))
 
 
-def _queues(hyperjob: HyperJob, default: str) -> Iterator[Operation]:
+def _queues(hyperjob: HyperJob, policy: JobPolicy) -> Iterator[Operation]:
     for place, job in enumerate(hyperjob.spec.replicated_jobs):
-        if not job.template_spec.queue:
-            yield Operation("add", f"{_path(hyperjob, place)}/queue", default)
+        named = job.template_spec.queue
+        if (queue := policy.queue_for(named)) != named:
+            yield Operation("add", f"{_path(hyperjob, place)}/queue", queue)
 
 
 def _path(hyperjob: HyperJob, place: int) -> str:

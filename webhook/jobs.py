@@ -1,7 +1,8 @@
 """The verdict on Volcano Jobs: Volcano's defaults and rules, in the control plane; reads and writes nothing.
 
-An empty queue becomes the operator's default queue. What is wrong with a queue that exists or not is a warning, for
-the job waits until it is right, or by configuration a denial.
+A job that names no queue goes to the operator's default queue. Volcano's definition of Job writes `default` where a
+job names none, before anybody is asked, so that name stands for the operator's default queue too. What is wrong with
+a queue that exists or not is a warning, for the job waits until it is right, or by configuration a denial.
 """
 
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from webhook.verdict import Verdict, allowed, denied, exempt, patched
 
 GROUP, RESOURCE = "batch.volcano.sh", "jobs"
 SCHEDULER = "volcano"
+#: What the queue is where the user has named none: empty in an older definition of Job.
+UNNAMED = frozenset({"", "default"})
 MAX_RETRY = 3
 #: A host's own DNS would not know the job's service.
 HOST_DNS = "ClusterFirstWithHostNet"
@@ -41,18 +44,29 @@ class JobPolicy:
     growth: Growth = field(default_factory=Growth)
     exempt_namespaces: frozenset[str] = frozenset()
 
+    def queue_for(self, named: str) -> str:
+        """Return the queue of a job whose own says *named*."""
+        return self.default_queue if named in UNNAMED else named
+
 
 def mutate_job(request: Request, policy: JobPolicy) -> Verdict:
-    """Return what Volcano would fill in of the job that *request* creates."""
-    if refusal := misrouted(request, GROUP, {RESOURCE}, operations=("CREATE",)):
+    """Return what Volcano would fill in of the job that *request* creates.
+
+    One that is in the default queue and is written again without a queue stays there.
+    """
+    if refusal := misrouted(request, GROUP, {RESOURCE}, operations=("CREATE", "UPDATE")):
         return refusal
     if request.namespace in policy.exempt_namespaces:
         return exempt()
     try:
         job = read_job(request.object)
+        before = read_job(request.old_object) if request.operation == "UPDATE" else None
     except (ValueError, RecursionError) as error:
         return _unreadable(request, error)
-    return patched(*_defaults(job.spec, policy))
+    if before is None:
+        return patched(*_defaults(job.spec, policy))
+    stays = policy.queue_for(job.spec.queue) == before.spec.queue
+    return patched(*_queued(job.spec, policy)) if stays else allowed()
 
 
 def validate_job(request: Request, policy: JobPolicy, queues: QueueBook) -> Verdict:
@@ -75,7 +89,7 @@ def _judge_new(request: Request, job: Job, policy: JobPolicy, queues: QueueBook)
     flaws = list(islice(job_flaws(job, name), _MOST_FLAWS))
     if flaws:
         return denied(_about(request, name, *flaws), code=422)
-    trouble = queues.trouble(job.spec.queue or policy.default_queue) if queues.is_known else None
+    trouble = queues.trouble(policy.queue_for(job.spec.queue)) if queues.is_known else None
     if trouble is None:
         return allowed()
     if policy.denies_bad_queues:
@@ -98,9 +112,8 @@ def _defaults(spec: Spec, policy: JobPolicy) -> list[Operation]:
     """Return what fills in the job; nothing where there are no tasks, for such a job is refused."""
     if not spec.all_tasks:
         return []
-    operations = []
+    operations = _queued(spec, policy)
     for name, found, default in (
-        ("queue", spec.queue, policy.default_queue),
         ("schedulerName", spec.scheduler_name, SCHEDULER),
         ("maxRetry", spec.max_retry, MAX_RETRY),
         ("minAvailable", spec.min_available, sum(task.minimum for task in spec.all_tasks)),
@@ -118,6 +131,11 @@ def _defaults(spec: Spec, policy: JobPolicy) -> list[Operation]:
         if not task.max_retry:
             operations.append(Operation("add", f"{path}/maxRetry", MAX_RETRY))
     return [*operations, *_plugins(spec)]
+
+
+def _queued(spec: Spec, policy: JobPolicy) -> list[Operation]:
+    queue = policy.queue_for(spec.queue)
+    return [Operation("add", "/spec/queue", queue)] if queue != spec.queue else []
 
 
 def _plugins(spec: Spec) -> list[Operation]:

@@ -54,6 +54,12 @@ def test_every_job_without_a_queue_gets_the_default_queue():
     assert [job["templateSpec"]["queue"] for job in jobs] == ["common", "common", "ml"]
 
 
+def test_the_queue_that_volcano_writes_for_none_is_none_here_too():
+    (job,) = without_queue("x")
+    job["templateSpec"]["queue"] = "default"
+    assert filled(document(job))["spec"]["replicatedJobs"][0]["templateSpec"]["queue"] == "common"
+
+
 @needs_shared
 def test_the_documented_form_gets_its_queue_too():
     found = documented()

@@ -423,8 +423,37 @@ def test_volcanos_defaults_are_filled_in(job, path, value):
     assert place == value
 
 
-def test_an_empty_queue_becomes_the_operators_default_queue():
-    assert filled(bare(tasks=[{}], queue=""), JobPolicy(default_queue="batch"))[0]["spec"]["queue"] == "batch"
+@pytest.mark.parametrize(
+    ("named", "default", "stored"),
+    [
+        pytest.param("", "batch", "batch", id="empty"),
+        pytest.param("default", "batch", "batch", id="as-the-definition-writes-it"),
+        pytest.param("", "default", "default", id="empty-and-nothing-configured"),
+        pytest.param("default", "default", "default", id="nothing-configured"),
+        pytest.param("a", "batch", "a", id="named"),
+    ],
+)
+def test_a_job_that_names_no_queue_goes_to_the_operators_default_queue(named, default, stored):
+    assert filled(bare(tasks=[{}], queue=named), JobPolicy(default_queue=default))[0]["spec"]["queue"] == stored
+
+
+@pytest.mark.parametrize(
+    ("before", "written", "stored"),
+    [
+        pytest.param("batch", "default", "batch", id="stays-in-the-default-queue"),
+        pytest.param("batch", "", "batch", id="stays-where-it-was-emptied"),
+        pytest.param("a", "default", "default", id="a-named-queue-is-not-kept-silently"),
+        pytest.param("default", "default", "default", id="stored-before-the-operator-chose"),
+        pytest.param("batch", "a", "a", id="another"),
+    ],
+)
+def test_a_job_written_again_without_a_queue_stays_in_the_default_queue(before, written, stored):
+    policy, old, new = JobPolicy(default_queue="batch"), volcano_job(queue=before), volcano_job(queue=written)
+    after, paths = filled(new, policy, old=old)
+    assert after["spec"]["queue"] == stored
+    assert paths == ([] if stored == written else ["/spec/queue"])
+    verdict = judge(after, old=old, policy=policy)
+    assert verdict.outcome is (Outcome.ALLOWED if stored == before else Outcome.DENIED)
 
 
 def test_what_is_filled_in_needs_nothing_more():

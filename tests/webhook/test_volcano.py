@@ -83,9 +83,19 @@ def test_a_stored_job_has_volcanos_defaults(tenant):
     assert found["plugins"] == {"pytorch": [], "svc": []}
 
 
-def test_an_empty_queue_becomes_the_default_queue(tenant, configure):
+def test_a_job_that_names_no_queue_goes_to_the_default_queue(tenant, configure):
     configure("defaultQueue: batch")
-    assert tenant.create(f"{JOBS}?dryRun=All", volcano_job(queue=""))["spec"]["queue"] == "batch"
+    unnamed = volcano_job(name="unnamed")
+    del unnamed["spec"]["queue"]  # the definition writes `default`, before we are asked
+    for job in (unnamed, volcano_job(queue=""), volcano_job(queue="default")):
+        assert tenant.create(f"{JOBS}?dryRun=All", job)["spec"]["queue"] == "batch"
+    tenant.create(JOBS, unnamed)
+    again = tenant.get(f"{JOBS}/unnamed")
+    again["spec"]["minAvailable"] = 0
+    del again["spec"]["queue"]
+    assert tenant.request("PUT", f"{JOBS}/unnamed", again)["spec"]["queue"] == "batch"
+    with pytest.raises(ApiError, match=r"may not change fields other than.*spec\.queue"):
+        tenant.merge(f"{JOBS}/unnamed", {"spec": {"queue": "a"}})
 
 
 @pytest.mark.usefixtures("webhook")
