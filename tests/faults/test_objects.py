@@ -2,12 +2,13 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 
 import pytest
 
 from controller.api.keys import JOBS, PRIORITY_CLASSES, QUEUES
 from tests.rig import cast
-from tests.rig.sight import RECORD
+from tests.rig.sight import RECORD, Sight
 from tests.rig.stage import Stage, staged
 
 QUEUE = QUEUES.path + "/{}"
@@ -168,6 +169,33 @@ async def test_the_room_of_what_has_finished_is_free_once_and_taken_again_by_wha
         assert stage.sights()["third"].paused, "the first holds its room again"
         await stage.cast.phase("first", "Terminated")
         await stage.admitted("third")
+
+
+async def test_what_comes_free_goes_to_who_is_first_in_the_order(plane, tmp_path):
+    """I6: by the queue's priority, the job's priority, and age; only the judge looks at it."""
+    names = ("a-young", "b-old", "c-high", "d-elsewhere")
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await stage.cast.priority_class("rig-high", 1000)
+        await stage.cast.queue("important", priority=5)
+        await begun(stage, cpu="2")
+        await stage.cast.job("runs", "q", cpu=2)
+        await stage.admitted("runs")
+        await stage.cast.job("b-old", "q", cpu=2)
+        await asyncio.sleep(1.1)
+        await stage.cast.job("a-young", "q", cpu=2)
+        await stage.cast.job("c-high", "q", cpu=2, priority="rig-high")
+        await stage.cast.job("d-elsewhere", "important", cpu=2)
+        await asyncio.sleep(1.5)
+        await stage.cast.phase("runs", "Completed")
+        for number in range(1, len(names) + 1):
+            await stage.until(lambda seen, so_far=number: taken(seen) == so_far, f"{number} of them admitted")
+            now = next(name for name, each in stage.sights().items() if each.admitted and not each.over)
+            await asyncio.sleep(1.5)
+            await stage.cast.phase(now, "Completed")
+
+
+def taken(seen: Mapping[str, Sight]) -> int:
+    return sum(each.admitted for name, each in seen.items() if name != "runs")
 
 
 POLICY = {

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 _KILLS = "tests/faults/test_kill_points.py::test_without_faults_the_story_takes_as_many_writes_as_it_says"
 _OBJECTS = "tests/faults/test_objects.py::"
+_ORDER = f"{_OBJECTS}test_what_comes_free_goes_to_who_is_first_in_the_order"
 _ANSWERS = "tests/faults/test_answers.py::"
 _LEADERS = "tests/faults/test_leaders.py::"
 _WATCHES = "tests/faults/test_watches.py::test_a_broken_watch_is_got_over"
@@ -198,6 +199,27 @@ MUTANTS = (
         "    if record.uid != uid:\n",
         "    if False:\n",
         f"{_OBJECTS}test_a_record_that_somebody_tampered_with_is_not_believed",
+    ),
+    Mutant(
+        "the-importance-of-a-job-is-not-read",
+        "controller/cache/assessment.py",
+        "        priority=rules.priorities.value(priority_class),\n",
+        "        priority=0,\n",
+        _ORDER,
+    ),
+    Mutant(
+        "the-importance-of-a-queue-is-not-read",
+        "controller/cache/translate/queues.py",
+        "        priority=spec.priority,\n",
+        "",
+        _ORDER,
+    ),
+    Mutant(
+        "the-younger-go-first",
+        "controller/cache/assessment.py",
+        "    return template.since if template else binding.since\n",
+        "    return -template.since if template else binding.since\n",
+        _ORDER,
     ),
     Mutant(
         "the-capability-of-a-queue-is-not-read",

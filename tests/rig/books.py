@@ -70,21 +70,32 @@ class Books:
 
     def held_in(self, queue: str, at: float) -> sizes.Amounts:
         """Return what is held below *queue*."""
-        return sizes.plus(*(self.whole(each) for each in self._holders() if queue in self.path(self.queue(each), at)))
+        return sizes.plus(*(self.whole(each) for each in self.holders() if queue in self.path(self.queue(each), at)))
 
     def held_on(self, cluster: str, *, besides: str = "") -> sizes.Amounts:
         """Return what is held on *cluster*, but for one binding."""
-        there = (each for each in self._holders() if cluster in each.clusters and each.uid != besides)
+        there = (each for each in self.holders() if cluster in each.clusters and each.uid != besides)
         return sizes.plus(*(self.charges[each.uid] for each in there))
 
     def whole(self, binding: Sight) -> sizes.Amounts:
         """Return what it holds in all its clusters together."""
         return sizes.plus(*[self.charges.get(binding.uid, NOTHING)] * max(len(binding.clusters), 1))
 
-    def _holders(self) -> Iterator[Sight]:
+    def holders(self) -> Iterator[Sight]:
+        """Yield who takes room."""
         return (each for each in self.bindings.values() if each.gated and each.uid in self.charges)
 
     # -- what may be held -------------------------------------------------
+
+    def queues(self, at: float) -> dict[str, dict[str, Any]]:
+        """Return the queues that are there, by name."""
+        names = [name for kind, name in self._versions if kind == "queues"]
+        found = {name: self._recent("queues", name, at)[-1] for name in names}
+        return {name: queue for name, queue in found.items() if queue is not None}
+
+    def clusters(self) -> list[str]:
+        """Return the clusters that were ever there."""
+        return [name for kind, name in self._versions if kind == "clusters"]
 
     def is_open(self, queue: str, at: float) -> bool:
         """Say whether *queue* took workloads at some moment of the last ones."""
@@ -115,8 +126,7 @@ class Books:
         return max((_room(each, resource) for each in versions if each is not None), default=Fraction(0))
 
     def _pool(self, resource: str, at: float) -> Fraction:
-        names = [name for kind, name in self._versions if kind == "clusters"]
-        return sum((self.room(name, resource, at) for name in names), Fraction(0))
+        return sum((self.room(name, resource, at) for name in self.clusters()), Fraction(0))
 
     def _promised(self, parent: str, queue: str, resource: str, at: float) -> Fraction:
         """Return what is guaranteed to the others below *parent*, at its least in the last moments."""

@@ -25,6 +25,8 @@ class Cast:
         self.api = api
         self.history = history
         self.namespace = namespace
+        self.classes: dict[str, int] = {}
+        """The values of the PriorityClasses that were made here."""
         self._played: dict[str, str] = {}
 
     # -- what there is ----------------------------------------------------
@@ -53,6 +55,7 @@ class Cast:
 
     async def priority_class(self, name: str, value: int) -> None:
         """Let a PriorityClass be there."""
+        self.classes[name] = value
         await self.create(
             PRIORITY_CLASSES.path, {**_head(PRIORITY_CLASSES.api_version, "PriorityClass", name), "value": value}
         )

@@ -1,18 +1,20 @@
-"""Whether the invariants held, at every revision of the store: I1, I2, I3 and I5, and no write in vain (I7).
+"""Whether the invariants held, at every revision of the store: I1, I2, I3, I5 and I6, and no write in vain (I7).
 
 It reads the store's history and the API server's audit log, and knows the
 controller only as somebody who writes. What must come to pass in time (I4, I8)
 is asked while it happens, by the stage.
 """
 
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.rig.audit import Request
 from tests.rig.books import Books
 from tests.rig.families import Families
 from tests.rig.history import Change
+from tests.rig.order import Order, landings
 from tests.rig.sight import RECORD, Sight, sight
 
 #: One binding is never written more often than this, in seconds; the server's and our clocks differ a little.
@@ -38,27 +40,42 @@ class Evidence:
     """Jobs whose bindings were let go by somebody else on purpose."""
     stamps: frozenset[tuple[str, ...]] = frozenset()
     """What somebody else adds to every write on its way."""
+    classes: Mapping[str, int] = field(default_factory=dict)
+    """The values of PriorityClasses."""
+    troubled: frozenset[str] = frozenset()
+    """Jobs of which a write was lost or refused on its way."""
+    patience: float = 1
+    """For how long news may be on their way to who decides, in seconds."""
 
 
 def violations(evidence: Evidence) -> list[str]:
     """Return a sentence for each violation, in the order in which they happened."""
+    changes = tuple(evidence.changes)
     books = Books(default_queue=evidence.default_queue)
+    order = _order(evidence, books, changes)
     ours = {request.revision: request for request in evidence.requests if request.done and request.revision}
     found: list[str] = []
     families = Families()
-    for change in evidence.changes:
+    for change in changes:
         found.extend(families.enter(change))
         before = books.bindings.get(change.key) if change.kind == "resourcebindings" else None
+        order.enter(change, before=before)
         books.enter(change)
         if change.kind == "resourcebindings" and change.after is not None:
             after = sight(change.after)
             found.extend(_over_admitted(books, change, before=before, after=after))
+            found.extend(order.overtaken(change, after))
             found.extend(_unadmitted(change, after, slipped=evidence.slipped))
             if change.revision in ours:
                 found.extend(_meddled(change, OURS | evidence.stamps))
         elif change.kind == "works" and change.before is None:
             found.extend(_work_too_early(books, change))
     return [*found, *_in_vain(evidence), *_hot(evidence.requests)]
+
+
+def _order(evidence: Evidence, books: Books, changes: Iterable[Change]) -> Order:
+    found = landings(changes, time.time() - time.monotonic())
+    return Order(books, found, evidence.classes, evidence.troubled, evidence.patience)
 
 
 def _over_admitted(books: Books, change: Change, *, before: Sight | None, after: Sight) -> Iterator[str]:

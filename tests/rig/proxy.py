@@ -59,6 +59,11 @@ class Call:
         found = re.search(r"/(?:apis/[^/]+|api)/[^/]+/(?:namespaces/[^/]+/)?([^/]+)", self.path)
         return found.group(1) if found else ""
 
+    @property
+    def job(self) -> str:
+        """The job whose binding it is about."""
+        return self.path.rpartition("/")[2].removesuffix("-job")
+
 
 class Fault:
     """What may go wrong with a call; each hook does nothing unless a fault of its own overrides it."""
@@ -87,12 +92,15 @@ class Proxy:
     faults: list[Fault] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     writes: int = 0
+    spoiled: bool = False
+    """Whether there was ever any fault."""
     _open: set[asyncio.Transport] = field(default_factory=set)
     _session: aiohttp.ClientSession | None = None
 
     def add(self, fault: Fault) -> None:
         """Let *fault* be from now on."""
         self.faults.append(fault)
+        self.spoiled = True
 
     def heal(self) -> None:
         """End all faults."""

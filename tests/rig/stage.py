@@ -5,6 +5,7 @@ import contextlib
 import re
 import urllib.request
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from tests.rig.judge import Evidence, violations
 from tests.rig.proxy import Call, Proxy, standing, through
 from tests.rig.sight import Sight, sight
 
+#: How long news may take to reach a controller: with nothing in the way, and where its watches were tampered with.
+PATIENCE, LONG_PATIENCE = 1.0, 10.0
 _EVER = datetime.min.replace(tzinfo=UTC)
 LEASE = LEASES.item_path("karmada-system", "volcano-global-controller")
 #: Short times, in proportion: a lease outlives its holder's last write.
@@ -142,6 +145,12 @@ class Stage:
         found = audit.by_controller(self.plane.audit_log, since=self.logged)
         return [each for each in found if each.namespace == self.cast.namespace and each.at >= self.came_back_at]
 
+    def _troubled(self) -> frozenset[str]:
+        """Return the jobs of which more writes were sent than the server carried out."""
+        sent = Counter(call.job for each in self.controllers for call in each.proxy.calls if call.is_write)
+        sent.subtract(request.name.removesuffix("-job") for request in self.requests() if request.done)
+        return frozenset(job for job, lost in sent.items() if lost > 0)
+
     def found(self) -> list[str]:
         """Return what the judge has to say so far."""
         changes = sorted((each for each in self.history.changes if each.kind), key=lambda each: each.revision)
@@ -152,6 +161,9 @@ class Stage:
                 default_queue=self.default_queue,
                 slipped=frozenset(self.slipped),
                 stamps=frozenset(self.stamps),
+                classes=self.cast.classes,
+                troubled=self._troubled(),
+                patience=PATIENCE if not any(each.proxy.spoiled for each in self.controllers) else LONG_PATIENCE,
             )
         )
 

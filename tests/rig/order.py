@@ -1,0 +1,179 @@
+"""I6: nobody is admitted to room that somebody before him in the order waits for and could have had.
+
+Judged from the store's history, and only where the order needs no shares: in
+one queue, and between queues of unlike priority. Whatever might excuse the
+controller does: news that it may not have had yet, what it decided at the same
+time, room that came free meanwhile, writes that were lost on their way.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from tests.rig import sizes
+from tests.rig.books import ROOT, Books
+from tests.rig.history import Change, Key
+from tests.rig.sight import Sight, sight
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """An admission as it was stored, and when it had been decided, in seconds of the monotonic clock."""
+
+    revision: int
+    decided: float
+    seen: Sight
+
+
+@dataclass(frozen=True, slots=True)
+class _Hold:
+    """What somebody takes in each of his clusters, and of each queue above him."""
+
+    queues: Sequence[str]
+    clusters: Sequence[str]
+    asked: sizes.Amounts
+
+    def of(self, resource: str, *, cluster: str = "", queue: str = "") -> Any:
+        there = self.clusters.count(cluster) if cluster else len(self.clusters) * (queue in self.queues)
+        return self.asked.get(resource, 0) * there
+
+
+@dataclass
+class Order:
+    """Who waits since when, and who came before whom."""
+
+    books: Books
+    landings: Sequence[Landing]
+    classes: Mapping[str, int]
+    """The value of each PriorityClass."""
+    troubled: frozenset[str]
+    """Jobs of which a write was lost or refused on its way."""
+    patience: float
+    """For how long news may not have reached who decides, in seconds."""
+    _stirred: float = float("-inf")
+    """When a queue, a cluster or a class last became another."""
+    _since: dict[Key, float] = field(default_factory=dict)
+    """When each binding or its job last changed."""
+    _jobs: set[Key] = field(default_factory=set)
+    _classes: set[str] = field(default_factory=set)
+    """The PriorityClasses that are there."""
+    _ended: list[tuple[float, _Hold]] = field(default_factory=list)
+
+    def enter(self, change: Change, *, before: Sight | None) -> None:
+        """Take *change* in, before the books do; *before* is the binding as it was."""
+        if change.kind in {"queues", "clusters", "priorityclasses"}:
+            self._stirred = change.at
+            if change.kind == "priorityclasses":
+                (self._classes.discard if change.after is None else self._classes.add)(change.key[1])
+        elif change.kind == "jobs":
+            (self._jobs.discard if change.after is None else self._jobs.add)(change.key)
+            self._since[change.key] = change.at
+        elif change.kind == "resourcebindings":
+            now = sight(change.after) if change.after is not None else None
+            self._since.update({each.job: change.at for each in (before, now) if each is not None})
+            if before is not None and before.holds and (now is None or not now.holds):
+                self._ended.append((change.at, self._hold(before, change.at)))
+
+    def overtaken(self, change: Change, after: Sight) -> Iterator[str]:
+        """Yield a sentence for each who should have had what *after* was just given."""
+        ours = next((each for each in self.landings if each.revision == change.revision), None)
+        horizon = min(ours.decided if ours else change.at, change.at) - self.patience
+        if ours is None or self._stirred > horizon or self._is_excused(after):
+            return
+        at = change.at
+        taken = [self._hold(each, at) for each in self.books.holders() if each.uid != after.uid]
+        taken += [hold for ended, hold in self._ended if ended > horizon]
+        later = (each for each in self.landings if each.revision > ours.revision and each.decided <= ours.decided)
+        taken += [self._hold(each.seen, at) for each in later]
+        for each in self._waiting(horizon, at):
+            could = self._is_before(each, after, at) and self._fits(each, taken, at)
+            if could and not self._fits(each, [*taken, self._hold(after, at)], at):
+                where = f"at {change.revision} {'/'.join(change.key)}"
+                yield f"I6 {where} was given what {'/'.join(each.job)} waited for, who comes before it"
+
+    def _is_excused(self, after: Sight) -> bool:
+        lost = {each.job[1] for each in self.books.bindings.values() if each.paused} | {after.job[1]}
+        return bool(self.troubled & lost)
+
+    def _waiting(self, horizon: float, at: float) -> list[Sight]:
+        found = []
+        for each in self.books.bindings.values():
+            is_free = each.gated and each.paused and each.claimed and not (each.leaving or each.clusters or each.record)
+            is_known = each.job in self._jobs and self._since.get(each.job, at) < horizon
+            if is_free and is_known and self._is_alone(each) and self._takes(self.books.queue(each), at):
+                found.append(each)
+        return sorted(found, key=lambda each: each.job)
+
+    def _is_alone(self, waiting: Sight) -> bool:
+        """Say whether it waits for no other part of a HyperJob, and is not on its way out."""
+        meta = self.books.jobs[waiting.job]["metadata"]
+        return "deletionTimestamp" not in meta and not meta.get("ownerReferences")
+
+    def _takes(self, queue: str, at: float) -> bool:
+        """Say whether *queue* is an open leaf of an unbroken tree in which nothing is reserved."""
+        *path, root = self.books.path(queue, at)
+        parents = {self.books.path(name, at)[1] for name in self.books.queues(at) if name != ROOT}
+        return (
+            root == ROOT
+            and queue not in parents
+            and all(self.books.is_open(name, at) for name in path)
+            and not any(each["spec"].get("guarantee") for each in self.books.queues(at).values())
+        )
+
+    def _is_before(self, one: Sight, other: Sight, at: float) -> bool:
+        first, second = self.books.queue(one), self.books.queue(other)
+        if first == second:
+            return self._key(one) < self._key(other)
+        queues = self.books.queues(at)
+        ranks = [queues.get(name, {}).get("spec", {}).get("priority", 0) for name in (first, second)]
+        return ranks[0] > ranks[1]
+
+    def _key(self, binding: Sight) -> tuple[int, str, Key]:
+        job = self.books.jobs.get(binding.job, {"metadata": {}, "spec": {}})
+        name = job["spec"].get("priorityClassName", "")
+        value = self.classes.get(name, 0) if name in self._classes else 0
+        return -value, job["metadata"].get("creationTimestamp", ""), binding.job
+
+    def _hold(self, binding: Sight, at: float) -> _Hold:
+        asked = self.books.charges.get(binding.uid) or self.books.demand(binding)
+        grown = self.books.demand(binding)
+        most = {name: max(asked.get(name, 0), grown.get(name, 0)) for name in {*asked, *grown}}
+        return _Hold(self.books.path(self.books.queue(binding), at), binding.clusters, most)
+
+    def _fits(self, waiting: Sight, taken: Iterable[_Hold], at: float) -> bool:
+        held = list(taken)
+        for queue in self.books.path(self.books.queue(waiting), at):
+            for resource, asked in self.books.demand(waiting).items():
+                used = sum(hold.of(resource, queue=queue) for hold in held)
+                if (resource != "pods" or queue == ROOT) and used + asked > self.books.ceiling(queue, resource, at):
+                    return False
+        gang = self.books.gang(waiting).items()
+        return any(
+            all(
+                sum(hold.of(resource, cluster=cluster) for hold in held) + asked
+                <= self.books.room(cluster, resource, at)
+                for resource, asked in gang
+            )
+            for cluster in self.books.clusters()
+        )
+
+
+def landings(changes: Iterable[Change], offset: float) -> list[Landing]:
+    """Return all admissions of *changes*; *offset* is the time of day at the monotonic clock's zero."""
+    found = []
+    for change in changes:
+        if change.kind != "resourcebindings" or change.after is None:
+            continue
+        before = sight(change.before) if change.before is not None else None
+        after = sight(change.after)
+        if after.admitted and after.holds and (before is None or not before.admitted or before.uid != after.uid):
+            found.append(Landing(change.revision, _decided(after, offset, change.at), after))
+    return found
+
+
+def _decided(admitted: Sight, offset: float, at: float) -> float:
+    try:
+        return datetime.fromisoformat(admitted.record["admittedAt"]).timestamp() - offset
+    except (KeyError, TypeError, ValueError):
+        return at
