@@ -1,5 +1,6 @@
 """What each command of the installer does, step by step; every step can be repeated."""
 
+import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping
 
@@ -15,6 +16,7 @@ from install.places import PLACES, REGISTRATIONS, Manifest
 from install.prerequisites import flaws
 from install.registration import answering, register
 from install.settings import Settings
+from install.verification import missing, unready
 from install.workloads import rest
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -77,6 +79,17 @@ async def enroll(settings: Settings) -> None:
         await remove_others(karmada, wanted, namespace=settings.namespace, kinds=sorted(REGISTRATIONS))
 
 
+async def verify(settings: Settings) -> None:
+    """Raise what is not there, or not ready."""
+    async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
+        found = await missing(karmada, _wanted(settings))
+    for address in settings.probed:
+        found += await asyncio.to_thread(lambda each: list(unready(each)), address)
+    if found:
+        raise InstallError("not as it should be:\n" + "\n".join(f"  - {each}" for each in found))
+    log.info("all is there, and ready")
+
+
 async def remove(settings: Settings) -> None:
     """Take everything away again, what holds others up first."""
     if settings.controller:
@@ -130,5 +143,6 @@ COMMANDS: Mapping[str, Callable[[Settings], Coroutine[None, None, None]]] = {
     "apply": apply,
     "register": enroll,
     "credentials": credentials,
+    "verify": verify,
     "remove": remove,
 }

@@ -5,14 +5,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from install.credentials import Terms
 from install.registration import Address
 
-Command = Literal["check", "apply", "register", "credentials", "remove"]
+Command = Literal["check", "apply", "register", "credentials", "verify", "remove"]
 Account = Annotated[str, StringConstraints(pattern=r"^[a-z0-9.-]+=[a-z0-9.-]+$")]
 Place = Annotated[str, StringConstraints(pattern=r"^[^:]+:[0-9]{1,5}$")]
 
@@ -23,6 +23,7 @@ Puts what is ours into a Karmada control plane, and takes it away again. The cha
   apply        definitions, roles, policies, the default queue, and credentials for our processes
   register     once the webhook answers: the webhook configurations
   credentials  renew the credentials that are due
+  verify       say what is not there, and which process is not ready
   remove       the webhook configurations first, then all the rest; lists what is still paused
 """
 
@@ -52,6 +53,7 @@ class Settings(BaseModel):
     wait_seconds: float = Field(300, gt=0, le=3600, description="for the webhook, or for the controller to end")
     controller: str | None = Field(None, description="Deployment to bring to rest before anything is removed")
     interpreter: bool = Field(default=False, description="whether Karmada must know interpreter customizations")
+    ready: tuple[Place, ...] = Field((), description="HOST:PORT whose /readyz must answer well; may be repeated")
     resume: bool = Field(default=False, description="with remove: let all that is paused run")
 
     @property
@@ -63,14 +65,16 @@ class Settings(BaseModel):
     @property
     def address(self) -> Address | None:
         """Return where the webhook is called from within its cluster."""
-        if self.webhook_address is None:
-            return None
-        host, _, port = self.webhook_address.rpartition(":")
-        return Address(host, int(port))
+        return _address(self.webhook_address) if self.webhook_address else None
+
+    @property
+    def probed(self) -> tuple[Address, ...]:
+        """Return whose readiness is asked for."""
+        return tuple(_address(each) for each in self.ready)
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
-        if self.command in {"apply", "register", "remove"} and self.objects is None:
+        if self.command in {"apply", "register", "remove", "verify"} and self.objects is None:
             raise ValueError(f"{self.command} needs --objects")
         if self.command == "credentials" and not self.account:
             raise ValueError("credentials needs at least one --account")
@@ -83,6 +87,11 @@ class Settings(BaseModel):
         return self
 
 
+def _address(text: str) -> Address:
+    host, _, port = text.rpartition(":")
+    return Address(host, int(port))
+
+
 def parse_flags(arguments: Sequence[str] | None = None) -> Settings:
     """Return the settings that *arguments* make; what is wrong with them is a sentence and exit code 2."""
     parser = argparse.ArgumentParser(
@@ -91,7 +100,7 @@ def parse_flags(arguments: Sequence[str] | None = None) -> Settings:
         description=_ABOUT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("command", choices=("check", "apply", "register", "credentials", "remove"))
+    parser.add_argument("command", choices=get_args(Command))
     for name, field in Settings.model_fields.items():
         if name != "command":
             _add(parser, name, field.description or "", field.default)

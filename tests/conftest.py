@@ -13,7 +13,7 @@ from localup.controlplane import ControlPlane
 from localup.etcd import Etcd
 from localup.namespaces import close_namespace, open_namespace
 
-REAL = {"binaries", "etcd", "control_plane", "namespace", "fresh_control_plane"}
+REAL = {"binaries", "etcd", "control_plane", "namespace", "fresh_control_plane", "helm"}
 
 PROCESSES = {
     "tests/certs/test_main.py",

@@ -1,0 +1,38 @@
+"""Helm, and charts rendered with it."""
+
+import json
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from localup.helm import provide_helm
+from tests.chart.helm import Helm, Rendered
+
+
+@pytest.fixture(scope="session")
+def helm(pytestconfig, tmp_path_factory) -> Helm:
+    """Return Helm; where it is missing, its building is shown and takes about two minutes."""
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    home = tmp_path_factory.mktemp("helm")
+    if capture is None:
+        return Helm(provide_helm(), home)
+    with capture.global_and_fixture_disabled():
+        return Helm(provide_helm(), home)
+
+
+@pytest.fixture(scope="session")
+def render(helm) -> Callable[..., Rendered]:
+    """Return a function that renders the chart with some values."""
+
+    @cache
+    def rendered(text: str) -> Rendered:
+        return Rendered(helm.template(json.loads(text)))
+
+    return lambda values=None: rendered(json.dumps(values or {}))
+
+
+@pytest.fixture(scope="session")
+def rendered(render) -> Rendered:
+    """Return the chart as it is rendered without any values."""
+    return render()

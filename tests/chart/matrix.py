@@ -1,0 +1,79 @@
+"""Values that operators choose, each beside the defaults."""
+
+from typing import Any
+
+VALUES: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "karmada-by-scripts": {"karmada": {"preset": "Scripts"}},
+    "karmada-by-operator": {"karmada": {"preset": "Operator", "name": "prod"}},
+    "karmada-custom": {
+        "karmada": {
+            "preset": "Custom",
+            "kubeconfig": {"secretName": "admin", "key": "config", "path": "/etc/karmada/admin.yaml"},
+            "namespace": "queues-system",
+        }
+    },
+    "credentials-provided": {
+        "credentials": {
+            "mode": "Provided",
+            "provided": {
+                "controller": {"secretName": "c", "user": "team:controller"},
+                "webhook": {"secretName": "w", "key": "karmada.config"},
+                "certs": {"secretName": "u"},
+            },
+        }
+    },
+    "certs-external": {"certs": {"mode": "External", "secretName": "from-cert-manager"}},
+    "all-options": {
+        "queues": {"propagate": True},
+        "interpreter": {"enabled": True},
+        "networkPolicy": {
+            "enabled": True,
+            "karmadaApiserver": [{"podSelector": {"matchLabels": {"app": "karmada-apiserver"}}}],
+            "metrics": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
+        },
+        "metrics": {
+            "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+            "prometheusRule": {"enabled": True},
+            "dashboard": {"enabled": True},
+        },
+        "webhook": {
+            "clientCa": {"secretName": "callers", "names": ["karmada-apiserver"]},
+            "url": "https://10.1.2.3:8443",
+            "extraNames": ["queues.example.com"],
+            "priorityClassName": "system-cluster-critical",
+            "nodeSelector": {"disk": "ssd"},
+            "tolerations": [{"operator": "Exists"}],
+            "podAnnotations": {"a": "b"},
+            "extraArgs": ["--max-connections", "1000"],
+        },
+        "uninstall": {"resumePaused": True},
+        "imagePullSecrets": [{"name": "pull"}],
+    },
+    "no-options": {
+        "hyperjobs": {"enabled": False},
+        "queues": {"createDefault": False},
+        "policies": {"enabled": False},
+        "webhook": {"replicas": 1},
+        "controller": {"replicas": 1},
+    },
+    "further-kinds": {
+        "admission": {
+            "workloads": [
+                {"apiVersion": "apps/v1", "kind": "Deployment"},
+                {"apiVersion": "v1", "kind": "ReplicationController"},
+            ]
+        }
+    },
+    "tuned": {
+        "admission": {
+            "queueOrder": "EntitlementFirst",
+            "tenantFairness": "Namespace",
+            "reclaim": {"enabled": True},
+            "tenants": [{"namespaces": ["team-a-*"], "queues": ["a"]}],
+            "growth": {"action": "Report"},
+            "exemptNamespaces": ["kube-system"],
+        }
+    },
+    "named": {"fullnameOverride": "vg-volcano-global", "image": {"digest": "sha256:" + "0" * 64}},
+}

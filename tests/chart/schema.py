@@ -1,0 +1,154 @@
+"""The schema of the chart's values: `python -m tests.chart.schema` writes it; the admission part is the model's own."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from controller.api.configuration import AdmissionConfiguration
+
+CHART = Path(__file__).parents[2] / "charts" / "volcano-global"
+FILE = CHART / "values.schema.json"
+
+Schema = dict[str, Any]
+
+DURATION = {"type": "string", "pattern": "^[0-9]{1,9}[smh]$"}
+TEXT: Schema = {"type": "string"}
+NAME: Schema = {"type": "string", "maxLength": 253, "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$"}
+SWITCH: Schema = {"type": "boolean"}
+PORT: Schema = {"type": "integer", "minimum": 1, "maximum": 65535}
+TEXTS: Schema = {"type": "array", "items": TEXT}
+MAP: Schema = {"type": "object"}
+LABELS: Schema = {"type": "object", "additionalProperties": TEXT}
+LIST: Schema = {"type": "array"}
+
+
+def count(minimum: int) -> Schema:
+    return {"type": "integer", "minimum": minimum}
+
+
+def number(minimum: float, maximum: float | None = None) -> Schema:
+    most = {} if maximum is None else {"maximum": maximum}
+    return {"type": "number", "minimum": minimum, **most}
+
+
+def one_of(*values: str) -> Schema:
+    return {"enum": list(values)}
+
+
+def section(**properties: Schema) -> Schema:
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+PLACEMENT = {"nodeSelector": LABELS, "tolerations": LIST}
+PROCESS = {
+    **PLACEMENT,
+    "resources": MAP,
+    "extraArgs": TEXTS,
+    "podAnnotations": LABELS,
+    "affinity": MAP,
+    "priorityClassName": TEXT,
+}
+PROVIDED = section(secretName=NAME, key=TEXT, user=TEXT)
+
+
+def admission() -> Schema:
+    """Return the model's schema, without what the chart adds by itself."""
+    schema = AdmissionConfiguration.model_json_schema(by_alias=True)
+    definitions = schema.pop("$defs")
+
+    def plain(node: Any) -> Any:
+        if isinstance(node, list):
+            return [plain(each) for each in node]
+        if not isinstance(node, dict):
+            return node
+        if "$ref" in node:
+            return plain(definitions[node["$ref"].rpartition("/")[2]])
+        if node.get("format") == "duration":
+            return DURATION
+        return {key: plain(each) for key, each in node.items() if key not in {"title", "default", "description"}}
+
+    found = plain({key: each for key, each in schema.items() if key != "description"})
+    # A definition's own name may be one that is left out above.
+    found["properties"] = {
+        name: plain(each) for name, each in schema["properties"].items() if name not in {"apiVersion", "kind"}
+    }
+    return found
+
+
+def values() -> Schema:
+    """Return the whole schema."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **section(
+            **{"global": MAP},
+            nameOverride=NAME,
+            fullnameOverride=NAME,
+            image=section(
+                repository={"type": "string", "minLength": 1},
+                tag=TEXT,
+                digest={"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
+                pullPolicy=one_of("Always", "IfNotPresent", "Never"),
+            ),
+            imagePullSecrets={"type": "array", "items": section(name=NAME)},
+            karmada=section(
+                preset=one_of("Helm", "Scripts", "Operator", "Custom"),
+                name={**NAME, "minLength": 1},
+                kubeconfig=section(secretName=NAME, key=TEXT, path={"type": "string", "pattern": "^/.+/[^/]+$"}),
+                namespace={**NAME, "minLength": 1},
+            ),
+            credentials=section(
+                mode=one_of("Issued", "Provided"),
+                tokenDays=number(1),
+                provided=section(controller=PROVIDED, webhook=PROVIDED, certs=PROVIDED),
+            ),
+            admission=admission(),
+            hyperjobs=section(enabled=SWITCH),
+            queues=section(createDefault=SWITCH, propagate=SWITCH),
+            interpreter=section(enabled=SWITCH),
+            policies=section(enabled=SWITCH),
+            webhook=section(
+                **PROCESS,
+                replicas=count(1),
+                url={"type": "string", "pattern": "^(https://.+)?$"},
+                extraNames=TEXTS,
+                port=PORT,
+                plainPort=PORT,
+                service=section(type=one_of("ClusterIP", "NodePort", "LoadBalancer"), port=PORT, annotations=LABELS),
+                drainSeconds=number(0, 3600),
+                minAvailable={"type": ["integer", "string"]},
+                clientCa=section(secretName=NAME, key=TEXT, names=TEXTS),
+            ),
+            controller=section(**PROCESS, replicas=count(1), port=PORT),
+            certs=section(
+                mode=one_of("SelfSigned", "External"),
+                secretName=NAME,
+                authorityDays=number(1),
+                leafDays=number(1),
+                schedule={"type": "string", "minLength": 1},
+                resources=MAP,
+            ),
+            install=section(**PLACEMENT, waitSeconds=number(1, 3600), backoffLimit=count(0), resources=MAP),
+            uninstall=section(resumePaused=SWITCH),
+            networkPolicy=section(
+                enabled=SWITCH,
+                karmadaApiserver=LIST,
+                metrics=LIST,
+                apiserverPorts={"type": "array", "items": PORT, "minItems": 1},
+                dnsPorts={"type": "array", "items": PORT, "minItems": 1},
+            ),
+            metrics=section(
+                serviceMonitor=section(enabled=SWITCH, interval=TEXT, labels=LABELS),
+                prometheusRule=section(enabled=SWITCH, labels=LABELS),
+                dashboard=section(enabled=SWITCH, labels=LABELS),
+            ),
+        ),
+    }
+
+
+def text() -> str:
+    """Return the file's text."""
+    return json.dumps(values(), indent=2) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(text())

@@ -1,0 +1,166 @@
+"""What pods may do where they run (TC4, TC6, TC8): the restricted pod security standard, and no more than they need."""
+
+import itertools
+
+import pytest
+
+from tests.chart.helm import CHART
+from tests.chart.matrix import VALUES
+
+MATRIX = [pytest.param(each, id=name) for name, each in VALUES.items()]
+VOLUMES = {"configMap", "emptyDir", "secret"}
+
+
+@pytest.mark.parametrize("values", MATRIX)
+def test_tc4_every_pod_keeps_to_the_restricted_standard(render, values):
+    pods = render(values).pods()
+    assert len(pods) == 7
+    for name, pod in pods.items():
+        context = pod["securityContext"]
+        assert context["runAsNonRoot"], name
+        assert context["runAsUser"] > 1000
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not {"hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"} & set(pod)
+        for volume in pod["volumes"]:
+            assert len(volume) == 2
+            assert VOLUMES & set(volume), volume
+
+
+@pytest.mark.parametrize("values", MATRIX)
+def test_tc4_no_container_can_write_gain_or_keep_anything(render, values):
+    for name, container in render(values).containers():
+        context = container["securityContext"]
+        assert context == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }, name
+        assert not any("hostPort" in port for port in container.get("ports", []))
+        assert container["resources"]["limits"]["memory"]
+        for mount in container["volumeMounts"]:
+            assert mount.get("readOnly") or mount["name"] == "tmp"
+
+
+@pytest.mark.parametrize("values", MATRIX)
+def test_tc4_only_jobs_that_use_a_token_have_one(render, values):
+    with_token = {name for name, pod in render(values).pods().items() if pod["automountServiceAccountToken"]}
+    assert with_token == {f"vg-volcano-global-{each}" for each in ("install-1", "uninstall", "upkeep")}
+
+
+@pytest.mark.parametrize("values", MATRIX)
+def test_tc2_the_host_roles_name_what_they_are_about(render, values):
+    rendered = render(values)
+    assert not rendered.of("ClusterRole", "ClusterRoleBinding")
+    for role in rendered.of("Role"):
+        for rule in role["rules"]:
+            assert rule["resourceNames"]
+            assert not {"*", "create", "list", "watch", "delete"} & set(rule["verbs"])
+
+
+@pytest.mark.parametrize("values", MATRIX)
+def test_tc2_the_roles_in_the_control_plane_have_no_wildcards_and_see_no_secrets(render, values):
+    for role in render(values).objects():
+        for rule in role.get("rules", []) if role["kind"] in {"ClusterRole", "Role"} else []:
+            assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+            assert "secrets" not in rule["resources"]
+            assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
+
+
+def test_tc2_nobody_but_the_upkeep_may_become_another(rendered):
+    roles = [each for each in rendered.objects() if each["kind"] == "Role"]
+    (issuing,) = [each for each in roles if any("serviceaccounts/token" in rule["resources"] for rule in each["rules"])]
+    bindings = [each for each in rendered.objects() if each["kind"] == "RoleBinding"]
+    (bound,) = [each for each in bindings if each["roleRef"]["name"] == issuing["metadata"]["name"]]
+    assert [each["name"] for each in bound["subjects"]] == ["system:serviceaccount:karmada-system:volcano-global-certs"]
+
+
+def test_tc6_the_webhook_is_always_there(rendered):
+    deployment = rendered.one("Deployment", "-webhook")["spec"]
+    assert deployment["replicas"] >= 2
+    assert deployment["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    pod = deployment["template"]["spec"]
+    assert pod["affinity"]["podAntiAffinity"]
+    (drain,) = [
+        float(following)
+        for flag, following in zip(pod["containers"][0]["args"], pod["containers"][0]["args"][1:], strict=False)
+        if flag == "--drain-seconds"
+    ]
+    assert drain >= 5
+    assert pod["terminationGracePeriodSeconds"] > drain + 10
+    budget = rendered.one("PodDisruptionBudget", "-webhook")["spec"]
+    assert budget["minAvailable"] == 1
+    assert budget["selector"]["matchLabels"].items() <= deployment["template"]["metadata"]["labels"].items()
+
+
+def test_tc6_the_api_server_does_not_wait_long_for_a_webhook(rendered):
+    for each in rendered.objects():
+        for webhook in each.get("webhooks", []):
+            assert 3 <= webhook["timeoutSeconds"] <= 5
+
+
+def test_tc6_a_webhook_is_named_by_its_address_and_never_by_a_service_of_another_cluster(render):
+    rendered = render({"webhook": {"url": "https://10.1.2.3:8443"}})
+    clients = [webhook["clientConfig"] for each in rendered.objects() for webhook in each.get("webhooks", [])]
+    assert all(set(each) == {"url"} and each["url"].startswith("https://10.1.2.3:8443/") for each in clients)
+    arguments = [
+        each["args"] for name, each in rendered.containers() if each["command"] == ["python", "-m", "certs", "ensure"]
+    ]
+    assert arguments
+    assert all(("--ip", "10.1.2.3") in itertools.pairwise(each) for each in arguments)
+
+
+def test_tc8_what_leaves_goes_to_api_servers_and_names_only(render):
+    rendered = render(VALUES["all-options"])
+    policies = rendered.of("NetworkPolicy")
+    selected = [each["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for each in policies]
+    assert sorted(selected) == ["check", "controller", "install", "uninstall", "upkeep", "webhook"]
+    for policy in policies:
+        spec = policy["spec"]
+        assert spec["policyTypes"] == ["Ingress", "Egress"]
+        for rule in spec["egress"]:
+            assert {port["port"] for port in rule["ports"]} <= {53, 443, 5443, 6443, 8443}
+            if 8443 in {port["port"] for port in rule["ports"]}:
+                assert rule["to"]
+
+
+def test_tc8_only_the_api_server_and_our_jobs_may_call_the_webhook(render):
+    (policy,) = [
+        each
+        for each in render(VALUES["all-options"]).of("NetworkPolicy")
+        if each["metadata"]["name"].endswith("-webhook")
+    ]
+    reviews, metrics = policy["spec"]["ingress"]
+    assert [each["podSelector"]["matchLabels"].get("app", "ours") for each in reviews["from"]] == [
+        "karmada-apiserver",
+        "ours",
+        "ours",
+    ]
+    assert metrics["from"] == [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]
+
+
+def test_tc9_metrics_have_a_port_of_their_own(rendered):
+    service = rendered.one("Service", "-webhook")["spec"]["ports"]
+    assert [port["targetPort"] for port in service] == ["https"]
+    ports = {
+        port["name"]: port["containerPort"]
+        for port in rendered.pods()["vg-volcano-global-webhook"]["containers"][0]["ports"]
+    }
+    assert ports["https"] != ports["metrics"]
+
+
+def test_the_objects_fit_into_a_configmap(render):
+    data = render(VALUES["all-options"]).one("ConfigMap", "-objects")["data"]
+    assert sum(map(len, data.values())) < 900_000
+
+
+def test_pods_are_found_by_labels_that_never_change(rendered):
+    for each in rendered.of("Deployment"):
+        assert set(each["spec"]["selector"]["matchLabels"]) == {
+            "app.kubernetes.io/name",
+            "app.kubernetes.io/instance",
+            "app.kubernetes.io/component",
+        }
+
+
+def test_nothing_goes_into_the_host_cluster_by_itself():
+    assert not (CHART / "crds").exists(), "Helm would apply them to the host cluster"

@@ -1,0 +1,131 @@
+"""The values of the chart: linted, checked by the schema, and rendered into a configuration that the processes take."""
+
+import json
+import re
+from datetime import timedelta
+
+import pytest
+import yaml
+
+from controller.api.configuration import AdmissionConfiguration, load_configuration
+from controller.metrics import Metrics as ControllerMetrics
+from tests.chart import schema
+from tests.chart.helm import CHART, HelmError
+from tests.chart.matrix import VALUES
+from webhook.metrics import Metrics as WebhookMetrics
+
+DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
+
+
+def test_the_schema_is_what_the_models_make():
+    assert schema.FILE.read_text() == schema.text(), "run python -m tests.chart.schema"
+
+
+def test_the_default_configuration_is_the_default_of_the_processes():
+    assert AdmissionConfiguration.model_validate(DEFAULTS["admission"]) == AdmissionConfiguration()
+
+
+def test_every_key_of_the_configuration_is_a_value():
+    def keys(model, found):
+        for name, field in model.model_fields.items():
+            alias = field.alias or name
+            if alias not in {"apiVersion", "kind"}:
+                assert alias in found
+                if hasattr(field.annotation, "model_fields"):
+                    keys(field.annotation, found[alias])
+
+    keys(AdmissionConfiguration, DEFAULTS["admission"])
+
+
+def test_the_chart_of_a_release_runs_its_image():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    version = re.search(r'^version = "(.+)"', (CHART.parents[1] / "pyproject.toml").read_text(), re.MULTILINE)
+    assert chart["version"] == chart["appVersion"] == version[1]
+
+
+def test_lint_finds_nothing(helm):
+    assert "0 chart(s) failed" in helm.run("lint", "--strict", CHART)
+
+
+@pytest.mark.parametrize("values", [pytest.param(each, id=name) for name, each in VALUES.items()])
+def test_lint_finds_nothing_whatever_is_chosen(helm, values):
+    assert "0 chart(s) failed" in helm.run("lint", "--strict", CHART, values=values)
+
+
+@pytest.mark.parametrize("values", [pytest.param(each, id=name) for name, each in VALUES.items()])
+def test_the_rendered_configuration_is_taken_by_the_processes(render, values):
+    configuration = load_configuration(render(values).admission())
+    chosen = values.get("admission", {})
+    assert configuration.queue_order == chosen.get("queueOrder", "PriorityFirst")
+    assert len(configuration.workloads) == len(chosen.get("workloads", []))
+    assert configuration.growth.grace_period == timedelta(minutes=5)
+
+
+@pytest.mark.parametrize("values", [pytest.param(each, id=name) for name, each in VALUES.items()])
+def test_the_webhook_gates_the_kinds_that_the_controller_admits(render, values):
+    rendered = render(values)
+    configuration = load_configuration(rendered.admission())
+    wanted = {"batch.volcano.sh/Job", *(f"{each.group}/{each.kind}" for each in configuration.workloads)}
+    (mutating,) = [each for each in rendered.objects() if each["kind"] == "MutatingWebhookConfiguration"]
+    (condition,) = mutating["webhooks"][0]["matchConditions"]
+    assert set(re.findall(r"'([^']*/[A-Z]\w*)'", condition["expression"])) == wanted
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        pytest.param({"admission": {"queueOrder": "Priority"}}, "/admission/queueOrder", id="choice"),
+        pytest.param({"admission": {"growth": {"gracePeriod": "five minutes"}}}, "gracePeriod", id="duration"),
+        pytest.param({"admission": {"reclaim": {"enable": True}}}, "'enable'", id="unknown-key"),
+        pytest.param({"admission": {"tenants": [{"queues": ["a"]}]}}, "namespaces", id="missing-key"),
+        pytest.param({"webhook": {"replicas": 0}}, "/webhook/replicas", id="no-webhook"),
+        pytest.param({"webhook": {"url": "http://plain"}}, "/webhook/url", id="plain-http"),
+        pytest.param({"controler": {"replicas": 3}}, "'controler'", id="misspelt"),
+        pytest.param({"image": {"digest": "latest"}}, "/image/digest", id="digest"),
+        pytest.param({"karmada": {"preset": "Custom"}}, "karmada.kubeconfig.secretName", id="no-secret"),
+        pytest.param({"credentials": {"mode": "Provided"}}, "credentials.provided", id="no-credentials"),
+        pytest.param({"networkPolicy": {"apiserverPorts": []}}, "apiserverPorts", id="no-way-out"),
+    ],
+)
+def test_values_that_cannot_be_used_are_refused_by_name(helm, values, says):
+    with pytest.raises(HelmError, match=re.escape(says)):
+        helm.template(values)
+
+
+@pytest.mark.parametrize(
+    ("preset", "secret", "key"),
+    [
+        pytest.param({"preset": "Helm"}, "karmada-kubeconfig", "kubeconfig", id="helm"),
+        pytest.param({"preset": "Helm", "name": "fleet"}, "fleet-kubeconfig", "kubeconfig", id="helm-named"),
+        pytest.param({"preset": "Scripts"}, "karmada-controller-manager-config", "karmada.config", id="scripts"),
+        pytest.param({"preset": "Operator", "name": "prod"}, "prod-admin-config", "karmada.config", id="operator"),
+        pytest.param(
+            {"preset": "Operator", "kubeconfig": {"secretName": "mine", "key": "k"}}, "mine", "k", id="overridden"
+        ),
+    ],
+)
+def test_each_way_to_install_karmada_has_its_kubeconfig(render, preset, secret, key):
+    pods = render({"karmada": preset}).pods()
+    for name in ("check", "install-1", "uninstall", "test"):
+        (volume,) = [each for each in pods[f"vg-volcano-global-{name}"]["volumes"] if each["name"] == "karmada"]
+        assert volume["secret"]["secretName"] == secret
+        assert volume["secret"]["items"] == [{"key": key, "path": "kubeconfig"}]
+
+
+def test_the_dashboard_and_the_alerts_ask_for_metrics_that_there_are():
+    known = {each.name for metrics in (ControllerMetrics(), WebhookMetrics()) for each in metrics.registry.collect()}
+    text = (CHART / "files" / "alerts.yaml").read_text() + (CHART / "files" / "dashboard.json").read_text()
+    asked = set(re.findall(r"\b(?:volcano_global|process)_[a-z_]+[a-z]\b", text))
+    assert len(asked) > 10
+    for name in asked:
+        assert re.sub(r"_(total|bucket|count|sum)$", "", name) in known, name
+
+
+def test_every_alert_says_what_to_do():
+    (group,) = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"]
+    assert all(set(rule["annotations"]) == {"summary", "action"} for rule in group["rules"])
+
+
+def test_the_dashboard_is_json_with_a_unit_on_each_panel():
+    panels = json.loads((CHART / "files" / "dashboard.json").read_text())["panels"]
+    assert all(panel["fieldConfig"]["defaults"]["unit"] for panel in panels)
