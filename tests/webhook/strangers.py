@@ -48,14 +48,17 @@ def _review(uid: str, **response: Any) -> bytes:
 
 
 @contextmanager
-def stranger(folder: Path, answer: Answer, *, status: int = 200) -> Iterator[int]:
-    """Serve *answer* over the certificate in *folder* and yield the port."""
+def stranger(folder: Path, answer: Answer, *, status: int = 200, heard: list[bytes] | None = None) -> Iterator[int]:
+    """Serve *answer* over the certificate in *folder* and yield the port; the bodies are added to *heard*."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            body = answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            sent = self.rfile.read(int(self.headers["Content-Length"]))
+            if heard is not None:
+                heard.append(sent)
+            body = answer(json.loads(sent))
             if body is None:
                 self.close_connection = True
                 return

@@ -193,6 +193,64 @@ def test_whatever_a_member_holds_the_answer_is_a_verdict_or_a_sentence(request_,
     assert answer.allowed or answer.status.message
 
 
+def written(value, twice) -> str:
+    """Return *value* in JSON, with members that *twice* names in an object's place a second time."""
+    if isinstance(value, dict):
+        members = [(name, written(inner, twice)) for name, inner in value.items()]
+        members += [(name, json.dumps(other)) for name, other in twice.items() if name in value]
+        return "{" + ",".join(f"{json.dumps(name)}:{text}" for name, text in members) + "}"
+    return json.dumps(value, separators=(",", ":"))
+
+
+def strictly(body: bytes):
+    """Return the review in *body*, or ``None`` where one that is not its object has a member twice."""
+
+    def once(pairs):
+        found = dict(pairs)
+        return found if len(found) == len(pairs) else found | {TWICE: True}
+
+    found = json.loads(body, object_pairs_hook=once)
+    asked = found["request"]
+    return None if any(TWICE in each for each in (found, asked, asked["resource"])) else asked
+
+
+TWICE = object()
+WORDS = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(["", "default", 'a"b', "\\", "\u20ac"])
+
+
+@given(
+    request_=st.dictionaries(st.sampled_from(["name", "namespace", "uid", "operation", "subResource"]), WORDS),
+    absent=st.sets(st.sampled_from(["name", "namespace", "dryRun", "options", "oldObject", "userInfo"])),
+    more=st.dictionaries(st.sampled_from(["requestKind", "requestResource", "new"]), st.just({"a": 1})),
+    twice=st.dictionaries(st.sampled_from(["uid", "group", "metadata", "spec", "kind", "dryRun", "name"]), WORDS),
+    blank=st.sampled_from(["", " ", "\n"]),
+)
+def test_whichever_way_a_review_is_read_the_same_is_found(request_, absent, more, twice, blank):
+    whole = review(job_binding())
+    whole["request"] |= request_ | more
+    for name in absent:
+        whole["request"].pop(name, None)
+    body = (written(whole, twice).replace('"request":', f'"request":{blank}') + blank).encode()
+    expected = strictly(body)
+    try:
+        asked = wires.read(body)
+    except wires.ReviewError:
+        assert twice or not expected["uid"]
+        return
+    assert expected is not None
+    assert [asked.uid, asked.operation, asked.name, asked.namespace, asked.sub_resource, asked.dry_run] == [
+        expected["uid"],
+        expected["operation"],
+        *(expected.get(name, "") for name in ("name", "namespace", "subResource")),
+        expected.get("dryRun", False),
+    ]
+    if TWICE in expected["object"]:
+        with pytest.raises(wires.RepeatedKeyError):
+            _ = asked.members
+    else:
+        assert json.loads(bytes(asked.object)) == json.loads(written(expected["object"], {}))
+
+
 @given(st.integers(0, len(GOOD)), st.integers(0, 12), st.binary(max_size=12))
 def test_no_mutilated_review_raises(start, length, written):
     body = GOOD[:start] + written + GOOD[start + length :]

@@ -11,13 +11,14 @@ from contextlib import ExitStack
 
 import pytest
 
+from controller.api import review as wires
 from localup.api import ApiError
 from localup.apply import apply, wait_until
 from tests.webhook.conftest import renew, trust
-from tests.webhook.installation import BINDINGS, ensure, fresh, is_paused, register
+from tests.webhook.installation import BINDINGS, JOBS, QUEUES, ensure, fresh, is_paused, register
 from tests.webhook.process import WebhookProcess
 from tests.webhook.registration import registration
-from tests.webhook.reviews import UID, binding, job_binding, review, wire
+from tests.webhook.reviews import UID, binding, job_binding, review, volcano_job, volcano_queue, wire
 from tests.webhook.strangers import patching, slowly, stranger, with_uid
 
 CLUSTER_BINDINGS = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"
@@ -165,6 +166,18 @@ def test_ta5_what_is_no_review_is_told_so_and_the_uid_returned(webhook, folder):
         assert UID.encode() in answer
         assert answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 200 "))
         assert b'"patch"' not in answer
+
+
+def test_what_the_api_server_writes_is_read_in_one_walk(plane, karmada, folder, strangers):
+    heard: list[bytes] = []
+    with stranger(folder, patching(add("/spec/note", "x")), heard=heard) as port:
+        strangers(port)
+        wait_until(lambda: "note" in tried(karmada) and heard, "the other webhook")
+        plane.admin.create(f"{QUEUES}?dryRun=All", volcano_queue("heard"))
+        plane.admin.create(f"{JOBS}?dryRun=All", volcano_job())
+    read = [wires.read(body) for body in heard]
+    assert {each.resource.resource for each in read} == {"resourcebindings", "queues", "jobs"}
+    assert all(isinstance(each.sent, dict) for each in read)
 
 
 def test_ta6_adversarial_names_take_no_longer_than_others(karmada, webhook, folder):
