@@ -35,13 +35,16 @@ SENTENCES: Mapping[Reason, str] = {
     Reason.QUEUE_OVER_ENTITLEMENT: "it would borrow {resource} that other queues are entitled to and wait for",
     Reason.GROUP_INCOMPLETE: "not all parts of its group exist yet",
     Reason.GROUP_PART_DOES_NOT_FIT: "part {subject} of its group does not fit",
-    Reason.EVICTION_IN_PROGRESS: "room is being freed for it on '{cluster}'",
+    Reason.EVICTION_IN_PROGRESS: "others are leaving '{cluster}' for it",
     Reason.BACKING_OFF: "the last attempt to start it failed: {subject}",
     Reason.SUSPENDED: "it is suspended",
     Reason.ABORTED: "it was aborted",
     Reason.UNCLAIMED: "no PropagationPolicy selects it any more",
     Reason.DEMAND_UNKNOWN: "what it asks for is not known: {subject}",
 }
+
+_LEAVING = "it was evicted and is itself still leaving its clusters"
+_GONE = "it waits for room once it is gone"
 
 #: What is said where the queue is the root, which nobody has made and many have never heard of.
 AT_THE_ROOT: Mapping[Reason, str] = {
@@ -97,6 +100,8 @@ _NO_NODE = {
 
 def sentence(refusal: Refusal) -> str:
     """Return why it waits, in words; lower case, without a full stop."""
+    if refusal.reason is Reason.EVICTION_IN_PROGRESS and refusal.cluster is None:
+        return _LEAVING
     if refusal.resource is None and refusal.reason in _NO_NODE:
         if refusal.cluster is None:
             return "none of its candidate clusters takes new workloads now"
@@ -115,6 +120,8 @@ def sentence(refusal: Refusal) -> str:
 
 def remedy(refusal: Refusal) -> str:
     """Return what would let it in, in words; lower case, without a full stop."""
+    if refusal.reason is Reason.EVICTION_IN_PROGRESS and refusal.cluster is None:
+        return _GONE
     if refusal.queue == ROOT and refusal.reason in AT_THE_ROOT:
         return _MORE_ROOM if refusal.reason is Reason.EXCEEDS_QUEUE else "it starts when workloads finish"
     return REMEDIES[refusal.reason]

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from controller.engine.clusters import ClusterName
-from controller.engine.plan import Admit, Plan
+from controller.engine.plan import Evict, Plan
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.workloads import State, Workload
@@ -23,7 +23,7 @@ from tests.script import amounts, cluster, known, policy, queue, workloads
 SCENARIOS = Path(__file__).parent / "scenarios"
 
 WORLD = "policy clusters queues jobs"
-STEP = f"{WORLD} after show finish leave evict remove dropQueues dropClusters expect"
+STEP = f"{WORLD} after show finish leave evict gone remove dropQueues dropClusters expect"
 DOCUMENT = f"{WORLD} title rules expect then broken"
 
 
@@ -35,6 +35,11 @@ class Outcome:
     admitted: dict[str, list[str]] = field(default_factory=dict)
     waiting: dict[str, Refusal] = field(default_factory=dict)
     positions: dict[str, int] = field(default_factory=dict)
+    evicted: list[str] = field(default_factory=list)
+    left_for: dict[str, str | None] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Why each was evicted."""
+    lapsed: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     wake_after: int | None = None
     """In seconds."""
@@ -95,6 +100,8 @@ class Scenario:
             self._tell(self.by_name(name), state=State.PENDING, hold=Refusal(Reason.EVICTION_IN_PROGRESS))
         for name in step.get("evict", ()):
             self._tell(self.by_name(name), state=State.PENDING, admission=None, hold=None)
+        for name in step.get("gone", ()):
+            self._tell(self.by_name(name), admission=None)
         for uid in removed:
             self.world.workload_removed(uid, self.now)
         for name in step.get("dropQueues", ()):
@@ -108,9 +115,15 @@ class Scenario:
 
     def _outcome(self, plan: Plan) -> Outcome:
         outcome = Outcome(told=[wait.workload.name for wait in plan.waits])
+        outcome.lapsed = [note.workload.name for note in plan.notes if note.held is None]
         outcome.wake_after = None if plan.wake_at is None else (plan.wake_at - self.now) // 1000
+        names = {uid: each.name for uid, each in self.world.workloads.items()}
         for decision in plan.decisions:
-            assert isinstance(decision, Admit)
+            if isinstance(decision, Evict):
+                outcome.evicted.append(decision.workload.name)
+                outcome.left_for[decision.workload.name] = names.get(decision.for_whom or "")
+                outcome.reasons[decision.workload.name] = decision.reason
+                continue
             outcome.order.append(decision.workload.name)
             outcome.admitted[decision.workload.name] = [each.name for each in decision.clusters]
         for workload in self.world.workloads.values():

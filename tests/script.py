@@ -24,11 +24,11 @@ from controller.engine.clusters import (
     Toleration,
 )
 from controller.engine.demand import Container, JobTemplate, PodTemplate, Task, demand, gang_minimum, pod_requests
-from controller.engine.policy import Policy, Tenant
+from controller.engine.policy import Eviction, Policy, Reservation, Tenant
 from controller.engine.queues import ROOT, Queue, QueueName, QueueState
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import scale, total
-from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Shape, State, Workload, WorkloadUid
+from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Held, Shape, State, Workload, WorkloadUid
 
 ALIASES = {"gpu": "nvidia.com/gpu"}
 KINDS = {"Job": VOLCANO_JOB, "Deployment": ApiKind("apps/v1", "Deployment")}
@@ -40,9 +40,10 @@ QUEUE = "name parent weight priority capability deserved guarantee reclaimable f
 TASK = "name replicas minAvailable containers init overhead requests limits priorityClassName"
 JOB = (
     "name uid namespace count queue priority class unknownClass since hold placement term prefers evictingFrom runsOn "
-    "asks gang replicas tasks minAvailable classes on charge shown adopted"
+    "asks gang replicas tasks minAvailable classes on charge shown adopted grown ran evictions preserved never held"
 )
-POLICY = "queueOrder tenantFairness settleSeconds tenants"
+POLICY = "queueOrder tenantFairness settleSeconds tenants reclaim preemption holdSeconds"
+EVICTION = "minRuntime maxEvictions"
 
 
 def known(written: Mapping[str, Any], keys: str) -> Mapping[str, Any]:
@@ -203,8 +204,12 @@ def workloads(written: Mapping[str, Any], order: int, *, now: int = 0) -> Iterat
             unknown_class=written.get("unknownClass", False),
             since=written.get("since", order + number - 1) * 1000,
             state=State.ADMITTED if "on" in written else State.PENDING,
-            admission=admission(asked, written) if "on" in written else None,
+            admission=admission(asked, written, now) if "on" in written else None,
             hold=hold(written["hold"], now) if "hold" in written else None,
+            evictions=written.get("evictions", 0),
+            preserved=written.get("preserved", False),
+            preempts=not written.get("never", False),
+            held=held(written["held"], asked, now) if "held" in written else None,
         )
 
 
@@ -215,7 +220,14 @@ def hold(written: str | Mapping[str, Any], now: int) -> Refusal:
     return Refusal(Reason(written["reason"]), until=now + written["for"] * 1000)
 
 
-def admission(asked: Shape, written: Mapping[str, Any]) -> Admission:
+def held(written: Mapping[str, Any], asked: Shape, now: int) -> Held:
+    """Read ``{cluster: m, for: 60, rank: 0, asks: {u: 1}}``, in seconds up to now."""
+    demand = amounts(written["asks"]) if "asks" in written else asked.demand
+    since = now - written.get("for", 0) * 1000
+    return Held(ClusterName(written["cluster"]), since, written.get("rank", 0), demand)
+
+
+def admission(asked: Shape, written: Mapping[str, Any], now: int) -> Admission:
     """Read ``m``, ``[m1, m2]`` or the replicas on each, ``{m1: 3, m2: 1}``; ``charge`` is that on each cluster."""
     where = written["on"]
     if isinstance(where, Mapping):
@@ -227,7 +239,9 @@ def admission(asked: Shape, written: Mapping[str, Any]) -> Admission:
     return Admission(
         charge=total(parts.values()),
         bookings=bookings,
+        admitted_at=now - written["ran"] * 1000 if "ran" in written else 0,
         adopted=written.get("adopted", False),
+        grown=written.get("grown", False),
         shown=written.get("shown", False),
     )
 
@@ -243,4 +257,19 @@ def policy(written: Mapping[str, Any] | None) -> Policy:
         tenant_fairness=written.get("tenantFairness", "None"),
         settle_ms=written.get("settleSeconds", 30) * 1000,
         tenants=tenants,
+        reclaim=eviction(written.get("reclaim")),
+        preemption=eviction(written.get("preemption")),
+        reservation=Reservation(max_ms=written.get("holdSeconds", 7200) * 1000),
+    )
+
+
+def eviction(written: Mapping[str, Any] | None) -> Eviction:
+    """Read ``{}`` for switched on with the usual limits; it is off where nothing is written."""
+    if written is None:
+        return Eviction()
+    known(written, EVICTION)
+    return Eviction(
+        enabled=True,
+        min_runtime_ms=written.get("minRuntime", 300) * 1000,
+        max_evictions=written.get("maxEvictions", 3),
     )

@@ -3,7 +3,8 @@
 A lane holds the waiting workloads of one queue that share a shape: where one
 of them does not fit, none of them does, so a lane is tried once and not once
 per workload. Where the queue is shared fairly among namespaces, each has lanes
-of its own.
+of its own; so have the parts of a group, those who are leaving, and those for
+whom others are.
 """
 
 from bisect import bisect_left, insort
@@ -11,12 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import itemgetter
 
+from controller.engine.clusters import ClusterName
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import EMPTY, Resources
 from controller.engine.workloads import Group, Shape, Workload, WorkloadUid
 
 Place = tuple[int, int, str, str, str]
+
+_Key = tuple[QueueName, str, int, Group | None, bool, ClusterName | None, bool]
+"""Queue, namespace, shape, group, whether they leave, what is held for them, whether they could be reclaimed."""
 
 _by_place = itemgetter(0)
 
@@ -53,6 +58,12 @@ class Lane:
     entries: list[tuple[Place, Workload]] = field(default_factory=list)
     charge: Resources = EMPTY
     """What admitting one of them would be charged in all (D5)."""
+    is_leaving: bool = False
+    """They were evicted and are not gone yet (P5)."""
+    held: ClusterName | None = None
+    """The cluster that is held for them (P5)."""
+    is_immovable: bool = False
+    """What is admitted of them could not be reclaimed, so they may not borrow (P4)."""
     hopeless: Refusal | None = None
     """Why no room would help, as the queues and clusters are."""
     sleep: Sleep | None = None
@@ -60,6 +71,11 @@ class Lane:
     told: Reason | None = None
     """The reason that all but the untold ones have been given."""
     untold: set[WorkloadUid] = field(default_factory=set)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Say whether they wait for room, neither leaving nor sure of what others leave."""
+        return not self.is_leaving and self.held is None
 
     @property
     def head(self) -> Workload:
@@ -95,7 +111,7 @@ class Backlog:
         """Queues in which somebody came or went since this was last emptied."""
         self.news: set[Lane] = set()
         """Lanes with untold workloads."""
-        self._lanes: dict[tuple[QueueName, str, int, Group | None], Lane] = {}
+        self._lanes: dict[_Key, Lane] = {}
         self._shapes: dict[tuple[object, ...], Shape] = {}
         self._of: dict[WorkloadUid, Lane] = {}
 
@@ -114,23 +130,25 @@ class Backlog:
         """Return the lane of a waiting workload."""
         return self._of[uid]
 
-    def add(self, workload: Workload) -> None:
+    def add(self, workload: Workload, *, immovable: bool = False) -> None:
         """Let *workload* wait in its lane."""
         shape = self._shapes.setdefault(workload.shape.key, workload.shape)
         namespace = workload.namespace if self.is_by_tenant else ""
-        lane = self._lanes.get((workload.queue, namespace, id(shape), workload.group))
-        if lane is None:
-            lane = self._open(Lane(workload.queue, namespace, shape, workload.group))
+        held = workload.held.cluster if workload.held is not None and not workload.is_leaving else None
+        key = workload.queue, namespace, id(shape), workload.group, workload.is_leaving, held, immovable
+        lane = self._lanes.get(key) or self._open(key, shape)
         insort(lane.entries, (place(workload), workload), key=_by_place)
         lane.untold.add(workload.uid)
         self.news.add(lane)
         self.changed.add(workload.queue)
         self._of[workload.uid] = lane
 
-    def _open(self, lane: Lane) -> Lane:
-        self._lanes[lane.queue, lane.namespace, id(lane.shape), lane.group] = lane
-        self.queues.setdefault(lane.queue, []).append(lane)
-        self.shapes.setdefault(id(lane.shape), []).append(lane)
+    def _open(self, key: _Key, shape: Shape) -> Lane:
+        queue, namespace, _, group, is_leaving, held, immovable = key
+        lane = Lane(queue, namespace, shape, group, is_leaving=is_leaving, held=held, is_immovable=immovable)
+        self._lanes[key] = lane
+        self.queues.setdefault(queue, []).append(lane)
+        self.shapes.setdefault(id(shape), []).append(lane)
         self.unjudged.add(lane)
         return lane
 
@@ -145,7 +163,9 @@ class Backlog:
 
     def _close(self, lane: Lane) -> None:
         shape = lane.shape
-        del self._lanes[lane.queue, lane.namespace, id(shape), lane.group]
+        del self._lanes[
+            lane.queue, lane.namespace, id(shape), lane.group, lane.is_leaving, lane.held, lane.is_immovable
+        ]
         self.queues[lane.queue].remove(lane)
         if not self.queues[lane.queue]:
             del self.queues[lane.queue]

@@ -1,10 +1,12 @@
 """What the queues hold, want and are entitled to, kept up to date charge by charge.
 
 Built anew only when the tree or its ceilings change; clusters are ``ledger``,
-who waits is ``backlog``.
+who waits is ``backlog``. While workloads leave, it is decided as if they were
+gone and those they leave for were in (P5): the books are kept *settled*, with
+a second set for what is charged at *present*.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from controller.engine.backlog import Backlog, Lane
 from controller.engine.entitlement import Division
@@ -14,7 +16,7 @@ from controller.engine.prospects import Prospects
 from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import Refusal
-from controller.engine.resources import Resources, add, scale, subtract, total
+from controller.engine.resources import Resources, add, nonzero, scale, subtract, total
 from controller.engine.tree import Tree, limits
 
 
@@ -26,8 +28,8 @@ class Books:
 
     def __init__(self, ledger: Ledger, backlog: Backlog) -> None:
         self.queues: dict[QueueName, Queue] = {}
-        self.charged: dict[QueueName, Resources] = {}
-        """Charges by the queue that the workloads name, whether it exists or not."""
+        self.settled: dict[QueueName, Resources] = {}
+        """Charges by the queue that the workloads name, whether it exists or not, once all evictions are done."""
         self.tenants: dict[tuple[QueueName, str], Resources] = {}
         """Charges of each namespace in each queue."""
         self.standing: Standing | None = None
@@ -42,18 +44,23 @@ class Books:
         self._potential: Quota | None = None
         self._given: tuple[Resources, Resources] | None = None
         self._epoch = 0
+        self._away: dict[QueueName, Resources] = {}
+        """What present charges are beyond the settled ones, by queue; negative for what is only held."""
+        self._moving = 0
+        """How many leave, or are held for."""
+        self._present: tuple[tuple[Resources, Resources], Quota] | None = None
 
     # -- what is told ---------------------------------------------------
 
     def put(self, queue: Queue) -> None:
         """Take *queue* as it is now."""
         self.queues[queue.name] = queue
-        self._tree = self._potential = self._given = None
+        self._tree = self._potential = self._given = self._present = None
 
     def drop(self, name: QueueName) -> None:
         """Forget a queue; its charges count at the root from now on."""
         del self.queues[name]
-        self._tree = self._potential = self._given = None
+        self._tree = self._potential = self._given = self._present = None
 
     def forget_clusters(self) -> None:
         """Ask anew what each shape can hope for: a cluster is another one than before."""
@@ -62,19 +69,46 @@ class Books:
 
     def book(self, queue: QueueName, namespace: str, charge: Resources) -> None:
         """Charge a queue for one of its tenants."""
-        tenant = queue, namespace
-        self.charged[queue] = add(self.charged.get(queue, {}), charge)
-        self.tenants[tenant] = add(self.tenants.get(tenant, {}), charge)
-        self._carry(queue, charge)
+        self._settle(queue, namespace, charge)
+        self._book_at_present(queue, charge)
 
     def free(self, queue: QueueName, namespace: str, charge: Resources) -> None:
         """Take a charge off again."""
-        tenant = queue, namespace
-        self.charged[queue] = subtract(self.charged[queue], charge)
-        self.tenants[tenant] = subtract(self.tenants[tenant], charge)
-        self._carry(queue, {name: -amount for name, amount in charge.items()})
+        self.book(queue, namespace, scale(charge, -1))
 
-    def _carry(self, queue: QueueName, charge: Resources) -> None:
+    def depart(self, queue: QueueName, namespace: str, charge: Resources) -> None:
+        """Take a charge for as good as free: its workload has been evicted."""
+        self._move(queue, namespace, scale(charge, -1), count=1)
+
+    def rejoin(self, queue: QueueName, namespace: str, charge: Resources) -> None:
+        """Take back ``depart``: the workload is gone, or it stays after all."""
+        self._move(queue, namespace, charge, count=-1)
+
+    def hold(self, queue: QueueName, namespace: str, demand: Resources) -> None:
+        """Take what is held for somebody for charged."""
+        self._move(queue, namespace, demand, count=1)
+
+    def release(self, queue: QueueName, namespace: str, demand: Resources) -> None:
+        """Take back ``hold``: it was let in, or nothing is held for it any more."""
+        self._move(queue, namespace, scale(demand, -1), count=-1)
+
+    def _move(self, queue: QueueName, namespace: str, charge: Resources, *, count: int) -> None:
+        self._moving += count
+        self._away[queue] = nonzero(subtract(self._away.get(queue, {}), charge))
+        self._settle(queue, namespace, charge)
+        if not self._moving:
+            self._present = None
+            self._away = {}
+
+    def _book_at_present(self, queue: QueueName, charge: Resources) -> None:
+        if self._present is not None:
+            quota = self._present[1]
+            quota.book(quota.tree.nodes.get(queue, quota.tree.root), charge)
+
+    def _settle(self, queue: QueueName, namespace: str, charge: Resources) -> None:
+        tenant = queue, namespace
+        self.settled[queue] = add(self.settled.get(queue, {}), charge)
+        self.tenants[tenant] = add(self.tenants.get(tenant, {}), charge)
         self._changed.add(queue)
         if self.standing is not None and self._given is not None:
             node = self.standing.quota.tree.nodes.get(queue, self.standing.quota.tree.root)
@@ -89,14 +123,40 @@ class Books:
             self._tree = Tree(self.queues.values())
         return self._tree
 
+    @property
+    def is_moving(self) -> bool:
+        """Say whether somebody leaves, or somebody is held for."""
+        return self._moving > 0
+
+    def charged(self) -> Mapping[QueueName, Resources]:
+        """Return the charges as they are now, by the queue that the workloads name."""
+        away = {name: add(self.settled.get(name, {}), amounts) for name, amounts in self._away.items() if amounts}
+        return {**self.settled, **away} if away else self.settled
+
+    def present(self) -> Quota | None:
+        """Return the charges on the tree as they are now; ``None`` where the settled ones are the same."""
+        if not self._moving:
+            return None
+        if self._present is None:
+            charged, tree = self.charged(), self.tree()
+            given = self._ledger.present_pool(), _outside(tree, charged)
+            self._present = given, Quota(tree, limits(tree, *given), charged)
+        return self._present[1]
+
+    def _check_present(self) -> None:
+        """Give up the present quota where its ceilings do not hold any more."""
+        if self._present is None:
+            return
+        if self._present[0] != (self._ledger.present_pool(), _outside(self.tree(), self.charged())):
+            self._present = None
+
     def quota(self) -> Quota:
-        """Return the charges on the tree, with the ceilings of the present clusters."""
+        """Return the settled charges on the tree, with the ceilings of the present clusters."""
         tree = self.tree()
-        taken = total(charge for name, charge in self.charged.items() if name == ROOT or name not in tree.nodes)
-        given = self._ledger.pool(), taken
+        given = self._ledger.pool(), _outside(tree, self.settled)
         if self.standing is None or self._given != given:
             self._epoch += 1
-            quota = Quota(tree, limits(tree, *given), self.charged, epoch=self._epoch)
+            quota = Quota(tree, limits(tree, *given), self.settled, epoch=self._epoch)
             self._given, self._division = given, None
             self.standing = Standing(quota, {}, self.tenants)
         return self.standing.quota
@@ -133,6 +193,7 @@ class Books:
     def stand(self) -> Standing:
         """Return how the queues stand, entitlements included (Q4)."""
         quota = self.quota()
+        self._check_present()
         changed = self._changed | self._backlog.changed
         for name in changed:
             self._wanted[name] = self._demand(name)
@@ -150,8 +211,13 @@ class Books:
 
     def _demand(self, queue: QueueName) -> Resources:
         """Return a queue's demand: its charges, and those of its lanes that only room holds back."""
-        demand = self.charged.get(queue, {})
+        demand = self.settled.get(queue, {})
         for lane in self._backlog.queues.get(queue, ()):
-            if lane.hopeless is None:
+            if lane.hopeless is None and lane.held is None:
                 demand = add(demand, scale(lane.charge, len(lane.entries)))
         return demand
+
+
+def _outside(tree: Tree, charges: Mapping[QueueName, Resources]) -> Resources:
+    """Return what is charged to the root itself, and to queues that do not hang on it."""
+    return total(charge for name, charge in charges.items() if name == ROOT or name not in tree.nodes)

@@ -4,25 +4,25 @@ Nobody else decides who is admitted. Its work is proportional to what has
 changed: of those who wait, only lanes that something was freed for are tried.
 """
 
-from collections import Counter as Tally
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from controller.engine import groups
-from controller.engine.backlog import Lane, Sleep
+from controller.engine import groups, holds
+from controller.engine.backlog import Lane, place
+from controller.engine.exchanges import serve
 from controller.engine.ledger import earliest
-from controller.engine.ordering import Entry, Head, Standing, Turns
-from controller.engine.plan import Admit, Evict, Plan, Wait
-from controller.engine.prospects import Prospect, Stage
-from controller.engine.queues import ROOT, QueueName
+from controller.engine.lending import Lending
+from controller.engine.ordering import Standing
+from controller.engine.plan import Evict, Plan, Wait
+from controller.engine.queues import QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import EvictionReason, Reason, Refusal
-from controller.engine.tree import Node
-from controller.engine.workloads import Admission, Choice, Workload, WorkloadUid
+from controller.engine.serving import Service, stage
+from controller.engine.workloads import Workload, WorkloadUid
 
 if TYPE_CHECKING:
+    from controller.engine.prospects import Stage
     from controller.engine.world import World
 
 #: From so many news in one queue on, positions are counted for all of it at once.
@@ -30,30 +30,48 @@ _MANY = 8
 
 
 def run(world: "World", now: int, *, most: int | None = None) -> Plan:
-    """Decide at *now*, book what is admitted in *world*, and return what changed; end early after *most* admissions."""
-    # 0. Take back who was aborted; his room is free when he is seen to be gone.
-    evicted = _take_back(world)
-    # 1. Learn what the clusters have left for us.
+    """Decide at *now*, book what is decided in *world*, and return what changed; end early after *most* decisions."""
+    is_restless = _is_restless(world)
+    # 1. Take back who was aborted; learn what the clusters have left for us.
+    evicted = list(_take_back(world, now))
     world.ledger.learn(now, world.policy.settle_ms)
-    # 2. Set aside who waits for another reason than room.
-    suspects = world.books.sort_out(_regrouped(world), partial(_incomplete, world))
+    # 2. Set aside who waits for another reason than room, and give up what is held in vain.
+    held_back = partial(_incomplete, world)
+    suspects = world.books.sort_out(_regrouped(world), held_back)
+    lapsed = holds.lapse(world, now)
+    suspects.update(world.books.sort_out(_regrouped(world), held_back))
     # 3. Divide what there is among the queues, as far as demands have changed.
     changed = {*world.backlog.changed}
-    standing = world.books.stand()
-    # 4. Wake those that something was freed for, and serve one head after the other.
-    awake = _awake(world, standing.quota)
-    served = _serve(world, standing, awake, now, most=most)
+    service = Service(world, world.books.stand(), now, most=most)
+    # 4. Let those in for whom others have left; then serve one head after the other, with exchanges for the blocked.
+    holds.serve(service)
+    exchanges = serve(service)
     # 5. Tell those whose reason has changed, and say when to look again unasked.
-    suspects.update(served.refused, world.backlog.news, _moved(world, standing.quota))
-    suspects.update(_beside(world, served, {*changed, *(lane.queue for lane in suspects)}))
-    waits = tuple(_news(world, suspects))
-    return Plan((*evicted, *served.decisions), waits, _wake_at(world, now), is_cut=_is_full(served, most))
+    suspects.update(service.refused, world.backlog.news, _moved(world, service.quota))
+    suspects.update(_beside(world, service, {*changed, *(lane.queue for lane in suspects)}))
+    if is_restless or _is_restless(world):
+        suspects.update(world.backlog.lanes())
+    waits = _news(world, suspects)
+    world.lending = None
+    return Plan(
+        decisions=(*evicted, *service.decisions),
+        waits=tuple(waits),
+        notes=(*lapsed, *exchanges.notes),
+        wake_at=_wake_at(world, now, exchanges.retry_at),
+        is_cut=service.is_full,
+    )
 
 
-def _take_back(world: "World") -> list[Evict]:
-    """Evict every admitted workload that was aborted where it ran (D8)."""
-    uids, world.aborted = sorted(world.aborted), set()
-    return [Evict(world.workloads[uid], EvictionReason.ABORTED) for uid in uids]
+def _is_restless(world: "World") -> bool:
+    """Say whether reasons depend on more than ceilings and clusters: on what others are entitled to, or who leaves."""
+    return world.policy.reclaim.enabled or world.books.is_moving
+
+
+def _take_back(world: "World", now: int) -> Iterator[Evict]:
+    """Evict every admitted workload that was aborted where it ran (D8): nothing of it runs, and nothing will."""
+    for workload in sorted((world.workloads[uid] for uid in world.aborted), key=place):
+        world.evict(workload, now)
+        yield Evict(workload, EvictionReason.ABORTED)
 
 
 def refusal(world: "World", lane: Lane) -> Refusal | None:
@@ -61,15 +79,27 @@ def refusal(world: "World", lane: Lane) -> Refusal | None:
     standing = world.standing
     if lane.hopeless is not None or standing is None:
         return lane.hopeless
-    if _is_whole(world, lane) and lane.group is not None:
-        return groups.attempt(world, lane.group).refusal
+    if not lane.is_waiting:
+        return Refusal(Reason.EVICTION_IN_PROGRESS, cluster=lane.held)
+    if lane.group is not None and groups.is_whole(world, lane):
+        return groups.attempt(world, lane.group, _lending(world, standing)).refusal
     over = standing.quota.refusal(standing.quota.tree.nodes[lane.queue], lane.charge)
-    return over or world.books.prospects.refusal(world.books.prospects.of(lane.shape))
+    if over is None and (present := world.books.present()) is not None:
+        over = present.refusal(present.tree.nodes[lane.queue], lane.charge)
+    over = over or world.books.prospects.refusal(world.books.prospects.of(lane.shape))
+    return over or _not_lent(world, standing, lane)
 
 
-def _is_whole(world: "World", lane: Lane) -> bool:
-    """Say whether *lane* holds parts that are admitted together with others, or not at all."""
-    return lane.group is not None and world.groups.missing(lane.group) > 1
+def _not_lent(world: "World", standing: Standing, lane: Lane) -> Refusal | None:
+    lending = _lending(world, standing)
+    return lending.refusal(standing.quota.tree.nodes[lane.queue], lane) if lending else None
+
+
+def _lending(world: "World", standing: Standing) -> Lending | None:
+    """Return who may borrow as things stand, ``None`` where everybody may."""
+    if world.lending is None and world.policy.reclaim.enabled:
+        world.lending = Lending(world, standing)
+    return world.lending
 
 
 def _regrouped(world: "World") -> list[Lane]:
@@ -84,9 +114,9 @@ def _incomplete(world: "World", lane: Lane) -> Refusal | None:
 
 
 def _reason(world: "World", lane: Lane) -> Reason | None:
-    """Return the code of ``refusal`` alone, which costs less."""
+    """Return the code of ``refusal`` alone, which costs less where nothing but ceilings and clusters decides."""
     standing = world.standing
-    if lane.hopeless is not None or standing is None or _is_whole(world, lane):
+    if lane.hopeless is not None or standing is None or _is_restless(world) or groups.is_whole(world, lane):
         why = refusal(world, lane)
         return why.reason if why else None
     over = standing.quota.refusal(standing.quota.tree.nodes[lane.queue], lane.charge)
@@ -96,172 +126,22 @@ def _reason(world: "World", lane: Lane) -> Reason | None:
     return None if prospects.has_room(prospects.of(lane.shape)) else Reason.NO_ROOM
 
 
-def _awake(world: "World", quota: Quota) -> Mapping[QueueName, list[Entry]]:
-    """Return, by queue, the lanes that may fit: room for their shape, and something freed since they were refused."""
-    found: dict[QueueName, list[Entry]] = {}
-    prospects = world.books.prospects
-    for lanes in world.backlog.shapes.values():
-        prospect = prospects.of(lanes[0].shape)
-        has_free, is_unreserved, has_room = _stage(world, quota, prospect)
-        if not (has_free and has_room):
-            continue
-        for lane in lanes:
-            if lane.hopeless is None and _is_awake(lane, quota, is_unreserved=is_unreserved):
-                found.setdefault(lane.queue, []).append(Entry(lane, prospect.asks))
-    return _lined_up(world, found)
-
-
-def _stage(world: "World", quota: Quota, prospect: Prospect) -> Stage:
-    """Return how far a shape comes: ceiling and guarantees at the root, room on a cluster."""
-    if prospect.outlook.refusal is not None:
-        return False, False, False
-    root = quota.tree.root
-    return (
-        quota.has_free(root, prospect.charge),
-        quota.has_unreserved(root, prospect.charge),
-        world.books.prospects.has_room(prospect),
-    )
-
-
 def _moved(world: "World", quota: Quota) -> list[Lane]:
     """Return the lanes whose shape comes further now than in the last cycle, or less far."""
     before = world.books.prospects.stages
     after: dict[int, Stage] = {}
     found: list[Lane] = []
     for key, lanes in world.backlog.shapes.items():
-        after[key] = _stage(world, quota, world.books.prospects.of(lanes[0].shape))
+        after[key] = stage(world, quota, world.books.prospects.of(lanes[0].shape))
         if before.get(key, after[key]) != after[key]:
             found += lanes
     world.books.prospects.stages = after
     return found
 
 
-def _is_awake(lane: Lane, quota: Quota, *, is_unreserved: bool) -> bool:
-    sleep = lane.sleep
-    if sleep is None or sleep.epoch != quota.epoch or quota.freed[sleep.queue] != sleep.freed:
-        return True
-    return sleep.is_reserved and is_unreserved
-
-
-def _lined_up(world: "World", found: dict[QueueName, list[Entry]]) -> Mapping[QueueName, list[Entry]]:
-    """Let a fifo queue compete as a whole, and only if its first may be tried."""
-    for queue in [name for name in found if world.queues[name].fifo]:
-        first = world.blocking(queue)
-        if any(entry.lane.head is first for entry in found.pop(queue)):
-            lanes = (lane for lane in world.backlog.queues[queue] if lane.hopeless is None)
-            found[queue] = [Entry(lane, world.books.prospects.of(lane.shape).asks) for lane in lanes]
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Served:
-    decisions: list[Admit]
-    refused: list[Lane]
-
-
-def _is_full(served: _Served, most: int | None) -> bool:
-    return most is not None and len(served.decisions) >= most
-
-
-def _serve(
-    world: "World", standing: Standing, awake: Mapping[QueueName, list[Entry]], now: int, *, most: int | None
-) -> _Served:
-    """Admit or pass over one head after the other (O1-O5).
-
-    When an admission has left most of the lanes without a chance, the others
-    go on alone.
-    """
-    served = _Served([], [])
-    fits = partial(_fits, world, standing.quota)
-    while awake:
-        turns = Turns(standing, world.policy, awake, fits=fits)
-        alive = _Alive(world, standing.quota, awake)
-        while (head := turns.next()) is not None:
-            admitted = _try(world, standing.quota, head, now)
-            if not admitted:
-                turns.passed_over(head)
-                continue
-            served.decisions.extend(admitted)
-            if len(admitted) > 1 or alive.are_few() or _is_full(served, most):
-                break
-            turns.admitted(head)
-        served.refused.extend(turns.refused)
-        awake = _awake(world, standing.quota) if head is not None and not _is_full(served, most) else {}
-    return served
-
-
-class _Alive:
-    """The shapes among the awake lanes, and whether most lanes belong to such as have no chance any more."""
-
-    def __init__(self, world: "World", quota: Quota, awake: Mapping[QueueName, list[Entry]]) -> None:
-        self._world = world
-        self._quota = quota
-        self._lanes: Tally[int] = Tally(id(entry.lane.shape) for entries in awake.values() for entry in entries)
-        self._shapes = {id(entry.lane.shape): entry.lane.shape for entries in awake.values() for entry in entries}
-        self._most = sum(self._lanes.values())
-
-    def are_few(self) -> bool:
-        """Say whether going on alone would spare the others more than half of the turns."""
-        for key, shape in list(self._shapes.items()):
-            has_free, _, has_room = _stage(self._world, self._quota, self._world.books.prospects.of(shape))
-            if not (has_free and has_room):
-                del self._shapes[key], self._lanes[key]
-        return 2 * sum(self._lanes.values()) < self._most
-
-
-def _fits(world: "World", quota: Quota, head: Head) -> bool:
-    if _is_whole(world, head.lane):
-        return refusal(world, head.lane) is None
-    return _judge(world, quota, head) is not None
-
-
-def _try(world: "World", quota: Quota, head: Head, now: int) -> list[Admit]:
-    """Admit the head, together with the other parts of its group; return nothing where it does not fit."""
-    if head.lane.group is None or not _is_whole(world, head.lane):
-        choice = _judge(world, quota, head)
-        return [] if choice is None else [_admit(world, head.workload, choice, now)]
-    trial = groups.attempt(world, head.lane.group)
-    if trial.refusal is not None:
-        return []
-    plan = f"{head.lane.group.key}@{now}"
-    return [_admit(world, part, choice, now, plan=plan) for part, _, choice in trial.chosen]
-
-
-def _judge(world: "World", quota: Quota, head: Head) -> Choice | None:
-    """Return where the head goes, or nothing: ceilings first, then clusters."""
-    over = quota.refusal(head.leaf, head.lane.charge)
-    if over is not None:
-        head.lane.sleep = _sleep(over, head.leaf, quota)
-        return None
-    prospect = world.books.prospects.of(head.lane.shape)
-    if not world.books.prospects.has_room(prospect):
-        return None
-    choice = world.books.prospects.choice(prospect)
-    return choice if isinstance(choice, Choice) else None
-
-
-def _sleep(over: Refusal, leaf: Node, quota: Quota) -> Sleep | None:
-    """Return until when one who is over a ceiling need not be tried again.
-
-    At the root everybody is asked for anew, shape by shape; what is reserved
-    there also depends on the guarantees in the branch.
-    """
-    if over.queue is None or (over.queue == ROOT and over.reason is Reason.QUEUE_OVER_CEILING):
-        return None
-    is_reserved = over.queue == ROOT
-    branch = next(node.name for node in leaf.path() if node.depth == 1) if is_reserved else QueueName(over.queue)
-    return Sleep(branch, quota.freed[branch], quota.epoch, is_reserved=is_reserved)
-
-
-def _admit(world: "World", workload: Workload, choice: Choice, now: int, *, plan: str = "") -> Admit:
-    admission = Admission(choice.charge, choice.bookings, admitted_at=now)
-    world.admit(workload, admission, now)
-    return Admit(workload, choice.assignments, admission, plan)
-
-
-def _beside(world: "World", served: _Served, queues: Iterable[QueueName]) -> set[Lane]:
+def _beside(world: "World", service: Service, queues: Iterable[QueueName]) -> set[Lane]:
     """Return the lanes whose queue holds more now; in a fifo queue, also those that may stand behind another head."""
-    fuller = {decision.workload.queue for decision in served.decisions}
+    fuller = {decision.workload.queue for decision in service.decisions}
     fifo = {name for name in queues if name in world.queues and world.queues[name].fifo}
     return {lane for name in fuller | fifo for lane in world.backlog.queues.get(name, ())}
 
@@ -282,7 +162,7 @@ def _news(world: "World", suspects: Iterable[Lane]) -> list[Wait]:
 
 def _ask(world: "World", lane: Lane, changed: dict[WorkloadUid, tuple[Workload, Refusal]]) -> None:
     """Note whose reason in *lane* is news: of all where the lane's has changed, else of the untold."""
-    first = None if lane.hopeless else world.blocking(lane.queue)
+    first = None if lane.hopeless or not lane.is_waiting else world.blocking(lane.queue)
     if first is None and not lane.untold and _reason(world, lane) is lane.told:
         return
     why = refusal(world, lane)
@@ -310,7 +190,8 @@ def _placed(world: "World", queue: QueueName, changed: Mapping[WorkloadUid, tupl
     return sorted(waits, key=lambda wait: wait.position)
 
 
-def _wake_at(world: "World", now: int) -> int | None:
-    """Return when something may change by itself: foreign use that settles, a hold that ends."""
-    wake_at = earliest((world.ledger.settles_at(world.policy.settle_ms), world.release_at()))
+def _wake_at(world: "World", now: int, retry_at: int | None) -> int | None:
+    """Return when something may change by itself: foreign use settles, a hold ends, victims may be evicted."""
+    settles_at = world.ledger.settles_at(world.policy.settle_ms)
+    wake_at = earliest((settles_at, world.release_at(), holds.lapses_at(world), retry_at))
     return None if wake_at is None else max(wake_at, now + 1)

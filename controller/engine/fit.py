@@ -24,6 +24,8 @@ class Room:
     site: Site
     headroom: Resources
     allocatable: Resources
+    beside: Resources | None = None
+    """What is left beside what is held there for others, ``None`` where nothing is: all of it must fit (D11)."""
 
     @property
     def name(self) -> ClusterName:
@@ -32,7 +34,8 @@ class Room:
 
     def takes(self, shape: Shape) -> bool:
         """Say whether the gang minimum fits, and one node takes each pod where the cluster tells (C3)."""
-        return fits(shape.gang, self.headroom) and self.has_nodes_for(shape.pods)
+        is_beside = self.beside is None or fits(shape.demand, self.beside)
+        return is_beside and fits(shape.gang, self.headroom) and self.has_nodes_for(shape.pods)
 
     def has_nodes_for(self, pods: Iterable[Resources]) -> bool:
         """Say whether for each pod some node grade holds it, where grades are known."""
@@ -48,7 +51,12 @@ def _nodewise(pod: Resources) -> Resources:
 
 def rooms(sites: Iterable[Site]) -> list[Room]:
     """Return what *sites* have left as they are now."""
-    return [Room(site, site.headroom, site.allocatable) for site in sites]
+    return [room_of(site) for site in sites]
+
+
+def room_of(site: Site) -> Room:
+    """Return what one more may take of *site*."""
+    return Room(site, site.room, site.allocatable, site.settled if site.held else None)
 
 
 def empty_rooms(sites: Iterable[Site]) -> list[Room]:
@@ -65,10 +73,10 @@ def choose(shape: Shape, candidates: Sequence[Room], copies: int) -> Choice | Re
     if shape.replicas and shape.placement.divided:
         return _divide(shape, candidates)
     fleet = total(room.allocatable for room in candidates)
-    ranked = sorted(candidates, key=lambda room: _rank(shape, room, fleet))
+    ranked = sorted(candidates, key=lambda room: rank(shape, room, fleet))
     chosen = _selected(shape, ranked, copies)
     if len(chosen) < copies or not all(room.takes(shape) for room in chosen):
-        return _no_room(shape.gang, [room for room in ranked if not room.takes(shape)])
+        return _no_room(shape, [room for room in ranked if not room.takes(shape)])
     replicas = shape.replicas or None
     return Choice(
         assignments=tuple(Assignment(room.name, replicas) for room in chosen),
@@ -85,7 +93,10 @@ def _selected(shape: Shape, ranked: Sequence[Room], copies: int) -> Sequence[Roo
     return [fitting[cluster.name] for cluster in selection(shape.placement, clusters)]
 
 
-def _rank(shape: Shape, room: Room, fleet: Resources) -> tuple[bool, bool, int, Fraction, str]:
+Rank = tuple[bool, bool, int, Fraction, str]
+
+
+def rank(shape: Shape, room: Room, fleet: Resources) -> Rank:
     """Return C3's order: fits, holds all of it, the order it asks for, least left over, name."""
     whole = fits(shape.demand, room.headroom)
     preference = shape.preferred.index(room.name) if room.name in shape.preferred else len(shape.preferred)
@@ -107,8 +118,12 @@ def _left_over(request: Resources, room: Room, fleet: Resources) -> Fraction:
     return Fraction(room.headroom.get(dominant, 0) - taken, fleet[dominant]) if dominant else Fraction(0)
 
 
-def _no_room(request: Resources, left: Sequence[Room]) -> Refusal:
+def _no_room(shape: Shape, left: Sequence[Room]) -> Refusal:
     """Return the refusal with the cluster that lacks least, and what it lacks."""
+    request = shape.demand if shape.replicas and shape.placement.divided else shape.gang
+    if all(fits(request, room.headroom) and room.beside is not None for room in left):
+        # The gang would fit, but not all of it beside what is held there for others.
+        request = shape.demand
     short = [(resource, room) for room in left if (resource := lacking(request, room.headroom)) is not None]
     if not short:
         name = min((room.name for room in left), default=None)
@@ -131,7 +146,7 @@ def _divide(shape: Shape, candidates: Sequence[Room]) -> Choice | Refusal:
         parts = _filled(shape, capacity)
         fitting = sum(parts.values()) == shape.replicas
     if not fitting or not parts:
-        return _no_room(shape.demand, candidates)
+        return _no_room(shape, candidates)
     used = {name: count for name, count in parts.items() if count > 0}
     return Choice(
         assignments=tuple(Assignment(name, used[name]) for name in sorted(used)),

@@ -8,11 +8,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from controller.engine.backlog import Lane
+from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.tree import Node
 from controller.engine.workloads import Choice, Group, State, Workload, WorkloadUid
 
 if TYPE_CHECKING:
+    from controller.engine.lending import Lending
     from controller.engine.world import World
 
 
@@ -52,7 +54,7 @@ class Groups:
 class Trial:
     """Which parts of a group would be admitted where, or which one does not fit."""
 
-    chosen: list[tuple[Workload, Node, Choice]] = field(default_factory=list)
+    chosen: list[tuple[Workload, Choice]] = field(default_factory=list)
     refusal: Refusal | None = None
     """Why too few fit."""
 
@@ -66,29 +68,65 @@ def incomplete(world: "World", group: Group) -> Refusal | None:
     return Refusal(Reason.GROUP_INCOMPLETE, subject=f"{missing - here} of at least {group.minimum} parts are missing")
 
 
-def attempt(world: "World", group: Group) -> Trial:
-    """Try to place the waiting parts of *group* beside one another, in their order; change nothing."""
+def is_whole(world: "World", lane: Lane) -> bool:
+    """Say whether *lane* holds parts that are admitted together with others, or not at all."""
+    return lane.group is not None and world.groups.missing(lane.group) > 1
+
+
+def attempt(world: "World", group: Group, lending: "Lending | None" = None) -> Trial:
+    """Try to place the waiting parts of *group* beside one another, in their order; change nothing.
+
+    With *lending* they must also be allowed to borrow what they take beyond
+    their queues' entitlements.
+    """
     trial = Trial()
-    standing = world.standing
+    standing, present = world.standing, world.books.present()
     if standing is None:
         return trial
-    for workload in _waiting(world, group):
-        lane = world.backlog.lane(workload.uid)
-        leaf = standing.quota.tree.nodes[lane.queue]
-        over = lane.hopeless or standing.quota.refusal(leaf, lane.charge)
-        verdict = over or world.books.prospects.choice(world.books.prospects.of(lane.shape))
-        if isinstance(verdict, Choice):
-            standing.quota.carry(leaf, verdict.charge)
-            world.ledger.lend(verdict.bookings)
-            trial.chosen.append((workload, leaf, verdict))
-        elif trial.refusal is None:
-            trial.refusal = _names(workload, verdict)
-    for _, leaf, choice in trial.chosen:
-        standing.quota.carry(leaf, {name: -amount for name, amount in choice.charge.items()})
-        world.ledger.take_back(choice.bookings)
+    _place(world, group, trial, [quota.trial() for quota in (standing.quota, present) if quota is not None])
+    if lending is not None:
+        _borrow(world, trial, lending, standing.quota.trial())
     if len(trial.chosen) >= world.groups.missing(group):
         trial.refusal = None
     return trial
+
+
+def _place(world: "World", group: Group, trial: Trial, quotas: list[Quota]) -> None:
+    """Choose where each part goes, beside those chosen before it."""
+    for workload in _waiting(world, group):
+        verdict = _verdict(world, world.backlog.lane(workload.uid), quotas)
+        if isinstance(verdict, Choice):
+            for quota in quotas:
+                quota.carry(quota.tree.nodes[workload.queue], verdict.charge)
+            world.ledger.lend(verdict.bookings)
+            trial.chosen.append((workload, verdict))
+        elif trial.refusal is None:
+            trial.refusal = _names(workload, verdict)
+    for _, choice in trial.chosen:
+        world.ledger.take_back(choice.bookings)
+
+
+def _verdict(world: "World", lane: Lane, quotas: Iterable[Quota]) -> Choice | Refusal:
+    if lane.hopeless is not None:
+        return lane.hopeless
+    if not lane.is_waiting:
+        return Refusal(Reason.EVICTION_IN_PROGRESS, cluster=lane.held)
+    overs = (quota.refusal(quota.tree.nodes[lane.queue], lane.charge) for quota in quotas)
+    over = next(filter(None, overs), None)
+    return over or world.books.prospects.choice(world.books.prospects.of(lane.shape))
+
+
+def _borrow(world: "World", trial: Trial, lending: "Lending", quota: Quota) -> None:
+    """Leave out of *trial* the parts that may not borrow beside those before them."""
+    chosen, trial.chosen = trial.chosen, []
+    for workload, choice in chosen:
+        lane, leaf = world.backlog.lane(workload.uid), quota.tree.nodes[workload.queue]
+        over = lending.refusal(leaf, lane, quota)
+        if over is None:
+            quota.carry(leaf, choice.charge)
+            trial.chosen.append((workload, choice))
+        elif trial.refusal is None:
+            trial.refusal = _names(workload, over)
 
 
 def _waiting(world: "World", group: Group) -> Iterable[Workload]:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final
 
 from controller.engine.clusters import Cluster, ClusterName
-from controller.engine.resources import EMPTY, Resources, add, floored, requested, subtract, total
+from controller.engine.resources import EMPTY, Resources, add, floored, nonzero, requested, subtract, total
 from controller.engine.workloads import Admission, Booking
 
 #: So many of the last frees are remembered one by one.
@@ -37,6 +37,10 @@ class Site:
     shown: Resources = EMPTY
     """The part of *booked* whose pods are known to be in the summary."""
     foreign: Resources = EMPTY
+    leaving: Resources = EMPTY
+    """The part of *booked* whose workloads were evicted and are not gone yet (P5)."""
+    held: Resources = EMPTY
+    """What is held here for those who wait for others to leave (P5)."""
     ended: list[Ended] = field(default_factory=list)
     changed_at: int | None = None
     """When something of ours last changed there."""
@@ -66,6 +70,21 @@ class Site:
         """Return what is left; negative where more is charged than there is room."""
         return subtract(subtract(self.allocatable, self.foreign), self.booked)
 
+    @property
+    def settled(self) -> Resources:
+        """Return what is left once all who leave are gone, beside what is held."""
+        if not self.leaving and not self.held:
+            return self.headroom
+        return subtract(add(self.headroom, self.leaving), self.held)
+
+    @property
+    def room(self) -> Resources:
+        """Return what one more may take: what is left now as well as once the evictions under way are done (P5)."""
+        if not self.leaving and not self.held:
+            return self.headroom
+        now, then = self.headroom, self.settled
+        return {name: min(now.get(name, 0), then.get(name, 0)) for name in {**now, **then}}
+
     def learn(self, now: int, settle_ms: int) -> None:
         """Bring foreign use up to date with the summary."""
         if self.is_unknown or self.cluster is None:
@@ -87,8 +106,18 @@ class Site:
         return floored(subtract(used, self.shown))
 
     def settles_at(self, settle_ms: int) -> int | None:
-        """Return when foreign use may fall although nothing is heard, or ``None``."""
-        return self.changed_at + settle_ms if self.changed_at is not None and self.may_fall else None
+        """Return when foreign use may change although nothing is heard, or ``None``."""
+        falls_at = self.changed_at + settle_ms if self.changed_at is not None and self.may_fall else None
+        rises_at = min(end.at for end in self.ended) + settle_ms if self.ended and self._may_rise else None
+        return earliest((falls_at, rises_at))
+
+    @property
+    def _may_rise(self) -> bool:
+        """Say whether only what has ended lately explains what the summary shows."""
+        used = self.cluster.used if self.cluster else EMPTY
+        return any(
+            amount - self.booked.get(name, 0) > self.foreign.get(name, 0) for name, amount in used.items() if amount
+        )
 
     @property
     def may_fall(self) -> bool:
@@ -110,6 +139,9 @@ class Ledger:
         self._restless: set[ClusterName] = set()
         """Sites whose foreign use may change with time."""
         self._pool: Resources | None = None
+        self.turned_at: int | None = None
+        """When a cluster last became usable or unusable; what is told before the first plan was so all along."""
+        self._has_begun = self._has_turned = False
 
     def site(self, name: ClusterName) -> Site:
         """Return the books of one cluster, opened if need be."""
@@ -129,6 +161,7 @@ class Ledger:
         """Take a cluster as it is at *now*."""
         site = self.site(cluster.name)
         is_new = site.is_unknown
+        self._has_turned |= self._has_begun and site.is_usable != cluster.is_usable
         site.cluster = cluster
         if is_new:
             # Of what ran before we looked, only what runs for certain explains the summary.
@@ -156,10 +189,11 @@ class Ledger:
     def lose(self, name: ClusterName) -> None:
         """Forget a cluster; its charges stay until their workloads say otherwise."""
         site = self.site(name)
+        self._has_turned |= self._has_begun and site.is_usable
         site.cluster = None
         self.version += 1
         self._pool = None
-        if not any(site.booked.values()):
+        if not any(site.booked.values()) and not site.held:
             del self._sites[name]
 
     def book(self, admission: Admission, now: int) -> None:
@@ -200,6 +234,32 @@ class Ledger:
             if admission.shown:
                 site.shown = subtract(site.shown, booking.charge)
 
+    def depart(self, admission: Admission) -> None:
+        """Take what *admission* charges for as good as free: its workload has been evicted."""
+        for booking in admission.bookings:
+            site = self.site(booking.cluster)
+            site.leaving = nonzero(add(site.leaving, booking.charge))
+            self._has_changed(site, gave_room=True)
+
+    def rejoin(self, admission: Admission) -> None:
+        """Take back ``depart``: its workload is gone, or it stays after all."""
+        for booking in admission.bookings:
+            site = self.site(booking.cluster)
+            site.leaving = nonzero(subtract(site.leaving, booking.charge))
+            self._has_changed(site, gave_room=False)
+
+    def hold(self, name: ClusterName, demand: Resources) -> None:
+        """Keep room for *demand* on a cluster."""
+        site = self.site(name)
+        site.held = nonzero(add(site.held, demand))
+        self._has_changed(site, gave_room=False)
+
+    def release(self, name: ClusterName, demand: Resources) -> None:
+        """Keep it no longer."""
+        site = self.site(name)
+        site.held = nonzero(subtract(site.held, demand))
+        self._has_changed(site, gave_room=True)
+
     def show(self, before: Admission, after: Admission, now: int) -> bool:
         """Note that the pods of an admission, booked all along, run now, or no longer; the summary will follow.
 
@@ -216,6 +276,9 @@ class Ledger:
 
     def learn(self, now: int, settle_ms: int) -> None:
         """Bring foreign use up to date wherever it may have changed."""
+        if self._has_turned:
+            self.turned_at, self._has_turned = now, False
+        self._has_begun = True
         for name in sorted(self._restless):
             site = self._sites.get(name)
             if site is None:
@@ -229,10 +292,21 @@ class Ledger:
                 self._restless.discard(name)
 
     def pool(self) -> Resources:
-        """Return the root's ceiling: what usable clusters leave us, and what is held on the others (Q1)."""
+        """Return the root's ceiling: what usable clusters leave us, and the charges on the others (Q1).
+
+        What leaves is taken for gone, as everywhere where it is decided who may have what (P5).
+        """
         if self._pool is None:
-            self._pool = total(site.capacity if site.is_usable else site.booked for site in self._sites.values())
+            self._pool = total(
+                site.capacity if site.is_usable else subtract(site.booked, site.leaving)
+                for site in self._sites.values()
+            )
         return self._pool
+
+    def present_pool(self) -> Resources:
+        """Return the root's ceiling as long as nobody who leaves is gone."""
+        away = (site.leaving for site in self._sites.values() if not site.is_usable)
+        return add(self.pool(), total(away))
 
     @property
     def is_unknown(self) -> bool:
@@ -245,7 +319,7 @@ class Ledger:
         return total(site.allocatable for site in self._sites.values())
 
     def settles_at(self, settle_ms: int) -> int | None:
-        """Return the first moment at which some foreign use may fall by itself, or ``None``."""
+        """Return the first moment at which some foreign use may change by itself, or ``None``."""
         return earliest(self._sites[name].settles_at(settle_ms) for name in self._restless if name in self._sites)
 
 

@@ -71,6 +71,16 @@ class Standing:
         """Return the namespace's dominant share of the queue's entitlement (O2)."""
         return _dominant(self.tenants.get((queue, namespace), {}), self.entitlements[queue])
 
+    def over(self, node: Node, charge: Resources, quota: Quota | None = None) -> str | None:
+        """Return the first resource of which *charge* would lift *node* above its entitlement, as *quota* has it."""
+        due, held = self.entitlements[node.name], (quota or self.quota).allocated[node.name]
+        above = [
+            name
+            for name, amount in charge.items()
+            if amount > 0 and name != PODS and held.get(name, 0) + amount > due.get(name, 0)
+        ]
+        return min(above, default=None)
+
     def borrows(self, leaf: Node, charge: Resources) -> bool:
         """Say whether *charge* would lift the queue or an ancestor above its entitlement."""
         for node in leaf.path():
@@ -239,7 +249,7 @@ class Turns:
         """Whose first was passed over."""
         self._fits = fits
         self._standing = standing
-        self._entitled_first = policy.queue_order == "EntitlementFirst"
+        self._entitled_first = policy.queue_order == "EntitlementFirst" or policy.reclaim.enabled
         self._root = standing.quota.tree.root
         self._seats: dict[Level, dict[QueueName, Head]] = {}
         self._levels: dict[QueueName, Level] = {}
@@ -261,6 +271,15 @@ class Turns:
                 return head
             self._seat(head.leaf)
         return None
+
+    def borrows(self, head: Head) -> bool:
+        """Say whether the head comes after the entitled because it would borrow."""
+        return self._borrows(head)
+
+    def ended(self, head: Head) -> None:
+        """Go on without the whole queue of *head*."""
+        self._lines[head.leaf.name].drop()
+        self._seat(head.leaf)
 
     def admitted(self, head: Head) -> None:
         """Go on after *head* was admitted and taken out of its lane."""

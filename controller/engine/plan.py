@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from controller.engine.clusters import Assignment, ClusterName
 from controller.engine.reasons import EvictionReason, Refusal
 from controller.engine.resources import Resources
-from controller.engine.workloads import Admission, Workload, WorkloadUid
+from controller.engine.workloads import Admission, Held, Workload, WorkloadUid
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,14 @@ class Wait:
     """Its place in its queue, counted from 1."""
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Write into a waiting workload's record what is held for it, or that nothing is any more (P5)."""
+
+    workload: Workload
+    held: Held | None
+
+
 Decision = Admit | Evict
 
 
@@ -55,6 +63,8 @@ class Plan:
     """In the order in which they were taken."""
     waits: tuple[Wait, ...] = ()
     """Those whose reason code changed since the last cycle, by queue and position."""
+    notes: tuple[Note, ...] = ()
+    """Holds that began or lapsed; an admission ends its hold without a note."""
     wake_at: int | None = None
     """When to look again although nothing was heard, in milliseconds; ``None``: no such time."""
     is_cut: bool = False

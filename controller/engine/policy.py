@@ -34,6 +34,29 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True)
+class Reservation:
+    """When room is kept for the best blocked one of a queue (O6), and how long it may be kept (O6, P5)."""
+
+    after_ms: int = 600_000
+    max_ms: int = 7_200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """Whether admitted workloads may be evicted for others, and which ones not (P4)."""
+
+    enabled: bool = False
+    min_runtime_ms: int = 300_000
+    max_evictions: int = 3
+    grace_ms: int = 30_000
+    """How long its pods may go on once it has to go (P6)."""
+
+    def ripens_at(self, evictions: int, admitted_at: int) -> int | None:
+        """Return from when on a workload may be evicted, ``None`` for one that was evicted too often (P4)."""
+        return admitted_at + self.min_runtime_ms if evictions < self.max_evictions else None
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """The AdmissionConfiguration, translated; one cycle uses one revision of it."""
 
@@ -41,7 +64,14 @@ class Policy:
     tenant_fairness: TenantFairness = "None"
     growth: Growth = Growth()
     settle_ms: int = 30_000
+    reservation: Reservation = Reservation()
+    reclaim: Eviction = Eviction()
+    preemption: Eviction = Eviction()
     tenants: tuple[Tenant, ...] = ()
+
+    def lends(self, evictions: int, *, preserved: bool) -> bool:
+        """Say whether a workload with such a past may borrow: while reclaim is on only what can be reclaimed (P4)."""
+        return not self.reclaim.enabled or not (preserved or evictions >= self.reclaim.max_evictions)
 
     def refusal(self, namespace: str, queue: QueueName, priority_class: str) -> Refusal | None:
         """Return why *namespace* may not use this queue or PriorityClass, or ``None`` (Q7)."""

@@ -8,7 +8,7 @@ last seen to fit.
 from dataclasses import dataclass
 
 from controller.engine.clusters import ClusterName
-from controller.engine.fit import Room, choose, rooms
+from controller.engine.fit import choose, room_of, rooms
 from controller.engine.ledger import Ledger
 from controller.engine.outlook import Outlook, outlook
 from controller.engine.reasons import Refusal
@@ -104,4 +104,4 @@ class Prospects:
 
     def _takes(self, prospect: Prospect, name: ClusterName) -> bool:
         site = self._ledger.site(name)
-        return Room(site, site.headroom, site.allocatable).takes(prospect.shape)
+        return room_of(site).takes(prospect.shape)

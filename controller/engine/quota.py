@@ -5,12 +5,15 @@ of a parent, the larger of its guarantee and the sum of its children's
 reservations and its direct charges. That sum must stay within its ceiling (Q2).
 """
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import Resources
 from controller.engine.tree import Limit, Node, Tree
+
+_Amounts = dict[QueueName, dict[str, int]]
 
 
 class Quota:
@@ -23,13 +26,13 @@ class Quota:
         """Which one it is: what was found out with another one's ceilings does not hold."""
         self.tree = tree
         self.limits = limits
-        self.allocated: dict[QueueName, dict[str, int]] = {name: {} for name in tree.nodes}
+        self.allocated: _Amounts = {name: {} for name in tree.nodes}
         """Charges of each queue and all below it; those outside the tree count at the root."""
-        self.direct: dict[QueueName, dict[str, int]] = {name: {} for name in tree.nodes}
+        self.direct: _Amounts = {name: {} for name in tree.nodes}
         """Charges booked on a queue itself; those outside the tree on the root."""
         self.freed: dict[QueueName, int] = dict.fromkeys(tree.nodes, 0)
         """How often something below each queue was freed: whoever was refused there may try again."""
-        self._sums: dict[QueueName, dict[str, int]] = {name: {} for name in tree.nodes}
+        self._sums: _Amounts = {name: {} for name in tree.nodes}
         self._reserve_guarantees()
         for name, amounts in charged.items():
             self.book(tree.nodes.get(name, tree.root), amounts)
@@ -39,9 +42,10 @@ class Quota:
             if node.parent is not None:
                 sums = self._sums[node.parent.name]
                 for resource in {*self.limits[node.name].guarantee, *self._sums[node.name]}:
-                    sums[resource] = sums.get(resource, 0) + self._reservation(node, resource)
+                    sums[resource] = sums.get(resource, 0) + self.reservation(node, resource)
 
-    def _reservation(self, node: Node, resource: str) -> int:
+    def reservation(self, node: Node, resource: str) -> int:
+        """Return what is reserved for *node* at its parent: the larger of its guarantee and what lies below."""
         return max(self._sums[node.name].get(resource, 0), self.limits[node.name].guarantee.get(resource, 0))
 
     def book(self, node: Node, charge: Resources) -> None:
@@ -60,10 +64,10 @@ class Quota:
             for above in node.path():
                 held = self.allocated[above.name]
                 held[resource] = held.get(resource, 0) + amount
-                before = self._reservation(above, resource)
+                before = self.reservation(above, resource)
                 sums = self._sums[above.name]
                 sums[resource] = sums.get(resource, 0) + raised
-                raised = self._reservation(above, resource) - before
+                raised = self.reservation(above, resource) - before
 
     def refusal(self, node: Node, charge: Resources) -> Refusal | None:
         """Return why *charge* is not within the ceilings of *node* and all above it, or ``None``.
@@ -72,22 +76,37 @@ class Quota:
         that only the guarantees of others make too small.
         """
         reserved: Refusal | None = None
+        for fault in self.faults(node, charge):
+            if fault.reason is Reason.QUEUE_OVER_CEILING:
+                return fault
+            reserved = reserved or fault
+        return reserved
+
+    def faults(self, node: Node, charge: Resources) -> Iterator[Refusal]:
+        """Yield every ceiling of *node* and all above it that *charge* is not within, by resource and from below."""
         for resource in sorted(charge):
             asked = charge[resource]
-            raised = asked
-            for above in node.path() if asked > 0 else ():
-                ceiling = self.limits[above.name].ceiling.get(resource, 0)
-                free = ceiling - self.allocated[above.name].get(resource, 0)
-                unreserved = ceiling - self._sums[above.name].get(resource, 0)
-                if above.compares(resource):
-                    if asked > free:
-                        return Refusal(Reason.QUEUE_OVER_CEILING, resource, asked, free, queue=above.name)
-                    if raised > 0 and raised > unreserved and reserved is None:
-                        reserved = Refusal(Reason.RESERVED_FOR_GUARANTEE, resource, asked, unreserved, queue=above.name)
-                raised = max(
-                    self._sums[above.name].get(resource, 0) + raised, self.limits[above.name].guarantee.get(resource, 0)
-                ) - self._reservation(above, resource)
-        return reserved
+            for above, raised in self.raises(node, resource, asked) if asked > 0 else ():
+                if not above.compares(resource):
+                    continue
+                free = self.limits[above.name].ceiling.get(resource, 0) - self.amount(above.name, resource)
+                if asked > free:
+                    yield Refusal(Reason.QUEUE_OVER_CEILING, resource, asked, free, queue=above.name)
+                elif raised > 0 and raised > (unreserved := self.unreserved(above, resource)):
+                    yield Refusal(Reason.RESERVED_FOR_GUARANTEE, resource, asked, unreserved, queue=above.name)
+
+    def raises(self, node: Node, resource: str, asked: int) -> Iterator[tuple[Node, int]]:
+        """Yield by how much *asked* would raise what is reserved at *node* and at all above it."""
+        raised = asked
+        for above in node.path():
+            yield above, raised
+            reserved = self._sums[above.name].get(resource, 0) + raised
+            raised = max(reserved, self.limits[above.name].guarantee.get(resource, 0))
+            raised -= self.reservation(above, resource)
+
+    def unreserved(self, node: Node, resource: str) -> int:
+        """Return what of the ceiling of *node* is reserved for nobody."""
+        return self.limits[node.name].ceiling.get(resource, 0) - self._sums[node.name].get(resource, 0)
 
     def exceeds(self, node: Node, demand: Resources) -> Refusal | None:
         """Return the ceiling that is smaller than *demand* even while nothing is charged, or ``None`` (C5)."""
@@ -121,3 +140,30 @@ class Quota:
             amount <= 0 or amount <= ceiling.get(name, 0) - sums.get(name, 0) or not node.compares(name)
             for name, amount in charge.items()
         )
+
+    def trial(self) -> "Quota":
+        """Return a quota that begins as this one, to find out what bookings would lead to."""
+        return _Trial(self)
+
+
+class _Trial(Quota):
+    """A quota on top of another one, which stays as it is; queues are copied when they are first touched."""
+
+    def __init__(self, quota: Quota) -> None:
+        self.epoch = quota.epoch
+        self.tree = quota.tree
+        self.limits = quota.limits
+        self.allocated = _Copies(quota.allocated)
+        self.direct = _Copies(quota.direct)
+        self.freed = defaultdict(int)
+        self._sums = _Copies(quota._sums)  # noqa: SLF001 - it is one itself
+
+
+class _Copies(_Amounts):
+    def __init__(self, amounts: _Amounts) -> None:
+        super().__init__()
+        self._amounts = amounts
+
+    def __missing__(self, name: QueueName) -> dict[str, int]:
+        self[name] = copied = dict(self._amounts[name])
+        return copied

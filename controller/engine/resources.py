@@ -91,6 +91,11 @@ def requested(amounts: Resources) -> Resources:
     return {name: amounts[name] for name in sorted(amounts) if amounts[name] > 0}
 
 
+def nonzero(amounts: Resources) -> Resources:
+    """Return *amounts* without the names of which there is nothing."""
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
 def lacking(request: Resources, room: Resources) -> str | None:
     """Return the first name, in name order, of which *request* asks more than *room* has."""
     short = [name for name, amount in request.items() if amount > 0 and amount > room.get(name, 0)]

@@ -10,7 +10,7 @@ from typing import NewType
 
 from controller.engine.clusters import ApiKind, Assignment, ClusterName, Placement
 from controller.engine.queues import QueueName
-from controller.engine.reasons import Refusal
+from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import EMPTY, PODS, Resources
 
 WorkloadUid = NewType("WorkloadUid", str)
@@ -108,8 +108,23 @@ class Admission:
     admitted_at: int = 0
     adopted: bool = False
     """It ran before we came: admitted without a record of ours (D10)."""
+    grown: bool = False
+    """Its template asks for more than its record charged (D7)."""
     shown: bool = False
     """Its pods are known to be in the cluster's summary already (``plan`` over files: phase Running)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What is held for a workload while those evicted for it leave (P5): quota and room for all of it."""
+
+    cluster: ClusterName
+    since: int
+    """When its exchange was decided, in milliseconds."""
+    rank: int
+    """Its place among the exchanges of that plan."""
+    demand: Resources
+    """What is held; the hold lapses when the workload asks for something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +145,35 @@ class Workload:
     """Its age begins here: the template's creation; evicted ones keep theirs. Milliseconds."""
     state: State = State.PENDING
     admission: Admission | None = None
-    """Set while it holds charges, whatever its state."""
+    """Set while it holds charges, whatever its state; a pending one that has it is still leaving (P5)."""
     hold: Refusal | None = None
     """Why it is kept back whatever room there is, as far as its own objects tell."""
     group: Group | None = None
     """The parts it is admitted together with."""
+    evictions: int = 0
+    """How often it was evicted (P4)."""
+    preserved: bool = False
+    """Taking its clusters away would not stop it: ``preserveResourcesOnDeletion`` (P4)."""
+    preempts: bool = True
+    """``False`` for a PriorityClass with ``preemptionPolicy: Never`` (P2)."""
+    held: Held | None = None
+    """What its record says is held for it."""
+
+    @property
+    def is_leaving(self) -> bool:
+        """Say whether it was evicted and is not gone from its clusters yet."""
+        return self.state is State.PENDING and self.admission is not None
+
+    @property
+    def is_held_for(self) -> bool:
+        """Say whether it waits for others to leave."""
+        return self.held is not None and self.state is State.PENDING and self.admission is None
+
+    @property
+    def has_aborted(self) -> bool:
+        """Say whether we admitted it and it has aborted since (D8); what ran before we came is left alone."""
+        is_ours = self.state is State.ADMITTED and self.admission is not None and not self.admission.adopted
+        return is_ours and self.hold is not None and self.hold.reason is Reason.ABORTED
 
     @property
     def path(self) -> str:

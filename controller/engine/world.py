@@ -9,21 +9,27 @@ old truth again.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from heapq import heappop, heappush
+from typing import TYPE_CHECKING
 
 from controller.engine import cycle
-from controller.engine.backlog import Backlog, Lane, place
+from controller.engine.accounts import Accounts, same_places
+from controller.engine.backlog import Backlog, place
 from controller.engine.books import Books
 from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.groups import Groups
 from controller.engine.ledger import Ledger
 from controller.engine.ordering import Standing
-from controller.engine.plan import Plan
+from controller.engine.plan import Evict, Plan
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
+from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal, precedence
 from controller.engine.resources import Resources
 from controller.engine.tree import Tree
-from controller.engine.workloads import Admission, State, Workload, WorkloadUid
+from controller.engine.workloads import Admission, Held, State, Workload, WorkloadUid
+
+if TYPE_CHECKING:
+    from controller.engine.lending import Lending
 
 
 class World:
@@ -39,10 +45,17 @@ class World:
         self.workloads: dict[WorkloadUid, Workload] = {}
         self.backlog = Backlog()
         self.backlog.is_by_tenant = self.policy.tenant_fairness == "Namespace"
+        self.lending: Lending | None = None
+        """Who may borrow as things stand; ``None`` until somebody asks."""
         self.held: dict[QueueName, dict[WorkloadUid, Refusal]] = {}
         """Who waits for reasons of his own, by queue."""
         self.books = Books(self.ledger, self.backlog)
+        self.accounts = Accounts(self.ledger, self.books)
         self.groups = Groups()
+        self.admitted: dict[QueueName, dict[WorkloadUid, Workload]] = {}
+        """Who is admitted, by queue."""
+        self.holders: dict[WorkloadUid, Workload] = {}
+        """Those for whom others leave (P5)."""
         self.told: dict[WorkloadUid, Reason] = {}
         """The reason that each waiting workload was last given."""
         self.untold: set[WorkloadUid] = set()
@@ -101,16 +114,13 @@ class World:
         before = self.workloads.get(workload.uid)
         if before == workload:
             return
-        if before is None or before.state is not State.ADMITTED or not _same_books(before, workload):
+        if before is None or before.state is not State.ADMITTED or not _is_echo(before, workload):
             self._is_news = True
         if before is not None and before.state is State.PENDING:
             self._leave(before)
-        self._rebook(before, workload, now)
-        self._note_abortion(before, workload)
-        if before is not None and before.group != workload.group:
-            self.groups.drop(before)
-        self.groups.put(workload)
+        self._is_news |= self.accounts.change(before, workload, now)
         self.workloads[workload.uid] = workload
+        self._index(before, workload)
         if workload.state is State.PENDING:
             self._wait(workload)
         else:
@@ -124,10 +134,8 @@ class World:
         self._is_news = True
         if before.state is State.PENDING:
             self._leave(before)
-        if before.admission is not None:
-            self._free(before, before.admission, now)
-        self.groups.drop(before)
-        self.aborted.discard(uid)
+        self.accounts.close(before, now)
+        self._index(before, None)
         self.told.pop(uid, None)
 
     # -- what is asked --------------------------------------------------
@@ -143,7 +151,8 @@ class World:
             return Plan(wake_at=self._wake_at)
         self._release(now)
         plan = cycle.run(self, now, most=most)
-        self._is_news = plan.is_cut
+        # Who is evicted may want something else than he had: look again.
+        self._is_news = plan.is_cut or any(isinstance(decision, Evict) for decision in plan.decisions)
         self._wake_at = plan.wake_at
         return plan
 
@@ -155,7 +164,13 @@ class World:
     @property
     def charged(self) -> Mapping[QueueName, Resources]:
         """Return the charges by the queue that the workloads name, whether it exists or not."""
-        return self.books.charged
+        return self.books.charged()
+
+    @property
+    def present(self) -> Quota | None:
+        """Return what is charged on the tree just now, ``None`` before the first plan."""
+        settled = self.books.standing
+        return self.books.present() or (settled.quota if settled else None)
 
     @property
     def standing(self) -> Standing | None:
@@ -176,7 +191,7 @@ class World:
             closed = self.tree().refusal(workload.queue)
             return own if closed is None else min(closed, own, key=precedence)
         lane = self.backlog.lane(uid)
-        head = None if lane.hopeless else self.blocking(workload.queue)
+        head = None if lane.hopeless or not lane.is_waiting else self.blocking(workload.queue)
         if head is not None and head.uid != uid:
             return Refusal(Reason.BEHIND_HEAD, queue=workload.queue, subject=head.path)
         return cycle.refusal(self, lane)
@@ -188,6 +203,13 @@ class World:
             return None
         heads = [lane.head for lane in self.backlog.queues.get(queue, ()) if lane.hopeless is None]
         return min(heads, key=self._order(queue, heads)) if heads else None
+
+    def heading(self, queue: QueueName) -> Workload | None:
+        """Return the first of a queue for whom nothing is held; ``None`` where that one is still leaving."""
+        lanes = [lane for lane in self.backlog.queues.get(queue, ()) if lane.hopeless is None and lane.held is None]
+        heads = [lane.head for lane in lanes]
+        first = min(heads, key=self._order(queue, heads), default=None)
+        return None if first is None or first.is_leaving else first
 
     def waiting(self, queue: QueueName) -> list[Workload]:
         """Return everyone who waits in *queue*, held ones included, in order (O2) as of the last cycle."""
@@ -225,23 +247,21 @@ class World:
         """Return when the next hold ends, or ``None``; it may be early, never late."""
         return self._releases[0][0] if self._releases else None
 
-    def lane_of(self, workload: Workload) -> Lane | None:
-        """Return the lane in which *workload* waits, ``None`` where it is held."""
-        return self.backlog.lane(workload.uid) if workload.uid in self.backlog else None
-
     # -- what is done ---------------------------------------------------
 
     def admit(self, workload: Workload, admission: Admission, now: int) -> None:
         """Book an admission that was just decided."""
-        self.workload_changed(replace(workload, state=State.ADMITTED, admission=admission, hold=None), now)
+        done = replace(workload, state=State.ADMITTED, admission=admission, hold=None, held=None)
+        self.workload_changed(done, now)
 
-    def _note_abortion(self, before: Workload | None, workload: Workload) -> None:
-        """Note that an admitted workload was aborted, once; what ran before we came is left alone (D10)."""
-        self.aborted.discard(workload.uid)
-        if not _is_aborted(workload) or (before is not None and _is_aborted(before)):
-            return
-        self.aborted.add(workload.uid)
-        self._is_news = True
+    def evict(self, workload: Workload, now: int) -> None:
+        """Take an eviction that was just decided for begun: it leaves, and waits again once it is gone."""
+        gone = replace(workload, state=State.PENDING, evictions=workload.evictions + 1, held=None)
+        self.workload_changed(gone, now)
+
+    def hold(self, workload: Workload, held: Held | None, now: int) -> None:
+        """Hold quota and a cluster for *workload* from now on, or nothing any more."""
+        self.workload_changed(replace(workload, held=held), now)
 
     def _tree_changed(self) -> None:
         self._is_news = True
@@ -250,9 +270,12 @@ class World:
 
     def _wait(self, workload: Workload) -> None:
         forbidden = self.policy.refusal(workload.namespace, workload.queue, workload.priority_class)
-        refusal = min(filter(None, (workload.hold, forbidden)), key=precedence, default=None)
+        # That it is leaving is seen from what it still holds.
+        own = None if workload.is_leaving and _is_leaving(workload.hold) else workload.hold
+        refusal = min(filter(None, (own, forbidden)), key=precedence, default=None)
         if refusal is None:
-            self.backlog.add(workload)
+            can_lend = self.policy.lends(workload.evictions, preserved=workload.preserved)
+            self.backlog.add(workload, immovable=not can_lend)
             return
         self.held.setdefault(workload.queue, {})[workload.uid] = refusal
         self.untold.add(workload.uid)
@@ -282,41 +305,33 @@ class World:
         if not held:
             del self.held[workload.queue]
 
-    def _rebook(self, before: Workload | None, workload: Workload, now: int) -> None:
-        old = before.admission if before else None
-        new = workload.admission
-        if before is not None and old is not None and new is not None and _same_books(before, workload):
-            self._is_news |= self.ledger.show(old, new, now)
+    def _index(self, before: Workload | None, workload: Workload | None) -> None:
+        """Know by name who is admitted, who of them has aborted since, who is held for, and what groups there are."""
+        self.lending = None
+        if before is not None and (workload is None or before.group != workload.group):
+            self.groups.drop(before)
+        if workload is not None:
+            self.groups.put(workload)
+        if before is not None:
+            self.holders.pop(before.uid, None)
+            self.aborted.discard(before.uid)
+            self.admitted.get(before.queue, {}).pop(before.uid, None)
+        if workload is None:
             return
-        if before is not None and old is not None:
-            self._free(before, old, now)
-        if new is not None:
-            self.ledger.book(new, now)
-            self.books.book(workload.queue, workload.namespace, new.charge)
-
-    def _free(self, workload: Workload, admission: Admission, now: int) -> None:
-        self.ledger.free(admission, now)
-        self.books.free(workload.queue, workload.namespace, admission.charge)
+        if workload.state is State.ADMITTED:
+            self.admitted.setdefault(workload.queue, {})[workload.uid] = workload
+        if workload.is_held_for:
+            self.holders[workload.uid] = workload
+        if workload.has_aborted:
+            self.aborted.add(workload.uid)
 
 
-def _is_aborted(workload: Workload) -> bool:
-    is_ours = workload.admission is not None and not workload.admission.adopted
-    is_aborted = workload.hold is not None and workload.hold.reason is Reason.ABORTED
-    return workload.state is State.ADMITTED and is_ours and is_aborted
+def _is_leaving(hold: Refusal | None) -> bool:
+    return hold is not None and hold.reason is Reason.EVICTION_IN_PROGRESS
 
 
-def _same_books(before: Workload, workload: Workload) -> bool:
-    """Say whether both hold the same charges in the same places."""
+def _is_echo(before: Workload, workload: Workload) -> bool:
+    """Say whether an admitted workload is told again with nothing new that a decision could depend on."""
     return (
-        before.admission is not None
-        and workload.admission is not None
-        and (before.state, before.queue, before.namespace) == (workload.state, workload.queue, workload.namespace)
-        and before.admission.charge == workload.admission.charge
-        and set(_places(before.admission)) == set(_places(workload.admission))
+        before.state is workload.state and before.has_aborted == workload.has_aborted and same_places(before, workload)
     )
-
-
-def _places(admission: Admission) -> Iterator[tuple[ClusterName, tuple[tuple[str, int], ...]]]:
-    """Yield what each cluster is booked with; their order means nothing."""
-    for booking in admission.bookings:
-        yield booking.cluster, tuple(sorted(booking.charge.items()))

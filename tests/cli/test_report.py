@@ -46,9 +46,10 @@ def test_an_eviction_says_why(snapshot, reason):
     assert plan_sheet(report, PLAIN).splitlines()[1].split() == ["Evict", "Job", "ml/victim", "a", "-", reason]
 
 
-def test_an_eviction_in_progress_names_the_cluster(snapshot):
+def test_one_that_is_itself_still_leaving_has_no_cluster_held_for_it(snapshot):
     [step] = plan_report(snapshot).decisions
-    assert (step.name, step.reason, [each.name for each in step.clusters]) == ("leaving", "EvictionInProgress", ["m"])
+    assert (step.name, step.reason, step.clusters) == ("leaving", "EvictionInProgress", ())
+    assert step.message == "it was evicted and is itself still leaving its clusters"
 
 
 @pytest.mark.parametrize(

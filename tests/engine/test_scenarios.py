@@ -15,7 +15,7 @@ from tests.script import known, resource
 
 RULES = re.compile(r"(?:[DQOCPRW]\d+|G1)")
 EXPECT = (
-    "admitted counts waiting facts positions told wakesAfter "
+    "admitted counts evicted evictions for lapsed waiting facts positions told wakesAfter "
     "entitlements allocated ceilings foreign headroom booked demands gangs charges"
 )
 
@@ -30,6 +30,7 @@ def check(scenario: Scenario, outcome: Outcome, expect: Mapping[str, Any]) -> No
     if "counts" in expect:
         counts = Counter(name.rsplit("-", 1)[0] for name in outcome.order)
         assert dict(counts) == {name: count for name, count in expect["counts"].items() if count}
+    check_evictions(outcome, expect)
     reasons = {name: str(refusal.reason) for name, refusal in outcome.waiting.items()}
     assert {name: reasons.get(name) for name in expect.get("waiting", {})} == expect.get("waiting", {})
     for name, facts in expect.get("facts", {}).items():
@@ -41,6 +42,19 @@ def check(scenario: Scenario, outcome: Outcome, expect: Mapping[str, Any]) -> No
     if "wakesAfter" in expect:
         assert outcome.wake_after == expect["wakesAfter"]
     check_amounts(scenario, expect)
+
+
+def check_evictions(outcome: Outcome, expect: Mapping[str, Any]) -> None:
+    """Compare who was evicted for whom; nobody may be without being written."""
+    if "evictions" in expect:
+        counts = Counter(name.rsplit("-", 1)[0] for name in outcome.evicted)
+        assert dict(counts) == {name: count for name, count in expect["evictions"].items() if count}
+    elif isinstance(expect.get("evicted"), dict):
+        assert outcome.reasons == expect["evicted"]
+    else:
+        assert outcome.evicted == expect.get("evicted", [])
+    assert {name: outcome.left_for.get(name) for name in expect.get("for", {})} == expect.get("for", {})
+    assert outcome.lapsed == expect.get("lapsed", [])
 
 
 def told(refusal: Refusal, facts: Mapping[str, Any], fact: str) -> Any:
@@ -60,7 +74,7 @@ def check_amounts(scenario: Scenario, expect: Mapping[str, Any]) -> None:
     standing = world.standing
     held = {
         "entitlements": lambda name: {each: int(due) for each, due in standing.entitlements[name].items()},
-        "allocated": lambda name: standing.quota.allocated[name],
+        "allocated": lambda name: world.present.allocated[name],
         "ceilings": lambda name: standing.quota.limits[name].ceiling,
         "foreign": lambda name: world.ledger.site(name).foreign,
         "headroom": lambda name: world.ledger.site(name).headroom,

@@ -2,13 +2,13 @@
 
 from datetime import timedelta
 
-from controller.api.configuration import AdmissionConfiguration
-from controller.engine.policy import Growth, Policy, Tenant
+from controller.api import configuration as wire
+from controller.engine.policy import Eviction, Growth, Policy, Reservation, Tenant
 
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-def policy(configuration: AdmissionConfiguration) -> Policy:
+def policy(configuration: wire.AdmissionConfiguration) -> Policy:
     """Return what of *configuration* decisions depend on."""
     growth = configuration.growth
     return Policy(
@@ -16,8 +16,23 @@ def policy(configuration: AdmissionConfiguration) -> Policy:
         tenant_fairness=configuration.tenant_fairness,
         growth=Growth(evict=growth.action == "Evict", grace_ms=growth.grace_period // _MILLISECOND),
         settle_ms=configuration.settle_period // _MILLISECOND,
+        reservation=Reservation(
+            after_ms=configuration.reservation.after // _MILLISECOND,
+            max_ms=configuration.reservation.max // _MILLISECOND,
+        ),
+        reclaim=_eviction(configuration.reclaim),
+        preemption=_eviction(configuration.preemption),
         tenants=tuple(
             Tenant(tenant.namespaces, queues=tenant.queues, priority_classes=tenant.priority_classes)
             for tenant in configuration.tenants
         ),
+    )
+
+
+def _eviction(section: wire.Eviction) -> Eviction:
+    return Eviction(
+        enabled=section.enabled,
+        min_runtime_ms=section.min_runtime // _MILLISECOND,
+        max_evictions=section.max_evictions,
+        grace_ms=section.grace_period // _MILLISECOND,
     )

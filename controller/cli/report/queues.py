@@ -56,7 +56,7 @@ def standing_of(snapshot: Snapshot, name: QueueName) -> QueueStanding:
     standing, world = snapshot.standing, snapshot.world
     resources = resources_of_interest(snapshot, name)
     is_known = name in standing.quota.tree.nodes
-    held: Resources = standing.quota.allocated[name] if is_known else world.charged.get(name, {})
+    held: Resources = world.present.allocated[name] if is_known and world.present else world.charged.get(name, {})
     ceiling = standing.quota.limits[name].ceiling if is_known else {}
     return QueueStanding(
         name=name,

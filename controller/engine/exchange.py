@@ -1,0 +1,201 @@
+"""An exchange on paper: which victims must leave so that one who waits gets in, and on which cluster (P3, P5).
+
+It is judged as if all evictions under way were done. Who may be a victim is a
+rule's matter: ``reclaim`` or ``preemption``. Nothing is booked here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from controller.engine.clusters import ClusterName
+from controller.engine.fit import Rank, Room, rank
+from controller.engine.ledger import Site
+from controller.engine.ordering import Head, Standing
+from controller.engine.queues import QueueName
+from controller.engine.resources import add, scale, total
+from controller.engine.victims import Rank as VictimRank
+from controller.engine.victims import Victim
+
+Taken = tuple[int, VictimRank]
+"""How a victim was chosen: 0 over its charge, 1 its branch keeps its entitlement, 2 otherwise; then its own order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """What is lacking still: by resource the queues whose ceilings are in the way, and what the cluster lacks."""
+
+    quota: Mapping[str, frozenset[QueueName]]
+    room: frozenset[str]
+
+    def __bool__(self) -> bool:
+        return bool(self.quota or self.room)
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """Return all resources that are lacking."""
+        return self.room.union(self.quota)
+
+
+class Attempt:
+    """One try to let a head in on one cluster, victims taken and spared one by one.
+
+    *quota* is without the charge of the head itself.
+    """
+
+    def __init__(self, standing: Standing, head: Head, site: Site) -> None:
+        self.standing = standing
+        self.head = head
+        self.charge = head.lane.charge
+        self.quota = standing.quota.trial()
+        self.taken: dict[Victim, Taken] = {}
+        self._site = site
+        self._room = site.settled
+        self._asked = head.lane.shape.demand if site.held else head.lane.shape.gang
+        self.lacked = self.short()
+        """What is lacking before anybody is taken."""
+
+    def room_of(self, site: Site) -> Room:
+        """Return what a cluster would have left by then."""
+        room = add(site.settled, total(victim.on(site.name) for victim in self.taken))
+        return Room(site, room, site.allocatable, room if site.held else None)
+
+    def short(self) -> Short:
+        """Return what is lacking with the victims taken so far."""
+        over: dict[str, set[QueueName]] = {}
+        for fault in self.quota.faults(self.head.leaf, self.charge):
+            if fault.resource is not None and fault.queue is not None:
+                over.setdefault(fault.resource, set()).add(QueueName(fault.queue))
+        lacking = (name for name, amount in self._asked.items() if amount > 0 and amount > self._room.get(name, 0))
+        return Short({name: frozenset(queues) for name, queues in over.items()}, frozenset(lacking))
+
+    def helps(self, victim: Victim, short: Short) -> bool:
+        """Say whether losing *victim* frees something that is lacking: on the cluster first, then in the queues."""
+        if short.room:
+            here = victim.on(self._site.name)
+            return any(here.get(name, 0) > 0 for name in short.room)
+        return any(
+            victim.charge.get(name, 0) > 0 and any(node.name in queues for node in victim.node.path())
+            for name, queues in short.quota.items()
+        )
+
+    def take(self, victim: Victim, taken: Taken) -> None:
+        """Take *victim* for gone."""
+        self.taken[victim] = taken
+        self._free(victim, 1)
+
+    def spare(self, victim: Victim) -> Taken:
+        """Take *victim* for staying after all; return how it was chosen."""
+        self._free(victim, -1)
+        return self.taken.pop(victim)
+
+    def _free(self, victim: Victim, times: int) -> None:
+        self.quota.book(victim.node, scale(victim.charge, -times))
+        self._room = add(self._room, scale(victim.on(self._site.name), times))
+
+
+class Rule(Protocol):
+    """Who may be evicted for whom."""
+
+    def allows(self, attempt: Attempt, victim: Victim, short: Short) -> bool:
+        """Say whether *victim* may be the next to be taken."""
+
+    def keeps(self, attempt: Attempt, victim: Victim, short: Short) -> bool:
+        """Say whether its branch stays at or above its entitlement without it."""
+
+    def holds(self, attempt: Attempt) -> bool:
+        """Say whether the exchange as a whole may be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """An exchange that works."""
+
+    attempt: Attempt
+    cluster: ClusterName
+    """Where the head goes."""
+    rank: Rank
+    """That cluster's place in C3's order."""
+
+    @property
+    def victims(self) -> list[Victim]:
+        """Return who must leave, the first to go first."""
+        return sorted(self.attempt.taken, key=lambda victim: self.attempt.taken[victim])
+
+    @property
+    def order(self) -> tuple[Taken, int, Rank]:
+        """Return P3's order of clusters: the worst victim, the number of victims, C3's order."""
+        return max(self.attempt.taken.values()), len(self.attempt.taken), self.rank
+
+
+def find(
+    standing: Standing, head: Head, sites: Sequence[Site], *, candidates: Sequence[Victim], rule: Rule
+) -> Deal | None:
+    """Return the best exchange that lets *head* in on one of *sites*, ``None`` where there is none.
+
+    *candidates* come in the order of their ranks.
+    """
+    shape, fleet = head.lane.shape, total(site.allocatable for site in sites)
+    deals = []
+    for group in _alike(head, sites):
+        attempt = Attempt(standing, head, group[0])
+        if attempt.lacked and _gather(attempt, candidates, rule) and _spare(attempt, rule):
+            best, name = min((rank(shape, attempt.room_of(site), fleet), site.name) for site in group)
+            deals.append(Deal(attempt, name, best))
+    return min(deals, key=lambda deal: deal.order, default=None)
+
+
+def _alike(head: Head, sites: Sequence[Site]) -> list[list[Site]]:
+    """Return the sites in groups for which the same victims would do: those with room, and each other by itself."""
+    shape = head.lane.shape
+    fit = [site for site in sites if settled_room(site).has_nodes_for(shape.pods)]
+    roomy = [site for site in fit if settled_room(site).takes(shape)]
+    others = [[site] for site in fit if site not in roomy]
+    return [roomy, *others] if roomy else others
+
+
+def settled_room(site: Site) -> Room:
+    """Return what *site* will have left once the evictions under way are done."""
+    return Room(site, site.settled, site.allocatable, site.settled if site.held else None)
+
+
+def _gather(attempt: Attempt, candidates: Sequence[Victim], rule: Rule) -> bool:
+    """Take victims until the head fits; say whether it does.
+
+    A victim that may not go yet may go once another has gone, so they are gone
+    through again as long as somebody was taken.
+    """
+    short, before = attempt.lacked, -1
+    while short and len(attempt.taken) != before:
+        before = len(attempt.taken)
+        for tier in range(3):
+            short = _sweep(attempt, candidates, rule, tier=tier, short=short)
+    return not short
+
+
+def _sweep(attempt: Attempt, candidates: Sequence[Victim], rule: Rule, *, tier: int, short: Short) -> Short:
+    """Take what may be taken of one tier; return what is lacking then."""
+    for victim in candidates:
+        if not short:
+            break
+        if victim in attempt.taken or not attempt.helps(victim, short) or not rule.allows(attempt, victim, short):
+            continue
+        if tier == _tier(attempt, victim, rule, short):
+            attempt.take(victim, (tier, victim.rank))
+            short = attempt.short()
+    return short
+
+
+def _tier(attempt: Attempt, victim: Victim, rule: Rule, short: Short) -> int:
+    if victim.admission.grown:
+        return 0
+    return 1 if rule.keeps(attempt, victim, short) else 2
+
+
+def _spare(attempt: Attempt, rule: Rule) -> bool:
+    """Spare again who has proved unnecessary, the last taken first; say whether the exchange may be made."""
+    for victim in reversed(list(attempt.taken)):
+        taken = attempt.spare(victim)
+        if attempt.short() or not rule.holds(attempt):
+            attempt.take(victim, taken)
+    return bool(attempt.taken) and rule.holds(attempt)

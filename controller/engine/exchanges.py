@@ -1,0 +1,202 @@
+"""The exchanges of one cycle: who is blocked and may have others evicted, and what comes of it (P1-P5).
+
+Evictions free nothing now, so nobody is admitted here: quota and a cluster are
+held for those who will be.
+"""
+
+from collections.abc import Mapping
+
+from controller.engine import preemption, reclaim
+from controller.engine.backlog import Lane
+from controller.engine.exchange import Deal, find, settled_room
+from controller.engine.ledger import earliest
+from controller.engine.ordering import Entry, Head, Turns
+from controller.engine.plan import Evict, Note
+from controller.engine.preemption import Preemption
+from controller.engine.queues import QueueName
+from controller.engine.reasons import EvictionReason
+from controller.engine.reclaim import CALM_MS, Reclaim
+from controller.engine.resources import PODS
+from controller.engine.serving import Service
+from controller.engine.tree import Node
+from controller.engine.victims import Roster, Victim
+from controller.engine.workloads import Held
+
+
+class Exchanges:
+    """Makes exchanges for the blocked, in the order of their turns."""
+
+    def __init__(self, service: Service) -> None:
+        self.notes: list[Note] = []
+        self.retry_at: int | None = None
+        """When an exchange may work that does not yet."""
+        self._service = service
+        self._world = service.world
+        self._standing = service.standing
+        self._policy = service.world.policy
+        self._roster = service.lending.roster if service.lending else Roster(self._world, self._standing.quota.tree)
+        self._failed: set[Lane] = set()
+
+    def make(self) -> bool:
+        """Make all exchanges that work; say whether there was any."""
+        self._failed.clear()
+        made = False
+        while (deal := self._next()) is not None:
+            self._carry_out(*deal)
+            made = True
+        return made
+
+    def _next(self) -> tuple[Deal, EvictionReason] | None:
+        """Return the exchange for the first blocked head for which one works.
+
+        A head that has room would borrow, and ends its queue's turn.
+        """
+        turns = Turns(self._standing, self._policy, self._lines(), fits=lambda _: True)
+        while (head := turns.next()) is not None:
+            if self._service.fits(head):
+                turns.ended(head)
+                continue
+            deal = self._deal(head)
+            if deal is not None:
+                return deal
+            self._failed.add(head.lane)
+            turns.passed_over(head)
+        return None
+
+    def _lines(self) -> Mapping[QueueName, list[Entry]]:
+        """Return the waiting lanes of every queue in which somebody may have others evicted."""
+        lines: dict[QueueName, list[Entry]] = {}
+        for name in sorted(self._world.backlog.queues):
+            node = self._standing.quota.tree.leaf(name)
+            lanes = self._line(node) if node is not None else []
+            if node is not None and any(self._may_exchange(node, lane) for lane in lanes):
+                of = self._world.books.prospects.of
+                lines[name] = [Entry(lane, of(lane.shape).asks) for lane in lanes]
+        return lines
+
+    def _line(self, leaf: Node) -> list[Lane]:
+        """Return the lanes of a queue that are to be tried; of a fifo queue none once its first has failed."""
+        lanes = [
+            lane
+            for lane in self._world.backlog.queues[leaf.name]
+            if lane.is_waiting and lane.hopeless is None and lane not in self._failed
+        ]
+        if not leaf.queue.fifo:
+            return lanes
+        first = self._world.heading(leaf.name)
+        return [lane for lane in lanes if lane.head is first]
+
+    def _may_exchange(self, leaf: Node, lane: Lane) -> bool:
+        return (self._policy.reclaim.enabled and self._is_entitled(leaf, lane)) or (
+            self._policy.preemption.enabled
+            and any(victim.workload.priority < lane.head.priority for victim in self._roster.of(leaf.name))
+        )
+
+    def _is_entitled(self, leaf: Node, lane: Lane) -> bool:
+        asks = any(amount > 0 and name != PODS for name, amount in lane.charge.items())
+        return asks and self._standing.over(leaf, lane.charge) is None
+
+    def _deal(self, head: Head) -> tuple[Deal, EvictionReason] | None:
+        """Return an exchange for a head without room: by reclaim, else by preemption (P2)."""
+        prospect = self._world.books.prospects.of(head.lane.shape)
+        if not prospect.is_simple or self._will_fit(head):
+            return None
+        sites = [self._world.ledger.site(name) for name in prospect.outlook.names]
+        if self._may_reclaim(head):
+            found = self._ripe(reclaim.candidates(self._world, self._standing, head, self._roster), reclaiming=True)
+            deal = find(self._standing, head, sites, candidates=found, rule=Reclaim(self._service.lending))
+            if deal is not None:
+                return deal, EvictionReason.RECLAIMED
+        if self._policy.preemption.enabled:
+            found = self._ripe(preemption.candidates(self._world, head, self._roster), reclaiming=False)
+            deal = find(self._standing, head, sites, candidates=found, rule=Preemption(self._service.lending))
+            if deal is not None:
+                return deal, EvictionReason.PREEMPTED
+        return None
+
+    def _will_fit(self, head: Head) -> bool:
+        """Say whether the evictions under way will do."""
+        prospect = self._world.books.prospects.of(head.lane.shape)
+        sites = (self._world.ledger.site(name) for name in prospect.outlook.names)
+        return self._standing.quota.refusal(head.leaf, head.lane.charge) is None and any(
+            settled_room(site).takes(head.lane.shape) for site in sites
+        )
+
+    def _may_reclaim(self, head: Head) -> bool:
+        """Say whether *head* is entitled to it, and the clusters have been as they are for a while."""
+        if not self._policy.reclaim.enabled or not self._is_entitled(head.leaf, head.lane):
+            return False
+        turned_at = self._world.ledger.turned_at
+        if turned_at is None or turned_at + CALM_MS <= self._service.now:
+            return True
+        self.retry_at = earliest((self.retry_at, turned_at + CALM_MS))
+        return False
+
+    def _ripe(self, victims: list[Victim], *, reclaiming: bool) -> list[Victim]:
+        """Return those who have run for long enough (P4), and were not admitted just now (O3)."""
+        rules = self._policy.reclaim if reclaiming else self._policy.preemption
+        ripe = []
+        for victim in victims:
+            at = victim.admission.admitted_at + rules.min_runtime_ms
+            if at > self._service.now or victim.workload.uid in self._service.admitted:
+                self.retry_at = earliest((self.retry_at, max(at, self._service.now + 1)))
+            else:
+                ripe.append(victim)
+        return ripe
+
+    def _carry_out(self, deal: Deal, reason: EvictionReason) -> None:
+        head, now = deal.attempt.head, self._service.now
+        for victim in deal.victims:
+            self._world.evict(victim.workload, now)
+            self._forget(victim.workload.queue)
+            self._service.decisions.append(Evict(victim.workload, reason, head.workload.uid, deal.cluster))
+        held = Held(deal.cluster, now, len(self.notes), head.lane.charge)
+        self.notes.append(Note(head.workload, held))
+        self._world.hold(head.workload, held, now)
+        self._forget(head.workload.queue)
+
+    def _forget(self, queue: QueueName) -> None:
+        self._roster.forget(queue)
+        if self._service.lending:
+            self._service.lending.forget(queue)
+
+
+def serve(service: Service) -> Exchanges:
+    """Serve everybody, with exchanges for those without room; return what was agreed.
+
+    While reclaim is on: the entitled, then exchanges, then one borrower after
+    the other, each of which lets it all begin again (O3). Otherwise exchanges
+    come after all admissions (P2).
+    """
+    exchanges = Exchanges(service)
+    if service.world.policy.reclaim.enabled:
+        while not service.is_full and _round(service, exchanges):
+            pass
+    else:
+        service.serve()
+        while service.world.policy.preemption.enabled and not service.is_full and exchanges.make():
+            service.serve()
+    return exchanges
+
+
+def _round(service: Service, exchanges: Exchanges) -> bool:
+    """Serve until nobody else gets in; say whether another round begins."""
+    turns = service.turns()
+    is_due = True
+    service.may_retry = False
+    while (head := turns.next()) is not None:
+        borrows = turns.borrows(head)
+        if borrows and is_due:
+            if exchanges.make():
+                return True
+            is_due = False
+        count = service.try_(head)
+        if not count:
+            turns.passed_over(head)
+            continue
+        if count > 1 or service.is_full:
+            return True
+        turns.admitted(head)
+        is_due = is_due or borrows
+    service.refused.extend(turns.refused)
+    return (is_due and exchanges.make()) or service.may_retry

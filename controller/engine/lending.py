@@ -1,0 +1,177 @@
+"""Who may borrow while reclaim is on, and what must be left for those who are entitled to it (O3, P4).
+
+Quota is left, at every common ancestor, for the waiting workloads of other
+branches that would stay within their entitlements; room of clusters is not.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from controller.engine.backlog import Lane, Place
+from controller.engine.ordering import Standing
+from controller.engine.outlet import Outlet
+from controller.engine.queues import QueueName
+from controller.engine.quota import Quota
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.resources import EMPTY, PODS, Resources, add, subtract
+from controller.engine.tree import Node
+from controller.engine.victims import Roster
+
+if TYPE_CHECKING:
+    from controller.engine.world import World
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Want:
+    """A waiting workload for which quota is left."""
+
+    priority: int
+    """Its queue's, negated."""
+    place: Place
+    lane: Lane
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What is left for those who wait below one queue."""
+
+    wants: tuple[_Want, ...]
+    raised: Resources
+    """By how much they would raise what is reserved for the queue at its parent."""
+
+
+class Lending:
+    """The lending rule; it must be told of queues in which something was admitted, evicted or held."""
+
+    def __init__(self, world: "World", standing: Standing) -> None:
+        self.roster = Roster(world, standing.quota.tree)
+        self._world = world
+        self._standing = standing
+        self._quota = standing.quota
+        self._nodes = standing.quota.tree.nodes
+        self._outlet = Outlet(world, standing, self.roster)
+        self._kept: dict[QueueName, _Kept] = {}
+        self._sums: dict[QueueName, Resources] = {}
+        """What is left below each parent, by name."""
+
+    def refusal(self, leaf: Node, lane: Lane, quota: Quota | None = None) -> Refusal | None:
+        """Return why the head of *lane* may not borrow, ``None`` where it may or does not.
+
+        With a *quota*: judged as that has it, beside the charges that there are.
+        """
+        quota = quota or self._quota
+        if lane.is_immovable and (resource := self._standing.over(leaf, lane.charge, quota)) is not None:
+            due = self._standing.entitlements[leaf.name].get(resource, 0)
+            return _over(lane, resource, leaf, int(due) - quota.amount(leaf.name, resource))
+        is_over = False
+        for node in leaf.path():
+            if node.parent is None:
+                return None
+            is_over = is_over or self._lifts(node, lane.charge, quota)
+            if is_over and (refusal := self._takes_away(leaf, node, lane, quota)) is not None:
+                return refusal
+        return None
+
+    def _lifts(self, node: Node, charge: Resources, quota: Quota) -> bool:
+        """Say whether *charge* lifts *node* above its entitlement, and higher than it stands now."""
+        raised = {
+            name: amount
+            for name, amount in charge.items()
+            if quota.amount(node.name, name) + amount > self._quota.amount(node.name, name)
+        }
+        return self._standing.over(node, raised, quota) is not None
+
+    def _takes_away(self, leaf: Node, branch: Node, lane: Lane, quota: Quota) -> Refusal | None:
+        """Return which resource would not be left for others at the parent of *branch*."""
+        parent = branch.parent
+        if parent is None:
+            return None
+        left = None
+        for resource in sorted(name for name, amount in lane.charge.items() if amount > 0 and name != PODS):
+            raises = {node.name: raised for node, raised in quota.raises(leaf, resource, lane.charge[resource])}
+            unreserved, before = quota.unreserved(parent, resource), self._quota.unreserved(parent, resource)
+            if raises[parent.name] <= 0 or unreserved - raises[parent.name] >= before:
+                continue
+            left = self._left_for_others(branch, parent) if left is None else left
+            if left.get(resource, 0) > 0 and raises[parent.name] > unreserved - left.get(resource, 0):
+                return _over(lane, resource, parent, unreserved - left[resource])
+        return None
+
+    def _left_for_others(self, branch: Node, parent: Node) -> Resources:
+        if self._outlet.has_changed():
+            self._kept.clear()
+            self._sums.clear()
+        if parent.name not in self._sums:
+            sums: Resources = EMPTY
+            for child in parent.children:
+                sums = add(sums, self._keep(child).raised)
+            self._sums[parent.name] = sums
+        return subtract(self._sums[parent.name], self._keep(branch).raised)
+
+    def forget(self, queue: QueueName) -> None:
+        """Ask anew what is left for those below *queue*, in which somebody came or went."""
+        self.roster.forget(queue)
+        node = self._nodes.get(queue)
+        if node is None:
+            return
+        self._outlet.forget(node)
+        for above in node.path():
+            before = self._kept.pop(above.name, None)
+            if before is not None and above.parent is not None and above.parent.name in self._sums:
+                after = self._keep(above)
+                change = subtract(after.raised, before.raised)
+                self._sums[above.parent.name] = add(self._sums[above.parent.name], change)
+
+    def _keep(self, node: Node) -> _Kept:
+        if node.name not in self._kept:
+            below = merge(*(self._keep(child).wants for child in node.children)) if node.children else self._line(node)
+            trial = self._quota.trial()
+            wants = []
+            for want in below:
+                if self._standing.over(node, want.lane.charge, trial) is None:
+                    wants.append(want)
+                    trial.book(self._nodes[want.lane.queue], want.lane.charge)
+            raised = {
+                name: trial.reservation(node, name) - self._quota.reservation(node, name)
+                for name in trial.allocated[node.name]
+            }
+            self._kept[node.name] = _Kept(tuple(wants), raised)
+        return self._kept[node.name]
+
+    def _line(self, leaf: Node) -> Iterator[_Want]:
+        """Yield those who wait in a leaf, in order; of a fifo queue the first only, which blocks the others.
+
+        Of a lane no more are looked at than its queue is entitled to.
+        """
+        first = self._world.heading(leaf.name) if leaf.queue.fifo else None
+        if leaf.queue.fifo and first is None:
+            return iter(())
+        lanes = [lane for lane in self._world.backlog.queues.get(leaf.name, ()) if self._is_open_to(lane)]
+        if first is not None:
+            return iter([_want(leaf, lane) for lane in lanes if lane.head is first])
+        return merge(*(self._entitled_of(leaf, lane) for lane in lanes))
+
+    def _entitled_of(self, leaf: Node, lane: Lane) -> list[_Want]:
+        due, held = self._standing.entitlements[leaf.name], self._quota.allocated[leaf.name]
+        most = min(
+            int(due.get(name, 0) - held.get(name, 0)) // amount
+            for name, amount in lane.charge.items()
+            if amount > 0 and name != PODS
+        )
+        return [_Want(-leaf.queue.priority, at, lane) for at, _ in islice(lane.entries, max(most, 0))]
+
+    def _is_open_to(self, lane: Lane) -> bool:
+        asks = any(amount > 0 and name != PODS for name, amount in lane.charge.items())
+        return asks and lane.is_waiting and lane.hopeless is None and self._outlet.takes(lane.shape)
+
+
+def _want(leaf: Node, lane: Lane) -> _Want:
+    return _Want(-leaf.queue.priority, lane.place, lane)
+
+
+def _over(lane: Lane, resource: str, node: Node, available: int) -> Refusal:
+    asked = lane.charge[resource]
+    return Refusal(Reason.QUEUE_OVER_ENTITLEMENT, resource, asked, max(available, 0), queue=node.name)

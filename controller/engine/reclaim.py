@@ -1,0 +1,152 @@
+"""Reclaim: who is entitled to it takes back what other queues have borrowed (P1).
+
+Whether victims suffice, and which are spared again, is ``exchange``.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controller.engine.exchange import Attempt, Short
+from controller.engine.lending import Lending
+from controller.engine.ordering import INFINITE, NONE, Head, Share, Standing
+from controller.engine.quota import Quota
+from controller.engine.resources import EMPTY, PODS, Resources, scale
+from controller.engine.tree import Node
+from controller.engine.victims import Roster, Victim
+
+if TYPE_CHECKING:
+    from controller.engine.world import World
+
+#: So long nothing is reclaimed after a cluster has become usable or unusable.
+CALM_MS = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Where the paths of two queues meet: those below the lowest common ancestor, from below."""
+
+    ours: tuple[Node, ...]
+    theirs: tuple[Node, ...]
+
+
+def fork(ours: Node, theirs: Node) -> Fork | None:
+    """Return where two queues fork, ``None`` where one lies above the other."""
+    above = {node.name for node in ours.path()}
+    lower = tuple(node for node in theirs.path() if node.name not in above)
+    below = {node.name for node in theirs.path()}
+    upper = tuple(node for node in ours.path() if node.name not in below)
+    return Fork(upper, lower) if upper and lower else None
+
+
+def candidates(world: "World", standing: Standing, head: Head, roster: Roster) -> list[Victim]:
+    """Return who might be evicted for *head*, the first to go first."""
+    asks = frozenset(name for name, amount in head.lane.charge.items() if amount > 0 and name != PODS)
+    found: list[Victim] = []
+    for node in roster.queues():
+        split = fork(head.leaf, node)
+        if split is not None and all(_may_lose(standing, each, asks) for each in split.theirs):
+            found += roster.of(node.name)
+    most = world.policy.reclaim.max_evictions
+    return sorted((each for each in found if each.workload.evictions < most), key=lambda victim: victim.rank)
+
+
+def _may_lose(standing: Standing, node: Node, resources: frozenset[str]) -> bool:
+    return node.queue.reclaimable and _is_above(standing, node, resources, standing.quota)
+
+
+class Reclaim:
+    """P1's conditions; what a branch above the common ancestor grows by is borrowed like everything else."""
+
+    def __init__(self, lending: Lending | None) -> None:
+        self._lending = lending
+
+    def allows(self, attempt: Attempt, victim: Victim, short: Short) -> bool:
+        """Say whether *victim* may be the next to be taken: its branch has borrowed what is lacking."""
+        split = fork(attempt.head.leaf, victim.node)
+        lacking = _lacking(short, victim)
+        if split is None or not lacking:
+            return False
+        return (
+            all(_is_above(attempt.standing, node, lacking, attempt.quota) for node in split.theirs)
+            and all(_stays_guaranteed(node, victim, attempt.quota) for node in split.theirs)
+            and _is_within(attempt, split)
+            and _is_fairer(attempt, split, victim, further=victim.charge)
+        )
+
+    def keeps(self, attempt: Attempt, victim: Victim, short: Short) -> bool:
+        """Say whether its branch stays at or above its entitlement, in what is lacking, without *victim*."""
+        split = fork(attempt.head.leaf, victim.node)
+        if split is None:
+            return False
+        branch = split.theirs[-1]
+        due = attempt.standing.entitlements[branch.name]
+        return all(
+            attempt.quota.amount(branch.name, name) - victim.charge[name] >= due.get(name, 0)
+            for name in _lacking(short, victim)
+        )
+
+    def holds(self, attempt: Attempt) -> bool:
+        """Say whether the reclaimer stays within its entitlements and every exchange of two branches is fairer."""
+        head = attempt.head
+        if self._lending is not None and self._lending.refusal(head.leaf, head.lane, attempt.quota) is not None:
+            return False
+        forks = [(fork(attempt.head.leaf, victim.node), victim) for victim in attempt.taken]
+        return all(
+            split is not None and _is_within(attempt, split) and _is_fairer(attempt, split, victim, further=EMPTY)
+            for split, victim in forks
+        )
+
+
+def _lacking(short: Short, victim: Victim) -> frozenset[str]:
+    """Return what is lacking and *victim* holds; ``pods`` alone reclaim nothing."""
+    return frozenset(name for name in short.resources if name != PODS and victim.charge.get(name, 0) > 0)
+
+
+def _is_above(standing: Standing, node: Node, resources: frozenset[str], quota: Quota) -> bool:
+    """Say whether a queue is above its entitlement on one of *resources*."""
+    due = standing.entitlements[node.name]
+    return any(quota.amount(node.name, name) > due.get(name, 0) for name in resources)
+
+
+def _stays_guaranteed(node: Node, victim: Victim, quota: Quota) -> bool:
+    guarantee = quota.limits[node.name].guarantee
+    return all(
+        amount <= 0 or quota.amount(node.name, name) - amount >= guarantee.get(name, 0)
+        for name, amount in victim.charge.items()
+    )
+
+
+def _is_within(attempt: Attempt, split: Fork) -> bool:
+    """Say whether the reclaimer's queues below the common ancestor are within their entitlements with it."""
+    return all(attempt.standing.over(node, attempt.charge, attempt.quota) is None for node in split.ours)
+
+
+def _is_fairer(attempt: Attempt, split: Fork, victim: Victim, *, further: Resources) -> bool:
+    """Say whether the smaller share of the two branches becomes larger, *further* being freed as well.
+
+    Over what the reclaimer lacks; next in line are the reclaimer and the victim.
+    """
+    ours, theirs = split.ours[-1], split.theirs[-1]
+    before = min(_share(attempt, ours, attempt.charge), _share(attempt, theirs, victim.charge))
+    after = min(
+        _share(attempt, ours, attempt.charge, more=attempt.charge),
+        _share(attempt, theirs, victim.charge, more=scale(further, -1)),
+    )
+    return after > before
+
+
+def _share(attempt: Attempt, branch: Node, asks: Resources, *, more: Resources | None = None) -> Share:
+    """Return the share of *branch* in what the reclaimer lacks, while *asks* is next in line.
+
+    As it stands before the exchange; with *more* charged, after it.
+    """
+    due = attempt.standing.entitlements[branch.name]
+    quota = attempt.standing.quota if more is None else attempt.quota
+    largest = NONE
+    for name in sorted(attempt.lacked.resources - {PODS}):
+        held = quota.amount(branch.name, name) + (more or EMPTY).get(name, 0)
+        if due.get(name):
+            largest = max(largest, held / due[name])
+        elif held > 0 or asks.get(name, 0) > 0:
+            return INFINITE
+    return 0, largest

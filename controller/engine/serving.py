@@ -1,0 +1,221 @@
+"""Serving those who wait, one head after the other: who is tried, and whether it gets in (O1-O5).
+
+Of those who wait only lanes that something was freed for are tried. Which head
+comes next is ``ordering``; what is done for those without room is not known here.
+"""
+
+from collections import Counter as Tally
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from controller.engine import groups
+from controller.engine.backlog import Lane, Sleep
+from controller.engine.lending import Lending
+from controller.engine.ordering import Entry, Head, Standing, Turns
+from controller.engine.plan import Admit, Decision
+from controller.engine.prospects import Prospect, Stage
+from controller.engine.queues import ROOT, QueueName
+from controller.engine.quota import Quota
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.tree import Node
+from controller.engine.workloads import Admission, Choice, Group, Workload, WorkloadUid
+
+if TYPE_CHECKING:
+    from controller.engine.world import World
+
+
+class Service:
+    """The decisions of one cycle as they are taken, and those who were refused."""
+
+    def __init__(self, world: "World", standing: Standing, now: int, *, most: int | None = None) -> None:
+        self.world = world
+        self.standing = standing
+        self.now = now
+        self.decisions: list[Decision] = []
+        self.refused: list[Lane] = []
+        self.admitted: set[WorkloadUid] = set()
+        """Whom this cycle has let in: they are no victims in it (O3)."""
+        self.lending = Lending(world, standing) if world.policy.reclaim.enabled else None
+        """Who may borrow, while what is borrowed can be reclaimed."""
+        self.may_retry = False
+        """Whether somebody was let in after another was not allowed to borrow, for whom it may be otherwise now."""
+        self._is_refused = False
+        self._most = most
+
+    @property
+    def is_full(self) -> bool:
+        """Say whether as much was decided as may be at once: the next cycle goes on."""
+        return self._most is not None and len(self.decisions) >= self._most
+
+    @property
+    def quota(self) -> Quota:
+        """Return the settled charges."""
+        return self.standing.quota
+
+    def serve(self) -> None:
+        """Admit or pass over one head after the other.
+
+        When an admission has left most of the lanes without a chance, the
+        others go on alone.
+        """
+        lanes = awake(self.world, self.quota)
+        while lanes and not self.is_full:
+            turns = self.turns(lanes)
+            alive = _Alive(self.world, self.quota, lanes)
+            while (head := turns.next()) is not None:
+                count = self.try_(head)
+                if not count:
+                    turns.passed_over(head)
+                    continue
+                if count > 1 or alive.are_few() or self.is_full:
+                    break
+                turns.admitted(head)
+            self.refused.extend(turns.refused)
+            lanes = awake(self.world, self.quota) if head is not None else {}
+
+    def turns(self, lanes: Mapping[QueueName, list[Entry]] | None = None) -> Turns:
+        """Return the turns of *lanes*, of all that may fit unless some are given."""
+        lanes = awake(self.world, self.quota) if lanes is None else lanes
+        return Turns(self.standing, self.world.policy, lanes, fits=self.fits)
+
+    def fits(self, head: Head) -> bool:
+        """Say whether the head would get in now, together with its group."""
+        if head.lane.group is not None and groups.is_whole(self.world, head.lane):
+            return self._attempt(head.lane.group).refusal is None
+        return self.judge(head) is not None
+
+    def try_(self, head: Head) -> int:
+        """Let the head in, together with the other parts of its group; return how many that were."""
+        if head.lane.group is not None and groups.is_whole(self.world, head.lane):
+            return self._try_group(head.lane.group)
+        choice = self.judge(head)
+        if choice is None:
+            return 0
+        self.admit(head.workload, choice)
+        return 1
+
+    def _try_group(self, group: Group) -> int:
+        trial = self._attempt(group)
+        if trial.refusal is not None:
+            return 0
+        for part, choice in trial.chosen:
+            self.admit(part, choice, plan=f"{group.key}@{self.now}")
+        return len(trial.chosen)
+
+    def _attempt(self, group: Group) -> groups.Trial:
+        trial = groups.attempt(self.world, group, self.lending)
+        self._is_refused |= trial.refusal is not None and self.lending is not None
+        return trial
+
+    def judge(self, head: Head) -> Choice | None:
+        """Return where the head goes, or nothing: ceilings first, then clusters, then what others are entitled to."""
+        over = self.quota.refusal(head.leaf, head.lane.charge)
+        if over is not None:
+            head.lane.sleep = _sleep(over, head.leaf, self.quota)
+            return None
+        prospects = self.world.books.prospects
+        prospect = prospects.of(head.lane.shape)
+        if not self._fits_now(head) or not prospects.has_room(prospect):
+            return None
+        choice = prospects.choice(prospect)
+        if not isinstance(choice, Choice) or not self._may_borrow(head):
+            return None
+        return choice
+
+    def _may_borrow(self, head: Head) -> bool:
+        if self.lending is None or self.lending.refusal(head.leaf, head.lane) is None:
+            return True
+        self._is_refused = True
+        return False
+
+    def _fits_now(self, head: Head) -> bool:
+        """Say whether the ceilings allow it while those who leave are still charged (P5)."""
+        present = self.world.books.present()
+        return present is None or present.refusal(present.tree.nodes[head.leaf.name], head.lane.charge) is None
+
+    def admit(self, workload: Workload, choice: Choice, *, plan: str = "") -> None:
+        """Let *workload* in."""
+        admission = Admission(choice.charge, choice.bookings, admitted_at=self.now)
+        self.world.admit(workload, admission, self.now)
+        self.decisions.append(Admit(workload, choice.assignments, admission, plan))
+        self.admitted.add(workload.uid)
+        self.may_retry |= self._is_refused
+        self._is_refused = False
+        if self.lending:
+            self.lending.forget(workload.queue)
+
+
+def awake(world: "World", quota: Quota) -> Mapping[QueueName, list[Entry]]:
+    """Return, by queue, the lanes that may fit: room for their shape, and something freed since they were refused."""
+    found: dict[QueueName, list[Entry]] = {}
+    prospects = world.books.prospects
+    for lanes in world.backlog.shapes.values():
+        prospect = prospects.of(lanes[0].shape)
+        has_free, is_unreserved, has_room = stage(world, quota, prospect)
+        if not (has_free and has_room):
+            continue
+        for lane in lanes:
+            if lane.hopeless is None and lane.is_waiting and _is_awake(lane, quota, is_unreserved=is_unreserved):
+                found.setdefault(lane.queue, []).append(Entry(lane, prospect.asks))
+    return _lined_up(world, found)
+
+
+def stage(world: "World", quota: Quota, prospect: Prospect) -> Stage:
+    """Return how far a shape comes: ceiling and guarantees at the root, room on a cluster."""
+    if prospect.outlook.refusal is not None:
+        return False, False, False
+    root = quota.tree.root
+    return (
+        quota.has_free(root, prospect.charge),
+        quota.has_unreserved(root, prospect.charge),
+        world.books.prospects.has_room(prospect),
+    )
+
+
+def _is_awake(lane: Lane, quota: Quota, *, is_unreserved: bool) -> bool:
+    sleep = lane.sleep
+    if sleep is None or sleep.epoch != quota.epoch or quota.freed[sleep.queue] != sleep.freed:
+        return True
+    return sleep.is_reserved and is_unreserved
+
+
+def _lined_up(world: "World", found: dict[QueueName, list[Entry]]) -> Mapping[QueueName, list[Entry]]:
+    """Let a fifo queue compete as a whole, and only if its first may be tried."""
+    for queue in [name for name in found if world.queues[name].fifo]:
+        first = world.blocking(queue)
+        if any(entry.lane.head is first for entry in found.pop(queue)):
+            lanes = (lane for lane in world.backlog.queues[queue] if lane.hopeless is None and lane.is_waiting)
+            found[queue] = [Entry(lane, world.books.prospects.of(lane.shape).asks) for lane in lanes]
+    return found
+
+
+class _Alive:
+    """The shapes among the awake lanes, and whether most lanes belong to such as have no chance any more."""
+
+    def __init__(self, world: "World", quota: Quota, lanes: Mapping[QueueName, list[Entry]]) -> None:
+        self._world = world
+        self._quota = quota
+        self._lanes: Tally[int] = Tally(id(entry.lane.shape) for entries in lanes.values() for entry in entries)
+        self._shapes = {id(entry.lane.shape): entry.lane.shape for entries in lanes.values() for entry in entries}
+        self._most = sum(self._lanes.values())
+
+    def are_few(self) -> bool:
+        """Say whether going on alone would spare the others more than half of the turns."""
+        for key, shape in list(self._shapes.items()):
+            has_free, _, has_room = stage(self._world, self._quota, self._world.books.prospects.of(shape))
+            if not (has_free and has_room):
+                del self._shapes[key], self._lanes[key]
+        return 2 * sum(self._lanes.values()) < self._most
+
+
+def _sleep(over: Refusal, leaf: Node, quota: Quota) -> Sleep | None:
+    """Return until when one who is over a ceiling need not be tried again.
+
+    At the root everybody is asked for anew, shape by shape; what is reserved
+    there also depends on the guarantees in the branch.
+    """
+    if over.queue is None or (over.queue == ROOT and over.reason is Reason.QUEUE_OVER_CEILING):
+        return None
+    is_reserved = over.queue == ROOT
+    branch = next(node.name for node in leaf.path() if node.depth == 1) if is_reserved else QueueName(over.queue)
+    return Sleep(branch, quota.freed[branch], quota.epoch, is_reserved=is_reserved)
