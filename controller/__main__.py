@@ -6,9 +6,10 @@ import gc
 import signal
 import sys
 import uuid
+from collections import ChainMap
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Never
+from typing import Any, Never
 
 import structlog
 
@@ -16,6 +17,7 @@ from controller.actuator import Actuator
 from controller.api.configuration import AdmissionConfiguration, ConfigurationError
 from controller.backoff import Backoff
 from controller.cache.informer import Pace
+from controller.cache.kinds import Kinds
 from controller.cache.store import Store
 from controller.cache.watches import informers
 from controller.clock import SteadyClock
@@ -56,7 +58,11 @@ class Controller:
         self.actuator.limit(_limits(file.current))
         pace = Pace(page=settings.page_size, watch=settings.watch_seconds, silence=settings.silence_seconds)
         self.informers = informers(api, self.store, pace)
-        self.loop = Loop(self.store, self.actuator, self.informers, metrics=self.metrics, clock=clock)
+        self.kinds = Kinds(api, self.store, self.informers, pace=pace)
+        self.kinds.want(self.store.kinds)
+        # Only read, so that what else they are does not matter.
+        caches: ChainMap[str, Any] = ChainMap({"workloads": self.kinds}, self.informers)
+        self.loop = Loop(self.store, self.actuator, caches, metrics=self.metrics, clock=clock)
         manner = Manner(settings.identity, settings.events_per_second, settings.event_backlog)
         self.teller = Teller(api, self.store.binding, metrics=self.metrics, manner=manner, clock=clock)
         self.loop.on_waits = self.teller.waits
@@ -71,6 +77,7 @@ class Controller:
         async with asyncio.TaskGroup() as group:
             acting = group.create_task(self.actuator.run())
             deciding = [group.create_task(informer.run()) for informer in self.informers.values()]
+            deciding.append(group.create_task(self.kinds.run()))
             deciding.append(group.create_task(self.loop.run()))
             deciding.append(group.create_task(Watchdog(self.metrics).run()))
             deciding.append(group.create_task(self.hyperjobs.run()))
@@ -111,6 +118,7 @@ class Controller:
     def _configure(self, configuration: AdmissionConfiguration) -> None:
         self.actuator.limit(_limits(configuration))
         if self.store.configure(configuration):
+            self.kinds.want(self.store.kinds)
             for informer in self.informers.values():
                 informer.list_again()
 

@@ -110,8 +110,8 @@ class Loop:
 
     async def _until_synced(self) -> None:
         """Wait until every list has been applied."""
-        for cache in self._caches.values():
-            await cache.synced.wait()
+        while missing := [cache for cache in self._caches.values() if not cache.synced.is_set()]:
+            await missing[0].synced.wait()
 
     def _cycle(self) -> int | None:
         """Look once, decide, hand on; return when to look again unasked, in milliseconds."""
@@ -155,7 +155,7 @@ class Loop:
         again_at = None
         for uid, remarks in self._store.remarks.items():
             facts = self._store.binding(uid)
-            found = mending(remarks, facts) if facts else None
+            found = mending(remarks, facts, self.world.workloads.get(uid)) if facts else None
             free_at = self._actuator.free_at(uid)
             if found is None or free_at is None:
                 continue

@@ -106,6 +106,8 @@ def sentence(refusal: Refusal) -> str:
         if refusal.cluster is None:
             return "none of its candidate clusters takes new workloads now"
         return _NO_NODE[refusal.reason]
+    if refusal.reason is Reason.QUEUE_MISSING and not refusal.queue:
+        return "its queue is not known: its object is not there, or cannot be read"
     facts = {
         "resource": refusal.resource,
         "asked": _amount(refusal, refusal.asked),
@@ -124,6 +126,8 @@ def remedy(refusal: Refusal) -> str:
         return _GONE
     if refusal.queue == ROOT and refusal.reason in AT_THE_ROOT:
         return _MORE_ROOM if refusal.reason is Reason.EXCEEDS_QUEUE else "it starts when workloads finish"
+    if refusal.reason is Reason.QUEUE_MISSING and not refusal.queue:
+        return "see whether the controller may read objects of its kind"
     return REMEDIES[refusal.reason]
 
 

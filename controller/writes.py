@@ -17,9 +17,9 @@ from controller.cache.translate.amounts import moment
 from controller.cache.translate.records import admitting
 from controller.engine.plan import Admit, Decision, Evict
 from controller.engine.reasons import EvictionReason
-from controller.engine.workloads import WorkloadUid
+from controller.engine.workloads import Workload, WorkloadUid
 
-Effect = Literal["admit", "evict", "resume", "clear"]
+Effect = Literal["admit", "evict", "resume", "clear", "note"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,8 @@ class Write:
                 return not facts.paused
             case "evict" | "clear":
                 return facts.paused and not facts.targets
+            case "note":
+                return facts.record is not None and facts.record.queue == self.queue
 
 
 def write(decision: Decision, facts: BindingFacts, *, for_whom: str = "") -> Write:
@@ -100,19 +102,22 @@ def _eviction(decision: Evict, facts: BindingFacts, for_whom: str) -> Write:
     )
 
 
-def mending(remarks: Collection[Remark], facts: BindingFacts) -> Write | None:
-    """Return what puts right what *remarks* say of a binding, ``None`` where nothing must be."""
+def mending(remarks: Collection[Remark], facts: BindingFacts, workload: Workload | None = None) -> Write | None:
+    """Return what puts right what *remarks* say of a binding, and the *workload* it is; ``None``: nothing must be."""
     if Remark.LEAKED in remarks:
         return _mending("clear", patches.clear(facts), facts)
     if Remark.REPAUSED in remarks or Remark.UNGATED in remarks:
         return _mending("resume", patches.resume(facts), facts)
+    if Remark.UNFIXED in remarks and workload is not None:
+        record = wire.Record(workload.uid, queue=workload.queue, waiting_since=moment(workload.since))
+        return _mending("note", patches.note(facts, wire.write_record(record)), facts, queue=workload.queue)
     return None
 
 
-def _mending(effect: Effect, patch: bytes, facts: BindingFacts) -> Write:
+def _mending(effect: Effect, patch: bytes, facts: BindingFacts, *, queue: str = "") -> Write:
     kind, namespace, name = facts.api.kind, facts.template.namespace, facts.template.name
     path = f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
-    return Write(effect, facts.uid, _path(facts), patch, facts.resource_version, path)
+    return Write(effect, facts.uid, _path(facts), patch, facts.resource_version, path, queue=queue)
 
 
 def _path(facts: BindingFacts) -> str:

@@ -21,7 +21,8 @@ _CHART: Final = _HERE.parent / "charts" / "volcano-global"
 CRDS: Final = _HERE / "crds"
 #: Ours come last: where the real ones are used, upstream's HyperJob is among them and lacks our fields.
 OUR_CRDS: Final = _CHART / "files" / "crds"
-RBAC: Final = (_CHART / "files" / "rbac.yaml", _CHART / "files" / "hyperjobs.yaml", _HERE / "manifests")
+RIGHTS: Final = ("rbac", "hyperjobs", "workloads")
+RBAC: Final = (*(_CHART / "files" / f"{name}.yaml" for name in RIGHTS), _HERE / "manifests")
 _CONTROLLERS: Final = "namespace-controller,garbage-collector-controller,clusterrole-aggregation-controller"
 _APISERVER_FLAGS: Final = (
     "--bind-address=127.0.0.1",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from controller.cache import charges
+from controller.cache.demands import Demands
 from controller.cache.facts import VOLCANO_JOB, BindingFacts, Demand, Phase, TemplateFacts
 from controller.cache.gates import Gates
 from controller.cache.priorities import Priorities
@@ -32,7 +33,9 @@ class Remark(StrEnum):
     REPAUSED = "Repaused"
     """It is admitted and somebody paused it: it is to be resumed."""
     UNGATED = "Ungated"
-    """It is paused, of a kind that is gated only with a queue, and names none: it is to be let through."""
+    """It is paused, and is not gated, or not any more: it is to be let through."""
+    UNFIXED = "Unfixed"
+    """It waits, is of a kind without a queue of its own, and its queue is to be fixed in the record (Q6)."""
     UNRECORDED = "Unrecorded"
     """It carries an annotation that looks like our record and is none."""
     UNREADABLE = "Unreadable"
@@ -55,6 +58,7 @@ class Rules:
     priorities: Priorities
     default_queue: QueueName
     shapes: Shapes
+    demands: Demands
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ class Overlay:
 
 NO_OVERLAY = Overlay()
 _NOTHING = Assessment()
+_LET_GO = Assessment(None, frozenset({Remark.UNGATED}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +100,15 @@ def assess(
 ) -> Assessment:
     """Return what *binding* amounts to; *template* is the object of the name that it refers to, if known."""
     if not _is_gated(binding, rules.gates):
-        return _NOTHING
+        # One that we have written to is let go when its kind or namespace is not gated any more.
+        return _LET_GO if binding.paused and binding.record is not None else _NOTHING
     template = template if _belongs(binding, template) else None
     queue = _queue(binding, template, rules)
     if queue is None:
         return Assessment(None, frozenset({Remark.UNGATED} if binding.paused and template else ()))
-    case = _Case(binding, template, _demand(binding, template), queue)
+    case = _Case(binding, template, rules.demands.of(binding, template), queue)
     standing = _overlaid(_stand(case), overlay)
-    remarks = frozenset((*standing.remarks, *_flaws(case)))
+    remarks = frozenset((*standing.remarks, *_flaws(case), *_unfixed(case, standing)))
     return Assessment(_workload(case, standing, rules), remarks)
 
 
@@ -134,13 +140,6 @@ def _queue(binding: BindingFacts, template: TemplateFacts | None, rules: Rules) 
         return record or named
     # Nobody knows yet whether it names a queue: it stays held while it is paused.
     return QueueName("") if template is None and binding.paused else None
-
-
-def _demand(binding: BindingFacts, template: TemplateFacts | None) -> Demand | None:
-    """Return what it asks for: as its template says, for kinds we count ourselves (D3)."""
-    if binding.template.kind != VOLCANO_JOB:
-        return binding.demand
-    return template.demand if template else None
 
 
 def _workload(case: _Case, standing: _Standing, rules: Rules) -> Workload | None:
@@ -269,6 +268,13 @@ def _flaws(case: _Case) -> tuple[Remark, ...]:
         *((Remark.UNREADABLE,) if unreadable else ()),
         *((Remark.UNRECORDED,) if case.binding.record_flaw else ()),
     )
+
+
+def _unfixed(case: _Case, standing: _Standing) -> tuple[Remark, ...]:
+    """Say whether nothing but a label or an annotation says which queue a workload waits in (Q6)."""
+    is_own = case.binding.template.kind == VOLCANO_JOB
+    waits = standing.state is State.PENDING and case.binding.paused and bool(case.queue)
+    return (Remark.UNFIXED,) if waits and not is_own and case.binding.record is None else ()
 
 
 def _since(binding: BindingFacts, template: TemplateFacts | None) -> int:

@@ -60,6 +60,11 @@ class Gates:
         """Return the gate of a kind, ``None`` where it has none."""
         return self._gates.get(kind)
 
+    @property
+    def kinds(self) -> tuple[ApiKind, ...]:
+        """Return all gated kinds."""
+        return tuple(gate.api for gate in self._gates.values())
+
     def ending(self, kind: GroupKind) -> Ending:
         """Return how the end of a kind is told."""
         gate = self._gates.get(kind)

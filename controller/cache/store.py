@@ -17,6 +17,7 @@ from controller.api.queues import decode_queue
 from controller.api.templates import decode_template
 from controller.cache.assessment import Overlay, Remark, Rules, assess
 from controller.cache.collection import Collection
+from controller.cache.demands import Demands
 from controller.cache.facts import (
     VOLCANO_JOB,
     BindingFacts,
@@ -40,7 +41,7 @@ from controller.cache.translate.jobs import JobTranslator
 from controller.cache.translate.policies import policy
 from controller.cache.translate.priorityclasses import priority_class_facts
 from controller.cache.translate.queues import queue_facts
-from controller.cache.translate.templates import template_facts
+from controller.cache.translate.templates import TemplateTranslator
 from controller.engine.clusters import ApiKind, ClusterName
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Refusal
@@ -75,6 +76,7 @@ class Store:
         self.priority_classes = Collection(
             lambda raw: priority_class_facts(decode_priority_class(raw)), self._class_changed
         )
+        self._further = TemplateTranslator()
         self._templates: dict[GroupKind, Collection[TemplateFacts]] = {VOLCANO_JOB: self.jobs}
 
         self._by_uid: dict[WorkloadUid, BindingFacts] = {}
@@ -82,6 +84,7 @@ class Store:
         self._of_class: Index[str, TemplateKey] = Index()
         self._overlays = Overlays()
         self._shapes = Shapes()
+        self._demands = Demands()
         self._priorities = Priorities()
         self._remarks: dict[WorkloadUid, frozenset[Remark]] = {}
 
@@ -106,6 +109,11 @@ class Store:
         )
 
     @property
+    def kinds(self) -> tuple[ApiKind, ...]:
+        """Return the kinds that are gated."""
+        return self._gates.kinds
+
+    @property
     def remarks(self) -> Mapping[WorkloadUid, frozenset[Remark]]:
         """Return what was remarkable about bindings when the World was last fed."""
         return MappingProxyType(self._remarks)
@@ -125,6 +133,12 @@ class Store:
         if kind not in self._templates:
             self._templates[kind] = Collection(lambda raw: self._decode_template(raw, api), self._template_changed)
         return self._templates[kind]
+
+    def forget_templates(self, api: ApiKind) -> None:
+        """Forget the templates of a kind that is not gated any more."""
+        known = self._templates.pop(group_kind(api), None)
+        if known is not None:
+            known.replace([])
 
     # -- what is told ---------------------------------------------------
 
@@ -193,7 +207,7 @@ class Store:
 
     def _tell_workloads(self, world: Listener, now: int) -> None:
         queue = QueueName(self._configuration.default_queue)
-        rules = Rules(self._gates, self._priorities, queue, self._shapes)
+        rules = Rules(self._gates, self._priorities, queue, self._shapes, self._demands)
         for uid in sorted(self._news):
             self._tell_workload(world, uid, rules=rules, now=now)
         self._news.clear()
@@ -219,7 +233,7 @@ class Store:
         return self._bindings.facts(decode_binding(raw))
 
     def _decode_template(self, raw: bytes, api: ApiKind) -> TemplateFacts:
-        return template_facts(decode_template(raw), self._gates.gate(group_kind(api)) or Gate(api))
+        return self._further.facts(decode_template(raw), self._gates.gate(group_kind(api)) or Gate(api))
 
     def _binding_changed(self, before: BindingFacts | None, after: BindingFacts | None) -> None:
         if before is not None and (after is None or before.template != after.template or before.uid != after.uid):

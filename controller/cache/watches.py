@@ -1,6 +1,6 @@
 """Which collections are watched, and where what they tell goes."""
 
-from collections.abc import Mapping
+from collections.abc import MutableMapping
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from controller.cache.informer import Informer, Pace, nothing_known
 from controller.cache.store import Store
 from controller.kube import Api
 
-Informers = Mapping[str, Informer[Any]]
+Informers = MutableMapping[str, Informer[Any]]
 """By the plural of what they watch, as metrics name it."""
 
 

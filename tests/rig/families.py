@@ -35,8 +35,8 @@ class Families:
     def _enter_job(self, change: Change) -> Iterator[str]:
         job = change.after
         self.jobs.pop(change.key, None)
-        if job is None:
-            return
+        if not job:
+            return  # gone, or a batch Job, which is stored in another form
         self.jobs[change.key] = job
         owner = _owner(job)
         family = self.hyperjobs.get(owner)

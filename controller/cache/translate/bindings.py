@@ -37,7 +37,7 @@ class BindingTranslator:
         self.gates = gates
         self._apis: Pool[ApiKind] = Pool()
         self._placements: Pool[Placement | PlacementError] = Pool()
-        self._demands: Pool[Demand | AmountError] = Pool()
+        self._demands: Pool[Demand | AmountError | _Uncounted] = Pool()
         self._targets: Pool[Targets] = Pool()
         self._progress: Pool[tuple[Progress, ...]] = Pool()
 
@@ -89,6 +89,8 @@ class BindingTranslator:
             return None, ""
         key = fingerprint(spec.replicas, spec.replica_requirements, spec.components)
         counted = self._demands.get(key, lambda: _count(spec))
+        if isinstance(counted, _Uncounted):
+            return None, ""
         return (None, str(counted)) if isinstance(counted, AmountError) else (counted, "")
 
     def _clusters(self, clusters: Iterable[wire.TargetCluster] | None) -> Targets | None:
@@ -128,8 +130,14 @@ def _is_claimed(meta: ObjectMeta) -> bool:
     return any(meta.labels.get(label) for label in CLAIMS)
 
 
-def _count(spec: wire.BindingSpec) -> Demand | AmountError:
+class _Uncounted:
+    """Karmada's interpreter does not know the kind, or there is nothing of it."""
+
+
+def _count(spec: wire.BindingSpec) -> Demand | AmountError | _Uncounted:
     """Return the demand of a kind that Karmada interprets: its components, or its equal replicas (D3)."""
+    if not spec.components and spec.replica_requirements is None and not spec.replicas:
+        return _Uncounted()
     try:
         if spec.components:
             parts = [_component(each, f"spec.components[{place}]") for place, each in enumerate(spec.components)]

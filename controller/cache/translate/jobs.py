@@ -5,16 +5,15 @@ import sys
 import msgspec
 
 from controller.api import jobs as wire
-from controller.api import pods
 from controller.api.keys import PREFERRED_CLUSTERS
-from controller.api.meta import ObjectMeta, Quantities
+from controller.api.meta import ObjectMeta
 from controller.cache.facts import VOLCANO_JOB, Demand, TemplateFacts, TemplateKey
 from controller.cache.pool import Pool, fingerprint
-from controller.cache.translate.amounts import AmountError, amounts, milliseconds, sentence, version
+from controller.cache.translate.amounts import AmountError, milliseconds, sentence, version
 from controller.cache.translate.membership import membership, owner
+from controller.cache.translate.pods import pod_template
 from controller.engine.clusters import ClusterName
-from controller.engine.demand import Container, JobTemplate, PodTemplate, Task, demand, pod_requests
-from controller.engine.resources import EMPTY, Resources
+from controller.engine.demand import JobTemplate, Task, demand, pod_requests
 
 Counted = Demand | AmountError
 
@@ -91,36 +90,7 @@ def _task(task: wire.TaskSpec, where: str) -> Task:
     return Task(
         task.name,
         task.replicas,
-        _pod(task.template.spec, f"{where}.template.spec"),
+        pod_template(task.template.spec, f"{where}.template.spec"),
         minimum=task.min_available,
         partition_minimum=policy.min_partitions * policy.partition_size if policy else 0,
     )
-
-
-def _pod(pod: pods.PodSpec, where: str) -> PodTemplate:
-    whole = pod.resources or pods.ResourceRequirements()
-    return PodTemplate(
-        containers=_containers(pod.containers, f"{where}.containers"),
-        init=_containers(pod.init_containers, f"{where}.initContainers"),
-        overhead=_amounts(pod.overhead, f"{where}.overhead"),
-        requests=_amounts(whole.requests, f"{where}.resources.requests"),
-        limits=_amounts(whole.limits, f"{where}.resources.limits"),
-        priority_class=pod.priority_class_name,
-    )
-
-
-def _containers(containers: list[pods.Container], where: str) -> tuple[Container, ...]:
-    return tuple(_container(container, f"{where}[{place}]") for place, container in enumerate(containers))
-
-
-def _container(container: pods.Container, where: str) -> Container:
-    asked = container.resources or pods.ResourceRequirements()
-    return Container(
-        requests=_amounts(asked.requests, f"{where}.resources.requests"),
-        limits=_amounts(asked.limits, f"{where}.resources.limits"),
-        restarts=container.restart_policy == "Always",
-    )
-
-
-def _amounts(quantities: Quantities, where: str) -> Resources:
-    return amounts(quantities, where) if quantities else EMPTY

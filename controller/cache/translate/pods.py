@@ -1,0 +1,37 @@
+"""Pod templates, of whatever kind they are part, as the engine counts them."""
+
+from controller.api import pods
+from controller.api.meta import Quantities
+from controller.cache.translate.amounts import amounts
+from controller.engine.demand import Container, PodTemplate
+from controller.engine.resources import EMPTY, Resources
+
+
+def pod_template(pod: pods.PodSpec, where: str) -> PodTemplate:
+    """Return what *pod* asks for; *where* names it in an `AmountError`."""
+    whole = pod.resources or pods.ResourceRequirements()
+    return PodTemplate(
+        containers=_containers(pod.containers, f"{where}.containers"),
+        init=_containers(pod.init_containers, f"{where}.initContainers"),
+        overhead=_amounts(pod.overhead, f"{where}.overhead"),
+        requests=_amounts(whole.requests, f"{where}.resources.requests"),
+        limits=_amounts(whole.limits, f"{where}.resources.limits"),
+        priority_class=pod.priority_class_name,
+    )
+
+
+def _containers(containers: list[pods.Container], where: str) -> tuple[Container, ...]:
+    return tuple(_container(container, f"{where}[{place}]") for place, container in enumerate(containers))
+
+
+def _container(container: pods.Container, where: str) -> Container:
+    asked = container.resources or pods.ResourceRequirements()
+    return Container(
+        requests=_amounts(asked.requests, f"{where}.resources.requests"),
+        limits=_amounts(asked.limits, f"{where}.resources.limits"),
+        restarts=container.restart_policy == "Always",
+    )
+
+
+def _amounts(quantities: Quantities, where: str) -> Resources:
+    return amounts(quantities, where) if quantities else EMPTY
