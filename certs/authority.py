@@ -61,12 +61,7 @@ class Pair:
     @property
     def names(self) -> frozenset[str]:
         """The DNS names and addresses it is made out to."""
-        try:
-            found = self.certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        except x509.ExtensionNotFound:
-            return frozenset()
-        addresses = (str(address) for address in found.get_values_for_type(x509.IPAddress))
-        return frozenset((*found.get_values_for_type(x509.DNSName), *addresses))
+        return names(self.certificate)
 
     def certificate_pem(self) -> bytes:
         """Return the certificate as it is published."""
@@ -151,6 +146,16 @@ def load_bundle(bundle_pem: bytes) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(bundle_pem)
     except ValueError as error:
         raise AuthorityError(f"the stored bundle cannot be read: {error}") from error
+
+
+def names(certificate: x509.Certificate) -> frozenset[str]:
+    """Return the DNS names and addresses that *certificate* is made out to."""
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return frozenset()
+    addresses = (str(address) for address in found.get_values_for_type(x509.IPAddress))
+    return frozenset((*found.get_values_for_type(x509.DNSName), *addresses))
 
 
 def lifetime(certificate: x509.Certificate) -> Lifetime:

@@ -73,8 +73,10 @@ class Upkeep:
     def _publish_external(self) -> None:
         """Publish the authorities that came with a certificate of somebody else's, beside those still needed."""
         stored = self.store.read(SERVING)
-        if stored is None or BUNDLE not in stored.files or CERTIFICATE not in stored.files:
-            raise AuthorityError(f"there is no certificate with its {BUNDLE} yet: see who should issue it")
+        if stored is None or not stored.files.get(CERTIFICATE):
+            raise AuthorityError("there is no certificate yet: see who should issue it")
+        if not stored.files.get(BUNDLE):
+            raise AuthorityError(f"the certificate has no {BUNDLE} beside it: use an issuer that tells its authority")
         newest = load_bundle(stored.files[BUNDLE])
         former = [each for each in self._published() if each not in newest and lifetime(each).ends > utc_now()]
         if former and self.settings.replica and self._all_serve(self._leaf()):

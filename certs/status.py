@@ -1,11 +1,12 @@
 """What `status` prints: what is kept, what is published, and what replicas serve; changes nothing."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 from cryptography import x509
 
-from certs.authority import AuthorityError, issued, load_bundle
+from certs.authority import AuthorityError, issued, lifetime, load_bundle, names
 from certs.replicas import served
 from certs.rounds import read_all, utc_now
 from certs.settings import Settings
@@ -17,7 +18,7 @@ def describe(store: Store, settings: Settings) -> Iterator[str]:
     """Yield a line about each certificate that is kept, each webhook it is published for, each replica."""
     now = utc_now()
     if settings.external:
-        yield f"{SERVING}: kept by somebody else"
+        yield _kept_by_others(_leaf(store), now)
     else:
         authority = examine_authority(store, now)
         yield _kept(AUTHORITY, authority)
@@ -32,12 +33,22 @@ def describe(store: Store, settings: Settings) -> Iterator[str]:
 def _kept(name: str, part: Part) -> str:
     if part.pair is None:
         return f"{name}: must be renewed now: {part.reason}"
-    life = part.pair.lifetime
-    made_out = f", made out to {', '.join(sorted(part.pair.names))}" if part.pair.names else ""
-    due = (
-        f"must be renewed now: {part.reason}" if part.reason else f"to be renewed from {life.due():%Y-%m-%d %H:%M} UTC"
-    )
-    return f"{name}: valid until {life.ends:%Y-%m-%d %H:%M} UTC{made_out}; {due}"
+    due = part.pair.lifetime.due()
+    then = f"must be renewed now: {part.reason}" if part.reason else f"to be renewed from {due:%Y-%m-%d %H:%M} UTC"
+    return f"{name}: {_told(part.pair.certificate)}; {then}"
+
+
+def _kept_by_others(chain: Sequence[x509.Certificate], now: datetime) -> str:
+    """Return what is to be known of a certificate that is not ours to renew."""
+    if not chain:
+        return f"{SERVING}: kept by somebody else, and not there yet: see who should issue it"
+    expired = "" if now < lifetime(chain[0]).ends else "; it has expired: see who should renew it"
+    return f"{SERVING}: kept by somebody else, {_told(chain[0])}{expired}"
+
+
+def _told(certificate: x509.Certificate) -> str:
+    made_out = f", made out to {', '.join(sorted(names(certificate)))}" if names(certificate) else ""
+    return f"valid until {lifetime(certificate).ends:%Y-%m-%d %H:%M} UTC{made_out}"
 
 
 def _leaf(store: Store) -> list[x509.Certificate]:

@@ -1,4 +1,4 @@
-"""Replicas of a webhook that do nothing but show a certificate."""
+"""Replicas of a webhook that do nothing but show a certificate, and Secrets on a control plane."""
 
 import contextlib
 import socket
@@ -7,6 +7,12 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+
+from certs.secret import Secrets
+from localup.apply import apply
+from localup.controlplane import ControlPlane
+from tests.certs.installed import NAMESPACE, RIGHTS, SECRETS
+from tests.webhook.registration import registration
 
 
 class Replica:
@@ -48,3 +54,19 @@ def replica() -> Iterator:
             return started
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def plane(etcd) -> Iterator[ControlPlane]:
+    """Yield a control plane with our registration, and the rights that `certs` is given."""
+    with ControlPlane(etcd, prefix="/registry-certs", controllers=False) as plane:
+        plane.admin.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        apply(plane.admin, [*RIGHTS, *registration("https://127.0.0.1:9")])
+        yield plane
+
+
+@pytest.fixture
+def store(plane):
+    """Return an empty store."""
+    plane.admin.delete(SECRETS)
+    return Secrets(plane.kubeconfig("volcano-global-certs"), NAMESPACE, "volcano-global-webhook")

@@ -1,6 +1,5 @@
 """Secrets on a real API server as a store, with no more rights than the README grants."""
 
-import base64
 import json
 import subprocess
 import sys
@@ -8,7 +7,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import yaml
 
 from certs.authority import load_bundle
 from certs.secret import Secrets
@@ -16,79 +14,11 @@ from certs.store import ConflictError
 from certs.upkeep import AUTHORITY, SERVING
 from controller.kube import Forbidden
 from localup.apply import apply
-from tests.certs import commands
+from tests.certs.installed import CONFIGURATIONS, NAMESPACE, SECRETS, bundles, flags, process, run
 from tests.certs.test_rounds import upkeep as directory_upkeep
 from tests.webhook.registration import registration
 
-NAMESPACE = "volcano-global"
-SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
-CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 FILES = {"tls.crt": b"a", "tls.key": b"b", "ca.crt": b"c"}
-#: What `certs` may do in the cluster that has the Secrets.
-RIGHTS = list(
-    yaml.safe_load_all("""
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: volcano-global-certs, namespace: volcano-global}
-rules:
-- {apiGroups: [''], resources: [secrets], verbs: [create]}
-- apiGroups: ['']
-  resources: [secrets]
-  resourceNames: [volcano-global-webhook, volcano-global-webhook-authority]
-  verbs: [get, patch]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: volcano-global-certs, namespace: volcano-global}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: volcano-global-certs}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: volcano-global-certs}]
-""")
-)
-
-
-@pytest.fixture(scope="module")
-def plane(fresh_control_plane):
-    plane = fresh_control_plane(controllers=False)
-    plane.admin.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    apply(plane.admin, [*RIGHTS, *registration("https://127.0.0.1:9")])
-    return plane
-
-
-@pytest.fixture
-def store(plane):
-    """Return an empty store."""
-    plane.admin.delete(SECRETS)
-    return Secrets(plane.kubeconfig("volcano-global-certs"), NAMESPACE, "volcano-global-webhook")
-
-
-def flags(plane, *more):
-    kubeconfig = plane.kubeconfig("volcano-global-certs")
-    place = [
-        "--secret-namespace",
-        NAMESPACE,
-        "--secret-name",
-        "volcano-global-webhook",
-        "--host-kubeconfig",
-        kubeconfig,
-    ]
-    where = ["--webhook-configuration", "volcano-global", "--kubeconfig", kubeconfig, "--dns", "localhost"]
-    where += ["--host-kubeconfig", kubeconfig]
-    return [more[0], *place, *where, *more[1:]]
-
-
-def run(plane, *more):
-    return commands.run(*flags(plane, *more, "--settle-seconds", "0"))
-
-
-def process(plane, *more):
-    command = [sys.executable, "-m", "certs", *flags(plane, *more)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-
-
-def bundles(plane):
-    kinds = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-    found = [plane.admin.get(f"{CONFIGURATIONS}/{kind}/volcano-global")["webhooks"] for kind in kinds]
-    return [base64.b64decode(each["clientConfig"].get("caBundle", "")) for webhooks in found for each in webhooks]
 
 
 def test_a_set_is_one_secret_of_the_kind_that_webhooks_mount(plane, store):
@@ -228,33 +158,3 @@ def wait(question, seconds=20):
     while not question():
         assert time.monotonic() < ends
         time.sleep(0.05)
-
-
-def test_what_cert_manager_keeps_is_published_beside_what_is_still_needed(plane, store, tmp_path):
-    first, second = tmp_path / "first", tmp_path / "second"
-    for folder in (first, second):
-        directory_upkeep(folder).run()
-    files = [{name: (folder / "serving" / name).read_bytes() for name in FILES} for folder in (first, second)]
-    store.write(SERVING, files[0], over=None)
-    empty = registration("https://127.0.0.1:9")
-    for each in empty:
-        for webhook in each["webhooks"]:
-            webhook["clientConfig"]["caBundle"] = ""
-    apply(plane.admin, empty)
-    assert run(plane, "ensure", "--external").returncode == 0
-    assert set(bundles(plane)) == {files[0]["ca.crt"]}
-    store.write(SERVING, files[1], over=store.read(SERVING))
-    assert run(plane, "ensure", "--external").returncode == 0
-    assert set(bundles(plane)) == {files[1]["ca.crt"] + files[0]["ca.crt"]}
-    status = run(plane, "status", "--external").stdout.splitlines()
-    assert status[0] == "serving: kept by somebody else"
-    assert status[1].endswith("2 CAs, covers the serving certificate")
-    # It keeps nothing of its own.
-    assert store.read(AUTHORITY) is None
-
-
-def test_what_cert_manager_has_not_issued_yet_is_a_sentence(plane, store):
-    assert store.read(SERVING) is None
-    ended = run(plane, "ensure", "--external")
-    assert ended.returncode == 1
-    assert ended.stderr == "certs: there is no certificate with its ca.crt yet: see who should issue it\n"

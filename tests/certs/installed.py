@@ -1,0 +1,60 @@
+"""`certs` over Secrets of a real API server, with no more rights than it is given."""
+
+import base64
+import subprocess
+import sys
+
+import yaml
+
+from tests.certs import commands
+
+NAMESPACE = "volcano-global"
+SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
+#: What `certs` may do in the cluster that has the Secrets.
+RIGHTS = list(
+    yaml.safe_load_all("""
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: volcano-global-certs, namespace: volcano-global}
+rules:
+- {apiGroups: [''], resources: [secrets], verbs: [create]}
+- apiGroups: ['']
+  resources: [secrets]
+  resourceNames: [volcano-global-webhook, volcano-global-webhook-authority]
+  verbs: [get, patch]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: volcano-global-certs, namespace: volcano-global}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: volcano-global-certs}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: volcano-global-certs}]
+""")
+)
+
+
+def flags(plane, *more):
+    """Return the arguments of a command, the first of *more*, over the Secrets."""
+    kubeconfig = plane.kubeconfig("volcano-global-certs")
+    place = ["--secret-namespace", NAMESPACE, "--secret-name", "volcano-global-webhook"]
+    place += ["--host-kubeconfig", kubeconfig]
+    where = ["--webhook-configuration", "volcano-global", "--kubeconfig", kubeconfig, "--dns", "localhost"]
+    return [more[0], *place, *where, *more[1:]]
+
+
+def run(plane, *more):
+    """Run a command in the test's own process."""
+    return commands.run(*flags(plane, *more, "--settle-seconds", "0"))
+
+
+def process(plane, *more):
+    """Run a command as operators do."""
+    command = [sys.executable, "-m", "certs", *flags(plane, *more)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def bundles(plane):
+    """Return what is published for each webhook."""
+    kinds = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+    found = [plane.admin.get(f"{CONFIGURATIONS}/{kind}/volcano-global")["webhooks"] for kind in kinds]
+    return [base64.b64decode(each["clientConfig"].get("caBundle", "")) for webhooks in found for each in webhooks]

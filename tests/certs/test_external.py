@@ -1,0 +1,180 @@
+"""Certificates that somebody else keeps, in Secrets as cert-manager writes them: only their authority is published."""
+
+import base64
+import ipaddress
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from certs.upkeep import AUTHORITY, SERVING
+from localup.apply import apply
+from tests.certs.handshakes import handshake
+from tests.certs.installed import NAMESPACE, SECRETS, bundles, run
+from tests.certs.test_rounds import upkeep as directory_upkeep
+from tests.webhook.registration import registration
+
+NAME = "volcano-global-webhook"
+SECRET = f"{SECRETS}/{NAME}"
+NOW = datetime.now(UTC)
+FILES = ("tls.crt", "tls.key", "ca.crt")
+
+
+class Issuer:
+    """An authority as cert-manager makes one: RSA keys, and keys of leaves in the older form of PKCS 1."""
+
+    def __init__(self, name: str, above: "Issuer | None" = None) -> None:
+        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self.key = rsa.generate_private_key(65537, 2048)
+        self.above = above
+        signer = above or self
+        basic = x509.BasicConstraints(ca=True, path_length=None)
+        self.certificate = signer.signed(self.name, self.key, basic, days=3650)
+
+    def signed(self, name, key, *extensions, days):
+        """Return a certificate that this authority vouches for."""
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(self.name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(NOW - timedelta(days=max(1 - days, 0), minutes=5))
+            .not_valid_after(NOW + timedelta(days=days))
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
+        )
+        for extension in extensions:
+            builder = builder.add_extension(extension, critical=True)
+        if any(isinstance(extension, x509.BasicConstraints) for extension in extensions):
+            usage = dict.fromkeys(("digital_signature", "key_cert_sign", "crl_sign"), True)
+            others = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+            usage |= dict.fromkeys((*others, "encipher_only", "decipher_only"), False)
+            builder = builder.add_extension(x509.KeyUsage(**usage), critical=True)
+        return builder.sign(self.key, hashes.SHA256())
+
+    def issue(self, *, days=90) -> dict[str, bytes]:
+        """Return the files of a serving certificate, with those between it and the root behind it."""
+        key = rsa.generate_private_key(65537, 2048)
+        names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        leaf = self.signed(x509.Name([]), key, x509.SubjectAlternativeName(names), days=days)
+        between, root = [], self
+        while root.above:
+            between, root = [*between, root.certificate], root.above
+        return {
+            "ca.crt": root.certificate.public_bytes(Encoding.PEM),
+            "tls.crt": b"".join(each.public_bytes(Encoding.PEM) for each in (leaf, *between)),
+            "tls.key": key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()),
+        }
+
+
+def keep(plane, files: dict[str, bytes]) -> None:
+    """Write the Secret of a Certificate, with all that cert-manager says on it."""
+    annotations = {
+        "cert-manager.io/alt-names": "localhost",
+        "cert-manager.io/certificate-name": NAME,
+        "cert-manager.io/common-name": "",
+        "cert-manager.io/ip-sans": "127.0.0.1",
+        "cert-manager.io/issuer-group": "",
+        "cert-manager.io/issuer-kind": "Issuer",
+        "cert-manager.io/issuer-name": "volcano-global",
+        "cert-manager.io/uri-sans": "",
+    }
+    labels = {"controller.cert-manager.io/fao": "true"}
+    metadata = {"name": NAME, "namespace": NAMESPACE, "annotations": annotations, "labels": labels}
+    data = {name: base64.b64encode(contents).decode() for name, contents in files.items()}
+    head = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata}
+    plane.admin.delete(SECRETS)
+    plane.admin.create(SECRETS, head | {"data": data})
+
+
+@pytest.fixture
+def emptied(plane, store):
+    """Return the control plane with no Secret, and no bundle published."""
+    assert store.read(SERVING) is None
+    registrations = registration("https://127.0.0.1:9")
+    for each in registrations:
+        for webhook in each["webhooks"]:
+            webhook["clientConfig"]["caBundle"] = ""
+    apply(plane.admin, registrations)
+    return plane
+
+
+@pytest.mark.parametrize("levels", [1, 2], ids=["root", "root-and-intermediate"])
+def test_what_cert_manager_issued_is_believed_with_what_is_published(emptied, store, tmp_path, levels):
+    issuer = Issuer("root")
+    for number in range(1, levels):
+        issuer = Issuer(f"intermediate-{number}", above=issuer)
+    files = issuer.issue()
+    keep(emptied, files)
+    before = emptied.admin.get(SECRET)
+    assert run(emptied, "ensure", "--external").returncode == 0
+    (bundle,) = set(bundles(emptied))
+    assert bundle == files["ca.crt"]
+    handshake(files["tls.crt"], files["tls.key"], bundle=bundle, name="localhost", folder=tmp_path)
+    # It keeps nothing of its own, and leaves alone what is not its own.
+    assert store.read(AUTHORITY) is None
+    assert emptied.admin.get(SECRET) == before
+    again = run(emptied, "ensure", "--external")
+    assert (again.returncode, again.stdout) == (0, "")
+    status = run(emptied, "status", "--external").stdout.splitlines()
+    assert status[0].startswith("serving: kept by somebody else, valid until ")
+    assert status[0].endswith(" UTC, made out to 127.0.0.1, localhost")
+    assert status[1].endswith("1 CA, covers the serving certificate")
+
+
+def test_a_new_authority_is_published_beside_what_may_still_be_served(emptied, replica, tmp_path):
+    first, second = Issuer("first").issue(), Issuer("second").issue()
+    keep(emptied, first)
+    assert run(emptied, "ensure", "--external").returncode == 0
+    directory_upkeep(tmp_path / "other").run()
+    behind = replica(tmp_path / "other" / "serving")
+    keep(emptied, second)
+    assert run(emptied, "ensure", "--external", "--replica", behind.place).returncode == 0
+    assert set(bundles(emptied)) == {second["ca.crt"] + first["ca.crt"]}
+    for name in FILES:
+        (behind.folder / name).unlink()
+        (behind.folder / name).write_bytes(second[name])
+    behind.load()
+    assert run(emptied, "ensure", "--external", "--replica", behind.place).returncode == 0
+    assert set(bundles(emptied)) == {second["ca.crt"]}
+
+
+def test_what_has_expired_is_told(emptied):
+    keep(emptied, Issuer("root").issue(days=0))
+    status = run(emptied, "status", "--external").stdout.splitlines()
+    assert status[0].endswith("; it has expired: see who should renew it")
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        pytest.param(None, "there is no certificate yet: see who should issue it", id="nothing"),
+        pytest.param(
+            {"tls.crt": b"", "tls.key": b"k"},
+            "there is no certificate yet: see who should issue it",
+            id="its-key-alone",
+        ),
+        pytest.param(
+            {"tls.crt": b"c", "tls.key": b"k"},
+            "the certificate has no ca.crt beside it: use an issuer that tells its authority",
+            id="an-issuer-that-tells-no-authority",
+        ),
+        pytest.param(
+            {"tls.crt": b"c", "tls.key": b"k", "ca.crt": b"x"}, "the stored bundle cannot be read: ", id="garbage"
+        ),
+    ],
+)
+def test_what_cannot_be_published_is_a_sentence(emptied, files, says):
+    if files:
+        keep(emptied, files)
+    ended = run(emptied, "ensure", "--external")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"certs: {says}")
+    assert set(bundles(emptied)) == {b""}
+    status = run(emptied, "status", "--external").stdout.splitlines()
+    assert status[0] == "serving: kept by somebody else, and not there yet: see who should issue it"
