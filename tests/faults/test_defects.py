@@ -27,7 +27,7 @@ PROVED = {
     ),
     "an empty queue is never admitted": (
         "tests/webhook/test_volcano.py",
-        "test_an_empty_queue_becomes_the_default_queue",
+        "test_a_job_that_names_no_queue_goes_to_the_default_queue",
     ),
     "a late event undid the resuming and freed the quota": (
         ANSWERS,

@@ -142,8 +142,7 @@ def one_of_less_importance_first(told: Story) -> None:
 
 
 def the_younger_first(told: Story) -> None:
-    told.job("old", cpu=2)
-    told.job("young", cpu=2, born=9)
+    the_younger_wait_behind_the_old(told)
     told.admit("young")
 
 
@@ -152,6 +151,19 @@ def a_queue_of_less_importance_first(told: Story) -> None:
     told.job("a-low", cpu=2)
     told.job("z-high", "important", cpu=2, born=9)
     told.admit("a-low")
+
+
+def room_that_has_just_come_free_goes_to_the_younger(told: Story) -> None:
+    told.job("runs", cpu=2)
+    told.admit("runs")
+    the_younger_wait_behind_the_old(told)
+    told.end("runs")
+    told.admit("young", seconds=0.1)
+
+
+def the_younger_wait_behind_the_old(told: Story) -> None:
+    told.job("old", cpu=2)
+    told.job("young", cpu=2, born=9)
 
 
 def a_write_that_changes_nothing(told: Story) -> None:
@@ -177,6 +189,7 @@ VIOLATIONS: list[tuple[str, Callable[[Story], None]]] = [
     ("I3", a_work_before_the_admission),
     ("I6", one_of_less_importance_first),
     ("I6", the_younger_first),
+    ("I6", room_that_has_just_come_free_goes_to_the_younger),
     ("I6", a_queue_of_less_importance_first),
     ("I7", a_write_that_changes_nothing),
     ("I7", tried_again_at_once),

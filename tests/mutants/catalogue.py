@@ -132,8 +132,8 @@ MUTANTS = (
     Mutant(
         "the-first-list-is-not-waited-for",
         "controller/loop.py",
-        "            await cache.synced.wait()\n",
-        "            await asyncio.sleep(0)\n",
+        "        while missing := [cache for cache in self._caches.values() if not cache.synced.is_set()]:\n",
+        "        while missing := []:\n",
         "tests/faults/test_watches.py::test_no_decision_is_made_before_everything_was_applied",
     ),
     Mutant(

@@ -83,14 +83,21 @@ class Order:
             return
         at = change.at
         taken = [self._hold(each, at) for each in self.books.holders() if each.uid != after.uid]
-        taken += [hold for ended, hold in self._ended if ended > horizon]
         later = (each for each in self.landings if each.revision > ours.revision and each.decided <= ours.decided)
         taken += [self._hold(each.seen, at) for each in later]
+        taken += self._perhaps_held(after, taken, ours.decided, at)
         for each in self._waiting(horizon, at):
             could = self._is_before(each, after, at) and self._fits(each, taken, at)
             if could and not self._fits(each, [*taken, self._hold(after, at)], at):
                 where = f"at {change.revision} {'/'.join(change.key)}"
                 yield f"I6 {where} was given what {'/'.join(each.job)} waited for, who comes before it"
+
+    def _perhaps_held(self, after: Sight, taken: Sequence[_Hold], decided: float, at: float) -> list[_Hold]:
+        """Return what had ended and may have counted as held all the same; not so if *after* did not fit beside it."""
+        recent = [(ended, hold) for ended, hold in self._ended if ended > min(decided, at) - self.patience]
+        if self._fits(after, [*taken, *(hold for _, hold in recent)], at):
+            return [hold for _, hold in recent]
+        return [hold for ended, hold in recent if ended > decided]
 
     def _is_excused(self, after: Sight) -> bool:
         lost = {each.job[1] for each in self.books.bindings.values() if each.paused} | {after.job[1]}
