@@ -23,7 +23,7 @@ from controller.cache.watches import informers
 from controller.clock import SteadyClock
 from controller.configuration import ConfigurationFile
 from controller.election import Election
-from controller.hyperjob.wiring import Process, stage
+from controller.hyperjob.wiring import Process, and_then_look, stage
 from controller.kube import Api, KubeconfigError, Timeouts
 from controller.leadership import Candidate
 from controller.loop import Loop
@@ -65,12 +65,12 @@ class Controller:
         self.loop = Loop(self.store, self.actuator, caches, metrics=self.metrics, clock=clock)
         manner = Manner(settings.identity, settings.events_per_second, settings.event_backlog)
         self.teller = Teller(api, self.store.binding, metrics=self.metrics, manner=manner, clock=clock)
-        self.loop.on_waits = self.teller.waits
         self.actuator.on_settled = self.teller.settled
         self.metrics.watch(lambda: self.loop.world, self.store, self.informers)
         self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.trouble)
         around = Process(self.store, lambda: self.loop.world, lambda: file.current, self._may_write)
         self.hyperjobs = stage(api, around, pace, clock)
+        self.loop.on_waits = and_then_look(self.teller.waits, self.hyperjobs)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Watch, decide and write until *stop* is set; then let the writes in flight end."""

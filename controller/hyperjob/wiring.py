@@ -8,6 +8,7 @@ from controller.cache.informer import Pace
 from controller.cache.store import Store
 from controller.clock import Clock
 from controller.engine.fit import empty_rooms, rooms
+from controller.engine.plan import Wait
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Refusal
 from controller.engine.resources import Resources
@@ -49,6 +50,20 @@ def stage(api: Api, process: Process, pace: Pace, clock: Clock) -> Stage:
 
     store.on_change = changed
     return made
+
+
+def and_then_look(tell: Callable[[tuple[Wait, ...]], None], made: Stage) -> Callable[[tuple[Wait, ...]], None]:
+    """Return what hears the reasons at the end of a cycle: *tell*, and then the stage.
+
+    What a part waits for, and what the clusters can hold, is known only when
+    the cycle has seen what the store has had news of.
+    """
+
+    def waits(reasons: tuple[Wait, ...]) -> None:
+        tell(reasons)
+        made.look()
+
+    return waits
 
 
 def prospects(world: World, configuration: AdmissionConfiguration) -> Prospects | None:
