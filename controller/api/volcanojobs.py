@@ -121,13 +121,15 @@ class Task(Passed):
     def resized(self, replicas: int, minimum: int | None) -> Self:
         """Return the task with so many pods and with that minimum; a set minimum of partitions follows."""
         changes: dict[str, Any] = {"replicas": replicas}
-        if self.min_available is not None:
+        # None at all must be said: where Volcano finds no minimum it takes all pods for it.
+        if self.min_available is not None or minimum == 0:
             changes["min_available"] = minimum
         policy = self.partition_policy
         if policy is not None and self.step > 1:
             sizes: dict[str, Any] = {"total_partitions": replicas // self.step}
             if policy.min_partitions:
-                sizes["min_partitions"] = policy.min_partitions * replicas // self.replicas
+                share = policy.min_partitions * replicas // self.replicas
+                sizes["min_partitions"] = share if minimum is None else minimum // self.step
             changes["partition_policy"] = policy.model_copy(update=sizes)
         return self.model_copy(update=changes)
 

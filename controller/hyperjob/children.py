@@ -114,14 +114,14 @@ def _master(hyperjob: HyperJob, job: ReplicatedJob, template: JobSpec) -> str:
 
 
 def _job_spec(hyperjob: HyperJob, job: ReplicatedJob, piece: _Piece) -> Manifest:
-    template, part = piece.template, piece.part
+    template = piece.template
     tasks = tuple(_tasks(hyperjob.metadata.name, piece))
     changes: dict[str, Any] = {
         "tasks": tasks,
         "plugins": plugins(template, hyperjob.spec.plugins, [task.name for task in tasks]),
     }
     if template.min_available is not None and job.split_policy is not None:
-        changes["min_available"] = minimum(template, sum(piece.before), sum(part.pods))
+        changes["min_available"] = minimum(template, sum(piece.before), tasks)
     dumped: Manifest = template.model_copy(update=changes).model_dump(by_alias=True, exclude_unset=True, mode="json")
     return dumped
 

@@ -42,20 +42,33 @@ def cut(template: JobSpec, counts: Sequence[int]) -> list[Pods]:
     return shares
 
 
-def minimum(template: JobSpec, before: int, pods: int) -> int | None:
-    """Return the gang minimum of a part with *pods* pods, where the parts before it have *before*; ``None`` if unset.
+def minimum(template: JobSpec, before: int, tasks: Sequence[Task]) -> int | None:
+    """Return the gang minimum of a part of *tasks*, where the parts before it have *before* pods; ``None`` if unset.
 
     Pro rata: the minimums of all parts add up to the template's, unless a part
-    would have none; it keeps one pod as its minimum then.
+    would have none; it keeps one pod as its minimum then. Where the template's
+    covers the minimums of its tasks, a part's does too: Volcano overlooks them
+    otherwise.
     """
     if not template.min_available or not template.all_pods:
         return template.min_available
     whole, all_pods = template.min_available, template.all_pods
-    return min(max(whole * (before + pods) // all_pods - whole * before // all_pods, 1), pods)
+    pods = sum(task.replicas for task in tasks)
+    share = whole * (before + pods) // all_pods - whole * before // all_pods
+    covered = _minimums(tasks) if whole >= _minimums(template.tasks) else 0
+    return min(max(share, covered, 1), pods)
+
+
+def _minimums(tasks: Sequence[Task]) -> int:
+    return sum(task.replicas if task.min_available is None else task.min_available for task in tasks)
 
 
 def task_minimum(task: Task, before: int, pods: int) -> int | None:
-    """Return the minimum of a task in a part, pro rata as that of the part."""
+    """Return the minimum of a task in a part, pro rata as that of the part; of whole partitions where those count."""
+    partitions = task.partition_policy.min_partitions if task.partition_policy and task.step > 1 else None
+    if partitions:
+        count, step = task.replicas // task.step, task.step
+        return step * (partitions * ((before + pods) // step) // count - partitions * (before // step) // count)
     if task.min_available is None or not task.replicas:
         return task.min_available
     return task.min_available * (before + pods) // task.replicas - task.min_available * before // task.replicas

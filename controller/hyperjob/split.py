@@ -156,6 +156,10 @@ def _of_job(job: ReplicatedJob, books: _Books) -> Layout:
         return _by_room(job, policy, template, books)
     counts, names = _COUNTS[policy.chosen](job, policy, template)
     pods = cut(template, counts)
+    if not all(map(any, pods)):
+        raise SplitError(
+            f"job {job.name!r}: a part would have no pods, for partitions are never cut; ask for fewer parts"
+        )
     reason = _REASONS[policy.chosen]
     return Layout(
         tuple(

@@ -1,11 +1,8 @@
-from itertools import combinations
-
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from controller.api.hyperjobs import read_hyperjob
+from controller.hyperjob.counting import SplitError
 from controller.hyperjob.split import Trouble, split
 from tests.cache.objects import SHARED, needs_shared
 from tests.hyperjob.objects import GPU, auto, cluster, gpus, hyperjob, prospects, replicated, task
@@ -155,6 +152,13 @@ def test_partitions_are_never_cut():
     assert [part.pods[0] for part in split(job, gpus(a=20, b=20)).parts] == [16, 16]
 
 
+def test_parts_without_pods_are_refused():
+    partitions = {"partitionPolicy": {"totalPartitions": 2, "partitionSize": 8}}
+    job = replicated("t", task(replicas=16, **partitions), splitPolicy={"strategy": "ByReplicas", "parts": 4})
+    with pytest.raises(SplitError, match="partitions are never cut"):
+        split(hyperjob(job), gpus())
+
+
 def test_two_jobs_share_the_clusters_within_max_domains():
     jobs = [replicated(name, task(replicas=8), splitPolicy={"mode": "auto"}) for name in ("x", "y")]
     layout = split(hyperjob(*jobs, maxDomains=1), gpus(a=16, b=100))
@@ -165,84 +169,6 @@ def test_what_the_queue_would_not_take_is_said():
     clusters = prospects(cluster("a", 64), quota=lambda queue, demand: Trouble("QueueOverCeiling", f"{queue} is full"))
     layout = split(auto(task(replicas=8)), clusters)
     assert (len(layout.parts), layout.trouble) == (1, Trouble("QueueOverCeiling", "ml is full"))
-
-
-# -- properties ---------------------------------------------------------------
-
-free = st.dictionaries(st.sampled_from("abcdefg"), st.integers(0, 12), max_size=7)
-jobs = st.builds(
-    lambda workers, gpu, master, domains, least: (workers, gpu, master, domains, least),
-    st.integers(2, 16),
-    st.integers(1, 3),
-    st.booleans(),
-    st.none() | st.integers(1, 5),
-    st.integers(1, 3),
-)
-
-
-def built(workers, gpu, master, domains, least):
-    tasks = [task("master", 1, gpu=1)] * master + [task("worker", workers, gpu=gpu)]
-    more = {} if domains is None else {"maxDomains": domains}
-    return auto(*tasks, policy={"minReplicas": least}, **more)
-
-
-def exhaustive(clusters, job):
-    """Return the fewest clusters that hold the job, tried one set after the other."""
-    workers, gpu, master, domains, least = job
-    for count in range(1, min(domains or len(clusters), len(clusters)) + 1):
-        for chosen in combinations(sorted(clusters), count):
-            for host in chosen:
-                held = [(clusters[name] - (master and name == host)) // gpu for name in chosen]
-                if clusters[host] >= master and min(held) >= least and sum(held) >= workers >= least * count:
-                    return count
-    return None
-
-
-@given(clusters=free, job=jobs)
-def test_no_split_has_fewer_parts(clusters, job):
-    layout = split(built(*job), gpus(**clusters))
-    assert (len(layout.parts) if layout.fits else None) == exhaustive(clusters, job)
-
-
-@given(clusters=free, job=jobs)
-def test_replicas_are_conserved_and_no_cluster_is_above_its_headroom(clusters, job):
-    workers, gpu, master, domains, least = job
-    layout = split(built(*job), gpus(**clusters))
-    if not layout.parts:
-        return
-    assert sum(part.pods[-1] for part in layout.parts) == workers
-    assert sum(part.pods[0] for part in layout.parts if master) == master
-    assert all(part.pods[-1] >= least for part in layout.parts)
-    assert len(layout.parts) <= (domains or len(clusters))
-    for part in layout.parts:
-        assert part.pods[-1] * gpu + (part.pods[0] if master else 0) <= clusters[part.cluster]
-
-
-@given(clusters=free, job=jobs, order=st.randoms())
-def test_the_same_clusters_in_any_order_give_the_same_split(clusters, job, order):
-    shuffled = list(clusters.items())
-    order.shuffle(shuffled)
-    assert split(built(*job), gpus(**clusters)) == split(built(*job), gpus(**dict(shuffled)))
-
-
-@given(
-    counts=st.lists(st.integers(1, 9), min_size=1, max_size=4),
-    parts=st.integers(1, 6),
-)
-def test_any_tasks_are_cut_without_loss_and_near_their_proportion(counts, parts):
-    tasks = [task(f"t{place}", count + 1) for place, count in enumerate(counts)]
-    total = sum(count + 1 for count in counts)
-    parts = min(parts, total)
-    job = replicated("t", *tasks, splitPolicy={"strategy": "ByReplicas", "parts": parts})
-    layout = split(hyperjob(job), gpus())
-    assert [sum(column) for column in zip(*(part.pods for part in layout.parts), strict=True)] == [
-        count + 1 for count in counts
-    ]
-    sizes = [sum(part.pods) for part in layout.parts]
-    assert max(sizes) - min(sizes) <= 1
-    for part in layout.parts:
-        for pods, count in zip(part.pods, counts, strict=True):
-            assert abs(pods * total - (count + 1) * sum(part.pods)) <= len(counts) * total
 
 
 @pytest.mark.parametrize("least", [1, 3])

@@ -1,0 +1,179 @@
+"""What is true of every split: nothing is lost, nothing is above its room, and no way with fewer parts exists."""
+
+from itertools import combinations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.hyperjob.children import children
+from controller.hyperjob.split import split
+from tests.hyperjob.objects import GPU, auto, gpus, hyperjob, replicated, task
+
+free = st.dictionaries(st.sampled_from("abcdefg"), st.integers(0, 12), max_size=7)
+jobs = st.builds(
+    lambda workers, gpu, master, domains, least: (workers, gpu, master, domains, least),
+    st.integers(2, 16),
+    st.integers(1, 3),
+    st.booleans(),
+    st.none() | st.integers(1, 5),
+    st.integers(1, 3),
+)
+
+
+def built(workers, gpu, master, domains, least):
+    tasks = [task("master", 1, gpu=1)] * master + [task("worker", workers, gpu=gpu)]
+    more = {} if domains is None else {"maxDomains": domains}
+    return auto(*tasks, policy={"minReplicas": least}, **more)
+
+
+def exhaustive(clusters, job):
+    """Return the fewest clusters that hold the job, tried one set after the other."""
+    workers, gpu, master, domains, least = job
+    for count in range(1, min(domains or len(clusters), len(clusters)) + 1):
+        for chosen in combinations(sorted(clusters), count):
+            for host in chosen:
+                held = [(clusters[name] - (master and name == host)) // gpu for name in chosen]
+                if clusters[host] >= master and min(held) >= least and sum(held) >= workers >= least * count:
+                    return count
+    return None
+
+
+@given(clusters=free, job=jobs)
+def test_no_split_has_fewer_parts(clusters, job):
+    layout = split(built(*job), gpus(**clusters))
+    assert (len(layout.parts) if layout.fits else None) == exhaustive(clusters, job)
+
+
+@given(clusters=free, job=jobs)
+def test_replicas_are_conserved_and_no_cluster_is_above_its_headroom(clusters, job):
+    workers, gpu, master, domains, least = job
+    layout = split(built(*job), gpus(**clusters))
+    if not layout.parts:
+        return
+    assert sum(part.pods[-1] for part in layout.parts) == workers
+    assert sum(part.pods[0] for part in layout.parts if master) == master
+    assert all(part.pods[-1] >= least for part in layout.parts)
+    assert len(layout.parts) <= (domains or len(clusters))
+    for part in layout.parts:
+        assert part.pods[-1] * gpu + (part.pods[0] if master else 0) <= clusters[part.cluster]
+
+
+@given(clusters=free, job=jobs, order=st.randoms())
+def test_the_same_clusters_in_any_order_give_the_same_split(clusters, job, order):
+    shuffled = list(clusters.items())
+    order.shuffle(shuffled)
+    assert split(built(*job), gpus(**clusters)) == split(built(*job), gpus(**dict(shuffled)))
+
+
+@given(
+    counts=st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    parts=st.integers(1, 6),
+)
+def test_any_tasks_are_cut_without_loss_and_near_their_proportion(counts, parts):
+    tasks = [task(f"t{place}", count + 1) for place, count in enumerate(counts)]
+    total = sum(count + 1 for count in counts)
+    parts = min(parts, total)
+    job = replicated("t", *tasks, splitPolicy={"strategy": "ByReplicas", "parts": parts})
+    layout = split(hyperjob(job), gpus())
+    assert [sum(column) for column in zip(*(part.pods for part in layout.parts), strict=True)] == [
+        count + 1 for count in counts
+    ]
+    sizes = [sum(part.pods) for part in layout.parts]
+    assert max(sizes) - min(sizes) <= 1
+    for part in layout.parts:
+        for pods, count in zip(part.pods, counts, strict=True):
+            assert abs(pods * total - (count + 1) * sum(part.pods)) <= len(counts) * total
+
+
+# -- what its parts become ------------------------------------------------------
+
+
+def made(found, layout):
+    """Return the Jobs that the parts become."""
+    return [child.job["spec"] for child in children(found, layout.parts)]
+
+
+def pods(job):
+    return sum(each["replicas"] for each in job["tasks"])
+
+
+@given(clusters=free, nodes=st.integers(1, 8), size=st.integers(1, 4), minimum=st.integers(1, 3))
+def test_all_accelerators_that_are_asked_for_are_given(clusters, nodes, size, minimum):
+    wanted = {"accelerators": nodes * size, "acceleratorType": GPU, "minReplicas": min(minimum, nodes)}
+    found = auto(task(replicas=1, gpu=size), policy=wanted)
+    layout = split(found, gpus(**clusters))
+    if layout.parts:
+        assert sum(pods(job) * size for job in made(found, layout)) == nodes * size
+
+
+tasks = st.lists(st.tuples(st.integers(2, 9), st.integers(0, 9) | st.none()), min_size=1, max_size=3)
+
+
+def gang(tasks, whole):
+    """Return tasks with their minimums, and a template's minimum that is possible for them."""
+    built = [
+        task(f"t{place}", count, **({} if least is None else {"minAvailable": min(least, count)}))
+        for place, (count, least) in enumerate(tasks)
+    ]
+    return built, 1 + whole % sum(count for count, _ in tasks)
+
+
+def least(job):
+    """Return the sum of the minimums of a Job's tasks."""
+    return sum(each.get("minAvailable", each["replicas"]) for each in job["tasks"])
+
+
+@given(tasks=tasks, whole=st.integers(0, 30), parts=st.integers(1, 4))
+def test_every_part_keeps_its_share_of_the_gang_minimum(tasks, whole, parts):
+    built, wanted = gang(tasks, whole)
+    parts = min(parts, sum(count for count, _ in tasks))
+    job = replicated("t", *built, spec={"minAvailable": wanted}, splitPolicy={"strategy": "ByReplicas", "parts": parts})
+    found = hyperjob(job)
+    jobs = made(found, split(found, gpus()))
+    minimums = [each["minAvailable"] for each in jobs]
+    assert all(1 <= minimum <= pods(each) for minimum, each in zip(minimums, jobs, strict=True))
+    assert sum(minimums) >= wanted
+    for place in range(len(tasks)):
+        kept = [each for one in jobs for each in one["tasks"] if each["name"] == f"t{place}"]
+        given_, asked = (
+            sum(each.get("minAvailable", each["replicas"]) for each in some) for some in (kept, [built[place]])
+        )
+        assert given_ == asked
+    if wanted >= least({"tasks": built}):
+        assert all(minimum >= least(each) for minimum, each in zip(minimums, jobs, strict=True)), "or they do not count"
+
+
+@given(count=st.integers(2, 8), size=st.integers(2, 4), least=st.integers(1, 8), parts=st.integers(2, 4))
+def test_the_fewest_partitions_are_shared_out_whole(count, size, least, parts):
+    policy = {"totalPartitions": count, "partitionSize": size, "minPartitions": min(least, count)}
+    job = replicated(
+        "t",
+        task(replicas=count * size, partitionPolicy=policy),
+        splitPolicy={"strategy": "ByReplicas", "parts": min(parts, count)},
+    )
+    found = hyperjob(job)
+    told = [each["tasks"][0] for each in made(found, split(found, gpus())) if each["tasks"]]
+    assert sum(each["partitionPolicy"]["totalPartitions"] for each in told) == count
+    assert sum(each["partitionPolicy"]["minPartitions"] for each in told) == min(least, count)
+    assert all(each.get("minAvailable", 0) == 0 for each in told)
+
+
+@given(clusters=free, sizes=st.lists(st.integers(2, 10), min_size=2, max_size=3), domains=st.integers(1, 3))
+def test_several_jobs_keep_within_the_room_and_the_domains_that_they_share(clusters, sizes, domains):
+    jobs = [
+        replicated(f"j{number}", task(replicas=size), splitPolicy={"mode": "auto"}) for number, size in enumerate(sizes)
+    ]
+    layout = split(hyperjob(*jobs, maxDomains=domains), gpus(**clusters))
+    if not layout.parts:
+        return
+    assert sum(part.pods[0] for part in layout.parts) == sum(sizes)
+    assert len({part.cluster for part in layout.parts}) <= domains
+    for name, count in clusters.items():
+        assert sum(part.pods[0] for part in layout.parts if part.cluster == name) <= count
+
+
+@given(clusters=free, job=jobs)
+def test_the_same_world_gives_the_same_objects(clusters, job):
+    found = built(*job)
+    first, second = (children(found, split(found, gpus(**clusters)).parts) for _ in range(2))
+    assert first == second
