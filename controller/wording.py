@@ -91,6 +91,8 @@ EVICTIONS: Mapping[EvictionReason, str] = {
     EvictionReason.ABORTED: "it was aborted",
 }
 
+#: What is added where the resource is known that one part of a group lacks.
+_SHORT_OF = ": it asks for {asked} {resource}, {available} are left"
 _MORE_ROOM = "ask for less, split it, or add clusters"
 _NO_NODE = {
     Reason.NO_ROOM: "no candidate cluster has a node for each of its pods now",
@@ -117,7 +119,8 @@ def sentence(refusal: Refusal) -> str:
         "subject": refusal.subject or "unknown",
     }
     at_root = AT_THE_ROOT.get(refusal.reason) if refusal.queue == ROOT else None
-    return (at_root or SENTENCES[refusal.reason]).format_map(facts)
+    is_part_short = refusal.reason is Reason.GROUP_PART_DOES_NOT_FIT and refusal.resource is not None
+    return ((at_root or SENTENCES[refusal.reason]) + (_SHORT_OF if is_part_short else "")).format_map(facts)
 
 
 def remedy(refusal: Refusal) -> str:

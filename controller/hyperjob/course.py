@@ -11,11 +11,15 @@ from dataclasses import dataclass, replace
 from controller.api.hyperjobrules import flaws
 from controller.api.hyperjobs import HyperJob
 from controller.api.hyperjobstatus import PartStatus, Phase, SplitStatus
+from controller.engine.reasons import Reason
 from controller.hyperjob.children import digest, minimum_parts
 from controller.hyperjob.counting import SplitError
 from controller.hyperjob.failures import retried
 from controller.hyperjob.part import OVER, Seen, again, has_started, observed
 from controller.hyperjob.split import Layout, Prospects, Trouble, is_automatic, part_demands, split
+
+#: What is said of a part because of others, the more telling first.
+_OF_GROUPS = (Reason.GROUP_PART_DOES_NOT_FIT, Reason.GROUP_INCOMPLETE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,12 +220,13 @@ def _pending(standing: SplitStatus, trouble: Trouble) -> Course:
 
 
 def _waiting(standing: SplitStatus, seen: Seen) -> Trouble | None:
-    """Return why the first part that waits does, as the engine tells."""
-    for part in standing.parts:
-        placed = seen.placed.get(part.name)
-        if part.phase == "Pending" and placed is not None and placed.trouble is not None:
-            return Trouble(placed.trouble.reason, f"part {part.name} waits: {placed.trouble.message}")
-    return None
+    """Return why it waits, as the engine tells; a reason of one part's own comes before what others have for it."""
+    placed = [(part, seen.placed.get(part.name)) for part in standing.parts if part.phase == "Pending"]
+    found = [(part.name, where.trouble) for part, where in placed if where is not None and where.trouble is not None]
+    own = next(((name, each) for name, each in found if each.reason not in _OF_GROUPS), None)
+    if own is not None:
+        return Trouble(own[1].reason, f"part {own[0]} waits: {own[1].message}")
+    return min((each for _, each in found), key=lambda each: _OF_GROUPS.index(each.reason), default=None)
 
 
 def _named(failed: Sequence[str]) -> str:

@@ -2,60 +2,18 @@
 
 import asyncio
 import itertools
-from typing import Any
 
-import msgspec
 import pytest
 import yaml
 
-from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS, PROPAGATION_POLICIES, Resource
+from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS, PROPAGATION_POLICIES
 from controller.kube import NotFound
 from tests.cache.objects import SHARED, needs_shared
-from tests.e2e.arena import RUNTIME, Arena
+from tests.e2e.arena import Arena
+from tests.e2e.hyperjobs import auto, gone, names, read, submit, until, works
 from tests.hyperjob.objects import document, replicated, task
 from tests.rig.families import Families
 from tests.rig.history import followed, present
-
-GPU = "nvidia.com/gpu"
-WORKS = "/apis/work.karmada.io/v1alpha1/works"
-
-
-async def submit(arena: Arena, found: dict[str, Any], resource: Resource = HYPERJOBS, *, runtime: str = "1s") -> None:
-    head = {"name": found["metadata"]["name"], "annotations": {RUNTIME: runtime}}
-    path = resource.item_path(arena.namespace, "").rstrip("/")
-    await arena._create(path, {**found, "metadata": head})
-
-
-async def read(arena: Arena, name: str, resource: Resource = HYPERJOBS) -> dict[str, Any]:
-    return msgspec.json.decode(await arena.api.get(resource.item_path(arena.namespace, name)))
-
-
-async def until(arena: Arena, name: str, phase: str, *, resource: Resource = HYPERJOBS, seconds: float = 30) -> Any:
-    """Wait until the HyperJob is in *phase*, and return its status."""
-    status: dict[str, Any] = {}
-    for _ in range(int(seconds / 0.1)):
-        status = (await read(arena, name, resource)).get("status", {})
-        if status.get("phase") == phase:
-            return status
-        await asyncio.sleep(0.1)
-    raise AssertionError(f"{name} is not {phase} within {seconds} s: {status}")
-
-
-async def names(arena: Arena, resource: Resource) -> list[str]:
-    raw = await arena.api.get(resource.item_path(arena.namespace, "").rstrip("/"))
-    return sorted(item["metadata"]["name"] for item in msgspec.json.decode(raw)["items"])
-
-
-async def gone(arena: Arena, resource: Resource, *, seconds: float = 20) -> None:
-    for _ in range(int(seconds / 0.1)):
-        if not await names(arena, resource):
-            return
-        await asyncio.sleep(0.1)
-    raise AssertionError(f"{resource.plural} are still there: {await names(arena, resource)}")
-
-
-def auto(replicas: int, **more: Any) -> dict[str, Any]:
-    return document(replicated("t", task(replicas=replicas), splitPolicy={"mode": "auto"}), **more)
 
 
 @needs_shared
@@ -130,11 +88,10 @@ async def test_deleting_it_leaves_nothing_on_any_cluster(arena: Arena):
         await gone(arena, resource)
     await arena.observer.until(lambda seen: not seen.now, "bindings gone")
     for _ in range(100):
-        works = msgspec.json.decode(await arena.api.get(WORKS))["items"]
-        if arena.namespace not in str(works):
+        if not await works(arena):
             return
         await asyncio.sleep(0.1)
-    raise AssertionError(f"a member still has something of {arena.namespace}")
+    raise AssertionError(f"a member still has {await works(arena)}")
 
 
 async def test_suspend_stops_and_resume_starts_again(arena: Arena):
@@ -169,8 +126,8 @@ async def test_a_failed_part_ends_it_or_is_tried_again(arena: Arena, tries: int)
     await arena.cluster("a", cpu="1000", gpu="8")
     await arena.queue("ml")
     found = auto(8, failurePolicy={"maxRetries": tries})
-    head = {"name": "llm", "annotations": {RUNTIME: "0.5s", "volcano-global.io/outcome": "Failed"}}
-    await arena._create(HYPERJOBS.item_path(arena.namespace, "").rstrip("/"), {**found, "metadata": head})
+    found["metadata"]["annotations"] = {"volcano-global.io/outcome": "Failed"}
+    await submit(arena, found, runtime="0.5s")
     status = await until(arena, "llm", "Failed")
     assert status["split"]["parts"][0].get("retries", 0) == tries
 

@@ -1,0 +1,181 @@
+"""All parts or none (G1), on the real API server: while one part does not fit, no member has anything of the others.
+
+The documentation's HyperJob, the two of upstream's design document, and two that
+are split automatically; each is there before the room for its last part.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.api.hyperjobs import SPELLINGS
+from controller.api.keys import JOBS, Resource
+from tests.cache.objects import SHARED
+from tests.e2e.arena import Arena
+from tests.e2e.hyperjobs import auto, grow, names, submit, until, works
+from tests.hyperjob.objects import document, replicated, task
+
+
+@dataclass(frozen=True)
+class Case:
+    """A HyperJob, the clusters that lack room for one of its parts, what it says, and the room that comes."""
+
+    hyperjob: Mapping[str, Any] | None
+    clusters: Mapping[str, Mapping[str, str]]
+    reason: str
+    message: str
+    room: Mapping[str, Mapping[str, str]]
+    places: Sequence[str]
+    """Where its parts go in the end, in their order."""
+    queue: str = "ml"
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        if self.hyperjob is not None:
+            return dict(self.hyperjob)
+        path = SHARED / "manifests" / "hyperjob-conceptual.yaml"
+        if not path.exists():
+            pytest.skip("the documentation's manifest is not at hand")
+        found: dict[str, Any] = yaml.safe_load(path.read_text())
+        return found
+
+    @property
+    def resource(self) -> Resource:
+        return next(each for each in SPELLINGS if each.api_version == self.manifest["apiVersion"])
+
+
+def gpus(**amounts: int) -> dict[str, dict[str, str]]:
+    return {name.replace("_", "-"): {"cpu": "1000", "memory": "4Ti", "gpu": str(n)} for name, n in amounts.items()}
+
+
+def ascends(kind: str, **amounts: int) -> dict[str, dict[str, str]]:
+    return {
+        f"cluster-ascend-{name}".replace("_", "-"): {"cpu": "1000", f"huawei.com/ascend{kind}": str(count)}
+        for name, count in amounts.items()
+    }
+
+
+def ascend(kind: str, *clusters: str) -> dict[str, Any]:
+    """Return one of upstream's two jobs; its resource has no domain there, which no API server takes for a pod."""
+    amounts = {f"huawei.com/ascend{kind}": 1}
+    term = {"matchExpressions": [{"key": "hardware-type", "operator": "In", "values": [f"Ascend{kind.upper()}"]}]}
+    worker = task("worker", 64, gpu=0)
+    pod = worker["template"]["spec"]
+    pod["containers"][0]["resources"] = {"requests": amounts, "limits": amounts}
+    pod["affinity"] = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    }
+    return replicated(f"trainer-{kind}", worker, clusterNames=list(clusters))
+
+
+CASES = {
+    "documented": Case(
+        None,
+        gpus(cluster_a=32, cluster_b=31),
+        "FitsNowhere",
+        "llm-train-hyperjob-1",
+        gpus(cluster_b=32),
+        ["cluster-a", "cluster-b"],
+        queue="global-ai",
+    ),
+    "two-of-128": Case(
+        document(replicated("trainer", task(replicas=128), replicas=2), minAvailable=2, maxDomains=2),
+        gpus(one=128, two=127),
+        "GroupPartDoesNotFit",
+        "llm-trainer-1",
+        gpus(two=128),
+        ["one", "two"],
+    ),
+    "two-kinds": Case(
+        document(
+            ascend("910b", "cluster-ascend-910b-1", "cluster-ascend-910b-2"),
+            ascend("910c", "cluster-ascend-910c-1"),
+            minAvailable=2,
+        ),
+        ascends("910b", **{"910b_1": 63, "910b_2": 64}) | ascends("910c", **{"910c_1": 63}),
+        "ExceedsQueue",
+        "llm-trainer-910c-0",
+        ascends("910c", **{"910c_1": 64}),
+        ["cluster-ascend-910b-2", "cluster-ascend-910c-1"],
+    ),
+    "auto-of-256": Case(
+        auto(256, maxDomains=3),
+        gpus(a=128, b=64, c=48),
+        "FitsNowhere",
+        "240 nvidia.com/gpu of 256",
+        gpus(d=100),
+        ["a", "d", "c"],
+    ),
+    "auto-in-too-many-parts": Case(
+        auto(256, maxDomains=2),
+        gpus(a=128, b=64, c=48, d=100),
+        "FitsNowhere",
+        "not in parts that fit on at most 2 clusters",
+        gpus(d=128),
+        ["a", "d"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_nothing_of_it_is_in_a_member_until_all_of_it_fits(arena: Arena, name: str):
+    case = CASES[name]
+    for cluster, capacity in case.clusters.items():
+        await arena.cluster(cluster, **capacity)
+    await arena.queue(case.queue)
+    manifest = case.manifest
+    await submit(arena, manifest, case.resource, runtime="2s")
+    status = await waiting(arena, manifest["metadata"]["name"], case)
+    assert case.message in status["message"]
+    assert [each["type"] for each in status["conditions"] if each["status"] == "True"] == ["Pending"]
+    assert await works(arena) == []
+    assert not any(moment.clusters for moment in arena.observer.moments)
+    for cluster, capacity in case.room.items():
+        await (grow if cluster in case.clusters else arena_cluster)(arena, cluster, **capacity)
+    status = await until(arena, manifest["metadata"]["name"], "Completed", resource=case.resource)
+    assert [part["runningOn"] for part in status["split"]["parts"]] == list(case.places)
+    assert len(plans(arena)) == len(case.places)
+    assert len({*plans(arena).values()}) == 1, "all parts in one plan"
+
+
+async def arena_cluster(arena: Arena, name: str, **capacity: str) -> None:
+    await arena.cluster(name, **capacity)
+
+
+async def waiting(arena: Arena, name: str, case: Case) -> dict[str, Any]:
+    """Wait until it says why it waits, and see that it goes on saying so."""
+    for _ in range(300):
+        status = await until(arena, name, "Pending", resource=case.resource)
+        if status["conditions"][0]["reason"] == case.reason:
+            break
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(1)
+    status = await until(arena, name, "Pending", resource=case.resource)
+    assert status["conditions"][0]["reason"] == case.reason, status["message"]
+    return dict(status)
+
+
+def plans(arena: Arena) -> dict[str, str]:
+    """Return the plan in which each part was first admitted."""
+    found: dict[str, str] = {}
+    for moment in arena.observer.moments:
+        if moment.is_admitted and moment.record:
+            found.setdefault(moment.job, moment.record["plan"])
+    return found
+
+
+async def test_as_many_parts_as_it_needs_start_together_and_the_rest_follows(arena: Arena):
+    for name in ("a", "b"):
+        await arena.cluster(name, cpu="1000", gpu="8")
+    await arena.queue("ml")
+    await submit(arena, document(replicated("t", task(replicas=8), replicas=3), minAvailable=2), runtime="2s")
+    await arena.observer.until(lambda seen: len(seen.admitted()) == 2, "two of three")
+    assert arena.observer.admitted() == ["llm-t-0", "llm-t-1"]
+    assert len({*plans(arena).values()}) == 1
+    status = await until(arena, "llm", "Completed")
+    assert status["replicatedJobsStatus"][0]["succeeded"] == 24
+    assert await names(arena, JOBS) == ["llm-t-0", "llm-t-1", "llm-t-2"]
