@@ -8,7 +8,6 @@ from controller.api.keys import BATCH_HYPERJOBS, GROUP, HYPERJOBS, JOBS, PREFERR
 from controller.hyperjob.sighting import Placed
 from tests.cache.objects import SHARED, needs_shared
 from tests.hyperjob.objects import cluster, document, gpus, prospects, replicated, task
-from tests.hyperjob.yard import CrashError
 
 
 def split_in_two(**more):
@@ -254,57 +253,6 @@ async def foreign(yard, name, *, kind=JOBS, **metadata):
     )
     made = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name, **metadata}, "spec": spec}
     await yard.admin.create(kind.item_path(yard.namespace, "").rstrip("/"), msgspec.json.encode(made))
-
-
-# -- F28 ------------------------------------------------------------------------
-
-
-async def picture(yard, name):
-    """Return what a HyperJob has become, whatever its own name is."""
-    found = [
-        json.dumps([item["metadata"]["name"], item["spec"]], sort_keys=True).replace(name, "it")
-        for resource in (JOBS, PROPAGATION_POLICIES)
-        for item in await yard.items(resource)
-        if item["metadata"]["labels"]["volcano.sh/hyperjob-name"] == name
-    ]
-    return sorted(found), (await yard.status(name))["phase"]
-
-
-SCENARIOS = {
-    "create": None,
-    "grow": {"replicas": 3},
-    "shrink": {"replicas": 1},
-    "rename": {"name": "u"},
-    "resize": {"templateSpec": {"queue": "ml", "schedulerName": "volcano", "tasks": [task(replicas=6)]}},
-}
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize("side", [pytest.param("crash_before", marks=pytest.mark.long), "crash_after"])
-async def test_f28_a_crash_at_any_write_is_repaired(yard, scenario, side):
-    change = SCENARIOS[scenario]
-    expected = None
-    for point in range(-1, 12):
-        name = f"try{point + 1}"
-        await yard.submit(two_copies(name=name))
-        if change is not None:
-            await yard.settle(name)
-            await yard.change(name, {"replicatedJobs": [{**replicated("t", task(replicas=4), replicas=2), **change}]})
-        yard.api.writes = []
-        setattr(yard.api, side, point if point >= 0 else None)
-        crashed = False
-        try:
-            await yard.run(name)
-        except CrashError:
-            crashed = True
-        setattr(yard.api, side, None)
-        await yard.settle(name)
-        found = await picture(yard, name)
-        assert found == (expected or found), point
-        expected = found
-        if point >= 0 and not crashed:
-            return
-    raise AssertionError("more writes than crash points")
 
 
 async def test_f28_children_orphaned_by_a_deleted_hyperjob_are_not_adopted(yard):

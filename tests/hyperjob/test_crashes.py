@@ -1,0 +1,209 @@
+"""F28: the process ends before and after each single write of a HyperJob's life, and a new one completes it.
+
+Every story is played once for each of its writes, with the crash there. However
+it was cut, it must come to the same end, and at no revision of the store may
+there be a second Job of a part, or a new one after the end (I5).
+"""
+
+import itertools
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.api.keys import HYPERJOBS, JOBS, PROPAGATION_POLICIES
+from controller.kube import NotFound
+from localup.controlplane import ControlPlane
+from tests.hyperjob.objects import document, gpus, replicated, task
+from tests.hyperjob.yard import NOW, CrashError, Yard
+from tests.rig.families import Families
+from tests.rig.history import followed, present
+
+AUTO = replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})
+
+
+def copies(name: str, count: int = 2, **more: Any) -> dict[str, Any]:
+    return document(replicated("t", task(replicas=4), replicas=count), name=name, **more)
+
+
+async def submitted(yard: Yard, name: str, **more: Any) -> None:
+    """Let a HyperJob of two copies be there, with all its objects."""
+    await yard.submit(copies(name, **more))
+    await yard.settle(name)
+
+
+async def changed(yard: Yard, hyperjob: str, /, **change: Any) -> None:
+    await submitted(yard, hyperjob)
+    await yard.change(hyperjob, {"replicatedJobs": [{**replicated("t", task(replicas=4), replicas=2), **change}]})
+
+
+async def create(yard: Yard, name: str) -> None:
+    await yard.submit(copies(name))
+
+
+async def grow(yard: Yard, name: str) -> None:
+    await changed(yard, name, replicas=3)
+
+
+async def shrink(yard: Yard, name: str) -> None:
+    await changed(yard, name, replicas=1)
+
+
+async def nothing_left(yard: Yard, name: str) -> None:
+    await changed(yard, name, replicas=0)
+
+
+async def rename(yard: Yard, name: str) -> None:
+    await changed(yard, name, name="u")
+
+
+async def resize(yard: Yard, name: str) -> None:
+    await changed(yard, name, templateSpec={"queue": "ml", "schedulerName": "volcano", "tasks": [task(replicas=6)]})
+
+
+async def suspend(yard: Yard, name: str) -> None:
+    await submitted(yard, name)
+    await yard.change(name, {"suspend": True})
+
+
+async def resume(yard: Yard, name: str) -> None:
+    await submitted(yard, name, suspend=True)
+    await yard.change(name, {"suspend": False})
+
+
+async def retry(yard: Yard, name: str) -> None:
+    await submitted(yard, name, failurePolicy={"maxRetries": 1})
+    await yard.tell(f"{name}-t-0", "Failed")
+
+
+async def give_up(yard: Yard, name: str) -> None:
+    await submitted(yard, name)
+    await yard.tell(f"{name}-t-0", "Failed")
+
+
+async def roll_back(yard: Yard, name: str) -> None:
+    await submitted(yard, name, failurePolicy={"maxRestarts": 1})
+    await yard.tell(f"{name}-t-0", "Failed")
+    await yard.tell(f"{name}-t-1", "Running")
+
+
+async def finish(yard: Yard, name: str, **more: Any) -> None:
+    await submitted(yard, name, **more)
+    for part in range(2):
+        await yard.tell(f"{name}-t-{part}", "Completed", succeeded=4)
+
+
+async def clean_up(yard: Yard, name: str) -> None:
+    await finish(yard, name, cleanupPolicy="All")
+
+
+async def vanish(yard: Yard, name: str) -> None:
+    """Both parts are over, and the Job of one is deleted by its TTL."""
+    await finish(yard, name)
+    await yard.run(name)
+    await yard.remove(f"{name}-t-0")
+
+
+async def expire(yard: Yard, name: str) -> None:
+    await finish(yard, name, ttlSecondsAfterFinished=60)
+    await yard.settle(name)
+    yard.now = NOW + 60_000
+
+
+async def move(yard: Yard, name: str) -> None:
+    """A split that waits moves to where there is room now."""
+    yard.prospects = gpus(a=40, b=40)
+    await yard.submit(document(AUTO, name=name))
+    await yard.settle(name)
+    yard.prospects = gpus(c=64)
+
+
+async def foreign(yard: Yard, name: str) -> None:
+    """Somebody else has a Job of the second part's name."""
+    made = {
+        "apiVersion": JOBS.api_version,
+        "kind": "Job",
+        "metadata": {"name": f"{name}-t-1"},
+        "spec": {"minAvailable": 1, "tasks": []},
+    }
+    await yard.admin.create(JOBS.item_path(yard.namespace, "").rstrip("/"), msgspec.json.encode(made))
+    await yard.submit(copies(name))
+
+
+Story = Callable[[Yard, str], Awaitable[None]]
+STORIES: tuple[Story, ...] = (
+    *(create, grow, shrink, nothing_left, rename, resize, suspend, resume, retry, give_up, roll_back),
+    *(finish, clean_up, vanish, expire, move, foreign),
+)
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+@pytest.mark.parametrize("side", [pytest.param("crash_before", marks=pytest.mark.long), "crash_after"])
+async def test_f28_a_crash_at_any_write_is_repaired(control_plane: ControlPlane, yard: Yard, story: Story, side: str):
+    async with judged(control_plane, is_whole=story is not foreign):
+        expected = None
+        for point in itertools.count(-1):
+            name = f"try{point + 1}"
+            yard.now = NOW
+            await story(yard, name)
+            crashed = await crash(yard, name, side, point)
+            await yard.settle(name)
+            found = await picture(yard, name)
+            assert found == (expected or found), point
+            expected = found
+            if point >= 0 and not crashed:
+                return
+
+
+@asynccontextmanager
+async def judged(plane: ControlPlane, *, is_whole: bool) -> AsyncIterator[None]:
+    """Read the store's history meanwhile, and see that I5 held at each revision."""
+    families = Families()
+    async with followed(plane.etcd.url, plane.prefix, since=await present(plane.etcd.url)) as history:
+        yield
+        await history.reached(await present(plane.etcd.url))
+    assert [each for change in history.changes for each in families.enter(change)] == []
+    assert list(families.unlike_their_split()) == [] or not is_whole
+
+
+async def crash(yard: Yard, name: str, side: str, point: int) -> bool:
+    """Make one pass that ends at the write with this number; say whether it came so far."""
+    yard.api.writes = []
+    setattr(yard.api, side, point if point >= 0 else None)
+    try:
+        await yard.run(name)
+    except CrashError:
+        return True
+    finally:
+        setattr(yard.api, side, None)
+    return False
+
+
+async def picture(yard: Yard, name: str) -> tuple[list[str], str]:
+    """Return what a HyperJob has become, whatever its own name is."""
+    found = [
+        json.dumps([item["metadata"]["name"], item["spec"]], sort_keys=True).replace(name, "it")
+        for resource in (JOBS, PROPAGATION_POLICIES)
+        for item in await yard.items(resource)
+        if item["metadata"].get("labels", {}).get("volcano.sh/hyperjob-name") == name
+    ]
+    try:
+        status = await yard.status(name)
+    except NotFound:
+        return [], "gone"
+    parts = [[part["name"].replace(name, "it"), part["phase"]] for part in status.get("split", {}).get("parts", ())]
+    return sorted(found), json.dumps([status["phase"], status["conditions"][0]["reason"], parts])
+
+
+@pytest.mark.parametrize("deleted", ["Orphan", "Background"])
+async def test_f28_a_deleted_hyperjob_leaves_what_its_deletion_says(yard: Yard, deleted: str):
+    await submitted(yard, "llm")
+    body = msgspec.json.encode({"propagationPolicy": deleted})
+    await yard.admin.delete(HYPERJOBS.item_path(yard.namespace, "llm"), body)
+    for _ in range(200):
+        if not await yard.names(HYPERJOBS) and (deleted == "Orphan" or not await yard.names()):
+            break
+    assert await yard.names() == (["llm-t-0", "llm-t-1"] if deleted == "Orphan" else [])
