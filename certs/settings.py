@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 from certs.upkeep import Lives
 
@@ -23,6 +24,37 @@ Keeps the webhook's certificates: a CA of its own and the serving certificate.
 
 The serving certificate is renewed only once the bundle is published: what is served can always be verified.
 """
+_EXAMPLES = """\
+examples:
+  in Secrets, looked after for as long as it runs:
+    python -m certs ensure --every 60 --secret-namespace volcano-global --secret-name volcano-global-webhook
+      --dns volcano-global-webhook.volcano-global.svc --replica volcano-global-webhook.volcano-global.svc:443
+      --webhook-configuration volcano-global --kubeconfig karmada.kubeconfig
+  in a folder:
+    python -m certs ensure --directory certificates --dns localhost
+    python -m certs status --directory certificates
+"""
+
+#: What each group of flags is about, and what stands for the value of each.
+_GROUPS = {
+    "where they are kept": {
+        "directory": "FOLDER",
+        "secret_namespace": "NAME",
+        "secret_name": "NAME",
+        "host_kubeconfig": "FILE",
+        "external": "",
+    },
+    "what the webhook is called by": {"dns": "NAME", "ip": "ADDRESS"},
+    "where the bundle is published": {"webhook_configuration": "NAME", "kubeconfig": "FILE", "replica": "HOST:PORT"},
+    "when": {
+        "every": "SECONDS",
+        "authority": "",
+        "authority_days": "DAYS",
+        "leaf_days": "DAYS",
+        "settle_seconds": "SECONDS",
+        "overlap_seconds": "SECONDS",
+    },
+}
 
 
 class Settings(BaseModel):
@@ -104,12 +136,14 @@ def parse_flags(arguments: Sequence[str] | None = None) -> Settings:
         prog="python -m certs",
         allow_abbrev=False,
         description=_ABOUT,
+        epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", choices=("ensure", "rotate", "status"))
-    for name, field in Settings.model_fields.items():
-        if name != "command":
-            _add(parser, name, field.description or "", field.default)
+    for title, flags in _GROUPS.items():
+        group = parser.add_argument_group(title)
+        for name, value in flags.items():
+            _add(group, name, value, Settings.model_fields[name])
     given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
     try:
         return Settings.model_validate(given)
@@ -120,11 +154,11 @@ def parse_flags(arguments: Sequence[str] | None = None) -> Settings:
         raise SystemExit(2) from error
 
 
-def _add(parser: argparse.ArgumentParser, name: str, text: str, default: object) -> None:
-    flag = f"--{name.replace('_', '-')}"
+def _add(group: argparse._ArgumentGroup, name: str, value: str, field: FieldInfo) -> None:
+    flag, default = f"--{name.replace('_', '-')}", field.default
     if default is False:
-        parser.add_argument(flag, action="store_const", const=True, dest=name, help=text)
+        group.add_argument(flag, action="store_const", const=True, dest=name, help=field.description)
         return
     action = "append" if isinstance(default, tuple) else "store"
-    shown = f"{text} (default: {default})" if default else text
-    parser.add_argument(flag, action=action, dest=name, metavar="", help=shown)
+    text = f"{field.description} (default: {default:g})" if default else field.description
+    group.add_argument(flag, action=action, dest=name, metavar=value, help=text)

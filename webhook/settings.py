@@ -11,6 +11,35 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 
 
+_ABOUT = """\
+Pauses new bindings of gated kinds, and gives Volcano's answers on Jobs, HyperJobs and Queues.
+
+Reviews come over HTTPS from the Karmada API server. /readyz on the plain port says what is wrong with the
+certificate, if anything is. Files are read again while it runs. It stops on SIGTERM and SIGINT.
+"""
+
+#: What each group of flags is about, and what stands for the value of each.
+_GROUPS = {
+    "ports": {"host": "ADDRESS", "port": "PORT", "plain_host": "ADDRESS", "plain_port": "PORT"},
+    "files": {"certificate_directory": "FOLDER", "admission_configuration": "FILE", "kubeconfig": "FILE"},
+    "who calls, and what he verifies us with": {
+        "webhook_configuration": "NAME",
+        "client_ca": "FILE",
+        "client_names": "NAME",
+    },
+    "limits": {"max_body_bytes": "BYTES", "max_buffered_bytes": "BYTES", "max_connections": "COUNT"},
+    "times": {
+        "handshake_seconds": "SECONDS",
+        "header_seconds": "SECONDS",
+        "body_seconds": "SECONDS",
+        "keepalive_seconds": "SECONDS",
+        "poll_seconds": "SECONDS",
+        "drain_seconds": "SECONDS",
+        "stop_seconds": "SECONDS",
+    },
+}
+
+
 class SettingsError(Exception):
     """A flag cannot be used; the message names it."""
 
@@ -82,12 +111,17 @@ def parse_flags(arguments: Sequence[str]) -> Settings:
     parser = argparse.ArgumentParser(
         prog="python -m webhook",
         allow_abbrev=False,
-        description="Pauses new bindings of gated kinds. Stops on SIGTERM and SIGINT.",
+        description=_ABOUT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    for name, field in Settings.model_fields.items():
-        flag, action = f"--{name.replace('_', '-')}", "append" if isinstance(field.default, tuple) else "store"
-        text = f"{field.description} (default: {field.default or 'none'})"
-        parser.add_argument(flag, action=action, dest=name, metavar="", help=text)
+    for title, flags in _GROUPS.items():
+        group = parser.add_argument_group(title)
+        for name, value in flags.items():
+            field = Settings.model_fields[name]
+            action = "append" if isinstance(field.default, tuple) else "store"
+            default = f" (default: {field.default})" if field.default else ""
+            flag = f"--{name.replace('_', '-')}"
+            group.add_argument(flag, action=action, dest=name, metavar=value, help=f"{field.description}{default}")
     given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
     try:
         return Settings.model_validate(given)

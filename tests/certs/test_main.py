@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from certs.settings import Settings, parse_flags
 from tests.certs import commands
 
 
@@ -66,3 +67,21 @@ def test_without_an_api_server_it_ends_with_a_sentence(run, tmp_path, kubeconfig
     assert ended.returncode == 1
     assert ended.stderr.startswith(says)
     assert "Traceback" not in ended.stderr
+
+
+def test_help_teaches_every_flag_with_why(capsys):
+    with pytest.raises(SystemExit):
+        parse_flags(["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for name, field in Settings.model_fields.items():
+        if name != "command":
+            assert f"--{name.replace('_', '-')}" in text
+            assert field.description in text.replace("cert- manager", "cert-manager")
+
+
+def test_the_examples_of_the_help_can_be_given(capsys):
+    with pytest.raises(SystemExit):
+        parse_flags(["--help"])
+    shown = capsys.readouterr().out.partition("examples:")[2].replace("\n      ", " ")
+    commands = [line.split("python -m certs ")[1] for line in shown.splitlines() if "python -m certs" in line]
+    assert [parse_flags(command.split()).command for command in commands] == ["ensure", "ensure", "status"]
