@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from controller.api.keys import CLAIMS
 from controller.api.review import Members, Operation, Request, members
 from webhook.routing import misrouted
 from webhook.verdict import Verdict, allowed, denied, exempt, patched
@@ -55,12 +56,14 @@ class Suspension(msgspec.Struct, frozen=True):
     scheduling: bool | None = None
 
 
-class Spec(msgspec.Struct, frozen=True):
+class Spec(msgspec.Struct, frozen=True, rename="camel"):
     """The members of a binding's spec that decide."""
 
     resource: Template
     suspension: Suspension | None = None
     clusters: list[Any] | None = None
+    required_by: list[Any] | None = None
+    """The bindings that brought this one along as their dependency."""
 
 
 _SPEC = msgspec.json.Decoder(Spec)
@@ -82,6 +85,8 @@ def review_binding(request: Request, gate: Gate) -> Verdict:
         return allowed()
     if request.namespace in gate.exempt_namespaces:
         return exempt()
+    if spec.required_by and not _is_claimed(request.members):
+        return allowed()  # it goes where those go that need it, and waits for nobody itself
     return pause(spec)
 
 
@@ -95,6 +100,17 @@ def read_spec(binding: Members) -> Spec:
     if spec.suspension is not None:
         members(found["suspension"])
     return spec
+
+
+def _is_claimed(binding: Members) -> bool:
+    """Say whether a policy selects the template by itself; what is not understood counts as if."""
+    try:
+        labels = members(members(binding["metadata"])["labels"])
+    except KeyError:
+        return False
+    except (ValueError, RecursionError):
+        return True
+    return any(claim in labels for claim in CLAIMS)
 
 
 def pause(spec: Spec) -> Verdict:

@@ -100,8 +100,7 @@ def assess(
 ) -> Assessment:
     """Return what *binding* amounts to; *template* is the object of the name that it refers to, if known."""
     if not _is_gated(binding, rules.gates):
-        # One that we have written to is let go when its kind or namespace is not gated any more.
-        return _LET_GO if binding.paused and binding.record is not None else _NOTHING
+        return _LET_GO if binding.paused and _is_ours(binding, rules.gates) else _NOTHING
     template = template if _belongs(binding, template) else None
     queue = _queue(binding, template, rules)
     if queue is None:
@@ -116,7 +115,21 @@ def _is_gated(binding: BindingFacts, gates: Gates) -> bool:
     """Say whether a binding is of those that wait; a mere dependency of another asks for nothing itself."""
     if gates.gate(binding.template.kind) is None or gates.is_exempt(binding.namespace):
         return False
-    return binding.claimed or not binding.attached
+    return not _is_brought(binding)
+
+
+def _is_ours(binding: BindingFacts, gates: Gates) -> bool:
+    """Say whether we have paused one that is not gated: it was before, or is brought along by another.
+
+    Whatever else is paused, somebody else has paused.
+    """
+    gated = gates.gate(binding.template.kind) is not None and not gates.is_exempt(binding.namespace)
+    return binding.record is not None or (gated and _is_brought(binding))
+
+
+def _is_brought(binding: BindingFacts) -> bool:
+    """Say whether a binding is there only because another one needs it."""
+    return binding.attached and not binding.claimed
 
 
 def _belongs(binding: BindingFacts, template: TemplateFacts | None) -> bool:

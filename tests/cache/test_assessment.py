@@ -388,7 +388,31 @@ def test_a_batch_job_of_the_same_name_is_not_a_volcano_job():
 
 def test_a_mere_dependency_asks_for_nothing():
     dependency = binding("j1", meta={"labels": {}}, spec={"requiredBy": [{"name": "other"}]})
-    assert heard(dependency) == (None, frozenset())
+    assert heard(dependency) == (None, {Remark.UNGATED})
+    running = binding("j1", paused=False, meta={"labels": {}}, spec={"requiredBy": [{"name": "other"}]})
+    assert heard(running) == (None, frozenset())
+
+
+def test_what_we_have_written_to_is_let_go_when_it_is_not_gated_any_more():
+    exempt = AdmissionConfiguration(exempt_namespaces=frozenset({"ml"}))
+    waiting = Record("rb-j1", queue="a")
+    assert heard(binding("j1", record=waiting), configuration=exempt) == (None, {Remark.UNGATED})
+    assert heard(binding("j1", paused=False, record=ADMITTED), configuration=exempt) == (None, frozenset())
+
+
+def test_a_queue_that_only_a_label_names_is_to_be_fixed_while_it_waits():
+    template = deployment(labels={"volcano.sh/queue-name": "a"})
+    assert heard_deployment(template)[1] == {Remark.UNFIXED}
+    assert heard_deployment(template, deployment_binding(record=Record("rb-web", queue="a")))[1] == frozenset()
+    assert Remark.UNFIXED not in heard_deployment(template, deployment_binding(paused=False))[1]
+
+
+def test_the_larger_of_what_karmada_counts_and_what_the_pods_will_ask_for_is_charged():
+    spec = {"replicas": 1, "template": {"spec": {"containers": [{"name": "m", "resources": {"limits": {"cpu": "2"}}}]}}}
+    template = raw(json.loads(deployment(labels={"volcano.sh/queue-name": "a"})) | {"spec": spec})
+    workload, _ = heard_deployment(template)
+    assert workload is not None
+    assert (workload.shape.replicas, workload.shape.demand["cpu"]) == (4, 8000)
 
 
 @pytest.mark.parametrize(

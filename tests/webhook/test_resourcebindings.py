@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api import review as wires
+from controller.api.keys import CLAIMS
 from tests.webhook.reviews import UID, apply, binding, job_binding, review, wire
 from webhook.resourcebindings import VOLCANO_JOB, Gate, GroupKind, review_binding
 from webhook.verdict import Outcome, Verdict, response
@@ -58,6 +59,23 @@ def test_a_volcano_job_is_stored_paused_and_without_clusters(spec, suspension, c
     del after["spec"]["suspension"]
     untouched = {key: value for key, value in new["spec"].items() if key not in {"suspension", "clusters"}}
     assert after == new | {"spec": untouched}
+
+
+@pytest.mark.parametrize(
+    ("required_by", "labels", "paused"),
+    [
+        pytest.param([{"namespace": "ml", "name": "web-deployment"}], {}, False, id="a-dependency"),
+        pytest.param([{"name": "web"}], {"resourcebinding.karmada.io/depended-by-1": "1"}, False, id="with-labels"),
+        pytest.param([{"name": "web"}], {CLAIMS[0]: "id"}, True, id="selected-by-a-policy-too"),
+        pytest.param([{"name": "web"}], {CLAIMS[1]: "id"}, True, id="selected-by-a-cluster-policy-too"),
+        pytest.param([], {}, True, id="needed-by-nobody"),
+        pytest.param(None, {}, True, id="null"),
+    ],
+)
+def test_what_another_binding_brings_along_is_not_paused(required_by, labels, paused):
+    new = job_binding(requiredBy=required_by)
+    new["metadata"]["labels"] = labels
+    assert (judge(new).outcome is Outcome.PATCHED) is paused
 
 
 @pytest.mark.parametrize("version", ["v1alpha1", "v1", "v2beta3"])

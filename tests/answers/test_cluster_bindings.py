@@ -1,0 +1,177 @@
+"""ClusterResourceBindings, and bindings that others bring along (TB1)."""
+
+import asyncio
+import json
+from typing import Any
+
+from controller.api.keys import ADMISSION, CLAIMS, CLUSTER_RESOURCE_BINDINGS
+from controller.kube import ApiError
+from tests.answers import kinds
+from tests.answers.telling import until_told
+from tests.benchmarks import seed
+from tests.rig.stage import Stage, staged
+
+FLEET = ("example.com/v1", "Fleet")
+FLEETS = "/apis/example.com/v1/fleets"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+RIGHTS = "/apis/rbac.authorization.k8s.io/v1"
+ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+DEFINITION = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "fleets.example.com"},
+    "spec": {
+        "group": "example.com",
+        "scope": "Cluster",
+        "names": {"kind": "Fleet", "listKind": "FleetList", "plural": "fleets", "singular": "fleet"},
+        "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": ANYTHING}}],
+    },
+}
+ROLE = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRole",
+    "metadata": {"name": "reads-fleets"},
+    "rules": [{"apiGroups": ["example.com"], "resources": ["fleets"], "verbs": ["get", "list", "watch"]}],
+}
+BOUND = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": "reads-fleets"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reads-fleets"},
+    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "volcano-global-controller"}],
+}
+
+
+async def served(stage: Stage) -> None:
+    """Let there be a kind without namespaces that has a pod template, and let us read it."""
+    for path, manifest in (
+        (f"{DEFINITIONS}/fleets.example.com", DEFINITION),
+        (f"{RIGHTS}/clusterroles/reads-fleets", ROLE),
+        (f"{RIGHTS}/clusterrolebindings/reads-fleets", BOUND),
+    ):
+        await stage.cast.api.apply(path, json.dumps(manifest).encode(), field_manager="tests")
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await stage.cast.api.get(FLEETS)
+            except ApiError:
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+
+async def fleet(stage: Stage, name: str, *, replicas: int) -> None:
+    """Submit a fleet, and its binding."""
+    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
+    annotations = {"scheduling.volcano.sh/queue-name": "q"}
+    made = await stage.cast.create(
+        FLEETS,
+        {
+            "apiVersion": "example.com/v1",
+            "kind": "Fleet",
+            "metadata": {"name": name, "annotations": annotations},
+            "spec": {"replicas": replicas, "template": {"spec": {"containers": [container]}}},
+        },
+    )
+    await bind(stage, name, *FLEET, uid=made["metadata"]["uid"])
+
+
+async def bind(stage: Stage, name: str, version: str, kind: str, *, uid: str, namespace: str = "") -> None:
+    """Make the paused ClusterResourceBinding of an object."""
+    bound = seed.binding("", name, uid)
+    bound["kind"] = "ClusterResourceBinding"
+    bound["metadata"] = {
+        "name": f"{name}-{kind.lower()}",
+        "labels": {"clusterpropagationpolicy.karmada.io/permanent-id": "id"},
+    }
+    bound["spec"]["placement"]["clusterAffinity"] = {}
+    resource = {"apiVersion": version, "kind": kind, "name": name, "uid": uid, "namespace": namespace}
+    bound["spec"]["resource"] = resource
+    await stage.cast.create(CLUSTER_RESOURCE_BINDINGS.path, bound)
+
+
+def binding(stage: Stage, name: str) -> dict[str, Any]:
+    return stage.history.now["clusterresourcebindings"]["", name]
+
+
+def is_let_go(stage: Stage, name: str) -> bool:
+    return binding(stage, name)["spec"]["suspension"]["scheduling"] is False
+
+
+async def let_go(stage: Stage, name: str) -> dict[str, Any]:
+    await stage.history.until(lambda _: is_let_go(stage, name), f"{name} resumed")
+    record: dict[str, Any] = json.loads(binding(stage, name)["metadata"]["annotations"][ADMISSION])
+    return record
+
+
+async def cleared(stage: Stage) -> None:
+    await stage.cast.api.delete(CLUSTER_RESOURCE_BINDINGS.path)
+    await stage.cast.api.delete(FLEETS)
+
+
+async def test_what_has_no_namespace_waits_is_admitted_finishes_and_is_told(plane, tmp_path):
+    file = tmp_path / "admission.yaml"
+    rule = {"apiVersion": FLEET[0], "kind": FLEET[1], "finished": {"path": "phase", "values": ["Done"]}}
+    file.write_text(f"{kinds.HEAD}workloads: [{json.dumps(rule)}]\n")
+    async with staged(plane, tmp_path, "--admission-configuration", file, plays=False) as stage:
+        await served(stage)
+        await stage.cast.queue("q", capability={"cpu": "4"})
+        await stage.cast.cluster("m1", cpu="8")
+        enabled = [{"groupVersion": FLEET[0], "resources": [{"kind": FLEET[1], "name": "fleets"}]}]
+        await stage.cast.merge(
+            "/apis/cluster.karmada.io/v1alpha1/clusters/m1/status", {"status": {"apiEnablements": enabled}}
+        )
+        await stage.controller.start()
+        await fleet(stage, "first", replicas=3)
+        record = await let_go(stage, "first-fleet")
+        assert (record["queue"], record["charge"]["cpu"], record["clusters"]) == ("q", "3", ["m1"])
+        await fleet(stage, "second", replicas=3)
+        event = await until_told(stage, "QueueOverCeiling", "Fleet", "second", namespace="default")
+        assert event["related"]["kind"] == "ClusterResourceBinding"
+        assert not is_let_go(stage, "second-fleet")
+        status = {"aggregatedStatus": [{"clusterName": "m1", "applied": True, "status": {"phase": "Done"}}]}
+        path = CLUSTER_RESOURCE_BINDINGS.item_path("", "first-fleet")
+        await stage.cast.merge(f"{path}/status", {"status": status})
+        await let_go(stage, "second-fleet")
+        await cleared(stage)
+
+
+async def test_tb1_a_job_under_a_cluster_wide_binding_waits_like_any_other(plane, tmp_path):
+    """However it came to be: it is charged to its queue, and cleared where somebody has placed it beforehand."""
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await stage.cast.queue("q", capability={"cpu": "2"})
+        await stage.cast.cluster("m1", cpu="8")
+        await stage.controller.start()
+        for name in ("wide", "late"):
+            uid = await stage.cast.template(name, "q", cpu=2)
+            await bind(stage, name, "batch.volcano.sh/v1alpha1", "Job", uid=uid, namespace=stage.cast.namespace)
+            if name == "wide":
+                assert (await let_go(stage, "wide-job"))["charge"]["cpu"] == "2"
+        await until_told(stage, "QueueOverCeiling", "Job", "late")
+        path = CLUSTER_RESOURCE_BINDINGS.item_path("", "late-job")
+        await stage.cast.merge(path, {"spec": {"clusters": [{"name": "m1"}]}})
+        await stage.history.until(lambda _: not binding(stage, "late-job")["spec"].get("clusters"), "cleared")
+        assert not is_let_go(stage, "late-job")
+        await cleared(stage)
+
+
+async def test_what_another_binding_brings_along_waits_for_nobody(plane, tmp_path):
+    """Paused by whomever, it is let go; as soon as a policy selects it, it is a workload of its own."""
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await stage.cast.queue("q", capability={"cpu": "1"})
+        await stage.cast.cluster("m1", cpu="8")
+        await stage.controller.start()
+        stage.slipped.add("brought")
+        uid = await stage.cast.template("brought", "q", cpu=5)
+        bound = seed.binding(stage.cast.namespace, "brought", uid)
+        bound["metadata"]["labels"] = {"resourcebinding.karmada.io/depended-by-abc": "abc"}
+        bound["spec"]["requiredBy"] = [{"namespace": stage.cast.namespace, "name": "parent-job"}]
+        await stage.cast.create(stage.cast.folder("resourcebindings"), bound)
+        await stage.until(lambda seen: "brought" in seen and not seen["brought"].paused, "what was brought goes on")
+        await stage.cast.job("other", "q")
+        await stage.admitted("other")
+        await stage.cast.merge(
+            stage.cast.path("brought"),
+            {"metadata": {"labels": {CLAIMS[0]: "id"}}, "spec": {"suspension": {"scheduling": True}}},
+        )
+        await until_told(stage, "ExceedsQueue", "Job", "brought")
