@@ -87,6 +87,8 @@ class Loop:
         self._clock = clock
         self._backoff = Backoff(first=0.5, most=30)
         self._lasted = 0.0
+        self._put_off: dict[WorkloadUid, int] = {}
+        """Whose eviction was refused, and when it may be decided anew, in milliseconds."""
         self._wake = asyncio.Event()
         store.on_change = self._wake.set
 
@@ -116,12 +118,19 @@ class Loop:
     def _cycle(self) -> int | None:
         """Look once, decide, hand on; return when to look again unasked, in milliseconds."""
         began, now = time.monotonic(), self._clock()
+        self._reconsider(now)
         self._store.feed(self.world, now)
         if not self._actuator.may_write:
             return None
         planned_at = self._decide(now, began)
         mending_at = self._mend(now)
-        return min((at for at in (planned_at, mending_at) if at is not None), default=None)
+        return min((at for at in (planned_at, mending_at, *self._put_off.values()) if at is not None), default=None)
+
+    def _reconsider(self, now: int) -> None:
+        """Tell the World of those whose eviction it believes in and nobody carried out, when their time has come."""
+        for uid in [uid for uid, until in self._put_off.items() if until <= now]:
+            del self._put_off[uid]
+            self._store.tell_again(uid)
 
     def _decide(self, now: int, began: float) -> int | None:
         """Decide as much as can be written soon; return when there is more to decide."""
@@ -131,18 +140,22 @@ class Loop:
         plan = self.world.plan(now, most=room)
         self._lasted = time.monotonic() - began
         self._metrics.count_cycle(self._lasted)
-        self._hand_on(plan.decisions)
+        self._hand_on(plan.decisions, now)
         _tell(plan.waits)
         self.on_waits(plan.waits)
         return now if plan.is_cut else plan.wake_at
 
-    def _hand_on(self, decisions: Iterable[Decision]) -> None:
+    def _hand_on(self, decisions: Iterable[Decision], now: int) -> None:
         for decision in decisions:
-            facts = self._store.binding(decision.workload.uid)
+            uid = decision.workload.uid
+            facts = self._store.binding(uid)
             if facts is None:
                 continue
             if isinstance(decision, Admit):
-                self._store.assume(decision.workload.uid, decision.admission)
+                self._store.assume(uid, decision.admission)
+            elif (free_at := self._actuator.free_at(uid) or 0) > now:
+                self._put_off[uid] = free_at
+                continue
             self._actuator.submit(write(decision, facts, for_whom=self._for_whom(decision)))
 
     def _for_whom(self, decision: Decision) -> str:

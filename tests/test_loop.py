@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from controller.api.keys import ADMISSION
 from controller.cache.store import Store
 from controller.clock import wall_clock
 from controller.engine.plan import Plan
@@ -70,16 +71,29 @@ class Stage:
         self.tell(self.store.jobs, job(name, "default") | {"metadata": {"name": name, "namespace": "ns", "uid": "t"}})
         self.bind(name, **spec)
 
-    def bind(self, name: str, *, status: dict[str, Any] | None = None, **spec: Any) -> None:
+    def bind(
+        self, name: str, *, status: dict[str, Any] | None = None, record: dict[str, Any] | None = None, **spec: Any
+    ) -> None:
         bound = binding("ns", name, "t")
         bound["metadata"] |= {"namespace": "ns", "uid": UID.format(name)}
+        if record is not None:
+            bound["metadata"]["annotations"][ADMISSION] = msgspec.json.encode(record).decode()
         bound["spec"] |= spec
         self.tell(self.store.bindings, bound | {"status": status or {}})
 
     def finish(self, name: str) -> None:
-        told = {"clusterName": CLUSTER, "status": {"state": {"phase": "Completed"}}}
+        self.tell_phase(name, "Completed")
+
+    def abort(self, name: str) -> None:
+        """Let it be admitted by a record of ours, and aborted where it runs."""
+        uid = UID.format(name)
+        self.tell_phase(name, "Aborted", record={"uid": uid, "charge": {"cpu": "1"}, "clusters": [CLUSTER]})
+        self.store.settle(WorkloadUid(uid), self.version)
+
+    def tell_phase(self, name: str, phase: str, record: dict[str, Any] | None = None) -> None:
+        told = {"clusterName": CLUSTER, "status": {"state": {"phase": phase}}}
         placed = {"suspension": {"scheduling": False}, "clusters": [{"name": CLUSTER}]}
-        self.bind(name, status={"aggregatedStatus": [told]}, **placed)
+        self.bind(name, status={"aggregatedStatus": [told]}, record=record, **placed)
 
 
 def cluster(cpus: int) -> dict[str, Any]:
@@ -183,6 +197,30 @@ async def test_what_was_refused_is_put_right_again_only_when_its_time_has_come()
         stage.submit("a", clusters=[{"name": CLUSTER}])
         assert (await stage.hand.next()).effect == "clear"
         assert 100 <= wall_clock() - began < 1000
+
+
+async def test_an_eviction_that_was_refused_is_decided_again_when_its_time_has_come():
+    async with looping() as stage:
+        stage.submit("a")
+        await stage.hand.next()
+        began = wall_clock()
+        stage.hand.refused[UID.format("a")] = began + 100
+        stage.abort("a")
+        write = await stage.hand.next()
+        assert write.effect == "evict"
+        assert 100 <= wall_clock() - began < 1000
+
+
+async def test_an_eviction_that_was_refused_is_forgotten_when_nothing_asks_for_it_any_more():
+    async with looping() as stage:
+        stage.submit("a")
+        await stage.hand.next()
+        stage.hand.refused[UID.format("a")] = wall_clock() + 100
+        stage.abort("a")
+        await asyncio.sleep(0.02)
+        stage.finish("a")
+        await asyncio.sleep(0.2)
+        assert stage.hand.writes.empty()
 
 
 async def test_more_news_than_a_person_reads_is_told_by_number(capsys):

@@ -176,6 +176,10 @@ class Store:
         self._news[uid] = None
         self.on_change()
 
+    def tell_again(self, uid: WorkloadUid) -> None:
+        """Make news of *uid* as it is: something was decided about it that was not carried out."""
+        self._news[uid] = None
+
     def feed(self, world: Listener, now: int) -> None:
         """Tell *world* all that has changed since it was last fed."""
         self._take_classes()

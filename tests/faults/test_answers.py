@@ -1,5 +1,6 @@
 """F1 and F9: whatever the API server answers to a write, or fails to answer: nothing is lost, nothing too much."""
 
+import asyncio
 import itertools
 
 import pytest
@@ -79,6 +80,24 @@ async def test_refused_for_ever_it_asks_ever_less_often_and_says_so(plane, tmp_p
         assert stage.proxy.writes <= 2
         stage.proxy.heal()
         await stage.done("j00", seconds=30)
+
+
+async def test_an_eviction_that_is_refused_is_tried_again_ever_less_often(plane, tmp_path):
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="2")
+        await stage.cast.job("first", "q", cpu=2)
+        await stage.controller.start()
+        await stage.admitted("first")
+        before = stage.proxy.writes
+        stage.proxy.add(Answer(of("first"), status=403, message="never on a Sunday"))
+        await stage.cast.phase("first", "Aborted")
+        await stage.controller.says("write refused")
+        await stage.history.until(lambda _: stage.proxy.writes > before, "a first try")
+        await asyncio.sleep(4)
+        assert 2 <= stage.proxy.writes - before <= 3
+        stage.proxy.heal()
+        await stage.until(lambda seen: seen["first"].paused, "it is taken back", seconds=30)
 
 
 @pytest.mark.long
