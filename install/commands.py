@@ -7,11 +7,12 @@ from collections.abc import Callable, Coroutine, Mapping
 import msgspec
 import structlog
 
+from controller.api.keys import LEASES
 from controller.kube import Api, NotFound
 from install import paused
 from install.credentials import issue
 from install.manifests import foundations, read_folder, registrations
-from install.objects import InstallError, apply_all, remove_all, remove_others
+from install.objects import InstallError, apply_all, discard, remove_all, remove_others
 from install.places import PLACES, REGISTRATIONS, Manifest
 from install.prerequisites import flaws
 from install.registration import answering, register
@@ -23,6 +24,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 CONFIGURATION = "ADMISSION_CONFIGURATION"
 BUNDLE = "ca.crt"
+#: The controller has made it, and nobody else looks at it.
+LEASE = "volcano-global-controller"
 _AGENT = "volcano-global-install"
 #: The last first, and registrations before all others.
 _REMOVED = tuple(reversed(tuple(PLACES)))
@@ -54,11 +57,15 @@ async def apply(settings: Settings) -> None:
             kinds=[kind for kind in _REMOVED if kind not in REGISTRATIONS],
         )
     # Anew each time: a token of an account that was made again meanwhile looks good and is refused.
-    await credentials(settings, force=True)
+    await _issue(settings, force=True)
 
 
-async def credentials(settings: Settings, *, force: bool = False) -> None:
+async def credentials(settings: Settings) -> None:
     """Renew the credentials that are due, or all of them."""
+    await _issue(settings, force=settings.renew)
+
+
+async def _issue(settings: Settings, *, force: bool) -> None:
     if not settings.account or settings.kubeconfig is None:
         return
     async with (
@@ -102,6 +109,7 @@ async def remove(settings: Settings) -> None:
         await _release(karmada, resume=settings.resume)
         await remove_all(karmada, foundations(wanted))
         await remove_others(karmada, (), namespace=settings.namespace, kinds=_REMOVED)
+        await discard(karmada, LEASES.item_path(settings.namespace, LEASE), f"Lease {LEASE}")
 
 
 async def _release(karmada: Api, *, resume: bool) -> None:

@@ -45,7 +45,7 @@ async def remove_all(api: Api, manifests: Sequence[Manifest]) -> None:
         if in_use := await _in_use(api, manifest):
             log.warning("kept", object=name_of(manifest), reason=in_use)
             continue
-        await _delete(api, path_of(manifest), name_of(manifest))
+        await discard(api, path_of(manifest), name_of(manifest))
 
 
 async def remove_others(api: Api, wanted: Iterable[Manifest], *, namespace: str, kinds: Iterable[str]) -> None:
@@ -59,7 +59,16 @@ async def remove_others(api: Api, wanted: Iterable[Manifest], *, namespace: str,
         for found in await _ours(api, folder):
             path = f"{folder}/{found['metadata']['name']}"
             if path not in kept:
-                await _delete(api, path, f"{kind} {found['metadata']['name']}")
+                await discard(api, path, f"{kind} {found['metadata']['name']}")
+
+
+async def discard(api: Api, path: str, name: str) -> None:
+    """Delete the object at *path*, which may be gone; *name* is what it is called in the log."""
+    try:
+        await api.delete(path)
+    except NotFound:
+        return
+    log.info("removed", object=name)
 
 
 async def _ours(api: Api, folder: str) -> list[Manifest]:
@@ -84,14 +93,6 @@ async def _find(api: Api, path: str) -> Manifest | None:
     except NotFound:
         return None
     return found
-
-
-async def _delete(api: Api, path: str, name: str) -> None:
-    try:
-        await api.delete(path)
-    except NotFound:
-        return
-    log.info("removed", object=name)
 
 
 async def _in_use(api: Api, manifest: Manifest) -> str | None:

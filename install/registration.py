@@ -33,6 +33,8 @@ class Address:
 
     host: str
     port: int
+    name: str
+    """What its certificate must be made out to."""
 
 
 async def register(api: Api, configurations: Iterable[Manifest], bundle: bytes) -> None:
@@ -108,7 +110,7 @@ def _trouble(address: Address, bundle: bytes) -> str | None:
     try:
         with (
             socket.create_connection((address.host, address.port), timeout=_ANSWER_SECONDS) as plain,
-            context.wrap_socket(plain, server_hostname=address.host),
+            context.wrap_socket(plain, server_hostname=address.name),
         ):
             return None
     except (OSError, ValueError) as error:

@@ -50,10 +50,15 @@ class Settings(BaseModel):
     )
     certificate_secret: str | None = Field(None, description="Secret with the webhook's ca.crt")
     webhook_address: Place | None = Field(None, description="HOST:PORT of the webhook; none: it is not waited for")
+    webhook_name: str | None = Field(
+        None,
+        description="name or address that the webhook's certificate must bear; none: the host of --webhook-address",
+    )
     wait_seconds: float = Field(300, gt=0, le=3600, description="for the webhook, or for the controller to end")
     controller: str | None = Field(None, description="Deployment to bring to rest before anything is removed")
     interpreter: bool = Field(default=False, description="whether Karmada must know interpreter customizations")
     ready: tuple[Place, ...] = Field((), description="HOST:PORT whose /readyz must answer well; may be repeated")
+    renew: bool = Field(default=False, description="with credentials: all of them, due or not")
     resume: bool = Field(default=False, description="with remove: let all that is paused run")
 
     @property
@@ -65,7 +70,7 @@ class Settings(BaseModel):
     @property
     def address(self) -> Address | None:
         """Return where the webhook is called from within its cluster."""
-        return _address(self.webhook_address) if self.webhook_address else None
+        return _address(self.webhook_address, self.webhook_name) if self.webhook_address else None
 
     @property
     def probed(self) -> tuple[Address, ...]:
@@ -87,9 +92,9 @@ class Settings(BaseModel):
         return self
 
 
-def _address(text: str) -> Address:
+def _address(text: str, name: str | None = None) -> Address:
     host, _, port = text.rpartition(":")
-    return Address(host, int(port))
+    return Address(host, int(port), name or host)
 
 
 def parse_flags(arguments: Sequence[str] | None = None) -> Settings:

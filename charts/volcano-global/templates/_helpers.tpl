@@ -145,10 +145,14 @@ system:serviceaccount:{{ $root.Values.karmada.namespace }}:volcano-global-{{ las
 {{- end -}}
 {{- end -}}
 
+{{- define "vg.host" -}}
+{{- regexReplaceAll ":[0-9]+$" (get (urlParse (include "vg.url" .)) "host") "" | trimPrefix "[" | trimSuffix "]" -}}
+{{- end -}}
+
 {{/* What the certificate is made out to: the host of the address, the Service's names, and what else is wanted. */}}
 {{- define "vg.names" -}}
 {{- $service := include "vg.service" . -}}
-{{- $host := regexReplaceAll ":[0-9]+$" (get (urlParse (include "vg.url" .)) "host") "" | trimPrefix "[" | trimSuffix "]" -}}
+{{- $host := include "vg.host" . -}}
 {{- $short := printf "%s-webhook.%s" (include "vg.fullname" .) .Release.Namespace -}}
 {{- range (concat (list $host $short $service (printf "%s.cluster.local" $service)) .Values.webhook.extraNames) | uniq }}
 - {{ ternary "--ip" "--dns" (regexMatch "^([0-9]+\\.){3}[0-9]+$|:" .) }}
