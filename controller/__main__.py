@@ -21,6 +21,7 @@ from controller.cache.kinds import Kinds
 from controller.cache.store import Store
 from controller.cache.watches import informers
 from controller.clock import SteadyClock
+from controller.commands import wiring as commands
 from controller.configuration import ConfigurationFile
 from controller.election import Election
 from controller.hyperjob.wiring import Process, and_then_look, stage
@@ -66,6 +67,10 @@ class Controller:
         manner = Manner(settings.identity, settings.events_per_second, settings.event_backlog)
         self.teller = Teller(api, self.store.binding, metrics=self.metrics, manner=manner, clock=clock)
         self.actuator.on_settled = self.teller.settled
+        about = commands.surroundings(
+            self.store, lambda: self.loop.world, may_write=self._may_write, tell=self.teller.put
+        )
+        self.commands = commands.stage(api, about, self.store, pace)
         self.metrics.watch(lambda: self.loop.world, self.store, self.informers)
         self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.trouble)
         around = Process(self.store, lambda: self.loop.world, lambda: file.current, self._may_write)
@@ -82,6 +87,7 @@ class Controller:
             deciding.append(group.create_task(Watchdog(self.metrics).run()))
             deciding.append(group.create_task(self.hyperjobs.run()))
             deciding.append(group.create_task(self.teller.run()))
+            deciding.append(group.create_task(self.commands.run()))
             deciding.append(
                 group.create_task(self.file.follow(self._configure, poll_seconds=self.settings.poll_seconds))
             )

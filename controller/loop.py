@@ -156,7 +156,9 @@ class Loop:
             elif (free_at := self._actuator.free_at(uid) or 0) > now:
                 self._put_off[uid] = free_at
                 continue
-            self._actuator.submit(write(decision, facts, for_whom=self._for_whom(decision)))
+            self._actuator.submit(
+                write(decision, facts, template=self._store.template(facts), for_whom=self._for_whom(decision))
+            )
 
     def _for_whom(self, decision: Decision) -> str:
         uid = decision.for_whom if isinstance(decision, Evict) else None

@@ -8,13 +8,15 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from controller import patches
 from controller.api import record as wire
 from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS
-from controller.cache.assessment import Remark
-from controller.cache.facts import BindingFacts
+from controller.cache.facts import BindingFacts, TemplateFacts
+from controller.cache.remarks import Remark
 from controller.cache.translate.amounts import moment
-from controller.cache.translate.records import admitting
+from controller.cache.translate.records import admitting, waiting
 from controller.engine.plan import Admit, Decision, Evict
 from controller.engine.reasons import EvictionReason
 from controller.engine.workloads import Workload, WorkloadUid
@@ -54,12 +56,16 @@ class Write:
             case "evict" | "clear":
                 return facts.paused and not facts.targets
             case "note":
-                return facts.record is not None and facts.record.queue == self.queue
+                return facts.record is not None and facts.record.queue == self.queue and not facts.record.aborted
 
 
-def write(decision: Decision, facts: BindingFacts, *, for_whom: str = "") -> Write:
+def write(
+    decision: Decision, facts: BindingFacts, *, template: TemplateFacts | None = None, for_whom: str = ""
+) -> Write:
     """Return how *decision* is written to the binding that *facts* tell of; *for_whom* it is evicted, in words."""
-    return _admission(decision, facts) if isinstance(decision, Admit) else _eviction(decision, facts, for_whom)
+    if isinstance(decision, Admit):
+        return _admission(decision, facts)
+    return _eviction(decision, facts, template=template, for_whom=for_whom)
 
 
 def _admission(decision: Admit, facts: BindingFacts) -> Write:
@@ -79,15 +85,17 @@ def _admission(decision: Admit, facts: BindingFacts) -> Write:
     )
 
 
-def _eviction(decision: Evict, facts: BindingFacts, for_whom: str) -> Write:
+def _eviction(decision: Evict, facts: BindingFacts, *, template: TemplateFacts | None, for_whom: str) -> Write:
     workload, before = decision.workload, facts.record
+    is_aborted = decision.reason is EvictionReason.ABORTED
     record = wire.Record(
         uid=workload.uid,
         queue=workload.queue,
         waiting_since=moment(workload.since),
         evictions=(before.evictions if before else 0) + 1,
         attempts=before.attempts if before else 0,
-        aborted=decision.reason is EvictionReason.ABORTED,
+        aborted=is_aborted,
+        aborted_generation=template.generation if is_aborted and template else msgspec.UNSET,
     )
     return Write(
         "evict",
@@ -108,6 +116,9 @@ def mending(remarks: Collection[Remark], facts: BindingFacts, workload: Workload
         return _mending("clear", patches.clear(facts), facts)
     if Remark.REPAUSED in remarks or Remark.UNGATED in remarks:
         return _mending("resume", patches.resume(facts), facts)
+    if Remark.RESUMED in remarks and facts.record is not None:
+        record = waiting(facts.uid, facts.record)
+        return _mending("note", patches.note(facts, wire.write_record(record)), facts, queue=record.queue)
     if Remark.UNFIXED in remarks and workload is not None:
         record = wire.Record(workload.uid, queue=workload.queue, waiting_since=moment(workload.since))
         return _mending("note", patches.note(facts, wire.write_record(record)), facts, queue=workload.queue)

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from controller.cache.assessment import Remark
 from controller.cache.facts import VOLCANO_JOB, BindingFacts, Record, Suspension, TemplateKey
+from controller.cache.remarks import Remark
 from controller.engine.clusters import ApiKind, Assignment, ClusterName, Placement
 from controller.engine.plan import Admit, Evict
 from controller.engine.queues import QueueName

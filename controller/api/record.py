@@ -31,6 +31,8 @@ class Record(msgspec.Struct, rename="camel", frozen=True, omit_defaults=False):
     held_rank: int | None = None
     held_demand: Amounts | None = None
     aborted: bool = False
+    aborted_generation: int | msgspec.UnsetType = msgspec.UNSET
+    """The generation of the template that was aborted; a later one is tried again (D8)."""
     evictions: int = 0
     attempts: int = 0
     plan: str = ""
@@ -66,7 +68,8 @@ def read_record(annotations: Mapping[str, str], uid: str) -> Reading:
 
 def write_record(record: Record) -> str:
     """Return the canonical text of *record*: the same record, the same text; times in UTC."""
-    return _ENCODER.encode({written: _written(getattr(record, name)) for name, written in _NAMES}).decode()
+    values = ((written, getattr(record, name)) for name, written in _NAMES)
+    return _ENCODER.encode({name: _written(value) for name, value in values if value is not msgspec.UNSET}).decode()
 
 
 def _trouble(record: Record, uid: str) -> str:

@@ -6,40 +6,17 @@ about queues and clusters.
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from controller.cache import charges
 from controller.cache.demands import Demands
 from controller.cache.facts import VOLCANO_JOB, BindingFacts, Demand, Phase, TemplateFacts
 from controller.cache.gates import Gates
 from controller.cache.priorities import Priorities
+from controller.cache.remarks import Remark
 from controller.cache.shapes import Shapes
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal, precedence
 from controller.engine.workloads import Admission, State, Workload
-
-
-class Remark(StrEnum):
-    """What somebody may have to see to, or at least hear of."""
-
-    GROWN = "Grown"
-    """It asks for more than its record charges (D7)."""
-    ADOPTED = "Adopted"
-    """It runs without a record of ours (D10)."""
-    UNPAUSED = "Unpaused"
-    """It is neither paused, nor placed, nor recorded: it slipped past the webhook (D10)."""
-    LEAKED = "Leaked"
-    """It is placed, and our record does not say that it may be: its clusters are to be cleared."""
-    REPAUSED = "Repaused"
-    """It is admitted and somebody paused it: it is to be resumed."""
-    UNGATED = "Ungated"
-    """It is paused, and is not gated, or not any more: it is to be let through."""
-    UNFIXED = "Unfixed"
-    """It waits, is of a kind without a queue of its own, and its queue is to be fixed in the record (Q6)."""
-    UNRECORDED = "Unrecorded"
-    """It carries an annotation that looks like our record and is none."""
-    UNREADABLE = "Unreadable"
-    """It, or its template, has a field that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +44,8 @@ class Overlay:
 
     admission: Admission | None = None
     hold: Refusal | None = None
+    resumed: bool = False
+    """A Command has asked to resume it."""
 
 
 NO_OVERLAY = Overlay()
@@ -107,7 +86,7 @@ def assess(
         return Assessment(None, frozenset({Remark.UNGATED} if binding.paused and template else ()))
     case = _Case(binding, template, rules.demands.of(binding, template), queue)
     standing = _overlaid(_stand(case), overlay)
-    remarks = frozenset((*standing.remarks, *_flaws(case), *_unfixed(case, standing)))
+    remarks = frozenset((*standing.remarks, *_flaws(case), *_unfixed(case, standing), *_resumed_again(case, overlay)))
     return Assessment(_workload(case, standing, rules), remarks)
 
 
@@ -288,6 +267,21 @@ def _unfixed(case: _Case, standing: _Standing) -> tuple[Remark, ...]:
     is_own = case.binding.template.kind == VOLCANO_JOB
     waits = standing.state is State.PENDING and case.binding.paused and bool(case.queue)
     return (Remark.UNFIXED,) if waits and not is_own and case.binding.record is None else ()
+
+
+def is_aborted(binding: BindingFacts) -> bool:
+    """Say whether it was aborted and taken back for that, or is about to be."""
+    return (binding.record is not None and binding.record.aborted) or _aborted(binding) is not None
+
+
+def _resumed_again(case: _Case, overlay: Overlay) -> tuple[Remark, ...]:
+    """Say whether what was aborted is to be tried again: its template has changed, or a Command says so (D8)."""
+    record, template = case.binding.record, case.template
+    if record is None or not record.aborted or not case.binding.paused:
+        return ()
+    before = record.aborted_generation
+    is_changed = template is not None and before is not None and template.generation > before
+    return (Remark.RESUMED,) if is_changed or overlay.resumed else ()
 
 
 def _since(binding: BindingFacts, template: TemplateFacts | None) -> int:

@@ -88,6 +88,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     held_rank: int | None = None
     held_demand: Resources | None = None
     aborted: bool = False
+    aborted_generation: int | None = None
     evictions: int = 0
     attempts: int = 0
     plan: str = ""

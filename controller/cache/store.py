@@ -15,7 +15,7 @@ from controller.api.jobs import decode_job
 from controller.api.priorityclasses import decode_priority_class
 from controller.api.queues import decode_queue
 from controller.api.templates import decode_template
-from controller.cache.assessment import Overlay, Remark, Rules, assess
+from controller.cache.assessment import Overlay, Rules, assess, is_aborted
 from controller.cache.collection import Collection
 from controller.cache.demands import Demands
 from controller.cache.facts import (
@@ -34,6 +34,7 @@ from controller.cache.index import Index
 from controller.cache.listener import Listener
 from controller.cache.overlays import Overlays
 from controller.cache.priorities import Priorities
+from controller.cache.remarks import Remark
 from controller.cache.shapes import Shapes
 from controller.cache.translate.bindings import BindingTranslator
 from controller.cache.translate.clusters import cluster_facts
@@ -86,6 +87,8 @@ class Store:
         self._shapes = Shapes()
         self._demands = Demands()
         self._priorities = Priorities()
+        self._resumed: set[WorkloadUid] = set()
+        """Whom a Command lets wait again, until that is written."""
         self._remarks: dict[WorkloadUid, frozenset[Remark]] = {}
 
         self._policy_is_news = True
@@ -180,6 +183,14 @@ class Store:
         """Make news of *uid* as it is: something was decided about it that was not carried out."""
         self._news[uid] = None
 
+    def resume(self, template: TemplateKey) -> bool:
+        """Let what was aborted of a template be tried again; say whether there was anything."""
+        found = [uid for uid in self._of_template.of(template) if is_aborted(self._by_uid[uid])]
+        self._resumed.update(found)
+        self._news.update(dict.fromkeys(found))
+        self.on_change()
+        return bool(found)
+
     def feed(self, world: Listener, now: int) -> None:
         """Tell *world* all that has changed since it was last fed."""
         self._take_classes()
@@ -222,7 +233,7 @@ class Store:
         if binding is None:
             world.workload_removed(uid, now)
             return
-        overlay = Overlay(self._overlays.admission(uid), self._overlays.hold(uid, now))
+        overlay = Overlay(self._overlays.admission(uid), self._overlays.hold(uid, now), uid in self._resumed)
         found = assess(binding, self.template(binding), rules=rules, overlay=overlay)
         if found.remarks:
             self._remarks[uid] = found.remarks
@@ -246,6 +257,8 @@ class Store:
             self._by_uid.pop(before.uid, None)
             self._overlays.forget(before.uid)
             self._news[before.uid] = None
+        if after is None or not is_aborted(after):
+            self._resumed.difference_update(each.uid for each in (before, after) if each is not None)
         if after is not None:
             self._by_uid[after.uid] = after
             self._of_template.add(after.template, after.uid)

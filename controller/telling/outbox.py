@@ -29,7 +29,7 @@ class Outbox:
 
         A wait that is not told yet has no meaning any more once the workload is admitted.
         """
-        if news.topic in {"admitted", "evicted"}:
+        if news.topic == "admitted":
             self._plain.pop((news.uid, "waits"), None)
         box = self._urgent if news.topic in {"evicted", "warned"} else self._plain
         dropped = None

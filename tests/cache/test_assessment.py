@@ -8,7 +8,7 @@ import pytest
 from controller.api.configuration import AdmissionConfiguration, WorkloadRule
 from controller.api.keys import ADMISSION
 from controller.api.record import Record, write_record
-from controller.cache.assessment import Remark
+from controller.cache.remarks import Remark
 from controller.cache.store import Store
 from controller.engine.clusters import ApiKind
 from controller.engine.reasons import Reason

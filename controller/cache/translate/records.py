@@ -35,6 +35,7 @@ def _facts(record: wire.Record) -> Record:
         held_rank=record.held_rank,
         held_demand=_amounts(record.held_demand, "heldDemand"),
         aborted=record.aborted,
+        aborted_generation=record.aborted_generation if isinstance(record.aborted_generation, int) else None,
         evictions=record.evictions,
         attempts=record.attempts,
         plan=record.plan,
@@ -43,6 +44,17 @@ def _facts(record: wire.Record) -> Record:
 
 def _amounts(texts: wire.Amounts | None, where: str) -> Resources | None:
     return None if texts is None else amounts(dict(texts), f"the admission record's {where}")
+
+
+def waiting(uid: str, record: Record) -> wire.Record:
+    """Return the record of one that waits like any other from now on, whatever it was before."""
+    return wire.Record(
+        uid=uid,
+        queue=record.queue,
+        waiting_since=moment(record.waiting_since),
+        evictions=record.evictions,
+        attempts=record.attempts,
+    )
 
 
 def admitting(workload: Workload, admission: Admission, *, before: Record | None = None, plan: str = "") -> wire.Record:

@@ -1,0 +1,160 @@
+"""Volcano's Commands in the control plane: what `vcctl queue operate` and `vcctl job resume` ask for is done there."""
+
+import asyncio
+import json
+from typing import Any
+
+from controller.api.keys import ADMISSION, COMMANDS, QUEUES
+from tests.answers.telling import until_told
+from tests.rig.faults import Answer
+from tests.rig.stage import Stage, staged
+
+
+async def command(stage: Stage, action: str, kind: str, name: str, *, namespace: str = "", **target: Any) -> str:
+    """Create a Command as vcctl does; return its path."""
+    version = "scheduling.volcano.sh/v1beta1" if kind == "Queue" else "batch.volcano.sh/v1alpha1"
+    reference = {"apiVersion": version, "kind": kind, "name": name, "uid": "", "controller": True, **target}
+    folder = COMMANDS.item_path(namespace or stage.cast.namespace, "").rstrip("/")
+    made = await stage.cast.create(
+        folder,
+        {
+            "apiVersion": COMMANDS.api_version,
+            "kind": "Command",
+            "metadata": {"generateName": f"{name}-{action.lower()}-"},
+            "action": action,
+            "target": reference,
+        },
+    )
+    return f"{folder}/{made['metadata']['name']}"
+
+
+def state(stage: Stage, name: str) -> str:
+    return stage.history.now["queues"]["", name].get("status", {}).get("state", "")
+
+
+async def becomes(stage: Stage, name: str, expected: str) -> None:
+    try:
+        await stage.history.until(lambda _: state(stage, name) == expected, f"queue {name} {expected}")
+    except AssertionError as error:
+        raise AssertionError(f"{error}; it is {state(stage, name)}:\n{stage.controller.part.output[-3000:]}") from error
+
+
+def is_left(stage: Stage) -> bool:
+    return any(namespace == stage.cast.namespace for namespace, _ in stage.history.now.get("commands", {}))
+
+
+async def test_a_queue_is_closed_takes_nobody_and_is_opened_again(plane, tmp_path):
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="4")
+        await stage.controller.start()
+        await stage.cast.job("runs", "q")
+        await stage.admitted("runs")
+        await command(stage, "CloseQueue", "Queue", "q")
+        await becomes(stage, "q", "Closing")
+        await stage.cast.job("late", "q")
+        await until_told(stage, "QueueClosed", "Job", "late")
+        for name in ("runs", "late"):
+            await stage.cast.delete(stage.cast.path(name))
+        await becomes(stage, "q", "Closed")
+        await until_told(stage, "CloseQueue", "Queue", "q", namespace="default")
+        await command(stage, "OpenQueue", "Queue", "q")
+        await becomes(stage, "q", "Open")
+        await stage.cast.job("next", "q")
+        await stage.admitted("next")
+        await stage.history.until(lambda _: not is_left(stage), "no command left")
+
+
+async def test_those_below_a_queue_close_and_open_with_it(plane, tmp_path):
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await stage.cast.queue("top")
+        await stage.cast.queue("left", parent="top")
+        await stage.cast.queue("right", parent="top")
+        await stage.cast.cluster("m1", cpu="4")
+        await stage.controller.start()
+        await command(stage, "CloseQueue", "Queue", "right")
+        await becomes(stage, "right", "Closed")
+        await command(stage, "CloseQueue", "Queue", "top")
+        await becomes(stage, "left", "Closed")
+        await command(stage, "OpenQueue", "Queue", "left")
+        event = await until_told(stage, "OpenQueueFailed", "Queue", "left", namespace="default")
+        assert "open that first" in event["note"]
+        await command(stage, "OpenQueue", "Queue", "top")
+        await becomes(stage, "left", "Open")
+        assert state(stage, "right") == "Closed", "it was closed by itself"
+        assert stage.history.now["queues"]["", "left"]["metadata"]["annotations"] == {
+            "volcano.sh/closed-by-parent": "false"
+        }
+
+
+async def aborted(stage: Stage, name: str, queue: str = "q") -> None:
+    """Let a job run, and be aborted where it runs."""
+    await stage.cast.job(name, queue)
+    await stage.admitted(name)
+    await stage.cast.phase(name, "Aborted")
+    await stage.history.until(lambda _: record(stage, name).get("aborted") is True, f"{name} taken back")
+    # Karmada's part: its works are gone, and so is what they told.
+    await stage.cast.merge(f"{stage.cast.path(name)}/status", {"status": {"aggregatedStatus": []}})
+
+
+def record(stage: Stage, name: str) -> dict[str, Any]:
+    stored = stage.history.now["resourcebindings"][stage.cast.namespace, f"{name}-job"]
+    found: dict[str, Any] = json.loads(stored["metadata"].get("annotations", {}).get(ADMISSION, "{}"))
+    return found
+
+
+async def test_d8_what_was_aborted_waits_until_it_is_resumed(plane, tmp_path):
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="4")
+        await stage.controller.start()
+        await aborted(stage, "stopped")
+        await stage.cast.job("other", "q")
+        await stage.admitted("other")
+        await until_told(stage, "Aborted", "Job", "stopped", action="Wait")
+        await stage.quiet(seconds=0.5)
+        assert stage.sights()["stopped"].paused
+        await command(stage, "ResumeJob", "Job", "stopped")
+        await stage.admitted("stopped")
+        assert record(stage, "stopped")["evictions"] == 1
+        await stage.history.until(lambda _: not is_left(stage), "no command left")
+
+
+async def test_d8_what_was_aborted_is_tried_again_when_its_template_changes_also_while_we_are_down(plane, tmp_path):
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="4")
+        await stage.controller.start()
+        await aborted(stage, "stopped")
+        await stage.controller.stop()
+        path = f"{stage.cast.folder('jobs')}/stopped"
+        await stage.cast.merge(path, {"metadata": {"labels": {"seen": "yes"}}})
+        await stage.controller.start()
+        await stage.controller.says('"reason":"Aborted"')
+        await stage.quiet(seconds=0.5)
+        assert stage.sights()["stopped"].paused, "a label is no change of what runs"
+        await stage.cast.merge(path, {"spec": {"minAvailable": 1, "maxRetry": 5}})
+        await stage.admitted("stopped")
+
+
+async def test_commands_of_others_are_left_alone_and_ours_are_carried_out_once(plane, tmp_path):
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await stage.cast.queue("q")
+        await stage.cast.queue("old")
+        await stage.cast.cluster("m1", cpu="4")
+        stage.proxy.add(Answer(lambda call: call.method == "PATCH" and "/queues/q/status" in call.path, 3, status=500))
+        await stage.controller.start()
+        await stage.cast.job("runs", "q")
+        await stage.admitted("runs")
+        for action, kind, name in (("AbortJob", "Job", "runs"), ("CloseQueue", "PodGroup", "q")):
+            await command(stage, action, kind, name)
+        await command(stage, "CloseQueue", "Queue", "old", uid="of-another-one-of-that-name")
+        await command(stage, "CloseQueue", "Queue", "q")
+        await command(stage, "CloseQueue", "Queue", "no-such-queue")
+        await becomes(stage, "q", "Closing")
+        await asyncio.sleep(0.5)
+        left = {name for namespace, name in stage.history.now["commands"] if namespace == stage.cast.namespace}
+        assert sorted(name.split("-")[1] for name in left) == ["abortjob", "closequeue"]
+        assert state(stage, "old") != "Closed"
+        await stage.cast.api.delete(COMMANDS.item_path(stage.cast.namespace, "").rstrip("/"))
+        assert QUEUES.plural in stage.history.now
