@@ -14,14 +14,16 @@ from typing import Any, NoReturn, Protocol
 import structlog
 
 from controller.backoff import Backoff
+from controller.cache.overlays import Gone, Mended, Noted
 from controller.cache.store import Store
 from controller.clock import Clock, wall_clock
-from controller.engine.plan import Admit, Decision, Evict, Wait
+from controller.engine.plan import Admit, Decision, Evict, Note, Wait
+from controller.engine.reasons import Reason, Refusal
 from controller.engine.workloads import WorkloadUid
 from controller.engine.world import World
 from controller.metrics import Metrics
 from controller.wording import sentence
-from controller.writes import Write, mending, write
+from controller.writes import Write, holding, mending, write
 
 #: So many admissions are decided ahead of the writes: what is sent is fresh, and the event loop is never held up long.
 _AHEAD = 256
@@ -87,8 +89,6 @@ class Loop:
         self._clock = clock
         self._backoff = Backoff(first=0.5, most=30)
         self._lasted = 0.0
-        self._put_off: dict[WorkloadUid, int] = {}
-        """Whose eviction was refused, and when it may be decided anew, in milliseconds."""
         self._wake = asyncio.Event()
         store.on_change = self._wake.set
 
@@ -118,19 +118,12 @@ class Loop:
     def _cycle(self) -> int | None:
         """Look once, decide, hand on; return when to look again unasked, in milliseconds."""
         began, now = time.monotonic(), self._clock()
-        self._reconsider(now)
         self._store.feed(self.world, now)
         if not self._actuator.may_write:
             return None
         planned_at = self._decide(now, began)
         mending_at = self._mend(now)
-        return min((at for at in (planned_at, mending_at, *self._put_off.values()) if at is not None), default=None)
-
-    def _reconsider(self, now: int) -> None:
-        """Tell the World of those whose eviction it believes in and nobody carried out, when their time has come."""
-        for uid in [uid for uid, until in self._put_off.items() if until <= now]:
-            del self._put_off[uid]
-            self._store.tell_again(uid)
+        return min((at for at in (planned_at, mending_at) if at is not None), default=None)
 
     def _decide(self, now: int, began: float) -> int | None:
         """Decide as much as can be written soon; return when there is more to decide."""
@@ -140,10 +133,19 @@ class Loop:
         plan = self.world.plan(now, most=room)
         self._lasted = time.monotonic() - began
         self._metrics.count_cycle(self._lasted)
+        self._record(plan.notes)
         self._hand_on(plan.decisions, now)
         _tell(plan.waits)
         self.on_waits(plan.waits)
         return now if plan.is_cut else plan.wake_at
+
+    def _record(self, notes: Iterable[Note]) -> None:
+        """Write down what is held for whom, before anybody leaves for them."""
+        for note in notes:
+            facts = self._store.binding(note.workload.uid)
+            if facts is not None:
+                self._store.assume(note.workload.uid, Noted(note.held))
+                self._actuator.submit(holding(note, facts))
 
     def _hand_on(self, decisions: Iterable[Decision], now: int) -> None:
         for decision in decisions:
@@ -152,10 +154,13 @@ class Loop:
             if facts is None:
                 continue
             if isinstance(decision, Admit):
-                self._store.assume(uid, decision.admission)
+                self._store.assume(decision.workload.uid, decision.admission)
             elif (free_at := self._actuator.free_at(uid) or 0) > now:
-                self._put_off[uid] = free_at
+                why = "its eviction was refused"
+                self._store.withdraw(uid, Refusal(Reason.BACKING_OFF, subject=why, until=free_at))
                 continue
+            else:
+                self._store.assume(uid, Gone())
             self._actuator.submit(
                 write(decision, facts, template=self._store.template(facts), for_whom=self._for_whom(decision))
             )
@@ -175,6 +180,7 @@ class Loop:
             if found is None or free_at is None:
                 continue
             if free_at <= now:
+                self._store.assume(uid, Mended())
                 self._actuator.submit(found)
             else:
                 again_at = min(free_at, again_at or free_at)

@@ -16,12 +16,12 @@ from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS
 from controller.cache.facts import BindingFacts, TemplateFacts
 from controller.cache.remarks import Remark
 from controller.cache.translate.amounts import moment
-from controller.cache.translate.records import admitting, waiting
-from controller.engine.plan import Admit, Decision, Evict
+from controller.cache.translate.records import admitting, noting, waiting
+from controller.engine.plan import Admit, Decision, Evict, Note
 from controller.engine.reasons import EvictionReason
 from controller.engine.workloads import Workload, WorkloadUid
 
-Effect = Literal["admit", "evict", "resume", "clear", "note"]
+Effect = Literal["admit", "evict", "resume", "clear", "note", "hold"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,8 @@ class Write:
     """Why it is evicted."""
     for_whom: str = ""
     """Who gets its place, as messages name it; nobody where it goes for its own fault."""
+    held: str = ""
+    """The cluster that is held for it, as its record is to say; empty for none."""
     waited: float = 0
     """How long it had waited at the decision, in seconds."""
 
@@ -57,6 +59,8 @@ class Write:
                 return facts.paused and not facts.targets
             case "note":
                 return facts.record is not None and facts.record.queue == self.queue and not facts.record.aborted
+            case "hold":
+                return ((facts.record and facts.record.held_cluster) or "") == self.held
 
 
 def write(
@@ -94,6 +98,7 @@ def _eviction(decision: Evict, facts: BindingFacts, *, template: TemplateFacts |
         waiting_since=moment(workload.since),
         evictions=(before.evictions if before else 0) + 1,
         attempts=before.attempts if before else 0,
+        clusters=() if facts.progress else tuple(target.name for target in facts.targets),
         aborted=is_aborted,
         aborted_generation=template.generation if is_aborted and template else msgspec.UNSET,
     )
@@ -107,6 +112,22 @@ def _eviction(decision: Evict, facts: BindingFacts, *, template: TemplateFacts |
         queue=workload.queue,
         reason=decision.reason,
         for_whom=for_whom,
+    )
+
+
+def holding(note: Note, facts: BindingFacts) -> Write:
+    """Return how it is recorded what is held for a workload that waits, or that nothing is any more."""
+    workload, held = note.workload, note.held
+    record = noting(workload, held, before=facts.record)
+    return Write(
+        "hold",
+        workload.uid,
+        _path(facts),
+        patches.note(facts, wire.write_record(record)),
+        facts.resource_version,
+        workload.path,
+        queue=workload.queue,
+        held=held.cluster if held else "",
     )
 
 

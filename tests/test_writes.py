@@ -1,17 +1,18 @@
 """What a decision becomes on its way to the API server."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from controller.cache.facts import VOLCANO_JOB, BindingFacts, Record, Suspension, TemplateKey
+from controller.cache.facts import VOLCANO_JOB, BindingFacts, Phase, Progress, Record, Suspension, TemplateKey
 from controller.cache.remarks import Remark
 from controller.engine.clusters import ApiKind, Assignment, ClusterName, Placement
-from controller.engine.plan import Admit, Evict
+from controller.engine.plan import Admit, Evict, Note
 from controller.engine.queues import QueueName
 from controller.engine.reasons import EvictionReason
-from controller.engine.workloads import Admission, Booking, Shape, Workload, WorkloadUid
-from controller.writes import mending, write
+from controller.engine.workloads import Admission, Booking, Held, Shape, Workload, WorkloadUid
+from controller.writes import holding, mending, write
 
 M1 = ClusterName("m1")
 CHARGE = {"cpu": 2000, "memory": 2**30, "pods": 1000}
@@ -59,11 +60,43 @@ def test_an_admission_carries_its_record_and_counts_on_what_was_counted():
 def test_an_eviction_keeps_the_age_and_empties_the_charge():
     before = Record(QueueName("a"), charge=CHARGE, evictions=2)
     decided = Evict(WORKLOAD, EvictionReason.RECLAIMED)
-    made = write(decided, facts(paused=False, record=before, clusters=(Assignment(M1),)))
+    runs = (Progress(M1, Phase.RUNNING),)
+    made = write(decided, facts(paused=False, record=before, clusters=(Assignment(M1),), progress=runs))
     record = json.loads(values(made.patch)["/metadata/annotations/volcano-global.io~1admission"])
     assert (record["charge"], record["clusters"], record["evictions"]) == ({}, [], 3)
     assert record["waitingSince"] == "1970-01-01T00:00:01Z"
     assert (made.effect, made.reason) == ("evict", "Reclaimed")
+
+
+def test_an_eviction_before_karmada_has_placed_it_says_where_it_was_to_go():
+    before = Record(QueueName("a"), charge=CHARGE, clusters=(M1,))
+    made = write(Evict(WORKLOAD, EvictionReason.RECLAIMED), facts(record=before, clusters=(Assignment(M1),)))
+    record = json.loads(values(made.patch)["/metadata/annotations/volcano-global.io~1admission"])
+    assert (record["charge"], record["clusters"]) == ({}, ["m1"])
+
+
+@pytest.mark.parametrize(
+    ("held", "written"),
+    [
+        pytest.param(None, (None, None, None, None), id="nothing-any-more"),
+        pytest.param(
+            Held(M1, 61_000, 2, CHARGE),
+            ("m1", "1970-01-01T00:01:01Z", 2, {"cpu": "2", "memory": "1Gi", "pods": "1"}),
+            id="a-cluster",
+        ),
+    ],
+)
+def test_what_is_held_for_one_that_waits_is_recorded_and_what_was_counted_is_kept(held, written):
+    waits = replace(WORKLOAD, evictions=2)
+    made = holding(Note(waits, held), facts(record=Record(QueueName("a"), evictions=2, attempts=1)))
+    record = json.loads(values(made.patch)["/metadata/annotations/volcano-global.io~1admission"])
+    assert tuple(record[key] for key in ("heldCluster", "heldSince", "heldRank", "heldDemand")) == written
+    assert (record["evictions"], record["attempts"], record["charge"]) == (2, 1, {})
+    assert (made.effect, made.is_done(facts()), set(values(made.patch))) == (
+        "hold",
+        held is None,
+        {"/metadata/uid", "/spec/suspension/scheduling", "/metadata/annotations/volcano-global.io~1admission"},
+    )
 
 
 def test_a_binding_without_a_namespace_is_written_where_it_is():

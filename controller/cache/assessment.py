@@ -5,18 +5,19 @@ choices, the PriorityClasses and the writes under way. It decides nothing
 about queues and clusters.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.cache import charges
 from controller.cache.demands import Demands
 from controller.cache.facts import VOLCANO_JOB, BindingFacts, Demand, Phase, TemplateFacts
 from controller.cache.gates import Gates
+from controller.cache.overlays import Gone, Noted, Outcome
 from controller.cache.priorities import Priorities
 from controller.cache.remarks import Remark
 from controller.cache.shapes import Shapes
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal, precedence
-from controller.engine.workloads import Admission, State, Workload
+from controller.engine.workloads import Admission, Held, State, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,12 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """What we know before it is observed: an admission being written, a hold after one that failed."""
+    """What we know before it is observed: what is being written, a hold after a write that failed."""
 
-    admission: Admission | None = None
+    outcomes: tuple[Outcome, ...] = ()
     hold: Refusal | None = None
+    unplaced_until: int | None = None
+    """Until when Karmada may place it although it was evicted before that (P5)."""
     resumed: bool = False
     """A Command has asked to resume it."""
 
@@ -62,6 +65,9 @@ class _Standing:
     admission: Admission | None = None
     hold: Refusal | None = None
     remarks: tuple[Remark, ...] = ()
+    held: Held | None = None
+    evictions: int = 0
+    stays_until: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,7 @@ class _Case:
     template: TemplateFacts | None
     demand: Demand | None
     queue: QueueName
+    overlay: Overlay
 
 
 def assess(
@@ -84,10 +91,16 @@ def assess(
     queue = _queue(binding, template, rules)
     if queue is None:
         return Assessment(None, frozenset({Remark.UNGATED} if binding.paused and template else ()))
-    case = _Case(binding, template, rules.demands.of(binding, template), queue)
-    standing = _overlaid(_stand(case), overlay)
+    case = _Case(binding, template, rules.demands.of(binding, template), queue, overlay)
+    standing = _overlaid(_recorded(case, _stand(case)), overlay)
     remarks = frozenset((*standing.remarks, *_flaws(case), *_unfixed(case, standing), *_resumed_again(case, overlay)))
     return Assessment(_workload(case, standing, rules), remarks)
+
+
+def is_unplaced(binding: BindingFacts) -> bool:
+    """Say whether *binding* was evicted before Karmada had placed it: our record still names where it was to go."""
+    record = binding.record
+    return binding.paused and record is not None and not record.admits and bool(record.clusters)
 
 
 def _is_gated(binding: BindingFacts, gates: Gates) -> bool:
@@ -156,6 +169,11 @@ def _workload(case: _Case, standing: _Standing, rules: Rules) -> Workload | None
         admission=standing.admission,
         hold=_hold(case, standing),
         group=template.group if template else None,
+        evictions=standing.evictions,
+        preserved=binding.preserved,
+        preempts=rules.priorities.preempts(priority_class),
+        held=standing.held,
+        stays_until=standing.stays_until,
     )
 
 
@@ -164,7 +182,7 @@ def _stand(case: _Case) -> _Standing:
     binding, template, demand = case.binding, case.template, case.demand
     if _is_finished(binding):
         return _Standing(State.FINISHED)
-    standing = _paused(binding, demand) if binding.paused else _resumed(binding, demand)
+    standing = _paused(case) if binding.paused else _resumed(binding, demand)
     leaving = binding.deleting or (template is not None and template.deleting)
     if leaving and standing.state is State.PENDING:
         # What goes away is not admitted any more, and stays charged until it is gone (F11).
@@ -173,12 +191,12 @@ def _stand(case: _Case) -> _Standing:
     return standing
 
 
-def _paused(binding: BindingFacts, demand: Demand | None) -> _Standing:
-    record = binding.record
+def _paused(case: _Case) -> _Standing:
+    binding, demand, record = case.binding, case.demand, case.binding.record
     if record and record.admits and binding.targets:
         charge = charges.recorded(binding, demand, record)
         return _Standing(State.ADMITTED, charge.admission, remarks=(Remark.REPAUSED, *_grown(charge)))
-    left = charges.remaining(binding, demand)
+    left = charges.remaining(binding, demand, unplaced_until=case.overlay.unplaced_until)
     hold = Refusal(Reason.EVICTION_IN_PROGRESS, cluster=left.bookings[0].cluster) if left else None
     return _Standing(State.PENDING, left, hold, (Remark.LEAKED,) if binding.targets else ())
 
@@ -216,16 +234,40 @@ def _is_finished(binding: BindingFacts) -> bool:
     return bool(binding.targets) and all(told.get(target.name) is Phase.FINISHED for target in binding.targets)
 
 
+def _recorded(case: _Case, standing: _Standing) -> _Standing:
+    """Return *standing* with what our record alone tells (R2)."""
+    record = case.binding.record
+    if record is None:
+        return standing
+    held = None
+    if record.held_cluster and record.held_since is not None and record.held_demand is not None and not record.admits:
+        held = Held(record.held_cluster, record.held_since, record.held_rank or 0, record.held_demand)
+    return replace(standing, held=held, evictions=record.evictions)
+
+
 def _overlaid(standing: _Standing, overlay: Overlay) -> _Standing:
-    """Return *standing* as it will be once the write under way is observed."""
-    if standing.state not in {State.PENDING, None}:
+    """Return *standing* as it will be once the writes under way are observed."""
+    for outcome in overlay.outcomes:
+        standing = _after(standing, outcome)
+    hold = overlay.hold
+    if hold is None or standing.state in {State.FINISHED, None}:
         return standing
-    if overlay.admission is not None:
-        return _Standing(State.ADMITTED, overlay.admission, remarks=standing.remarks)
-    if overlay.hold is None or standing.state is None:
-        return standing
-    hold = overlay.hold if standing.hold is None else min(overlay.hold, standing.hold, key=precedence)
-    return _Standing(standing.state, standing.admission, hold, standing.remarks)
+    if standing.state is State.ADMITTED:
+        return replace(standing, stays_until=hold.until or 0)
+    return replace(standing, hold=hold if standing.hold is None else min(hold, standing.hold, key=precedence))
+
+
+def _after(standing: _Standing, outcome: Outcome) -> _Standing:
+    """Return *standing* as a write makes it."""
+    match outcome:
+        case Admission() if standing.state in {State.PENDING, None}:
+            return replace(standing, state=State.ADMITTED, admission=outcome, hold=None, held=None)
+        case Gone() if standing.state is State.ADMITTED:
+            hold = standing.hold or Refusal(Reason.EVICTION_IN_PROGRESS)
+            return replace(standing, state=State.PENDING, hold=hold, evictions=standing.evictions + 1)
+        case Noted() if standing.state is State.PENDING:
+            return replace(standing, held=outcome.held)
+    return standing
 
 
 def _hold(case: _Case, standing: _Standing) -> Refusal | None:

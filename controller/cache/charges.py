@@ -5,7 +5,7 @@ Pure. The record is believed as far as it is not below the template's demand
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.cache.facts import BindingFacts, Demand, Phase, Record
 from controller.engine.clusters import Assignment, ClusterName
@@ -32,7 +32,8 @@ def recorded(binding: BindingFacts, demand: Demand | None, record: Record) -> Ch
     parts = {name: larger(believed[name], wanted[name]) for name in wanted}
     sums = total(wanted.values())
     grown = any(amount > record.charge.get(name, 0) for name, amount in sums.items())
-    return Charge(_admission(parts, binding, admitted_at=record.admitted_at or 0), grown)
+    admission = _admission(parts, binding, admitted_at=record.admitted_at or 0)
+    return Charge(replace(admission, grown=grown), grown)
 
 
 def adopted(binding: BindingFacts, demand: Demand | None) -> Charge:
@@ -41,17 +42,22 @@ def adopted(binding: BindingFacts, demand: Demand | None) -> Charge:
     return Charge(Admission(admission.charge, admission.bookings, adopted=True, shown=admission.shown))
 
 
-def remaining(binding: BindingFacts, demand: Demand | None) -> Admission | None:
+def remaining(binding: BindingFacts, demand: Demand | None, *, unplaced_until: int | None = None) -> Admission | None:
     """Return what a paused workload still holds on clusters that it has not left, ``None`` if it has left all.
 
     It has left a cluster when neither its clusters nor its eviction tasks nor
-    its status name it any more (P5).
+    its status name it any more (P5). One that was evicted before Karmada had
+    placed it may still be placed *unplaced_until*.
     """
     asked = demand or _UNKNOWN
     parts = dict(_parts(binding.targets, asked))
+    if unplaced_until is not None and binding.record is not None:
+        parts |= dict.fromkeys(binding.record.clusters, asked.whole)
     for name in (*binding.evicting_from, *(told.cluster for told in binding.progress)):
         parts.setdefault(name, asked.whole)
-    return _admission(parts, binding, admitted_at=0) if parts else None
+    told = binding.targets or binding.evicting_from or binding.progress
+    admission = _admission(parts, binding, admitted_at=0)
+    return replace(admission, ends_at=None if told else unplaced_until) if parts else None
 
 
 def _parts(targets: Iterable[Assignment], demand: Demand) -> dict[ClusterName, Resources]:

@@ -239,3 +239,5 @@ class PriorityClassFacts:
     key: str
     value: int
     is_default: bool = False
+    preempts: bool = True
+    """``False`` with ``preemptionPolicy: Never``."""

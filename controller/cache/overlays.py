@@ -5,53 +5,93 @@ an observation at least as new as its result has come (rule: charge on
 decision, settle on the observed write).
 """
 
+from collections import deque
 from dataclasses import dataclass
+from typing import Final
 
 from controller.engine.reasons import Refusal
-from controller.engine.workloads import Admission, WorkloadUid
+from controller.engine.workloads import Admission, Held, WorkloadUid
+
+#: So long after an eviction Karmada may still place what it had not placed yet (P5).
+_UNPLACED_MS: Final = 330_000
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """That a workload was evicted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What is held for a workload that waits, or that nothing is any more."""
+
+    held: Held | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """That something was put right which no decision speaks of."""
+
+
+Outcome = Admission | Gone | Noted | Mended
+"""What a write under way brings about."""
 
 
 @dataclass(slots=True)
 class Write:
-    """An admission being written; *resource_version* is that of its result, once it is known."""
+    """One write; *resource_version* is that of its result, once it is known."""
 
-    admission: Admission
+    outcome: Outcome
     resource_version: int | None = None
 
 
 class Overlays:
-    """The writes and the holds that overlay observed truth, by workload."""
+    """The writes and the holds that overlay observed truth, by workload.
+
+    The writes for one workload are carried out one after the other.
+    """
 
     def __init__(self) -> None:
-        self._writes: dict[WorkloadUid, Write] = {}
+        self._writes: dict[WorkloadUid, deque[Write]] = {}
         self._holds: dict[WorkloadUid, Refusal] = {}
+        self._unplaced: dict[WorkloadUid, int] = {}
 
     def __len__(self) -> int:
         return len(self._writes)
 
-    def assume(self, uid: WorkloadUid, admission: Admission) -> None:
-        """Believe that *uid* is admitted: its write is under way."""
-        self._writes[uid] = Write(admission)
-        self._holds.pop(uid, None)
+    def assume(self, uid: WorkloadUid, outcome: Outcome) -> None:
+        """Believe that *outcome* is true of *uid*: its write is under way, or follows those that are."""
+        self._writes.setdefault(uid, deque()).append(Write(outcome))
+        if isinstance(outcome, Admission):
+            self._holds.pop(uid, None)
 
     def settle(self, uid: WorkloadUid, resource_version: int, observed: int) -> None:
         """Believe a write that was acknowledged until it is observed; *observed* is the newest version known."""
-        write = self._writes.get(uid)
+        write = next((write for write in self._writes.get(uid, ()) if write.resource_version is None), None)
         if write is not None:
             write.resource_version = resource_version
             self.observe(uid, observed)
 
     def withdraw(self, uid: WorkloadUid, refusal: Refusal | None) -> None:
-        """Believe no longer that *uid* is admitted; with a *refusal* it is held back for that."""
-        self._writes.pop(uid, None)
-        if refusal is not None:
-            self._holds[uid] = refusal
+        """Believe no longer in the write under way; with a *refusal* it is held back for that, else none follows."""
+        if refusal is None:
+            self._writes.pop(uid, None)
+            return
+        writes = self._writes.get(uid, deque())
+        failed = next((write for write in writes if write.resource_version is None), None)
+        if failed is not None:
+            writes.remove(failed)
+        if not writes:
+            self._writes.pop(uid, None)
+        self._holds[uid] = refusal
 
     def observe(self, uid: WorkloadUid, resource_version: int) -> None:
         """Take note that the API server has told *uid* as of *resource_version*."""
-        write = self._writes.get(uid)
-        if write is not None and write.resource_version is not None and resource_version >= write.resource_version:
-            del self._writes[uid]
+        writes = self._writes.get(uid)
+        while writes and writes[0].resource_version is not None and resource_version >= writes[0].resource_version:
+            writes.popleft()
+        if not writes:
+            self._writes.pop(uid, None)
         hold = self._holds.get(uid)
         if hold is not None and hold.until is None:
             del self._holds[uid]
@@ -60,11 +100,11 @@ class Overlays:
         """Drop all about a workload that is gone."""
         self._writes.pop(uid, None)
         self._holds.pop(uid, None)
+        self._unplaced.pop(uid, None)
 
-    def admission(self, uid: WorkloadUid) -> Admission | None:
-        """Return the admission that is believed in."""
-        write = self._writes.get(uid)
-        return write.admission if write else None
+    def outcomes(self, uid: WorkloadUid) -> tuple[Outcome, ...]:
+        """Return what is believed in, in the order of the writes."""
+        return tuple(write.outcome for write in self._writes.get(uid, ()))
 
     def hold(self, uid: WorkloadUid, now: int) -> Refusal | None:
         """Return why *uid* is held back at *now*."""
@@ -73,3 +113,14 @@ class Overlays:
             del self._holds[uid]
             return None
         return hold
+
+    def unplaced_until(self, uid: WorkloadUid, now: int, *, evicted: bool) -> int | None:
+        """Return until when one that was *evicted* before Karmada had placed it may still be placed.
+
+        It is counted from when that was first seen, since nothing says when it was evicted.
+        """
+        if not evicted:
+            self._unplaced.pop(uid, None)
+            return None
+        until = self._unplaced.setdefault(uid, now + _UNPLACED_MS)
+        return until if until > now else None

@@ -15,7 +15,7 @@ from controller.api.jobs import decode_job
 from controller.api.priorityclasses import decode_priority_class
 from controller.api.queues import decode_queue
 from controller.api.templates import decode_template
-from controller.cache.assessment import Overlay, Rules, assess, is_aborted
+from controller.cache.assessment import Overlay, Rules, assess, is_aborted, is_unplaced
 from controller.cache.collection import Collection
 from controller.cache.demands import Demands
 from controller.cache.facts import (
@@ -32,7 +32,7 @@ from controller.cache.facts import (
 from controller.cache.gates import Gate, Gates
 from controller.cache.index import Index
 from controller.cache.listener import Listener
-from controller.cache.overlays import Overlays
+from controller.cache.overlays import Outcome, Overlays
 from controller.cache.priorities import Priorities
 from controller.cache.remarks import Remark
 from controller.cache.shapes import Shapes
@@ -46,7 +46,7 @@ from controller.cache.translate.templates import TemplateTranslator
 from controller.engine.clusters import ApiKind, ClusterName
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Refusal
-from controller.engine.workloads import Admission, WorkloadUid
+from controller.engine.workloads import WorkloadUid
 
 
 def _wake_nobody() -> None:
@@ -160,12 +160,12 @@ class Store:
         self.on_change()
         return must_list
 
-    def assume(self, uid: WorkloadUid, admission: Admission) -> None:
-        """Take *uid* as admitted: that was decided, and is being written; who decided it has it in his books."""
-        self._overlays.assume(uid, admission)
+    def assume(self, uid: WorkloadUid, outcome: Outcome) -> None:
+        """Take *outcome* for true: that was decided, and is being written; who decided it has it in his books."""
+        self._overlays.assume(uid, outcome)
 
     def settle(self, uid: WorkloadUid, resource_version: int) -> None:
-        """Take *uid* as admitted until the version that its write resulted in, or a later one, is observed."""
+        """Believe what is decided about *uid* until the version its write resulted in, or a later one, is observed."""
         binding = self._by_uid.get(uid)
         if binding is None:
             self._overlays.forget(uid)
@@ -178,10 +178,6 @@ class Store:
         self._overlays.withdraw(uid, refusal if uid in self._by_uid else None)
         self._news[uid] = None
         self.on_change()
-
-    def tell_again(self, uid: WorkloadUid) -> None:
-        """Make news of *uid* as it is: something was decided about it that was not carried out."""
-        self._news[uid] = None
 
     def resume(self, template: TemplateKey) -> bool:
         """Let what was aborted of a template be tried again; say whether there was anything."""
@@ -233,7 +229,9 @@ class Store:
         if binding is None:
             world.workload_removed(uid, now)
             return
-        overlay = Overlay(self._overlays.admission(uid), self._overlays.hold(uid, now), uid in self._resumed)
+        unplaced_until = self._overlays.unplaced_until(uid, now, evicted=is_unplaced(binding))
+        hold = self._overlays.hold(uid, now)
+        overlay = Overlay(self._overlays.outcomes(uid), hold, unplaced_until, uid in self._resumed)
         found = assess(binding, self.template(binding), rules=rules, overlay=overlay)
         if found.remarks:
             self._remarks[uid] = found.remarks
@@ -294,7 +292,7 @@ class Store:
             return
         before, self._priorities = self._priorities, Priorities(self.priority_classes)
         self._judge_anew(self._class_news)
-        if before.default != self._priorities.default:
+        if before.otherwise != self._priorities.otherwise:
             self._judge_anew(name for name in self._of_class if name not in self._priorities)
         self._class_news.clear()
 

@@ -70,8 +70,9 @@ def _is_restless(world: "World") -> bool:
 def _take_back(world: "World", now: int) -> Iterator[Evict]:
     """Evict every admitted workload that was aborted where it ran (D8): nothing of it runs, and nothing will."""
     for workload in sorted((world.workloads[uid] for uid in world.aborted), key=place):
-        world.evict(workload, now)
-        yield Evict(workload, EvictionReason.ABORTED)
+        if workload.stays_until <= now:
+            world.evict(workload, now)
+            yield Evict(workload, EvictionReason.ABORTED)
 
 
 def refusal(world: "World", lane: Lane) -> Refusal | None:
@@ -191,7 +192,8 @@ def _placed(world: "World", queue: QueueName, changed: Mapping[WorkloadUid, tupl
 
 
 def _wake_at(world: "World", now: int, retry_at: int | None) -> int | None:
-    """Return when something may change by itself: foreign use settles, a hold ends, victims may be evicted."""
+    """Return when something may change by itself: foreign use settles, a hold ends, somebody may be evicted."""
     settles_at = world.ledger.settles_at(world.policy.settle_ms)
-    wake_at = earliest((settles_at, world.release_at(), holds.lapses_at(world), retry_at))
+    aborted_until = earliest(world.workloads[uid].stays_until for uid in world.aborted)
+    wake_at = earliest((settles_at, world.release_at(), holds.lapses_at(world), retry_at, aborted_until))
     return None if wake_at is None else max(wake_at, now + 1)

@@ -79,6 +79,14 @@ class Attempt:
             for name, queues in short.quota.items()
         )
 
+    def may_take(self, victim: Victim) -> bool:
+        """Say whether *victim* is next: still there, and not before others of its group."""
+        return victim not in self.taken and (victim.after is None or victim.after in self.taken)
+
+    def must_stay_taken(self, victim: Victim) -> bool:
+        """Say whether others of its group go only because *victim* does."""
+        return any(other.after is victim for other in self.taken)
+
     def take(self, victim: Victim, taken: Taken) -> None:
         """Take *victim* for gone."""
         self.taken[victim] = taken
@@ -178,7 +186,7 @@ def _sweep(attempt: Attempt, candidates: Sequence[Victim], rule: Rule, *, tier: 
     for victim in candidates:
         if not short:
             break
-        if victim in attempt.taken or not attempt.helps(victim, short) or not rule.allows(attempt, victim, short):
+        if not attempt.may_take(victim) or not attempt.helps(victim, short) or not rule.allows(attempt, victim, short):
             continue
         if tier == _tier(attempt, victim, rule, short):
             attempt.take(victim, (tier, victim.rank))
@@ -187,7 +195,7 @@ def _sweep(attempt: Attempt, candidates: Sequence[Victim], rule: Rule, *, tier: 
 
 
 def _tier(attempt: Attempt, victim: Victim, rule: Rule, short: Short) -> int:
-    if victim.admission.grown:
+    if victim.is_over:
         return 0
     return 1 if rule.keeps(attempt, victim, short) else 2
 
@@ -195,6 +203,8 @@ def _tier(attempt: Attempt, victim: Victim, rule: Rule, short: Short) -> int:
 def _spare(attempt: Attempt, rule: Rule) -> bool:
     """Spare again who has proved unnecessary, the last taken first; say whether the exchange may be made."""
     for victim in reversed(list(attempt.taken)):
+        if attempt.must_stay_taken(victim):
+            continue
         taken = attempt.spare(victim)
         if attempt.short() or not rule.holds(attempt):
             attempt.take(victim, taken)

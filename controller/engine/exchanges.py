@@ -89,7 +89,7 @@ class Exchanges:
     def _may_exchange(self, leaf: Node, lane: Lane) -> bool:
         return (self._policy.reclaim.enabled and self._is_entitled(leaf, lane)) or (
             self._policy.preemption.enabled
-            and any(victim.workload.priority < lane.head.priority for victim in self._roster.of(leaf.name))
+            and any(victim.priority < lane.head.priority for victim in self._roster.of(leaf.name))
         )
 
     def _is_entitled(self, leaf: Node, lane: Lane) -> bool:
@@ -137,8 +137,9 @@ class Exchanges:
         rules = self._policy.reclaim if reclaiming else self._policy.preemption
         ripe = []
         for victim in victims:
-            at = victim.admission.admitted_at + rules.min_runtime_ms
-            if at > self._service.now or victim.workload.uid in self._service.admitted:
+            at = max(victim.admitted_at + rules.min_runtime_ms, victim.stays_until)
+            is_new = any(workload.uid in self._service.admitted for workload in victim.workloads)
+            if at > self._service.now or is_new:
                 self.retry_at = earliest((self.retry_at, max(at, self._service.now + 1)))
             else:
                 ripe.append(victim)
@@ -146,10 +147,10 @@ class Exchanges:
 
     def _carry_out(self, deal: Deal, reason: EvictionReason) -> None:
         head, now = deal.attempt.head, self._service.now
-        for victim in deal.victims:
-            self._world.evict(victim.workload, now)
-            self._forget(victim.workload.queue)
-            self._service.decisions.append(Evict(victim.workload, reason, head.workload.uid, deal.cluster))
+        for workload in (each for victim in deal.victims for each in victim.workloads):
+            self._world.evict(workload, now)
+            self._forget(workload.queue)
+            self._service.decisions.append(Evict(workload, reason, head.workload.uid, deal.cluster))
         held = Held(deal.cluster, now, len(self.notes), head.lane.charge)
         self.notes.append(Note(head.workload, held))
         self._world.hold(head.workload, held, now)

@@ -11,7 +11,7 @@ from controller.engine.clusters import ClusterName
 from controller.engine.fit import Room, choose
 from controller.engine.ledger import Site, earliest
 from controller.engine.plan import Note
-from controller.engine.resources import EMPTY, Resources, add, subtract
+from controller.engine.resources import EMPTY, Resources, add, requested, subtract
 from controller.engine.serving import Service
 from controller.engine.workloads import Choice, Held, Workload
 
@@ -81,6 +81,6 @@ def _has_lapsed(world: "World", workload: Workload, held: Held, now: int) -> boo
     prospect = world.books.prospects.of(workload.shape)
     return (
         held.since + world.policy.reservation.max_ms <= now
-        or dict(prospect.charge) != dict(held.demand)
+        or requested(prospect.charge) != requested(held.demand)
         or held.cluster not in prospect.names
     )

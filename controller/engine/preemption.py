@@ -22,7 +22,7 @@ def candidates(world: "World", head: Head, roster: Roster) -> list[Victim]:
     return [
         victim
         for victim in roster.of(head.leaf.name)
-        if victim.workload.priority < head.workload.priority and victim.workload.evictions < most
+        if victim.priority < head.workload.priority and victim.evictions < most
     ]
 
 

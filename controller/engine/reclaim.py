@@ -47,7 +47,7 @@ def candidates(world: "World", standing: Standing, head: Head, roster: Roster) -
         if split is not None and all(_may_lose(standing, each, asks) for each in split.theirs):
             found += roster.of(node.name)
     most = world.policy.reclaim.max_evictions
-    return sorted((each for each in found if each.workload.evictions < most), key=lambda victim: victim.rank)
+    return sorted((each for each in found if each.evictions < most), key=lambda victim: victim.rank)
 
 
 def _may_lose(standing: Standing, node: Node, resources: frozenset[str]) -> bool:

@@ -4,14 +4,14 @@ Whether one of them may be taken for a certain other workload is ``reclaim``
 and ``preemption``.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from controller.engine.clusters import ClusterName
 from controller.engine.queues import QueueName
-from controller.engine.resources import EMPTY, Resources, add
+from controller.engine.resources import EMPTY, Resources, add, total
 from controller.engine.tree import Node, Tree
-from controller.engine.workloads import Admission, Workload
+from controller.engine.workloads import Admission, Group, State, Workload
 
 if TYPE_CHECKING:
     from controller.engine.world import World
@@ -22,22 +22,63 @@ Rank = tuple[bool, int, int, int, str, str, str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Victim:
-    """An admitted workload that could be evicted, with all that decides whether it is."""
+    """Who could be evicted at once, with all that decides whether that happens.
 
-    workload: Workload
-    admission: Admission
+    One admitted workload; or the parts of a group that cannot go on without
+    one another (G1).
+    """
+
+    workloads: tuple[Workload, ...]
     node: Node
-    """Where it is charged."""
+    """Where they are charged."""
     rank: Rank
+    charge: Resources
+    """What their queue is charged for them."""
+    after: "Victim | None" = None
+    """Who of the same group goes before: while its minimum is met, its parts go one by one."""
 
     @property
-    def charge(self) -> Resources:
-        """Return what its queue is charged for it."""
-        return self.admission.charge
+    def queue(self) -> QueueName:
+        """Return the queue that they are charged to."""
+        return self.workloads[0].queue
+
+    @property
+    def priority(self) -> int:
+        """Return the highest job priority among them."""
+        return max(workload.priority for workload in self.workloads)
+
+    @property
+    def evictions(self) -> int:
+        """Return how often at most one of them was evicted."""
+        return max(workload.evictions for workload in self.workloads)
+
+    @property
+    def stays_until(self) -> int:
+        """Return until when one of them is not tried again."""
+        return max(workload.stays_until for workload in self.workloads)
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether one of them asks for more than it was charged with (D7)."""
+        return any(admission.grown for admission in self.admissions)
+
+    @property
+    def admitted_at(self) -> int:
+        """Return when the last of them was admitted."""
+        return max(admission.admitted_at for admission in self.admissions)
+
+    @property
+    def admissions(self) -> list[Admission]:
+        """Return what they were admitted with."""
+        return [workload.admission for workload in self.workloads if workload.admission is not None]
 
     def on(self, name: ClusterName) -> Resources:
-        """Return what it holds on a cluster."""
-        return next((each.charge for each in self.admission.bookings if each.cluster == name), EMPTY)
+        """Return what they hold on a cluster."""
+        held = EMPTY
+        for admission in self.admissions:
+            for booking in admission.bookings:
+                held = add(held, booking.charge) if booking.cluster == name else held
+        return held
 
 
 class Roster:
@@ -56,8 +97,11 @@ class Roster:
         """Return the possible victims in one queue, the first to go first."""
         if queue not in self._of:
             node = self._tree.nodes[queue]
-            found = [_victim(workload, node) for workload in self._world.admitted.get(queue, {}).values()]
-            self._of[queue] = sorted(filter(self._is_movable, found), key=lambda victim: victim.rank)
+            admitted = self._world.admitted.get(queue, {}).values()
+            found = [_victim((each,), node) for each in admitted if each.group is None and self._is_movable(each)]
+            for group in {each.group for each in admitted if each.group is not None}:
+                found += self._parts(group, node)
+            self._of[queue] = sorted(found, key=lambda victim: victim.rank)
         return self._of[queue]
 
     def forget(self, queue: QueueName) -> None:
@@ -69,24 +113,47 @@ class Roster:
         rules = self._world.policy.reclaim
         freed: dict[ClusterName, Resources] = {}
         for victim in self.of(queue):
-            if victim.workload.evictions < rules.max_evictions:
-                for booking in victim.admission.bookings:
+            if victim.evictions < rules.max_evictions:
+                for booking in (each for admission in victim.admissions for each in admission.bookings):
                     freed[booking.cluster] = add(freed.get(booking.cluster, EMPTY), booking.charge)
         return freed
 
-    def _is_movable(self, victim: Victim) -> bool:
+    def _parts(self, group: Group, node: Node) -> list[Victim]:
+        """Return the victims that a group offers: single parts while its minimum is met, then all others at once.
+
+        A group in several queues is left alone: what one queue may lose is not the others' to give.
+        """
+        parts = [self._world.workloads[uid] for uid in self._world.groups.parts(group)]
+        admitted = [part for part in parts if part.state is State.ADMITTED]
+        if any(part.queue != node.name or not self._is_movable(part) for part in admitted):
+            return []
+        singles = sorted((_victim((part,), node) for part in admitted), key=lambda victim: victim.rank)
+        spare = max(sum(part.state is not State.PENDING for part in parts) - group.minimum, 0)
+        found: list[Victim] = []
+        for single in singles[:spare]:
+            found.append(replace(single, after=found[-1] if found else None))
+        rest = tuple(victim.workloads[0] for victim in singles[spare:])
+        return [*found, _victim(rest, node, after=found[-1] if found else None)] if rest else found
+
+    def _is_movable(self, workload: Workload) -> bool:
         """Say whether evicting it would free anything for certain, and is ours to do."""
-        if victim.workload.preserved or victim.admission.adopted:
+        if workload.preserved or workload.admission is None or workload.admission.adopted:
             return False
-        sites = (self._world.ledger.site(booking.cluster) for booking in victim.admission.bookings)
+        sites = (self._world.ledger.site(booking.cluster) for booking in workload.admission.bookings)
         return all(site.is_usable for site in sites)
 
 
-def _victim(workload: Workload, node: Node) -> Victim:
+def _victim(workloads: tuple[Workload, ...], node: Node, *, after: Victim | None = None) -> Victim:
+    ranks = [_rank(workload, node) for workload in workloads]
+    charge = total(workload.admission.charge for workload in workloads if workload.admission is not None)
+    return Victim(workloads, node, max(ranks), charge, after)
+
+
+def _rank(workload: Workload, node: Node) -> Rank:
     admission = workload.admission
     if admission is None:
         raise AssertionError(f"{workload.path} is admitted without an admission")
-    rank = (
+    return (
         not admission.grown,
         node.queue.priority,
         workload.priority,
@@ -95,4 +162,3 @@ def _victim(workload: Workload, node: Node) -> Victim:
         workload.namespace,
         workload.uid,
     )
-    return Victim(workload, admission, node, rank)

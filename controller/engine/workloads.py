@@ -112,6 +112,8 @@ class Admission:
     """Its template asks for more than its record charged (D7)."""
     shown: bool = False
     """Its pods are known to be in the cluster's summary already (``plan`` over files: phase Running)."""
+    ends_at: int | None = None
+    """When the charge ends by itself: it was evicted before Karmada had placed it (P5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,8 @@ class Workload:
     """``False`` for a PriorityClass with ``preemptionPolicy: Never`` (P2)."""
     held: Held | None = None
     """What its record says is held for it."""
+    stays_until: int = 0
+    """Its eviction was refused, and is not tried again before. Milliseconds."""
 
     @property
     def is_leaving(self) -> bool:

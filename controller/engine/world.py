@@ -269,6 +269,8 @@ class World:
             self.untold.update(held)
 
     def _wait(self, workload: Workload) -> None:
+        if workload.admission is not None and workload.admission.ends_at is not None:
+            heappush(self._releases, (workload.admission.ends_at, workload.uid))
         forbidden = self.policy.refusal(workload.namespace, workload.queue, workload.priority_class)
         # That it is leaving is seen from what it still holds.
         own = None if workload.is_leaving and _is_leaving(workload.hold) else workload.hold
@@ -283,10 +285,13 @@ class World:
             heappush(self._releases, (refusal.until, workload.uid))
 
     def _release(self, now: int) -> None:
-        """Let those compete again whose hold has ended by *now*."""
+        """Let those compete again whose hold has ended by *now*, and free charges that end by themselves."""
         while self._releases and self._releases[0][0] <= now:
             _, uid = heappop(self._releases)
             workload = self.workloads.get(uid)
+            if workload is not None and workload.is_leaving and _has_ended(workload, now):
+                workload = replace(workload, admission=None)
+                self.workload_changed(workload, now)
             if workload is None or uid not in self.held.get(workload.queue, {}):
                 continue
             until = self.held[workload.queue][uid].until
@@ -332,6 +337,22 @@ def _is_leaving(hold: Refusal | None) -> bool:
 
 def _is_echo(before: Workload, workload: Workload) -> bool:
     """Say whether an admitted workload is told again with nothing new that a decision could depend on."""
+    return _weight(before) == _weight(workload) and same_places(before, workload)
+
+
+def _weight(workload: Workload) -> tuple[object, ...]:
+    """Return what decides, beside its charge, whether an admitted workload may be evicted."""
     return (
-        before.state is workload.state and before.has_aborted == workload.has_aborted and same_places(before, workload)
+        workload.state,
+        workload.has_aborted,
+        workload.priority,
+        workload.evictions,
+        workload.preserved,
+        workload.stays_until,
+        workload.admission is not None and workload.admission.grown,
     )
+
+
+def _has_ended(workload: Workload, now: int) -> bool:
+    ends_at = workload.admission.ends_at if workload.admission else None
+    return ends_at is not None and ends_at <= now

@@ -82,7 +82,9 @@ def test_parts_that_are_in_the_files_are_not_made_again(run, tmp_path):
 def test_a_hyperjob_that_fits_nowhere_becomes_nothing_and_that_is_said(run, tmp_path):
     ended = run("plan", "-f", write(tmp_path, cluster("m1", CPU), queue("ml"), hyperjob(8)), "-o", "json")
     assert ended.answer["decisions"] == []
-    assert "(HyperJob ml/llm): no Jobs are made of it: even while empty, its candidate clusters have 0 nvidia" in ended.err
+    assert (
+        "(HyperJob ml/llm): no Jobs are made of it: even while empty, its candidate clusters have 0 nvidia" in ended.err
+    )
 
 
 def test_a_hyperjob_that_cannot_be_read_is_bad_input(run, tmp_path):

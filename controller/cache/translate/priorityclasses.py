@@ -16,4 +16,5 @@ def priority_class_facts(priority_class: wire.PriorityClass) -> PriorityClassFac
         sys.intern(meta.name),
         priority_class.value,
         is_default=priority_class.global_default,
+        preempts=priority_class.preemption_policy != "Never",
     )

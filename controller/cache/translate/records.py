@@ -6,7 +6,7 @@ from controller.cache.translate.amounts import AmountError, amounts, millisecond
 from controller.engine.clusters import ClusterName
 from controller.engine.queues import QueueName
 from controller.engine.resources import EMPTY, PODS, Resources, requested
-from controller.engine.workloads import Admission, Workload
+from controller.engine.workloads import Admission, Held, Workload
 
 #: Marks the admission of a workload that asks for nothing: an empty charge would say that there is none.
 _NOTHING = {PODS: 0}
@@ -44,6 +44,22 @@ def _facts(record: wire.Record) -> Record:
 
 def _amounts(texts: wire.Amounts | None, where: str) -> Resources | None:
     return None if texts is None else amounts(dict(texts), f"the admission record's {where}")
+
+
+def noting(workload: Workload, held: Held | None, *, before: Record | None = None) -> wire.Record:
+    """Return the record of a workload that waits, with what is *held* for it; what *before* counts is counted on."""
+    return wire.Record(
+        uid=workload.uid,
+        queue=workload.queue,
+        waiting_since=moment(workload.since),
+        reserved_since=moment(before.reserved_since) if before else None,
+        held_cluster=held.cluster if held else None,
+        held_since=moment(held.since if held else None),
+        held_rank=held.rank if held else None,
+        held_demand=quantities(requested(held.demand)) if held else None,
+        evictions=before.evictions if before else 0,
+        attempts=before.attempts if before else 0,
+    )
 
 
 def waiting(uid: str, record: Record) -> wire.Record:
