@@ -55,9 +55,9 @@ def demo(
     seconds: Annotated[float, typer.Option(help="Give up when the jobs are not done by then.", min=1)] = 120,
     keep: Annotated[bool, typer.Option("--keep", help="Leave all of it up afterwards, for jobs of your own.")] = False,
 ) -> None:
-    """Show the main job: against a real API server, some 30 jobs are paused, judged, admitted and run.
+    """Show the main job: against a real API server, some 40 jobs and three HyperJobs are judged, admitted and run.
 
-    It ends with exit code 0 when everything that can run has run, and with 1 and the reason otherwise.
+    It ends with exit code 0 when all that it promises was seen, and with 1 and the reason otherwise.
     """
     from localup.demo.command import run  # noqa: PLC0415 - the ground alone does not need what stands on it
 

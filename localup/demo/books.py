@@ -45,7 +45,8 @@ class Books:
         role = self.roles.get(sighting.job)
         if role is None or role.is_guest:  # whoever tries a job of his own may let it grow, or copy it
             return
-        self.broken.extend(_wrongs(role, sighting, is_new=before is None))
+        was_admitted = sighting.binding in self._admitted
+        self.broken.extend(_wrongs(role, sighting, is_new=before is None, was_admitted=was_admitted))
         if sighting.is_admitted:
             self._admitted.setdefault(sighting.binding, sighting.version)
         if before is None or _holds(before) != _holds(sighting):
@@ -91,14 +92,15 @@ def _holds(sighting: Sighting) -> bool:
     return sighting.is_admitted and not sighting.is_over
 
 
-def _wrongs(role: Role, sighting: Sighting, *, is_new: bool) -> list[str]:
-    """Return what is wrong with one sighting alone."""
+def _wrongs(role: Role, sighting: Sighting, *, is_new: bool, was_admitted: bool) -> list[str]:
+    """Return what is wrong with one sighting alone; of one that had to go, what was last said of it stands on."""
     name = role.name
     wrongs = {
         f"{name} was stored unpaused": is_new and not sighting.paused,
         f"{name} was resumed without a record of its admission": not sighting.paused and not sighting.recorded,
         f"{name} has clusters although it is paused": sighting.paused and bool(sighting.clusters),
-        f"{name} runs although it was not admitted": sighting.has_started and not sighting.is_admitted,
+        f"{name} runs although it was not admitted": sighting.has_started
+        and not (sighting.is_admitted or was_admitted),
         f"{name} was given {len(sighting.clusters)} clusters": len(sighting.clusters) > 1,
         f"{name} started {sighting.pods} of the {role.gang} pods of its gang": sighting.has_started
         and sighting.pods < role.gang,

@@ -5,6 +5,7 @@ Pure but for the examples, which are read from their files and used as they are.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,12 +26,14 @@ class Role:
         manifest: The Volcano Job as it is submitted.
         forever: Why it is to wait for ever; ``None`` for a job that is to run.
         family: The HyperJob that it is a part of, as `namespace/name`; empty for a job of its own.
+        reclaims: Whether others have to go before it runs.
         is_guest: Whether somebody at the keyboard has submitted it, of whom nothing is expected.
     """
 
     manifest: Manifest
     forever: Reason | None = None
     family: str = ""
+    reclaims: bool = False
     is_guest: bool = False
 
     @property
@@ -82,6 +85,16 @@ class HyperRole:
         return f"{self.namespace}/{self.manifest['metadata']['name']}"
 
 
+class Cue(Enum):
+    """What an act waits for, besides its time."""
+
+    TIME = auto()
+    RUNNING = auto()
+    """All jobs of the act before run."""
+    QUIET = auto()
+    """All jobs are where they are to end, and HyperJobs have waited as they were to."""
+
+
 @dataclass(frozen=True, slots=True)
 class Act:
     """Jobs, HyperJobs and member clusters that come together.
@@ -89,7 +102,7 @@ class Act:
     Attributes:
         begins: Seconds after the first act, at the earliest.
         title: What is to be seen.
-        is_last: Whether it begins only when all other jobs are where they are to end.
+        reclaim: Whether the operator turns reclaim on before.
     """
 
     begins: float
@@ -97,7 +110,8 @@ class Act:
     roles: Sequence[Role] = ()
     hyperjobs: Sequence[HyperRole] = ()
     clusters: Sequence[str] = ()
-    is_last: bool = False
+    cue: Cue = Cue.TIME
+    reclaim: bool = False
 
 
 def acts() -> list[Act]:
@@ -127,12 +141,25 @@ def acts() -> list[Act]:
             ],
         ),
         Act(
+            9,
+            "the operator turns reclaim on, and the controller begins anew; then team-a borrows all CPUs",
+            _borrowers(),
+            cue=Cue.QUIET,
+            reclaim=True,
+        ),
+        Act(
+            9,
+            "team-b wants what it is entitled to: as many jobs of team-a must go, and come back when there is room",
+            _reclaimers(),
+            cue=Cue.RUNNING,
+        ),
+        Act(
             10,
             "another HyperJob wants all GPUs of member1 and member2, of which one is in use; two large clusters join",
             [_finetuning("ml/evaluate-1gpu", gpus=1)],
             [_hyperjob("hyperjob-by-cluster.yaml")],
             ["onprem-1", "onprem-2"],
-            is_last=True,
+            cue=Cue.QUIET,
         ),
         Act(10, "two more join: now there is room for all parts of each HyperJob", clusters=["cluster-a", "cluster-b"]),
     ]
@@ -225,6 +252,18 @@ def _urgent() -> list[Role]:
         Role(volcano_job(f"ops/hotfix-{number}", "urgent", pods=2, cpu=2, memory="4Gi", runtime="3s"))
         for number in range(1, 4)
     ]
+
+
+def _borrowers() -> list[Role]:
+    """Return jobs that take all CPUs together, four times what their queue is entitled to beside the other tenant."""
+    jobs = (volcano_job(f"team-a/borrow-{n}", "team-a", pods=4, cpu=2, runtime="4s") for n in range(1, 7))
+    return [Role(job) for job in jobs]
+
+
+def _reclaimers() -> list[Role]:
+    """Return jobs that stay within what their queue is entitled to."""
+    jobs = (volcano_job(f"team-b/claim-{n}", "team-b", pods=4, cpu=2, runtime="3s") for n in range(1, 5))
+    return [Role(job, reclaims=True) for job in jobs]
 
 
 def _hopeless() -> list[Role]:

@@ -1,9 +1,11 @@
 """`python -m localup demo`: puts everything up, lets the play run, and says how it went."""
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, NoReturn
+from pathlib import Path
+from typing import Final
 
 from localup import binaries
 from localup.api import ApiError
@@ -36,12 +38,15 @@ def run(*, seconds: float, keep: bool) -> int:
     try:
         programs = binaries.provide()
         began = time.monotonic()
-        with _raised(programs, narrator) as stack:
-            director = Director(stack, acts(), narrator, seconds=seconds)
+        with (
+            _raised(programs, narrator) as stack,
+            Director(stack, acts(), narrator, seconds=seconds) as director,
+        ):
             verdict = director.perform()
             speak(narrator, director.view, verdict, stack)
             if keep:
-                _hold(stack, narrator)
+                _invite(stack, narrator)
+                director.attend()
     except KeyboardInterrupt:
         narrator.say("\ninterrupted; nothing is left behind")
         return _INTERRUPTED
@@ -61,19 +66,24 @@ def _raised(programs: Binaries, narrator: Narrator) -> Iterator[Stack]:
 
     with Etcd(programs) as etcd, ControlPlane(etcd) as plane:
         tell("etcd and kube-apiserver are ready, with definitions and roles")
-        with Stack(plane, options={"karmada": Options(flags=["--run-time", _RUN_TIME])}) as stack:
+        configuration = stage.configure(plane.folder, reclaim=False)
+        options = {
+            "karmada": Options(flags=["--run-time", _RUN_TIME]),
+            "controller": Options(flags=["--admission-configuration", configuration]),
+        }
+        with Stack(plane, options=options) as stack:
             tell("certificates, webhook and policies are in force; controller and stand-in are at work")
             stage.build(plane.admin)
             tell("namespaces, queues and three member clusters are there; now time begins again")
             yield stack
 
 
-def _hold(stack: Stack, narrator: Narrator) -> NoReturn:
-    """Leave everything up until Ctrl-C."""
+def _invite(stack: Stack, narrator: Narrator) -> None:
+    """Say how to reach it all."""
     narrator.say("\nit is all still up; Ctrl-C ends it. In another shell:", style="bold")
     narrator.say(f"  export KUBECONFIG={stack.plane.kubeconfig('admin')}")
     narrator.say("  kubectl get queues,clusters; kubectl -n team-a get vcjob,resourcebindings")
+    narrator.say("  kubectl apply -f my-job.yaml    # in namespace ml, team-a, team-b or ops")
+    narrator.say(f"  {Path(sys.executable).parent / 'volcano-global'} explain job NAME -n NAMESPACE")
     narrator.say(f"the controller's numbers: {stack.metrics_url}; its log: {stack.log('controller')}")
-    while True:
-        time.sleep(1)
-        stack.check()
+    narrator.say("what happens to your jobs is told here:")

@@ -4,11 +4,11 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import Final, NoReturn, Self
 
 from localup.api import Api, ApiError
 from localup.demo import stage, table
-from localup.demo.cast import Act, hyperroles, roles
+from localup.demo.cast import Act, Cue, hyperroles, roles
 from localup.demo.gossip import Gossip
 from localup.demo.narrator import Narrator
 from localup.demo.verdict import Verdict, judge
@@ -40,6 +40,9 @@ class Director:
         self._stack = stack
         self._coming = list(play)
         self._joined: list[str] = []
+        self._before: list[str] = []
+        self._open = ExitStack()
+        self._tenant: Api
         self._narrator = narrator
         self._seconds = seconds
         self._events: SimpleQueue[Event] = SimpleQueue()
@@ -49,19 +52,40 @@ class Director:
         self._reckoned_at = self._shown_at = self._asked_at = 0.0
         self._is_news = False
 
+    def __enter__(self) -> Self:
+        """Open the watches; they see everything from before the first job on."""
+        try:
+            for path in PATHS:
+                self._open.enter_context(Watch(self._stack.plane, path, self._events))
+            self._tenant = self._open.enter_context(self._stack.plane.client("tenant"))
+        except BaseException:
+            self._open.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
     def perform(self) -> Verdict:
         """Play all acts and return how it went; raise when a process dies."""
-        with ExitStack() as open_, self._stack.plane.client("tenant") as tenant:
-            for path in PATHS:
-                open_.enter_context(Watch(self._stack.plane, path, self._events))
-            self._began = time.monotonic()
+        self._began = time.monotonic()
+        with self._narrator.drawing():
             while not self._is_over():
-                self._cue(tenant)
-                self._look()
-                self._reckon()
-                self._check()
+                self._cue()
+                self._go_on()
             self._reckon()
         return judge(self.view.story.ways.values(), self.view.families.all.values(), self.view.broken)
+
+    def attend(self) -> NoReturn:
+        """Go on telling what happens to jobs of whoever is at the keyboard; it ends when he interrupts it."""
+        with self._narrator.drawing():
+            while True:
+                self._go_on()
+
+    def _go_on(self) -> None:
+        self._look()
+        self._reckon()
+        self._check()
 
     @property
     def _now(self) -> float:
@@ -78,25 +102,35 @@ class Director:
             return True
         return False
 
-    def _cue(self, tenant: Api) -> None:
+    def _cue(self) -> None:
         """Let the next act begin when its time has come."""
         if not self._coming or not self._is_time(self._coming[0]):
             return
         act = self._coming.pop(0)
         self._narrator.say()
         self._narrator.step(self._now, act.title, style="bold")
+        if act.reclaim:
+            stage.configure(self._stack.plane.folder, reclaim=True)
+            self._stack.start_controller()
         for role in act.roles:
             self.view.story.submitted(role, self._now)
-        stage.submit(tenant, act.roles)
-        stage.submit_hyperjobs(tenant, act.hyperjobs)
+        stage.submit(self._tenant, act.roles)
+        stage.submit_hyperjobs(self._tenant, act.hyperjobs)
         stage.join(self._stack.plane.admin, act.clusters)
         self._joined += act.clusters
+        self._before = [role.name for role in act.roles]
 
     def _is_time(self, act: Act) -> bool:
         """Say whether *act* may begin: those before it must have come to where they were to come."""
         if act.begins > self._now or not self.view.have_told(self._joined):
             return False
-        return not act.is_last or self.view.is_quiet
+        match act.cue:
+            case Cue.RUNNING:
+                return self.view.story.is_running(self._before)
+            case Cue.QUIET:
+                return self.view.is_quiet
+            case Cue.TIME:
+                return True
 
     def _look(self) -> None:
         """Take what has happened, waiting a moment for it."""
@@ -131,6 +165,11 @@ class Director:
         self._is_news = False
         self._reckoned_at = self._now
         standings = self.view.reckon(self._now)
-        if self._now - self._shown_at >= _TABLE_SECONDS:
+        lines = self._narrator.lines
+        if lines is not None:
+            queues = table.standings(self._now, standings)
+            story, families = self.view.story.ways.values(), self.view.families.all.values()
+            self._narrator.draw(table.board(queues, story, families, lines=lines))
+        elif self._now - self._shown_at >= _TABLE_SECONDS:
             self._shown_at = self._now
             self._narrator.show(table.standings(self._now, standings))

@@ -19,7 +19,7 @@ def speak(narrator: Narrator, view: View, verdict: Verdict, stack: Stack) -> Non
     jobs = [way for way in view.story.ways.values() if not way.role.family]
     families = view.families.all.values()
     narrator.show(table.peaks(view.usage, stage.queues()), table.jobs(jobs), table.hyperjobs(families))
-    for text in (_of_tenants(view), _of_urgent(view)):
+    for text in (_of_tenants(view), _of_urgent(view), _of_reclaim(view)):
         if text:
             narrator.say(text)
     if verdict.troubles:
@@ -48,6 +48,13 @@ def _of_urgent(view: View) -> str:
         return ""
     longest = [f"{max(each):.1f} s" for each in (waits, others)]
     return f"priority: the jobs of queue urgent waited {longest[0]} at most, those of the tenants {longest[1]}"
+
+
+def _of_reclaim(view: View) -> str:
+    ways = view.story.ways.values()
+    gone = sum(way.evictions for way in ways)
+    served = sum(way.role.reclaims and way.stage is Stage.FINISHED for way in ways)
+    return f"reclaim: {gone} jobs had to go for {served} of a queue that was entitled to their room" if gone else ""
 
 
 def _praise(narrator: Narrator, view: View, verdict: Verdict) -> None:

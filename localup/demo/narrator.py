@@ -1,10 +1,12 @@
-"""Prints what happens: in colour on a terminal, as plain whole lines anywhere else."""
+"""Prints what happens: in colour on a terminal, above a board that is redrawn; as plain whole lines anywhere else."""
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 from rich.console import Console, RenderableType
+from rich.live import Live
 from rich.text import Text
 
 from localup.demo.story import Line, Stage
@@ -12,6 +14,7 @@ from localup.demo.story import Line, Stage
 _STYLES: Final[Mapping[Stage, str]] = {
     Stage.PAUSED: "dim",
     Stage.WAITING: "yellow",
+    Stage.EVICTED: "magenta",
     Stage.ADMITTED: "cyan",
     Stage.RUNNING: "blue",
     Stage.FINISHED: "green",
@@ -26,6 +29,7 @@ class Narrator:
         self._console = console or Console(highlight=False)
         if not self._console.is_terminal:
             self._console.width = _PLAIN_COLUMNS
+        self._live: Live | None = None
 
     def say(self, text: str = "", *, style: str = "") -> None:
         """Print a sentence, wrapped for a terminal only."""
@@ -49,6 +53,29 @@ class Narrator:
             self._console.print()
             self._console.print(table)
         self._console.print()
+
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Keep a board at the foot of a terminal meanwhile, redrawn in place; elsewhere there is none."""
+        if not self._console.is_terminal:
+            yield
+            return
+        with Live(console=self._console, auto_refresh=False, transient=True) as live:
+            self._live = live
+            try:
+                yield
+            finally:
+                self._live = None
+
+    @property
+    def lines(self) -> int | None:
+        """How many lines the board may have, ``None`` while there is none."""
+        return self._console.height - 1 if self._live else None
+
+    def draw(self, board: RenderableType) -> None:
+        """Redraw the board."""
+        if self._live:
+            self._live.update(board, refresh=True)
 
     def _print(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What each queue is entitled to, reckoned from the objects that the demo watches.
+"""What each queue is entitled to and may hold at most, reckoned from the objects that the demo watches.
 
 The controller does not tell its entitlements; they are reckoned here by the
 same engine, from nothing but what any reader of the API server sees.
@@ -13,7 +13,7 @@ from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOUR
 from controller.cache.collection import Collection
 from controller.cache.store import Store
 from controller.engine.world import World
-from localup.demo.usage import Entitled
+from localup.demo.usage import Dues
 
 WATCHED: Final = tuple(kind.path for kind in (QUEUES, CLUSTERS, PRIORITY_CLASSES, JOBS, RESOURCE_BINDINGS))
 
@@ -21,8 +21,8 @@ Objects = Mapping[str, Iterable[Any]]
 """What there is in each of the watched collections."""
 
 
-def entitlements(objects: Objects) -> Entitled:
-    """Return every queue's entitlement by resource, as it follows from *objects*."""
+def dues(objects: Objects) -> Dues:
+    """Return every queue's entitlement and ceiling by resource, as they follow from *objects*."""
     store, world, now = Store(), World(), time.time_ns() // 1_000_000
     _fill(store.queues, objects.get(QUEUES.path, ()))
     _fill(store.clusters, map(_without_use, objects.get(CLUSTERS.path, ())))
@@ -31,7 +31,13 @@ def entitlements(objects: Objects) -> Entitled:
     _fill(store.bindings, objects.get(RESOURCE_BINDINGS.path, ()))
     store.feed(world, now)
     world.plan(now)
-    return {} if world.standing is None else {str(name): due for name, due in world.standing.entitlements.items()}
+    if world.standing is None:
+        return Dues()
+    limits = world.standing.quota.limits
+    return Dues(
+        {str(name): due for name, due in world.standing.entitlements.items()},
+        {str(name): limit.ceiling for name, limit in limits.items()},
+    )
 
 
 def _fill(sink: Collection[Any], objects: Iterable[Any]) -> None:

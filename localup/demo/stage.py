@@ -60,6 +60,15 @@ def submit(tenant: Api, roles: Iterable[Role]) -> None:
         tenant.create(f"/apis/batch.volcano.sh/v1alpha1/namespaces/{role.namespace}/jobs", role.manifest)
 
 
+def configure(folder: Path, *, reclaim: bool) -> Path:
+    """Write the controller's AdmissionConfiguration in *folder*, and return its path."""
+    path = folder / "admission.yaml"
+    rules = {"reclaim": {"enabled": True, "minRuntime": "0s", "gracePeriod": "0s"}} if reclaim else {}
+    head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "AdmissionConfiguration"}
+    path.write_text(json.dumps({**head, **rules}))
+    return path
+
+
 def submit_hyperjobs(tenant: Api, roles: Iterable[HyperRole]) -> None:
     """Submit HyperJobs as their tenant."""
     for role in roles:

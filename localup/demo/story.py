@@ -1,9 +1,10 @@
 """Each job's way from being paused to being over, told line by line. Pure: times are arguments."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from controller.engine.reasons import Reason
 from controller.engine.resources import PODS
 from localup.demo.cast import Role
 from localup.demo.sighting import Sighting
@@ -17,12 +18,14 @@ class Stage(StrEnum):
     SPLIT = "split"
     PAUSED = "paused"
     WAITING = "waiting"
+    EVICTED = "evicted"
     ADMITTED = "admitted"
     RUNNING = "running"
     FINISHED = "finished"
 
 
 _ORDER = {stage: place for place, stage in enumerate(Stage)}
+_IN_QUEUE = frozenset({Stage.PAUSED, Stage.EVICTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,9 @@ class Way:
     stage: Stage = Stage.SUBMITTED
     times: dict[Stage, float] = field(default_factory=dict)
     complaint: Complaint | None = None
+    reasons: set[str] = field(default_factory=set)
+    """All that it ever waited for."""
+    evictions: int = 0
     cluster: str = ""
     outcome: str = ""
 
@@ -71,7 +77,9 @@ class Way:
         if self.role.is_guest:
             return True
         if self.role.forever is None:
-            return self.stage is Stage.FINISHED
+            return self.stage is Stage.FINISHED and (
+                Reason.EVICTION_IN_PROGRESS in self.reasons or not self.role.reclaims
+            )
         return self.stage is Stage.WAITING and self.complaint is not None and self.complaint.reason == self.role.forever
 
     def _between(self, first: Stage, last: Stage) -> float | None:
@@ -103,6 +111,8 @@ class Story:
             return []
         way.cluster = ", ".join(sighting.clusters)
         way.outcome = sighting.phase if sighting.is_over else ""
+        if sighting.paused and not sighting.is_over and _ORDER[way.stage] >= _ORDER[Stage.ADMITTED]:
+            return self._evicted(way, at)
         reached = _reached(sighting)
         words = _words(way, sighting, at)
         lines = [
@@ -110,14 +120,17 @@ class Story:
             for stage in words
             if _ORDER[way.stage] < _ORDER[stage] <= _ORDER[reached]
         ]
-        return lines if way.stage is not Stage.PAUSED else [*lines, *self._waits(way, at)]
+        return lines if way.stage not in _IN_QUEUE else [*lines, *self._waits(way, at)]
 
     def heard(self, complaint: Complaint, at: float) -> list[Line]:
         """Take the controller's word, and tell it when it is about somebody who waits."""
         way = self.ways.get(complaint.job)
-        if way is None or _ORDER[way.stage] > _ORDER[Stage.WAITING]:
+        if way is None or _ORDER[way.stage] >= _ORDER[Stage.ADMITTED]:
+            return []
+        if way.complaint == complaint and way.stage is Stage.WAITING:
             return []
         way.complaint = complaint
+        way.reasons.add(complaint.reason)
         # The log may be faster than the watch: then it is told with the pause.
         return [] if way.stage is Stage.SUBMITTED else self._waits(way, at)
 
@@ -126,10 +139,22 @@ class Story:
         """Say whether every job has come where it is to end."""
         return all(way.is_settled for way in self.ways.values())
 
+    def is_running(self, jobs: Iterable[str]) -> bool:
+        """Say whether all of these run."""
+        return all(self.ways[job].stage is Stage.RUNNING for job in jobs)
+
     @property
     def is_quiet(self) -> bool:
         """Say the same of all but the parts of HyperJobs."""
         return all(way.is_settled for way in self.ways.values() if not way.role.family)
+
+    def _evicted(self, way: Way, at: float) -> list[Line]:
+        """Begin anew with one that had to go; how long it waits and runs counts from then on."""
+        way.evictions += 1
+        way.complaint = None
+        for stage in (Stage.ADMITTED, Stage.RUNNING):
+            way.times.pop(stage, None)
+        return [self._step(way, at, Stage.EVICTED, words="it has to go, and waits again with the age that it had")]
 
     def _waits(self, way: Way, at: float) -> list[Line]:
         if way.complaint is None:
@@ -145,6 +170,8 @@ class Story:
 def _reached(sighting: Sighting) -> Stage:
     if sighting.is_over:
         return Stage.FINISHED
+    if sighting.paused:  # what is said of one that had to go is old
+        return Stage.PAUSED
     if sighting.has_started:
         return Stage.RUNNING
     return Stage.ADMITTED if sighting.is_admitted else Stage.PAUSED

@@ -5,6 +5,7 @@ from fractions import Fraction
 from math import floor
 from typing import Final
 
+from rich.console import Group
 from rich.table import Table
 
 from controller.engine.resources import MILLI
@@ -15,6 +16,10 @@ from localup.demo.usage import Standing, Usage
 CPU: Final = "cpu"
 GPU: Final = "nvidia.com/gpu"
 
+#: The lines that the board needs besides those of queues and jobs.
+_FRAME: Final = 8
+#: Where a job stands on the board: those that wait for ever last but those that are over.
+_RANKS: Final[Mapping[Stage, int]] = {Stage.WAITING: 1, Stage.FINISHED: 2}
 _SHOWN: Final[Mapping[str, str]] = {CPU: "CPUs", GPU: "GPUs"}
 
 
@@ -22,15 +27,42 @@ def standings(at: float, rows: Iterable[Standing]) -> Table:
     """Return how the queues stand at *at*."""
     table = _table(f"queues at {at:.1f} s")
     for name in _SHOWN.values():
-        table.add_column(f"{name} used", justify="right")
-        table.add_column("entitled", justify="right")
-    table.add_column("admitted", justify="right")
-    table.add_column("waiting", justify="right")
+        for header in (f"{name}\nused", "\nentitled", "\nceiling"):
+            table.add_column(header, justify="right")
+    table.add_column("\nadmitted", justify="right")
+    table.add_column("\nwaiting", justify="right")
     for row in rows:
-        pairs = [(row.used.get(resource), row.entitled.get(resource)) for resource in _SHOWN]
-        amounts = [units(held) for pair in pairs for held in pair]
+        kinds = (row.used, row.entitled, row.ceiling)
+        amounts = [units(each.get(resource)) for resource in _SHOWN for each in kinds]
         table.add_row(row.queue, *amounts, _count(row.admitted), _count(row.waiting))
     return table
+
+
+def board(queues: Table, ways: Iterable[Way], families: Iterable[Family], *, lines: int) -> Group:
+    """Return *queues* and below it how far jobs and HyperJobs are, those that are over last, in so many *lines*."""
+    table = _table("")
+    table.columns[0].header = "job"
+    for header in ("queue", "state"):
+        table.add_column(header, no_wrap=True)
+    table.expand = True  # what is left of the line is the last column's
+    table.add_column("where, or why not", no_wrap=True, overflow="ellipsis", ratio=1)
+    rows = [*map(_family_row, families), *map(_way_row, ways)]
+    rows.sort(key=lambda row: row[0])
+    shown = rows[: max(lines - queues.row_count - _FRAME, 1)]
+    for _, *cells in shown:
+        table.add_row(*cells)
+    return Group(queues, table, f"and {len(rows) - len(shown)} more" if len(rows) > len(shown) else "")
+
+
+def _way_row(way: Way) -> tuple[int, str, str, str, str]:
+    why = f"{way.complaint.reason}: {way.complaint.message}" if way.complaint else ""
+    where = why if way.stage in {Stage.PAUSED, Stage.WAITING} else way.cluster
+    return _RANKS.get(way.stage, 0), way.role.name, way.role.queue, outcome(way).partition(":")[0], where
+
+
+def _family_row(family: Family) -> tuple[int, str, str, str, str]:
+    where = f"{family.reasons[-1]}: {family.message}" if family.stage is Stage.WAITING else ", ".join(family.split)
+    return _RANKS.get(family.stage, 0), family.name, "", str(family.outcome or family.stage), where
 
 
 def peaks(usage: Usage, queues: Sequence[str]) -> Table:
@@ -95,5 +127,5 @@ def _count(number: int) -> str:
 
 def _table(title: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("queue")
+    table.add_column("queue", no_wrap=True)
     return table

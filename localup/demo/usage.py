@@ -6,8 +6,16 @@ from fractions import Fraction
 
 from controller.engine.resources import EMPTY, Resources
 
-Entitled = Mapping[str, Mapping[str, Fraction]]
-"""By queue and resource, in base units."""
+Amounts = Mapping[str, Fraction | int]
+"""By resource, in base units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dues:
+    """What each queue is entitled to, and the most that it may ever hold."""
+
+    entitled: Mapping[str, Amounts] = field(default_factory=dict)
+    ceilings: Mapping[str, Amounts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +24,8 @@ class Standing:
 
     queue: str
     used: Resources = EMPTY
-    entitled: Mapping[str, Fraction] = field(default_factory=dict)
+    entitled: Amounts = field(default_factory=dict)
+    ceiling: Amounts = field(default_factory=dict)
     admitted: int = 0
     waiting: int = 0
 
@@ -26,7 +35,7 @@ class Peak:
     """The most that a queue held of a resource, and what it was entitled to at that moment."""
 
     used: int = 0
-    entitled: Fraction = Fraction(0)
+    entitled: Fraction | int = 0
 
 
 @dataclass(slots=True)
@@ -45,7 +54,7 @@ class Usage:
         for _, standings in self.moments:
             for each in standings:
                 if each.queue == queue and each.used.get(resource, 0) > best.used:
-                    best = Peak(each.used[resource], each.entitled.get(resource, Fraction(0)))
+                    best = Peak(each.used[resource], each.entitled.get(resource, 0))
         return best
 
     def contended(self, first: str, second: str, resource: str) -> tuple[float, Fraction, Fraction] | None:

@@ -7,7 +7,7 @@ from controller.api.keys import BATCH_HYPERJOBS, CLUSTERS, HYPERJOB_KIND, HYPERJ
 from localup.demo.books import Books, Limits
 from localup.demo.cast import HyperRole, Role
 from localup.demo.families import Families
-from localup.demo.reckoning import WATCHED, Objects, entitlements
+from localup.demo.reckoning import WATCHED, Objects, dues
 from localup.demo.sighting import Sighting, binding_of, sighted
 from localup.demo.stage import has_told
 from localup.demo.story import Line, Story
@@ -124,10 +124,11 @@ class View:
     def reckon(self, at: float) -> Sequence[Standing]:
         """Return, and note, how the queues stand at this moment."""
         objects: Objects = {path: list(found.values()) for path, found in self._objects.items()}
-        entitled = entitlements(objects)
+        due = dues(objects)
         standings = []
         for queue in self._queues:
             admitted, waiting = self.books.count(queue)
-            standings.append(Standing(queue, self.books.used(queue), entitled.get(queue, {}), admitted, waiting))
+            amounts = self.books.used(queue), due.entitled.get(queue, {}), due.ceilings.get(queue, {})
+            standings.append(Standing(queue, *amounts, admitted=admitted, waiting=waiting))
         self.usage.note(at, standings)
         return standings

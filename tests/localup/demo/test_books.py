@@ -96,3 +96,11 @@ def test_jobs_of_somebody_else_are_left_alone(books, sighting):
     assert books.broken == []
     books.forget("team-a/mine")
     assert books.last == {}
+
+
+def test_the_old_status_of_one_that_had_to_go_is_no_unadmitted_run(books, sighting, admitted):
+    books.see(sighting(version=1))
+    books.see(admitted(version=2, phase="Running", pods=2))
+    books.see(sighting(version=3, phase="Running", pods=2))
+    assert books.broken == []
+    assert books.used("team-a") == {}

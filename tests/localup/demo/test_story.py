@@ -105,3 +105,27 @@ def test_the_log_is_read_on_from_the_last_whole_line(tmp_path):
     assert list(gossip.news()) == []
     log.write_text(line % "x" + line % "y")
     assert [complaint.job for complaint in gossip.news()] == ["a/y"]
+
+
+def test_who_has_to_go_begins_anew(story, sighting, admitted):
+    story.saw(admitted(phase="Running", pods=2), 1.0)
+    stale = sighting(phase="Running", pods=2)
+    assert told(story.saw(stale, 2.0)) == [
+        (2.0, Stage.EVICTED, "it has to go, and waits again with the age that it had")
+    ]
+    assert [line.stage for line in story.heard(NO_ROOM, 2.1)] == [Stage.WAITING]
+    assert story.heard(NO_ROOM, 2.2) == []
+    lines = story.saw(admitted(phase="Completed", pods=2), 6.0)
+    assert [line.stage for line in lines] == [Stage.ADMITTED, Stage.RUNNING, Stage.FINISHED]
+    (way,) = story.ways.values()
+    assert (way.evictions, way.waited, way.stage) == (1, 5.0, Stage.FINISHED)
+
+
+@pytest.mark.parametrize(("reason", "is_over"), [("EvictionInProgress", True), ("NoRoom", False)])
+def test_who_reclaims_must_have_waited_for_others_to_go(role, sighting, admitted, reason, is_over):
+    story = Story()
+    story.submitted(replace(role, reclaims=True), 0.0)
+    story.saw(sighting(), 0.1)
+    story.heard(replace(NO_ROOM, reason=reason), 0.2)
+    story.saw(admitted(phase="Completed", pods=2), 1.0)
+    assert story.is_over is is_over

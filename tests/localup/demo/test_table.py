@@ -1,10 +1,12 @@
 import io
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 from rich.console import Console
 
 from localup.demo import table
+from localup.demo.cast import volcano_job
 from localup.demo.narrator import Narrator
 from localup.demo.story import Complaint, Line, Stage, Story
 from localup.demo.usage import Standing, Usage
@@ -39,10 +41,10 @@ def test_amounts_are_units_rounded_down_to_tenths(held, text):
 
 
 def test_use_stands_beside_entitlement():
-    row = Standing("team-a", {"cpu": 12000}, {"cpu": Fraction(48000, 5)}, admitted=3, waiting=4)
+    row = Standing("team-a", {"cpu": 12000}, {"cpu": Fraction(48000, 5)}, {"cpu": 48000}, admitted=3, waiting=4)
     text = printed(table.standings(7.6, [row]))
     assert "queues at 7.6 s" in text
-    assert text.splitlines()[-1].split() == ["team-a", "12", "9.6", "-", "-", "3", "4"]
+    assert text.splitlines()[-1].split() == ["team-a", "12", "9.6", "48", "-", "-", "-", "3", "4"]
 
 
 def test_every_table_keeps_within_80_columns(role, sighting):
@@ -84,3 +86,47 @@ def test_a_sentence_in_a_pipe_is_not_wrapped():
     out, narrator = spoken(terminal=False)
     narrator.say("word " * 40)
     assert out.getvalue().count("\n") == 1
+
+
+def a_board(role, sighting, *, lines):
+    story = Story()
+    for number in range(9):
+        name = f"team-a/train-{number}"
+        story.submitted(replace(role, manifest=volcano_job(name, "team-a", pods=1, runtime="1s")), 0)
+        story.saw(sighting(job=name), 1.0)
+    story.heard(Complaint("team-a/train-0", "NoRoom", "no candidate cluster has room now " * 3), 1.0)
+    amounts = {"cpu": 1328000, "nvidia.com/gpu": 352000}
+    queues = table.standings(7.6, [Standing("global-ai", amounts, amounts, amounts, admitted=12, waiting=12)])
+    return table.board(queues, story.ways.values(), (), lines=lines)
+
+
+def test_the_board_is_as_high_as_the_terminal_and_no_wider(role, sighting):
+    lines = printed(a_board(role, sighting, lines=14)).rstrip().splitlines()
+    assert len(lines) <= 14
+    assert max(map(len, lines)) <= 80
+    assert lines[-1] == "and 4 more"
+
+
+def test_the_board_says_why_a_job_waits_on_one_line(role, sighting):
+    (line,) = [each for each in printed(a_board(role, sighting, lines=40)).splitlines() if "train-0" in each]
+    assert line.split()[:4] == ["team-a/train-0", "team-a", "waits", "NoRoom:"]
+    assert line.endswith("…")
+
+
+def test_the_board_is_redrawn_in_place_below_what_is_told(role, sighting):
+    out, narrator = spoken(terminal=True)
+    with narrator.drawing():
+        assert narrator.lines == 24
+        narrator.draw(a_board(role, sighting, lines=24))
+        narrator.tell([LINE])
+        narrator.draw(a_board(role, sighting, lines=24))
+    assert narrator.lines is None
+    assert out.getvalue().count("\x1b[1A\x1b[2K") > 24, "the lines before are taken away"
+
+
+def test_in_a_pipe_there_is_no_board(role, sighting):
+    out, narrator = spoken(terminal=False)
+    with narrator.drawing():
+        assert narrator.lines is None
+        narrator.draw(a_board(role, sighting, lines=24))
+    assert out.getvalue() == ""

@@ -6,7 +6,7 @@ from localup.demo.usage import Peak, Standing, Usage
 
 
 def standing(queue, cpus, *, waiting=0, entitled=0):
-    return Standing(queue, {"cpu": cpus * 1000}, {"cpu": Fraction(entitled * 1000)}, 0, waiting)
+    return Standing(queue, {"cpu": cpus * 1000}, {"cpu": Fraction(entitled * 1000)}, waiting=waiting)
 
 
 @pytest.fixture
