@@ -55,6 +55,7 @@ lock: setup ## compute the locked requirements anew
 	@$(BIN)/python -m pip install --quiet uv
 	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header pyproject.toml --output-file requirements.txt
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header --extra dev --constraint requirements.txt pyproject.toml --output-file requirements-dev.txt
+	@echo hatchling | $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header --no-annotate --constraint requirements-dev.txt --output-file requirements-build.txt -
 
 clean: ## remove what was made here
 	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis

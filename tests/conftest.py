@@ -18,6 +18,7 @@ REAL = {"binaries", "etcd", "control_plane", "namespace", "fresh_control_plane",
 PROCESSES = {
     "tests/certs/test_main.py",
     "tests/cli/test_commands.py",
+    "tests/image/test_image.py",
     "tests/localup/test_processes.py",
     "tests/test_process.py",
     "tests/webhook/test_app.py",

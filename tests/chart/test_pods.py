@@ -14,7 +14,7 @@ VOLUMES = {"configMap", "emptyDir", "secret"}
 @pytest.mark.parametrize("values", MATRIX)
 def test_tc4_every_pod_keeps_to_the_restricted_standard(render, values):
     pods = render(values).pods()
-    assert len(pods) == 7
+    assert len(pods) == 8
     for name, pod in pods.items():
         context = pod["securityContext"]
         assert context["runAsNonRoot"], name
@@ -44,7 +44,7 @@ def test_tc4_no_container_can_write_gain_or_keep_anything(render, values):
 @pytest.mark.parametrize("values", MATRIX)
 def test_tc4_only_jobs_that_use_a_token_have_one(render, values):
     with_token = {name for name, pod in render(values).pods().items() if pod["automountServiceAccountToken"]}
-    assert with_token == {f"vg-volcano-global-{each}" for each in ("install-1", "uninstall", "upkeep")}
+    assert with_token == {f"vg-volcano-global-{each}" for each in ("install-1", "rotate", "uninstall", "upkeep")}
 
 
 @pytest.mark.parametrize("values", MATRIX)

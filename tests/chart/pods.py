@@ -1,0 +1,159 @@
+"""One pod as the kubelet runs it: volumes first, then one container after the other, then a process that is kept up."""
+
+import http.client
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from localup.api import ApiError
+from tests.chart import volumes
+from tests.chart.relay import Endpoint
+from tests.chart.sandbox import IMAGE, PYTHON, Sandbox, end
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+#: What the Dockerfile sets, and where the base image has Python.
+ENVIRONMENT = {
+    "PATH": f"{IMAGE}/bin:{PYTHON}/bin:/usr/bin:/bin",
+    "LD_LIBRARY_PATH": f"{PYTHON}/lib",
+    "PYTHONPATH": str(IMAGE),
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+_POLL_SECONDS = 0.2
+
+
+@dataclass
+class Pod:
+    """A pod in a thread of its own.
+
+    Attributes:
+        host: The cluster it runs in.
+        name: Its name, which is also what its containers call their machine.
+        spec: The pod's spec, as rendered.
+        labels: Its labels.
+        keep: Whether its container is started again when it ends.
+    """
+
+    host: Any
+    name: str
+    spec: Mapping[str, Any]
+    labels: Mapping[str, str]
+    keep: bool = False
+    phase: str = "Pending"
+    reason: str = ""
+    template: str = ""
+    sandbox: Sandbox = field(init=False)
+    _process: subprocess.Popen | None = None
+    _ready: bool = False
+    _stopping: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.folder: Path = self.host.folder / self.name
+        self.sandbox = Sandbox(self.folder, self.host.image)
+        self._thread = threading.Thread(target=self._run, daemon=True, name=self.name)
+        self._thread.start()
+
+    @property
+    def is_over(self) -> bool:
+        return self.phase in {"Succeeded", "Failed"}
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def log(self) -> str:
+        return "".join(each.read_text(errors="replace") for each in sorted(self.folder.glob("*.log")))
+
+    def endpoint(self, port: int) -> Endpoint:
+        return Endpoint(port, self.sandbox.network)
+
+    @property
+    def is_ready(self) -> bool:
+        """Say whether it was ready when it was asked last; who is being stopped is not."""
+        return self._ready and not self._stopping.is_set()
+
+    def probe(self) -> None:
+        """Ask as the kubelet does."""
+        self._ready = self.phase == "Running" and not self._stopping.is_set() and self._answers()
+
+    def _answers(self) -> bool:
+        probe = self.spec["containers"][0].get("readinessProbe")
+        if probe is None:
+            return True
+        ports = {each["name"]: each["containerPort"] for each in self.spec["containers"][0]["ports"]}
+        connection = http.client.HTTPConnection("pod", ports[probe["httpGet"]["port"]], timeout=probe["timeoutSeconds"])
+        try:
+            connection.sock = self.sandbox.network.socket()
+            connection.sock.settimeout(probe["timeoutSeconds"])
+            connection.sock.connect(("127.0.0.1", connection.port))
+            connection.request("GET", probe["httpGet"]["path"])
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def refresh(self) -> None:
+        """Bring its volumes up to date, as the kubelet does once in a while."""
+        for volume in self.spec.get("volumes", []):
+            volumes.write(self.host.api, self.host.namespace, volume, self.folder / "volumes" / volume["name"])
+
+    def stop(self) -> None:
+        """End it in its grace period; it is out of all Services from now on."""
+        self._stopping.set()
+        if self._process:
+            end(self._process, seconds=self.spec.get("terminationGracePeriodSeconds", 30))
+        self._thread.join(30)
+        self.sandbox.close()
+
+    def _run(self) -> None:
+        try:
+            self._mount()
+            for number, container in enumerate(self.spec.get("initContainers", [])):
+                if self._carry_out(number, container) != 0:
+                    self.phase = "Failed"
+                    return
+            number, (container,) = 90, self.spec["containers"]
+            code = self._carry_out(number, container)
+            while self.keep and not self._stopping.is_set():
+                self.reason = f"ended with {code}"
+                time.sleep(1)
+                code = self._carry_out(number, container)
+            self.phase = "Succeeded" if code == 0 else "Failed"
+        except (OSError, ValueError, ApiError) as error:  # a test looks at it
+            self.phase, self.reason = "Failed", repr(error)
+
+    def _mount(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self.refresh()
+            except volumes.NotYetError as error:
+                self.reason = str(error)
+                time.sleep(_POLL_SECONDS)
+            else:
+                if self.spec.get("automountServiceAccountToken"):
+                    self.host.write_account(self.spec["serviceAccountName"], self.folder / "account")
+                return
+
+    def _carry_out(self, number: int, container: Mapping[str, Any]) -> int:
+        if self._stopping.is_set():
+            return -1
+        given = {each["name"]: each["value"] for each in container.get("env", [])}
+        mounts = {each["mountPath"]: self.folder / "volumes" / each["name"] for each in container["volumeMounts"]}
+        environment = {**ENVIRONMENT, **self.host.environment, **given, "HOSTNAME": self.name}
+        if (self.folder / "account").exists():
+            mounts[ACCOUNT] = self.folder / "account"
+        self._process = self.sandbox.start(
+            [*container["command"], *container.get("args", [])],
+            mounts=mounts,
+            environment=environment,
+            log=self.folder / f"{number:02}-{container['name']}.log",
+        )
+        self.phase = "Running"
+        return self._process.wait()

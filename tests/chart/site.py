@@ -1,0 +1,142 @@
+"""The two clusters of an installation, and what an operator does with Helm; all of it real but the nodes."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from localup.api import Api, ApiError
+from localup.controlplane import ControlPlane
+from localup.stack import Stack
+from tests.chart.helm import CHART, NAMESPACE, RELEASE, Helm
+from tests.chart.host import Host
+from tests.chart.relay import Endpoint
+
+PREFIX = f"{RELEASE}-volcano-global"
+#: Everything of a request but its contents, for whoever counts verbs.
+AUDIT = """\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+rules:
+- level: Metadata
+"""
+#: What the ground has put into the control plane, and an installation must bring itself.
+OURS = (
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/hyperjobs.batch.volcano.sh",
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/hyperjobs.training.volcano.sh",
+    *(
+        f"/apis/rbac.authorization.k8s.io/v1/{kind}/volcano-global-{name}"
+        for kind in ("clusterroles", "clusterrolebindings")
+        for name in ("controller", "webhook", "certs", "hyperjobs", "hyperjobs-edit", "workloads")
+    ),
+    *(
+        f"/apis/rbac.authorization.k8s.io/v1/namespaces/karmada-system/{kind}/volcano-global-controller"
+        for kind in ("roles", "rolebindings")
+    ),
+)
+
+
+@dataclass
+class Site:
+    """An operator's two clusters."""
+
+    helm: Helm
+    host: Host
+    karmada: ControlPlane
+    kubeconfig: Path
+    webhook_port: int
+
+    @property
+    def api(self) -> Api:
+        """The Karmada API server, as its administrator."""
+        return self.karmada.admin
+
+    def values(self, **more: Any) -> dict[str, Any]:
+        """Return the values of an installation here."""
+        webhook = {"url": f"https://127.0.0.1:{self.webhook_port}", "drainSeconds": 1, **more.pop("webhook", {})}
+        return {"webhook": webhook, "install": {"waitSeconds": 90, "backoffLimit": 1}, **more}
+
+    def run(self, *arguments: str, **more: Any) -> str:
+        """Run Helm against the host cluster."""
+        flags = ("--namespace", NAMESPACE, "--kubeconfig", str(self.kubeconfig))
+        return self.helm.run(*arguments, *flags, **more)
+
+    def install(self, **values: Any) -> str:
+        wait = ("--wait", "--wait-for-jobs", "--timeout", "180s")
+        return self.run("upgrade", "--install", RELEASE, str(CHART), *wait, values=self.values(**values))
+
+    def uninstall(self) -> str:
+        return self.run("uninstall", RELEASE, "--wait", "--timeout", "120s")
+
+    def run_job_of(self, cronjob: str, name: str) -> None:
+        """Run the Job of a CronJob now, as `kubectl create job --from` does, and see it through."""
+        batch = f"/apis/batch/v1/namespaces/{NAMESPACE}"
+        found = self.host.api.get(f"{batch}/cronjobs/{PREFIX}-{cronjob}")
+        template = found["spec"]["jobTemplate"]
+        head = {"name": name, "labels": template["metadata"].get("labels", {})}
+        self.host.api.create(f"{batch}/jobs", {"metadata": head, "spec": template["spec"]})
+        self.until(lambda: self.host.api.get(f"{batch}/jobs/{name}").get("status", {}).get("conditions"), name)
+        assert self.host.api.get(f"{batch}/jobs/{name}")["status"]["succeeded"] == 1, self.host.log()
+        self.host.api.delete(f"{batch}/jobs/{name}?propagationPolicy=Background")
+
+    def until(self, question: Callable[[], Any], what: str, *, seconds: float = 90) -> Any:
+        """Ask until the answer is truthy; say what the pods have said when it never is."""
+        ends = time.monotonic() + seconds
+        while not (answer := question()):
+            assert time.monotonic() < ends, f"{what}: not within {seconds:g} s\n{self.host.log()}\n{self.host.errors}"
+            time.sleep(0.1)
+        return answer
+
+
+@contextmanager
+def opened(start: Callable[..., ControlPlane], helm: Helm, image: Path, folder: Path) -> Iterator[Site]:
+    """Open both clusters, with Karmada and its members played in the one."""
+    policy = folder / "audit.yaml"
+    policy.write_text(AUDIT)
+    host = start()
+    karmada = start(audit=True, flags=[f"--audit-policy-file={policy}"])
+    _bare(karmada.admin)
+    _bare(host.admin)
+    data = {"stringData": {"kubeconfig": karmada.kubeconfig("admin").read_text()}}
+    host.admin.create(f"/api/v1/namespaces/{NAMESPACE}/secrets", {"metadata": {"name": "karmada-kubeconfig"}, **data})
+    cluster = Host(host, karmada, namespace=NAMESPACE, image=image, folder=folder)
+    port = cluster.relay.listen(lambda: [Endpoint(8443, each.sandbox.network) for each in cluster.ready("webhook")])
+    try:
+        with Stack(karmada, webhook=False, controller=False):
+            yield Site(helm, cluster, karmada, host.kubeconfig("admin"), port)
+    finally:
+        cluster.close()
+
+
+def everything(api: Api) -> set[str]:
+    """Return the paths of all objects of an API server, but for what it makes by itself."""
+    groups = [("/api/v1", "v1")] + [
+        (f"/apis/{group['preferredVersion']['groupVersion']}", group["name"]) for group in api.get("/apis")["groups"]
+    ]
+    found: set[str] = set()
+    for root, _ in groups:
+        for resource in api.get(root)["resources"]:
+            name = resource["name"]
+            if "list" not in resource["verbs"] or "/" in name or name in {"events", "componentstatuses"}:
+                continue
+            for each in api.get(f"{root}/{name}")["items"]:
+                metadata = each["metadata"]
+                found.add(f"{root}/{metadata.get('namespace', '')}/{name}/{metadata['name']}")
+    return found
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    """Return the objects of a YAML text."""
+    return [each for each in yaml.safe_load_all(text) if each]
+
+
+def _bare(api: Api) -> None:
+    for path in OURS:
+        with contextlib.suppress(ApiError):  # this version of the ground has no such
+            api.delete(path)

@@ -1,0 +1,113 @@
+"""The image: what goes into it is locked, the same each time, and runs for anybody on a tree that nobody can write."""
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.chart import sandbox
+from tests.chart.pods import ENVIRONMENT
+from tests.image.tree import ROOT, build_wheel, lay_out
+
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+#: A line of its own for each thing that runs: stages begin with FROM.
+STAGES = re.split(r"^FROM ", DOCKERFILE, flags=re.MULTILINE)[1:]
+PROCESSES = ("webhook", "controller", "certs", "install", "controller.cli")
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory) -> Path:
+    return lay_out(tmp_path_factory.mktemp("image") / "tree")
+
+
+def test_tc5_the_same_sources_make_the_same_wheel(tmp_path):
+    first, second = build_wheel(tmp_path / "first"), build_wheel(tmp_path / "second")
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_the_wheel_holds_what_runs_and_nothing_else(tmp_path):
+    names = zipfile.ZipFile(build_wheel(tmp_path / "wheel")).namelist()
+    tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
+    assert tops == {"certs", "controller", "install", "webhook"}
+    assert not [name for name in names if "test" in name or name.endswith(".pyc")]
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-build.txt", "requirements-dev.txt"])
+def test_tc5_every_requirement_is_pinned_with_hashes(name):
+    text = (ROOT / name).read_text()
+    pins = re.split(r"\n(?=\S)", re.sub(r"^\s*#.*\n", "", text, flags=re.MULTILINE).strip())
+    assert pins
+    for pin in pins:
+        assert re.match(r"[A-Za-z0-9._-]+==\S+", pin), pin
+        assert "--hash=sha256:" in pin, pin
+
+
+def test_tc5_the_build_takes_nothing_that_is_not_locked():
+    installs = [line for line in DOCKERFILE.replace("\\\n", " ").split("&&") if "pip install" in line]
+    assert len(installs) == 3
+    for line in installs:
+        assert "--require-hashes" in line or ("--no-deps" in line and "/wheel/" in line)
+    assert not re.search(r"\b(curl|wget|apt-get|apk|git|ADD)\b", DOCKERFILE)
+
+
+def test_the_base_is_an_argument_of_every_stage():
+    assert re.search(r"^ARG BASE=", DOCKERFILE, re.MULTILINE)
+    assert [stage.split()[0] for stage in STAGES] == ["${BASE}", "${BASE}"]
+
+
+def test_the_last_stage_runs_nothing_and_is_nobody():
+    last = STAGES[-1]
+    assert not re.search(r"^RUN ", last, re.MULTILINE), "what is run there may leave a compiler behind"
+    assert re.search(r"^USER 65532:65532$", last, re.MULTILINE)
+
+
+def test_what_is_copied_into_the_build_is_what_the_ignore_file_lets_in():
+    let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    build = STAGES[0]
+    copied = {name for line in re.findall(r"^COPY (.+)$", build, re.MULTILINE) for name in line.split()[:-1]}
+    assert copied == let_in
+    assert all((ROOT / name).exists() for name in copied)
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+def test_each_process_starts_from_nothing_but_the_tree(tree, process):
+    before = {path: path.stat().st_mtime_ns for path in tree.rglob("*")}
+    ended = subprocess.run(
+        [sys.executable, "-I", "-c", _START, str(tree), process],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"},
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "usage" in ended.stdout.lower()
+    assert {path: path.stat().st_mtime_ns for path in tree.rglob("*")} == before
+
+
+@pytest.mark.skipif(sandbox.reason_not_possible() is not None, reason=str(sandbox.reason_not_possible()))
+@pytest.mark.parametrize("process", PROCESSES)
+def test_tc4_each_process_starts_for_an_unprivileged_user_where_nothing_can_be_written(tree, tmp_path, process):
+    box = sandbox.Sandbox(tmp_path / "pod", tree)
+    script = f"id -u; touch /here {sandbox.IMAGE}/here; python -m {process} --help"
+    log = tmp_path / "log"
+    code = box.start(["sh", "-c", script], mounts={}, environment=ENVIRONMENT, log=log).wait(60)
+    box.close()
+    said = log.read_text()
+    assert code == 0, said
+    assert said.startswith(f"{sandbox.USER}\n")
+    assert said.count("Read-only file system") == 2
+    assert "usage" in said.lower()
+
+
+#: As in the image: what is installed there, and nothing of the environment that the tests run in.
+_START = """
+import runpy, sys
+tree, process = sys.argv[1:]
+sys.path[:] = [tree, *(each for each in sys.path if "site-packages" not in each)]
+sys.dont_write_bytecode = True
+sys.argv = [process, "--help"]
+runpy.run_module(process, run_name="__main__", alter_sys=True)
+"""
