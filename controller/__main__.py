@@ -30,6 +30,7 @@ from controller.leadership import Candidate
 from controller.loop import Loop
 from controller.metrics import Metrics
 from controller.observe import Readiness, configure_logging, serving
+from controller.registration.guard import Guard, Surroundings, read_wanted
 from controller.settings import Settings, SettingsError, parse_flags
 from controller.telling.teller import Manner, Teller
 from controller.throttle import Limits
@@ -71,6 +72,9 @@ class Controller:
             self.store, lambda: self.loop.world, may_write=self._may_write, tell=self.teller.put
         )
         self.commands = commands.stage(api, about, self.store, pace)
+        watched = Surroundings(self._may_write, lambda: file.current.repair.webhook, self.teller.put)
+        wanted = read_wanted(settings.webhook_registration)
+        self.guard = Guard(api, watched, wanted=wanted, metrics=self.metrics, pace=pace)
         self.metrics.watch(lambda: self.loop.world, self.store, self.informers)
         self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.trouble)
         around = Process(self.store, lambda: self.loop.world, lambda: file.current, self._may_write)
@@ -88,6 +92,7 @@ class Controller:
             deciding.append(group.create_task(self.hyperjobs.run()))
             deciding.append(group.create_task(self.teller.run()))
             deciding.append(group.create_task(self.commands.run()))
+            deciding.append(group.create_task(self.guard.run()))
             deciding.append(
                 group.create_task(self.file.follow(self._configure, poll_seconds=self.settings.poll_seconds))
             )
@@ -111,6 +116,7 @@ class Controller:
             self.actuator.abandon()
             self.teller.abandon()
         self.loop.look()
+        self.guard.look()
 
     async def _finish(self, acting: asyncio.Task[None], others: Iterable[asyncio.Task[Never]]) -> None:
         """Decide no more, send no more, and wait for the answers to what was sent."""
@@ -123,6 +129,7 @@ class Controller:
 
     def _configure(self, configuration: AdmissionConfiguration) -> None:
         self.actuator.limit(_limits(configuration))
+        self.guard.look()
         if self.store.configure(configuration):
             self.kinds.want(self.store.kinds)
             for informer in self.informers.values():
@@ -189,7 +196,7 @@ def main() -> None:
     gc.set_threshold(50_000, 50, 1000)
     try:
         asyncio.run(serve(parse_flags(sys.argv[1:])))
-    except (SettingsError, ConfigurationError, OSError) as error:
+    except (SettingsError, ConfigurationError, OSError, ValueError) as error:
         sys.exit(f"controller: {error}")
 
 

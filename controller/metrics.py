@@ -72,6 +72,12 @@ class Metrics:
             buckets=_SHORT,
             registry=self.registry,
         )
+        self._registered = Gauge(
+            "volcano_global_webhook_registered",
+            "1 while our webhook configuration of a kind is as it should be, else 0.",
+            ("configuration",),
+            registry=self.registry,
+        )
         self._turns = Counter(
             "volcano_global_leadership_changes",
             "How often this process began or ceased to lead.",
@@ -117,6 +123,10 @@ class Metrics:
     def count_lag(self, seconds: float) -> None:
         """Count how late the event loop was."""
         self._lag.observe(seconds)
+
+    def show_registration(self, kind: str, *, right: bool) -> None:
+        """Set whether a webhook configuration is as it should be."""
+        self._registered.labels(kind).set(right)
 
     def show_leading(self, *, leading: bool) -> None:
         """Set whether this process leads."""

@@ -45,6 +45,11 @@ class Settings(BaseModel):
     admission_configuration: Path | None = Field(
         None, description="AdmissionConfiguration file, read again when it changes; none: the defaults"
     )
+    webhook_registration: Path | None = Field(
+        None,
+        description="file with our webhook configurations as they should be, to tell when they are altered; none: "
+        "as they are found at the start",
+    )
     host: str = Field("0.0.0.0", description="address of the port below; all of them, for probes come from elsewhere")  # noqa: S104 -- inside a pod
     port: Port = Field(8080, description="plain port for /metrics, /healthz, /readyz; 0 takes a free one")
     identity: str = Field(

@@ -1,0 +1,1 @@
+"""Whether our webhook is registered as it should be: without it, nothing is paused."""

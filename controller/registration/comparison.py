@@ -1,0 +1,92 @@
+"""What differs between a webhook configuration as it should be and as it is.
+
+Pure. Every field of every webhook counts but the CA bundle, which is renewed:
+of that it counts that there is one. Labels and annotations do not count.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Configuration = Mapping[str, Any]
+Webhook = Mapping[str, Any]
+
+#: What the API server fills in where nothing is written.
+_DEFAULTS: Mapping[str, Any] = {
+    "failurePolicy": "Fail",
+    "matchPolicy": "Equivalent",
+    "matchConditions": [],
+    "namespaceSelector": {},
+    "objectSelector": {},
+    "reinvocationPolicy": "Never",
+    "timeoutSeconds": 10,
+}
+_BINDINGS = "resourcebindings.volcano-global.io"
+_GATED = {"resourcebindings", "clusterresourcebindings"}
+
+
+def differences(wanted: Configuration, found: Configuration | None) -> list[str]:
+    """Return what is wrong with *found*, in words, a sentence for each field; ``None``: it is not there."""
+    if found is None:
+        return ["it is not there"]
+    wants, has = _by_name(wanted), _by_name(found)
+    missing = [f"webhook {name} is missing" for name in sorted(wants.keys() - has.keys())]
+    strange = [f"webhook {name} is not ours" for name in sorted(has.keys() - wants.keys())]
+    altered = [each for name in sorted(wants.keys() & has.keys()) for each in _altered(name, wants[name], has[name])]
+    return [*missing, *strange, *altered]
+
+
+def shortcomings(found: Configuration | None) -> list[str]:
+    """Return why *found* lets bindings pass unpaused, whatever it should be like; for who has nothing to compare."""
+    webhook = _by_name(found).get(_BINDINGS) if found is not None else None
+    if webhook is None:
+        return ["it is not there" if found is None else f"webhook {_BINDINGS} is missing"]
+    whole = {**_DEFAULTS, **webhook}
+    wrong = [
+        f"webhook {_BINDINGS}: {field} is {whole[field]!r}"
+        for field, good in (("failurePolicy", "Fail"), ("namespaceSelector", {}), ("objectSelector", {}))
+        if whole[field] != good
+    ]
+    rules = [rule for rule in webhook.get("rules") or () if "CREATE" in rule.get("operations", ())]
+    covered = {name for rule in rules if "work.karmada.io" in rule["apiGroups"] for name in rule["resources"]}
+    if not covered >= _GATED:
+        wrong.append(f"webhook {_BINDINGS}: rules do not cover {', '.join(sorted(_GATED - covered))}")
+    return [*wrong, *(() if _has_bundle(webhook) else (f"webhook {_BINDINGS}: caBundle is empty",))]
+
+
+def _altered(name: str, wanted: Webhook, found: Webhook) -> Iterator[str]:
+    wants, has = _essential(wanted), _essential(found)
+    for field in sorted({*wants, *has}):
+        if wants.get(field) != has.get(field):
+            yield f"webhook {name}: {field} is {has.get(field)!r} and should be {wants.get(field)!r}"
+    if not _has_bundle(found):
+        yield f"webhook {name}: caBundle is empty"
+
+
+def _essential(webhook: Webhook) -> dict[str, Any]:
+    """Return the fields that count, with what the API server would fill in."""
+    client = {name: value for name, value in webhook.get("clientConfig", {}).items() if name != "caBundle"}
+    return {
+        **_DEFAULTS,
+        **webhook,
+        "clientConfig": client,
+        "rules": [_rule(each) for each in webhook.get("rules") or ()],
+    }
+
+
+def _rule(rule: Mapping[str, Any]) -> dict[str, Any]:
+    return {"scope": "*", **rule}
+
+
+def _has_bundle(webhook: Webhook) -> bool:
+    """Say whether there is a certificate to trust; whether it is the right one, the webhook itself says."""
+    try:
+        bundle = base64.b64decode(webhook.get("clientConfig", {}).get("caBundle") or "")
+    except (binascii.Error, ValueError):
+        return False
+    return b"-----BEGIN CERTIFICATE-----" in bundle
+
+
+def _by_name(configuration: Configuration) -> dict[str, Webhook]:
+    return {each["name"]: each for each in configuration.get("webhooks") or ()}

@@ -1,0 +1,145 @@
+"""TC1 and F21: whoever deletes or alters our webhook configuration is noticed within ten seconds."""
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.api.keys import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from localup.controlplane import ControlPlane
+from localup.credentials import issue
+from tests.answers.kinds import HEAD
+from tests.answers.telling import until_told
+from tests.registration.test_comparison import FILE
+from tests.rig.stage import Stage, staged
+
+ROLE = FILE.with_name("repair.yaml")
+MUTATING = MUTATING_WEBHOOKS.item_path("", "volcano-global")
+NOTICED_SECONDS = 10
+
+
+@pytest.fixture(scope="module")
+def plane(fresh_control_plane: Callable[..., ControlPlane]) -> Iterator[ControlPlane]:
+    """Yield a control plane of the module's own: nobody serves what is registered here."""
+    return fresh_control_plane(controllers=False, audit=True)
+
+
+def registration(tmp_path: Path) -> list[dict[str, Any]]:
+    """Return the configurations as they are installed, with a bundle."""
+    keys = tmp_path / "webhook-keys"
+    keys.mkdir(exist_ok=True)
+    bundle = base64.b64encode(issue(keys).ca.encode()).decode()
+    found = list(yaml.safe_load_all(FILE.read_text().replace("https://webhook.invalid", "https://127.0.0.1:1")))
+    for webhook in [webhook for each in found for webhook in each["webhooks"]]:
+        webhook["clientConfig"]["caBundle"] = bundle
+    return found
+
+
+async def register(stage: Stage, configurations: list[dict[str, Any]]) -> None:
+    for each, resource in zip(configurations, (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS), strict=True):
+        await stage.cast.delete(resource.item_path("", "volcano-global"))
+        await stage.cast.create(resource.path, each)
+
+
+async def registered(stage: Stage, right: float, *, kind: str = "Mutating") -> float:
+    """Wait until the metric says so; return how long that took, in seconds."""
+    began = time.monotonic()
+    name = f'volcano_global_webhook_registered{{configuration="{kind}WebhookConfiguration"}}'
+    while await stage.controller.metric(name) != right:
+        assert time.monotonic() < began + NOTICED_SECONDS, stage.controller.part.output[-3000:]
+    return time.monotonic() - began
+
+
+def first(webhooks: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
+    return {"webhooks": [{**webhooks[0], **changes}, *webhooks[1:]]}
+
+
+ALTERED: dict[str, Callable[[list[dict[str, Any]]], dict[str, Any]]] = {
+    "ignore": lambda webhooks: first(webhooks, failurePolicy="Ignore"),
+    "narrower": lambda webhooks: first(
+        webhooks, rules=[{**webhooks[0]["rules"][0], "resources": ["resourcebindings"]}]
+    ),
+    "never": lambda webhooks: first(webhooks, matchConditions=[{"name": "never", "expression": "false"}]),
+    "elsewhere": lambda webhooks: first(
+        webhooks, clientConfig={**webhooks[0]["clientConfig"], "url": "https://127.0.0.1:2/resourcebindings/mutate"}
+    ),
+    "no-bundle": lambda webhooks: first(webhooks, clientConfig={"url": webhooks[0]["clientConfig"]["url"]}),
+    "selected": lambda webhooks: first(webhooks, objectSelector={"matchLabels": {"gated": "yes"}}),
+    "one-less": lambda webhooks: {"webhooks": webhooks[1:]},
+}
+
+
+@pytest.mark.parametrize("with_file", [True, False], ids=["as-installed", "as-found"])
+async def test_what_is_altered_is_noticed_at_once_and_so_is_its_end(plane, tmp_path, with_file):
+    file = tmp_path / "webhooks.yaml"
+    configurations = registration(tmp_path)
+    file.write_text(yaml.safe_dump_all(configurations))
+    flags = ("--webhook-registration", file) if with_file else ()
+    async with staged(plane, tmp_path, *flags, plays=False) as stage:
+        await register(stage, configurations)
+        await stage.controller.start()
+        await registered(stage, 1)
+        await registered(stage, 1, kind="Validating")
+        webhooks = configurations[0]["webhooks"]
+        for alter in ALTERED.values():
+            await stage.cast.merge(MUTATING, alter(webhooks))
+            await registered(stage, 0)
+            await stage.cast.merge(MUTATING, {"webhooks": webhooks})
+            await registered(stage, 1)
+        await stage.cast.delete(MUTATING)
+        await registered(stage, 0)
+        await until_told(
+            stage, "RegistrationWrong", "MutatingWebhookConfiguration", "volcano-global", namespace="default"
+        )
+        await stage.controller.says("it is not there")
+        await stage.cast.delete(VALIDATING_WEBHOOKS.item_path("", "volcano-global"))
+        await registered(stage, 0, kind="Validating")
+
+
+async def test_what_was_altered_while_we_were_away_is_noticed_by_the_file(plane, tmp_path):
+    file = tmp_path / "webhooks.yaml"
+    configurations = registration(tmp_path)
+    file.write_text(yaml.safe_dump_all(configurations))
+    async with staged(plane, tmp_path, "--webhook-registration", file, plays=False) as stage:
+        await register(stage, configurations)
+        narrowed = first(configurations[0]["webhooks"], timeoutSeconds=1)
+        await stage.cast.merge(MUTATING, narrowed)
+        await stage.controller.start()
+        await registered(stage, 0)
+        await stage.controller.says("timeoutSeconds is 1 and should be 5")
+
+
+async def test_it_is_put_right_where_the_operator_wants_that(plane, tmp_path):
+    file, admission = tmp_path / "webhooks.yaml", tmp_path / "admission.yaml"
+    configurations = registration(tmp_path)
+    file.write_text(yaml.safe_dump_all(yaml.safe_load_all(FILE.read_text())))
+    file.write_text(file.read_text().replace("https://webhook.invalid", "https://127.0.0.1:1"))
+    admission.write_text(f"{HEAD}repair: {{webhook: true}}\n")
+    for each in yaml.safe_load_all(ROLE.read_text()):
+        plural = f"{each['kind'].lower()}s"
+        plane.admin.apply(f"/apis/rbac.authorization.k8s.io/v1/{plural}/{each['metadata']['name']}", each)
+    flags = ("--webhook-registration", file, "--admission-configuration", admission)
+    async with staged(plane, tmp_path, *flags, plays=False) as stage:
+        await register(stage, configurations)
+        await stage.controller.start()
+        await registered(stage, 1)
+        bundle = configurations[0]["webhooks"][0]["clientConfig"]["caBundle"]
+        spoiling = (
+            stage.cast.merge(MUTATING, first(configurations[0]["webhooks"], failurePolicy="Ignore")),
+            stage.cast.delete(MUTATING),
+        )
+        for number, spoil in enumerate(spoiling, start=1):
+            await spoil
+            async with asyncio.timeout(NOTICED_SECONDS):
+                while stage.controller.part.output.count("put right") < number:  # noqa: ASYNC110 -- a file
+                    await asyncio.sleep(0.02)
+            await registered(stage, 1)
+            found = json.loads(await stage.cast.api.get(MUTATING))
+            assert [each["failurePolicy"] for each in found["webhooks"]][:2] == ["Fail", "Fail"]
+            assert {each["clientConfig"]["caBundle"] for each in found["webhooks"]} == {bundle}
