@@ -24,12 +24,24 @@ _PATIENCE = 300
 Pair = tuple[str, dict[str, Any]]
 
 
-async def store_batch(url: str, prefix: str, batch: Batch) -> None:
-    """Put the jobs of *batch* and their paused bindings into the store at *url*."""
+async def store_batch(url: str, prefix: str, batch: Batch, *, in_one: int = _IN_ONE) -> None:
+    """Put the jobs of *batch* and their paused bindings into the store at *url*.
+
+    What is put *in_one* go has one revision, as an API server would never write
+    it: who watches meanwhile must be told one after the other.
+    """
     pairs = _pairs(prefix, batch)
-    groups = iter(lambda: list(itertools.islice(pairs, _IN_ONE)), [])
+    groups = iter(lambda: list(itertools.islice(pairs, in_one)), [])
     async with aiohttp.ClientSession() as session:
         await in_flight(groups, lambda group: _put(session, url, group), _WRITERS)
+
+
+async def forget_batch(url: str, prefix: str, batch: Batch) -> None:
+    """Take the bindings of *batch* and their jobs out of the store, one by one as an API server would."""
+    keys = [_key(prefix, RESOURCE_BINDINGS, batch.namespace, f"{name}-job") for name in batch.names()]
+    keys += [_key(prefix, JOBS, batch.namespace, name) for name in batch.names()]
+    async with aiohttp.ClientSession() as session:
+        await in_flight(keys, lambda key: _post(session, f"{url}/v3/kv/deleterange", {"key": _coded(key.encode())}))
 
 
 async def caught_up(api: Api) -> None:
@@ -72,7 +84,11 @@ async def _put(session: aiohttp.ClientSession, url: str, group: Iterable[Pair]) 
         {"requestPut": {"key": _coded(key.encode()), "value": _coded(msgspec.json.encode(value))}}
         for key, value in group
     ]
-    async with session.post(f"{url}/v3/kv/txn", data=msgspec.json.encode({"success": puts})) as answer:
+    await _post(session, f"{url}/v3/kv/txn", {"success": puts})
+
+
+async def _post(session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> None:
+    async with session.post(url, data=msgspec.json.encode(body)) as answer:
         answer.raise_for_status()
 
 

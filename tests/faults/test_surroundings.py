@@ -65,6 +65,7 @@ LIMITS = {
     "64-files": "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))",
     "no-disk-for-logs": "fd = os.open('/dev/full', os.O_WRONLY); os.dup2(fd, 1); os.dup2(fd, 2)",
     "closed-outputs": "os.close(1); os.close(2)",
+    "256-mib-of-memory": "resource.setrlimit(resource.RLIMIT_DATA, (2**28, 2**28))",
     "1-gib-of-addresses": "resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))",
 }
 

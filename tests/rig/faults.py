@@ -113,6 +113,29 @@ class Delay(Some):
 
 
 @dataclass
+class Narrow(Fault):
+    """All answers together come no faster than *rate* bytes a second."""
+
+    rate: float
+    brought: int = 0
+    _free_at: float = 0
+
+    async def after(self, call: Call) -> None:
+        await self._bring(call.size)
+
+    async def events(self, call: Call, lines: Lines) -> Lines:
+        async for line in lines:
+            await self._bring(len(line))
+            yield line
+
+    async def _bring(self, size: int) -> None:
+        now = asyncio.get_running_loop().time()
+        self.brought += size
+        self._free_at = max(self._free_at, now) + size / self.rate
+        await asyncio.sleep(self._free_at - now)
+
+
+@dataclass
 class Kill(Fault):
     """The controller dies at its *n*-th write."""
 

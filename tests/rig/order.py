@@ -86,9 +86,8 @@ class Order:
         later = (each for each in self.landings if each.revision > ours.revision and each.decided <= ours.decided)
         taken += [self._hold(each.seen, at) for each in later]
         taken += self._perhaps_held(after, taken, ours.decided, at)
-        for each in self._waiting(horizon, at):
-            could = self._is_before(each, after, at) and self._fits(each, taken, at)
-            if could and not self._fits(each, [*taken, self._hold(after, at)], at):
+        for each in self._waiting(after, horizon, at):
+            if self._fits(each, taken, at) and not self._fits(each, [*taken, self._hold(after, at)], at):
                 where = f"at {change.revision} {'/'.join(change.key)}"
                 yield f"I6 {where} was given what {'/'.join(each.job)} waited for, who comes before it"
 
@@ -103,12 +102,19 @@ class Order:
         lost = {each.job[1] for each in self.books.bindings.values() if each.paused} | {after.job[1]}
         return bool(self.troubled & lost)
 
-    def _waiting(self, horizon: float, at: float) -> list[Sight]:
+    def _waiting(self, after: Sight, horizon: float, at: float) -> list[Sight]:
+        """Return who has waited in an open queue since *horizon* and comes before *after*."""
+        before: dict[str, bool] = {}
         found = []
         for each in self.books.bindings.values():
             is_free = each.gated and each.paused and each.claimed and not (each.leaving or each.clusters or each.record)
-            is_known = each.job in self._jobs and self._since.get(each.job, at) < horizon
-            if is_free and is_known and self._is_alone(each) and self._takes(self.books.queue(each), at):
+            if not is_free or each.job not in self._jobs or self._since.get(each.job, at) >= horizon:
+                continue
+            queue = self.books.queue(each)
+            if queue not in before:
+                before[queue] = self._is_before(queue, self.books.queue(after), at) and self._takes(queue, at)
+            is_first = queue != self.books.queue(after) or self._key(each) < self._key(after)
+            if before[queue] and is_first and self._is_alone(each):
                 found.append(each)
         return sorted(found, key=lambda each: each.job)
 
@@ -128,13 +134,11 @@ class Order:
             and not any(each["spec"].get("guarantee") for each in self.books.queues(at).values())
         )
 
-    def _is_before(self, one: Sight, other: Sight, at: float) -> bool:
-        first, second = self.books.queue(one), self.books.queue(other)
-        if first == second:
-            return self._key(one) < self._key(other)
+    def _is_before(self, queue: str, other: str, at: float) -> bool:
+        """Say whether *queue* comes before *other* whatever their shares, or is the same."""
         queues = self.books.queues(at)
-        ranks = [queues.get(name, {}).get("spec", {}).get("priority", 0) for name in (first, second)]
-        return ranks[0] > ranks[1]
+        first, second = (queues.get(name, {}).get("spec", {}).get("priority", 0) for name in (queue, other))
+        return queue == other or first > second
 
     def _key(self, binding: Sight) -> tuple[int, str, Key]:
         job = self.books.jobs.get(binding.job, {"metadata": {}, "spec": {}})

@@ -35,6 +35,8 @@ class Call:
     body: bytes
     number: int = 0
     """Its place among the writes that change the world, from 1."""
+    size: int = 0
+    """The length of the answer, once it is there."""
 
     @property
     def is_lease(self) -> bool:
@@ -155,6 +157,7 @@ class Proxy:
 
     async def _whole(self, request: web.Request, call: Call, reply: aiohttp.ClientResponse) -> web.StreamResponse:
         body = await reply.read()
+        call.size = len(body)
         for fault in tuple(self.faults):
             await fault.after(call)
         headers = {name: value for name, value in reply.headers.items() if name.lower() not in _HOP}

@@ -1,0 +1,163 @@
+"""F23 and F24: far too much at once, and far too slowly."""
+
+import asyncio
+import contextlib
+import time
+from pathlib import Path
+
+import pytest
+
+from controller.api.keys import JOBS, RESOURCE_BINDINGS
+from tests.benchmarks.seed import Batch, offer_cluster, seed_queues
+from tests.benchmarks.stored import caught_up, forget_batch, store_batch
+from tests.rig.faults import Delay, Narrow, writes
+from tests.rig.proxy import Call
+from tests.rig.stage import Stage, staged
+
+ROOM = 5
+MIB = 2**20
+GOOD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: AdmissionConfiguration\n"
+
+
+def admitted(seen) -> int:
+    return sum(each.admitted for each in seen.values())
+
+
+def resident(stage: Stage) -> int:
+    """Return how many bytes the controller has in memory."""
+    lines = Path(f"/proc/{stage.controller.part.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
+
+
+def processor_seconds(stage: Stage) -> float:
+    """Return how much processor time the controller has had."""
+    fields = Path(f"/proc/{stage.controller.part.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+async def waiting(stage: Stage, count: int, *, seconds: float = 120) -> None:
+    """Wait until the controller knows of so many who wait, each with a reason (I8)."""
+    told = -1.0
+    try:
+        async with asyncio.timeout(seconds):
+            while told != count:
+                told = await stage.controller.metric("volcano_global_waiting_reasons")
+                await asyncio.sleep(0.2)
+    except TimeoutError as error:
+        said = stage.controller.part.output[-2000:]
+        raise AssertionError(f"I8 {told} instead of {count} wait with a reason\n{said}") from error
+
+
+@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.long)])
+async def test_a_burst_is_taken_in_and_so_is_its_deletion(plane, tmp_path, count):
+    """F23: all of them come within seconds, and go within seconds; the next one is admitted as if nothing had been."""
+    async with staged(plane, tmp_path, plays=False) as stage:
+        batch = Batch(stage.cast.namespace, count, 10)
+        await seed_queues(stage.cast.api, batch.queues)
+        await offer_cluster(stage.cast.api, ROOM)
+        await stage.controller.start()
+        before = resident(stage)
+        await store_batch(plane.etcd.url, plane.prefix, batch, in_one=1)
+        await waiting(stage, count - ROOM)
+        await stage.until(lambda seen: admitted(seen) == ROOM, "the room is taken", seconds=60)
+        assert resident(stage) - before < 64 * MIB + count * 16 * 1024
+        await forget_batch(plane.etcd.url, plane.prefix, batch)
+        await waiting(stage, 0)
+        for number in range(ROOM):
+            await stage.cast.job(f"next-{number}", "queue-0")
+        await stage.admitted(*(f"next-{number}" for number in range(ROOM)))
+        await stage.quiet(seconds=0.5)
+
+
+@pytest.mark.long
+async def test_a_hundred_thousand_wait_within_a_gibibyte_and_cost_nothing_while_nothing_happens(plane, tmp_path):
+    """F23: 1,000 queues, 100 clusters; the store is filled beneath the server."""
+    count = 100_000
+    async with staged(plane, tmp_path, plays=False) as stage:
+        batch = Batch(stage.cast.namespace, count, 1_000)
+        await seed_queues(stage.cast.api, batch.queues)
+        for number in range(100):
+            await stage.cast.cluster(f"m{number}", cpu="0")
+        await store_batch(plane.etcd.url, plane.prefix, batch)
+        await caught_up(stage.cast.api)
+        await stage.controller.begin()
+        await stage.controller.says('"event":"leading"', seconds=60)
+        await _ready(stage)
+        await waiting(stage, count, seconds=300)
+        assert resident(stage) < 1024 * MIB
+        spent = processor_seconds(stage)
+        await stage.quiet(seconds=10)
+        assert processor_seconds(stage) - spent < 2, "an idle controller works"
+        await forget_batch(plane.etcd.url, plane.prefix, batch)
+        await waiting(stage, 0, seconds=300)
+
+
+async def _ready(stage: Stage) -> None:
+    is_ready = False
+    async with asyncio.timeout(300):
+        while not is_ready:
+            await asyncio.sleep(1)
+            with contextlib.suppress(OSError):
+                is_ready = await stage.controller.page("/readyz") == "ok"
+
+
+async def test_over_a_narrow_line_nothing_is_decided_before_all_of_it_has_come(plane, tmp_path):
+    """F24: bytes come slowly; the lists take as long as they must, and decisions wait for them."""
+    async with staged(plane, tmp_path, "--page-size", "50", plays=False) as stage:
+        batch = Batch(stage.cast.namespace, 400, 10)
+        await seed_queues(stage.cast.api, batch.queues)
+        await offer_cluster(stage.cast.api, ROOM)
+        await store_batch(plane.etcd.url, plane.prefix, batch)
+        await caught_up(stage.cast.api)
+        line = Narrow(500_000)
+        stage.proxy.add(line)
+        begun = time.monotonic()
+        await stage.controller.begin()
+        await stage.history.until(lambda _: stage.proxy.writes, "the first write", seconds=60)
+        pages = [call for call in stage.proxy.calls if _lists(call)]
+        assert sum(call.size > 0 for call in pages) >= 16, "all pages of jobs and bindings were there before"
+        assert time.monotonic() - begun > sum(call.size for call in pages) / line.rate
+        await stage.until(lambda seen: admitted(seen) == ROOM, "the room is taken", seconds=60)
+        stage.proxy.heal()
+        await forget_batch(plane.etcd.url, plane.prefix, batch)
+        await waiting(stage, 0)
+
+
+def _lists(call: Call) -> bool:
+    return call.method == "GET" and not call.is_watch and call.resource in {JOBS.plural, RESOURCE_BINDINGS.plural}
+
+
+async def test_writes_keep_to_the_limits_of_the_operator(plane, tmp_path):
+    """F24: never more in flight, nor in a second, than the configuration allows."""
+    file = tmp_path / "admission.yaml"
+    file.write_text(f"{GOOD}writes: {{inFlight: 3, perSecond: 10}}\n")
+    names = [f"j{number}" for number in range(25)]
+    async with staged(plane, tmp_path, "--admission-configuration", file, plays=False) as stage:
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="90")
+        for name in names:
+            await stage.cast.job(name, "q")
+        crowd = Crowd(writes, seconds=0.1)
+        stage.proxy.add(crowd)
+        await stage.controller.start()
+        await stage.admitted(*names)
+        assert 1 < crowd.most <= 3
+        times = sorted(request.at for request in stage.requests())
+        assert all((later - earlier).total_seconds() > 0.8 for earlier, later in zip(times, times[12:], strict=False))
+
+
+class Crowd(Delay):
+    """Counts how many writes are under way at once."""
+
+    now: int = 0
+    most: int = 0
+
+    async def before(self, call: Call) -> None:
+        if not call.is_write:
+            return
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await super().before(call)
+
+    async def after(self, call: Call) -> None:
+        self.now -= call.is_write
