@@ -13,6 +13,7 @@ import structlog
 import typer
 
 from controller.kube import KubeconfigError
+from localup.karmada.behaviour import Behaviour
 from localup.karmada.durations import seconds_in
 from localup.karmada.kinds import TEMPLATES
 from localup.karmada.settings import Settings
@@ -28,6 +29,7 @@ class Template(StrEnum):
     DEPLOYMENT = "deployment"
     STATEFUL_SET = "statefulset"
     BATCH_JOB = "batch-job"
+    PRIORITY_CLASS = "priority-class"
 
 
 app = typer.Typer(add_completion=False)
@@ -39,9 +41,10 @@ app = typer.Typer(add_completion=False)
     "A Cluster is simulated when its annotation standin.volcano-global.io/allocatable says what it has, for instance "
     '{"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "8", "pods": "220"}; .../foreign-use, in the same form, is '
     "what other people's pods hold there; .../ready is True, False or Unknown. A job runs for the time of its "
-    "annotation volcano-global.io/runtime and ends as volcano-global.io/outcome says (Failed; else Completed)."
+    "annotation volcano-global.io/runtime and ends as volcano-global.io/outcome says (Failed; else Completed).\n\n"
+    f"Behaviours that can be set: {', '.join(Behaviour.__dataclass_fields__)}."
 )
-def karmada(
+def karmada(  # noqa: PLR0913 -- each is an option of the command line
     *,
     kubeconfig: Annotated[Path, typer.Option(help="How to reach the API server.", exists=True, dir_okay=False)],
     run_time: Annotated[str, typer.Option(help="How long a job runs that does not say so itself.")] = "10s",
@@ -52,6 +55,10 @@ def karmada(
         bool, typer.Option(help="The gate MultiplePodTemplatesScheduling: components on Volcano Jobs' bindings.")
     ] = False,
     template: Annotated[list[Template] | None, typer.Option(help="A kind to propagate; may be repeated.")] = None,
+    behaviour: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A behaviour as name=value, such as leak=off or summary-late=10s; may be repeated."),
+    ] = None,
 ) -> None:
     """Check the options and run."""
     chosen = template or [Template.VOLCANO_JOB, Template.DEPLOYMENT]
@@ -62,6 +69,7 @@ def karmada(
             run_time_seconds=seconds_in(run_time),
             status_period_seconds=seconds_in(status_period),
             multi_template=gate_multi_template,
+            behaviour=Behaviour.told(behaviour or ()),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error

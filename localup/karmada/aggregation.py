@@ -1,7 +1,7 @@
 """What the works say, put together on the binding and then on the template.
 
-Pure. Nothing to put together leaves the template's status as it was, so that an
-evicted job goes on saying `Running` (facts, §1).
+Pure. What was just emptied leaves the template's status as it was, so that an
+evicted job goes on saying `Running` (facts, §1); what is empty still clears it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,11 +33,13 @@ def aggregated(binding: Object, works: Iterable[Object], *, now: float) -> Objec
     return with_status(binding, aggregatedStatus=items or None, conditions=conditions)
 
 
-def summed_up(template: Object, binding: Object, *, now: float) -> Object:
-    """Return *template* with the status that follows from its binding's."""
+def summed_up(template: Object, binding: Object, *, now: float, stale: bool = True) -> Object:
+    """Return *template* with the status that follows from its binding's; from nothing, with the *stale* one or none."""
     kind = kind_of(template)
     items = [each for each in status_of(binding).get("aggregatedStatus") or () if each.get("status")]
-    if not items or kind is None:
+    if not items and not stale:
+        return {name: value for name, value in template.items() if name != "status"}
+    if not items or kind is None or kind not in _SUMS:
         return template
     if kind == VOLCANO_JOB and len(items) == 1:
         return {**template, "status": items[0]["status"]}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from localup.karmada import names
-from localup.karmada.kinds import BATCH_JOB, BINDING, DEPLOYMENT, STATEFUL_SET, VOLCANO_JOB, is_a
+from localup.karmada.kinds import BATCH_JOB, BINDING, CLUSTER_BINDING, DEPLOYMENT, STATEFUL_SET, VOLCANO_JOB, is_a
 from localup.karmada.objects import (
     Object,
     annotations_of,
@@ -53,19 +53,20 @@ def binding_for(template: Object, policy: Object, *, permanent_id: str, multi_te
         **{name: wanted[name] for name in _COPIED_FROM_POLICY if wanted.get(name)},
         "conflictResolution": wanted.get("conflictResolution") or "Abort",
         "placement": _placement(wanted.get("placement") or {}),
-        "resource": _reference(template),
+        "resource": reference(template),
         "schedulerName": wanted.get("schedulerName") or "default-scheduler",
         "suspension": dict(wanted.get("suspension") or {}) or None,
     }
+    kind = BINDING if key.namespace else CLUSTER_BINDING
     bare = {
-        "apiVersion": BINDING.api_version,
-        "kind": BINDING.name,
+        "apiVersion": kind.api_version,
+        "kind": kind.name,
         "metadata": {
             "finalizers": [names.BINDING_FINALIZER],
-            "labels": {names.BINDING_ID: permanent_id},
+            "labels": {names.permanent_id_label(key.namespace): permanent_id},
             "name": names.binding_name(template["kind"], key.name),
-            "namespace": key.namespace,
-            "ownerReferences": [_owner(template)],
+            **({"namespace": key.namespace} if key.namespace else {}),
+            "ownerReferences": [owner(template)],
         },
         "spec": {name: value for name, value in spec.items() if value is not None},
     }
@@ -100,22 +101,25 @@ def _suspension(existing: Object | None, wanted: Object | None) -> Object | None
 
 
 def _kept_id(binding: Object) -> dict[str, str]:
-    return {name: value for name, value in labels_of(binding).items() if name == names.BINDING_ID}
+    ids = {names.BINDING_ID, names.CLUSTER_BINDING_ID}
+    return {name: value for name, value in labels_of(binding).items() if name in ids}
 
 
-def _reference(template: Object) -> dict[str, Any]:
+def reference(template: Object) -> dict[str, Any]:
+    """Return how a binding names what it stands for."""
     key = key_of(template)
     return {
         "apiVersion": template["apiVersion"],
         "kind": template["kind"],
         "name": key.name,
-        "namespace": key.namespace,
+        **({"namespace": key.namespace} if key.namespace else {}),
         "resourceVersion": template["metadata"]["resourceVersion"],
         "uid": uid_of(template),
     }
 
 
-def _owner(template: Object) -> dict[str, Any]:
+def owner(template: Object) -> dict[str, Any]:
+    """Return the reference by which a binding goes when its template goes."""
     return {
         "apiVersion": template["apiVersion"],
         "blockOwnerDeletion": True,

@@ -25,8 +25,9 @@ log = structlog.get_logger()
 class Clusters:
     """Keeps Clusters up to date."""
 
-    def __init__(self, mirror: Mirror, writer: Writer, fleet: Fleet, *, period: float) -> None:
+    def __init__(self, mirror: Mirror, writer: Writer, fleet: Fleet, *, period: float, late: float = 0) -> None:
         self.queue = WorkQueue[str]("clusters", self._reconcile)
+        self._late = late
         self._clusters = mirror.clusters
         self._writer = writer
         self._fleet = fleet
@@ -36,6 +37,13 @@ class Clusters:
         self._due: dict[str, float] = {}
         mirror.clusters.listen(self._cluster_changed)
         fleet.listen(self.queue.add)
+
+    def something_happened(self, name: str) -> None:
+        """Have the summary of a site looked at, soon or as late as summaries are."""
+        if self._late:
+            self.queue.add_after(name, self._late)
+        else:
+            self.queue.add(name)
 
     def _cluster_changed(self, old: Object | None, new: Object | None) -> None:
         if new is not None and (old is None or generation_of(old) != generation_of(new)):

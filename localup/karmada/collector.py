@@ -1,47 +1,78 @@
 """Karmada's status controllers: from the works to the binding, and from there to the template."""
 
+import asyncio
 import time
+from contextlib import suppress
+from typing import Final
 
 import structlog
 
+from controller.kube import Conflict
 from localup.karmada.aggregation import aggregated, summed_up
 from localup.karmada.binding import owner_of
 from localup.karmada.mirror import Mirror
 from localup.karmada.objects import Key, Object, is_leaving, key_of, status_of, uid_of
-from localup.karmada.workqueue import WorkQueue
+from localup.karmada.store import Store
+from localup.karmada.workqueue import AgainError, WorkQueue
 from localup.karmada.works import binding_key
 from localup.karmada.writer import STATUS, Writer
 
 log = structlog.get_logger()
 
+_TRIES: Final = 10
+_AGAIN_SECONDS: Final = 0.05
+
 
 class Collector:
     """Carries status upwards."""
 
-    def __init__(self, mirror: Mirror, writer: Writer) -> None:
+    def __init__(self, mirror: Mirror, bindings: Store, writer: Writer, *, stale: bool) -> None:
         self.queue = WorkQueue[Key]("collector", self._reconcile)
         self._mirror = mirror
+        self._bindings = bindings
+        self._stale = stale
         self._writer = writer
         mirror.works.listen(self._work_changed)
-        mirror.bindings.listen(self._binding_changed)
+        bindings.listen(self._binding_changed)
 
     def _work_changed(self, old: Object | None, new: Object | None) -> None:
-        if old is None or new is None or is_leaving(old) != is_leaving(new) or status_of(old) != status_of(new):
-            self.queue.add(binding_key(new or old or {}))
+        if old is None or new is None or status_of(old) != status_of(new):
+            key = binding_key(new or old or {})
+            if bool(key.namespace) == (self._bindings is self._mirror.bindings):
+                self.queue.add(key)
 
     def _binding_changed(self, old: Object | None, new: Object | None) -> None:
-        """Look at what had works when we were not there."""
-        if old is None and new is not None and "aggregatedStatus" in status_of(new):
+        """Look again when the template has changed, once it was placed; and at what was when we were not there."""
+        if new is None or "lastScheduledTime" not in status_of(new):
+            return
+        if old is None or _template_version(old) != _template_version(new):
             self.queue.add(key_of(new))
 
     async def _reconcile(self, key: Key) -> None:
-        binding = self._mirror.bindings.get(key)
+        """Carry the status of one binding upwards; a conflict is got over here, as a second look would clear it."""
+        for _ in range(_TRIES):
+            with suppress(Conflict):
+                await self._collect(key)
+                return
+            await asyncio.sleep(_AGAIN_SECONDS)
+        raise AgainError(f"binding {key} changes all the time")
+
+    async def _collect(self, key: Key) -> None:
+        binding = self._bindings.get(key)
         if binding is None or is_leaving(binding):
             return
         told = aggregated(binding, self._mirror.works_of(binding), now=time.time())
-        binding = await self._writer.update(self._mirror.bindings, binding, told, part=STATUS)
+        news = await self._writer.update(self._bindings, binding, told, part=STATUS)
+        # Karmada forgets what it has just written; only the next look finds nothing, and clears the template.
+        stale = self._stale and news is not binding
+        binding = news
         store = self._mirror.store_of(binding["spec"]["resource"])
         template = self._mirror.template_of(binding)
         if store is None or template is None or is_leaving(template) or owner_of(binding) != uid_of(template):
             return
-        await self._writer.update(store, template, summed_up(template, binding, now=time.time()), part=STATUS)
+        said = summed_up(template, binding, now=time.time(), stale=stale)
+        await self._writer.update(store, template, said, part=STATUS)
+
+
+def _template_version(binding: Object) -> str:
+    return str(binding["spec"]["resource"].get("resourceVersion", ""))

@@ -14,7 +14,8 @@ import structlog
 from localup.karmada.binding import applied, binding_for, owner_of
 from localup.karmada.kinds import Kind, is_a
 from localup.karmada.mirror import Mirror
-from localup.karmada.names import BINDING_ID, binding_name, is_reserved
+from localup.karmada.names import binding_name, is_reserved
+from localup.karmada.names import permanent_id_label as permanent_id_label_of
 from localup.karmada.objects import (
     Key,
     Object,
@@ -47,10 +48,11 @@ class Template:
 class Detector:
     """Makes and updates bindings."""
 
-    def __init__(self, mirror: Mirror, writer: Writer, *, multi_template: bool) -> None:
+    def __init__(self, mirror: Mirror, writer: Writer, *, multi_template: bool, releases: bool = True) -> None:
         self._mirror = mirror
         self._writer = writer
         self._multi_template = multi_template
+        self._releases = releases
         self.queue = WorkQueue[Template]("detector", self._reconcile)
         for store in mirror.templates.values():
             store.listen(partial(self._template_changed, store.kind))
@@ -86,9 +88,10 @@ class Detector:
         await self._apply(template, policy)
 
     async def _apply(self, template: Object, policy: Object) -> None:
-        bindings = self._mirror.bindings
+        namespace = key_of(template).namespace
+        bindings = self._mirror.bindings_for(namespace)
         existing = self._binding_of(template)
-        permanent_id = labels_of(existing).get(BINDING_ID) if existing else None
+        permanent_id = labels_of(existing).get(permanent_id_label_of(namespace)) if existing else None
         desired = binding_for(
             template, policy, permanent_id=permanent_id or str(uuid.uuid4()), multi_template=self._multi_template
         )
@@ -102,11 +105,12 @@ class Detector:
 
     async def _release(self, store: Store, template: Object) -> None:
         """Take the claim off a template that no policy selects any more, and off its binding, which stays."""
-        if not is_claimed(template):
+        if not is_claimed(template) or not self._releases:
             return
         binding = self._binding_of(template)
         if binding is not None and owner_of(binding) == uid_of(template):
-            await self._writer.update(self._mirror.bindings, binding, unclaimed(binding))
+            bindings = self._mirror.bindings_for(key_of(template).namespace)
+            await self._writer.update(bindings, binding, unclaimed(binding))
         await self._writer.update(store, template, unclaimed(template))
         log.info("template released", template=str(key_of(template)))
 
@@ -122,4 +126,5 @@ class Detector:
 
     def _binding_of(self, template: Object) -> Object | None:
         key = key_of(template)
-        return self._mirror.bindings.get(Key(key.namespace, binding_name(template["kind"], key.name)))
+        bindings = self._mirror.bindings_for(key.namespace)
+        return bindings.get(Key(key.namespace, binding_name(template["kind"], key.name)))

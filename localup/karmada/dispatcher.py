@@ -8,7 +8,7 @@ import uuid
 
 import structlog
 
-from localup.karmada.feasibility import target_names
+from localup.karmada.graceful import DIRECTLY, tasks_of
 from localup.karmada.mirror import Mirror
 from localup.karmada.names import BINDING_FINALIZER, WORK_ID, cluster_of
 from localup.karmada.objects import (
@@ -22,6 +22,7 @@ from localup.karmada.objects import (
     spec_of,
     with_metadata,
 )
+from localup.karmada.store import Store
 from localup.karmada.workqueue import AgainError, WorkQueue
 from localup.karmada.works import updated, work_for, work_key
 from localup.karmada.writer import Writer
@@ -32,32 +33,41 @@ log = structlog.get_logger()
 class Dispatcher:
     """Makes, updates and removes works."""
 
-    def __init__(self, mirror: Mirror, writer: Writer) -> None:
+    def __init__(self, mirror: Mirror, bindings: Store, writer: Writer) -> None:
         self._mirror = mirror
+        self._bindings = bindings
         self._writer = writer
         self.queue = WorkQueue[Key]("dispatcher", self._reconcile)
-        mirror.bindings.listen(self._binding_changed)
+        bindings.listen(self._binding_changed)
 
     def _binding_changed(self, old: Object | None, new: Object | None) -> None:
         if new is not None and (old is None or generation_of(old) != generation_of(new)):
             self.queue.add(key_of(new))
 
     async def _reconcile(self, key: Key) -> None:
-        binding = self._mirror.bindings.get(key)
+        binding = self._bindings.get(key)
         if binding is None:
             return
-        targets = [] if is_leaving(binding) else target_names(binding)
+        kept = set() if is_leaving(binding) else kept_clusters(binding)
         for work in self._mirror.works_of(binding):
-            if cluster_of(key_of(work).namespace) not in targets:
+            if cluster_of(key_of(work).namespace) not in kept:
                 await self._writer.delete(self._mirror.works, work)
                 log.info("work removed", work=str(key_of(work)))
         if is_leaving(binding):
             await self._let_go(binding)
             return
+        self._wait_for_purged(binding)
         template = self._mirror.template_of(binding)
         if template is not None:
-            for target in spec_of(binding).get("clusters") or ():
+            for target in targets_of(binding):
                 await self._send(binding, template, target)
+
+    def _wait_for_purged(self, binding: Object) -> None:
+        """Do nothing more while the work of a task that purges directly is still there."""
+        for task in tasks_of(binding):
+            work = self._mirror.works.get(work_key(spec_of(binding)["resource"], task["fromCluster"]))
+            if task.get("purgeMode") == DIRECTLY and work is not None:
+                raise AgainError(f"work {key_of(work)} is being purged")
 
     async def _send(self, binding: Object, template: Object, target: Object) -> None:
         works = self._mirror.works
@@ -74,4 +84,17 @@ class Dispatcher:
     async def _let_go(self, binding: Object) -> None:
         kept = [each for each in finalizers_of(binding) if each != BINDING_FINALIZER]
         if kept != finalizers_of(binding):
-            await self._writer.update(self._mirror.bindings, binding, with_metadata(binding, finalizers=kept))
+            await self._writer.update(self._bindings, binding, with_metadata(binding, finalizers=kept))
+
+
+def targets_of(binding: Object) -> list[Object]:
+    """Return where a binding goes: its own targets, and those of the bindings that need it."""
+    targets = {each["name"]: each for needed in spec_of(binding).get("requiredBy") or () for each in needed["clusters"]}
+    targets = {name: {"name": name} for name in targets}
+    return list((targets | {each["name"]: each for each in spec_of(binding).get("clusters") or ()}).values())
+
+
+def kept_clusters(binding: Object) -> set[str]:
+    """Return the clusters whose works stay: the targets, and those that an eviction task sees out in good order."""
+    leaving = {str(task["fromCluster"]) for task in tasks_of(binding) if task.get("purgeMode") != DIRECTLY}
+    return {str(each["name"]) for each in targets_of(binding)} | leaving

@@ -27,13 +27,16 @@ log = structlog.get_logger()
 class Execution:
     """Runs what works hold, and says on them what becomes of it."""
 
-    def __init__(self, mirror: Mirror, writer: Writer, fleet: Fleet, *, run_time: float) -> None:
+    def __init__(
+        self, mirror: Mirror, writer: Writer, fleet: Fleet, *, run_time: float, preserves: bool = True
+    ) -> None:
         self.queue = WorkQueue[Key]("execution", self._reconcile)
         self.reports = WorkQueue[Key]("reports", self._report)
         self._works = mirror.works
         self._writer = writer
         self._fleet = fleet
         self._run_time = run_time
+        self._preserves = preserves
         self._listeners: list[Callable[[str], None]] = []
         self._submitted: set[Key] = set()
         self._wake = asyncio.Event()
@@ -112,7 +115,7 @@ class Execution:
 
     def _remove(self, work: Object) -> None:
         site = self._fleet.sites.get(cluster_of(key_of(work).namespace))
-        if site is not None and not work["spec"].get("preserveResourcesOnDeletion"):
+        if site is not None and not (self._preserves and work["spec"].get("preserveResourcesOnDeletion")):
             site.member.remove(key_of(work))
             self._wake.set()
 

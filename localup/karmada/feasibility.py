@@ -71,10 +71,11 @@ def is_ready(cluster: Object) -> bool:
 def _untolerated(cluster: Object, placement: Object) -> Object | None:
     tolerations = placement.get("clusterTolerations") or ()
     taints = (each for each in spec_of(cluster).get("taints") or () if each.get("effect") in _REPELLING)
-    return next((each for each in taints if not any(_tolerates(toleration, each) for toleration in tolerations)), None)
+    return next((each for each in taints if not any(tolerates(toleration, each) for toleration in tolerations)), None)
 
 
-def _tolerates(toleration: Object, taint: Object) -> bool:
+def tolerates(toleration: Object, taint: Object) -> bool:
+    """Say whether one toleration tolerates a taint."""
     if toleration.get("effect") not in {None, "", taint["effect"]}:
         return False
     key = toleration.get("key")

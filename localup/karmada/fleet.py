@@ -29,7 +29,8 @@ class Site:
 class Fleet:
     """All sites; a Cluster without the annotations is somebody else's and has none."""
 
-    def __init__(self, clusters: Store) -> None:
+    def __init__(self, clusters: Store, *, pods_late: float = 0) -> None:
+        self._pods_late = pods_late
         self.sites: dict[str, Site] = {}
         self._listeners: list[Callable[[str], None]] = []
         clusters.listen(self._cluster_changed)
@@ -52,7 +53,7 @@ class Fleet:
             self._describe(name, description)
 
     def _describe(self, name: str, description: Description) -> None:
-        site = self.sites.setdefault(name, Site(description))
+        site = self.sites.setdefault(name, Site(description, Member(pods_late=self._pods_late)))
         site.description = description
         site.member.allocatable, site.member.foreign = description.allocatable, description.foreign
         for listener in self._listeners:

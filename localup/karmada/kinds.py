@@ -37,6 +37,8 @@ VOLCANO_JOB: Final = Kind("batch.volcano.sh/v1alpha1", "Job", "jobs")
 BATCH_JOB: Final = Kind("batch/v1", "Job", "jobs")
 DEPLOYMENT: Final = Kind("apps/v1", "Deployment", "deployments")
 STATEFUL_SET: Final = Kind("apps/v1", "StatefulSet", "statefulsets")
+PRIORITY_CLASS: Final = Kind("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses")
+CONFIG_MAP: Final = Kind("v1", "ConfigMap", "configmaps")
 
 #: The kinds of templates that can be propagated, by the name they have on the command line.
 TEMPLATES: Final[Mapping[str, Kind]] = {
@@ -44,9 +46,14 @@ TEMPLATES: Final[Mapping[str, Kind]] = {
     "deployment": DEPLOYMENT,
     "statefulset": STATEFUL_SET,
     "batch-job": BATCH_JOB,
+    "priority-class": PRIORITY_CLASS,
 }
 
+#: What runs somewhere; the others are only there.
+WORKLOADS: Final = (VOLCANO_JOB, DEPLOYMENT, STATEFUL_SET, BATCH_JOB)
+
 BINDING: Final = Kind("work.karmada.io/v1alpha2", "ResourceBinding", "resourcebindings")
+CLUSTER_BINDING: Final = Kind("work.karmada.io/v1alpha2", "ClusterResourceBinding", "clusterresourcebindings")
 WORK: Final = Kind("work.karmada.io/v1alpha1", "Work", "works")
 POLICY: Final = Kind("policy.karmada.io/v1alpha1", "PropagationPolicy", "propagationpolicies")
 CLUSTER_POLICY: Final = Kind("policy.karmada.io/v1alpha1", "ClusterPropagationPolicy", "clusterpropagationpolicies")
@@ -60,5 +67,5 @@ def is_a(item: Object, kind: Kind) -> bool:
 
 
 def kind_of(item: Object) -> Kind | None:
-    """Return the kind of a template, or of a reference to one."""
-    return next((kind for kind in TEMPLATES.values() if is_a(item, kind)), None)
+    """Return the kind of a template or of what one needs, or of a reference to one."""
+    return next((kind for kind in (*TEMPLATES.values(), CONFIG_MAP) if is_a(item, kind)), None)

@@ -11,7 +11,7 @@ from typing import Final
 from controller.engine.demand import pod_request
 from controller.engine.resources import Resources
 from localup.karmada.durations import seconds_in
-from localup.karmada.kinds import BATCH_JOB, VOLCANO_JOB, is_a
+from localup.karmada.kinds import BATCH_JOB, VOLCANO_JOB, WORKLOADS, is_a
 from localup.karmada.objects import Object, annotations_of, spec_of
 from localup.karmada.pods import pod_template
 
@@ -45,6 +45,8 @@ def load_of(manifest: Object, *, run_time: float) -> Load:
     Raises:
         ValueError: An amount or a duration in it cannot be read.
     """
+    if not any(is_a(manifest, kind) for kind in WORKLOADS):
+        return Load(())
     lasts = seconds_in(annotations_of(manifest).get(RUN_TIME, f"{run_time}s"))
     fails = annotations_of(manifest).get(OUTCOME) == FAILED
     spec = spec_of(manifest)

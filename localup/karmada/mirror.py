@@ -5,7 +5,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from controller.cache.informer import Informer
 from controller.kube import Api
-from localup.karmada.kinds import BINDING, CLUSTER, CLUSTER_POLICY, POLICY, WORK, Kind, kind_of
+from localup.karmada.kinds import (
+    BINDING,
+    CLUSTER,
+    CLUSTER_BINDING,
+    CLUSTER_POLICY,
+    CONFIG_MAP,
+    POLICY,
+    WORK,
+    Kind,
+    kind_of,
+)
 from localup.karmada.objects import Key, Object, is_leaving, key_of, read
 from localup.karmada.store import Store
 from localup.karmada.works import binding_key
@@ -14,11 +24,14 @@ from localup.karmada.works import binding_key
 class Mirror:
     """One store for each kind."""
 
-    def __init__(self, templates: Sequence[Kind]) -> None:
+    def __init__(self, templates: Sequence[Kind], *, dependents: bool = False) -> None:
         self.templates: Mapping[Kind, Store] = {kind: Store(kind) for kind in templates}
+        self.config_maps = Store(CONFIG_MAP)
+        self.needed: Mapping[Kind, Store] = {CONFIG_MAP: self.config_maps} if dependents else {}
         self.policies = Store(POLICY)
         self.cluster_policies = Store(CLUSTER_POLICY)
         self.bindings = Store(BINDING)
+        self.cluster_bindings = Store(CLUSTER_BINDING)
         self.works = Store(WORK)
         self.clusters = Store(CLUSTER)
         self._works_of: dict[Key, set[Key]] = {}
@@ -27,8 +40,12 @@ class Mirror:
     @property
     def stores(self) -> tuple[Store, ...]:
         """All stores."""
-        others = (self.policies, self.cluster_policies, self.bindings, self.works, self.clusters)
-        return (*self.templates.values(), *others)
+        policies, bindings = (self.policies, self.cluster_policies), (self.bindings, self.cluster_bindings)
+        return (*self.templates.values(), *self.needed.values(), *policies, *bindings, self.works, self.clusters)
+
+    def bindings_for(self, namespace: str) -> Store:
+        """Return where the bindings of templates of a namespace are, or of those that belong to none."""
+        return self.bindings if namespace else self.cluster_bindings
 
     def all_policies(self) -> Iterator[Object]:
         """Yield the policies of both kinds."""
@@ -38,7 +55,7 @@ class Mirror:
     def store_of(self, template: Object) -> Store | None:
         """Return where templates of that kind (or those that a reference names) are kept."""
         kind = kind_of(template)
-        return self.templates.get(kind) if kind else None
+        return (self.templates.get(kind) or self.needed.get(kind)) if kind else None
 
     def template_of(self, binding: Object) -> Object | None:
         """Return the template that a binding stands for."""

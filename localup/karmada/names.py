@@ -10,6 +10,10 @@ CLUSTER_POLICY_NAME: Final = "clusterpropagationpolicy.karmada.io/name"
 BINDING_ID: Final = "resourcebinding.karmada.io/permanent-id"
 BINDING_NAME: Final = "resourcebinding.karmada.io/name"
 BINDING_NAMESPACE: Final = "resourcebinding.karmada.io/namespace"
+CLUSTER_BINDING_ID: Final = "clusterresourcebinding.karmada.io/permanent-id"
+CLUSTER_BINDING_NAME: Final = "clusterresourcebinding.karmada.io/name"
+DEPENDED_BY: Final = "resourcebinding.karmada.io/depended-by-"
+DEPENDENCIES: Final = "resourcebinding.karmada.io/dependencies"
 WORK_ID: Final = "work.karmada.io/permanent-id"
 WORK_NAME: Final = "work.karmada.io/name"
 WORK_NAMESPACE: Final = "work.karmada.io/namespace"
@@ -21,6 +25,7 @@ MANAGED_LABELS: Final = "resourcetemplate.karmada.io/managed-labels"
 TEMPLATE_GENERATION: Final = "resourcetemplate.karmada.io/generation"
 TEMPLATE_UID: Final = "resourcetemplate.karmada.io/uid"
 BINDING_FINALIZER: Final = "karmada.io/binding-controller"
+DEPENDENTS_FINALIZER: Final = "karmada.io/binding-dependencies-distributor"
 WORK_FINALIZER: Final = "karmada.io/execution-controller"
 
 _EXECUTION: Final = "karmada-es-"
@@ -37,8 +42,18 @@ def binding_name(kind: str, name: str) -> str:
 def work_name(kind: str, namespace: str, name: str) -> str:
     """Return the name of the works of a template, the same in every cluster."""
     plain = name.replace(":", ".").lower()
-    digest = _fnv32a(f"{namespace}-{plain}-{kind}".lower().encode())
-    return f"{plain}-{''.join(_SAFE[ord(digit) % len(_SAFE)] for digit in str(digest))}"
+    whole = f"{namespace}-{plain}-{kind}" if namespace else f"{plain}-{kind}"
+    return f"{plain}-{_digest(whole.lower())}"
+
+
+def depended_by(namespace: str, name: str) -> str:
+    """Return the label by which what is needed says which binding needs it."""
+    return DEPENDED_BY + _digest(f"{namespace}/{name}")
+
+
+def permanent_id_label(namespace: str) -> str:
+    """Return the label that holds the permanent id of a binding of a namespace, or of one that belongs to none."""
+    return BINDING_ID if namespace else CLUSTER_BINDING_ID
 
 
 def execution_namespace(cluster: str) -> str:
@@ -54,6 +69,11 @@ def cluster_of(namespace: str) -> str:
 def is_reserved(namespace: str) -> bool:
     """Say whether nothing in *namespace* is ever propagated."""
     return namespace in {"karmada-system", "karmada-cluster"} or namespace.startswith((_EXECUTION, "kube-"))
+
+
+def _digest(text: str) -> str:
+    digest = str(_fnv32a(text.encode()))
+    return "".join(_SAFE[ord(digit) % len(_SAFE)] for digit in digest)
 
 
 def _fnv32a(text: bytes) -> int:

@@ -16,6 +16,7 @@ from localup.karmada.conditions import Condition
 from localup.karmada.division import NotEnoughError, available, divide, is_static
 from localup.karmada.feasibility import candidates, complaint, target_names
 from localup.karmada.objects import Object, spec_of, status_of
+from localup.karmada.selectors import cluster_matches
 
 
 class Reason(StrEnum):
@@ -45,15 +46,34 @@ class Outcome:
         return Condition("Scheduled", status, self.reason, self.message)
 
 
-def place(binding: Object, clusters: Sequence[Object]) -> Outcome:
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What Karmada's scheduler is in the habit of."""
+
+    affinity_terms: bool = True
+    """Ordered affinities are tried one after the other; else the first is the only one."""
+    copies: bool = True
+    """What has no spread constraint goes to all candidates; else to the best."""
+
+
+_HABITS: Final = Habits()
+
+
+def place(binding: Object, clusters: Sequence[Object], habits: Habits = _HABITS) -> Outcome:
     """Try the affinity terms in order, from the one observed last; the complaint is that of the first."""
     first: Outcome | None = None
-    for name, affinity in _terms(binding):
-        outcome = _place_with(binding, affinity, clusters)
+    terms = _terms(binding)
+    for name, affinity in terms if habits.affinity_terms else terms[:1]:
+        outcome = _place_with(binding, affinity, clusters, habits)
         if outcome.reason is Reason.SUCCESS:
             return Outcome(outcome.reason, targets=outcome.targets, term=name)
         first = first or outcome
     return first or Outcome(Reason.SCHEDULER_ERROR, "no affinity term")
+
+
+def concerns(binding: Object, cluster: Object) -> bool:
+    """Say whether a change of *cluster* makes the scheduler look at a binding: the observed affinity allows it."""
+    return cluster_matches(_terms(binding)[0][1], cluster)
 
 
 def written_as_applied(placement: Object) -> str:
@@ -72,13 +92,16 @@ def _terms(binding: Object) -> list[tuple[str, Object | None]]:
     return named[begin:]
 
 
-def _place_with(binding: Object, affinity: Object | None, clusters: Sequence[Object]) -> Outcome:
+def _place_with(binding: Object, affinity: Object | None, clusters: Sequence[Object], habits: Habits) -> Outcome:
     feasible = candidates(binding, affinity, clusters)
     if not feasible:
         return Outcome(Reason.NO_CLUSTER_FIT, complaint(binding, affinity, clusters), targets=())
     spec = spec_of(binding)
     try:
-        return Outcome(Reason.SUCCESS, targets=_targets(spec, _chosen(spec, _ranked(binding, feasible))))
+        chosen = _chosen(spec, _ranked(binding, feasible))
+        if not habits.copies and not has_replicas(spec):
+            chosen = chosen[:1]
+        return Outcome(Reason.SUCCESS, targets=_targets(spec, chosen))
     except NotEnoughError as error:
         return Outcome(Reason.UNSCHEDULABLE, str(error))
     except _SpreadError as error:
@@ -112,7 +135,7 @@ def _chosen(spec: Mapping[str, Any], ranked: Sequence[Object]) -> Sequence[Objec
     if len(ranked) < int(by_cluster.get("minGroups", 1)):
         raise _SpreadError("the number of feasible clusters is less than spreadConstraint.MinGroups")
     count = min(int(by_cluster.get("maxGroups") or len(ranked)), len(ranked))
-    if not _is_divided(spec):
+    if not is_divided(spec):
         return ranked[:count]
     chosen = _roomy_enough(spec, ranked, count)
     if sum(_room(spec, each) for each in chosen) < int(spec["replicas"]):
@@ -132,7 +155,7 @@ def _roomy_enough(spec: Mapping[str, Any], ranked: Sequence[Object], count: int)
 
 
 def _targets(spec: Mapping[str, Any], chosen: Sequence[Object]) -> tuple[Object, ...]:
-    if _has_replicas(spec):
+    if has_replicas(spec):
         shares = divide(spec, chosen)
         return tuple({"name": name, "replicas": shares[name]} for name in sorted(shares))
     names = [each["metadata"]["name"] for each in chosen]
@@ -150,17 +173,19 @@ def _goes_to_one(spec: Mapping[str, Any]) -> bool:
     )
 
 
-def _has_replicas(spec: Mapping[str, Any]) -> bool:
+def has_replicas(spec: Mapping[str, Any]) -> bool:
+    """Say whether a binding's spec tells of replicas: to Karmada it is no workload otherwise."""
     return bool(spec.get("replicas") or spec.get("replicaRequirements"))
 
 
-def _is_divided(spec: Mapping[str, Any]) -> bool:
+def is_divided(spec: Mapping[str, Any]) -> bool:
+    """Say whether the replicas of a binding's spec are to be divided among its clusters."""
     strategy = spec["placement"].get("replicaScheduling") or {}
-    return _has_replicas(spec) and strategy.get("replicaSchedulingType") == "Divided"
+    return has_replicas(spec) and strategy.get("replicaSchedulingType") == "Divided"
 
 
 def _room(spec: Mapping[str, Any], cluster: Object) -> int:
-    return available(cluster, spec.get("replicaRequirements")) if _has_replicas(spec) else 0
+    return available(cluster, spec.get("replicaRequirements")) if has_replicas(spec) else 0
 
 
 #: The fields of a placement in the order in which Karmada's types declare them.

@@ -22,12 +22,14 @@ _UNHEALTHY: Final = frozenset({Phase.FAILED})
 def reflect(manifest: Object, run: Run) -> Status:
     """Return the status that the manifest has in its cluster."""
     kind = kind_of(manifest)
-    reflected = _REFLECTIONS[kind](manifest, run) if kind else {}
+    reflected = _REFLECTIONS[kind](manifest, run) if kind is not None and kind in _REFLECTIONS else {}
     return {name: value for name, value in reflected.items() if value}
 
 
 def health(manifest: Object, run: Run) -> str:
     """Return how Karmada judges that status."""
+    if kind_of(manifest) not in _REFLECTIONS:
+        return "Unknown"
     if kind_of(manifest) in {DEPLOYMENT, STATEFUL_SET}:
         return "Unhealthy" if run.waiting else "Healthy"
     return "Unhealthy" if run.phase in _UNHEALTHY else "Healthy"

@@ -8,9 +8,10 @@ import time
 
 import structlog
 
-from localup.karmada.conditions import timestamp, with_condition
-from localup.karmada.feasibility import is_ready
-from localup.karmada.mirror import Mirror
+from controller.backoff import Backoff
+from localup.karmada.behaviour import Behaviour
+from localup.karmada.conditions import seconds_of, timestamp, with_condition
+from localup.karmada.feasibility import is_ready, target_names
 from localup.karmada.names import APPLIED_PLACEMENT
 from localup.karmada.objects import (
     Key,
@@ -26,25 +27,39 @@ from localup.karmada.objects import (
     with_spec,
     with_status,
 )
-from localup.karmada.placement import Outcome, Reason, place, written_as_applied
+from localup.karmada.placement import (
+    Habits,
+    Outcome,
+    Reason,
+    concerns,
+    has_replicas,
+    is_divided,
+    place,
+    written_as_applied,
+)
 from localup.karmada.policies import is_claimed
 from localup.karmada.settings import Settings
-from localup.karmada.workqueue import AgainError, WorkQueue
+from localup.karmada.store import Store
+from localup.karmada.workqueue import WorkQueue
 from localup.karmada.writer import STATUS, Writer
 
 log = structlog.get_logger()
 
 
 class Scheduler:
-    """Places bindings."""
+    """Places bindings of one kind."""
 
-    def __init__(self, mirror: Mirror, writer: Writer, settings: Settings) -> None:
-        self._mirror = mirror
+    def __init__(self, bindings: Store, clusters: Store, writer: Writer, settings: Settings) -> None:
+        self._bindings = bindings
+        self._clusters = clusters
         self._writer = writer
-        self._settings = settings
+        self._name = settings.scheduler_name
+        self._behaviour = settings.behaviour
+        self._habits = Habits(affinity_terms=settings.behaviour.affinity_terms, copies=settings.behaviour.copies)
+        self._backoffs: dict[Key, Backoff] = {}
         self.queue = WorkQueue[Key]("scheduler", self._reconcile)
-        mirror.bindings.listen(self._binding_changed)
-        mirror.clusters.listen(self._cluster_changed)
+        bindings.listen(self._binding_changed)
+        clusters.listen(self._cluster_changed)
 
     def _binding_changed(self, old: Object | None, new: Object | None) -> None:
         if new is None or not self._passes(new):
@@ -53,38 +68,75 @@ class Scheduler:
             self.queue.add(key_of(new))
 
     def _cluster_changed(self, old: Object | None, new: Object | None) -> None:
-        if new is None or (old is not None and _looks_the_same(old, new)):
+        """Look again at what a change of a cluster may concern; that a binding is claimed is not asked for here."""
+        if old is None:
+            return  # a new one changes once it is ready, when its taint goes
+        new = new or old  # one that is gone is looked at like one that goes
+        if new is not old and _looks_the_same(old, new) and (self._behaviour.taints or is_ready(old) == is_ready(new)):
             return
-        for each in self._mirror.bindings:
-            if self._passes(each):
+        for each in self._bindings:
+            if self._is_free(each) and (concerns(each, old) or concerns(each, new)):
                 self.queue.add(key_of(each))
 
     def _passes(self, binding: Object) -> bool:
         """Be the event filter: ours, not suspended, and claimed by a policy."""
+        return self._is_free(binding) and is_claimed(binding)
+
+    def _is_free(self, binding: Object) -> bool:
         spec = spec_of(binding)
-        if spec.get("schedulerName", self._settings.scheduler_name) != self._settings.scheduler_name:
-            return False
-        return not (spec.get("suspension") or {}).get("scheduling") and is_claimed(binding)
+        is_ours = spec.get("schedulerName", self._name) == self._name and "placement" in spec
+        return is_ours and not (spec.get("suspension") or {}).get("scheduling")
 
     async def _reconcile(self, key: Key) -> None:
-        binding = self._mirror.bindings.get(key)
-        if binding is None or is_leaving(binding):
+        binding = self._bindings.get(key)
+        if binding is None or is_leaving(binding) or not (self._behaviour.leak or self._passes(binding)):
             return
-        outcome = place(binding, list(self._mirror.clusters))
-        placed = await self._writer.update(self._mirror.bindings, binding, _with_targets(binding, outcome))
+        if not self._is_due(binding):
+            seen = with_status(binding, schedulerObservedGeneration=generation_of(binding))
+            await self._writer.update(self._bindings, binding, seen, part=STATUS)
+            return
+        outcome = place(binding, list(self._clusters), self._habits)
+        placed = await self._writer.update(self._bindings, binding, _with_targets(binding, outcome))
         if placed is not binding:
             log.info("binding scheduled", binding=str(key), clusters=_named(outcome), reason=str(outcome.reason))
-        await self._writer.update(
-            self._mirror.bindings, placed, _with_verdict(placed, outcome, time.time()), part=STATUS
-        )
+        await self._writer.update(self._bindings, placed, _with_verdict(placed, outcome, time.time()), part=STATUS)
         self._come_back(key, outcome)
+
+    def _is_due(self, binding: Object) -> bool:
+        """Say whether a binding is to be placed at all: one whose replicas are divided and add up is left as it is."""
+        spec = spec_of(binding)
+        if annotations_of(binding).get(APPLIED_PLACEMENT) != written_as_applied(spec["placement"]):
+            return True
+        if not has_replicas(spec) or not is_divided(spec) or _is_triggered(binding):
+            return True
+        placed = sum(int(each.get("replicas", 0)) for each in spec.get("clusters") or ())
+        leaving = (each for each in self._clusters if is_leaving(each))
+        return placed != int(spec.get("replicas", 0)) or any(
+            key_of(each).name in target_names(binding) for each in leaving
+        )
 
     def _come_back(self, key: Key, outcome: Outcome) -> None:
         """See to it that what failed is tried again, each failure in its own time."""
+        behaviour = self._behaviour
         if outcome.reason is Reason.SCHEDULER_ERROR:
-            raise AgainError(outcome.message)
+            backoff = self._backoffs.setdefault(key, _backoff(behaviour))
+            self.queue.add_after(key, backoff.failed())
+            return
+        self._backoffs.pop(key, None)
         if outcome.reason is Reason.UNSCHEDULABLE:
-            self.queue.add_after(key, self._settings.unschedulable_seconds)
+            self.queue.add_after(key, behaviour.unschedulable_retry)
+        elif outcome.reason is Reason.NO_CLUSTER_FIT and behaviour.no_cluster_fit_retry:
+            self.queue.add_after(key, behaviour.no_cluster_fit_retry)
+
+
+def _backoff(behaviour: Behaviour) -> Backoff:
+    return Backoff(first=behaviour.backoff_first, most=behaviour.backoff_most, dice=lambda: 1)
+
+
+def _is_triggered(binding: Object) -> bool:
+    """Say whether somebody has asked for another placement since the last one."""
+    asked, last = spec_of(binding).get("rescheduleTriggeredAt"), status_of(binding).get("lastScheduledTime")
+    return asked is not None and last is not None and seconds_of(asked) > seconds_of(last)
 
 
 def _with_targets(binding: Object, outcome: Outcome) -> Object:
@@ -104,7 +156,7 @@ def _with_verdict(binding: Object, outcome: Outcome, now: float) -> Object:
     told = {
         "conditions": conditions,
         "schedulerObservedGeneration": generation_of(binding),
-        "schedulerObservingAffinityName": outcome.term or None,
+        "schedulerObservingAffinityName": outcome.term or status.get("schedulerObservingAffinityName"),
     }
     if all(status.get(name) == value for name, value in told.items()):
         return binding
@@ -116,14 +168,9 @@ def _named(outcome: Outcome) -> list[str]:
 
 
 def _looks_the_same(old: Object, new: Object) -> bool:
-    """Say whether the change of a cluster is none that makes Karmada look at bindings again.
-
-    There, a cluster that becomes ready loses a taint and so changes its spec.
-    """
+    """Say whether the change of a cluster is none that makes Karmada look at bindings again."""
     return (
         labels_of(old) == labels_of(new)
-        and old.get("spec") == new.get("spec")
+        and generation_of(old) == generation_of(new)
         and is_leaving(old) == is_leaving(new)
-        and is_ready(old) == is_ready(new)
-        and status_of(old).get("apiEnablements") == status_of(new).get("apiEnablements")
     )

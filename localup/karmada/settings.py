@@ -3,8 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from localup.karmada.behaviour import Behaviour
 from localup.karmada.kinds import DEPLOYMENT, VOLCANO_JOB, Kind
+
+_AS_KARMADA: Final = Behaviour()
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,7 @@ class Settings:
     """The gate MultiplePodTemplatesScheduling: components on the bindings of Volcano Jobs (facts, no. 6)."""
     scheduler_name: str = "default-scheduler"
     """Whose bindings are scheduled: the others are left to somebody else."""
-    unschedulable_seconds: float = 300
-    """When what had not enough replicas is tried again (facts, no. 2)."""
+    behaviour: Behaviour = _AS_KARMADA
+    """What of Karmada's surprising behaviour is reproduced, and with what times."""
     writes_in_flight: int = 16
     """How many writes are under way at once."""

@@ -1,19 +1,25 @@
 """The stand-in: its parts, wired together, from the first list to the last write."""
 
 import asyncio
+from typing import Any
 
 import structlog
 
 from controller.kube import Api
 from localup.karmada.clusters import Clusters
 from localup.karmada.collector import Collector
+from localup.karmada.dependents import Dependents
 from localup.karmada.detector import Detector
 from localup.karmada.dispatcher import Dispatcher
 from localup.karmada.execution import Execution
 from localup.karmada.fleet import Fleet
+from localup.karmada.graceful import GracefulEviction
 from localup.karmada.mirror import Mirror
 from localup.karmada.scheduler import Scheduler
 from localup.karmada.settings import Settings
+from localup.karmada.store import Store
+from localup.karmada.taints import NoExecute, Taints
+from localup.karmada.workqueue import WorkQueue
 from localup.karmada.writer import Writer
 
 log = structlog.get_logger()
@@ -25,21 +31,26 @@ class StandIn:
     def __init__(self, api: Api, settings: Settings) -> None:
         self._api = api
         self._workers = settings.writes_in_flight
-        self._mirror = mirror = Mirror(settings.templates)
+        behaviour = settings.behaviour
+        self._mirror = mirror = Mirror(settings.templates, dependents=behaviour.dependents)
         self._writer = writer = Writer(api, in_flight=settings.writes_in_flight)
-        fleet = Fleet(mirror.clusters)
-        self._execution = Execution(mirror, writer, fleet, run_time=settings.run_time_seconds)
-        clusters = Clusters(mirror, writer, fleet, period=settings.status_period_seconds)
-        self._execution.listen(clusters.queue.add)
-        self._queues = (
-            Detector(mirror, writer, multi_template=settings.multi_template).queue,
-            Scheduler(mirror, writer, settings).queue,
-            Dispatcher(mirror, writer).queue,
-            self._execution.queue,
-            self._execution.reports,
-            Collector(mirror, writer).queue,
-            clusters.queue,
+        fleet = Fleet(mirror.clusters, pods_late=behaviour.pods_late)
+        self._execution = Execution(
+            mirror, writer, fleet, run_time=settings.run_time_seconds, preserves=behaviour.preserve
         )
+        period, late = settings.status_period_seconds, behaviour.summary_late
+        clusters = Clusters(mirror, writer, fleet, period=period, late=late)
+        self._execution.listen(clusters.something_happened)
+        detector = Detector(mirror, writer, multi_template=settings.multi_template, releases=behaviour.release)
+        self._queues: list[WorkQueue[Any]] = [
+            *(detector.queue, self._execution.queue, self._execution.reports, clusters.queue),
+            *_of_bindings(mirror, mirror.bindings, writer, settings),
+            *_of_bindings(mirror, mirror.cluster_bindings, writer, settings),
+        ]
+        if behaviour.taints:
+            self._queues.append(Taints(mirror.clusters, writer).queue)
+        if behaviour.dependents:
+            self._queues.append(Dependents(mirror, writer).queue)
 
     async def run(self) -> None:
         """Follow the API server, and act once everything has been listed; until cancelled."""
@@ -51,6 +62,21 @@ class StandIn:
             tasks.create_task(self._execution.run())
             for queue in self._queues:
                 tasks.create_task(queue.serve(self._workers))
+
+
+def _of_bindings(mirror: Mirror, bindings: Store, writer: Writer, settings: Settings) -> list[WorkQueue[Any]]:
+    """Return the queues of all that looks at bindings of one kind."""
+    behaviour = settings.behaviour
+    queues: list[WorkQueue[Any]] = [
+        Scheduler(bindings, mirror.clusters, writer, settings).queue,
+        Dispatcher(mirror, bindings, writer).queue,
+        Collector(mirror, bindings, writer, stale=behaviour.stale_status).queue,
+    ]
+    if behaviour.graceful_eviction:
+        queues.append(GracefulEviction(bindings, writer, timeout=behaviour.graceful_eviction_timeout).queue)
+    if behaviour.taint_eviction:
+        queues.append(NoExecute(mirror.clusters, bindings, writer).queue)
+    return queues
 
 
 async def serve(settings: Settings, stopping: asyncio.Event) -> None:

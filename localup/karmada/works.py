@@ -42,7 +42,7 @@ _REVISION: Final = "deployment.kubernetes.io/revision"
 
 def work_key(template: Object, cluster: str) -> Key:
     """Return where the Work of a template (or of a reference to it) for a cluster is."""
-    key = key_of(template) if "metadata" in template else Key(template["namespace"], template["name"])
+    key = key_of(template) if "metadata" in template else Key(template.get("namespace", ""), template["name"])
     return Key(names.execution_namespace(cluster), names.work_name(template["kind"], key.namespace, key.name))
 
 
@@ -50,10 +50,11 @@ def work_for(binding: Object, template: Object, target: Object, *, permanent_id:
     """Return the Work that a target in `spec.clusters` gets."""
     key = work_key(template, target["name"])
     wanted = spec_of(binding)
-    labels = {names.BINDING_ID: labels_of(binding).get(names.BINDING_ID, ""), names.WORK_ID: permanent_id}
+    home = key_of(binding)
+    label = names.permanent_id_label(home.namespace)
+    labels = {label: labels_of(binding).get(label, ""), names.WORK_ID: permanent_id}
     annotations = {
-        names.BINDING_NAME: key_of(binding).name,
-        names.BINDING_NAMESPACE: key_of(binding).namespace,
+        **_whose(home),
         names.CONFLICT_RESOLUTION: wanted.get("conflictResolution", "Abort").lower(),
     }
     return {
@@ -93,6 +94,8 @@ def manifest_of(work: Object) -> Object:
 def binding_key(work: Object) -> Key:
     """Return the key of the binding that a Work belongs to."""
     annotations = annotations_of(work)
+    if names.CLUSTER_BINDING_NAME in annotations:
+        return Key("", annotations[names.CLUSTER_BINDING_NAME])
     return Key(annotations.get(names.BINDING_NAMESPACE, ""), annotations.get(names.BINDING_NAME, ""))
 
 
@@ -130,6 +133,12 @@ def reported_health(work: Object) -> str:
     return str(reports[0].get("health", "Unknown")) if reports else "Unknown"
 
 
+def _whose(binding: Key) -> dict[str, str]:
+    if not binding.namespace:
+        return {names.CLUSTER_BINDING_NAME: binding.name}
+    return {names.BINDING_NAME: binding.name, names.BINDING_NAMESPACE: binding.namespace}
+
+
 def _is_held(suspension: Object, cluster: str) -> bool:
     if suspension.get("dispatching"):
         return True
@@ -142,7 +151,7 @@ def _identifier(manifest: Object) -> dict[str, Any]:
         "group": group,
         "kind": manifest["kind"],
         "name": manifest["metadata"]["name"],
-        "namespace": manifest["metadata"]["namespace"],
+        "namespace": manifest["metadata"].get("namespace", ""),
         "ordinal": 0,
         "resource": "",
         "version": version,

@@ -47,7 +47,8 @@ def test_a_status_has_the_form_of_a_real_one():
     real = yaml.safe_load(REAL.read_text())["status"]
     shown = summary(cluster(allocatable='{"cpu": "64"}'), Member())
     assert set(shown) == set(real)
-    kinds = {each["groupVersion"]: each["resources"] for each in real["apiEnablements"]}
+    kinds = {"scheduling.k8s.io/v1": [{"kind": "PriorityClass", "name": "priorityclasses"}]}
+    kinds |= {each["groupVersion"]: each["resources"] for each in real["apiEnablements"]}
     for each in shown["apiEnablements"]:
         assert all(resource in kinds[each["groupVersion"]] for resource in each["resources"])
     assert {each["type"] for each in shown["conditions"]} == {each["type"] for each in real["conditions"]}

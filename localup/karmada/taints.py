@@ -1,0 +1,116 @@
+"""Karmada's cluster controller: taints by readiness, and what an effect of NoExecute does to what runs.
+
+A cluster that is not ready takes nothing new: what runs there stays. Only a
+taint with the effect NoExecute, which operators set, takes bindings out of a
+cluster, with an eviction task, and whether somebody has paused them or not.
+"""
+
+from typing import Final
+
+import structlog
+
+from localup.karmada.conditions import condition
+from localup.karmada.feasibility import target_names, tolerates
+from localup.karmada.graceful import tasks_of
+from localup.karmada.objects import Key, Object, is_leaving, key_of, spec_of, status_of, with_spec
+from localup.karmada.store import Store
+from localup.karmada.workqueue import WorkQueue
+from localup.karmada.writer import Writer
+
+log = structlog.get_logger()
+
+NOT_READY: Final = {"effect": "NoSchedule", "key": "cluster.karmada.io/not-ready"}
+UNREACHABLE: Final = {"effect": "NoSchedule", "key": "cluster.karmada.io/unreachable"}
+_BY_READINESS: Final = {"True": None, "False": NOT_READY, "Unknown": UNREACHABLE}
+_KEYS: Final = frozenset({NOT_READY["key"], UNREACHABLE["key"]})
+
+
+class Taints:
+    """Taints clusters by their readiness."""
+
+    def __init__(self, clusters: Store, writer: Writer) -> None:
+        self.queue = WorkQueue[Key]("taints", self._reconcile)
+        self._clusters = clusters
+        self._writer = writer
+        clusters.listen(self._cluster_changed)
+
+    def _cluster_changed(self, _: Object | None, new: Object | None) -> None:
+        if new is not None:
+            self.queue.add(key_of(new))
+
+    async def _reconcile(self, key: Key) -> None:
+        cluster = self._clusters.get(key)
+        if cluster is None or is_leaving(cluster):
+            return
+        wanted = tainted(cluster)
+        if wanted is not cluster and await self._writer.update(self._clusters, cluster, wanted):
+            log.info("cluster tainted", cluster=key.name, taints=[each["key"] for each in taints_of(wanted)])
+
+
+class NoExecute:
+    """Takes bindings out of clusters that have a taint which they do not tolerate."""
+
+    def __init__(self, clusters: Store, bindings: Store, writer: Writer) -> None:
+        self.queue = WorkQueue[Key]("taint manager", self._reconcile)
+        self._clusters = clusters
+        self._bindings = bindings
+        self._writer = writer
+        clusters.listen(self._cluster_changed)
+        bindings.listen(self._binding_changed)
+
+    def _cluster_changed(self, old: Object | None, new: Object | None) -> None:
+        if new is None or (old is not None and taints_of(old) == taints_of(new)):
+            return
+        for each in self._bindings:
+            if key_of(new).name in target_names(each):
+                self.queue.add(key_of(each))
+
+    def _binding_changed(self, old: Object | None, new: Object | None) -> None:
+        if new is not None and (old is None or target_names(old) != target_names(new)):
+            self.queue.add(key_of(new))
+
+    async def _reconcile(self, key: Key) -> None:
+        binding = self._bindings.get(key)
+        if binding is None or is_leaving(binding):
+            return
+        for name in target_names(binding):
+            cluster = self._clusters.get(Key("", name))
+            if cluster is not None and _repels(cluster, binding):
+                binding = await self._writer.update(self._bindings, binding, evicted(binding, name))
+                log.info("taken out by a taint", binding=str(key), cluster=name)
+
+
+def taints_of(cluster: Object) -> list[Object]:
+    """Return the taints of a cluster."""
+    return list(spec_of(cluster).get("taints") or ())
+
+
+def tainted(cluster: Object) -> Object:
+    """Return *cluster* with the taint that its readiness asks for, and no other of those two."""
+    said = condition(status_of(cluster).get("conditions") or (), "Ready")
+    wanted = _BY_READINESS[said["status"]] if said else NOT_READY
+    others = [each for each in taints_of(cluster) if each["key"] not in _KEYS]
+    has = [each for each in taints_of(cluster) if each["key"] in _KEYS]
+    if [each["key"] for each in has] == ([wanted["key"]] if wanted else []):
+        return cluster
+    return with_spec(cluster, taints=[*others, *([wanted] if wanted else [])] or None)
+
+
+def evicted(binding: Object, cluster: str) -> Object:
+    """Return *binding* without a target, and with the task that sees it out."""
+    kept = [each for each in spec_of(binding)["clusters"] if each["name"] != cluster]
+    left = next(each for each in spec_of(binding)["clusters"] if each["name"] == cluster)
+    task = {"fromCluster": cluster, "producer": "TaintManager", "purgeMode": "Gracefully", "reason": "TaintUntolerated"}
+    replicas = {"replicas": left["replicas"]} if left.get("replicas") else {}
+    tasks = tasks_of(binding)
+    if all(each["fromCluster"] != cluster for each in tasks):
+        tasks = [*tasks, {**task, **replicas}]
+    return with_spec(binding, clusters=kept or None, gracefulEvictionTasks=tasks)
+
+
+def _repels(cluster: Object, binding: Object) -> bool:
+    """Say whether a cluster has a taint that a binding does not tolerate; for how long it would is left out."""
+    placement = spec_of(binding).get("placement") or {}
+    tolerations = placement.get("clusterTolerations") or ()
+    repelling = [each for each in taints_of(cluster) if each.get("effect") == "NoExecute"]
+    return any(not any(tolerates(each, taint) for each in tolerations) for taint in repelling)
