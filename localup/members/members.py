@@ -65,9 +65,9 @@ class Members:
             return
         member = self._members.get(name) or await self._open(name)
         await asyncio.to_thread(member.ground.turn, up=site.is_reachable)
+        await self._join(name, member.ground)
         if site.is_reachable:
             await member.player.furnish(site.description)
-            await self._join(name, member.ground)
 
     async def _open(self, name: str) -> Member:
         ground = await asyncio.to_thread(self._grounds.provide, name)

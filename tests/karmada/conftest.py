@@ -1,0 +1,84 @@
+"""Karmada at work with our webhook and policies in force: the stand-in, or the real one whose folder KARMADA_BIN names.
+
+What is tested here is what the rest relies on, so that each test says the same of both.
+"""
+
+import os
+import uuid
+from pathlib import Path
+
+import pytest
+
+from localup.apply import wait_until
+from localup.controlplane import CRDS, ControlPlane
+from localup.namespaces import close_namespace, open_namespace
+from localup.part import Options
+from localup.processes import tail
+from localup.realkarmada.programs import named_by_environment
+from localup.stack import Stack
+from tests.karmada.desk import Desk
+from tests.localup.karmada.desk import CLUSTERS, create_cluster, is_ready
+
+SIZES = {
+    "member1": {"cpu": "8", "memory": "32Gi", "pods": "110"},
+    "member2": {"cpu": "16", "memory": "64Gi", "nvidia.com/gpu": "4", "pods": "110"},
+}
+KINDS = ("volcano-job", "deployment", "batch-job", "priority-class")
+OPTIONS = {
+    "karmada": Options(
+        flags=["--status-period", "200ms", "--set", "taint-eviction=on", *(f"--template={kind}" for kind in KINDS)]
+    )
+}
+#: Taints are acted upon, and bindings queued by priority as it is by itself since v1.19.
+REAL_OPTIONS = {
+    "karmada-controller-manager": Options(
+        flags=[
+            "--feature-gates=Failover=true",
+            "--enable-no-execute-taint-eviction=true",
+            "--resource-eviction-rate=10",
+        ]
+    ),
+    "karmada-scheduler": Options(flags=["--feature-gates=PriorityBasedScheduling=true"]),
+}
+
+
+def pytest_collection_modifyitems(items):
+    """Mark what is here."""
+    for item in items:
+        if "/karmada/" in item.nodeid and item.nodeid.startswith("tests/karmada/"):
+            item.add_marker(pytest.mark.karmada)
+
+
+@pytest.fixture(scope="session")
+def programs():
+    """Return the real programs, or nothing where the stand-in is to be tested."""
+    return named_by_environment()
+
+
+@pytest.fixture(scope="session")
+def stack(etcd, programs):
+    """Yield Karmada or the stand-in with two members, and our webhook."""
+    crds = Path(os.environ.get("KARMADA_CRDS", CRDS))
+    options = REAL_OPTIONS if programs else OPTIONS
+    with (
+        ControlPlane(etcd, prefix="/karmada", crds=crds) as plane,
+        Stack(plane, karmada=programs or True, controller=False, options=options) as running,
+    ):
+        for name, allocatable in SIZES.items():
+            create_cluster(plane.admin, name, allocatable)
+        wait_until(lambda: all(is_ready(each) for each in plane.admin.get(CLUSTERS)["items"]), "members", seconds=60)
+        yield running
+
+
+@pytest.fixture
+def desk(stack):
+    """Yield what a test works with, in a namespace of its own; the log's last lines are shown where it fails."""
+    stack.check()
+    name = f"team-{uuid.uuid4().hex[:8]}"
+    open_namespace(stack.plane.admin, name)
+    desk = Desk(stack.plane.admin, name)
+    yield desk
+    desk.clear()
+    close_namespace(stack.plane.admin, name)
+    print("--- karmada", tail(stack.karmada.log, lines=30), sep="\n")  # noqa: T201 -- for the report of a failure
+    stack.check()
