@@ -65,7 +65,7 @@ class App:
     def __post_init__(self) -> None:
         """Count every path from the start."""
         for path in self.reviewers:
-            self.metrics.announce(path)
+            self.metrics.answers.announce(path)
 
     async def answer_review(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer on the HTTPS port."""
@@ -82,7 +82,7 @@ class App:
         if self.draining:
             # The caller's next request then opens a connection to another replica.
             answer.force_close()
-        self.metrics.count_request(path, code=answer.status, seconds=time.perf_counter() - started)
+        self.metrics.answers.count_request(path, code=answer.status, seconds=time.perf_counter() - started)
         return answer
 
     async def answer_plain(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -105,7 +105,7 @@ class App:
         verdict = reviewer(asked)
         if verdict.rests_on_queues:
             verdict = await self._confirmed(reviewer, asked, verdict)
-        self.metrics.count_verdict(path, verdict.outcome)
+        self.metrics.answers.count_verdict(path, verdict.outcome)
         self._record(asked, verdict)
         return web.Response(body=review.write(response(verdict, asked.uid)), content_type=_JSON)
 

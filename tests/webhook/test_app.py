@@ -211,7 +211,7 @@ async def test_no_caller_can_make_new_metrics(running):
 
 
 def test_every_outcome_is_shown_from_the_start(running):
-    running.app.metrics.announce("/resourcebindings/mutate")
+    running.app.metrics.answers.announce("/resourcebindings/mutate")
     page = running.app.metrics.page().decode()
     assert all(f'outcome="{outcome}"' in page for outcome in Outcome)
 

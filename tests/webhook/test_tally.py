@@ -1,0 +1,54 @@
+"""What is counted is shown just as Prometheus' own counters and histograms would."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+
+from webhook.tally import BOUNDS, Tally
+from webhook.verdict import Outcome
+
+PATHS = st.sampled_from(["/jobs/mutate", "/queues/validate", "other"])
+SECONDS = st.floats(0, 10) | st.sampled_from(BOUNDS)
+
+
+def lines(*collectors) -> list[str]:
+    registry = CollectorRegistry()
+    for collector in collectors:
+        registry.register(collector)
+    page = generate_latest(registry).decode()
+    return sorted(line for line in page.splitlines() if "_created" not in line and "volcano" in line)
+
+
+@given(st.lists(st.tuples(PATHS, st.sampled_from([200, 400, 413]), SECONDS, st.sampled_from(Outcome))))
+def test_it_shows_what_prometheus_would(answers):
+    tally = Tally()
+    requests = Counter(
+        "volcano_global_webhook_requests",
+        "HTTP requests answered, by registered path and status code.",
+        ("path", "code"),
+        registry=None,
+    )
+    seconds = Histogram(
+        "volcano_global_webhook_request_duration_seconds",
+        "Time from a request's headers to its answer.",
+        ("path",),
+        buckets=BOUNDS,
+        registry=None,
+    )
+    verdicts = Counter(
+        "volcano_global_webhook_verdicts",
+        "Reviews answered, by outcome; `exempt` counts what an exempt namespace let by.",
+        ("path", "outcome"),
+        registry=None,
+    )
+    for path in {path for path, *_ in answers}:
+        tally.announce(path)
+        for outcome in Outcome:
+            verdicts.labels(path, outcome.value)
+    for path, code, taken, outcome in answers:
+        tally.count_request(path, code=code, seconds=taken)
+        tally.count_verdict(path, outcome)
+        requests.labels(path, str(code)).inc()
+        seconds.labels(path).observe(taken)
+        verdicts.labels(path, outcome.value).inc()
+    assert lines(tally) == lines(requests, seconds, verdicts)
