@@ -28,7 +28,7 @@ from controller.engine.policy import Eviction, Policy, Reservation, Tenant
 from controller.engine.queues import ROOT, Queue, QueueName, QueueState
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import scale, total
-from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Held, Shape, State, Workload, WorkloadUid
+from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Group, Held, Shape, State, Workload, WorkloadUid
 
 ALIASES = {"gpu": "nvidia.com/gpu"}
 KINDS = {"Job": VOLCANO_JOB, "Deployment": ApiKind("apps/v1", "Deployment")}
@@ -40,7 +40,7 @@ QUEUE = "name parent weight priority capability deserved guarantee reclaimable f
 TASK = "name replicas minAvailable containers init overhead requests limits priorityClassName"
 JOB = (
     "name uid namespace count queue priority class unknownClass since hold placement term prefers evictingFrom runsOn "
-    "asks gang replicas tasks minAvailable classes on charge shown adopted grown ran evictions preserved never held"
+    "asks gang replicas tasks minAvailable classes on charge shown adopted grown ran evictions preserved never held group"
 )
 POLICY = "queueOrder tenantFairness settleSeconds tenants reclaim preemption holdSeconds"
 EVICTION = "minRuntime maxEvictions"
@@ -210,6 +210,7 @@ def workloads(written: Mapping[str, Any], order: int, *, now: int = 0) -> Iterat
             preserved=written.get("preserved", False),
             preempts=not written.get("never", False),
             held=held(written["held"], asked, now) if "held" in written else None,
+            group=Group(**written["group"]) if "group" in written else None,
         )
 
 

@@ -195,5 +195,5 @@ def _wake_at(world: "World", now: int, retry_at: int | None) -> int | None:
     """Return when something may change by itself: foreign use settles, a hold ends, somebody may be evicted."""
     settles_at = world.ledger.settles_at(world.policy.settle_ms)
     aborted_until = earliest(world.workloads[uid].stays_until for uid in world.aborted)
-    wake_at = earliest((settles_at, world.release_at(), holds.lapses_at(world), retry_at, aborted_until))
+    wake_at = earliest((settles_at, world.release_at(), holds.lapses_at(world, now), retry_at, aborted_until))
     return None if wake_at is None else max(wake_at, now + 1)

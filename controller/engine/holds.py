@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from controller.engine.clusters import ClusterName
+from controller.engine.exchange import settled_room
 from controller.engine.fit import Room, choose
 from controller.engine.ledger import Site, earliest
 from controller.engine.plan import Note
@@ -26,18 +27,20 @@ def in_order(world: "World") -> list[tuple[Workload, Held]]:
 
 
 def lapse(world: "World", now: int) -> list[Note]:
-    """Hold nothing any more for those for whom it is too late or of no use."""
+    """Hold nothing any more for those for whom it is too late or of no use, the youngest first."""
     notes = []
-    for workload, held in in_order(world):
-        if _has_lapsed(world, workload, held, now):
+    for workload, held in reversed(in_order(world)):
+        if _has_lapsed(world, workload, held, now) or _is_in_vain(world, workload, held, now):
             notes.append(Note(workload, None))
             world.hold(workload, None, now)
     return notes
 
 
-def lapses_at(world: "World") -> int | None:
-    """Return when the next hold lapses by itself."""
-    return earliest(held.since + world.policy.reservation.max_ms for _, held in in_order(world))
+def lapses_at(world: "World", now: int) -> int | None:
+    """Return when the next hold lapses by itself, or is found to be in vain."""
+    holds = [held for _, held in in_order(world)]
+    quiet = (at for at in (_quiet_at(world, held) for held in holds) if at > now)
+    return earliest((*(held.since + world.policy.reservation.max_ms for held in holds), *quiet))
 
 
 def serve(service: Service) -> None:
@@ -73,6 +76,29 @@ def _room(site: Site, kept: Resources) -> Room:
     now, then = subtract(site.headroom, kept), site.settled
     headroom = {name: min(now.get(name, 0), then.get(name, 0)) for name in {**now, **then}}
     return Room(site, headroom, site.allocatable, then if site.held else None)
+
+
+def _is_in_vain(world: "World", workload: Workload, held: Held, now: int) -> bool:
+    """Say whether it would not fit even when all who leave are gone: somebody has stayed after all.
+
+    That is asked when the cluster has been quiet for a while; until then its
+    summary may show pods of those who have gone.
+    """
+    if _quiet_at(world, held) > now:
+        return False
+    world.accounts.close(workload, now)
+    quota, prospect = world.books.quota(), world.books.prospects.of(workload.shape)
+    sites = (world.ledger.site(name) for name in prospect.outlook.names)
+    fits = quota.refusal(quota.tree.nodes[workload.queue], held.demand) is None and any(
+        settled_room(site).takes(workload.shape) for site in sites
+    )
+    world.accounts.open(workload, now)
+    return not fits
+
+
+def _quiet_at(world: "World", held: Held) -> int:
+    changed_at = world.ledger.site(held.cluster).changed_at
+    return max(held.since, changed_at or 0) + world.policy.settle_ms
 
 
 def _has_lapsed(world: "World", workload: Workload, held: Held, now: int) -> bool:
