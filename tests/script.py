@@ -28,7 +28,17 @@ from controller.engine.policy import Eviction, Policy, Reservation, Tenant
 from controller.engine.queues import ROOT, Queue, QueueName, QueueState
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import scale, total
-from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Group, Held, Shape, State, Workload, WorkloadUid
+from controller.engine.workloads import (
+    VOLCANO_JOB,
+    Admission,
+    Booking,
+    Group,
+    Held,
+    Shape,
+    State,
+    Workload,
+    WorkloadUid,
+)
 
 ALIASES = {"gpu": "nvidia.com/gpu"}
 KINDS = {"Job": VOLCANO_JOB, "Deployment": ApiKind("apps/v1", "Deployment")}
@@ -40,7 +50,8 @@ QUEUE = "name parent weight priority capability deserved guarantee reclaimable f
 TASK = "name replicas minAvailable containers init overhead requests limits priorityClassName"
 JOB = (
     "name uid namespace count queue priority class unknownClass since hold placement term prefers evictingFrom runsOn "
-    "asks gang replicas tasks minAvailable classes on charge shown adopted grown ran evictions preserved never held group"
+    "asks gang replicas tasks minAvailable classes on charge shown adopted grown ran evictions preserved never held "
+    "group"
 )
 POLICY = "queueOrder tenantFairness settleSeconds tenants reclaim preemption holdSeconds"
 EVICTION = "minRuntime maxEvictions"

@@ -7,7 +7,15 @@ import pytest
 from tests.scenario import DOCUMENT, SCENARIOS, Scenario, documents
 from tests.script import known
 
-SECTIONS = {"D": range(1, 12), "Q": range(1, 8), "O": (1, 2, 3, 4, 5, 7), "C": range(1, 6), "P": range(1, 7), "R": (2,), "W": range(1, 3)}
+SECTIONS = {
+    "D": range(1, 12),
+    "Q": range(1, 8),
+    "O": (1, 2, 3, 4, 5, 7),
+    "C": range(1, 6),
+    "P": range(1, 7),
+    "R": (2,),
+    "W": range(1, 3),
+}
 RULES = [f"{section}{number}" for section, numbers in SECTIONS.items() for number in numbers]
 
 
