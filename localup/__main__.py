@@ -12,8 +12,11 @@ from localup import binaries
 from localup.controlplane import CRDS, ControlPlane
 from localup.credentials import IDENTITIES
 from localup.etcd import Etcd
+from localup.karmada.summary import ALLOCATABLE
 from localup.processes import ProcessError
 from localup.progress import StepError
+from localup.realkarmada.programs import VARIABLE, Programs
+from localup.stack import Stack
 
 app = typer.Typer(
     help="A Kubernetes control plane on this machine, for trying and testing.",
@@ -36,12 +39,19 @@ def provide_binaries() -> None:
 @app.command()
 def up(
     crds: Annotated[Path, typer.Option(help="A folder of definitions to use instead of the short ones.")] = CRDS,
+    karmada_bin: Annotated[
+        Path | None, typer.Option(help="A folder with a real Karmada's programs, to run on it.", envvar=VARIABLE)
+    ] = None,
 ) -> None:
     """Hold a control plane up until Ctrl-C."""
+    karmada = Programs.found_in(karmada_bin) if karmada_bin else None
     programs = binaries.provide()
-    with Etcd(programs) as etcd, ControlPlane(etcd, crds=crds) as plane:
+    with Etcd(programs) as etcd, ControlPlane(etcd, crds=crds) as plane, contextlib.ExitStack() as stack:
         for identity in IDENTITIES:
             plane.kubeconfig(identity)
+        if karmada:
+            stack.enter_context(Stack(plane, karmada=karmada, webhook=False, controller=False))
+            print(f"Karmada {karmada.version} is at work; a Cluster with the annotation {ALLOCATABLE} gets a member")
         print(f"export KUBECONFIG={plane.kubeconfig('admin')}")
         print(f"beside it lie those of {', '.join(sorted(IDENTITIES))}; Ctrl-C ends it", flush=True)
         with contextlib.suppress(KeyboardInterrupt):

@@ -55,7 +55,7 @@ class Stack:
         karmada: Whether `start` starts the stand-in for Karmada; or the programs of a real one, to start instead.
         controller: Whether `start` starts the controller.
         options: Further flags and environment of ``webhook``, ``karmada`` and ``controller``. With a real Karmada
-            ``karmada-controller-manager``, ``karmada-scheduler`` and ``karmada-webhook`` have theirs instead.
+            ``karmada-controller-manager``, ``karmada-scheduler``, ``karmada-webhook`` and ``members`` have theirs.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ _PROBE: Final = {
 }
 _NAMES: Final = ("webhook", "controller-manager", "scheduler", "members")
 #: The parts that have options of their own.
-PROGRAMS: Final = tuple(f"karmada-{name}" for name in _NAMES[:3])
+PROGRAMS: Final = ("karmada-webhook", "karmada-controller-manager", "karmada-scheduler", "members")
 
 #: What has to do with templates, bindings, works and clusters; the rest needs APIs that are not here.
 _CONTROLLERS: Final = (
@@ -54,7 +54,8 @@ class Crew:
     Args:
         programs: Karmada's programs.
         plane: The control plane, already started when this starts.
-        options: Further flags of ``karmada-controller-manager``, ``karmada-scheduler`` and ``karmada-webhook``.
+        options: Further flags of ``karmada-controller-manager``, ``karmada-scheduler``, ``karmada-webhook`` and
+            ``members``.
     """
 
     def __init__(self, programs: Programs, plane: ControlPlane, options: Mapping[str, Options] | None = None) -> None:
@@ -177,7 +178,8 @@ class Crew:
     def _members_command(self) -> list[str | Path]:
         etcd = self._plane.etcd
         ground = ("--store", f"{etcd.url}{self._plane.prefix}-members", "--programs", etcd.binaries.folder)
-        return ["-m", "localup.members", "--kubeconfig", self._plane.kubeconfig("admin"), *ground]
+        flags = self._options.get("members", Options()).flags
+        return ["-m", "localup.members", "--kubeconfig", self._plane.kubeconfig("admin"), *ground, *flags]
 
     @property
     def _folder(self) -> Path:
