@@ -67,8 +67,24 @@ def _where(running: Running, queue: OwnQueue) -> Iterator[str]:
     shares = [f"{brief(name, running.charge)} of {brief(name, held)} {name}" for name in running.charge if name in held]
     if shares:
         yield f"Of what queue '{queue.name}' holds in all, that is {', '.join(shares)}."
+    if running.outgrown is not None:
+        yield f"It was admitted with {_listed(running.outgrown)} and has grown since; all of it counts."
+        yield from _beyond(queue)
     if running.adopted:
         yield "It carries no record of an admission, so it is left alone."
+
+
+def _beyond(queue: OwnQueue) -> Iterator[str]:
+    """Yield where it has taken its queues beyond what they may hold."""
+    for standing in queue.standings:
+        over = [
+            f"{brief(name, standing.allocated)} {name} of {brief(name, standing.ceiling)}"
+            for name in standing.allocated
+            if name in standing.ceiling
+            and parse_quantity(name, standing.allocated[name]) > parse_quantity(name, standing.ceiling[name])
+        ]
+        if over:
+            yield f"Queue '{standing.name}' holds {', '.join(over)} and takes nothing more until it is back below that."
 
 
 def _request(explanation: Explanation) -> Iterator[str]:

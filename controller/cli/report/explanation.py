@@ -45,10 +45,14 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Running(msgspec.Struct, rename="camel", frozen=True):
-    """Where it is and what it is charged with; *now* says that this very plan admits it."""
+    """Where it is and what it is charged with; *now* says that this very plan admits it.
+
+    *outgrown* is what it was admitted with, where it asks for more since (D7).
+    """
 
     clusters: tuple[Part, ...]
     charge: Amounts
+    outgrown: Amounts | None
     since: str | None
     adopted: bool
     now: bool
@@ -147,10 +151,21 @@ def _running(snapshot: Snapshot, workload: Workload) -> Running | None:
     return Running(
         clusters=tuple(Part(each.cluster, asked(each.charge)) for each in admission.bookings),
         charge=asked(admission.charge),
+        outgrown=_outgrown(snapshot, workload),
         since=time(admission.admitted_at),
         adopted=admission.adopted,
         now=snapshot.admission(workload.uid) is not None,
     )
+
+
+def _outgrown(snapshot: Snapshot, workload: Workload) -> Amounts | None:
+    """Return the charge that its record tells, where its template asks for more of anything by now."""
+    binding, admission = snapshot.binding(workload), workload.admission
+    record = binding.record if binding else None
+    if record is None or not record.admits or admission is None:
+        return None
+    has_grown = any(amount > record.charge.get(name, 0) for name, amount in admission.charge.items())
+    return asked(record.charge) if has_grown else None
 
 
 def _finished_on(snapshot: Snapshot, workload: Workload) -> tuple[str, ...]:
