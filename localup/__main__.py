@@ -64,6 +64,7 @@ def demo(
     *,
     seconds: Annotated[float, typer.Option(help="Give up when the jobs are not done by then.", min=1)] = 120,
     keep: Annotated[bool, typer.Option("--keep", help="Leave all of it up afterwards, for jobs of your own.")] = False,
+    bare: Annotated[bool, typer.Option("--bare", help="The same without a play: queues and clusters alone.")] = False,
 ) -> None:
     """Show the main job: against a real API server, some 40 jobs and three HyperJobs are judged, admitted and run.
 
@@ -71,7 +72,7 @@ def demo(
     """
     from localup.demo.command import run  # noqa: PLC0415 - the ground alone does not need what stands on it
 
-    raise typer.Exit(run(seconds=seconds, keep=keep))
+    raise typer.Exit(run(seconds=seconds, keep=keep, bare=bare))
 
 
 def main() -> None:

@@ -256,7 +256,7 @@ def _urgent() -> list[Role]:
 
 def _borrowers() -> list[Role]:
     """Return jobs that take all CPUs together, four times what their queue is entitled to beside the other tenant."""
-    jobs = (volcano_job(f"team-a/borrow-{n}", "team-a", pods=4, cpu=2, runtime="4s") for n in range(1, 7))
+    jobs = (volcano_job(f"team-a/borrow-{n}", "team-a", pods=4, cpu=2, runtime="6s") for n in range(1, 7))
     return [Role(job) for job in jobs]
 
 

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -31,8 +31,14 @@ _STAND_IN: Final = (
 _RUN_TIME: Final = "4s"
 
 
-def run(*, seconds: float, keep: bool) -> int:
-    """Run the demo and return its exit code; its programs are built first where they are missing."""
+def run(*, seconds: float, keep: bool, bare: bool = False) -> int:
+    """Run the demo and return its exit code; its programs are built first where they are missing.
+
+    Args:
+        seconds: When to give up.
+        keep: Whether all of it stays up afterwards, for jobs of the user's own.
+        bare: The same without a play before.
+    """
     narrator = Narrator()
     narrator.say(_STAND_IN)
     try:
@@ -40,13 +46,16 @@ def run(*, seconds: float, keep: bool) -> int:
         began = time.monotonic()
         with (
             _raised(programs, narrator) as stack,
-            Director(stack, acts(), narrator, seconds=seconds) as director,
+            Director(stack, [] if bare else acts(), narrator, seconds=seconds) as director,
         ):
             verdict = director.perform()
-            speak(narrator, director.view, verdict, stack)
-            if keep:
+            if not bare:
+                speak(narrator, director.view, verdict, stack)
+            if keep or bare:
                 _invite(stack, narrator)
-                director.attend()
+                with suppress(KeyboardInterrupt):
+                    director.attend()
+                narrator.say()
     except KeyboardInterrupt:
         narrator.say("\ninterrupted; nothing is left behind")
         return _INTERRUPTED

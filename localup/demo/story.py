@@ -125,12 +125,13 @@ class Story:
     def heard(self, complaint: Complaint, at: float) -> list[Line]:
         """Take the controller's word, and tell it when it is about somebody who waits."""
         way = self.ways.get(complaint.job)
-        if way is None or _ORDER[way.stage] >= _ORDER[Stage.ADMITTED]:
+        if way is None:
             return []
-        if way.complaint == complaint and way.stage is Stage.WAITING:
+        way.reasons.add(complaint.reason)
+        is_known = way.complaint == complaint and way.stage is Stage.WAITING
+        if is_known or _ORDER[way.stage] >= _ORDER[Stage.ADMITTED]:
             return []
         way.complaint = complaint
-        way.reasons.add(complaint.reason)
         # The log may be faster than the watch: then it is told with the pause.
         return [] if way.stage is Stage.SUBMITTED else self._waits(way, at)
 

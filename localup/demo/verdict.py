@@ -58,6 +58,8 @@ def judge(ways: Iterable[Way], families: Iterable[Family], broken: Iterable[str]
 def _stuck(way: Way) -> Trouble:
     """Return where a job is stuck that should have gone on."""
     name = way.role.name
+    if way.stage is Stage.FINISHED and way.role.reclaims:
+        return Trouble(f"{name} has run, but was not seen to wait for others to go", "controller")
     if way.stage is Stage.FINISHED:
         return Trouble(f"{name} has run, although it should wait as {way.role.forever}", "controller")
     if way.stage is Stage.WAITING and way.complaint:

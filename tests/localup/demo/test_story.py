@@ -129,3 +129,12 @@ def test_who_reclaims_must_have_waited_for_others_to_go(role, sighting, admitted
     story.heard(replace(NO_ROOM, reason=reason), 0.2)
     story.saw(admitted(phase="Completed", pods=2), 1.0)
     assert story.is_over is is_over
+
+
+def test_a_reason_that_is_read_too_late_counts_all_the_same(role, admitted):
+    story = Story()
+    story.submitted(replace(role, reclaims=True), 0.0)
+    story.saw(admitted(phase="Completed", pods=2), 1.0)
+    assert not story.is_over
+    assert story.heard(replace(NO_ROOM, reason="EvictionInProgress"), 1.1) == []
+    assert story.is_over
