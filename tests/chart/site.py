@@ -22,7 +22,7 @@ PREFIX = f"{RELEASE}-volcano-global"
 AUDIT = """\
 apiVersion: audit.k8s.io/v1
 kind: Policy
-omitStages: [RequestReceived, ResponseStarted]
+omitStages: [RequestReceived]
 rules:
 - level: Metadata
 """

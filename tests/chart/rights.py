@@ -1,0 +1,101 @@
+"""Verbs that are granted by manifests, and verbs that an API server's audit log has seen: sets that can be compared."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Manifest = dict[str, Any]
+
+OURS = "volcano-global-"
+#: Nothing asks the API server for it by a request: the policies do.
+ASKED_BY_POLICIES = "admit"
+
+
+@dataclass(frozen=True, order=True)
+class Right:
+    """Who may do, or has done, what with which resource."""
+
+    user: str
+    group: str
+    resource: str
+    verb: str
+
+    def __str__(self) -> str:
+        return f"{self.user.removeprefix(OURS)}: {self.verb} {self.resource}.{self.group}"
+
+
+def granted(manifests: Iterable[Manifest]) -> set[Right]:
+    """Return what the roles that are bound to users of ours grant."""
+    found = list(manifests)
+    roles = {
+        (each["kind"], each["metadata"]["name"]): each for each in found if each["kind"] in {"ClusterRole", "Role"}
+    }
+    rights = set()
+    for binding in found:
+        if binding["kind"] not in {"ClusterRoleBinding", "RoleBinding"}:
+            continue
+        role = roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
+        for subject in binding["subjects"]:
+            rights |= {Right(subject["name"], *each) for rule in role["rules"] for each in _of(rule)}
+    return {each for each in rights if each.verb != ASKED_BY_POLICIES}
+
+
+def without(role: Manifest, right: Right) -> Manifest:
+    """Return *role* without one verb of one resource, each of its rules taken apart."""
+    rules = []
+    for rule in role["rules"]:
+        names = {"resourceNames": rule["resourceNames"]} if "resourceNames" in rule else {}
+        rules += [
+            {"apiGroups": [group], "resources": [resource], "verbs": [verb], **names}
+            for group, resource, verb in _of(rule)
+            if (group, resource, verb) != (right.group, right.resource, right.verb)
+        ]
+    return {**role, "rules": rules}
+
+
+def grants(role: Manifest, right: Right) -> bool:
+    return any((right.group, right.resource, right.verb) in set(_of(rule)) for rule in role["rules"])
+
+
+def seen(log: Path, *, since: int = 0) -> set[Right]:
+    """Return what users of ours have done."""
+    return {_right(event) for event in _events(log, since) if not _is_refused(event)}
+
+
+def refused(log: Path, *, since: int = 0) -> set[Right]:
+    """Return what users of ours were not allowed to do."""
+    return {_right(event) for event in _events(log, since) if _is_refused(event)}
+
+
+def _of(rule: Manifest) -> Iterator[tuple[str, str, str]]:
+    for group in rule["apiGroups"]:
+        for resource in rule["resources"]:
+            for verb in rule["verbs"]:
+                yield group, resource, verb
+
+
+def _events(log: Path, since: int) -> Iterator[dict[str, Any]]:
+    with log.open("rb") as lines:
+        lines.seek(since)
+        for line in lines:
+            if not line.endswith(b"\n"):
+                return
+            event = json.loads(line)
+            if event["user"].get("username", "").startswith(OURS) and "resource" in event.get("objectRef", {}):
+                yield event
+
+
+def _right(event: dict[str, Any]) -> Right:
+    target = event["objectRef"]
+    resource = f"{target['resource']}/{target['subresource']}" if "subresource" in target else target["resource"]
+    # An apply that creates is asked for both verbs; the log tells of the second one only when it is refused.
+    verb = "create" if "cannot create resource" in event.get("responseStatus", {}).get("message", "") else event["verb"]
+    return Right(event["user"]["username"], target.get("apiGroup", ""), resource, verb)
+
+
+def _is_refused(event: dict[str, Any]) -> bool:
+    if "cannot create resource" in event.get("responseStatus", {}).get("message", ""):
+        return True
+    return event.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid"

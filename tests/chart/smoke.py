@@ -1,0 +1,177 @@
+"""A little of everything that our processes do in a control plane: one run of it uses every right that they have."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from localup.api import Api, ApiError
+from localup.apply import apply_files
+from localup.controlplane import ControlPlane
+from localup.namespaces import open_namespace
+from localup.stack import Stack
+
+WORLD = Path(__file__).parent / "smoke.yaml"
+GROUPS = {
+    "jobs": "/apis/batch.volcano.sh/v1alpha1",
+    "hyperjobs": "/apis/training.volcano.sh/v1alpha1",
+    "queues": "/apis/scheduling.volcano.sh/v1beta1",
+    "clusters": "/apis/cluster.karmada.io/v1alpha1",
+    "resourcebindings": "/apis/work.karmada.io/v1alpha2",
+    "propagationpolicies": "/apis/policy.karmada.io/v1alpha1",
+    "commands": "/apis/bus.volcano.sh/v1alpha1",
+}
+NAMESPACE = "smoke"
+
+
+class RefusedError(Exception):
+    """One of our processes was not allowed something."""
+
+
+class Smoke:
+    """One run; `check` is asked all the time and raises what ends it early."""
+
+    def __init__(self, plane: ControlPlane, stack: Stack, check: Callable[[], None]) -> None:
+        self.plane, self.stack, self._check = plane, stack, check
+        self.api: Api = plane.admin
+
+    def run(self) -> None:
+        open_namespace(self.api, NAMESPACE)
+        apply_files(self.api, WORLD)
+        self.stack.start()
+        self._admit()
+        self._repeat_an_event()
+        self._deny_a_patch()
+        self._split_a_hyperjob()
+        self._close_a_queue()
+
+    def path(self, kind: str, name: str = "") -> str:
+        namespaced = kind not in {"queues", "clusters"}
+        folder = f"{GROUPS[kind]}/namespaces/{NAMESPACE}" if namespaced else GROUPS[kind]
+        return f"{folder}/{kind}/{name}".rstrip("/")
+
+    def until(self, question: Callable[[], Any], what: str, *, seconds: float = 40) -> Any:
+        ends = time.monotonic() + seconds
+        while True:
+            self._check()
+            try:
+                if answer := question():
+                    return answer
+            except (ApiError, KeyError):
+                pass
+            assert time.monotonic() < ends, f"{what}: not within {seconds:g} s"
+            time.sleep(0.1)
+
+    def _job(self, name: str, queue: str = "q") -> dict[str, Any]:
+        resources = {"requests": {"cpu": "1", "memory": "1Gi"}}
+        containers = [{"name": "main", "image": "busybox", "resources": resources}]
+        task = {
+            "name": "main",
+            "replicas": 1,
+            "template": {"spec": {"restartPolicy": "Never", "containers": containers}},
+        }
+        head = {"name": name, "annotations": {"volcano-global.io/runtime": "1s"}}
+        spec = {"minAvailable": 1, "queue": queue, "tasks": [task]}
+        return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": head, "spec": spec}
+
+    def _record(self, name: str) -> dict[str, Any]:
+        binding = self.api.get(self.path("resourcebindings", f"{name}-job"))
+        return json.loads(binding["metadata"]["annotations"]["volcano-global.io/admission"])
+
+    def _events(self, name: str) -> list[dict[str, Any]]:
+        found = self.api.get(f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events")["items"]
+        return [each for each in found if each.get("regarding", {}).get("name") == name]
+
+    def _admit(self) -> None:
+        self.api.create(self.path("jobs"), self._job("first"))
+        self.until(lambda: self._record("first")["queue"] == "q", "a job admitted")
+
+    def _repeat_an_event(self) -> None:
+        """Have a job wait, and restart the controller: it says so again, and finds that it has said so before."""
+        self.api.create(self.path("jobs"), self._job("waits", queue="missing"))
+        self.until(lambda: self._events("waits"), "an event")
+        self.stack.start_controller()
+        self.until(lambda: any(each.get("series") for each in self._events("waits")), "the event told again")
+
+    def _deny_a_patch(self) -> None:
+        """Have a policy refuse an admission: the answer does not say why, so that the binding is read."""
+        policy = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "smoke-denies"}}
+        rule = {
+            "apiGroups": ["work.karmada.io"],
+            "apiVersions": ["*"],
+            "operations": ["UPDATE"],
+            "resources": ["resourcebindings", "clusterresourcebindings"],
+        }
+        names = "['denied-job', 'all-job']"
+        expression = f"!(object.metadata.name in {names}) || request.userInfo.username != 'volcano-global-controller'"
+        root = "/apis/admissionregistration.k8s.io/v1"
+        spec = {"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": expression}]}
+        bound = {"policyName": "smoke-denies", "validationActions": ["Deny"]}
+        kinds = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
+        self.api.create(f"{root}/{kinds[0]}", {**policy, "kind": "ValidatingAdmissionPolicy", "spec": spec})
+        self.api.create(f"{root}/{kinds[1]}", {**policy, "kind": "ValidatingAdmissionPolicyBinding", "spec": bound})
+        time.sleep(2)  # a policy takes about a second to bite; one that does not denies nothing
+        self.api.create(self.path("jobs"), self._job("denied"))
+        path = self._cluster_binding()
+        for name in ("denied-job", "all-job"):
+            self.until(lambda name=name: name in self.stack.log("controller").read_text(), "the denial told")
+        for kind in kinds:
+            self.api.delete(f"{root}/{kind}/smoke-denies")
+        self.until(lambda: self._record("denied")["queue"] == "q", "the denied job admitted", seconds=90)
+        self.until(lambda: not self.api.get(path)["spec"].get("clusters"), "its clusters taken away", seconds=90)
+
+    def _cluster_binding(self) -> str:
+        """Make a paused binding of no namespace that has clusters: they are to be taken away."""
+        path = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"
+        target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "all", "uid": "u"}
+        head = {"name": "all-job", "labels": {"clusterpropagationpolicy.karmada.io/permanent-id": "p"}}
+        spec = {"resource": target, "suspension": {"scheduling": True}}
+        manifest = {"apiVersion": "work.karmada.io/v1alpha2", "kind": "ClusterResourceBinding"}
+        self.api.create(path, {**manifest, "metadata": head, "spec": spec})
+        self.api.merge(f"{path}/all-job", {"spec": {"clusters": [{"name": "member1"}]}})
+        return f"{path}/all-job"
+
+    def _split_a_hyperjob(self) -> None:
+        path = self.path("hyperjobs", "hyper")
+        self.until(lambda: self.api.get(path)["status"]["phase"], "a status")
+        self.until(lambda: self._record("hyper-part-1"), "both parts admitted")
+        # One part less: its Job and its policy go.
+        self.api.merge(path, {"spec": {"replicatedJobs": [self._part(1)]}})
+        self.until(lambda: len(self._children()) == 1, "one part less")
+        for spelling, name in (("training", "brief"), ("batch", "short")):
+            finished = f"/apis/{spelling}.volcano.sh/v1alpha1/namespaces/{NAMESPACE}/hyperjobs/{name}"
+            self.until(lambda finished=finished: _is_gone(self.api, finished), f"{spelling}: gone after its time")
+
+    def _part(self, replicas: int) -> dict[str, Any]:
+        found = self.api.get(self.path("hyperjobs", "hyper"))["spec"]["replicatedJobs"][0]
+        return {**found, "replicas": replicas}
+
+    def _children(self) -> list[Any]:
+        found = self.api.get(self.path("jobs"))["items"]
+        return [each for each in found if each["metadata"]["labels"].get("volcano.sh/hyperjob-name") == "hyper"]
+
+    def _close_a_queue(self) -> None:
+        """Close a queue with a child by Volcano's Command."""
+        queue = self.api.get(self.path("queues", "parent"))
+        identity = {"name": "parent", "uid": queue["metadata"]["uid"]}
+        owner = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", **identity}
+        command = {
+            "apiVersion": "bus.volcano.sh/v1alpha1",
+            "kind": "Command",
+            "metadata": {"name": "close", "ownerReferences": [owner]},
+            "action": "CloseQueue",
+            "target": owner,
+        }
+        self.api.create(self.path("commands"), command)
+        self.until(
+            lambda: self.api.get(self.path("queues", "child"))["status"]["state"] == "Closed", "the child closed"
+        )
+
+
+def _is_gone(api: Api, path: str) -> bool:
+    try:
+        api.get(path)
+    except ApiError as error:
+        return error.status == 404
+    return False

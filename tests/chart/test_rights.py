@@ -1,0 +1,88 @@
+"""Least privilege (TC2): what the roles grant is what the processes do, and without any of it something fails."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localup.apply import read_manifests
+from localup.controlplane import ControlPlane
+from localup.processes import ProcessError
+from localup.stack import Options, Stack
+from tests.chart.rights import OURS, Right, granted, grants, refused, seen, without
+from tests.chart.site import AUDIT
+from tests.chart.smoke import RefusedError, Smoke
+
+FILES = Path(__file__).parents[2] / "charts" / "volcano-global" / "files"
+#: Those of the processes in every installation; `workloads.yaml` and `repair.yaml` come only where they are asked for.
+ROLES = list(read_manifests(FILES / "rbac.yaml", FILES / "hyperjobs.yaml"))
+GRANTED = {each for each in granted(ROLES) if each.user.startswith(OURS)}
+#: An apply that makes an object needs them, and the log tells of the patch alone; the test below sees that they matter.
+BY_APPLYING = {
+    Right("volcano-global-controller", "batch.volcano.sh", "jobs", "create"),
+    Right("volcano-global-controller", "policy.karmada.io", "propagationpolicies", "create"),
+}
+RIGHTS = "/apis/rbac.authorization.k8s.io/v1"
+
+
+@pytest.fixture
+def plane(fresh_control_plane, tmp_path) -> ControlPlane:
+    policy = tmp_path / "audit.yaml"
+    policy.write_text(AUDIT)
+    return fresh_control_plane(audit=True, flags=[f"--audit-policy-file={policy}"])
+
+
+def run_smoke(plane: ControlPlane, folder: Path, without_right: Right | None = None) -> None:
+    configuration = folder / "admission.yaml"
+    configuration.write_text(
+        "apiVersion: config.volcano-global.io/v1alpha1\nkind: AdmissionConfiguration\nsettlePeriod: 1s\n"
+    )
+
+    def check() -> None:
+        found = refused(plane.audit_log)
+        if without_right in found:
+            raise RefusedError(str(without_right))
+        assert not found, sorted(map(str, found))
+
+    stack = Stack(plane, options={"controller": Options(flags=["--admission-configuration", configuration])})
+    try:
+        Smoke(plane, stack, check).run()
+    finally:
+        stack.stop()
+    check()
+
+
+@pytest.mark.long
+def test_tc2_what_is_granted_is_what_is_done(plane, tmp_path):
+    run_smoke(plane, tmp_path)
+    done = {each for each in seen(plane.audit_log) if each.user.startswith(OURS)}
+    # Everybody may ask what there is; that is no right of ours.
+    assert not done - GRANTED, sorted(map(str, done - GRANTED))
+    never = ", ".join(sorted(map(str, GRANTED - done - BY_APPLYING)))
+    assert not never, f"granted and never done: {never}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("right", [pytest.param(each, id=str(each)) for each in sorted(GRANTED)])
+def test_tc2_without_any_one_right_something_is_refused(plane, tmp_path, right):
+    for role in ROLES:
+        if role["kind"] in {"ClusterRole", "Role"} and _is_of(role, right):
+            plane.admin.request("PUT", _path(role), without(role, right))
+    with pytest.raises((RefusedError, AssertionError, ProcessError)) as ended:
+        run_smoke(plane, tmp_path, right)
+    assert right in refused(plane.audit_log), ended.value
+
+
+def _is_of(role: dict[str, Any], right: Right) -> bool:
+    return grants(role, right) and any(
+        each["roleRef"]["name"] == role["metadata"]["name"] and each["subjects"][0]["name"] == right.user
+        for each in ROLES
+        if each["kind"].endswith("Binding")
+    )
+
+
+def _path(role: dict[str, Any]) -> str:
+    name = role["metadata"]["name"]
+    if role["kind"] == "Role":
+        return f"{RIGHTS}/namespaces/{role['metadata']['namespace']}/roles/{name}"
+    return f"{RIGHTS}/clusterroles/{name}"
