@@ -138,7 +138,6 @@ _ENCODER = msgspec.json.Encoder()
 
 _FLAG = msgspec.json.Decoder(bool)
 _RESOURCE = msgspec.json.Decoder(Resource)
-_NEEDED = ("uid", "resource", "operation")
 
 #: A review without blanks, and without what differs from one to the next.
 _FRAME = len(
@@ -183,8 +182,8 @@ def write(response: Response) -> bytes:
     return _ENCODER.encode(_Answer(response))
 
 
-def members(raw: bytes | msgspec.Raw, *needed: str) -> Members:
-    """Return the members of a JSON object, or raise `ValueError` where one is there twice or a *needed* one is not.
+def members(raw: bytes | msgspec.Raw) -> Members:
+    """Return the members of a JSON object, or raise `ValueError` where one is there twice.
 
     The API server writes JSON without blanks and with plain keys. There the lengths of the members add up exactly when
     none was dropped as a repetition, at a tenth of the cost of a strict parser; anything else is parsed strictly.
@@ -192,9 +191,6 @@ def members(raw: bytes | msgspec.Raw, *needed: str) -> Members:
     found = _MEMBERS.decode(raw)
     if len(memoryview(raw)) != _length(found):
         json.loads(bytes(raw), object_pairs_hook=_once)
-    for name in needed:
-        if name not in found:
-            raise ValueError(f"{name!r} is missing")
     return found
 
 
@@ -226,8 +222,8 @@ def _read_plain(body: bytes) -> tuple[str, str, Request] | None:
 
 def _read_strictly(body: bytes) -> tuple[str, str, Request]:
     """Return version, kind and request of a review, or raise `ValueError` with what is wrong with it."""
-    review = members(body, "apiVersion", "kind", "request")
-    found = members(review["request"], *_NEEDED)
+    review = _having(members(body), "apiVersion", "kind", "request")
+    found = _having(members(review["request"]), "uid", "resource", "operation")
     version, kind = _TEXT.decode(review["apiVersion"]), _TEXT.decode(review["kind"])
     fields: dict[str, Any] = {name: found[member] for member, name in _OBJECTS.items() if member in found}
     for member, (name, decoder) in _FIELDS.items():
@@ -238,6 +234,13 @@ def _read_strictly(body: bytes) -> tuple[str, str, Request]:
                 raise ValueError(f"request.{member}: {error}") from error
     members(found["resource"])
     return version, kind, Request(**fields)
+
+
+def _having(found: Members, *names: str) -> Members:
+    for name in names:
+        if name not in found:
+            raise ValueError(f"{name!r} is missing")
+    return found
 
 
 def _length_of_review(review: _Review) -> int:
@@ -265,7 +268,9 @@ def _length_of_review(review: _Review) -> int:
 
 def _length(found: Members) -> int:
     """Return how long a JSON object of these members is, without blanks and with plain keys."""
-    return max(len('"":,') * len(found) + 1, 2) + len("".join(found)) + len(b"".join(found.values()))
+    if not found:
+        return len("{}")
+    return 1 + len('"":,') * len(found) + len("".join(found)) + len(b"".join(found.values()))
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
