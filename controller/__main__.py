@@ -32,6 +32,7 @@ from controller.metrics import Metrics
 from controller.observe import Readiness, configure_logging, serving
 from controller.registration.guard import Guard, Surroundings, read_wanted
 from controller.settings import Settings, SettingsError, parse_flags
+from controller.telling.notices import Notices
 from controller.telling.teller import Manner, Teller
 from controller.throttle import Limits
 from controller.watchdog import Watchdog
@@ -68,6 +69,7 @@ class Controller:
         manner = Manner(settings.identity, settings.events_per_second, settings.event_backlog)
         self.teller = Teller(api, self.store.binding, metrics=self.metrics, manner=manner, clock=clock)
         self.actuator.on_settled = self.teller.settled
+        self.notices = Notices(self.store, self.teller, may_write=self._may_write)
         about = commands.surroundings(
             self.store, lambda: self.loop.world, may_write=self._may_write, tell=self.teller.put
         )
@@ -111,6 +113,7 @@ class Controller:
         self.metrics.show_leading(leading=self.election.leads)
         if self.election.may_write:
             self.leading.set()
+            self.notices.lead()
         else:
             self.leading.clear()
             self.actuator.abandon()

@@ -14,6 +14,7 @@ from typing import Any, NoReturn, Protocol
 import structlog
 
 from controller.backoff import Backoff
+from controller.cache.facts import BindingFacts
 from controller.cache.overlays import Gone, Mended, Noted
 from controller.cache.store import Store
 from controller.clock import Clock, wall_clock
@@ -173,9 +174,9 @@ class Loop:
     def _mend(self, now: int) -> int | None:
         """Put right what the plan does not speak of; return when to try again what was refused."""
         again_at = None
-        for uid, remarks in self._store.remarks.items():
+        for uid in self._store.mendable:
             facts = self._store.binding(uid)
-            found = mending(remarks, facts, self.world.workloads.get(uid)) if facts else None
+            found = self._mending(uid, facts) if facts else None
             free_at = self._actuator.free_at(uid)
             if found is None or free_at is None:
                 continue
@@ -185,6 +186,10 @@ class Loop:
             else:
                 again_at = min(free_at, again_at or free_at)
         return again_at
+
+    def _mending(self, uid: WorkloadUid, facts: BindingFacts) -> Write | None:
+        remarks = self._store.remarks.get(uid, frozenset())
+        return mending(remarks, facts, self.world.workloads.get(uid), repairs=self._store.repairs)
 
     async def _recover(self, error: Exception) -> None:
         """Begin with a new World: who knows what the old one has half taken in."""

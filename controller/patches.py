@@ -63,12 +63,13 @@ def admit(binding: Binding, targets: Sequence[Target], record: str) -> bytes:
 
 def evict(binding: Binding, record: str) -> bytes:
     """Pause an admitted binding and take its clusters away at once, since Karmada's scheduler acts in between."""
-    paused = (
-        [_Operation("add", _PAUSED, True)]
-        if binding.has_suspension
-        else [_absent(_SUSPENSION), _Operation("add", _SUSPENSION, {"scheduling": True})]
-    )
-    return _patch(_same(binding), *paused, *_without_clusters(binding), *_annotated(binding, record))
+    return _patch(_same(binding), *_paused(binding), *_without_clusters(binding), *_annotated(binding, record))
+
+
+def pause(binding: Binding) -> bytes:
+    """Pause a binding that slipped past the webhook, unless Karmada has placed it meanwhile."""
+    clusters = _Operation("test", _CLUSTERS, []) if binding.has_clusters else _absent(_CLUSTERS)
+    return _patch(_same(binding), clusters, *_paused(binding))
 
 
 def resume(binding: Binding) -> bytes:
@@ -92,6 +93,13 @@ def _patch(*operations: _Operation) -> bytes:
 
 def _same(binding: Binding) -> _Operation:
     return _Operation("test", "/metadata/uid", binding.uid)
+
+
+def _paused(binding: Binding) -> tuple[_Operation, ...]:
+    """Set the pause, beside what else is suspended."""
+    if binding.has_suspension:
+        return (_Operation("add", _PAUSED, True),)
+    return _absent(_SUSPENSION), _Operation("add", _SUSPENSION, {"scheduling": True})
 
 
 def _still_paused(binding: Binding) -> tuple[_Operation, ...]:

@@ -7,6 +7,7 @@ module that turns its facts into words for people.
 from collections.abc import Mapping
 
 from controller.api.quantity import format_quantity
+from controller.cache.remarks import Remark
 from controller.engine.queues import ROOT
 from controller.engine.reasons import EvictionReason, Reason, Refusal
 
@@ -93,6 +94,23 @@ EVICTIONS: Mapping[EvictionReason, str] = {
 
 #: What is added where the resource is known that one part of a group lacks.
 _SHORT_OF = ": it asks for {asked} {resource}, {available} are left"
+#: What is said of a binding, or its job, that somebody may have to see to.
+NOTICES: Mapping[Remark, str] = {
+    Remark.UNPAUSED: "it was neither paused nor admitted: it came past our webhook",
+    Remark.LEAKED: "somebody has placed it without admission; its clusters are taken away",
+    Remark.REPAUSED: "somebody has paused it after its admission; it is resumed",
+    Remark.GROWN: "it asks for more than it was admitted with",
+    Remark.UNRECORDED: "its annotation volcano-global.io/admission is no record of ours, and is not believed",
+    Remark.UNREADABLE: "a field of it, or of its binding, cannot be read",
+    Remark.COPIED: (
+        "its policy does not keep it to one cluster: Karmada would copy the whole of it to every candidate cluster, "
+        "and each copy is charged; add spreadConstraints [{spreadByField: cluster, minGroups: 1, maxGroups: 1}]"
+    ),
+    Remark.PRESERVED: "its policy sets preserveResourcesOnDeletion, so taking its clusters away would not stop it",
+}
+#: What is said of a job whose binding's name another's binding bears.
+NAME_TAKEN = "binding '{binding}' stands for {kind} {name} of {version}: Karmada names both alike; rename one of them"
+
 _MORE_ROOM = "ask for less, split it, or add clusters"
 _NO_NODE = {
     Reason.NO_ROOM: "no candidate cluster has a node for each of its pods now",

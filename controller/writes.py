@@ -21,7 +21,7 @@ from controller.engine.plan import Admit, Decision, Evict, Note
 from controller.engine.reasons import EvictionReason
 from controller.engine.workloads import Workload, WorkloadUid
 
-Effect = Literal["admit", "evict", "resume", "clear", "note", "hold"]
+Effect = Literal["admit", "evict", "resume", "clear", "note", "hold", "pause"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Write:
         match self.effect:
             case "admit" | "resume":
                 return not facts.paused
-            case "evict" | "clear":
+            case "evict" | "clear" | "pause":
                 return facts.paused and not facts.targets
             case "note":
                 return facts.record is not None and facts.record.queue == self.queue and not facts.record.aborted
@@ -131,12 +131,19 @@ def holding(note: Note, facts: BindingFacts) -> Write:
     )
 
 
-def mending(remarks: Collection[Remark], facts: BindingFacts, workload: Workload | None = None) -> Write | None:
-    """Return what puts right what *remarks* say of a binding, and the *workload* it is; ``None``: nothing must be."""
+def mending(
+    remarks: Collection[Remark], facts: BindingFacts, workload: Workload | None = None, *, repairs: bool = False
+) -> Write | None:
+    """Return what puts right what *remarks* say of a binding, and the *workload* it is; ``None``: nothing must be.
+
+    What slipped past the webhook is paused only where the operator wants *repairs* (D10).
+    """
     if Remark.LEAKED in remarks:
         return _mending("clear", patches.clear(facts), facts)
     if Remark.REPAUSED in remarks or Remark.UNGATED in remarks:
         return _mending("resume", patches.resume(facts), facts)
+    if Remark.UNPAUSED in remarks and repairs:
+        return _mending("pause", patches.pause(facts), facts)
     if Remark.RESUMED in remarks and facts.record is not None:
         record = waiting(facts.uid, facts.record)
         return _mending("note", patches.note(facts, wire.write_record(record)), facts, queue=record.queue)

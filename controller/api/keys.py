@@ -60,6 +60,12 @@ EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 PROPAGATION_POLICIES = Resource("policy.karmada.io", "v1alpha1", "propagationpolicies", "PropagationPolicy")
 
+
+def binding_name(name: str, kind: str) -> str:
+    """Return the name that Karmada gives the binding of an object; other groups' kinds of that name share it."""
+    return f"{name}-{kind}".replace(":", ".").lower()
+
+
 #: The record of an admission, on the binding.
 ADMISSION = "volcano-global.io/admission"
 #: A job's run time and arrival, for the simulator only.

@@ -13,7 +13,7 @@ from controller.cache.facts import VOLCANO_JOB, BindingFacts, Demand, Phase, Tem
 from controller.cache.gates import Gates
 from controller.cache.overlays import Gone, Noted, Outcome
 from controller.cache.priorities import Priorities
-from controller.cache.remarks import Remark
+from controller.cache.remarks import Remark, is_copied
 from controller.cache.shapes import Shapes
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal, precedence
@@ -93,7 +93,9 @@ def assess(
         return Assessment(None, frozenset({Remark.UNGATED} if binding.paused and template else ()))
     case = _Case(binding, template, rules.demands.of(binding, template), queue, overlay)
     standing = _overlaid(_recorded(case, _stand(case)), overlay)
-    remarks = frozenset((*standing.remarks, *_flaws(case), *_unfixed(case, standing), *_resumed_again(case, overlay)))
+    remarks = frozenset(
+        (*standing.remarks, *_flaws(case), *_unfixed(case, standing), *_resumed_again(case, overlay), *_concerns(case))
+    )
     return Assessment(_workload(case, standing, rules), remarks)
 
 
@@ -324,6 +326,15 @@ def _resumed_again(case: _Case, overlay: Overlay) -> tuple[Remark, ...]:
     before = record.aborted_generation
     is_changed = template is not None and before is not None and template.generation > before
     return (Remark.RESUMED,) if is_changed or overlay.resumed else ()
+
+
+def _concerns(case: _Case) -> tuple[Remark, ...]:
+    """Return what its policy does that its tenant may not expect."""
+    copied = case.binding.template.kind == VOLCANO_JOB and is_copied(case.binding.placement)
+    return (
+        *((Remark.COPIED,) if copied else ()),
+        *((Remark.PRESERVED,) if case.binding.preserved else ()),
+    )
 
 
 def _since(binding: BindingFacts, template: TemplateFacts | None) -> int:

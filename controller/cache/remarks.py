@@ -2,6 +2,9 @@
 
 from enum import StrEnum
 
+from controller.engine.clusters import Placement
+from controller.engine.spread import is_in_force
+
 
 class Remark(StrEnum):
     """What somebody may have to see to, or at least hear of."""
@@ -26,3 +29,18 @@ class Remark(StrEnum):
     """It carries an annotation that looks like our record and is none."""
     UNREADABLE = "Unreadable"
     """It, or its template, has a field that cannot be read."""
+    COPIED = "Copied"
+    """Its policy lets Karmada copy it whole to every candidate cluster; each copy is charged (D5)."""
+    PRESERVED = "Preserved"
+    """Taking its clusters away would not stop it, so that it is never evicted for another (P4)."""
+
+
+MENDABLE = frozenset({Remark.LEAKED, Remark.REPAUSED, Remark.UNGATED, Remark.UNFIXED, Remark.RESUMED, Remark.UNPAUSED})
+"""What can be put right by a write."""
+
+
+def is_copied(placement: Placement) -> bool:
+    """Say whether nothing keeps a workload that is not divided to one cluster."""
+    names = placement.affinity.names if placement.affinity is not None else ()
+    limits = [each for each in placement.spread if each.by == "cluster" and each.maximum == 1]
+    return len(names) != 1 and not (limits and is_in_force(placement))

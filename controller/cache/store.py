@@ -16,6 +16,7 @@ from controller.api.priorityclasses import decode_priority_class
 from controller.api.queues import decode_queue
 from controller.api.templates import decode_template
 from controller.cache.assessment import Overlay, Rules, assess, is_aborted, is_unplaced
+from controller.cache.clashes import Clashes, namesake, own_binding
 from controller.cache.collection import Collection
 from controller.cache.demands import Demands
 from controller.cache.facts import (
@@ -34,7 +35,7 @@ from controller.cache.index import Index
 from controller.cache.listener import Listener
 from controller.cache.overlays import Outcome, Overlays
 from controller.cache.priorities import Priorities
-from controller.cache.remarks import Remark
+from controller.cache.remarks import MENDABLE, Remark
 from controller.cache.shapes import Shapes
 from controller.cache.translate.bindings import BindingTranslator
 from controller.cache.translate.clusters import cluster_facts
@@ -53,6 +54,13 @@ def _wake_nobody() -> None:
     """Do nothing about a change."""
 
 
+def _tell_nobody(*_: object) -> None:
+    """Keep it to ourselves."""
+
+
+_UNREMARKABLE: frozenset[Remark] = frozenset()
+
+
 class Store:
     """The newest facts of every watched kind, and what is to be told of them.
 
@@ -65,6 +73,11 @@ class Store:
         self, configuration: AdmissionConfiguration | None = None, on_change: Callable[[], None] = _wake_nobody
     ) -> None:
         self.on_change = on_change
+        self.on_remarks: Callable[[BindingFacts, frozenset[Remark]], None] = _tell_nobody
+        """Hears what is newly remarkable about a binding."""
+        self.on_clash: Callable[[TemplateFacts, BindingFacts], None] = _tell_nobody
+        """Hears of a job that can have no binding, because the one of its name is another's."""
+        self._clashes = Clashes()
         self._configuration = configuration or AdmissionConfiguration()
         self._gates = Gates(self._configuration)
         self._bindings = BindingTranslator(self._gates)
@@ -90,6 +103,7 @@ class Store:
         self._resumed: set[WorkloadUid] = set()
         """Whom a Command lets wait again, until that is written."""
         self._remarks: dict[WorkloadUid, frozenset[Remark]] = {}
+        self._mendable: dict[WorkloadUid, None] = {}
 
         self._policy_is_news = True
         self._news: dict[WorkloadUid, None] = {}
@@ -115,6 +129,21 @@ class Store:
     def kinds(self) -> tuple[ApiKind, ...]:
         """Return the kinds that are gated."""
         return self._gates.kinds
+
+    @property
+    def clashes(self) -> Iterable[tuple[TemplateFacts, BindingFacts]]:
+        """Return the jobs that can have no binding, each with the binding in its way."""
+        return [(job, binding) for job, binding in self._clashes if self.jobs.get(job.key) == job]
+
+    @property
+    def mendable(self) -> Iterable[WorkloadUid]:
+        """Return the bindings of which something was remarked that can be put right."""
+        return tuple(self._mendable)
+
+    @property
+    def repairs(self) -> bool:
+        """Say whether the operator wants what slipped past the webhook to be paused."""
+        return self._configuration.repair.unpaused
 
     @property
     def remarks(self) -> Mapping[WorkloadUid, frozenset[Remark]]:
@@ -224,7 +253,8 @@ class Store:
         self._news.clear()
 
     def _tell_workload(self, world: Listener, uid: WorkloadUid, *, rules: Rules, now: int) -> None:
-        self._remarks.pop(uid, None)
+        known = self._remarks.pop(uid, _UNREMARKABLE)
+        self._mendable.pop(uid, None)
         binding = self._by_uid.get(uid)
         if binding is None:
             world.workload_removed(uid, now)
@@ -235,10 +265,17 @@ class Store:
         found = assess(binding, self.template(binding), rules=rules, overlay=overlay)
         if found.remarks:
             self._remarks[uid] = found.remarks
+            self._remarked(binding, found.remarks, known)
         if found.workload is None:
             world.workload_removed(uid, now)
         else:
             world.workload_changed(found.workload, now)
+
+    def _remarked(self, binding: BindingFacts, found: frozenset[Remark], known: frozenset[Remark]) -> None:
+        if found & MENDABLE:
+            self._mendable[binding.uid] = None
+        if not found <= known:
+            self.on_remarks(binding, found - known)
 
     # -- what the collections tell --------------------------------------
 
@@ -262,6 +299,8 @@ class Store:
             self._of_template.add(after.template, after.uid)
             self._overlays.observe(after.uid, after.resource_version)
             self._news[after.uid] = None
+            if after.template.kind != VOLCANO_JOB:
+                self._look_for_clash(self.jobs.get(namesake(after)), after)
         self.on_change()
 
     def _template_changed(self, before: TemplateFacts | None, after: TemplateFacts | None) -> None:
@@ -269,10 +308,16 @@ class Store:
             if facts is not None:
                 for name in facts.classes:
                     note(name, facts.key)
+        if after is not None and after.key.kind == VOLCANO_JOB and not self._of_template.of(after.key):
+            self._look_for_clash(after, self.bindings.get(own_binding(after)))
         present = after or before
         if present is not None:
             self._news.update(dict.fromkeys(self._of_template.of(present.key)))
         self.on_change()
+
+    def _look_for_clash(self, job: TemplateFacts | None, binding: BindingFacts | None) -> None:
+        if job is not None and binding is not None and self._clashes.add(job, binding):
+            self.on_clash(job, binding)
 
     def _queue_changed(self, before: QueueFacts | None, after: QueueFacts | None) -> None:
         self._queue_news.update({each.key: None for each in (before, after) if each is not None})

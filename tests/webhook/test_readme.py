@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-THREATS = ["TA1", "TA2", "TA3", "TA4", "TA5", "TA6", "TA7", "TB1", "TB2", "TB3"]
+THREATS = ["TA1", "TA2", "TA3", "TA4", "TA5", "TA6", "TA7", "TB1", "TB2", "TB3", "TB4", "TB5"]
 ROW = re.compile(r"^\| (T[AB]\d) [^|]*\| (.*) \|$", re.MULTILINE)
 
 table = dict(ROW.findall((ROOT / "README.md").read_text()))
