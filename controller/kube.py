@@ -113,6 +113,7 @@ def _typed(content_type: str) -> Parameters:
 
 PatchKind = Literal["json", "merge"]
 
+_METADATA: Parameters = MappingProxyType({"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"})
 _JSON = _typed("application/json")
 _APPLY = _typed("application/apply-patch+yaml")
 _PATCHES: Mapping[PatchKind, Parameters] = {
@@ -164,10 +165,19 @@ class Api:
         """Return the body of *path*."""
         return await self._call(_Request("GET", path, self._within(self.timeouts.read), parameters))
 
-    async def list_page(self, path: str, parameters: Parameters = NONE, *, limit: int = 500, token: str = "") -> Page:
+    async def list_page(
+        self,
+        path: str,
+        parameters: Parameters = NONE,
+        *,
+        limit: int = 500,
+        token: str = "",
+        metadata_only: bool = False,
+    ) -> Page:
         """Return the first page of a list, or with *token* the page after that one."""
         asked = {**parameters, "limit": str(limit)} | ({"continue": token} if token else {})
-        request = _Request("GET", path, self._within(self.timeouts.page), asked)
+        headers = _METADATA if metadata_only else NONE
+        request = _Request("GET", path, self._within(self.timeouts.page), asked, headers=headers)
         body = await self._call(request)
         try:
             return _pages.decode(body)

@@ -11,14 +11,21 @@ from controller.kube import Unreachable
 Change = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
 
-class _Meta(msgspec.Struct):
+class Meta(msgspec.Struct):
+    """The name and the version of an object of whatever kind."""
+
     resource_version: str = msgspec.field(default="", name="resourceVersion")
     namespace: str = ""
     name: str = ""
 
+    @property
+    def path(self) -> str:
+        """Return ``namespace/name``, as messages name it."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
 
 class _Object(msgspec.Struct):
-    metadata: _Meta
+    metadata: Meta
 
 
 class _Line(msgspec.Struct):
@@ -55,10 +62,15 @@ def read_event(watch: str, line: bytes) -> Event:
         if read.type == "ERROR":
             status = read_status(raw)
             raise error_for(status.code)(watch, status.code, status.message, retry_after=status.retry_after)
-        meta = _objects.decode(raw).metadata
+        meta = read_meta(raw)
     except msgspec.MsgspecError as error:
         raise Unreachable(watch, f"an event cannot be read: {error}") from error
     return Event(read.type, raw, meta.resource_version, meta.namespace, meta.name)
+
+
+def read_meta(raw: bytes) -> Meta:
+    """Return the name and the version of an object; raise ``MsgspecError`` for what is none."""
+    return _objects.decode(raw).metadata
 
 
 def is_before(version: str, other: str) -> bool:

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from controller.backoff import Backoff
+from controller.cache.consistency import Comparison
 from controller.cache.events import Event, is_before, read_event
 from controller.kube import (
     NONE,
@@ -83,7 +84,7 @@ class Informer(Generic[T]):
     A change that *is_known*, from the answer to a write of ours, is neither decoded nor told.
     """
 
-    def __init__(  # noqa: PLR0913 -- four parts that make it what it is, and three that are rarely given
+    def __init__(  # noqa: PLR0913 -- four parts that make it what it is, and four that are rarely given
         self,
         api: Api,
         path: str,
@@ -93,6 +94,7 @@ class Informer(Generic[T]):
         is_known: Callable[[Event], bool] = nothing_known,
         selectors: Parameters = NONE,
         pace: Pace | None = None,
+        comparison: Comparison | None = None,
     ) -> None:
         self.path = path
         self.synced = asyncio.Event()
@@ -108,6 +110,9 @@ class Informer(Generic[T]):
         self._is_known = is_known
         self._selectors = selectors
         self._pace = pace or Pace()
+        self._comparison = comparison
+        self._lacking: int | None = 0
+        """How many objects of the last list could not be read; ``None`` when that has changed since."""
         self._backoff = Backoff()
         self._barren = 0
         self._is_outdated = False
@@ -168,13 +173,15 @@ class Informer(Generic[T]):
 
     async def _pages(self) -> tuple[list[T], str]:
         objects: list[T] = []
-        token = ""
+        count, token = 0, ""
         while True:
             page = await self._page(token)
             self.heard_at = time.monotonic()
             objects.extend(self._decode_page(page))
+            count += len(page.items or ())
             token = page.metadata.continue_token
             if not token:
+                self._lacking = count - len(objects)
                 return objects, page.metadata.resource_version
 
     async def _page(self, token: str) -> Page:
@@ -208,6 +215,7 @@ class Informer(Generic[T]):
             try:
                 if not listed:
                     await self._check_order()
+                    await self._compare()
                 listed = False
                 await self._watch()
             except ApiError as error:
@@ -253,6 +261,7 @@ class Informer(Generic[T]):
             obj = self._decode(event.raw)
         except UNDECODABLE as error:
             self.undecodable += 1
+            self._lacking = None
             log.warning("object not understood", path=self.path, object=event.path, error=str(error))
             if event.change == "DELETED":
                 raise _StartOverError(f"cannot tell what {event.path}, now deleted, was") from error
@@ -271,6 +280,14 @@ class Informer(Generic[T]):
         if is_before(page.metadata.resource_version, self.version):
             self.synced.clear()
             raise _StartOverError(f"the server went back from {self.version} to {page.metadata.resource_version}")
+
+    async def _compare(self) -> None:
+        """Start over if an event was lost in silence."""
+        if self._comparison is None or self._lacking is None:
+            return
+        difference = await self._comparison.difference(self.version, lacking=self._lacking)
+        if difference is not None:
+            raise _StartOverError(f"an event was lost: {difference}")
 
     async def _pause(self, event: str, error: ApiError | None) -> None:
         delay = self._backoff.failed(at_least=error.retry_after if error else None)

@@ -3,11 +3,14 @@
 import asyncio
 import contextlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from controller.api.keys import JOBS, RESOURCE_BINDINGS
+from localup.controlplane import ControlPlane
+from localup.etcd import Etcd
 from tests.benchmarks.seed import Batch, offer_cluster, seed_queues
 from tests.benchmarks.stored import caught_up, forget_batch, store_batch
 from tests.rig.faults import Delay, Narrow, writes
@@ -17,6 +20,13 @@ from tests.rig.stage import Stage, staged
 ROOM = 5
 MIB = 2**20
 GOOD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: AdmissionConfiguration\n"
+
+
+@pytest.fixture(scope="module")
+def plane(binaries) -> Iterator[ControlPlane]:
+    """Yield a control plane of our own: what is too much here shall be nobody else's trouble."""
+    with Etcd(binaries) as etcd, ControlPlane(etcd, controllers=False, audit=True) as running:
+        yield running
 
 
 def admitted(seen) -> int:

@@ -4,7 +4,11 @@ import json
 
 import pytest
 
-from tests.rig.faults import Answer, LoseRequest, Stream, expired, watches
+from controller.api.keys import CLUSTERS, PRIORITY_CLASSES, QUEUES
+from controller.cache.informer import Pace
+from controller.cache.store import Store
+from controller.cache.watches import informers
+from tests.rig.faults import Answer, Lose, LoseRequest, Stream, expired, watches
 from tests.rig.stage import staged
 
 BINDINGS = "resourcebindings"
@@ -51,6 +55,65 @@ async def test_a_broken_watch_of_the_sample_is_got_over(plane, tmp_path, name):
 @pytest.mark.parametrize("name", FAULTS)
 async def test_a_broken_watch_is_got_over(plane, tmp_path, name):
     await survived(plane, tmp_path, FAULTS[name]())
+
+
+async def test_a_binding_whose_coming_was_lost_in_silence_is_found(plane, tmp_path):
+    async with staged(plane, tmp_path) as stage:
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="1")
+        lost = Lose(BINDINGS, "ADDED")
+        stage.proxy.add(lost)
+        await stage.controller.start()
+        await stage.cast.job("j", "q")
+        await stage.done("j", seconds=40)
+        assert lost.lost
+        await stage.controller.says("an event was lost")
+
+
+@pytest.mark.long
+async def test_the_room_of_one_whose_going_was_lost_in_silence_is_found(plane, tmp_path):
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="1")
+        await stage.controller.start()
+        await stage.cast.job("goes", "q")
+        await stage.admitted("goes")
+        await stage.cast.job("waits", "q")
+        lost = Lose(BINDINGS, "DELETED")
+        stage.proxy.add(lost)
+        stage.proxy.cut()
+        await stage.cast.delete(stage.cast.path("goes"))
+        await stage.admitted("waits", seconds=40)
+
+
+async def test_what_was_changed_unheard_is_known_by_its_version(plane, tmp_path):
+    """Every kind that decisions rest on: nothing is said while nothing was missed, and what was when it was."""
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="1")
+        await stage.cast.priority_class("rig-high", 1000)
+        await stage.cast.job("j", "q")
+        changed = {
+            "queues": f"{QUEUES.path}/q",
+            "clusters": f"{CLUSTERS.path}/m1",
+            "priorityclasses": f"{PRIORITY_CLASSES.path}/rig-high",
+            "jobs": f"{stage.cast.folder('jobs')}/j",
+            "resourcebindings": stage.cast.path("j"),
+        }
+        held = informers(stage.cast.api, Store(), Pace())
+        for kind, path in changed.items():
+            informer = held[kind]
+            informer._apply(*await informer._list())
+            compare = informer._comparison
+            assert compare is not None
+            for turn in range(20):
+                assert await compare.difference(informer.version, lacking=0) is None, f"{kind}, turn {turn}"
+            await stage.cast.merge(path, {"metadata": {"annotations": {"seen": "no"}}})
+            version = (await stage.cast.api.list_page(informer.path, limit=1)).metadata.resource_version
+            found = [await compare.difference(version, lacking=0) for _ in range(20)]
+            told = [each for each in found if each is not None]
+            assert 1 <= len(told) <= 2, kind
+            assert "is known as of" in told[0]
 
 
 @pytest.mark.long

@@ -151,6 +151,20 @@ MUTANTS = (
         f"{_WATCHES}[silence]",
     ),
     Mutant(
+        "what-is-lost-in-silence-is-never-missed",
+        "controller/cache/informer.py",
+        "                    await self._compare()\n",
+        "",
+        "tests/faults/test_watches.py::test_a_binding_whose_coming_was_lost_in_silence_is_found",
+    ),
+    Mutant(
+        "versions-are-not-compared",
+        "controller/cache/consistency.py",
+        "held < int(meta.resource_version):\n",
+        "False:\n",
+        "tests/faults/test_watches.py::test_what_was_changed_unheard_is_known_by_its_version",
+    ),
+    Mutant(
         "a-restored-store-is-not-believed",
         "controller/cache/informer.py",
         "        if is_before(version, self.version):\n            # Whatever",

@@ -206,6 +206,23 @@ class Spoil(Fault):
 
 
 @dataclass
+class Lose(Fault):
+    """The first event of a kind and a change never comes, and nobody is told so."""
+
+    resource: str
+    change: str
+    lost: int = 0
+
+    async def events(self, call: Call, lines: Lines) -> Lines:
+        begins = f'{{"type":"{self.change}"'.encode()
+        async for line in lines:
+            if call.resource == self.resource and line.startswith(begins) and not self.lost:
+                self.lost += 1
+            else:
+                yield line
+
+
+@dataclass
 class Stream(Fault):
     """A watch of one kind says what it is told to say, and ends as it is told to, once each time it is armed."""
 

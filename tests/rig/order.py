@@ -82,21 +82,22 @@ class Order:
         if ours is None or self._stirred > horizon or self._is_excused(after):
             return
         at = change.at
-        taken = [self._hold(each, at) for each in self.books.holders() if each.uid != after.uid]
+        taken = {each.uid: self._hold(each, at) for each in self.books.holders() if each.uid != after.uid}
         later = (each for each in self.landings if each.revision > ours.revision and each.decided <= ours.decided)
-        taken += [self._hold(each.seen, at) for each in later]
-        taken += self._perhaps_held(after, taken, ours.decided, at)
+        taken.update({each.seen.uid: self._hold(each.seen, at) for each in later})
+        gone = self._perhaps_held(after, [*taken.values()], horizon, at)
         for each in self._waiting(after, horizon, at):
-            if self._fits(each, taken, at) and not self._fits(each, [*taken, self._hold(after, at)], at):
+            beside = [*gone, *(hold for uid, hold in taken.items() if uid != each.uid)]
+            if self._fits(each, beside, at) and not self._fits(each, [*beside, self._hold(after, at)], at):
                 where = f"at {change.revision} {'/'.join(change.key)}"
                 yield f"I6 {where} was given what {'/'.join(each.job)} waited for, who comes before it"
 
-    def _perhaps_held(self, after: Sight, taken: Sequence[_Hold], decided: float, at: float) -> list[_Hold]:
-        """Return what had ended and may have counted as held all the same; not so if *after* did not fit beside it."""
-        recent = [(ended, hold) for ended, hold in self._ended if ended > min(decided, at) - self.patience]
-        if self._fits(after, [*taken, *(hold for _, hold in recent)], at):
-            return [hold for _, hold in recent]
-        return [hold for ended, hold in recent if ended > decided]
+    def _perhaps_held(self, after: Sight, taken: Sequence[_Hold], horizon: float, at: float) -> list[_Hold]:
+        """Return what has ended and may have counted as held all the same: as much as *after* fitted beside."""
+        recent = [hold for ended, hold in sorted(self._ended, key=lambda each: each[0]) if ended > horizon]
+        while recent and not self._fits(after, [*taken, *recent], at):
+            recent.pop(0)
+        return recent
 
     def _is_excused(self, after: Sight) -> bool:
         lost = {each.job[1] for each in self.books.bindings.values() if each.paused} | {after.job[1]}
