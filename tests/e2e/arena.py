@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -99,6 +99,17 @@ class Arena:
             except NotFound:
                 continue
         await self.observer.until(lambda seen: not seen.now, "all bindings gone")
+        for path in self._made:
+            if path.startswith(CLUSTERS.path):
+                await self._gone(path)
+
+    async def _gone(self, path: str) -> None:
+        """Wait until something is gone: a real Karmada takes some time to let a cluster go."""
+        with suppress(NotFound):
+            async with asyncio.timeout(60):
+                while True:
+                    await self.api.get(path)
+                    await asyncio.sleep(0.1)
 
 
 def job(name: str, queue: str, *, runtime: str = "1s", **more: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The whole system for tests: webhook, policies, the stand-in for Karmada, and the controller."""
+"""The whole system for tests: webhook, policies, controller, and the stand-in or the Karmada that KARMADA_BIN names."""
 
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -10,6 +10,7 @@ from localup.controlplane import ControlPlane
 from localup.namespaces import open_namespace
 from localup.part import Options
 from localup.processes import tail
+from localup.realkarmada.programs import named_by_environment
 from localup.stack import Stack
 from tests.e2e.arena import Arena, opened
 
@@ -23,7 +24,7 @@ def stack(fresh_control_plane: Callable[..., ControlPlane]) -> Iterator[Stack]:
         "karmada": Options(flags=["--status-period", "200ms"]),
         "controller": Options(flags=["--write-seconds", "0.5"]),
     }
-    with Stack(plane, options=options) as running:
+    with Stack(plane, options=options, karmada=named_by_environment() or True) as running:
         yield running
 
 
