@@ -52,8 +52,8 @@ def run(*, seconds: float, keep: bool, bare: bool = False) -> int:
             if not bare:
                 speak(narrator, director.view, verdict, stack)
             if keep or bare:
-                _invite(stack, narrator)
                 with suppress(KeyboardInterrupt):
+                    _invite(stack, narrator)
                     director.attend()
                 narrator.say()
     except KeyboardInterrupt:

@@ -1,12 +1,21 @@
-"""A job of one gang and what is seen of its binding."""
+"""A job of one gang and what is seen of its binding; and the demo as a process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from localup.demo.cast import Role, volcano_job
 from localup.demo.sighting import Sighting
+from tests.localup.demo.performance import Start, starting
+
+
+@pytest.fixture
+def demo(binaries, tmp_path: Path) -> Iterator[Start]:
+    """Return a function that starts the demo with a folder for temporary files of its own."""
+    with starting(tmp_path) as start:
+        yield start
 
 
 @pytest.fixture

@@ -3,43 +3,13 @@
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from localup.apply import wait_until
-
-ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def demo(binaries, tmp_path):
-    """Return a function that starts the demo with a folder for temporary files of its own."""
-    started = []
-
-    def start(*flags):
-        # Programs are found where the others find them, whatever the home folder is.
-        environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
-        process = subprocess.Popen(
-            [sys.executable, "-m", "localup", "demo", *flags],
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+from tests.localup.demo.performance import read_until
 
 
 def family(pid):
@@ -71,16 +41,6 @@ def child(pid, module):
         if f"-m\0{module}\0" in Path(f"/proc/{each}/cmdline").read_text():
             return each
     raise AssertionError(f"{module} does not run")
-
-
-def read_until(process, text):
-    """Read its output up to a line with *text*."""
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if text in line:
-            return lines
-    raise AssertionError(f"{text!r} was not printed:\n{''.join(lines)}")
 
 
 def test_everything_that_can_run_runs(demo, tmp_path):
@@ -169,6 +129,7 @@ def test_a_demo_that_is_kept_tells_how_to_reach_it(demo, tmp_path):
     kubeconfig = Path(line.strip().partition("=")[2])
     assert kubeconfig.exists()
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=15)
+    assert "nothing is left behind" in process.communicate(timeout=15)[0]
+    assert process.returncode == 0
     assert not kubeconfig.exists()
     assert list(tmp_path.iterdir()) == []
