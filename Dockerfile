@@ -1,10 +1,10 @@
 # One image for all processes: webhook, controller, certs, install, and the command line.
 #
-#   docker build --build-arg BASE=docker.io/library/python:3.13-slim@sha256:… --tag volcano-global:0.1.0 .
+#   docker build --build-arg BASE=python:3.13-slim@sha256:… --tag volcano-global:0.1.0 .
 #
 # The base is an argument so that it can be pinned by digest and come from a registry of yours. Everything else is
 # locked by hash in the requirements files. Nothing is fetched but by pip, and the last stage has no compiler.
-ARG BASE=docker.io/library/python:3.13-slim
+ARG BASE=python:3.13-slim
 
 FROM ${BASE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
