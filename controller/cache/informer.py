@@ -133,6 +133,7 @@ class Informer(Generic[T]):
             except TimeoutError:
                 log.info("listing again", path=self.path, reason="other parts of the objects count now")
             except _StartOverError as reason:
+                self._following = None
                 log.warning("listing again", path=self.path, reason=str(reason))
                 await asyncio.sleep(self._backoff.failed())
 
@@ -140,7 +141,7 @@ class Informer(Generic[T]):
         """List anew at once, because *decode* makes something else of the same objects now."""
         self.synced.clear()
         self._is_outdated = True
-        if self._following is not None:
+        if self._following is not None and not self._following.expired():
             self._following.reschedule(asyncio.get_running_loop().time())
 
     def _apply(self, objects: list[T], version: str) -> None:

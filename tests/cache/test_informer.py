@@ -292,6 +292,19 @@ async def test_asked_to_it_lists_again_and_is_not_synced_until_then(server, tmp_
         assert shelf.replaced == 2
 
 
+async def test_asked_again_and_again_it_lists_once_more_whatever_it_is_at(server, tmp_path):
+    server.says("GET", PATH, listing(thing("a", 2), version=7), listing(thing("b", 3), version=8))
+    server.says("WATCH", PATH, refusing(410), ALL_WELL)
+    async with informing(server, tmp_path) as (informer, shelf):
+        async with asyncio.timeout(5):
+            while shelf.replaced < 12:
+                informer.list_again()
+                informer.list_again()
+                await asyncio.sleep(0.005)
+        await shelf.holds({"b": 3})
+        await informer.synced.wait()
+
+
 async def test_what_a_write_has_told_already_is_not_told_again(server, tmp_path):
     server.says("GET", PATH, listing(thing("a", 2), version=7))
     server.says(

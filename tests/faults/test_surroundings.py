@@ -1,7 +1,8 @@
-"""F25, F29 and F30: configuration, files, memory and processor time as nobody wants them."""
+"""F25, F26, F29 and F30: configuration, clock, files, memory and processor time as nobody wants them."""
 
 import asyncio
 import contextlib
+import itertools
 import resource
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from localup.processes import ProcessError
+from tests.rig.faults import Answer
+from tests.rig.history import Change
+from tests.rig.sight import sight
 from tests.rig.stage import Stage, staged
 
 GOOD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: AdmissionConfiguration\n"
@@ -39,6 +43,63 @@ async def test_a_bad_configuration_is_refused_aloud_and_the_old_one_stays(plane,
         file.write_text(GOOD)
         await stage.done("kept-out")
         await stage.quiet(seconds=0.3)
+
+
+@pytest.mark.long
+async def test_a_configuration_that_changes_all_the_time_loses_nothing(plane, tmp_path):
+    """F25: every decision rests on one revision of it, whichever that is."""
+    file = tmp_path / "admission.yaml"
+    choices = (
+        f"{GOOD}queueOrder: EntitlementFirst\nwrites: {{inFlight: 1}}\n",
+        f"{GOOD}tenantFairness: Namespace\ntenants: [{{namespaces: ['*'], queues: [q]}}]\n",
+        f"{GOOD}workloads: [{{apiVersion: apps/v1, kind: Deployment}}]\n",
+        GOOD,
+    )
+    file.write_text(GOOD)
+    async with staged(plane, tmp_path, "--admission-configuration", file, "--poll-seconds", "0.02") as stage:
+        names = [f"j{number:02}" for number in range(20)]
+        await prepared(stage, *names)
+        await stage.controller.start()
+        for choice in itertools.islice(itertools.cycle(choices), 40):
+            file.write_text(choice)
+            await asyncio.sleep(0.1)
+        await stage.done(*names, seconds=40)
+        await stage.visible()
+        await stage.quiet(seconds=0.5)
+
+
+async def test_a_clock_that_jumps_to_and_fro_changes_no_order_and_no_waiting_time(plane, tmp_path):
+    """F26: by ten minutes every other second; jobs of one second go by name, and one that was refused comes again."""
+    jump = """
+import sys, time
+nanoseconds, began = time.time_ns, time.monotonic()
+def jumping(): return nanoseconds() + (600 * 10**9 if int(time.monotonic() - began) % 2 else -600 * 10**9)
+time.time_ns, time.time = jumping, lambda: jumping() / 10**9
+import runpy
+runpy.run_module("controller", run_name="__main__", alter_sys=True)
+"""
+    async with staged(plane, tmp_path) as stage:
+        names = [f"j{number}" for number in range(4)]
+        await prepared(stage, *reversed(names))
+        stage.proxy.add(Answer(lambda call: call.is_write and "/j0-job" in call.path, times=1, status=403))
+        part = stage.controller.part
+        command = part._command
+        part._command = lambda: ["-c", jump, *command()[2:]]
+        await stage.controller.start()
+        await stage.done(*names)
+        born = {name: each["metadata"]["creationTimestamp"] for (_, name), each in stage.history.now["jobs"].items()}
+        gone = [change.key[1].removesuffix("-job") for change in stage.history.of("resourcebindings") if admits(change)]
+        assert sorted(gone) == names
+        later = [name for name in gone if name != "j0"]
+        assert later == sorted(later, key=lambda name: (born[name], name))
+        await stage.cast.job("j9", "q")
+        await stage.done("j9")
+        await stage.visible()
+
+
+def admits(change: Change) -> bool:
+    before, after = (sight(each) if each else None for each in (change.before, change.after))
+    return after is not None and after.admitted and not (before and before.admitted)
 
 
 async def said(stage: Stage, word: str, times: int) -> None:
