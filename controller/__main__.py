@@ -14,8 +14,10 @@ from typing import Any, Never
 import structlog
 
 from controller.actuator import Actuator
+from controller.aftermath.stage import Aftermath
 from controller.api.configuration import AdmissionConfiguration, ConfigurationError
 from controller.backoff import Backoff
+from controller.cache.facts import BindingFacts
 from controller.cache.informer import Pace
 from controller.cache.kinds import Kinds
 from controller.cache.store import Store
@@ -36,6 +38,7 @@ from controller.telling.notices import Notices
 from controller.telling.teller import Manner, Teller
 from controller.throttle import Limits
 from controller.watchdog import Watchdog
+from controller.writes import Write
 
 #: More than the most writes in flight with the watches beside them: the actuator sets the limit, not the pool.
 _CONNECTIONS = 1024 + 32
@@ -68,7 +71,8 @@ class Controller:
         self.loop = Loop(self.store, self.actuator, caches, metrics=self.metrics, clock=clock)
         manner = Manner(settings.identity, settings.events_per_second, settings.event_backlog)
         self.teller = Teller(api, self.store.binding, metrics=self.metrics, manner=manner, clock=clock)
-        self.actuator.on_settled = self.teller.settled
+        self.aftermath = Aftermath(api, self.store, may_write=self._may_write, clock=clock)
+        self.actuator.on_settled = self._settled
         self.notices = Notices(self.store, self.teller, may_write=self._may_write)
         about = commands.surroundings(
             self.store, lambda: self.loop.world, may_write=self._may_write, tell=self.teller.put
@@ -93,6 +97,7 @@ class Controller:
             deciding.append(group.create_task(Watchdog(self.metrics).run()))
             deciding.append(group.create_task(self.hyperjobs.run()))
             deciding.append(group.create_task(self.teller.run()))
+            deciding.append(group.create_task(self.aftermath.run()))
             deciding.append(group.create_task(self.commands.run()))
             deciding.append(group.create_task(self.guard.run()))
             deciding.append(
@@ -105,6 +110,11 @@ class Controller:
             if self.actuator.is_settled:
                 await self.election.release()
 
+    def _settled(self, write: Write, facts: BindingFacts) -> None:
+        """Pass on that a write has had its effect."""
+        self.teller.settled(write, facts)
+        self.aftermath.evicted(write)
+
     def _may_write(self) -> bool:
         return self.election.may_write
 
@@ -114,6 +124,7 @@ class Controller:
         if self.election.may_write:
             self.leading.set()
             self.notices.lead()
+            self.aftermath.lead()
         else:
             self.leading.clear()
             self.actuator.abandon()

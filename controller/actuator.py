@@ -14,6 +14,7 @@ from functools import partial
 import msgspec
 import structlog
 
+from controller.apierrors import QuotaExceeded
 from controller.backoff import Backoff
 from controller.cache.facts import BindingFacts
 from controller.clock import Clock, wall_clock
@@ -183,6 +184,9 @@ class Actuator:
 
     async def _patch(self, write: Write) -> BindingFacts:
         """Write to the API server: the one place where that is done."""
+        if write.subresource:
+            raw = await self._api.patch(f"{write.path}/{write.subresource}", write.patch, kind="merge")
+            return self._understood(write, raw)
         return self._understood(write, await self._api.patch(write.path, write.patch))
 
     async def _failed(self, errand: Errand, error: ApiError) -> float | None:
@@ -198,6 +202,8 @@ class Actuator:
                 await self._compare(errand.write, error)
             case NotFound():
                 self._withdraw(errand.write, "it is gone")
+            case QuotaExceeded():
+                self._withdraw(errand.write, f"Karmada's quota does not take it: {error.quota}")
             case _:
                 self._alarm(errand.write, error)
         return None

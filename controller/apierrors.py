@@ -12,6 +12,9 @@ from typing import ClassVar
 
 import msgspec
 
+#: How what Karmada's webhook says of a quota begins.
+_QUOTA = "FederatedResourceQuota("
+
 
 class ApiError(Exception):
     """A call that the API server refused, or never answered."""
@@ -37,6 +40,17 @@ class Forbidden(ApiError):
     """403: no right to do this, or a policy denies it."""
 
     word = "forbidden"
+
+
+class QuotaExceeded(Forbidden):
+    """403: Karmada's own quota of the namespace does not take it."""
+
+    word = "quota_exceeded"
+
+    @property
+    def quota(self) -> str:
+        """Return what Karmada says of it: which quota, for which resource, and how much."""
+        return self.message[self.message.index(_QUOTA) :].rstrip(". ")
 
 
 class NotFound(ApiError):
@@ -116,8 +130,10 @@ class Status(msgspec.Struct):
 _statuses = msgspec.json.Decoder(Status)
 
 
-def error_for(status: int) -> type[ApiError]:
-    """Return the kind of error that an HTTP *status* means."""
+def error_for(status: int, message: str = "") -> type[ApiError]:
+    """Return the kind of error that an HTTP *status* with this *message* means."""
+    if status == HTTPStatus.FORBIDDEN and _QUOTA in message:
+        return QuotaExceeded
     return _BY_STATUS.get(status, ServerError if status >= HTTPStatus.INTERNAL_SERVER_ERROR else ApiError)
 
 

@@ -300,7 +300,7 @@ async def _body(request: _Request, answer: aiohttp.ClientResponse) -> bytes:
 def _refusal(request: _Request, answer: aiohttp.ClientResponse, body: bytes) -> ApiError:
     status = read_status(body)
     header = answer.headers.get("Retry-After", "")
-    return error_for(answer.status)(
+    return error_for(answer.status, status.message)(
         str(request),
         answer.status,
         status.message or answer.reason or "no reason given",

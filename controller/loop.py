@@ -13,6 +13,7 @@ from typing import Any, NoReturn, Protocol
 
 import structlog
 
+from controller.affinities import unobserved
 from controller.backoff import Backoff
 from controller.cache.facts import BindingFacts
 from controller.cache.overlays import Gone, Mended, Noted
@@ -24,7 +25,7 @@ from controller.engine.workloads import WorkloadUid
 from controller.engine.world import World
 from controller.metrics import Metrics
 from controller.wording import sentence
-from controller.writes import Write, holding, mending, write
+from controller.writes import Write, holding, mending, observing, write
 
 #: So many admissions are decided ahead of the writes: what is sent is fresh, and the event loop is never held up long.
 _AHEAD = 256
@@ -154,6 +155,9 @@ class Loop:
             facts = self._store.binding(uid)
             if facts is None:
                 continue
+            if isinstance(decision, Admit) and (term := unobserved(decision, facts, self.world.ledger)):
+                self._observe(decision, facts, term)
+                continue
             if isinstance(decision, Admit):
                 self._store.assume(decision.workload.uid, decision.admission)
             elif (free_at := self._actuator.free_at(uid) or 0) > now:
@@ -165,6 +169,13 @@ class Loop:
             self._actuator.submit(
                 write(decision, facts, template=self._store.template(facts), for_whom=self._for_whom(decision))
             )
+
+    def _observe(self, decision: Admit, facts: BindingFacts, term: str) -> None:
+        """Have Karmada begin with another affinity term, and decide anew when that is seen (C1)."""
+        why = f"Karmada is told first to begin with affinity term '{term}'"
+        self._store.withdraw(facts.uid, Refusal(Reason.BACKING_OFF, subject=why))
+        self._store.assume(facts.uid, Mended())
+        self._actuator.submit(observing(decision, facts, term))
 
     def _for_whom(self, decision: Decision) -> str:
         uid = decision.for_whom if isinstance(decision, Evict) else None

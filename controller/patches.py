@@ -30,6 +30,10 @@ class Binding(Protocol):
         """Its uid; another binding of the same name is another binding."""
 
     @property
+    def resource_version(self) -> int:
+        """When it was so."""
+
+    @property
     def has_annotations(self) -> bool:
         """Whether there is any annotation to add one to."""
 
@@ -80,6 +84,12 @@ def resume(binding: Binding) -> bytes:
 def clear(binding: Binding) -> bytes:
     """Take the clusters from a paused binding that nobody has admitted."""
     return _patch(*_still_paused(binding), _Operation("remove", _CLUSTERS))
+
+
+def observe(binding: Binding, term: str) -> bytes:
+    """Set the affinity term in the status of a paused binding; a merge patch, for there may be no status yet."""
+    seen = {"uid": binding.uid, "resourceVersion": str(binding.resource_version)}
+    return msgspec.json.encode({"metadata": seen, "status": {"schedulerObservingAffinityName": term}})
 
 
 def note(binding: Binding, record: str) -> bytes:

@@ -21,7 +21,7 @@ from controller.engine.plan import Admit, Decision, Evict, Note
 from controller.engine.reasons import EvictionReason
 from controller.engine.workloads import Workload, WorkloadUid
 
-Effect = Literal["admit", "evict", "resume", "clear", "note", "hold", "pause"]
+Effect = Literal["admit", "evict", "resume", "clear", "note", "hold", "pause", "observe"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,10 @@ class Write:
     """Who gets its place, as messages name it; nobody where it goes for its own fault."""
     held: str = ""
     """The cluster that is held for it, as its record is to say; empty for none."""
+    term: str = ""
+    """The affinity term that Karmada's scheduler is to begin with."""
+    subresource: str = ""
+    """``status`` where that is written."""
     waited: float = 0
     """How long it had waited at the decision, in seconds."""
 
@@ -59,6 +63,8 @@ class Write:
                 return facts.paused and not facts.targets
             case "note":
                 return facts.record is not None and facts.record.queue == self.queue and not facts.record.aborted
+            case "observe":
+                return facts.observed_term == self.term
             case "hold":
                 return ((facts.record and facts.record.held_cluster) or "") == self.held
 
@@ -128,6 +134,24 @@ def holding(note: Note, facts: BindingFacts) -> Write:
         workload.path,
         queue=workload.queue,
         held=held.cluster if held else "",
+    )
+
+
+def observing(decision: Admit, facts: BindingFacts, term: str) -> Write:
+    """Return how Karmada's scheduler is told with which ordered affinity to begin, before its cluster is named (C1).
+
+    Without it, it would begin with the first one, and not confirm our choice.
+    """
+    return Write(
+        "observe",
+        facts.uid,
+        _path(facts),
+        patches.observe(facts, term),
+        facts.resource_version,
+        decision.workload.path,
+        queue=decision.workload.queue,
+        term=term,
+        subresource="status",
     )
 
 

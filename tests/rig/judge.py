@@ -25,6 +25,8 @@ OURS = {
     ("spec", "suspension"),  # where it was not there at all
     ("spec", "suspension", "scheduling"),
     ("spec", "clusters"),
+    ("status", "schedulerObservingAffinityName"),
+    ("status", "conditions"),  # the stale one, after an eviction
 }
 
 

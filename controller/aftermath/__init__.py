@@ -1,0 +1,1 @@
+"""What an eviction leaves behind that Karmada does not put right."""

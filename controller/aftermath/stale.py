@@ -1,0 +1,56 @@
+"""What of a status is not true any more once a workload was evicted and has left its clusters.
+
+Pure. Karmada sums up what the clusters tell; when none tells anything any more,
+the template's status and the binding's `Scheduled` condition stay as they were.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+Json = Mapping[str, Any]
+
+REASON = "Evicted"
+MESSAGE = "evicted by volcano-global; it waits for admission"
+_COUNTS = ("pending", "running", "succeeded", "failed", "terminating", "unknown")
+_NOT_STALE = {"", "Pending"}
+
+
+def job_status(job: Json, now: int) -> Json | None:
+    """Return the merge patch for the status of an evicted Volcano Job, ``None`` where it says nothing wrong."""
+    status = job.get("status") or {}
+    phase = (status.get("state") or {}).get("phase", "")
+    counted = {name: 0 for name in _COUNTS if status.get(name)}
+    if phase in _NOT_STALE and not counted:
+        return None
+    state = {"phase": "Pending", "reason": REASON, "message": MESSAGE, "lastTransitionTime": _time(now)}
+    return {**_seen(job), "status": {"state": state, **counted}}
+
+
+def binding_status(binding: Json, now: int) -> Json | None:
+    """Return the merge patch for the status of an evicted binding, ``None`` where it says nothing wrong."""
+    conditions = (binding.get("status") or {}).get("conditions") or ()
+    fresh = [_corrected(each, now) for each in conditions]
+    return None if fresh == list(conditions) else {**_seen(binding), "status": {"conditions": fresh}}
+
+
+def _corrected(condition: Json, now: int) -> Json:
+    if condition.get("type") != "Scheduled" or condition.get("status") != "True":
+        return condition
+    return {
+        **condition,
+        "status": "False",
+        "reason": REASON,
+        "message": MESSAGE,
+        "lastTransitionTime": _time(now),
+    }
+
+
+def _seen(obj: Json) -> Json:
+    """Return what makes the API server refuse the patch if somebody was faster."""
+    meta = obj["metadata"]
+    return {"metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}}
+
+
+def _time(now: int) -> str:
+    return datetime.fromtimestamp(now // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,143 @@
+"""Answers to what a real Karmada does: ordered affinities, stale status, its own quotas, claims that come and go."""
+
+from typing import Any
+
+from controller.api.keys import JOBS
+from tests.answers.telling import until_told
+from tests.rig.faults import Answer, writes
+from tests.rig.stage import Stage, staged
+
+ONE_CLUSTER = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
+SCHEDULED = {
+    "type": "Scheduled",
+    "status": "True",
+    "reason": "Success",
+    "message": "Binding has been scheduled successfully.",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+}
+
+
+async def begun(stage: Stage, *, cpu: str = "8", **queue: Any) -> None:
+    await stage.cast.queue("q", **queue)
+    await stage.cast.cluster("m1", cpu=cpu)
+    await stage.controller.start()
+
+
+def binding(stage: Stage, name: str) -> dict[str, Any]:
+    return stage.history.now["resourcebindings"][stage.cast.namespace, f"{name}-job"]
+
+
+def ordered(*groups: tuple[str, ...]) -> dict[str, Any]:
+    """Return a placement that tries one group of clusters after the other."""
+    terms = [{"affinityName": f"term-{number}", "clusterNames": list(names)} for number, names in enumerate(groups)]
+    return {"clusterAffinities": terms, "spreadConstraints": ONE_CLUSTER}
+
+
+async def test_c1_a_later_affinity_is_observed_before_its_cluster_is_named(plane, tmp_path):
+    """Karmada's scheduler would begin with the first term, find nothing there, and take our choice away."""
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await begun(stage)
+        await stage.cast.cluster("m2", cpu="8")
+        await stage.cast.summarize("m1", ready="False", cpu="8")
+        await stage.cast.merge(
+            "/apis/cluster.karmada.io/v1alpha1/clusters/m1",
+            {"spec": {"taints": [{"key": "cluster.karmada.io/not-ready", "effect": "NoSchedule"}]}},
+        )
+        for name, groups in (("later", (("m1",), ("m2",))), ("first", (("m2",), ("m1",)))):
+            uid = await stage.cast.template(name, "q")
+            await stage.cast.bind(name, uid, placement=ordered(*groups))
+        await stage.admitted("later", "first")
+        assert binding(stage, "later")["status"]["schedulerObservingAffinityName"] == "term-1"
+        assert "status" not in binding(stage, "first"), "the first term needs no telling"
+        states = [each for each in stage.history.changes if each.key == (stage.cast.namespace, "later-job")]
+        observed = next(each for each in states if (each.after or {}).get("status"))
+        assert observed.after is not None
+        assert observed.after["spec"]["suspension"]["scheduling"] is True, "told while it was paused"
+        assert [each["name"] for each in binding(stage, "later")["spec"]["clusters"]] == ["m2"]
+
+
+async def test_a_status_that_an_eviction_left_behind_is_put_right(plane, tmp_path):
+    """Karmada goes on saying Running and Scheduled, whoever asks."""
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await begun(stage, capability={"cpu": "2"})
+        await stage.cast.job("gone", "q", cpu=2)
+        await stage.admitted("gone")
+        path = JOBS.item_path(stage.cast.namespace, "gone")
+        await stage.cast.merge(f"{path}/status", {"status": {"state": {"phase": "Running"}, "running": 1}})
+        await stage.cast.merge(f"{stage.cast.path('gone')}/status", {"status": {"conditions": [SCHEDULED]}})
+        await stage.cast.phase("gone", "Aborted")
+        await stage.history.until(lambda _: stage.sights()["gone"].paused, "taken back")
+        assert stage.history.now["jobs"][stage.cast.namespace, "gone"]["status"]["state"]["phase"] == "Running"
+        await stage.cast.merge(f"{stage.cast.path('gone')}/status", {"status": {"aggregatedStatus": []}})
+
+        def is_right() -> bool:
+            state = stage.history.now["jobs"][stage.cast.namespace, "gone"]["status"]["state"]
+            condition = binding(stage, "gone")["status"]["conditions"][0]
+            return (state["phase"], condition["status"]) == ("Pending", "False")
+
+        await stage.history.until(lambda _: is_right(), "status put right")
+        assert stage.history.now["jobs"][stage.cast.namespace, "gone"]["status"]["running"] == 0
+        assert binding(stage, "gone")["status"]["conditions"][0]["reason"] == "Evicted"
+        await stage.quiet(seconds=0.5)
+
+
+async def test_the_next_leader_goes_on_putting_status_right(plane, tmp_path):
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await begun(stage)
+        await stage.cast.job("gone", "q")
+        await stage.admitted("gone")
+        await stage.cast.phase("gone", "Aborted")
+        await stage.history.until(lambda _: stage.sights()["gone"].paused, "taken back")
+        await stage.controller.stop()
+        path = JOBS.item_path(stage.cast.namespace, "gone")
+        await stage.cast.merge(f"{path}/status", {"status": {"state": {"phase": "Running"}}})
+        await stage.cast.merge(f"{stage.cast.path('gone')}/status", {"status": {"aggregatedStatus": []}})
+        await stage.controller.start()
+        jobs = stage.history.now["jobs"]
+        await stage.history.until(
+            lambda _: jobs[stage.cast.namespace, "gone"]["status"]["state"]["phase"] == "Pending", "put right"
+        )
+
+
+async def test_a_refusal_by_karmadas_own_quota_is_shown_as_such(plane, tmp_path):
+    """Its webhook refuses our clusters; the workload backs off, and others go on."""
+    says = (
+        'admission webhook "resourcebinding.karmada.io" denied the request: FederatedResourceQuota(team/most) exceeded '
+        "for resource cpu: requested sum 5, limit 4."
+    )
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="8")
+        stage.proxy.add(Answer(lambda call: writes(call) and "over-job" in call.path, 1, status=403, message=says))
+        await stage.controller.start()
+        await stage.cast.job("over", "q")
+        event = await until_told(stage, "BackingOff", "Job", "over")
+        assert "Karmada's quota does not take it: FederatedResourceQuota(team/most) exceeded" in event["note"]
+        counted = 'volcano_global_patch_duration_seconds_count{effect="admit",outcome="quota_exceeded"}'
+        assert await stage.controller.metric(counted) == 1
+        await stage.cast.job("other", "q")
+        await stage.admitted("other")
+        await stage.admitted("over")
+        assert "write refused" not in stage.controller.part.output
+
+
+async def test_d9_without_a_claim_nobody_is_admitted_or_charged_and_with_one_it_goes_on(plane, tmp_path):
+    """Karmada's scheduler passes over what no policy claims, also when it was resumed."""
+    claim = "propagationpolicy.karmada.io/permanent-id"
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await begun(stage, capability={"cpu": "2"})
+        await stage.cast.bind("orphan", await stage.cast.template("orphan", "q", cpu=2))
+        await stage.admitted("orphan")
+        given = binding(stage, "orphan")["metadata"]["labels"][claim]
+        await stage.cast.job("waits", "q", cpu=2)
+        await until_told(stage, "QueueOverCeiling", "Job", "waits")
+        # The policy goes, and Karmada has not placed it: nothing of it will ever run.
+        unclaimed = {"metadata": {"labels": {claim: None}}, "spec": {"clusters": None}}
+        await stage.cast.merge(stage.cast.path("orphan"), unclaimed)
+        event = await until_told(stage, "Unclaimed", "Job", "orphan")
+        assert "create a policy that selects it" in event["note"]
+        await stage.admitted("waits")
+        await stage.cast.delete(stage.cast.path("waits"))
+        await stage.cast.merge(stage.cast.path("orphan"), {"metadata": {"labels": {claim: given}}})
+        await stage.cast.job("late", "q")
+        await until_told(stage, "QueueOverCeiling", "Job", "late")
