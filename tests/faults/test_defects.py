@@ -16,6 +16,7 @@ from tests.rig.stage import staged
 
 ROOT = Path(__file__).parents[2]
 OBJECTS, LEADERS, ANSWERS = (f"tests/faults/test_{name}.py" for name in ("objects", "leaders", "answers"))
+HYPERJOBS = "tests/hyperjob/test_reconciler.py"
 PROVED = {
     "finished jobs hold quota until their binding is deleted": (
         OBJECTS,
@@ -58,6 +59,20 @@ PROVED = {
         OBJECTS,
         "test_a_priority_class_that_is_deleted_hides_nobody_who_was_admitted",
     ),
+    "completed HyperJobs make their children again after the TTL": (
+        HYPERJOBS,
+        "test_regression_completed_children_that_vanish_by_their_ttl_are_not_made_again",
+    ),
+    "a HyperJob of no replicas is completed": (HYPERJOBS, "test_regression_no_replicas_are_not_completed"),
+    "foreign Jobs with two labels turn a HyperJob failed": (
+        HYPERJOBS,
+        "test_regression_foreign_jobs_with_our_labels_change_nothing",
+    ),
+    "a Job is created before its policy": (HYPERJOBS, "test_regression_the_policy_is_made_before_its_job"),
+    "a foreign name leaves half of the children": (
+        HYPERJOBS,
+        "test_regression_a_foreign_name_leaves_nothing_half_made_and_is_reported",
+    ),
     "two leaders at each rollout": (
         LEADERS,
         "test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_says_good_bye",
@@ -74,6 +89,8 @@ SCENARIOS = {
     "the guarantee is never read": "the guarantee of a queue is read",
     "the parent is never read": "the parent of a queue is read",
     "the dequeue strategy is never read": "the dequeue strategy of a queue is read",
+    "reclaimable is never read": "a queue that is not reclaimable keeps what it has borrowed",
+    "the priority of a queue changes nothing": "and priority decides between them",
     "a large important job is passed over for ever": "the large one of high priority is asked first",
 }
 
@@ -86,8 +103,8 @@ def test_the_defect_is_proved_absent(file, name):
 
 @pytest.mark.parametrize("title", SCENARIOS.values(), ids=SCENARIOS)
 def test_the_defect_is_a_scenario(title):
-    told = yaml.safe_load_all((ROOT / "tests/scenarios/go-defects.yaml").read_text())
-    assert any(title in each["title"] for each in told)
+    files = (ROOT / "tests/scenarios").glob("*.yaml")
+    assert any(title in each["title"] for file in files for each in yaml.safe_load_all(file.read_text()))
 
 
 async def test_a_cluster_without_a_summary_breaks_nothing_and_takes_nothing(plane, tmp_path):
