@@ -62,17 +62,23 @@ def up(
 @app.command()
 def demo(
     *,
-    seconds: Annotated[float, typer.Option(help="Give up when the jobs are not done by then.", min=1)] = 120,
+    seconds: Annotated[
+        float | None, typer.Option(help="Give up when it is not over by then: 120, and 300 with a real Karmada.", min=1)
+    ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave all of it up afterwards, for jobs of your own.")] = False,
     bare: Annotated[bool, typer.Option("--bare", help="The same without a play: queues and clusters alone.")] = False,
+    karmada_bin: Annotated[
+        Path | None, typer.Option(help="A folder with a real Karmada's programs, for the stand-in's part.")
+    ] = None,
 ) -> None:
     """Show the main job: against a real API server, some 40 jobs and three HyperJobs are judged, admitted and run.
 
     It ends with exit code 0 when all that it promises was seen, and with 1 and the reason otherwise.
     """
-    from localup.demo.command import run  # noqa: PLC0415 - the ground alone does not need what stands on it
+    from localup.demo.command import Wishes, run  # noqa: PLC0415 - the ground alone does not need what stands on it
 
-    raise typer.Exit(run(seconds=seconds, keep=keep, bare=bare))
+    karmada = Programs.found_in(karmada_bin) if karmada_bin else None
+    raise typer.Exit(run(Wishes(seconds or (300 if karmada else 120), keep, bare, karmada)))
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ from localup.demo.narrator import Narrator
 from localup.etcd import Etcd
 from localup.part import Options
 from localup.processes import ProcessError
+from localup.realkarmada.programs import Programs as Karmada
 from localup.stack import Stack
 
 _INTERRUPTED: Final = 130
@@ -27,31 +29,46 @@ _STAND_IN: Final = (
     "Karmada's part is played by a stand-in: member clusters are simulated and their jobs are timers. "
     "API server, webhook, policies, certificates and controller are real."
 )
+_REAL: Final = (
+    "Karmada is {version}, a real one; its member clusters are API servers of their own, without nodes: "
+    "their jobs are timers. All of this takes some minutes."
+)
 #: Of the jobs that do not say it themselves: the two examples, which are used as they are.
 _RUN_TIME: Final = "4s"
 
 
-def run(*, seconds: float, keep: bool, bare: bool = False) -> int:
-    """Run the demo and return its exit code; its programs are built first where they are missing.
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user has asked for.
 
-    Args:
+    Attributes:
         seconds: When to give up.
         keep: Whether all of it stays up afterwards, for jobs of the user's own.
         bare: The same without a play before.
+        karmada: The programs of a real Karmada, to play its own part.
     """
+
+    seconds: float
+    keep: bool
+    bare: bool
+    karmada: Karmada | None
+
+
+def run(wishes: Wishes) -> int:
+    """Run the demo and return its exit code; its programs are built first where they are missing."""
     narrator = Narrator()
-    narrator.say(_STAND_IN)
+    narrator.say(_REAL.format(version=wishes.karmada.version) if wishes.karmada else _STAND_IN)
     try:
         programs = binaries.provide()
         began = time.monotonic()
         with (
-            _raised(programs, narrator) as stack,
-            Director(stack, [] if bare else acts(), narrator, seconds=seconds) as director,
+            _raised(programs, narrator, wishes.karmada) as stack,
+            Director(stack, [] if wishes.bare else acts(), narrator, seconds=wishes.seconds) as director,
         ):
             verdict = director.perform()
-            if not bare:
+            if not wishes.bare:
                 speak(narrator, director.view, verdict, stack)
-            if keep or bare:
+            if wishes.keep or wishes.bare:
                 with suppress(KeyboardInterrupt):
                     _invite(stack, narrator)
                     director.attend()
@@ -66,7 +83,7 @@ def run(*, seconds: float, keep: bool, bare: bool = False) -> int:
 
 
 @contextmanager
-def _raised(programs: Binaries, narrator: Narrator) -> Iterator[Stack]:
+def _raised(programs: Binaries, narrator: Narrator, karmada: Karmada | None) -> Iterator[Stack]:
     """Put up everything but the jobs."""
     began = time.monotonic()
 
@@ -75,13 +92,14 @@ def _raised(programs: Binaries, narrator: Narrator) -> Iterator[Stack]:
 
     with Etcd(programs) as etcd, ControlPlane(etcd) as plane:
         tell("etcd and kube-apiserver are ready, with definitions and roles")
+        who = "Karmada" if karmada else "stand-in"
         configuration = stage.configure(plane.folder, reclaim=False)
         options = {
-            "karmada": Options(flags=["--run-time", _RUN_TIME]),
+            "members" if karmada else "karmada": Options(flags=["--run-time", _RUN_TIME]),
             "controller": Options(flags=["--admission-configuration", configuration]),
         }
-        with Stack(plane, options=options) as stack:
-            tell("certificates, webhook and policies are in force; controller and stand-in are at work")
+        with Stack(plane, options=options, karmada=karmada or True) as stack:
+            tell(f"certificates, webhook and policies are in force; controller and {who} are at work")
             stage.build(plane.admin)
             tell("namespaces, queues and three member clusters are there; now time begins again")
             yield stack

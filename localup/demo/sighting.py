@@ -74,10 +74,12 @@ def sighted(binding: Any) -> Sighting:
     )
 
 
-def binding_of(work: Any) -> str:
-    """Return the binding, as `namespace/name`, that a Work was made for."""
+def binding_of(work: Any) -> str | None:
+    """Return the binding, as `namespace/name`, that a Work was made for; ``None`` for what Karmada sends by itself."""
     annotations = work["metadata"].get("annotations", {})
-    return f"{annotations.get(BINDING_NAMESPACE)}/{annotations.get(BINDING_NAME)}"
+    if BINDING_NAME not in annotations:
+        return None
+    return f"{annotations.get(BINDING_NAMESPACE)}/{annotations[BINDING_NAME]}"
 
 
 def _status(binding: Any) -> Any:

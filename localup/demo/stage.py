@@ -19,6 +19,9 @@ _QUEUES: Final = EXAMPLES / "queues.yaml"
 _CLASSES: Final = EXAMPLES / "priority-classes.yaml"
 _POLICY: Final = EXAMPLES / "policy.yaml"
 
+#: With a real Karmada each member is an API server that is started first.
+_JOIN_SECONDS: Final = 120
+
 CLUSTERS_PATH: Final = "/apis/cluster.karmada.io/v1alpha1/clusters"
 QUEUES_PATH: Final = "/apis/scheduling.volcano.sh/v1beta1/queues"
 CLOSED: Final = "archive"
@@ -32,7 +35,7 @@ def build(admin: Api) -> None:
     for queue in queues():
         state = "Closed" if queue == CLOSED else "Open"
         admin.merge(f"{QUEUES_PATH}/{queue}/status", {"status": {"state": state}})
-    wait_until(lambda: _have_told(admin), "clusters with a resource summary")
+    wait_until(lambda: _have_told(admin), "clusters with a resource summary", seconds=_JOIN_SECONDS)
 
 
 def queues() -> list[str]:

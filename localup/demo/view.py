@@ -59,8 +59,8 @@ class View:
             return self.families.take(event.object, at)
         if event.path in _HYPERJOBS:
             self.families.forget("/".join(event.key))
-        elif event.path == WORKS and event.change == "ADDED":
-            self.books.see_work(binding_of(event.object), int(event.object["metadata"]["resourceVersion"]))
+        elif event.path == WORKS and event.change == "ADDED" and (binding := binding_of(event.object)):
+            self.books.see_work(binding, int(event.object["metadata"]["resourceVersion"]))
         return []
 
     @property

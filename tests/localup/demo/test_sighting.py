@@ -56,3 +56,7 @@ def test_a_resumed_binding_without_clusters_is_not_admitted():
 def test_a_work_names_its_binding():
     annotations = {"resourcebinding.karmada.io/namespace": "team-a", "resourcebinding.karmada.io/name": "train-job"}
     assert binding_of({"metadata": {"annotations": annotations}}) == "team-a/train-job"
+
+
+def test_a_work_that_karmada_makes_by_itself_names_none():
+    assert binding_of({"metadata": {"name": "namespace-ml"}}) is None
