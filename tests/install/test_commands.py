@@ -1,0 +1,223 @@
+"""The installer's commands on a real control plane: only ours comes, only ours goes, and what is missing is named."""
+
+import base64
+import time
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+
+import pytest
+import yaml
+
+from install.kubeconfigs import expires, is_due, server_of
+from localup.api import Api, ApiError
+from tests.install.conftest import HOST
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/volcano-global"
+VALIDATING = MUTATING.replace("mutating", "validating")
+ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+BINDINGS = "/apis/work.karmada.io/v1alpha2/namespaces/left/resourcebindings"
+OURS = "app.kubernetes.io/managed-by"
+
+
+def is_there(api: Api, path: str) -> bool:
+    try:
+        api.get(path)
+    except ApiError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        return False
+    return True
+
+
+@pytest.fixture(autouse=True)
+def clean(plane, command):
+    """Leave nothing to the next test."""
+    yield
+    ended = command("remove")
+    assert ended.code == 0, ended
+
+
+def test_nothing_is_missing_where_karmada_and_volcano_are(command):
+    assert command("check").told("nothing is missing")
+
+
+def test_what_is_missing_is_named_with_what_to_do(plane, command):
+    removed = plane.admin.get(f"{CRDS}/queues.scheduling.volcano.sh")
+    plane.admin.delete(f"{CRDS}/queues.scheduling.volcano.sh")
+    try:
+        _until(lambda: "queues" in str(command("check").code))
+        said = str(command("check").code)
+        assert "queues.scheduling.volcano.sh/v1beta1 are not served" in said
+        assert "apply Volcano's CustomResourceDefinitions" in said
+        assert "jobs.batch" not in said
+        assert command("apply").code == said, "nothing is applied where something is missing"
+        assert not is_there(plane.admin, f"{ROLES}/volcano-global-controller")
+    finally:
+        fresh = {key: removed["metadata"][key] for key in ("name", "annotations") if key in removed["metadata"]}
+        plane.admin.create(CRDS, {**removed, "metadata": fresh, "status": {}})
+        _until(lambda: command("check").code == 0)
+
+
+def test_a_bad_configuration_is_told_before_anything_is_done(command, monkeypatch):
+    monkeypatch.setenv("ADMISSION_CONFIGURATION", "apiVersion: config.volcano-global.io/v1alpha1\nqueueOrdr: x")
+    assert "did you mean 'queueOrder'?" in str(command("check").code)
+
+
+def test_what_is_applied_is_marked_as_ours(plane, command):
+    assert command("apply").code == 0
+    for path in (f"{CRDS}/hyperjobs.training.volcano.sh", f"{ROLES}/volcano-global-webhook", f"{QUEUES}/default"):
+        assert plane.admin.get(path)["metadata"]["labels"][OURS] == "volcano-global", path
+
+
+def test_applying_again_changes_nothing(plane, command):
+    command("apply")
+    before = plane.admin.get(f"{ROLES}/volcano-global-controller")["metadata"]["resourceVersion"]
+    assert command("apply").code == 0
+    assert plane.admin.get(f"{ROLES}/volcano-global-controller")["metadata"]["resourceVersion"] == before
+
+
+def test_a_definition_of_another_origin_is_never_touched(plane, command, objects):
+    foreign = yaml.safe_load((objects / "training.volcano.sh_hyperjobs.yaml").read_text())
+    foreign["metadata"]["labels"] = {"from": "upstream"}
+    plane.admin.create(CRDS, foreign)
+    try:
+        ended = command("apply")
+        name = "CustomResourceDefinition hyperjobs.training.volcano.sh"
+        assert ended.told("left as it is", object=name)
+        assert plane.admin.get(f"{CRDS}/hyperjobs.training.volcano.sh")["metadata"]["labels"] == {"from": "upstream"}
+        command("remove")
+        assert is_there(plane.admin, f"{CRDS}/hyperjobs.training.volcano.sh")
+    finally:
+        plane.admin.delete(f"{CRDS}/hyperjobs.training.volcano.sh")
+        _until(lambda: not is_there(plane.admin, f"{CRDS}/hyperjobs.training.volcano.sh"))
+
+
+def test_what_an_operator_made_of_the_default_queue_stays(plane, command):
+    command("apply")
+    plane.admin.merge(f"{QUEUES}/default", {"spec": {"weight": 7}})
+    command("apply")
+    assert plane.admin.get(f"{QUEUES}/default")["spec"]["weight"] == 7
+
+
+def test_what_is_no_longer_wanted_goes(plane, command, objects):
+    command("apply")
+    assert is_there(plane.admin, f"{ROLES}/volcano-global-hyperjobs")
+    (objects / "hyperjobs.yaml").unlink()
+    ended = command("apply")
+    assert ended.told("removed", object="ClusterRole volcano-global-hyperjobs")
+    assert not is_there(plane.admin, f"{ROLES}/volcano-global-hyperjobs")
+
+
+def test_definitions_stay_while_there_are_objects_of_them(plane, command):
+    command("apply")
+    path = "/apis/training.volcano.sh/v1alpha1/namespaces/left/hyperjobs"
+    spec = {"replicatedJobs": [{"name": "a", "templateSpec": {"tasks": [{"name": "t", "replicas": 1}]}}]}
+    manifest = {
+        "apiVersion": "training.volcano.sh/v1alpha1",
+        "kind": "HyperJob",
+        "metadata": {"name": "h"},
+        "spec": spec,
+    }
+    plane.admin.create(path, manifest)
+    ended = command("remove")
+    assert ended.told("kept", object="CustomResourceDefinition hyperjobs.training.volcano.sh")
+    assert is_there(plane.admin, f"{path}/h")
+    plane.admin.delete(f"{path}/h")
+
+
+def test_credentials_are_tokens_of_the_processes_and_renewed_when_due(plane, command):
+    plane.admin.create(f"/api/v1/namespaces/{HOST}/secrets", {"metadata": {"name": "webhook-kubeconfig"}})
+    flags = ["--host-kubeconfig", plane.kubeconfig("admin"), "--host-namespace", HOST]
+    flags += ["--account", "volcano-global-webhook=webhook-kubeconfig", "--token-days", "1"]
+    assert command("apply", *flags).told("credentials issued", account="volcano-global-webhook")
+    text = _secret(plane)
+    token = yaml.safe_load(text)["users"][0]["user"]["token"]
+    with Api(plane.url, ca=plane.ca, token=token) as ours:
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        found = ours.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+    assert found["status"]["userInfo"]["username"] == "system:serviceaccount:karmada-system:volcano-global-webhook"
+
+    assert not command("credentials", *flags).told("credentials issued"), "it is not due"
+    assert command("credentials", *flags, "--renew").told("credentials issued")
+    assert _secret(plane) != text
+    now = datetime.now(UTC)
+    assert not is_due(text, server_of(text), now)
+    assert is_due(text, server_of(text), now + timedelta(hours=17))
+    assert is_due(text, {"server": "https://elsewhere"}, now)
+    assert now + timedelta(hours=23) < expires(token) < now + timedelta(hours=25)
+    plane.admin.delete(f"/api/v1/namespaces/{HOST}/secrets/webhook-kubeconfig")
+
+
+def test_tc3_no_token_is_ever_told(plane, command):
+    plane.admin.create(f"/api/v1/namespaces/{HOST}/secrets", {"metadata": {"name": "webhook-kubeconfig"}})
+    flags = ["--host-kubeconfig", plane.kubeconfig("admin"), "--host-namespace", HOST]
+    ended = command("apply", *flags, "--account", "volcano-global-webhook=webhook-kubeconfig")
+    token = yaml.safe_load(_secret(plane))["users"][0]["user"]["token"]
+    assert token not in str(ended)
+    assert plane.token("admin") not in str(ended)
+    plane.admin.delete(f"/api/v1/namespaces/{HOST}/secrets/webhook-kubeconfig")
+
+
+def test_nothing_is_registered_while_the_webhook_does_not_answer(plane, command):
+    bundle = base64.b64encode(plane.ca.encode()).decode()
+    path = f"/api/v1/namespaces/{HOST}/secrets"
+    plane.admin.create(path, {"metadata": {"name": "tls"}, "data": {"ca.crt": bundle}})
+    flags = ["--host-kubeconfig", plane.kubeconfig("admin"), "--host-namespace", HOST, "--certificate-secret", "tls"]
+    ended = command("register", *flags, "--webhook-address", "127.0.0.1:1", "--wait-seconds", "1")
+    assert "was not there within 1 s" in str(ended.code)
+    assert not is_there(plane.admin, MUTATING)
+
+    # The API server itself shows a certificate of that authority.
+    port = plane.url.rpartition(":")[2]
+    assert command("register", *flags, "--webhook-address", f"127.0.0.1:{port}").code == 0
+    for registered in (MUTATING, VALIDATING):
+        webhooks = plane.admin.get(registered)["webhooks"]
+        assert {each["clientConfig"]["caBundle"] for each in webhooks} == {bundle}
+    plane.admin.delete(f"{path}/tls")
+
+
+def test_registering_again_keeps_the_bundle_that_is_published(plane, command):
+    path = f"/api/v1/namespaces/{HOST}/secrets"
+    old, new = (base64.b64encode(text).decode() for text in (plane.ca.encode(), plane.ca.encode() * 2))
+    flags = ["--host-kubeconfig", plane.kubeconfig("admin"), "--host-namespace", HOST, "--certificate-secret", "tls"]
+    plane.admin.create(path, {"metadata": {"name": "tls"}, "data": {"ca.crt": old}})
+    command("register", *flags)
+    plane.admin.merge(f"{path}/tls", {"data": {"ca.crt": new}})
+    renamed = plane.admin.get(MUTATING)["webhooks"][0] | {"name": "gone.volcano-global.io"}
+    patch = [{"op": "add", "path": "/webhooks/-", "value": renamed}]
+    plane.admin.request("PATCH", MUTATING, patch, content_type="application/json-patch+json")
+    assert command("register", *flags).code == 0
+    webhooks = plane.admin.get(MUTATING)["webhooks"]
+    assert "gone.volcano-global.io" not in {each["name"] for each in webhooks}
+    assert {each["clientConfig"]["caBundle"] for each in webhooks} == {old}, "certs publishes the new one"
+    plane.admin.delete(f"{path}/tls")
+
+
+@pytest.mark.parametrize(("flags", "paused"), [((), True), (("--resume",), False)], ids=["listed", "resumed"])
+def test_what_is_paused_is_listed_and_let_run_if_that_is_wanted(plane, command, flags, paused):
+    command("apply")
+    resource = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j", "uid": "u"}
+    spec = {"resource": resource, "suspension": {"scheduling": True, "dispatching": True}}
+    manifest = {"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding", "metadata": {"name": "j-job"}}
+    plane.admin.create(BINDINGS, {**manifest, "spec": spec})
+    ended = command("remove", *flags)
+    (told,) = ended.told("binding was paused", binding="left/j-job")
+    assert told["now"] == ("stays paused" if paused else "resumed")
+    assert bool(ended.told("bindings stay paused", count=1)) is paused
+    found = plane.admin.get(f"{BINDINGS}/j-job")["spec"]["suspension"]
+    assert found == {"scheduling": paused, "dispatching": True}
+    plane.admin.delete(f"{BINDINGS}/j-job")
+
+
+def _secret(plane) -> str:
+    found = plane.admin.get(f"/api/v1/namespaces/{HOST}/secrets/webhook-kubeconfig")
+    return base64.b64decode(found["data"]["kubeconfig"]).decode()
+
+
+def _until(question) -> None:
+    ends = time.monotonic() + 30
+    while not question():
+        assert time.monotonic() < ends
+        time.sleep(0.2)

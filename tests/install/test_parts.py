@@ -1,0 +1,108 @@
+"""What the installer decides without asking anybody."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from install.kubeconfigs import CredentialsError, derive, is_due
+from install.manifests import ManifestError, read_folder
+from install.places import PLACES, is_ours, path_of
+from install.prerequisites import version_flaws
+from install.registration import bundles, with_bundles
+from install.settings import parse_flags
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+clusters:
+- {name: other, cluster: {server: 'https://other'}}
+- {name: k, cluster: {server: 'https://karmada:5443', certificate-authority: ca.crt, tls-server-name: karmada}}
+users: [{name: admin, user: {client-key-data: c2VjcmV0}}]
+contexts: [{name: c, context: {cluster: k, user: admin}}]
+current-context: c
+"""
+
+
+def test_a_kubeconfig_of_ours_has_the_server_and_nothing_of_the_administrators(tmp_path):
+    (tmp_path / "ca.crt").write_text("CA")
+    made = derive(KUBECONFIG, "the-token", folder=tmp_path)
+    assert "https://karmada:5443" in made
+    assert "tls-server-name: karmada" in made
+    assert "certificate-authority-data: Q0E=" in made
+    assert "the-token" in made
+    assert "c2VjcmV0" not in made
+    assert "https://other" not in made
+
+
+@pytest.mark.parametrize("text", ["", "[]", "current-context: c", "clusters: {}"])
+def test_a_kubeconfig_without_a_cluster_is_told(text):
+    with pytest.raises(CredentialsError, match="no current context"):
+        derive(text, "t")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "users: [{user: {token: nonsense}}]", "users: [{user: {token: a.b.c}}]"])
+def test_what_cannot_be_read_is_due(text):
+    assert is_due(text, {"server": "https://k"}, datetime.now(UTC))
+
+
+@pytest.mark.parametrize(
+    ("major", "minor", "fits"),
+    [("1", "29", False), ("1", "30", True), ("1", "30+", True), ("2", "0", True), ("1", "", False)],
+)
+def test_an_api_server_is_new_enough(major, minor, fits):
+    assert (list(version_flaws(major, minor)) == []) is fits
+
+
+def test_objects_are_applied_in_an_order_that_works_and_are_marked(tmp_path):
+    (tmp_path / "a.yaml").write_text(
+        "kind: MutatingWebhookConfiguration\nmetadata: {name: w}\n---\nkind: ClusterRole\nmetadata: {name: r}\n"
+    )
+    (tmp_path / "b.yaml").write_text("kind: CustomResourceDefinition\nmetadata: {name: d, labels: {a: b}}\n")
+    found = read_folder(tmp_path)
+    assert [each["metadata"]["name"] for each in found] == ["d", "r", "w"]
+    assert all(is_ours(each) for each in found)
+    assert found[0]["metadata"]["labels"]["a"] == "b"
+
+
+def test_a_kind_that_is_not_ours_to_install_is_refused(tmp_path):
+    (tmp_path / "a.yaml").write_text("kind: Secret\nmetadata: {name: s}\n")
+    with pytest.raises(ManifestError, match=r"a.yaml: 'Secret'"):
+        read_folder(tmp_path)
+
+
+def test_an_empty_folder_is_refused(tmp_path):
+    with pytest.raises(ManifestError, match="holds no manifests"):
+        read_folder(tmp_path)
+
+
+def test_every_kind_has_a_path():
+    for kind in PLACES:
+        path = path_of({"kind": kind, "metadata": {"name": "n", "namespace": "s"}})
+        assert path.endswith("/n")
+        assert ("/namespaces/s/" in path) is PLACES[kind].namespaced
+
+
+def test_a_new_webhook_gets_the_bundle_and_a_known_one_keeps_its_own():
+    wanted = {"webhooks": [{"name": each, "clientConfig": {"url": "u"}} for each in ("old", "new")]}
+    known = bundles({"webhooks": [{"name": "old", "clientConfig": {"caBundle": "T0xE"}}]})
+    made = with_bundles(wanted, known, b"NEW")
+    assert [each["clientConfig"]["caBundle"] for each in made["webhooks"]] == ["T0xE", "TkVX"]
+    assert wanted["webhooks"][0]["clientConfig"] == {"url": "u"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["apply"], "apply needs --objects"),
+        (["credentials"], "needs at least one --account"),
+        (["register", "--objects", "o"], "register needs --certificate-secret"),
+        (["remove", "--objects", "o", "--controller", "c"], "need --host-namespace"),
+        (["check", "--account", "no"], "--account"),
+        (["check", "--webhook-address", "nowhere"], "--webhook-address"),
+    ],
+)
+def test_flags_that_cannot_work_are_a_sentence_and_code_2(flags, says, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse_flags(flags)
+    assert ended.value.code == 2
+    assert says in capsys.readouterr().err
