@@ -1,0 +1,134 @@
+"""F28 and F6 for HyperJobs: the controller is killed at each of its writes, from the split to the end.
+
+The observer reads the store's history: no part has two Jobs, none is made after
+the end, and the parts are admitted in one plan (I1 to I5). Karmada's detector is
+played here: a binding for each Job, placed as its policy says.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import get_args
+
+import pytest
+
+from controller.api.keys import HYPERJOBS, JOBS, PROPAGATION_POLICIES
+from tests.hyperjob.objects import document, replicated, task
+from tests.rig.families import Families
+from tests.rig.faults import Kill, When
+from tests.rig.sight import sight
+from tests.rig.stage import Stage, staged
+
+SEED = 20_261_121
+WRITES = 12
+"""Split, two policies, two Jobs, two admissions, and the status at each step; some come together."""
+POINTS = [(number, when) for number in range(1, WRITES + 1) for when in get_args(When)]
+
+
+async def detect(stage: Stage) -> None:
+    """Bind each Job that has no binding yet, and carry what its member tells back to it, until cancelled."""
+    told: dict[str, str] = {}
+    while True:
+        seen = stage.history.revision
+        bindings = stage.history.now.get("resourcebindings", {})
+        for (namespace, name), job in list(stage.history.now.get("jobs", {}).items()):
+            binding = bindings.get((namespace, f"{name}-job"))
+            policy = stage.history.now.get("propagationpolicies", {}).get((namespace, name))
+            if namespace != stage.cast.namespace or policy is None:
+                continue
+            if binding is None:
+                placement = policy["spec"]["placement"]
+                await stage.cast.bind(name, job["metadata"]["uid"], placement=placement)
+            elif (phase := _phase(binding)) and told.get(name) != phase:
+                path = f"{JOBS.item_path(namespace, name)}/status"
+                await stage.cast.merge(path, {"status": {"state": {"phase": phase}}})
+                told[name] = phase
+        await stage.history.until(lambda now, seen=seen: now.revision > seen, "anything", seconds=3600)
+
+
+def _phase(binding) -> str:
+    items = binding.get("status", {}).get("aggregatedStatus") or [{}]
+    return (items[0].get("status") or {}).get("state", {}).get("phase", "")
+
+
+@asynccontextmanager
+async def family(plane, folder) -> AsyncIterator[Stage]:
+    """Open a stage with room for a HyperJob of two parts, and close it with the HyperJob's history judged."""
+    async with staged(plane, folder) as stage:
+        await stage.cast.queue("ml")
+        for name in ("m1", "m2"):
+            await stage.cast.cluster(name, cpu="4", **{"nvidia.com/gpu": "4"})
+        found = document(replicated("t", task(replicas=4), replicas=2))
+        found["metadata"] = {"name": "llm"}
+        await stage.cast.create(HYPERJOBS.item_path(stage.cast.namespace, "").rstrip("/"), found)
+        detecting = asyncio.create_task(detect(stage))
+        try:
+            yield stage
+            await judged(stage)
+        finally:
+            detecting.cancel()
+            await asyncio.gather(detecting, return_exceptions=True)
+            for resource in (HYPERJOBS, PROPAGATION_POLICIES):
+                await stage.cast.api.delete(resource.item_path(stage.cast.namespace, "").rstrip("/"))
+
+
+def phase(stage: Stage) -> str:
+    found = stage.history.now.get("hyperjobs", {}).get((stage.cast.namespace, "llm"), {})
+    return found.get("status", {}).get("phase", "")
+
+
+async def over(stage: Stage) -> None:
+    """Wait until the HyperJob is over and nothing more is written."""
+    await stage.history.until(lambda _: phase(stage) == "Completed", "the HyperJob over", seconds=30)
+    await stage.quiet(seconds=0.3)
+
+
+async def judged(stage: Stage) -> None:
+    """See that there was one Job for each part, and one plan for both."""
+    families = Families()
+    changes = list(stage.history.changes)
+    assert [each for change in changes for each in families.enter(change)] == []
+    assert list(families.unlike_their_split()) == []
+    assert [len([each for each in changes if _is_new(stage, each, name)]) for name in ("llm-t-0", "llm-t-1")] == [1, 1]
+    admitted = [sight(each.after) for each in stage.history.of("resourcebindings") if each.after is not None]
+    assert len({each.record["plan"] for each in admitted if each.admitted}) == 1
+
+
+def _is_new(stage: Stage, change, name) -> bool:
+    return change.kind == "jobs" and change.key == (stage.cast.namespace, name) and change.before is None
+
+
+async def test_without_faults_it_takes_as_many_writes_as_are_enumerated(plane, tmp_path):
+    async with family(plane, tmp_path) as stage:
+        await stage.controller.start()
+        await over(stage)
+        assert WRITES - 4 <= len(stage.requests()) <= WRITES + 2, [
+            (each.verb, each.resource, each.name) for each in stage.requests()
+        ]
+
+
+async def shot(plane, folder, number: int, when: When) -> None:
+    async with family(plane, folder) as stage:
+        kill = Kill(number, when, stage.controller.kill)
+        stage.proxy.add(kill)
+        await asyncio.to_thread(stage.controller.part.begin)
+        ended = asyncio.create_task(stage.history.until(lambda _: phase(stage) == "Completed", "over", seconds=30))
+        struck = asyncio.create_task(kill.struck.wait())
+        await asyncio.wait({ended, struck}, return_when=asyncio.FIRST_COMPLETED)
+        struck.cancel()
+        if kill.struck.is_set():
+            await stage.controller.start()
+        await ended
+        await over(stage)
+
+
+@pytest.mark.parametrize(("number", "when"), random.Random(SEED).sample(POINTS, 3))
+async def test_killed_at_a_write_of_the_sample_it_makes_each_part_once(plane, tmp_path, number, when):
+    await shot(plane, tmp_path, number, when)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("number", "when"), POINTS)
+async def test_killed_at_any_write_it_makes_each_part_once(plane, tmp_path, number, when):
+    await shot(plane, tmp_path, number, when)
