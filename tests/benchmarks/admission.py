@@ -78,6 +78,7 @@ async def _measure(plane: ControlPlane, count: int, *, rounds: int) -> list[Figu
     latencies: list[float] = []
     ends: list[Pace] = []
     straight: list[Pace] = []
+    watched: list[Pace] = []
     async with Api.connect(plane.kubeconfig("admin")) as api:
         print(f"seeding twice {count} bindings …", flush=True)
         await seed_queues(api, judged.queues)
@@ -87,29 +88,35 @@ async def _measure(plane: ControlPlane, count: int, *, rounds: int) -> list[Figu
         await caught_up(api)
         for number in range(rounds):
             straight.append(await _bare_rate(plane, api, bare))
+            watched.append(await _bare_rate(plane, api, bare, "watch"))
             ends.append(await _admission_rate(plane, api, judged, latencies if number == rounds - 1 else None))
             told = f"{ends[-1].rate:.0f} admissions/s, {straight[-1].rate:.0f} bare patches/s"
             print(f"round {number + 1}: {told}", flush=True)
-    return _figures(ends, straight, latencies)
+    return _figures(ends, straight, watched, latencies)
 
 
-def _figures(ends: list[Pace], straight: list[Pace], latencies: list[float]) -> list[Figure]:
+def _figures(ends: list[Pace], straight: list[Pace], watched: list[Pace], latencies: list[float]) -> list[Figure]:
     bare = statistics.median(pace.rate for pace in straight)
-    ratio = statistics.median(end.rate / patch.rate for end, patch in zip(ends, straight, strict=True))
+    ratio, among_hearers = (
+        statistics.median(end.rate / patch.rate for end, patch in zip(ends, patches, strict=True))
+        for patches in (straight, watched)
+    )
     ours, least = (statistics.median(pace.cpu_microseconds for pace in paces) for paces in (ends, straight))
     cuts = statistics.quantiles(latencies, n=100) if len(latencies) > 1 else latencies * 99
     return [
         Figure("admissions_per_second", statistics.median(pace.rate for pace in ends), "1/s", beside=bare),
         Figure("bare_patches_per_second", bare, "1/s"),
         Figure("admission_ratio", ratio, "", goal=f">= {GOAL_RATIO}"),
+        Figure("watching_patches_per_second", statistics.median(pace.rate for pace in watched), "1/s", beside=bare),
+        Figure("admission_ratio_to_watching", among_hearers, ""),
         Figure("cpu_microseconds_per_admission", ours, "us", beside=least),
         Figure("finish_to_admission_p50_ms", cuts[49] * 1000, "ms"),
         Figure("finish_to_admission_p99_ms", cuts[98] * 1000, "ms"),
     ]
 
 
-async def _bare_rate(plane: ControlPlane, api: Api, batch: Batch) -> Pace:
-    arguments = [str(plane.kubeconfig("volcano-global-controller")), batch.namespace, str(batch.count)]
+async def _bare_rate(plane: ControlPlane, api: Api, batch: Batch, *options: str) -> Pace:
+    arguments = [str(plane.kubeconfig("volcano-global-controller")), batch.namespace, str(batch.count), *options]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.benchmarks.bare", *arguments),
         cwd=ROOT,

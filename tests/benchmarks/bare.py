@@ -2,15 +2,21 @@
 
 Runs as a process of its own, as the controller does: prints ``ready``, waits
 for a line, patches, and prints how many seconds of processor time that took.
+With ``watch`` it also hears of every change, and makes nothing of it: whoever
+decides upon what is true must do so much.
 """
 
 import asyncio
 import sys
 import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 import msgspec
 
+from controller.api.keys import RESOURCE_BINDINGS
+from controller.cache.informer import Informer
 from controller.kube import Api
 from controller.patches import admit
 from tests.benchmarks.seed import CLUSTER, Batch, binding_path, in_flight
@@ -32,9 +38,32 @@ class _Paused:
         self.uid = uid
 
 
-async def main(kubeconfig: Path, batch: Batch) -> None:
+class _Nothing:
+    """A sink that keeps nothing."""
+
+    def replace(self, _: Sequence[int]) -> None:
+        """Forget a list."""
+
+    def upsert(self, _: int) -> None:
+        """Forget a change."""
+
+    def remove(self, _: int) -> None:
+        """Forget a deletion."""
+
+
+@asynccontextmanager
+async def _watching(api: Api) -> AsyncIterator[None]:
+    informer = Informer(api, RESOURCE_BINDINGS.path, decode=len, sink=_Nothing())
+    task = asyncio.create_task(informer.run())
+    await informer.synced.wait()
+    yield
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def main(kubeconfig: Path, batch: Batch, *, watches: bool) -> None:
     """Resume every binding of *batch*, as many at once as the controller would."""
-    async with Api.connect(kubeconfig) as api:
+    async with Api.connect(kubeconfig) as api, _watching(api) if watches else nullcontext():
         page = await api.list_page(binding_path(batch.namespace, "").rpartition("/")[0], limit=100_000)
         found = [msgspec.json.decode(item)["metadata"] for item in page.items or ()]
         patches = [
@@ -52,4 +81,4 @@ def _patch(uid: str) -> bytes:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), Batch(sys.argv[2], int(sys.argv[3]), 0)))
+    asyncio.run(main(Path(sys.argv[1]), Batch(sys.argv[2], int(sys.argv[3]), 0), watches="watch" in sys.argv[4:]))
