@@ -1,0 +1,114 @@
+"""What is promised of HyperJobs, and the tests that prove it; none is lost when a test gets another name."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+E2E, GROUPS = "tests/e2e/test_hyperjobs.py", "tests/e2e/test_hyperjob_groups.py"
+SPLIT, PROPERTIES = "tests/hyperjob/test_split.py", "tests/hyperjob/test_split_properties.py"
+RECONCILER, CRASHES = "tests/hyperjob/test_reconciler.py", "tests/hyperjob/test_crashes.py"
+PROVED = {
+    # On the real API server.
+    "the documentation's manifest is taken as printed": (
+        "tests/hyperjob/test_definition.py",
+        "test_the_documented_manifest_is_stored_as_printed",
+    ),
+    "it becomes two Jobs of 32 replicas on cluster-a and cluster-b": (
+        RECONCILER,
+        "test_the_documented_hyperjob_becomes_two_jobs_pinned_to_their_clusters",
+    ),
+    "they run there and complete": (E2E, "test_the_documented_hyperjob_runs_on_its_two_clusters_and_completes"),
+    "upstream's 256 GPUs over two clusters of 128": (E2E, "test_upstreams_256_gpus_run_on_two_clusters_of_128"),
+    "upstream's preferences among clusters": (
+        E2E,
+        "test_copies_go_to_the_clusters_they_prefer_and_elsewhere_when_those_are_full",
+    ),
+    "256 GPUs over clusters with 128, 64, 48 and 100 free": (
+        E2E,
+        "test_256_gpus_over_128_64_48_and_100_free_run_in_three_parts",
+    ),
+    "nothing fits: one reason, nothing in a member; then room, and all together, in one plan": (
+        GROUPS,
+        "test_nothing_of_it_is_in_a_member_until_all_of_it_fits",
+    ),
+    "minAvailable parts start together, the rest follows": (
+        GROUPS,
+        "test_as_many_parts_as_it_needs_start_together_and_the_rest_follows",
+    ),
+    "every field of upstream's definition": (
+        "tests/hyperjob/test_definition.py",
+        "test_every_field_of_upstreams_definition_is_there_with_its_type",
+    ),
+    # Properties.
+    "least number of parts against an exhaustive search": (PROPERTIES, "test_no_split_has_fewer_parts"),
+    "replicas conserved, no cluster above its headroom, at most maxDomains parts": (
+        PROPERTIES,
+        "test_replicas_are_conserved_and_no_cluster_is_above_its_headroom",
+    ),
+    "accelerators conserved": (PROPERTIES, "test_all_accelerators_that_are_asked_for_are_given"),
+    "gang minimum kept per part": (PROPERTIES, "test_every_part_keeps_its_share_of_the_gang_minimum"),
+    "partitions kept whole": (PROPERTIES, "test_the_fewest_partitions_are_shared_out_whole"),
+    "several jobs within maxDomains and the room they share": (
+        PROPERTIES,
+        "test_several_jobs_keep_within_the_room_and_the_domains_that_they_share",
+    ),
+    "deterministic, in any order of the clusters": (
+        PROPERTIES,
+        "test_the_same_clusters_in_any_order_give_the_same_split",
+    ),
+    "deterministic down to the objects": (PROPERTIES, "test_the_same_world_gives_the_same_objects"),
+    # Defects of the Go implementation, and threats.
+    "Completed ones re-created their children after the TTL": (
+        RECONCILER,
+        "test_regression_completed_children_that_vanish_by_their_ttl_are_not_made_again",
+    ),
+    "0 replicas were Completed": (RECONCILER, "test_regression_no_replicas_are_not_completed"),
+    "foreign Jobs with two labels turned it Failed": (
+        RECONCILER,
+        "test_regression_foreign_jobs_with_our_labels_change_nothing",
+    ),
+    "the Job was created before its policy": (RECONCILER, "test_regression_the_policy_is_made_before_its_job"),
+    "a foreign name left half of the children and no status": (
+        RECONCILER,
+        "test_regression_a_foreign_name_leaves_nothing_half_made_and_is_reported",
+    ),
+    "TB8 spoofed labels and foreign names": (RECONCILER, "test_tb8_a_job_that_claims_another_owner_is_never_touched"),
+    # Faults.
+    "F28 a crash at each child write, enumerated, I5 at each revision": (
+        CRASHES,
+        "test_f28_a_crash_at_any_write_is_repaired",
+    ),
+    "F28 deletion that orphans": (CRASHES, "test_f28_a_deleted_hyperjob_leaves_what_its_deletion_says"),
+    "F28 orphans are not adopted": (RECONCILER, "test_f28_children_orphaned_by_a_deleted_hyperjob_are_not_adopted"),
+    "F6 the controller killed at each write": (
+        "tests/faults/test_hyperjobs.py",
+        "test_killed_at_any_write_it_makes_each_part_once",
+    ),
+    "the judge of the fault rig knows I5": (
+        "tests/hyperjob/test_families.py",
+        "test_a_second_job_for_a_part_is_noticed",
+    ),
+    # For users and operators.
+    "the examples": ("tests/hyperjob/test_examples.py", "test_an_example_can_be_split_and_asks_for_what_it_says"),
+    "one of each spelling in the demo": (
+        "tests/localup/demo/test_cast.py",
+        "test_there_are_hyperjobs_of_both_spellings_and_all_can_be_split",
+    ),
+    "explain tells the split and why": (
+        "tests/cli/test_hyperjobs.py",
+        "test_it_says_how_a_hyperjob_would_be_split_and_why",
+    ),
+    "plan shows the Jobs it becomes": (
+        "tests/cli/test_fileworld.py",
+        "test_a_hyperjob_is_planned_as_the_jobs_it_becomes",
+    ),
+    "hyperjob_split_ms for a hundred clusters": ("tests/benchmarks/hyperjob.py", "measure"),
+}
+
+
+@pytest.mark.parametrize(("file", "name"), PROVED.values(), ids=PROVED)
+def test_the_promise_is_proved(file, name):
+    found = ast.walk(ast.parse((ROOT / file).read_text()))
+    assert name in {each.name for each in found if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
