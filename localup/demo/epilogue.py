@@ -1,5 +1,6 @@
 """What is said when the play is over."""
 
+from math import inf
 from typing import Final
 
 from localup.demo import stage, table
@@ -29,7 +30,9 @@ def speak(narrator: Narrator, view: View, verdict: Verdict, stack: Stack) -> Non
 
 
 def _of_tenants(view: View) -> str:
-    found = view.usage.contended(*_TENANTS, table.CPU)
+    ways = view.story.ways.values()
+    reclaimed_at = min((way.times[Stage.SUBMITTED] for way in ways if way.role.reclaims), default=inf)
+    found = view.usage.contended(*_TENANTS, table.CPU, before=reclaimed_at)
     if found is None:
         return ""
     lasted, *held = found

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
+from math import inf
 
 from controller.engine.resources import EMPTY, Resources
 
@@ -57,13 +59,16 @@ class Usage:
                     best = Peak(each.used[resource], each.entitled.get(resource, 0))
         return best
 
-    def contended(self, first: str, second: str, resource: str) -> tuple[float, Fraction, Fraction] | None:
+    def contended(
+        self, first: str, second: str, resource: str, *, before: float = inf
+    ) -> tuple[float, Fraction, Fraction] | None:
         """Return for how long jobs of both queues waited while they held something, and what they held on average.
 
-        ``None`` when that was never so.
+        ``None`` when that was never so until *before*.
         """
         lasted, held = 0.0, [0.0, 0.0]
-        for (at, standings), (until, _) in zip(self.moments, self.moments[1:], strict=False):
+        moments = [each for each in self.moments if each[0] < before]
+        for (at, standings), (until, _) in pairwise(moments):
             pair = [each for name in (first, second) for each in standings if each.queue == name]
             amounts = [each.used.get(resource, 0) for each in pair]
             if len(pair) == len(held) and all(each.waiting for each in pair) and any(amounts):

@@ -42,3 +42,9 @@ def test_without_contention_there_is_no_average(usage):
     usage.note(0, [standing("a", 4), standing("b", 4, waiting=3)])
     usage.note(9, [standing("a", 4), standing("b", 4, waiting=3)])
     assert usage.contended("a", "b", "cpu") is None
+
+
+def test_contention_counts_until_the_given_moment_only(usage):
+    for at in (0, 4, 9):
+        usage.note(at, [standing("a", 2, waiting=1), standing("b", 4, waiting=1)])
+    assert usage.contended("a", "b", "cpu", before=9)[0] == 4
