@@ -24,7 +24,7 @@ from controller.engine.clusters import (
     Toleration,
 )
 from controller.engine.demand import Container, JobTemplate, PodTemplate, Task, demand, gang_minimum, pod_requests
-from controller.engine.policy import Eviction, Policy, Reservation, Tenant
+from controller.engine.policy import Eviction, Growth, Policy, Reservation, Tenant
 from controller.engine.queues import ROOT, Queue, QueueName, QueueState
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import scale, total
@@ -53,7 +53,7 @@ JOB = (
     "asks gang replicas tasks minAvailable classes on charge shown adopted grown ran evictions preserved never held "
     "group"
 )
-POLICY = "queueOrder tenantFairness settleSeconds tenants reclaim preemption holdSeconds"
+POLICY = "queueOrder tenantFairness settleSeconds tenants reclaim preemption holdSeconds growth"
 EVICTION = "minRuntime maxEvictions"
 
 
@@ -269,10 +269,17 @@ def policy(written: Mapping[str, Any] | None) -> Policy:
         tenant_fairness=written.get("tenantFairness", "None"),
         settle_ms=written.get("settleSeconds", 30) * 1000,
         tenants=tenants,
+        growth=growth(written.get("growth", {})),
         reclaim=eviction(written.get("reclaim")),
         preemption=eviction(written.get("preemption")),
         reservation=Reservation(max_ms=written.get("holdSeconds", 7200) * 1000),
     )
+
+
+def growth(written: Mapping[str, Any]) -> Growth:
+    """Read ``{action: Report, gracePeriod: 60}``, in seconds."""
+    known(written, "action gracePeriod")
+    return Growth(written.get("action", "Evict") == "Evict", written.get("gracePeriod", 300) * 1000)
 
 
 def eviction(written: Mapping[str, Any] | None) -> Eviction:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from controller.engine import groups, holds
+from controller.engine import groups, growth, holds
 from controller.engine.backlog import Lane, place
 from controller.engine.exchanges import serve
 from controller.engine.ledger import earliest
@@ -32,9 +32,10 @@ _MANY = 8
 def run(world: "World", now: int, *, most: int | None = None) -> Plan:
     """Decide at *now*, book what is decided in *world*, and return what changed; end early after *most* decisions."""
     is_restless = _is_restless(world)
-    # 1. Take back who was aborted; learn what the clusters have left for us.
+    # 1. Take back who was aborted; learn what the clusters have left for us; take back who has outgrown it.
     evicted = list(_take_back(world, now))
     world.ledger.learn(now, world.policy.settle_ms)
+    evicted += growth.evict(world, now)
     # 2. Set aside who waits for another reason than room, and give up what is held in vain.
     held_back = partial(_incomplete, world)
     suspects = world.books.sort_out(_regrouped(world), held_back)
@@ -47,6 +48,8 @@ def run(world: "World", now: int, *, most: int | None = None) -> Plan:
     holds.serve(service)
     exchanges = serve(service)
     # 5. Tell those whose reason has changed, and say when to look again unasked.
+    if world.backlog.unjudged:
+        suspects.update(world.books.sort_out(_regrouped(world), held_back))
     suspects.update(service.refused, world.backlog.news, _moved(world, service.quota))
     suspects.update(_beside(world, service, {*changed, *(lane.queue for lane in suspects)}))
     if is_restless or _is_restless(world):
@@ -195,5 +198,7 @@ def _wake_at(world: "World", now: int, retry_at: int | None) -> int | None:
     """Return when something may change by itself: foreign use settles, a hold ends, somebody may be evicted."""
     settles_at = world.ledger.settles_at(world.policy.settle_ms)
     aborted_until = earliest(world.workloads[uid].stays_until for uid in world.aborted)
-    wake_at = earliest((settles_at, world.release_at(), holds.lapses_at(world, now), retry_at, aborted_until))
+    wake_at = earliest(
+        (settles_at, world.release_at(), holds.lapses_at(world, now), retry_at, aborted_until, growth.due_at(world))
+    )
     return None if wake_at is None else max(wake_at, now + 1)

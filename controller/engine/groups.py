@@ -4,7 +4,7 @@ Who is a part is told by the workloads themselves; what is tried leaves no
 trace in the books.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,15 @@ class Groups:
     def parts(self, group: Group) -> list[WorkloadUid]:
         """Return the parts that there are, by uid."""
         return sorted(self._parts.get(group, ()))
+
+    def bound_to(self, part: Workload, workloads: Mapping[WorkloadUid, Workload]) -> list[Workload]:
+        """Return the other admitted parts that must go when *part* does, because too few would be left."""
+        if part.group is None:
+            return []
+        others = [workloads[uid] for uid in self.parts(part.group) if uid != part.uid]
+        if sum(other.state is not State.PENDING for other in others) >= part.group.minimum:
+            return []
+        return [other for other in others if other.state is State.ADMITTED]
 
     def missing(self, group: Group) -> int:
         """Return how many parts must still start before the others are admitted one by one; 0 for none."""

@@ -38,7 +38,8 @@ class Prospect:
     @property
     def is_simple(self) -> bool:
         """Say whether one cluster that takes it is all it needs."""
-        return self.outlook.copies == 1 and not self.shape.placement.divided
+        is_divided = self.shape.replicas > 0 and self.shape.placement.divided
+        return self.outlook.copies == 1 and not is_divided
 
 
 Stage = tuple[bool, bool, bool]

@@ -60,7 +60,7 @@ class Victim:
     @property
     def is_over(self) -> bool:
         """Say whether one of them asks for more than it was charged with (D7)."""
-        return any(admission.grown for admission in self.admissions)
+        return any(workload.has_grown for workload in self.workloads)
 
     @property
     def admitted_at(self) -> int:
@@ -154,7 +154,7 @@ def _rank(workload: Workload, node: Node) -> Rank:
     if admission is None:
         raise AssertionError(f"{workload.path} is admitted without an admission")
     return (
-        not admission.grown,
+        not workload.has_grown,
         node.queue.priority,
         workload.priority,
         -admission.admitted_at,

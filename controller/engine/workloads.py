@@ -162,6 +162,8 @@ class Workload:
     """What its record says is held for it."""
     stays_until: int = 0
     """Its eviction was refused, and is not tried again before. Milliseconds."""
+    has_run_on: bool = False
+    """It had finished, and runs again; known to the World alone."""
 
     @property
     def is_leaving(self) -> bool:
@@ -172,6 +174,12 @@ class Workload:
     def is_held_for(self) -> bool:
         """Say whether it waits for others to leave."""
         return self.held is not None and self.state is State.PENDING and self.admission is None
+
+    @property
+    def has_grown(self) -> bool:
+        """Say whether we admitted it and it holds more than we let it in with (D7); what ran before is left alone."""
+        is_ours = self.state is State.ADMITTED and self.admission is not None and not self.admission.adopted
+        return is_ours and (self.has_run_on or (self.admission is not None and self.admission.grown))
 
     @property
     def has_aborted(self) -> bool:

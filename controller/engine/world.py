@@ -56,6 +56,10 @@ class World:
         """Who is admitted, by queue."""
         self.holders: dict[WorkloadUid, Workload] = {}
         """Those for whom others leave (P5)."""
+        self.grown: set[WorkloadUid] = set()
+        """Who is admitted and asks for more than he was let in with, or runs on after he had finished (D7)."""
+        self.outgrown: dict[WorkloadUid, int] = {}
+        """Since when that of them does not fit, in milliseconds."""
         self.told: dict[WorkloadUid, Reason] = {}
         """The reason that each waiting workload was last given."""
         self.untold: set[WorkloadUid] = set()
@@ -112,6 +116,7 @@ class World:
     def workload_changed(self, workload: Workload, now: int) -> None:
         """Take *workload* as it is at *now*, new or changed."""
         before = self.workloads.get(workload.uid)
+        workload = _as_grown(before, workload)
         if before == workload:
             return
         if before is None or before.state is not State.ADMITTED or not _is_echo(before, workload):
@@ -320,8 +325,10 @@ class World:
         if before is not None:
             self.holders.pop(before.uid, None)
             self.aborted.discard(before.uid)
+            self.grown.discard(before.uid)
             self.admitted.get(before.queue, {}).pop(before.uid, None)
         if workload is None:
+            self.outgrown.pop(before.uid if before else WorkloadUid(""), None)
             return
         if workload.state is State.ADMITTED:
             self.admitted.setdefault(workload.queue, {})[workload.uid] = workload
@@ -329,6 +336,10 @@ class World:
             self.holders[workload.uid] = workload
         if workload.has_aborted:
             self.aborted.add(workload.uid)
+        if workload.has_grown:
+            self.grown.add(workload.uid)
+        else:
+            self.outgrown.pop(workload.uid, None)
 
 
 def _is_leaving(hold: Refusal | None) -> bool:
@@ -340,6 +351,14 @@ def _is_echo(before: Workload, workload: Workload) -> bool:
     return _weight(before) == _weight(workload) and same_places(before, workload)
 
 
+def _as_grown(before: Workload | None, workload: Workload) -> Workload:
+    """Return *workload*, judged as one that has grown for as long as it runs on after it had finished (D7)."""
+    if before is None or workload.state is not State.ADMITTED or workload.admission is None:
+        return workload
+    ran_on = before.state is State.FINISHED or (before.has_run_on and before.state is State.ADMITTED)
+    return replace(workload, has_run_on=True) if ran_on else workload
+
+
 def _weight(workload: Workload) -> tuple[object, ...]:
     """Return what decides, beside its charge, whether an admitted workload may be evicted."""
     return (
@@ -349,7 +368,7 @@ def _weight(workload: Workload) -> tuple[object, ...]:
         workload.evictions,
         workload.preserved,
         workload.stays_until,
-        workload.admission is not None and workload.admission.grown,
+        workload.has_grown,
     )
 
 

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from controller.engine.clusters import Affinity, Cluster, ClusterName, Placement, Spread
-from controller.engine.policy import Eviction, Policy, Reservation, Tenant
+from controller.engine.policy import Eviction, Growth, Policy, Reservation, Tenant
 from controller.engine.queues import ROOT, Queue, QueueName, QueueState
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.workloads import VOLCANO_JOB, Shape, State, Workload, WorkloadUid
@@ -83,6 +83,7 @@ class Life:
         return {
             "reclaim": rule(0.75),
             "preemption": rule(0.5),
+            "growth": Growth(self.dice.random() < 0.8, self.dice.choice([0, 100, 5_000])),
             "reservation": Reservation(max_ms=self.dice.choice([500, 100_000])),
         }
 
@@ -246,6 +247,7 @@ def fresh(world: World, now: int) -> World:
     built.ledger.turned_at = world.ledger.turned_at
     built.ledger._has_turned = world.ledger._has_turned
     built.ledger._has_begun = world.ledger._has_begun
+    built.outgrown = {uid: since for uid, since in world.outgrown.items() if uid in built.grown}
     return built
 
 

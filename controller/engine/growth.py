@@ -1,0 +1,79 @@
+"""Admitted workloads that ask for more than they were let in with (D7).
+
+What they have grown by is charged at once, whether it fits or not. Where it
+does not, they have a while to shrink, or the others to make room; then they
+go. Those that ran on after they had finished are judged in the same way.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from controller.engine.ledger import earliest
+from controller.engine.plan import Evict
+from controller.engine.quota import Quota
+from controller.engine.reasons import EvictionReason
+from controller.engine.resources import EMPTY, Resources, scale
+from controller.engine.workloads import Admission, Booking, Workload
+
+if TYPE_CHECKING:
+    from controller.engine.world import World
+
+
+def evict(world: "World", now: int) -> Iterator[Evict]:
+    """Note since when each growth does not fit, and evict whose time is over, the first to outgrow first."""
+    grown = sorted((world.workloads[uid] for uid in world.grown), key=lambda each: _order(world, each, now))
+    for workload in grown:
+        if _fits(world, workload):
+            world.outgrown.pop(workload.uid, None)
+            continue
+        world.outgrown.setdefault(workload.uid, now)
+        if world.policy.growth.evict and _due_at(world, workload) <= now:
+            for part in (workload, *world.groups.bound_to(workload, world.workloads)):
+                world.evict(part, now)
+                yield Evict(part, EvictionReason.OUTGROWN)
+
+
+def due_at(world: "World") -> int | None:
+    """Return when the next one has to go."""
+    if not world.policy.growth.evict:
+        return None
+    return earliest(_due_at(world, world.workloads[uid]) for uid in world.outgrown)
+
+
+def _due_at(world: "World", workload: Workload) -> int:
+    return max(world.outgrown[workload.uid] + world.policy.growth.grace_ms, workload.stays_until)
+
+
+def _order(world: "World", workload: Workload, now: int) -> tuple[int, int, int, str, str, str]:
+    """Return who goes first: who has not fitted for longest, then the lowest priority, then the newest."""
+    since = world.outgrown.get(workload.uid, now)
+    admitted_at = workload.admission.admitted_at if workload.admission else 0
+    return since, workload.priority, -admitted_at, workload.name, workload.namespace, workload.uid
+
+
+def _fits(world: "World", workload: Workload) -> bool:
+    """Say whether it would be let in with what it holds now, in its queue and on the clusters where it is."""
+    admission = workload.admission
+    if admission is None:
+        return True
+    quota = world.books.quota()
+    return _is_within(quota, workload, admission) and all(
+        _has_room(world, workload, booking) for booking in admission.bookings
+    )
+
+
+def _is_within(quota: Quota, workload: Workload, admission: Admission) -> bool:
+    node = quota.tree.nodes.get(workload.queue, quota.tree.root)
+    trial = quota.trial()
+    trial.carry(node, scale(admission.charge, -1))
+    return trial.refusal(node, admission.charge) is None
+
+
+def _has_room(world: "World", workload: Workload, booking: Booking) -> bool:
+    """Say whether the cluster holds as much of it as must run at once (D11); one that is unusable is not asked."""
+    site = world.ledger.site(booking.cluster)
+    asked: Resources = booking.charge if workload.shape.replicas else workload.shape.gang
+    left, own = site.settled if site.is_usable else EMPTY, booking.charge
+    return not site.is_usable or all(
+        amount <= left.get(name, 0) + own.get(name, 0) for name, amount in asked.items() if amount > 0
+    )

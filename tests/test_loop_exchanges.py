@@ -1,0 +1,139 @@
+"""What the loop hands on while some leave for others, and how it gets over refusals and restarts (P5, R2)."""
+
+import asyncio
+from typing import Any
+
+from controller.api.configuration import AdmissionConfiguration
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.workloads import WorkloadUid
+from controller.writes import Write
+from tests.benchmarks.seed import CLUSTER, job
+from tests.test_loop import UID, Stage, looping, wall_clock
+
+RECLAIM = AdmissionConfiguration.model_validate(
+    {
+        "apiVersion": "config.volcano-global.io/v1alpha1",
+        "kind": "AdmissionConfiguration",
+        "reclaim": {"enabled": True, "minRuntime": "0s", "gracePeriod": "0s"},
+        "settlePeriod": "1s",
+    }
+)
+PLACED: dict[str, Any] = {"suspension": {"scheduling": False}, "clusters": [{"name": CLUSTER}]}
+RUNS = {"aggregatedStatus": [{"clusterName": CLUSTER, "status": {"state": {"phase": "Running"}}}]}
+HELD = {"heldCluster": CLUSTER, "heldSince": "2020-01-01T00:00:00Z", "heldRank": 0, "heldDemand": {}}
+
+
+def submit(stage: Stage, name: str, queue: str, **bound: Any) -> None:
+    told = job(name, queue) | {"metadata": {"name": name, "namespace": "ns", "uid": "t"}}
+    stage.tell(stage.store.jobs, told)
+    stage.bind(name, **bound)
+
+
+def run(stage: Stage, name: str) -> None:
+    """Let a job of the borrower's run by a record of ours."""
+    record = {"uid": UID.format(name), "queue": "borrower", "charge": {"cpu": "1"}, "clusters": [CLUSTER]}
+    submit(stage, name, "borrower", record=record, status=RUNS, **PLACED)
+
+
+def full(stage: Stage) -> None:
+    """Let one queue have borrowed the second of two CPUs, to which another is entitled."""
+    stage.store.configure(RECLAIM)
+    for name in ("lender", "borrower"):
+        stage.tell(stage.store.queues, {"metadata": {"name": name}, "spec": {"weight": 1, "deserved": {"cpu": "1"}}})
+    for name in ("a", "b"):
+        run(stage, name)
+
+
+def leave(stage: Stage, write: Write, *, gone: bool = False) -> None:
+    """Observe an eviction; the cluster still tells of it until it is *gone*."""
+    record = {"uid": write.uid, "queue": "borrower", "evictions": 1}
+    paused = {"suspension": {"scheduling": True}, "clusters": None}
+    name = write.workload.rpartition("/")[2]
+    stage.bind(name, record=record, status={} if gone else RUNS, **paused)
+    stage.store.settle(write.uid, stage.version)
+
+
+async def test_it_is_written_down_for_whom_before_anybody_leaves():
+    async with looping(cpus=2) as stage:
+        full(stage)
+        submit(stage, "entitled", "lender")
+        first, second = await stage.hand.next(), await stage.hand.next()
+        assert (first.effect, first.workload, first.held) == ("hold", "Job ns/entitled", CLUSTER)
+        assert (second.effect, second.reason, second.for_whom) == ("evict", "Reclaimed", "Job ns/entitled")
+        assert stage.hand.writes.empty()
+
+
+async def test_news_of_a_victim_while_its_eviction_is_written_does_not_bring_it_back():
+    async with looping(cpus=2) as stage:
+        full(stage)
+        submit(stage, "entitled", "lender")
+        await stage.hand.next()
+        await stage.hand.next()
+        for name in ("a", "b"):
+            run(stage, name)
+        await asyncio.sleep(0.1)
+        assert stage.hand.writes.empty()
+
+
+async def test_who_was_waited_for_gets_in_when_the_victim_is_seen_to_be_gone():
+    async with looping(cpus=2) as stage:
+        full(stage)
+        submit(stage, "entitled", "lender")
+        await stage.hand.next()
+        evicted = await stage.hand.next()
+        leave(stage, evicted)
+        await asyncio.sleep(0.1)
+        assert stage.hand.writes.empty()
+        leave(stage, evicted, gone=True)
+        assert (await stage.hand.next()).workload == "Job ns/entitled"
+
+
+async def test_when_an_eviction_is_refused_the_exchange_is_made_anew_with_another():
+    async with looping(cpus=2) as stage:
+        full(stage)
+        submit(stage, "entitled", "lender")
+        await stage.hand.next()
+        evicted = await stage.hand.next()
+        until = wall_clock() + 60_000
+        stage.store.withdraw(evicted.uid, Refusal(Reason.BACKING_OFF, subject="not today", until=until))
+        given_up, held, other = [await stage.hand.next() for _ in range(3)]
+        assert (given_up.effect, given_up.held, held.effect, held.held) == ("hold", "", "hold", CLUSTER)
+        assert (other.effect, other.uid != evicted.uid) == ("evict", True)
+
+
+async def test_what_the_record_holds_is_known_after_a_restart_and_comes_before_those_who_are_older():
+    async with looping(cpus=2) as stage:
+        stage.store.configure(RECLAIM)
+        for name in ("lender", "borrower"):
+            stage.tell(
+                stage.store.queues, {"metadata": {"name": name}, "spec": {"weight": 1, "deserved": {"cpu": "1"}}}
+            )
+        run(stage, "a")
+        submit(stage, "older", "lender")
+        demand = stage_demand(stage)
+        record = {"uid": UID.format("held"), "queue": "lender", **HELD, "heldDemand": demand}
+        submit(stage, "held", "lender", record=record)
+        assert (await stage.hand.next()).workload == "Job ns/held"
+
+
+def stage_demand(stage: Stage) -> dict[str, str]:
+    """Return what one job asks for, as a record writes it."""
+    found = next(iter(stage.store.jobs)).demand
+    assert found is not None
+    return {"cpu": "1", "memory": str(found.whole.get("memory", 0)), "pods": "1"}
+
+
+async def test_one_that_was_evicted_before_karmada_had_placed_it_stays_charged_for_a_while():
+    async with looping(cpus=1) as stage:
+        stage.tell(stage.store.queues, {"metadata": {"name": "borrower"}, "spec": {"weight": 1}})
+        record = {"uid": UID.format("a"), "queue": "borrower", "clusters": [CLUSTER], "evictions": 1}
+        submit(stage, "a", "borrower", record=record)
+        submit(stage, "b", "borrower")
+        await asyncio.sleep(0.1)
+        assert stage.hand.writes.empty()
+        workload = stage.loop.world.workloads[WorkloadUid(UID.format("a"))]
+        assert workload.is_leaving
+        assert workload.admission is not None
+        assert 320_000 < workload.admission.ends_at - wall_clock() <= 330_000
+        plan = stage.loop.world.plan(workload.admission.ends_at)
+        assert len(plan.decisions) == 1
