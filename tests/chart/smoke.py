@@ -39,10 +39,13 @@ class Smoke:
     def run(self) -> None:
         open_namespace(self.api, NAMESPACE)
         apply_files(self.api, WORLD)
+        evicted = self._evicted_cluster_binding()
         self.stack.start()
+        self.until(lambda: _scheduled(self.api.get(evicted)) == "False", "its stale status put right")
         self._admit()
         self._repeat_an_event()
         self._deny_a_patch()
+        self._evict()
         self._split_a_hyperjob()
         self._close_a_queue()
 
@@ -63,7 +66,7 @@ class Smoke:
             assert time.monotonic() < ends, f"{what}: not within {seconds:g} s"
             time.sleep(0.1)
 
-    def _job(self, name: str, queue: str = "q") -> dict[str, Any]:
+    def _job(self, name: str, queue: str = "q", *, runtime: str = "1s", **more: Any) -> dict[str, Any]:
         resources = {"requests": {"cpu": "1", "memory": "1Gi"}}
         containers = [{"name": "main", "image": "busybox", "resources": resources}]
         task = {
@@ -71,8 +74,8 @@ class Smoke:
             "replicas": 1,
             "template": {"spec": {"restartPolicy": "Never", "containers": containers}},
         }
-        head = {"name": name, "annotations": {"volcano-global.io/runtime": "1s"}}
-        spec = {"minAvailable": 1, "queue": queue, "tasks": [task]}
+        head = {"name": name, "annotations": {"volcano-global.io/runtime": runtime}}
+        spec = {"minAvailable": 1, "queue": queue, "tasks": [task], **more}
         return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": head, "spec": spec}
 
     def _record(self, name: str) -> dict[str, Any]:
@@ -113,7 +116,7 @@ class Smoke:
         self.api.create(f"{root}/{kinds[1]}", {**policy, "kind": "ValidatingAdmissionPolicyBinding", "spec": bound})
         time.sleep(2)  # a policy takes about a second to bite; one that does not denies nothing
         self.api.create(self.path("jobs"), self._job("denied"))
-        path = self._cluster_binding()
+        path = self._cluster_binding(clusters=[{"name": "member1"}])
         for name in ("denied-job", "all-job"):
             self.until(lambda name=name: name in self.stack.log("controller").read_text(), "the denial told")
         for kind in kinds:
@@ -121,16 +124,35 @@ class Smoke:
         self.until(lambda: self._record("denied")["queue"] == "q", "the denied job admitted", seconds=90)
         self.until(lambda: not self.api.get(path)["spec"].get("clusters"), "its clusters taken away", seconds=90)
 
-    def _cluster_binding(self) -> str:
-        """Make a paused binding of no namespace that has clusters: they are to be taken away."""
+    def _cluster_binding(self, name: str = "all", **spec: Any) -> str:
+        """Make a paused binding of no namespace, and return its path."""
         path = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"
-        target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "all", "uid": "u"}
-        head = {"name": "all-job", "labels": {"clusterpropagationpolicy.karmada.io/permanent-id": "p"}}
-        spec = {"resource": target, "suspension": {"scheduling": True}}
-        manifest = {"apiVersion": "work.karmada.io/v1alpha2", "kind": "ClusterResourceBinding"}
-        self.api.create(path, {**manifest, "metadata": head, "spec": spec})
-        self.api.merge(f"{path}/all-job", {"spec": {"clusters": [{"name": "member1"}]}})
-        return f"{path}/all-job"
+        target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": name, "uid": "u"}
+        head = {"name": f"{name}-job", "labels": {"clusterpropagationpolicy.karmada.io/permanent-id": "p"}}
+        manifest = {"apiVersion": "work.karmada.io/v1alpha2", "kind": "ClusterResourceBinding", "metadata": head}
+        self.api.create(path, {**manifest, "spec": {"resource": target, "suspension": {"scheduling": True}}})
+        if spec:  # after the webhook has taken presets away
+            self.api.merge(f"{path}/{name}-job", {"spec": spec})
+        return f"{path}/{name}-job"
+
+    def _evicted_cluster_binding(self) -> str:
+        """Make one that was evicted under another leader, and says that it is scheduled."""
+        path = self._cluster_binding("evicted")
+        record = {"uid": self.api.get(path)["metadata"]["uid"], "queue": "q", "evictions": 1}
+        self.api.merge(path, {"metadata": {"annotations": {"volcano-global.io/admission": json.dumps(record)}}})
+        told = {"type": "Scheduled", "status": "True", "reason": "Success", "message": ""}
+        since = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+        self.api.merge(f"{path}/status", {"status": {"conditions": [{**told, **since}]}})
+        return path
+
+    def _evict(self) -> None:
+        """Have a job of higher priority evict another, whose status is put right then."""
+        self.api.create(self.path("jobs"), self._job("low", "small", runtime="10m"))
+        low = self.path("jobs", "low")
+        self.until(lambda: self.api.get(low)["status"]["state"]["phase"] == "Running", "a job to evict")
+        self.api.create(self.path("jobs"), self._job("high", "small", priorityClassName="smoke-high"))
+        self.until(lambda: self.api.get(low)["status"]["state"].get("reason") == "Evicted", "its status put right")
+        self.until(lambda: self._record("high")["clusters"], "the other one admitted")
 
     def _split_a_hyperjob(self) -> None:
         path = self.path("hyperjobs", "hyper")
@@ -167,6 +189,10 @@ class Smoke:
         self.until(
             lambda: self.api.get(self.path("queues", "child"))["status"]["state"] == "Closed", "the child closed"
         )
+
+
+def _scheduled(binding: dict[str, Any]) -> str:
+    return next(each["status"] for each in binding["status"]["conditions"] if each["type"] == "Scheduled")
 
 
 def _is_gone(api: Api, path: str) -> bool:

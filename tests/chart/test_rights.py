@@ -36,6 +36,7 @@ def run_smoke(plane: ControlPlane, folder: Path, without_right: Right | None = N
     configuration = folder / "admission.yaml"
     configuration.write_text(
         "apiVersion: config.volcano-global.io/v1alpha1\nkind: AdmissionConfiguration\nsettlePeriod: 1s\n"
+        "preemption: {enabled: true, minRuntime: 0s, gracePeriod: 0s}\n"
     )
 
     def check() -> None:
