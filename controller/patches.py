@@ -17,6 +17,7 @@ _ANNOTATIONS = "/metadata/annotations"
 _SUSPENSION = "/spec/suspension"
 _PAUSED = "/spec/suspension/scheduling"
 _CLUSTERS = "/spec/clusters"
+_TASKS = "/spec/gracefulEvictionTasks"
 
 Target = tuple[str, int | None]
 """A cluster's name, and how many replicas it gets where the kind is divided."""
@@ -45,6 +46,20 @@ class Binding(Protocol):
     def has_clusters(self) -> bool:
         """Whether ``spec.clusters`` is there."""
 
+    @property
+    def evicting_from(self) -> Sequence[str]:
+        """The clusters of the eviction tasks that there are."""
+
+
+class EvictionTask(msgspec.Struct, rename="camel", frozen=True):
+    """That Karmada is to let a cluster's work go on for a while, and then to end it."""
+
+    from_cluster: str
+    reason: str
+    grace_period_seconds: int
+    purge_mode: str = "Gracefully"
+    producer: str = "volcano-global"
+
 
 class _Operation(msgspec.Struct, frozen=True):
     op: str
@@ -65,9 +80,13 @@ def admit(binding: Binding, targets: Sequence[Target], record: str) -> bytes:
     )
 
 
-def evict(binding: Binding, record: str) -> bytes:
-    """Pause an admitted binding and take its clusters away at once, since Karmada's scheduler acts in between."""
-    return _patch(_same(binding), *_paused(binding), *_without_clusters(binding), *_annotated(binding, record))
+def evict(binding: Binding, record: str, *, tasks: Sequence[EvictionTask] = ()) -> bytes:
+    """Pause an admitted binding and take its clusters away at once, since Karmada's scheduler acts in between.
+
+    With *tasks* Karmada lets what runs there go on for a while (P6).
+    """
+    gone = *_paused(binding), *_without_clusters(binding), *_going(binding, tasks)
+    return _patch(_same(binding), *gone, *_annotated(binding, record))
 
 
 def pause(binding: Binding) -> bytes:
@@ -124,6 +143,15 @@ def _absent(path: str) -> _Operation:
 def _without_clusters(binding: Binding) -> tuple[_Operation, ...]:
     """Remove the clusters; removing what is not there would fail the whole patch."""
     return (_Operation("remove", _CLUSTERS),) if binding.has_clusters else (_absent(_CLUSTERS),)
+
+
+def _going(binding: Binding, tasks: Sequence[EvictionTask]) -> tuple[_Operation, ...]:
+    """Add eviction tasks to those that there are."""
+    if not tasks:
+        return ()
+    if binding.evicting_from:
+        return tuple(_Operation("add", f"{_TASKS}/-", task) for task in tasks)
+    return _absent(_TASKS), _Operation("add", _TASKS, tasks)
 
 
 def _annotated(binding: Binding, record: str) -> tuple[_Operation, ...]:

@@ -112,13 +112,21 @@ def _eviction(decision: Evict, facts: BindingFacts, *, template: TemplateFacts |
         "evict",
         workload.uid,
         _path(facts),
-        patches.evict(facts, wire.write_record(record)),
+        patches.evict(facts, wire.write_record(record), tasks=_tasks(decision, facts)),
         facts.resource_version,
         workload.path,
         queue=workload.queue,
         reason=decision.reason,
         for_whom=for_whom,
     )
+
+
+def _tasks(decision: Evict, facts: BindingFacts) -> list[patches.EvictionTask]:
+    """Return what lets a victim's pods go on for a while; what runs nowhere yet needs no such thing."""
+    seconds = decision.grace_ms // 1000
+    running = {told.cluster for told in facts.progress} if seconds else set()
+    names = [target.name for target in facts.targets if target.name in running]
+    return [patches.EvictionTask(name, str(decision.reason), seconds) for name in names]
 
 
 def holding(note: Note, facts: BindingFacts) -> Write:

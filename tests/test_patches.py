@@ -15,6 +15,13 @@ RECORD = '{"uid":"u1"}'
 SAME = {"op": "test", "path": "/metadata/uid", "value": "u1"}
 PAUSED = {"op": "test", "path": "/spec/suspension/scheduling", "value": True}
 RESUME = {"op": "replace", "path": "/spec/suspension/scheduling", "value": False}
+TASK = {
+    "fromCluster": "member1",
+    "reason": "Reclaimed",
+    "gracePeriodSeconds": 30,
+    "purgeMode": "Gracefully",
+    "producer": "volcano-global",
+}
 ANNOTATE = {"op": "add", "path": "/metadata/annotations/volcano-global.io~1admission", "value": RECORD}
 
 
@@ -24,6 +31,7 @@ class Seen:
     has_annotations: bool = True
     has_suspension: bool = True
     has_clusters: bool = False
+    evicting_from: tuple[str, ...] = ()
 
 
 @pytest.mark.parametrize(
@@ -83,6 +91,33 @@ class Seen:
                 ANNOTATE,
             ],
             id="evict-without-suspension-or-clusters",
+        ),
+        pytest.param(
+            patches.evict(Seen(has_clusters=True), RECORD, tasks=[patches.EvictionTask("member1", "Reclaimed", 30)]),
+            [
+                SAME,
+                {"op": "add", "path": "/spec/suspension/scheduling", "value": True},
+                {"op": "remove", "path": "/spec/clusters"},
+                {"op": "test", "path": "/spec/gracefulEvictionTasks", "value": None},
+                {"op": "add", "path": "/spec/gracefulEvictionTasks", "value": [TASK]},
+                ANNOTATE,
+            ],
+            id="evict-after-a-while",
+        ),
+        pytest.param(
+            patches.evict(
+                Seen(has_clusters=True, evicting_from=("member2",)),
+                RECORD,
+                tasks=[patches.EvictionTask("member1", "Reclaimed", 30)],
+            ),
+            [
+                SAME,
+                {"op": "add", "path": "/spec/suspension/scheduling", "value": True},
+                {"op": "remove", "path": "/spec/clusters"},
+                {"op": "add", "path": "/spec/gracefulEvictionTasks/-", "value": TASK},
+                ANNOTATE,
+            ],
+            id="evict-after-a-while-beside-other-tasks",
         ),
         pytest.param(patches.resume(Seen()), [SAME, PAUSED, RESUME], id="resume"),
         pytest.param(

@@ -68,6 +68,14 @@ def test_an_eviction_keeps_the_age_and_empties_the_charge():
     assert (made.effect, made.reason) == ("evict", "Reclaimed")
 
 
+def test_an_eviction_lets_what_runs_go_on_for_its_grace():
+    decided = Evict(WORKLOAD, EvictionReason.PREEMPTED, grace_ms=30_000)
+    targets, runs = (Assignment(M1), Assignment(ClusterName("m2"))), (Progress(M1, Phase.RUNNING),)
+    made = write(decided, facts(paused=False, clusters=targets, progress=runs))
+    [task] = values(made.patch)["/spec/gracefulEvictionTasks"]
+    assert (task["fromCluster"], task["reason"], task["gracePeriodSeconds"]) == ("m1", "Preempted", 30)
+
+
 def test_an_eviction_before_karmada_has_placed_it_says_where_it_was_to_go():
     before = Record(QueueName("a"), charge=CHARGE, clusters=(M1,))
     made = write(Evict(WORKLOAD, EvictionReason.RECLAIMED), facts(record=before, clusters=(Assignment(M1),)))

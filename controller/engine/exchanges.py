@@ -147,10 +147,12 @@ class Exchanges:
 
     def _carry_out(self, deal: Deal, reason: EvictionReason) -> None:
         head, now = deal.attempt.head, self._service.now
+        rules = self._policy.reclaim if reason is EvictionReason.RECLAIMED else self._policy.preemption
         for workload in (each for victim in deal.victims for each in victim.workloads):
             self._world.evict(workload, now)
             self._forget(workload.queue)
-            self._service.decisions.append(Evict(workload, reason, head.workload.uid, deal.cluster))
+            evicted = Evict(workload, reason, head.workload.uid, deal.cluster, rules.grace_ms)
+            self._service.decisions.append(evicted)
         held = Held(deal.cluster, now, len(self.notes), head.lane.charge)
         self.notes.append(Note(head.workload, held))
         self._world.hold(head.workload, held, now)

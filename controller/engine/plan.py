@@ -32,6 +32,8 @@ class Evict:
     reason: EvictionReason
     for_whom: WorkloadUid | None = None
     held_cluster: ClusterName | None = None
+    grace_ms: int = 0
+    """How long its pods may go on (P6)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ OURS = {
     ("spec", "suspension"),  # where it was not there at all
     ("spec", "suspension", "scheduling"),
     ("spec", "clusters"),
+    ("spec", "gracefulEvictionTasks"),
     ("status", "schedulerObservingAffinityName"),
     ("status", "conditions"),  # the stale one, after an eviction
 }
