@@ -16,7 +16,8 @@ from controller.hyperjob.children import digest, minimum_parts
 from controller.hyperjob.counting import SplitError
 from controller.hyperjob.failures import retried
 from controller.hyperjob.part import OVER, Seen, again, has_started, observed
-from controller.hyperjob.split import Layout, Prospects, Trouble, is_automatic, part_demands, split
+from controller.hyperjob.split import Layout, Prospects, is_automatic, part_demands, split
+from controller.hyperjob.trouble import Trouble
 
 #: What is said of a part because of others, the more telling first.
 _OF_GROUPS = (Reason.GROUP_PART_DOES_NOT_FIT, Reason.GROUP_INCOMPLETE)

@@ -11,7 +11,8 @@ from controller.api.hyperjobstatus import PartStatus
 from controller.hyperjob.children import Child, children
 from controller.hyperjob.counting import SplitError
 from controller.hyperjob.course import specification
-from controller.hyperjob.split import Prospects, Trouble, split
+from controller.hyperjob.split import Prospects, split
+from controller.hyperjob.trouble import Trouble
 
 
 @dataclass(frozen=True, slots=True)

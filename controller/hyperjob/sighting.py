@@ -13,7 +13,7 @@ from controller.api.hyperjobs import HyperJob, HyperJobError, Metadata, read_hyp
 from controller.api.hyperjobstatus import HyperJobStatus
 from controller.api.keys import HYPERJOB_NAME, JOBS, PART, PROPAGATION_POLICIES, Resource
 from controller.cache.facts import ObjectKey
-from controller.hyperjob.split import Trouble
+from controller.hyperjob.trouble import Trouble
 
 COUNTS = ("pending", "running", "succeeded", "failed", "terminating", "unknown")
 

@@ -32,7 +32,8 @@ from controller.hyperjob.sighting import (
     see_job,
     see_policy,
 )
-from controller.hyperjob.split import Prospects, Trouble
+from controller.hyperjob.split import Prospects
+from controller.hyperjob.trouble import Trouble
 from controller.kube import Api, ApiError, Conflict, NotFound
 
 #: News of bindings and clusters come by the hundred; HyperJobs that may depend on them are looked at so often.

@@ -13,8 +13,9 @@ from controller.engine.queues import QueueName
 from controller.engine.reasons import Refusal
 from controller.engine.resources import Resources
 from controller.engine.world import World
-from controller.hyperjob.split import Prospects, Trouble
+from controller.hyperjob.split import Prospects
 from controller.hyperjob.stage import Stage, Surroundings
+from controller.hyperjob.trouble import Trouble
 from controller.kube import Api
 from controller.wording import sentence
 

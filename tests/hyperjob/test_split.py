@@ -3,7 +3,8 @@ import yaml
 
 from controller.api.hyperjobs import read_hyperjob
 from controller.hyperjob.counting import SplitError
-from controller.hyperjob.split import Trouble, split
+from controller.hyperjob.split import split
+from controller.hyperjob.trouble import Trouble
 from tests.cache.objects import SHARED, needs_shared
 from tests.hyperjob.objects import GPU, auto, cluster, gpus, hyperjob, prospects, replicated, task
 

@@ -1,0 +1,152 @@
+"""Splits a job by the room that the clusters have: which of them take parts, and how large ones.
+
+Pure. Who is allowed where, and what is booked already, is in the books.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import combinations, islice
+
+from controller.api.hyperjobrules import sized
+from controller.api.hyperjobs import HyperJob, ReplicatedJob, SplitPolicy
+from controller.api.quantity import format_quantity
+from controller.api.volcanojobs import JobSpec
+from controller.engine.fit import Room
+from controller.engine.reasons import Reason
+from controller.engine.resources import Resources, add, fits, subtract, total
+from controller.hyperjob.counting import demand, pod_requests
+from controller.hyperjob.lineup import Pods, cut, units
+from controller.hyperjob.packing import Bin, Load, Shares, fill, pack
+from controller.hyperjob.trouble import Trouble
+
+UNLIMITED = 10_000
+#: So many sets of clusters are tried for jobs that share them: all there are where clusters are few.
+_TRIALS = 300
+
+Share = tuple[str, Pods]
+"""A part: its cluster, and its pods of each task."""
+
+
+@dataclass(slots=True)
+class Books:
+    """What the parts laid out so far take, and on which clusters they are."""
+
+    rooms: Sequence[Room]
+    names: frozenset[str]
+    """The candidates."""
+    most: int
+    taken: dict[str, Resources] = field(default_factory=dict)
+
+    def headroom(self, room: Room) -> Resources:
+        """Return what is left of *room*."""
+        return subtract(room.headroom, self.taken.get(room.name, {}))
+
+    def take(self, name: str, amounts: Resources) -> None:
+        """Book *amounts* on the cluster *name*."""
+        self.taken[name] = add(self.taken.get(name, {}), amounts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """What one unit of a template asks for, and what exists once beside it."""
+
+    unit: Resources
+    singles: Resources
+    pods: tuple[Resources, ...]
+
+
+def _need(template: JobSpec) -> _Need:
+    requests = pod_requests(template)
+    stretches = units(template)
+    once = tuple(task.replicas if template.is_single(task) else 0 for task in template.tasks)
+    unit = tuple(0 if template.is_single(task) else task.replicas // stretches for task in template.tasks)
+    asked = tuple(request for request, task in zip(requests, template.tasks, strict=True) if task.replicas > 0)
+    return _Need(demand(requests, unit), demand(requests, once), asked)
+
+
+def place(job: ReplicatedJob, policy: SplitPolicy, books: Books) -> list[Share] | Trouble:
+    """Return the parts of *job* by the room there is, and book them; or why there is no way."""
+    template = sized(job)
+    need, stretches = _need(template), units(template)
+    size = template.pods // stretches
+    bins = [_bin(room, need, books) for room in books.rooms if room.has_nodes_for(need.pods)]
+    least = -(-(policy.min_replicas or 1) // size)
+    preferred = [share.name for share in policy.clusters] or job.cluster_names
+    packed = _packed(policy, bins, Load(stretches, books.most, least), preferred=preferred, books=books)
+    if packed is None:
+        return _shortage(need, bins, stretches, books=books)
+    pods = cut(template, [count * size for _, count in packed])
+    requests = pod_requests(template)
+    shares = [(name, each) for (name, _), each in zip(packed, pods, strict=True)]
+    for name, each in shares:
+        books.take(name, demand(requests, each))
+    return shares
+
+
+def domains(hyperjob: HyperJob, books: Books) -> Iterator[Books]:
+    """Yield empty books of as many clusters as all parts together may be on, the largest ones first.
+
+    For several jobs that share their clusters: where the first of them has gone
+    may leave the next no way.
+    """
+    whole = total(map(_whole, hyperjob.spec.replicated_jobs))
+    by_size = sorted(books.rooms, key=lambda room: (-_worth(whole, room), room.name))
+    chosen = combinations(by_size, min(books.most, len(by_size)))
+    yield from (Books(rooms, books.names, UNLIMITED) for rooms in islice(chosen, _TRIALS))
+
+
+def _whole(job: ReplicatedJob) -> Resources:
+    template = sized(job)
+    return demand(pod_requests(template), tuple(max(task.replicas, 0) for task in template.tasks))
+
+
+def _worth(whole: Resources, room: Room) -> Fraction:
+    """Return how much of *whole* a cluster holds, by the resource it has least of."""
+    shares = (Fraction(room.headroom.get(name, 0), each) for name, each in whole.items() if each > 0)
+    return min(shares, default=Fraction())
+
+
+def _packed(
+    policy: SplitPolicy, bins: Sequence[Bin], load: Load, *, preferred: Sequence[str], books: Books
+) -> Shares | None:
+    """Pack onto the clusters in use where that is possible, else onto as many more as `maxDomains` allows."""
+    if policy.chosen == "ByResources" and preferred:
+        bins = [each for each in bins if each.name in preferred]
+    way = fill if policy.chosen == "ByResources" else pack
+    in_use = [each for each in bins if each.name in books.taken]
+    again = way(in_use, load, preferred) if in_use else None
+    if again is not None or len(books.taken) >= load.most:
+        return again
+    return way(bins, Load(load.units, load.most - len(books.taken), load.least), preferred)
+
+
+def _bin(room: Room, need: _Need, books: Books) -> Bin:
+    headroom = books.headroom(room)
+    plain = _times(need.unit, headroom)
+    if not need.singles:
+        return Bin(room.name, plain, plain)
+    hosting = _times(need.unit, subtract(headroom, need.singles)) if fits(need.singles, headroom) else -1
+    return Bin(room.name, plain, hosting)
+
+
+def _times(unit: Resources, headroom: Resources) -> int:
+    """Return how often *unit* fits into *headroom*."""
+    return max(min((headroom.get(name, 0) // amount for name, amount in unit.items() if amount > 0), default=0), 0)
+
+
+def _shortage(need: _Need, bins: Sequence[Bin], stretches: int, *, books: Books) -> Trouble:
+    """Return why there is no way, by the resource that is shortest."""
+    if not books.names:
+        message = "its placement and the clusters exclude each other, or none takes new workloads"
+        return Trouble(Reason.NO_CANDIDATE_CLUSTER, message)
+    if not bins:
+        return Trouble(Reason.NO_ROOM, "no candidate cluster has a node for each of its pods")
+    asked = {name: amount * stretches + need.singles.get(name, 0) for name, amount in need.unit.items() if amount > 0}
+    free = {name: sum(max(books.headroom(room).get(name, 0), 0) for room in books.rooms) for name in asked}
+    short = min(sorted(asked), key=lambda name: Fraction(free[name], asked[name]), default=None)
+    if short is not None and free[short] < asked[short]:
+        amounts = f"{format_quantity(short, free[short])} {short} of {format_quantity(short, asked[short])}"
+        return Trouble(Reason.NO_ROOM, f"its candidate clusters have {amounts} free")
+    most = f" on at most {books.most} clusters" if books.most < UNLIMITED else ""
+    return Trouble(Reason.NO_ROOM, f"its candidate clusters have room, but not in parts that fit{most}")
