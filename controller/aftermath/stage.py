@@ -35,6 +35,8 @@ class Aftermath:
         self._may_write = may_write
         self._clock = clock
         self._due = dict[WorkloadUid, None]()
+        self._is_new = False
+        """Whether it is our turn now, and was another's before."""
         self._backoff = Backoff(first=1, most=60)
         self._wake = asyncio.Event()
 
@@ -45,9 +47,8 @@ class Aftermath:
             self._wake.set()
 
     def lead(self) -> None:
-        """See to all who were evicted while others led."""
-        for bindings in (self._store.bindings, self._store.cluster_bindings):
-            self._due.update((each.uid, None) for each in bindings if _was_evicted(each))
+        """See to all who were evicted while others led, as soon as they are known."""
+        self._is_new = True
         self._wake.set()
 
     async def run(self) -> NoReturn:
@@ -55,9 +56,18 @@ class Aftermath:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._due and self._may_write():
+            while (self._due or self._is_new) and self._may_write():
+                self._find()
                 await self._round()
                 await asyncio.sleep(_PATIENCE_SECONDS)
+
+    def _find(self) -> None:
+        """Learn once who was evicted while others led."""
+        if not self._is_new or not self._store.is_complete:
+            return
+        self._is_new = False
+        for bindings in (self._store.bindings, self._store.cluster_bindings):
+            self._due.update((each.uid, None) for each in bindings if _was_evicted(each))
 
     async def _round(self) -> None:
         """Look at everyone once; those who are still on their way out, or were written meanwhile, come again."""
