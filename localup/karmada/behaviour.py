@@ -55,6 +55,8 @@ class Behaviour:
     dependents: bool = True
     """`propagateDeps` gives what a template needs a binding of its own, with `requiredBy` and without a placement
     (§1)."""
+    namespaces: bool = True
+    """Every namespace is sent to every cluster, as a work that belongs to no binding."""
     summary_late: float = 0
     """A Cluster's summary tells what happened so much later (§2); a real Karmada looks every 10 s."""
     pods_late: float = 0

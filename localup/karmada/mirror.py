@@ -11,6 +11,7 @@ from localup.karmada.kinds import (
     CLUSTER_BINDING,
     CLUSTER_POLICY,
     CONFIG_MAP,
+    NAMESPACE,
     POLICY,
     WORK,
     Kind,
@@ -27,6 +28,7 @@ class Mirror:
     def __init__(self, templates: Sequence[Kind], *, dependents: bool = False) -> None:
         self.templates: Mapping[Kind, Store] = {kind: Store(kind) for kind in templates}
         self.config_maps = Store(CONFIG_MAP)
+        self.namespaces = Store(NAMESPACE)
         self.needed: Mapping[Kind, Store] = {CONFIG_MAP: self.config_maps} if dependents else {}
         self.policies = Store(POLICY)
         self.cluster_policies = Store(CLUSTER_POLICY)
@@ -41,7 +43,8 @@ class Mirror:
     def stores(self) -> tuple[Store, ...]:
         """All stores."""
         policies, bindings = (self.policies, self.cluster_policies), (self.bindings, self.cluster_bindings)
-        return (*self.templates.values(), *self.needed.values(), *policies, *bindings, self.works, self.clusters)
+        others = (*policies, *bindings, self.works, self.clusters, self.namespaces)
+        return (*self.templates.values(), *self.needed.values(), *others)
 
     def bindings_for(self, namespace: str) -> Store:
         """Return where the bindings of templates of a namespace are, or of those that belong to none."""

@@ -15,6 +15,7 @@ from localup.karmada.execution import Execution
 from localup.karmada.fleet import Fleet
 from localup.karmada.graceful import GracefulEviction
 from localup.karmada.mirror import Mirror
+from localup.karmada.namespacesync import NamespaceSync
 from localup.karmada.scheduler import Scheduler
 from localup.karmada.settings import Settings
 from localup.karmada.store import Store
@@ -49,6 +50,8 @@ class StandIn:
         ]
         if behaviour.taints:
             self._queues.append(Taints(mirror.clusters, writer).queue)
+        if behaviour.namespaces:
+            self._queues.append(NamespaceSync(mirror, writer).queue)
         if behaviour.dependents:
             self._queues.append(Dependents(mirror, writer).queue)
 

@@ -13,7 +13,7 @@ from controller.kube import Api, Conflict
 from localup.karmada.fleet import Fleet
 from localup.karmada.kinds import CLUSTER
 from localup.karmada.mirror import decoder
-from localup.karmada.objects import Key, is_leaving
+from localup.karmada.objects import Key, Object, is_leaving
 from localup.karmada.store import Store
 from localup.karmada.workqueue import WorkQueue
 from localup.members.grounds import Ground, Grounds
@@ -45,6 +45,7 @@ class Members:
         self._members: dict[str, Member] = {}
         self._queue = WorkQueue[str]("members", self._reconcile)
         self._fleet.listen(self._queue.add)
+        self._clusters.listen(self._cluster_changed)
         self._tasks = asyncio.TaskGroup()
         self._connections = AsyncExitStack()
 
@@ -58,9 +59,16 @@ class Members:
             # Two API servers at a time start faster than all at once.
             self._tasks.create_task(self._queue.serve(2))
 
+    def _cluster_changed(self, _: Object | None, new: Object | None) -> None:
+        if new is None:
+            for name in self._members:
+                self._queue.add(name)
+
     async def _reconcile(self, name: str) -> None:
         site = self._fleet.sites.get(name)
         cluster = self._clusters.get(Key("", name))
+        if cluster is None and name in self._members:  # nobody needs it until it comes back
+            await asyncio.to_thread(self._members[name].ground.turn, up=False)
         if site is None or cluster is None or is_leaving(cluster):
             return
         member = self._members.get(name) or await self._open(name)

@@ -61,6 +61,7 @@ async def grow(arena: Arena, cluster: str, **capacity: str) -> None:
 
 
 async def works(arena: Arena) -> list[str]:
-    """Return what members were sent of this arena."""
+    """Return what members were sent of this arena, but for its namespace, which every member has."""
     found = msgspec.json.decode(await arena.api.get(_WORKS))["items"]
-    return [each["metadata"]["name"] for each in found if arena.namespace in str(each["metadata"])]
+    names = ((each["metadata"]["name"], str(each["metadata"].get("annotations"))) for each in found)
+    return [name for name, annotations in names if arena.namespace in annotations]

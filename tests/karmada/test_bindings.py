@@ -213,3 +213,17 @@ def test_what_belongs_to_no_namespace_has_a_binding_that_belongs_to_none(desk):
         return [each for each in found if each["metadata"].get("annotations", {}).get(note) == f"{name}-priorityclass"]
 
     desk.wait(works, "its work")
+
+
+def test_every_member_is_sent_every_namespace_by_a_work_that_belongs_to_no_binding(desk):
+    def sent(cluster):
+        found = desk.api.get(f"/apis/work.karmada.io/v1alpha1/namespaces/karmada-es-{cluster}/works")["items"]
+        manifests = [(each, each["spec"]["workload"]["manifests"][0]) for each in found]
+        return [
+            work for work, one in manifests if (one["kind"], one["metadata"]["name"]) == ("Namespace", desk.namespace)
+        ]
+
+    desk.wait(lambda: sent("member1") and sent("member2"), "works of the namespace")
+    assert all(
+        "resourcebinding.karmada.io/name" not in each["metadata"].get("annotations", {}) for each in sent("member1")
+    )

@@ -97,7 +97,7 @@ class Desk:
     def works(self, cluster):
         found = self.api.get(f"{WORKS}/v1alpha1/namespaces/karmada-es-{cluster}/works")["items"]
         note = "resourcebinding.karmada.io/namespace"
-        return [each for each in found if each["metadata"]["annotations"][note] == self.namespace]
+        return [each for each in found if each["metadata"].get("annotations", {}).get(note) == self.namespace]
 
     def wait_for_phase(self, phase, name="train"):
         wait_until(lambda: self.phase(name) == phase, f"job {name} {phase}", seconds=10)
