@@ -10,6 +10,9 @@ import threading
 from pathlib import Path
 from typing import Self
 
+#: Seconds; others may have the processors meanwhile.
+_PATIENCE = 60
+
 
 class WebhookProcess:
     """`python -m webhook` on ports of its own choice, over the certificates in a folder."""
@@ -27,7 +30,11 @@ class WebhookProcess:
         # Read all along, or a full pipe would stop the webhook.
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        started = self.wait_for("webhook started")
+        try:
+            started = self.wait_for("webhook started")
+        except BaseException:
+            self._process.kill()
+            raise
         self.port, self.plain_port = started["port"], started["plain_port"]
 
     @property
@@ -49,7 +56,7 @@ class WebhookProcess:
 
     def wait_for(self, event: str) -> dict:
         """Read the log up to *event* and return its line."""
-        while line := self._lines.get(timeout=20):
+        while line := self._lines.get(timeout=_PATIENCE):
             entry = json.loads(line)
             if entry["event"] == event:
                 return entry
@@ -61,7 +68,7 @@ class WebhookProcess:
 
     def end(self) -> int:
         """Wait for the process to end and return its exit code."""
-        code = self._process.wait(10)
+        code = self._process.wait(_PATIENCE)
         self._reader.join()
         return code
 
