@@ -51,7 +51,8 @@ async def waiting(stage: Stage, count: int, *, seconds: float = 120) -> None:
     try:
         async with asyncio.timeout(seconds):
             while told != count:
-                told = await stage.controller.metric("volcano_global_waiting_reasons")
+                with contextlib.suppress(OSError):
+                    told = await stage.controller.metric("volcano_global_waiting_reasons")
                 await asyncio.sleep(0.2)
     except TimeoutError as error:
         said = stage.controller.part.output[-2000:]
@@ -83,28 +84,29 @@ async def test_a_burst_is_taken_in_and_so_is_its_deletion(plane, tmp_path, count
 async def test_a_hundred_thousand_wait_within_a_gibibyte_and_cost_nothing_while_nothing_happens(plane, tmp_path):
     """F23: 1,000 queues, 100 clusters; the store is filled beneath the server."""
     count = 100_000
-    async with staged(plane, tmp_path, plays=False) as stage:
+    async with staged(plane, tmp_path, "--page-seconds", "60", "--silence-seconds", "60", plays=False) as stage:
         batch = Batch(stage.cast.namespace, count, 1_000)
         await seed_queues(stage.cast.api, batch.queues)
         for number in range(100):
             await stage.cast.cluster(f"m{number}", cpu="0")
         await store_batch(plane.etcd.url, plane.prefix, batch)
-        await caught_up(stage.cast.api)
-        await stage.controller.begin()
-        await stage.controller.says('"event":"leading"', seconds=60)
-        await _ready(stage)
-        await waiting(stage, count, seconds=300)
-        assert resident(stage) < 1024 * MIB
-        spent = processor_seconds(stage)
-        await stage.quiet(seconds=10)
-        assert processor_seconds(stage) - spent < 2, "an idle controller works"
-        await forget_batch(plane.etcd.url, plane.prefix, batch)
-        await waiting(stage, 0, seconds=300)
+        try:
+            await caught_up(stage.cast.api)
+            await stage.controller.begin()
+            await _ready(stage)
+            await waiting(stage, count, seconds=900)
+            assert resident(stage) < 1024 * MIB
+            spent = processor_seconds(stage)
+            await stage.quiet(seconds=10)
+            assert processor_seconds(stage) - spent < 2, "an idle controller works"
+        finally:
+            await forget_batch(plane.etcd.url, plane.prefix, batch)
+        await waiting(stage, 0, seconds=900)
 
 
 async def _ready(stage: Stage) -> None:
     is_ready = False
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(900):
         while not is_ready:
             await asyncio.sleep(1)
             with contextlib.suppress(OSError):
