@@ -17,20 +17,23 @@ from controller.affinities import unobserved
 from controller.backoff import Backoff
 from controller.cache.facts import BindingFacts
 from controller.cache.overlays import Gone, Mended, Noted
+from controller.cache.starts import backoff_ms
 from controller.cache.store import Store
 from controller.clock import Clock, wall_clock
 from controller.engine.plan import Admit, Decision, Evict, Note, Wait
-from controller.engine.reasons import Reason, Refusal
-from controller.engine.workloads import WorkloadUid
+from controller.engine.reasons import EvictionReason, Reason, Refusal
+from controller.engine.workloads import Workload, WorkloadUid
 from controller.engine.world import World
 from controller.metrics import Metrics
 from controller.wording import sentence
-from controller.writes import Write, holding, mending, observing, write
+from controller.writes import Write, holding, mending, observing, requeueing, write
 
 #: So many admissions are decided ahead of the writes: what is sent is fresh, and the event loop is never held up long.
 _AHEAD = 256
 #: More news of waiting workloads than this are told by their number only.
 _MANY_WAITS = 50
+#: Who does not start is looked for so often at most, in milliseconds.
+_STARTS_MS = 1_000
 #: Clocks jump, so a time of day is never waited for longer than this, in seconds.
 _MOST_REST = 60
 _LEAST_REST = 0.02
@@ -91,6 +94,7 @@ class Loop:
         self._clock = clock
         self._backoff = Backoff(first=0.5, most=30)
         self._lasted = 0.0
+        self._starts_at = 0
         self._wake = asyncio.Event()
         store.on_change = self._wake.set
 
@@ -124,8 +128,9 @@ class Loop:
         if not self._actuator.may_write:
             return None
         planned_at = self._decide(now, began)
-        mending_at = self._mend(now)
-        return min((at for at in (planned_at, mending_at) if at is not None), default=None)
+        return min(
+            (at for at in (planned_at, self._mend(now), self._see_to_starts(now)) if at is not None), default=None
+        )
 
     def _decide(self, now: int, began: float) -> int | None:
         """Decide as much as can be written soon; return when there is more to decide."""
@@ -197,6 +202,33 @@ class Loop:
             else:
                 again_at = min(free_at, again_at or free_at)
         return again_at
+
+    def _see_to_starts(self, now: int) -> int | None:
+        """Requeue, or take back, who was admitted and does not run; return when to look again (R1)."""
+        starts, timeout = self._store.starts, self._store.admission_timeout_ms
+        if now >= self._starts_at:
+            for each in tuple(starts.overdue(now, timeout)):
+                facts, workload = self._store.binding(each.uid), self.world.workloads.get(each.uid)
+                free_at = self._actuator.free_at(each.uid)
+                if facts is not None and workload is not None and free_at is not None and free_at <= now:
+                    self._start_again(facts, workload, now, is_last=each.is_last or not facts.targets)
+            self._starts_at = now + _STARTS_MS
+        wake_at = starts.wake_at(timeout)
+        return None if wake_at is None else max(wake_at, self._starts_at)
+
+    def _start_again(self, facts: BindingFacts, workload: Workload, now: int, *, is_last: bool) -> None:
+        if not is_last:
+            self._store.starts.requeue(facts.uid)
+            for write in requeueing(facts):
+                self._store.assume(facts.uid, Mended())
+                self._actuator.submit(write)
+            return
+        attempts = facts.record.attempts if facts.record else 0
+        until = now + backoff_ms(attempts, self._store.admission_timeout_ms)
+        where = ", ".join(target.name for target in facts.targets) or "any cluster"
+        self._hand_on([Evict(workload, EvictionReason.NOT_STARTED)], now)
+        why = f"it did not start on {where} in time"
+        self._store.back_off(facts.uid, Refusal(Reason.BACKING_OFF, subject=why, until=until))
 
     def _mending(self, uid: WorkloadUid, facts: BindingFacts) -> Write | None:
         remarks = self._store.remarks.get(uid, frozenset())

@@ -95,6 +95,11 @@ def pause(binding: Binding) -> bytes:
     return _patch(_same(binding), clusters, *_paused(binding))
 
 
+def halt(binding: Binding) -> bytes:
+    """Pause an admitted binding where it is, to be resumed at once."""
+    return _patch(_same(binding), *_paused(binding))
+
+
 def resume(binding: Binding) -> bytes:
     """Let a paused binding go on as it is: it was admitted already, or needs no admission."""
     return _patch(*_still_paused(binding), _Operation("replace", _PAUSED, False))

@@ -21,7 +21,7 @@ from controller.engine.plan import Admit, Decision, Evict, Note
 from controller.engine.reasons import EvictionReason
 from controller.engine.workloads import Workload, WorkloadUid
 
-Effect = Literal["admit", "evict", "resume", "clear", "note", "hold", "pause", "observe"]
+Effect = Literal["admit", "evict", "resume", "clear", "note", "hold", "pause", "observe", "requeue"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class Write:
         match self.effect:
             case "admit" | "resume":
                 return not facts.paused
-            case "evict" | "clear" | "pause":
-                return facts.paused and not facts.targets
+            case "evict" | "clear" | "pause" | "requeue":
+                return facts.paused and (self.effect == "requeue" or not facts.targets)
             case "note":
                 return facts.record is not None and facts.record.queue == self.queue and not facts.record.aborted
             case "observe":
@@ -98,12 +98,13 @@ def _admission(decision: Admit, facts: BindingFacts) -> Write:
 def _eviction(decision: Evict, facts: BindingFacts, *, template: TemplateFacts | None, for_whom: str) -> Write:
     workload, before = decision.workload, facts.record
     is_aborted = decision.reason is EvictionReason.ABORTED
+    has_not_started = decision.reason is EvictionReason.NOT_STARTED
     record = wire.Record(
         uid=workload.uid,
         queue=workload.queue,
         waiting_since=moment(workload.since),
-        evictions=(before.evictions if before else 0) + 1,
-        attempts=before.attempts if before else 0,
+        evictions=(before.evictions if before else 0) + (not has_not_started),
+        attempts=(before.attempts if before else 0) + has_not_started,
         clusters=() if facts.progress else tuple(target.name for target in facts.targets),
         aborted=is_aborted,
         aborted_generation=template.generation if is_aborted and template else msgspec.UNSET,
@@ -161,6 +162,14 @@ def observing(decision: Admit, facts: BindingFacts, term: str) -> Write:
         term=term,
         subresource="status",
     )
+
+
+def requeueing(facts: BindingFacts) -> tuple[Write, Write]:
+    """Return the two writes that have Karmada's scheduler look at a binding again at once (R1).
+
+    It puts off what it could not schedule, but takes what was paused and resumed as new.
+    """
+    return _mending("requeue", patches.halt(facts), facts), _mending("resume", patches.resume(facts), facts)
 
 
 def mending(

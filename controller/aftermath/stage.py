@@ -112,4 +112,4 @@ class Aftermath:
 def _was_evicted(binding: BindingFacts) -> bool:
     """Say whether it waits again after an eviction of ours."""
     record = binding.record
-    return binding.paused and not binding.targets and record is not None and record.evictions > 0
+    return binding.paused and not binding.targets and record is not None and record.evictions + record.attempts > 0

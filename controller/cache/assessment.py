@@ -5,6 +5,7 @@ choices, the PriorityClasses and the writes under way. It decides nothing
 about queues and clusters.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from controller.cache import charges
@@ -15,9 +16,10 @@ from controller.cache.overlays import Gone, Noted, Outcome
 from controller.cache.priorities import Priorities
 from controller.cache.remarks import Remark, is_copied
 from controller.cache.shapes import Shapes
+from controller.engine.clusters import ClusterName
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal, precedence
-from controller.engine.workloads import Admission, Held, State, Workload
+from controller.engine.workloads import Admission, Held, State, Workload, WorkloadUid
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class Rules:
     default_queue: QueueName
     shapes: Shapes
     demands: Demands
+    left_out: Callable[[WorkloadUid], frozenset[ClusterName]] = lambda _: frozenset()
+    """The clusters in which a workload did not start, and which have not changed since (R1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,9 @@ def assess(
     remarks = frozenset(
         (*standing.remarks, *_flaws(case), *_unfixed(case, standing), *_resumed_again(case, overlay), *_concerns(case))
     )
-    return Assessment(_workload(case, standing, rules), remarks)
+    # While we write ourselves, a pause is most likely ours.
+    ours = {Remark.REPAUSED} if overlay.outcomes else frozenset[Remark]()
+    return Assessment(_workload(case, standing, rules), remarks - ours)
 
 
 def is_unplaced(binding: BindingFacts) -> bool:
@@ -161,7 +167,11 @@ def _workload(case: _Case, standing: _Standing, rules: Rules) -> Workload | None
         kind=binding.api.kind,
         queue=case.queue,
         shape=rules.shapes.shape(
-            binding, case.demand, rules.priorities, preferred=template.preferred if template else ()
+            binding,
+            case.demand,
+            rules.priorities,
+            preferred=template.preferred if template else (),
+            left_out=rules.left_out(binding.uid),
         ),
         priority=rules.priorities.value(priority_class),
         priority_class=priority_class,

@@ -58,6 +58,8 @@ class Progress(NamedTuple):
 
     cluster: ClusterName
     phase: Phase
+    ran: bool = False
+    """It has run there, whatever it does now."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

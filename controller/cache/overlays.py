@@ -85,6 +85,10 @@ class Overlays:
             self._writes.pop(uid, None)
         self._holds[uid] = refusal
 
+    def hold_back(self, uid: WorkloadUid, refusal: Refusal) -> None:
+        """Hold *uid* back whatever is written; the hold counts while it waits."""
+        self._holds[uid] = refusal
+
     def observe(self, uid: WorkloadUid, resource_version: int) -> None:
         """Take note that the API server has told *uid* as of *resource_version*."""
         writes = self._writes.get(uid)

@@ -26,6 +26,7 @@ class Shapes:
         priorities: Priorities,
         *,
         preferred: tuple[ClusterName, ...] = (),
+        left_out: frozenset[ClusterName] = frozenset(),
     ) -> Shape:
         """Return what a workload asks for; without a known *demand*, nothing."""
         classes = demand.task_classes if demand else ()
@@ -35,9 +36,9 @@ class Shapes:
         # The ids stay theirs while the shape is kept, because what they belong to is kept beside it.
         known = (id(demand), id(binding.placement), binding.api, order, binding.observed_term)
         return self._made.get(
-            (*known, evicting, current, preferred),
+            (*known, evicting, current, preferred, left_out),
             lambda: (
-                replace(_shape(binding, demand, priorities, current=current), preferred=preferred),
+                replace(_shape(binding, demand, priorities, current=current), preferred=preferred, left_out=left_out),
                 demand,
                 binding.placement,
             ),

@@ -6,6 +6,7 @@ only. It decides nothing and writes nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from types import MappingProxyType
 
 from controller.api.bindings import decode_binding
@@ -37,6 +38,7 @@ from controller.cache.overlays import Outcome, Overlays
 from controller.cache.priorities import Priorities
 from controller.cache.remarks import MENDABLE, Remark
 from controller.cache.shapes import Shapes
+from controller.cache.starts import Starts
 from controller.cache.translate.bindings import BindingTranslator
 from controller.cache.translate.clusters import cluster_facts
 from controller.cache.translate.jobs import JobTranslator
@@ -99,6 +101,8 @@ class Store:
         self._overlays = Overlays()
         self._shapes = Shapes()
         self._demands = Demands()
+        self.starts = Starts()
+        """Who was admitted and does not run."""
         self._priorities = Priorities()
         self._resumed: set[WorkloadUid] = set()
         """Whom a Command lets wait again, until that is written."""
@@ -139,6 +143,11 @@ class Store:
     def mendable(self) -> Iterable[WorkloadUid]:
         """Return the bindings of which something was remarked that can be put right."""
         return tuple(self._mendable)
+
+    @property
+    def admission_timeout_ms(self) -> int:
+        """Return after what time one that was admitted should run."""
+        return self._configuration.admission_timeout // timedelta(milliseconds=1)
 
     @property
     def repairs(self) -> bool:
@@ -208,6 +217,16 @@ class Store:
         self._news[uid] = None
         self.on_change()
 
+    def back_off(self, uid: WorkloadUid, refusal: Refusal) -> None:
+        """Hold *uid* back for *refusal*, and leave out where it did not start (R1)."""
+        binding = self._by_uid.get(uid)
+        if binding is None:
+            return
+        known = (self.clusters.get(target.name) for target in binding.targets)
+        self.starts.leave_out(uid, [facts.cluster for facts in known if facts is not None])
+        self._overlays.hold_back(uid, refusal)
+        self._news[uid] = None
+
     def resume(self, template: TemplateKey) -> bool:
         """Let what was aborted of a template be tried again; say whether there was anything."""
         found = [uid for uid in self._of_template.of(template) if is_aborted(self._by_uid[uid])]
@@ -247,7 +266,7 @@ class Store:
 
     def _tell_workloads(self, world: Listener, now: int) -> None:
         queue = QueueName(self._configuration.default_queue)
-        rules = Rules(self._gates, self._priorities, queue, self._shapes, self._demands)
+        rules = Rules(self._gates, self._priorities, queue, self._shapes, self._demands, self.starts.left_out)
         for uid in sorted(self._news):
             self._tell_workload(world, uid, rules=rules, now=now)
         self._news.clear()
@@ -257,6 +276,7 @@ class Store:
         self._mendable.pop(uid, None)
         binding = self._by_uid.get(uid)
         if binding is None:
+            self.starts.forget(uid)
             world.workload_removed(uid, now)
             return
         unplaced_until = self._overlays.unplaced_until(uid, now, evicted=is_unplaced(binding))
@@ -266,6 +286,7 @@ class Store:
         if found.remarks:
             self._remarks[uid] = found.remarks
             self._remarked(binding, found.remarks, known)
+        self.starts.see(binding, found.workload)
         if found.workload is None:
             world.workload_removed(uid, now)
         else:
@@ -324,7 +345,11 @@ class Store:
         self.on_change()
 
     def _cluster_changed(self, before: ClusterFacts | None, after: ClusterFacts | None) -> None:
-        self._cluster_news.update({each.key: None for each in (before, after) if each is not None})
+        for each in (before, after):
+            if each is not None:
+                self._cluster_news[each.key] = None
+                freed = self.starts.changed(after.cluster if after is not None else None, each.key)
+                self._news.update(dict.fromkeys(freed))
         self.on_change()
 
     def _class_changed(self, before: PriorityClassFacts | None, after: PriorityClassFacts | None) -> None:

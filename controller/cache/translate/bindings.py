@@ -21,7 +21,7 @@ from controller.cache.gates import Gates
 from controller.cache.pool import Pool, fingerprint
 from controller.cache.translate.amounts import AmountError, amounts, milliseconds, sentence, version
 from controller.cache.translate.placements import ANYWHERE, PlacementError, placement
-from controller.cache.translate.progress import phase
+from controller.cache.translate.progress import course
 from controller.cache.translate.records import record_facts
 from controller.engine.clusters import ApiKind, Assignment, ClusterName, Placement
 from controller.engine.resources import EMPTY, MILLI, PODS, Resources, add, requested, scale, total
@@ -102,7 +102,7 @@ class BindingTranslator:
     def _told(self, binding: wire.ResourceBinding, template: TemplateKey) -> tuple[Progress, ...]:
         ending = self.gates.ending(template.kind)
         told = tuple(
-            Progress(ClusterName(sys.intern(item.cluster_name)), phase(item.status, ending))
+            Progress(ClusterName(sys.intern(item.cluster_name)), *course(item.status, ending))
             for item in binding.status.aggregated_status
         )
         return self._progress.get(told, lambda: told)

@@ -12,12 +12,24 @@ from controller.cache.gates import Ending, Path
 _COUNTS = ("readyReplicas", "ready", "active")
 
 
-def phase(status: msgspec.Raw, ending: Ending) -> Phase:
-    """Return the phase that *status* tells of; one that cannot be read tells nothing."""
+def course(status: msgspec.Raw, ending: Ending) -> tuple[Phase, bool]:
+    """Return the phase that *status* tells of, and whether it tells that it has run before.
+
+    One that cannot be read tells nothing.
+    """
     try:
         document = msgspec.json.decode(status)
     except (ValueError, RecursionError):
-        return Phase.WAITING
+        return Phase.WAITING, False
+    return _phase(document, ending), _has_run(document)
+
+
+def phase(status: msgspec.Raw, ending: Ending) -> Phase:
+    """Return the phase alone."""
+    return course(status, ending)[0]
+
+
+def _phase(document: Any, ending: Ending) -> Phase:
     found = at(document, ending.path) if ending.path else None
     if (isinstance(found, str) and found in ending.values) or _true_conditions(document) & ending.conditions:
         return Phase.FINISHED
@@ -33,6 +45,12 @@ def at(document: Any, path: Path) -> Any:
             return None
         document = document.get(member)
     return document
+
+
+def _has_run(document: Any) -> bool:
+    """Say whether a Volcano Job's conditions, which are its past phases, name the running one."""
+    conditions = at(document, ("conditions",))
+    return isinstance(conditions, list) and any(at(each, ("status",)) == Phase.RUNNING for each in conditions)
 
 
 def _true_conditions(document: Any) -> frozenset[str]:
