@@ -89,7 +89,7 @@ async def test_who_cannot_renew_its_lease_steps_down_in_time_though_all_else_wor
         await second.start()
         await stage.done("j0")
         first.proxy.add(LoseRequest(leases))
-        await first.says("standing by", seconds=3)
+        await first.says("standing by", seconds=8)
         before = first.proxy.writes
         await stage.cast.job("j1", "q")
         await stage.done("j1")
@@ -136,7 +136,7 @@ async def test_leaders_that_are_shot_and_frozen_in_turn_admit_nothing_twice(plan
                 await player.start()
             else:
                 player.part.freeze()
-                await asyncio.sleep(6)
+                await asyncio.sleep(9)
                 player.part.thaw()
         await stage.done(*names, seconds=60)
 

@@ -31,8 +31,8 @@ _EVER = datetime.min.replace(tzinfo=UTC)
 LEASE = LEASES.item_path("karmada-system", "volcano-global-controller")
 #: Short times, in proportion: a lease outlives its holder's last write.
 HURRY = (
-    *("--write-seconds", "1", "--grace-seconds", "0.5", "--connect-seconds", "0.5", "--read-seconds", "2"),
-    *("--lease-seconds", "4", "--renew-seconds", "1.5", "--retry-seconds", "0.3"),
+    *("--write-seconds", "1", "--grace-seconds", "0.5", "--connect-seconds", "1", "--read-seconds", "3"),
+    *("--lease-seconds", "6", "--renew-seconds", "3", "--retry-seconds", "0.3"),
     *("--page-seconds", "5", "--watch-seconds", "4", "--silence-seconds", "6", "--fresh-seconds", "8"),
 )
 
