@@ -52,6 +52,7 @@ class Pod:
     _process: subprocess.Popen | None = None
     _ready: bool = False
     _stopping: threading.Event = field(default_factory=threading.Event)
+    _mounting: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.folder: Path = self.host.folder / self.name
@@ -101,8 +102,9 @@ class Pod:
 
     def refresh(self) -> None:
         """Bring its volumes up to date, as the kubelet does once in a while."""
-        for volume in self.spec.get("volumes", []):
-            volumes.write(self.host.api, self.host.namespace, volume, self.folder / "volumes" / volume["name"])
+        with self._mounting:  # the pod's own thread and the host's both come here
+            for volume in self.spec.get("volumes", []):
+                volumes.write(self.host.api, self.host.namespace, volume, self.folder / "volumes" / volume["name"])
 
     def stop(self) -> None:
         """End it in its grace period; it is out of all Services from now on."""

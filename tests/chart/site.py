@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ class Site:
     def values(self, **more: Any) -> dict[str, Any]:
         """Return the values of an installation here."""
         webhook = {"url": f"https://127.0.0.1:{self.webhook_port}", "drainSeconds": 1, **more.pop("webhook", {})}
-        return {"webhook": webhook, "install": {"waitSeconds": 90, "backoffLimit": 1}, **more}
+        return {"webhook": webhook, "install": {"waitSeconds": 300, "backoffLimit": 1}, **more}
 
     def run(self, *arguments: str, **more: Any) -> str:
         """Run Helm against the host cluster."""
@@ -68,11 +69,11 @@ class Site:
         return self.helm.run(*arguments, *flags, **more)
 
     def install(self, **values: Any) -> str:
-        wait = ("--wait", "--wait-for-jobs", "--timeout", "180s")
+        wait = ("--wait", "--wait-for-jobs", "--timeout", "600s")
         return self.run("upgrade", "--install", RELEASE, str(CHART), *wait, values=self.values(**values))
 
     def uninstall(self) -> str:
-        return self.run("uninstall", RELEASE, "--wait", "--timeout", "120s")
+        return self.run("uninstall", RELEASE, "--wait", "--timeout", "600s")
 
     def run_job_of(self, cronjob: str, name: str) -> None:
         """Run the Job of a CronJob now, as `kubectl create job --from` does, and see it through."""
@@ -85,7 +86,7 @@ class Site:
         assert self.host.api.get(f"{batch}/jobs/{name}")["status"]["succeeded"] == 1, self.host.log()
         self.host.api.delete(f"{batch}/jobs/{name}?propagationPolicy=Background")
 
-    def until(self, question: Callable[[], Any], what: str, *, seconds: float = 90) -> Any:
+    def until(self, question: Callable[[], Any], what: str, *, seconds: float = 180) -> Any:
         """Ask until the answer is truthy; say what the pods have said when it never is."""
         ends = time.monotonic() + seconds
         while not (answer := question()):
@@ -95,12 +96,14 @@ class Site:
 
 
 @contextmanager
-def opened(start: Callable[..., ControlPlane], helm: Helm, image: Path, folder: Path) -> Iterator[Site]:
+def opened(
+    start: Callable[..., ControlPlane], helm: Helm, image: Path, folder: Path, **karmada_options: Any
+) -> Iterator[Site]:
     """Open both clusters, with Karmada and its members played in the one."""
     policy = folder / "audit.yaml"
     policy.write_text(AUDIT)
     host = start()
-    karmada = start(audit=True, flags=[f"--audit-policy-file={policy}"])
+    karmada = start(audit=True, flags=[f"--audit-policy-file={policy}"], **karmada_options)
     _bare(karmada.admin)
     _bare(host.admin)
     data = {"stringData": {"kubeconfig": karmada.kubeconfig("admin").read_text()}}
@@ -125,10 +128,23 @@ def everything(api: Api) -> set[str]:
             name = resource["name"]
             if "list" not in resource["verbs"] or "/" in name or name in {"events", "componentstatuses"}:
                 continue
-            for each in api.get(f"{root}/{name}")["items"]:
+            for each in _items(api, f"{root}/{name}"):
                 metadata = each["metadata"]
                 found.add(f"{root}/{metadata.get('namespace', '')}/{name}/{metadata['name']}")
     return found
+
+
+def _items(api: Api, path: str) -> list[dict[str, Any]]:
+    for _ in range(100):
+        try:
+            items: list[dict[str, Any]] = api.get(path)["items"]
+        except ApiError as error:
+            if error.status != HTTPStatus.TOO_MANY_REQUESTS:
+                raise
+            time.sleep(0.1)  # a definition is being taken up
+        else:
+            return items
+    raise AssertionError(f"{path} is never served")
 
 
 def objects(text: str) -> list[dict[str, Any]]:

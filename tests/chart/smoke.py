@@ -54,7 +54,7 @@ class Smoke:
         folder = f"{GROUPS[kind]}/namespaces/{NAMESPACE}" if namespaced else GROUPS[kind]
         return f"{folder}/{kind}/{name}".rstrip("/")
 
-    def until(self, question: Callable[[], Any], what: str, *, seconds: float = 40) -> Any:
+    def until(self, question: Callable[[], Any], what: str, *, seconds: float = 120) -> Any:
         ends = time.monotonic() + seconds
         while True:
             self._check()
@@ -121,8 +121,8 @@ class Smoke:
             self.until(lambda name=name: name in self.stack.log("controller").read_text(), "the denial told")
         for kind in kinds:
             self.api.delete(f"{root}/{kind}/smoke-denies")
-        self.until(lambda: self._record("denied")["queue"] == "q", "the denied job admitted", seconds=90)
-        self.until(lambda: not self.api.get(path)["spec"].get("clusters"), "its clusters taken away", seconds=90)
+        self.until(lambda: self._record("denied")["queue"] == "q", "the denied job admitted")
+        self.until(lambda: not self.api.get(path)["spec"].get("clusters"), "its clusters taken away")
 
     def _cluster_binding(self, name: str = "all", **spec: Any) -> str:
         """Make a paused binding of no namespace, and return its path."""

@@ -1,0 +1,109 @@
+"""An installation with Karmada's real definitions, the operator's own credentials and certificates, all options."""
+
+import base64
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from certs.directory import Directory
+from certs.upkeep import Lives, ensure_authority, ensure_leaf
+from localup.api import ApiError
+from tests.chart import sandbox
+from tests.chart.helm import NAMESPACE
+from tests.chart.site import Site, everything, opened
+from tests.chart.team import furnish, run_through
+from tests.image.tree import lay_out
+
+REAL = Path(__file__).parents[3] / "shared" / "crds"
+POLICY = "/apis/policy.karmada.io/v1alpha1"
+INTERPRETER = "/apis/config.karmada.io/v1alpha1/resourceinterpretercustomizations/volcano-global-jobs"
+#: Karmada's own is not among the real ones at hand.
+OVERRIDES = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "clusteroverridepolicies.policy.karmada.io"},
+    "spec": {
+        "group": "policy.karmada.io",
+        "scope": "Cluster",
+        "names": {"kind": "ClusterOverridePolicy", "plural": "clusteroverridepolicies"},
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+REASON = sandbox.reason_not_possible() or (
+    None if REAL.exists() else "the real definitions are not beside the checkout"
+)
+
+pytestmark = [pytest.mark.long, pytest.mark.skipif(REASON is not None, reason=str(REASON))]
+
+
+@pytest.fixture(scope="module")
+def site(fresh_control_plane, helm, tmp_path_factory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("site")
+    with opened(fresh_control_plane, helm, lay_out(folder / "image"), folder, crds=REAL) as site:
+        site.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", OVERRIDES)
+        furnish(site)
+        yield site
+
+
+def bring(site: Site, folder: Path) -> dict:
+    """Make the operator's Secrets, and return the values that name them."""
+    for name in ("controller", "webhook", "certs"):
+        text = site.karmada.kubeconfig(f"volcano-global-{name}").read_text()
+        secret(site, f"brought-{name}", {"karmada.config": text.encode()})
+    store = Directory(folder)
+    ensure_authority(store, datetime.now(UTC), Lives())
+    ensure_leaf(store, ["127.0.0.1"], now=datetime.now(UTC), lives=Lives())
+    secret(site, "brought-tls", store.read("serving").files)
+    provided = {
+        name: {"secretName": f"brought-{name}", "key": "karmada.config"} for name in ("controller", "webhook", "certs")
+    }
+    return {
+        "credentials": {"mode": "Provided", "provided": provided},
+        "certs": {"mode": "External", "secretName": "brought-tls"},
+    }
+
+
+def secret(site: Site, name: str, files) -> None:
+    data = {key: base64.b64encode(value).decode() for key, value in files.items()}
+    site.host.api.create(f"/api/v1/namespaces/{NAMESPACE}/secrets", {"metadata": {"name": name}, "data": data})
+
+
+def is_there(site: Site, path: str) -> bool:
+    try:
+        site.api.get(path)
+    except ApiError as error:
+        return error.status != 404
+    return True
+
+
+def test_what_operators_bring_is_used_and_options_come_and_go(site, tmp_path):
+    brought = bring(site, tmp_path / "certificates")
+    host_before, karmada_before = everything(site.host.api), everything(site.api)
+    site.install(**brought, queues={"propagate": True}, interpreter={"enabled": True})
+    site.run("test", "vg")
+    run_through(site, "a")
+    for path in (INTERPRETER, f"{POLICY}/clusterpropagationpolicies/volcano-global-queues"):
+        assert is_there(site, path), path
+    # Nobody of ours has made a Secret or an account.
+    made = everything(site.host.api) - host_before | everything(site.api) - karmada_before
+    made = {path for path in made if "sh.helm" not in path}
+    assert not [path for path in made if "/secrets/" in path or "/serviceaccounts/volc" in path]
+
+    site.run_job_of("upkeep", "upkeep-1")
+    site.install(**brought, hyperjobs={"enabled": False})
+    assert not is_there(site, INTERPRETER)
+    assert not is_there(site, f"{POLICY}/clusterpropagationpolicies/volcano-global-queues")
+    assert not is_there(site, f"{POLICY}/clusteroverridepolicies/volcano-global-queues")
+    assert not is_there(site, "/apis/rbac.authorization.k8s.io/v1/clusterroles/volcano-global-hyperjobs")
+    run_through(site, "b")
+    site.uninstall()
+    assert everything(site.host.api) == host_before
