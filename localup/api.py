@@ -93,7 +93,7 @@ class Api:
             kept = self._connection.sock is not None
             try:
                 return self._send(method, path, data, headers)
-            except (ConnectionError, http.client.HTTPException) as error:
+            except (ConnectionError, ssl.SSLEOFError, http.client.HTTPException) as error:
                 self._connection.close()
                 if not kept:
                     raise ConnectionError(f"no answer from {self._connection.host}:{self._connection.port}") from error
