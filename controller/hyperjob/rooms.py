@@ -148,5 +148,5 @@ def _shortage(need: _Need, bins: Sequence[Bin], stretches: int, *, books: Books)
     if short is not None and free[short] < asked[short]:
         amounts = f"{format_quantity(short, free[short])} {short} of {format_quantity(short, asked[short])}"
         return Trouble(Reason.NO_ROOM, f"its candidate clusters have {amounts} free")
-    most = f" on at most {books.most} clusters" if books.most < UNLIMITED else ""
+    most = f" on at most {books.most} cluster{'s' if books.most > 1 else ''}" if books.most < UNLIMITED else ""
     return Trouble(Reason.NO_ROOM, f"its candidate clusters have room, but not in parts that fit{most}")

@@ -88,7 +88,12 @@ def _settled(hyperjob: HyperJob, stands: Course) -> Course:
     is_same = stands.phase == before.phase == "Pending" and reasons == {stands.reason or stands.phase}
     if not is_same or before.observed_generation != hyperjob.metadata.generation:
         return stands
-    return replace(stands, message=before.message)
+    return replace(stands, message=before.message) if _kind(stands.message) == _kind(before.message) else stands
+
+
+def _kind(message: str) -> list[str]:
+    """Return what a message says but for the amounts in it."""
+    return ["" if word[:1].isdigit() else word for word in message.split()]
 
 
 def _of_jobs(

@@ -140,6 +140,19 @@ async def test_waiting_while_only_amounts_change_writes_nothing(yard):
     assert await yard.settle("llm") == []
 
 
+async def test_another_obstacle_is_told_though_its_code_is_the_same(yard):
+    job = replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})
+    await yard.submit(document(job, maxDomains=1))
+    yard.prospects = gpus(a=40)
+    await yard.settle("llm")
+    assert (await yard.status("llm"))["message"].endswith("have 40 nvidia.com/gpu of 64 free")
+    yard.prospects = gpus(a=40, b=40)
+    await yard.settle("llm")
+    status = await yard.status("llm")
+    assert status["conditions"][0]["reason"] == "FitsNowhere"
+    assert status["message"].endswith("have room, but not in parts that fit on at most 1 cluster")
+
+
 async def test_what_no_cluster_could_hold_becomes_nothing_until_one_can(yard):
     yard.prospects = gpus(a=8)
     await yard.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})))
