@@ -43,7 +43,9 @@ class Smoke:
         self.stack.start()
         self.until(lambda: _scheduled(self.api.get(evicted)) == "False", "its stale status put right")
         self._admit()
+        stale = self._leave_a_stale_status()
         self._repeat_an_event()
+        self._put_status_right(stale)
         self._deny_a_patch()
         self._evict()
         self._split_a_hyperjob()
@@ -96,6 +98,48 @@ class Smoke:
         self.until(lambda: self._events("waits"), "an event")
         self.stack.start_controller()
         self.until(lambda: any(each.get("series") for each in self._events("waits")), "the event told again")
+
+    def _leave_a_stale_status(self) -> str:
+        """Make a binding of no namespace that was evicted long ago and is still said to be scheduled."""
+        path = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"
+        target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "gone", "uid": "u"}
+        manifest = {"apiVersion": "work.karmada.io/v1alpha2", "kind": "ClusterResourceBinding"}
+        spec = {"resource": target, "suspension": {"scheduling": True}}
+        made = self.api.create(path, {**manifest, "metadata": {"name": "gone-job"}, "spec": spec})
+        record = json.dumps({"uid": made["metadata"]["uid"], "queue": "q", "evictions": 1})
+        annotations = {"volcano-global.io/admission": record}
+        self.api.merge(f"{path}/gone-job", {"metadata": {"annotations": annotations}})
+        scheduled = {
+            "type": "Scheduled",
+            "status": "True",
+            "reason": "Success",
+            "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        self.api.merge(f"{path}/gone-job/status", {"status": {"conditions": [scheduled]}})
+        return f"{path}/gone-job"
+
+    def _put_status_right(self, stale: str) -> None:
+        """Have an admitted job aborted: it is evicted, and what Karmada goes on saying of it is corrected."""
+
+        def is_scheduled(path: str) -> bool:
+            conditions = self.api.get(path)["status"]["conditions"]
+            return any((each["type"], each["status"]) == ("Scheduled", "True") for each in conditions)
+
+        self.until(lambda: not is_scheduled(stale), "what another leader left behind put right")
+        job = self._job("aborted")
+        job["metadata"]["annotations"]["volcano-global.io/runtime"] = "10m"
+        self.api.create(self.path("jobs"), job)
+        running = self.path("jobs", "aborted")
+        self.until(lambda: self.api.get(running)["status"]["state"]["phase"] == "Running", "a job runs")
+        binding = self.path("resourcebindings", "aborted-job")
+        told = self.api.get(binding)["status"]["aggregatedStatus"]
+        for each in told:
+            each["status"]["state"]["phase"] = "Aborted"
+        self.api.merge(f"{binding}/status", {"status": {"aggregatedStatus": told}})
+        self.until(lambda: self._record("aborted").get("aborted"), "the aborted job taken back")
+        self.until(lambda: self.api.get(running)["status"]["state"]["phase"] == "Pending", "its status put right")
+        self.until(lambda: not is_scheduled(binding), "its binding's status put right")
 
     def _deny_a_patch(self) -> None:
         """Have a policy refuse an admission: the answer does not say why, so that the binding is read."""
