@@ -9,6 +9,7 @@ import json
 import os
 import threading
 import time
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,10 @@ class Host:
         while not self._stopping.is_set():
             try:
                 self._tick()
-            except (ApiError, OSError) as error:
+            except ApiError as error:
+                if error.status != HTTPStatus.NOT_FOUND:  # Helm has just taken it away
+                    self.errors.append(repr(error))
+            except OSError as error:
                 self.errors.append(repr(error))
             time.sleep(_TICK_SECONDS)
 

@@ -123,3 +123,13 @@ def test_commands_of_ours_are_ones_that_there_are():
     named = {each for each in used if each in {"plan", "simulate", "explain", "queues", "pending", "clusters"}}
     assert named
     assert named <= known
+
+
+@pytest.mark.parametrize("threat", ["TC1", "TC2", "TC3", "TC4", "TC5", "TC6", "TC8", "TC9"])
+def test_each_threat_to_an_installation_is_answered_by_tests_that_are_there(threat):
+    (cell,) = re.findall(rf"^\| {threat} [^|]*\| (.*) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    file = ""
+    for place, name in re.findall(r"`([\w/.]*)::(\w+)`", cell):
+        file = (place if "/" in place else f"tests/webhook/{place}") if place else file
+        assert re.search(rf"^(async )?def {name}\(", (ROOT / file).read_text(), re.MULTILINE), f"{file}::{name}"
+    assert file
