@@ -18,8 +18,8 @@ _NOT_STALE = {"", "Pending"}
 
 def job_status(job: Json, now: int) -> Json | None:
     """Return the merge patch for the status of an evicted Volcano Job, ``None`` where it says nothing wrong."""
-    status = job.get("status") or {}
-    phase = (status.get("state") or {}).get("phase", "")
+    status = _mapping(job.get("status"))
+    phase = _mapping(status.get("state")).get("phase", "")
     counted = {name: 0 for name in _COUNTS if status.get(name)}
     if phase in _NOT_STALE and not counted:
         return None
@@ -29,9 +29,10 @@ def job_status(job: Json, now: int) -> Json | None:
 
 def binding_status(binding: Json, now: int) -> Json | None:
     """Return the merge patch for the status of an evicted binding, ``None`` where it says nothing wrong."""
-    conditions = (binding.get("status") or {}).get("conditions") or ()
-    fresh = [_corrected(each, now) for each in conditions]
-    return None if fresh == list(conditions) else {**_seen(binding), "status": {"conditions": fresh}}
+    conditions = _mapping(binding.get("status")).get("conditions")
+    found = [each for each in conditions if isinstance(each, Mapping)] if isinstance(conditions, list) else []
+    fresh = [_corrected(each, now) for each in found]
+    return None if fresh == found else {**_seen(binding), "status": {"conditions": fresh}}
 
 
 def _corrected(condition: Json, now: int) -> Json:
@@ -44,6 +45,11 @@ def _corrected(condition: Json, now: int) -> Json:
         "message": MESSAGE,
         "lastTransitionTime": _time(now),
     }
+
+
+def _mapping(value: Any) -> Json:
+    """Return what is one; a status is written by many, and not all of them keep to its form."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def _seen(obj: Json) -> Json:

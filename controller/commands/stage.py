@@ -115,8 +115,8 @@ class Commands:
     async def _attempt(self, step: Callable[[], Awaitable[None]]) -> None:
         try:
             await step()
-        except ApiError as error:
-            delay = self._backoff.failed(at_least=error.retry_after)
+        except (ApiError, msgspec.MsgspecError) as error:
+            delay = self._backoff.failed(at_least=error.retry_after if isinstance(error, ApiError) else None)
             log.warning("commands not carried out", error=str(error), again_in=round(delay, 2))
             await asyncio.sleep(delay)
             self._stirred.set()

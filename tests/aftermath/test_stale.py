@@ -25,7 +25,9 @@ def test_a_job_that_is_said_to_run_is_said_to_wait():
     assert "retryCount" not in patch["status"]
 
 
-@pytest.mark.parametrize("status", [{}, {"state": {"phase": "Pending"}}, {"state": None}, {"pending": 0}])
+@pytest.mark.parametrize(
+    "status", [{}, {"state": {"phase": "Pending"}}, {"state": None}, {"pending": 0}, {"state": []}]
+)
 def test_what_says_nothing_wrong_is_left_alone(status):
     assert job_status(job(**status), 0) is None
     assert job_status(META, 0) is None
@@ -41,6 +43,16 @@ def test_only_the_scheduled_condition_is_corrected_and_the_others_stay():
     assert second == applied
 
 
-@pytest.mark.parametrize("status", [None, {}, {"conditions": [{"type": "Scheduled", "status": "False"}]}])
+@pytest.mark.parametrize(
+    "status",
+    [
+        None,
+        {},
+        [],
+        {"conditions": "none"},
+        {"conditions": ["odd"]},
+        {"conditions": [{"type": "Scheduled", "status": "False"}]},
+    ],
+)
 def test_a_condition_that_is_true_enough_is_left_alone(status):
     assert binding_status({**META, "status": status}, 0) is None
