@@ -39,7 +39,8 @@ class Site:
     def start(self) -> WebhookProcess:
         """Start one more replica and return when the balancer knows it."""
         kubeconfig = self.plane.kubeconfig("volcano-global-webhook")
-        flags = ("--poll-seconds", 0.1, "--drain-seconds", 0.5, "--kubeconfig", kubeconfig)
+        # Long enough for callers to hear of it where others have the processors; operators give it more.
+        flags = ("--poll-seconds", 0.1, "--drain-seconds", 3, "--kubeconfig", kubeconfig)
         replica = self._stack.enter_context(WebhookProcess(self.folder / "serving", *flags))
         self.balancer.replicas.append(replica)
         return replica
