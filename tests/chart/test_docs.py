@@ -133,3 +133,12 @@ def test_each_threat_to_an_installation_is_answered_by_tests_that_are_there(thre
         file = (place if "/" in place else f"tests/webhook/{place}") if place else file
         assert re.search(rf"^(async )?def {name}\(", (ROOT / file).read_text(), re.MULTILINE), f"{file}::{name}"
     assert file
+
+
+def test_objects_that_are_named_are_made_by_an_installation_of_that_name(helm):
+    text = helm.run("template", "volcano-global", str(CHART), "--namespace", "karmada-system")
+    made = {(each["kind"].lower(), each["metadata"]["name"]) for each in yaml.safe_load_all(text) if each}
+    told = "".join(page.read_text() for page in PAGES) + (ROOT / "README.md").read_text()
+    named = set(re.findall(r"\b(deployment|job|cronjob|service|secret)/(volcano-global-[a-z0-9-]+)", told))
+    assert len(named) > 3
+    assert named <= made
