@@ -21,7 +21,7 @@ def job_status(job: Json, now: int) -> Json | None:
     status = _mapping(job.get("status"))
     phase = _mapping(status.get("state")).get("phase", "")
     counted = {name: 0 for name in _COUNTS if status.get(name)}
-    if phase in _NOT_STALE and not counted:
+    if str(phase) in _NOT_STALE and not counted:
         return None
     state = {"phase": "Pending", "reason": REASON, "message": MESSAGE, "lastTransitionTime": _time(now)}
     return {**_seen(job), "status": {"state": state, **counted}}

@@ -33,6 +33,10 @@ def test_what_says_nothing_wrong_is_left_alone(status):
     assert job_status(META, 0) is None
 
 
+def test_a_phase_of_an_odd_form_is_no_phase():
+    assert job_status(job(state={"phase": []}), 0) is not None
+
+
 def test_only_the_scheduled_condition_is_corrected_and_the_others_stay():
     scheduled = {"type": "Scheduled", "status": "True", "reason": "Success", "message": "well"}
     applied = {"type": "FullyApplied", "status": "False", "reason": "FullyAppliedFailed"}
