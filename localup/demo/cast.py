@@ -116,6 +116,11 @@ class Act:
 
 def acts() -> list[Act]:
     """Return the whole play, in order of time."""
+    return [*_of_order(), *_of_reclaim(), *_of_rooms()]
+
+
+def _of_order() -> list[Act]:
+    """Return the acts in which queues, priorities and shares decide who is next, and some can never run."""
     return [
         Act(
             0,
@@ -140,6 +145,12 @@ def acts() -> list[Act]:
                 _hyperjob("hyperjob-conceptual.yaml", Reason.EXCEEDS_QUEUE),
             ],
         ),
+    ]
+
+
+def _of_reclaim() -> list[Act]:
+    """Return the acts in which one tenant takes back what the other has borrowed."""
+    return [
         Act(
             9,
             "the operator turns reclaim on, and the controller begins anew; then team-a borrows all CPUs",
@@ -153,6 +164,12 @@ def acts() -> list[Act]:
             _reclaimers(),
             cue=Cue.RUNNING,
         ),
+    ]
+
+
+def _of_rooms() -> list[Act]:
+    """Return the acts in which clusters join, and all parts of the HyperJobs start together."""
+    return [
         Act(
             10,
             "another HyperJob wants all GPUs of member1 and member2, of which one is in use; two large clusters join",

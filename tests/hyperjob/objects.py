@@ -36,6 +36,18 @@ def document(*jobs: dict[str, Any], name: str = "llm", uid: str = "uid-1", **mor
     }
 
 
+def split_in_two(**more: Any) -> dict[str, Any]:
+    """Return a HyperJob of two parts, each with its cluster."""
+    clusters = [{"name": "a", "replicas": 2}, {"name": "b", "replicas": 2}]
+    job = replicated("t", task(replicas=4), splitPolicy={"strategy": "ByCluster", "clusters": clusters})
+    return document(job, **more)
+
+
+def two_copies(**more: Any) -> dict[str, Any]:
+    """Return a HyperJob of two parts that may go anywhere."""
+    return document(replicated("t", task(replicas=4), replicas=2), **more)
+
+
 def hyperjob(*jobs: dict[str, Any], **more: Any) -> HyperJob:
     return read_hyperjob(document(*jobs, **more))
 

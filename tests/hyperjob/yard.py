@@ -134,6 +134,10 @@ class Yard:
         raw = await self.admin.get(resource.item_path(self.namespace, name))
         return msgspec.json.decode(raw).get("status", {})
 
+    async def phases(self, name: str = "llm") -> list[str]:
+        """Return how far each part is."""
+        return [part["phase"] for part in (await self.status(name))["split"]["parts"]]
+
     async def items(self, resource: Resource) -> list[dict[str, Any]]:
         raw = await self.admin.get(self._path(resource))
         return msgspec.json.decode(raw)["items"]
