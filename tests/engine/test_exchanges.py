@@ -12,7 +12,7 @@ from controller.engine.policy import Eviction, Policy
 from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.resources import fits, subtract
-from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Shape, State, Workload, WorkloadUid
+from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Group, Shape, State, Workload, WorkloadUid
 from tests.engine.worlds import CLUSTERS, NOW, ONE, build, quota_of, total_by_queue
 
 crowds = settings(max_examples=60, deadline=None)
@@ -231,3 +231,50 @@ def test_the_order_of_the_input_does_not_matter(crowd, random):
     sites = [each for each in things if isinstance(each, Cluster)]
     mixed = random.sample(jobs, len(jobs))
     assert build(rules, *mixed, *random.sample(sites, len(sites))).plan(NOW) == plan
+
+
+@st.composite
+def grouped(draw):
+    """A queue full of groups that have borrowed, and another that is entitled to some of it."""
+    jobs, room = [], 0
+    for number in range(draw(st.integers(1, 3))):
+        size, each = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+        group = Group(f"h{number}/1", size, draw(st.integers(1, size)))
+        for part in range(size):
+            asks = {"pods": 1000, "cpu": each}
+            admission = Admission(asks, (Booking(CLUSTERS[0], asks),), admitted_at=draw(st.integers(0, 99)))
+            jobs.append(part_of(group, f"h{number}-{part}", asks, admission))
+            room += each
+    waiting = [{"pods": 1000, "cpu": draw(st.integers(1, 4))} for _ in range(draw(st.integers(1, 4)))]
+    jobs.extend(part_of(None, f"b-{number}", asks, None) for number, asks in enumerate(waiting))
+    site = Cluster(name=CLUSTERS[0], enablements=frozenset({VOLCANO_JOB}), allocatable={"pods": 1_000_000, "cpu": room})
+    due = draw(st.integers(0, room))
+    tree = [Queue(QueueName("a"), deserved={"cpu": room - due}), Queue(QueueName("b"), deserved={"cpu": due})]
+    return policy(draw), [*jobs, *tree, site]
+
+
+def part_of(group, name, asks, admission):
+    return Workload(
+        uid=WorkloadUid(f"uid-{name}"),
+        namespace="one",
+        name=name,
+        kind="Job",
+        queue=QueueName("a" if group else "b"),
+        shape=Shape(asks, asks, Placement(spread=ONE)),
+        state=State.ADMITTED if admission else State.PENDING,
+        admission=admission,
+        group=group,
+    )
+
+
+@crowds
+@given(grouped())
+def test_no_group_ever_runs_with_fewer_parts_than_its_minimum(crowd):
+    world = build(crowd[0], *crowd[1])
+    groups = {each.group for each in world.workloads.values() if each.group}
+    for plan in (world.plan(NOW), *play(world, NOW)):
+        assert plan is not None
+        for group in groups:
+            parts = [each for each in world.workloads.values() if each.group == group]
+            running = sum(each.state is State.ADMITTED for each in parts)
+            assert running == 0 or running >= group.minimum
