@@ -1,0 +1,87 @@
+"""A real Karmada's programs, as they are named; what they do is asked in tests/karmada."""
+
+import pytest
+import yaml
+
+from controller.engine.resources import MILLI, PODS
+from localup.controlplane import CRDS
+from localup.karmada.loads import Load, Task
+from localup.karmada.member import Phase, Run
+from localup.members.furniture import FOREIGN, foreign_pod, node_status
+from localup.members.pods import belongs_to, pods_of
+from localup.progress import StepError
+from localup.realkarmada import crew
+from localup.realkarmada.programs import VARIABLE, Programs, named_by_environment
+
+NAMES = ("karmada-controller-manager", "karmada-scheduler", "karmada-webhook")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a folder with three programs that know their version."""
+    for name in NAMES:
+        program = tmp_path / name
+        program.write_text('#!/bin/sh\necho \'version: version.Info{GitVersion:"v9.9.9", GitCommit:"x"}\'\n')
+        program.chmod(0o755)
+    return tmp_path
+
+
+def test_three_programs_are_taken_from_a_folder_and_tell_their_version(folder):
+    programs = Programs.found_in(folder)
+    assert [each.name for each in (programs.controller_manager, programs.scheduler, programs.webhook)] == list(NAMES)
+    assert programs.version == "v9.9.9"
+
+
+def test_what_a_folder_lacks_or_may_not_be_run_is_named(folder):
+    (folder / NAMES[1]).unlink()
+    (folder / NAMES[2]).chmod(0o644)
+    with pytest.raises(StepError, match=r"has no karmada-scheduler, karmada-webhook; name a folder"):
+        Programs.found_in(folder)
+
+
+def test_the_environment_names_a_folder_where_no_option_does(folder, monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert named_by_environment() is None
+    monkeypatch.setenv(VARIABLE, str(folder))
+    assert named_by_environment() == Programs.found_in(folder)
+
+
+def test_the_short_definitions_for_it_are_none_of_those_that_are_there_anyway():
+    more = [each["metadata"]["name"] for each in yaml.safe_load_all(crew._DEFINITIONS.read_text())]
+    there = {yaml.safe_load(file.read_text())["metadata"]["name"] for file in CRDS.glob("*.yaml")}
+    assert len(more) == len(set(more))
+    assert there.isdisjoint(more)
+
+
+def job():
+    container = {"name": "c", "image": "busybox"}
+    pod = {"priorityClassName": "high", "restartPolicy": "Never", "containers": [container]}
+    tasks = [{"name": "w", "replicas": 3, "template": {"metadata": {"labels": {"a": "b"}}, "spec": pod}}]
+    metadata = {"name": "train", "namespace": "ml", "uid": "123456789"}
+    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": metadata, "spec": {"tasks": tasks}}
+
+
+def run(phase, *, bound):
+    return Run(Load((Task({"cpu": 1000}, 3, 2),)), phase, 0, (bound,))
+
+
+def test_a_job_that_runs_has_its_pods_and_those_without_room_have_no_node():
+    pods = pods_of(job(), run(Phase.RUNNING, bound=2), owner="jobs/ml/train")
+    assert [each["metadata"]["name"] for each in pods] == [f"train-123456-0-{number}" for number in range(3)]
+    assert [each["spec"].get("nodeName") for each in pods] == ["node", "node", None]
+    assert all(belongs_to(each, "jobs/ml/train") and "priorityClassName" not in each["spec"] for each in pods)
+
+
+@pytest.mark.parametrize("phase", [Phase.PENDING, Phase.COMPLETED])
+def test_a_job_that_waits_or_is_over_has_none(phase):
+    assert pods_of(job(), run(phase, bound=0), owner="x") == []
+
+
+def test_the_node_is_as_large_as_the_member_and_a_pod_holds_what_others_use():
+    amounts = {"cpu": 8000, "nvidia.com/gpu": 4 * MILLI, PODS: 110 * MILLI}
+    patch = {each["path"]: each["value"] for each in node_status(amounts)}
+    assert patch["/status/allocatable"] == {"cpu": "8", "nvidia.com/gpu": "4", "pods": "110"}
+    pod = foreign_pod({"cpu": 1500, PODS: 3 * MILLI})
+    assert (pod["metadata"]["name"], pod["spec"]["nodeName"]) == (FOREIGN.name, "node")
+    assert pod["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1500m"}
+    assert foreign_pod({}) is None
