@@ -3,6 +3,7 @@
 from difflib import get_close_matches
 from typing import Annotated
 
+import msgspec
 import typer
 
 from controller.cli import lessons, prose, sheets
@@ -78,7 +79,9 @@ def explain_job(
 ) -> None:
     """Explain one job."""
     snapshot = source.look()
-    source.answer(explain(snapshot, find_job(snapshot, namespace, name)), prose.told)
+    workload = find_job(snapshot, namespace, name)
+    explanation = msgspec.structs.replace(explain(snapshot, workload), told=source.told(workload))
+    source.answer(explanation, prose.told)
 
 
 @explain_app.command("hyperjob", help=lessons.EXPLAIN_HYPERJOB, short_help="Say how a HyperJob is split, and why.")

@@ -14,6 +14,7 @@ from controller.api.hyperjobs import SPELLINGS, HyperJob, HyperJobError, read_hy
 from controller.api.keys import (
     CLUSTER_RESOURCE_BINDINGS,
     CLUSTERS,
+    EVENTS,
     JOBS,
     PRIORITY_CLASSES,
     QUEUES,
@@ -21,14 +22,19 @@ from controller.api.keys import (
 )
 from controller.cache.collection import Collection, Observation
 from controller.cache.store import Store
+from controller.cli.report.explanation import Told
 from controller.cli.report.search import NotFoundError
 from controller.cli.snapshot import Snapshot, take
 from controller.engine.clusters import ApiKind
-from controller.kube import Api, Gone, NotFound
+from controller.engine.workloads import Workload
+from controller.kube import Api, Forbidden, Gone, NotFound
+from controller.telling.events import REPORTER
 
 F = TypeVar("F", bound=Observation[Hashable])
 
 _ATTEMPTS = 3
+#: So many events are shown of one workload.
+_TOLD = 5
 
 
 class UnservedError(Exception):
@@ -47,6 +53,28 @@ class _Group(msgspec.Struct):
 
 
 _GROUP = msgspec.json.Decoder(_Group)
+
+
+class _Series(msgspec.Struct, rename="camel"):
+    count: int = 1
+    last_observed_time: str = ""
+
+
+class _Event(msgspec.Struct, rename="camel"):
+    """What of an event is shown."""
+
+    reason: str = ""
+    note: str = ""
+    event_time: str = ""
+    reporting_controller: str = ""
+    series: _Series | None = None
+
+
+class _Events(msgspec.Struct):
+    items: list[_Event] = msgspec.field(default_factory=list)
+
+
+_EVENTS = msgspec.json.Decoder(_Events)
 
 
 async def observe(api: Api, *, configuration: AdmissionConfiguration | None = None, now: int) -> Snapshot:
@@ -69,6 +97,23 @@ async def find_hyperjob(api: Api, namespace: str, name: str) -> HyperJob:
         except HyperJobError as error:
             raise NotFoundError(f"HyperJob {namespace}/{name} cannot be read: {error}") from error
     raise NotFoundError(f"HyperJob {namespace}/{name} does not exist")
+
+
+async def events_of(api: Api, workload: Workload) -> tuple[Told, ...]:
+    """Return what our controller has told of *workload* lately; nothing where events may not be read."""
+    folder = EVENTS.item_path(workload.namespace or "default", "").rstrip("/")
+    selector = f"regarding.kind={workload.kind},regarding.name={workload.name}"
+    try:
+        found = _EVENTS.decode(await api.get(folder, {"fieldSelector": selector})).items
+    except (Forbidden, NotFound):
+        return ()
+    ours = [_told(each) for each in found if each.reporting_controller == REPORTER]
+    return tuple(sorted(ours, key=lambda each: (each.last, each.reason)))[-_TOLD:]
+
+
+def _told(event: _Event) -> Told:
+    last, count = (event.series.last_observed_time, event.series.count) if event.series else (event.event_time, 1)
+    return Told(last[:19] + "Z", event.reason, event.note, count)
 
 
 async def read_store(api: Api, configuration: AdmissionConfiguration, *, page: int = 500) -> Store:

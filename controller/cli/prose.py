@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from controller.api.quantity import parse_quantity
 from controller.cli.report.amounts import Amounts, listed, minute
-from controller.cli.report.explanation import Explanation, Neighbour, OwnQueue, Running, Waiting
+from controller.cli.report.explanation import Explanation, Neighbour, OwnQueue, Running, Told, Waiting
 from controller.cli.report.queues import QueueStanding
 from controller.cli.report.sites import SiteReport
 from controller.cli.screen import Cell, Column, Screen, paragraph, table
@@ -35,7 +35,14 @@ def told(explanation: Explanation, screen: Screen) -> str:
     if waiting:
         parts.append(_section("Before it in its queue", _before(waiting), screen))
         parts.append(_section("Clusters", _sites(waiting.clusters), screen))
+    if explanation.told:
+        parts.append(_section("What its events tell", map(_event, explanation.told), screen))
     return "\n\n".join(parts)
+
+
+def _event(told: Told) -> str:
+    times = f", {told.count} times" if told.count > 1 else ""
+    return f"{told.last} {told.reason}{times}: {told.note}."
 
 
 def _section(title: str, sentences: Iterable[str], screen: Screen) -> str:

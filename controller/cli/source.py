@@ -19,11 +19,13 @@ from controller.cache.translate.amounts import milliseconds
 from controller.cli.fileworld import read_world
 from controller.cli.inventory import Note
 from controller.cli.manifests import InputError
+from controller.cli.report.explanation import Told
 from controller.cli.report.search import NotFoundError
 from controller.cli.screen import Format, Screen, as_json, as_yaml, screen_of, show, visible
 from controller.cli.snapshot import Snapshot, take
 from controller.clock import wall_clock
 from controller.engine.fit import empty_rooms, rooms
+from controller.engine.workloads import Workload
 from controller.hyperjob.preview import Preview, preview
 from controller.hyperjob.split import Prospects
 
@@ -73,6 +75,14 @@ class Source:
         snapshot, hyperjob = self._live_with(namespace, name)
         ledger = snapshot.world.ledger
         return snapshot, hyperjob, preview(hyperjob, Prospects(rooms(ledger), empty_rooms(ledger)))
+
+    def told(self, workload: Workload) -> tuple[Told, ...] | msgspec.UnsetType:
+        """Return what the live control plane keeps of what was told of *workload*; unset for files."""
+        if self.files:
+            return msgspec.UNSET
+        from controller.cli.live import events_of  # noqa: PLC0415 -- as in _ask
+
+        return self._ask(lambda api: events_of(api, workload))
 
     def remark(self, notes: Iterable[Note]) -> None:
         """Write *notes* to stderr, minor ones on request only."""

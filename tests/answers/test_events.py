@@ -1,8 +1,12 @@
 """Tenants are told in Kubernetes' own events why they wait, that they were let in, and for whom they had to go."""
 
+import asyncio
+import json
+import sys
+
 from controller.api.keys import EVENTS
 from tests.answers.telling import told, until_told
-from tests.rig.faults import Answer
+from tests.rig.faults import Answer, writes
 from tests.rig.proxy import Call
 from tests.rig.stage import Stage, staged
 
@@ -104,3 +108,31 @@ async def test_who_wants_no_events_gets_none(plane, tmp_path):
         await stage.cast.job("lost", "no-such-queue")
         await stage.controller.says("QueueMissing")
         assert stage.proxy.count(lambda call: EVENTS.plural in call.path) == 0
+
+
+async def explained(stage: Stage, name: str, *flags: str) -> str:
+    """Return what `volcano-global explain job` says."""
+    asked = ("job", name, "-n", stage.cast.namespace, "--kubeconfig", str(stage.plane.kubeconfig("admin")), *flags)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "controller.cli", "explain", *asked, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await process.communicate()
+    assert process.returncode == 0
+    return said.decode()
+
+
+async def test_explain_knows_what_was_told_also_what_only_the_controller_has_seen(plane, tmp_path):
+    """A refusal by Karmada's own quota stands in no object but the event."""
+    says = "FederatedResourceQuota(team/most) exceeded for resource cpu: requested sum 5, limit 4."
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="8")
+        stage.proxy.add(Answer(writes, status=403, message=says))
+        await stage.controller.start()
+        await stage.cast.job("over", "q")
+        await until_told(stage, "BackingOff", "Job", "over")
+        told = json.loads(await explained(stage, "over", "-o", "json"))["told"]
+        assert told[-1]["reason"] == "BackingOff"
+        assert "Karmada's quota does not take it: FederatedResourceQuota(team/most)" in told[-1]["note"]
+        assert "What its events tell:" in await explained(stage, "over")
+        stage.proxy.heal()

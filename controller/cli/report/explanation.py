@@ -73,6 +73,15 @@ class OwnQueue(msgspec.Struct, frozen=True):
     """Queues that may have been meant, where there is none of its name."""
 
 
+class Told(msgspec.Struct, rename="camel", frozen=True):
+    """One event that the controller has written of a workload."""
+
+    last: str
+    reason: str
+    note: str
+    count: int
+
+
 class Explanation(msgspec.Struct, rename="camel", frozen=True):
     """One workload; *waiting* or *running* is set, or neither for one that is over."""
 
@@ -91,6 +100,8 @@ class Explanation(msgspec.Struct, rename="camel", frozen=True):
     waiting: Waiting | None
     running: Running | None
     finished_on: tuple[str, ...]
+    told: tuple[Told, ...] | msgspec.UnsetType = msgspec.UNSET
+    """What its tenant was told, the latest last; only of the live control plane."""
 
 
 def explain(snapshot: Snapshot, workload: Workload) -> Explanation:
