@@ -24,7 +24,7 @@ async def read(arena: Arena, name: str, resource: Resource = HYPERJOBS) -> dict[
     return msgspec.json.decode(await arena.api.get(resource.item_path(arena.namespace, name)))
 
 
-async def until(arena: Arena, name: str, phase: str, *, resource: Resource = HYPERJOBS, seconds: float = 30) -> Any:
+async def until(arena: Arena, name: str, phase: str, *, resource: Resource = HYPERJOBS, seconds: float = 90) -> Any:
     """Wait until the HyperJob is in *phase*, and return its status."""
     status: dict[str, Any] = {}
     for _ in range(int(seconds / 0.1)):
