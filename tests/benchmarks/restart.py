@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.api.keys import JOBS, RESOURCE_BINDINGS, Resource
-from controller.kube import Api
+from controller.kube import Api, ServerError
 from localup.binaries import provide
 from localup.controlplane import ControlPlane
 from localup.etcd import Etcd
@@ -119,7 +119,11 @@ async def _bare_list(plane: ControlPlane) -> float:
 async def _read(api: Api, kind: Resource) -> None:
     token = ""
     while True:
-        page = await api.list_page(kind.path, limit=500, token=token)
+        try:
+            page = await api.list_page(kind.path, limit=500, token=token)
+        except ServerError:
+            await asyncio.sleep(0.5)
+            continue
         token = page.metadata.continue_token
         if not token:
             return

@@ -54,7 +54,7 @@ async def caught_up(api: Api) -> None:
 
 async def _is_listed(api: Api, kind: Resource) -> bool:
     try:
-        await api.list_page(kind.path, limit=1)
+        await api.list_page(kind.path, limit=500)
     except ServerError:
         return False
     return True

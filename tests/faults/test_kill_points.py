@@ -44,7 +44,7 @@ async def shot(plane, tmp_path, scenario: Scenario, n: int, when: When) -> None:
         stage.proxy.add(kill)
         await asyncio.to_thread(controller.part.begin)
         playing = asyncio.create_task(scenario.then(stage))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(40):
             await kill.struck.wait()
         await controller.start()
         await playing

@@ -80,7 +80,7 @@ class History:
         revision = int(event["kv"]["mod_revision"])
         self.changes.append(Change(revision, kind, key, before, after, time.monotonic()))
 
-    async def until(self, question: Callable[["History"], bool], what: str, *, seconds: float = 20) -> None:
+    async def until(self, question: Callable[["History"], bool], what: str, *, seconds: float = 40) -> None:
         """Wait until the answer is yes."""
         try:
             async with asyncio.timeout(seconds), self._changed:
