@@ -26,7 +26,9 @@ class Behaviour:
     backoff_most: float = 10
     """The longest pause between two such attempts; they never end (§1)."""
     unschedulable_retry: float = 300
-    """What had not enough replicas is tried again after five minutes, and no change of capacity is noticed (§1)."""
+    """What had not enough replicas is tried again after five minutes, and no change of capacity is noticed (§1).
+    With 0 it backs off like any other failure: before v1.19, where nobody switched `PriorityBasedScheduling` on,
+    everything does, from 5 ms up to 1000 s."""
     no_cluster_fit_retry: float = 0
     """What fitted no cluster is tried again after this time; 0 as in Karmada: not at all, until the binding or a
     cluster changes (§1)."""

@@ -118,12 +118,13 @@ class Scheduler:
     def _come_back(self, key: Key, outcome: Outcome) -> None:
         """See to it that what failed is tried again, each failure in its own time."""
         behaviour = self._behaviour
-        if outcome.reason is Reason.SCHEDULER_ERROR:
+        is_unschedulable = outcome.reason is Reason.UNSCHEDULABLE
+        if outcome.reason is Reason.SCHEDULER_ERROR or (is_unschedulable and not behaviour.unschedulable_retry):
             backoff = self._backoffs.setdefault(key, _backoff(behaviour))
             self.queue.add_after(key, backoff.failed())
             return
         self._backoffs.pop(key, None)
-        if outcome.reason is Reason.UNSCHEDULABLE:
+        if is_unschedulable:
             self.queue.add_after(key, behaviour.unschedulable_retry)
         elif outcome.reason is Reason.NO_CLUSTER_FIT and behaviour.no_cluster_fit_retry:
             self.queue.add_after(key, behaviour.no_cluster_fit_retry)

@@ -133,3 +133,16 @@ def test_a_cluster_that_is_added_takes_what_found_none(desk):
     desk.join(name, cpu="4")
     desk.wait_for_targets(name)
     desk.wait_for_phase("Running")
+
+
+def test_a_cluster_that_changes_places_what_is_resumed_although_no_policy_claims_it(desk):
+    desk.propagate()
+    desk.submit("train")
+    desk.wait_for_binding()
+    desk.api.delete(f"{desk.policies}/jobs")
+    claim = "propagationpolicy.karmada.io/permanent-id"
+    desk.wait(lambda: claim not in desk.binding()["metadata"]["labels"], "binding released")
+    desk.resume()
+    assert desk.targets() == []
+    desk.label("member1", changed=desk.namespace)
+    desk.wait_for_targets("member1")
