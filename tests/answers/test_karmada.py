@@ -81,6 +81,23 @@ async def test_a_status_that_an_eviction_left_behind_is_put_right(plane, tmp_pat
         await stage.quiet(seconds=0.5)
 
 
+async def test_what_karmada_places_after_its_eviction_is_cleared_again_and_takes_no_room_for_good(plane, tmp_path):
+    """Its event filter leaks: what is in its queue already is placed up to five minutes later, paused or not."""
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await begun(stage, capability={"cpu": "2"})
+        await stage.cast.job("gone", "q", cpu=2)
+        await stage.admitted("gone")
+        await stage.cast.phase("gone", "Aborted")
+        await stage.history.until(lambda _: stage.sights()["gone"].paused, "taken back")
+        await stage.cast.merge(f"{stage.cast.path('gone')}/status", {"status": {"aggregatedStatus": []}})
+        await stage.cast.merge(stage.cast.path("gone"), {"spec": {"clusters": [{"name": "m1"}]}})
+        await stage.history.until(lambda _: not stage.sights()["gone"].clusters, "cleared again")
+        await until_told(stage, "Leaked", "Job", "gone")
+        await stage.cast.job("next", "q", cpu=2)
+        await stage.admitted("next")
+        assert stage.sights()["gone"].paused
+
+
 async def test_the_next_leader_goes_on_putting_status_right(plane, tmp_path):
     async with staged(plane, tmp_path, plays=False) as stage:
         await begun(stage)
