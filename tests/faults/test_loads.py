@@ -109,6 +109,7 @@ async def _ready(stage: Stage) -> None:
     async with asyncio.timeout(900):
         while not is_ready:
             await asyncio.sleep(1)
+            stage.controller.part.check()
             with contextlib.suppress(OSError):
                 is_ready = await stage.controller.page("/readyz") == "ok"
 
