@@ -1,0 +1,81 @@
+"""What `plan -f` says of reclaim, preemption and growth: worked case 6 as an operator writes it down."""
+
+import pytest
+
+from tests.cli.manifests import binding, cluster, configuration, job, jobs, priority_class, queue, running, units, write
+
+RECLAIM = configuration(reclaim={"enabled": True})
+
+
+def admitted(name, requests, *, at="2020-01-01T00:00:00Z", charge=None, **more):
+    """Return a job that we admitted to the cluster, with its binding and its record."""
+    record = {"uid": name, "queue": "A", "charge": charge or {**requests, "pods": "1"}, "clusters": ["m"]}
+    if at:
+        record["admittedAt"] = at
+    bound = binding(name, clusters=["m"], phase="Running", record=record, uid=name)
+    return [job(name, requests, queue="A", **more), bound]
+
+
+def case_six(*, at="2020-01-01T00:00:00Z"):
+    borrowed = [each for number in range(1, 9) for each in admitted(f"a-{number}", units(1), at=at)]
+    queues = [queue("A", deserved=units(4)), queue("B", deserved=units(4))]
+    return [cluster("m", units(8)), *queues, *borrowed, *jobs("b", 6, units(1), queue="B")]
+
+
+@pytest.fixture
+def decided(run, tmp_path):
+    def decided(*documents):
+        steps = run("plan", "-f", write(tmp_path, *documents), "-o", "json").answer["decisions"]
+        return [
+            (step["name"], step["action"], step["reason"], [each["name"] for each in step["clusters"]])
+            for step in steps
+        ]
+
+    return decided
+
+
+@pytest.mark.parametrize("at", [pytest.param("2020-01-01T00:00:00Z", id="long-ago"), pytest.param("", id="unknown")])
+def test_four_leave_and_four_wait_for_them(decided, at):
+    steps = decided(RECLAIM, *case_six(at=at))
+    assert [step[:3] for step in steps if step[1] == "Evict"] == [
+        (f"a-{number}", "Evict", "Reclaimed") for number in range(1, 5)
+    ]
+    waiting = {name: (reason, clusters) for name, action, reason, clusters in steps if action == "Wait"}
+    assert [waiting[f"b-{number:02}"] for number in range(1, 5)] == [("EvictionInProgress", ["m"])] * 4
+    assert {waiting[f"b-{number:02}"][0] for number in (5, 6)} == {"QueueOverCeiling"}
+    assert waiting["a-1"] == ("EvictionInProgress", [])
+
+
+def test_nobody_leaves_while_reclaim_is_off_or_who_ran_before_we_came(decided):
+    assert not [step for step in decided(*case_six()) if step[1] == "Evict"]
+    adopted = [each for number in range(1, 9) for each in running(f"a-{number}", units(1), on="m", queue="A")]
+    queues = [queue("A", deserved=units(4)), queue("B", deserved=units(4))]
+    world = [RECLAIM, cluster("m", units(8)), *queues, *adopted, *jobs("b", 6, units(1), queue="B")]
+    assert not [step for step in decided(*world) if step[1] == "Evict"]
+
+
+def test_who_has_not_run_long_enough_stays(decided):
+    world = case_six(at="2999-01-01T00:00:00Z")
+    assert not [step for step in decided(RECLAIM, *world) if step[1] == "Evict"]
+
+
+@pytest.mark.parametrize(("never", "evicted"), [(None, ["a-1"]), ("Never", [])])
+def test_a_higher_priority_preempts_unless_its_class_never_does(decided, never, evicted):
+    high = priority_class("high", 10, **({"preemptionPolicy": never} if never else {}))
+    borrowed = [each for number in (1, 2) for each in admitted(f"a-{number}", units(1))]
+    world = [
+        cluster("m", units(2)),
+        queue("A"),
+        high,
+        *borrowed,
+        job("z", units(1), queue="A", priority="high"),
+    ]
+    steps = decided(configuration(preemption={"enabled": True}), *world)
+    assert [step[0] for step in steps if step[1] == "Evict"] == evicted
+
+
+def test_growth_that_does_not_fit_is_evicted_at_once_where_there_is_no_grace(decided):
+    grown = admitted("a-1", units(5), charge={**units(1), "pods": "1"})
+    world = [cluster("m", units(8)), queue("A", capability=units(4)), *grown]
+    assert decided(configuration(growth={"gracePeriod": "0s"}), *world)[0][:3] == ("a-1", "Evict", "Outgrown")
+    assert not decided(*world)
