@@ -151,7 +151,7 @@ class Loop:
         for note in notes:
             facts = self._store.binding(note.workload.uid)
             if facts is not None:
-                self._store.assume(note.workload.uid, Noted(note.held))
+                self._store.assume(note.workload.uid, Noted(note.held, note.reserved))
                 self._actuator.submit(holding(note, facts))
 
     def _hand_on(self, decisions: Iterable[Decision], now: int) -> None:

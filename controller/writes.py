@@ -13,7 +13,7 @@ import msgspec
 from controller import patches
 from controller.api import record as wire
 from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS
-from controller.cache.facts import BindingFacts, TemplateFacts
+from controller.cache.facts import BindingFacts, Record, TemplateFacts
 from controller.cache.remarks import Remark
 from controller.cache.translate.amounts import moment
 from controller.cache.translate.records import admitting, noting, waiting
@@ -44,7 +44,7 @@ class Write:
     for_whom: str = ""
     """Who gets its place, as messages name it; nobody where it goes for its own fault."""
     held: str = ""
-    """The cluster that is held for it, as its record is to say; empty for none."""
+    """What is held for it, as its record is to say; empty for nothing."""
     term: str = ""
     """The affinity term that Karmada's scheduler is to begin with."""
     subresource: str = ""
@@ -66,7 +66,7 @@ class Write:
             case "observe":
                 return facts.observed_term == self.term
             case "hold":
-                return ((facts.record and facts.record.held_cluster) or "") == self.held
+                return _kept(facts.record) == self.held
 
 
 def write(
@@ -132,8 +132,8 @@ def _tasks(decision: Evict, facts: BindingFacts) -> list[patches.EvictionTask]:
 
 def holding(note: Note, facts: BindingFacts) -> Write:
     """Return how it is recorded what is held for a workload that waits, or that nothing is any more."""
-    workload, held = note.workload, note.held
-    record = noting(workload, held, before=facts.record)
+    workload = note.workload
+    record = noting(workload, note.held, note.reserved, before=facts.record)
     return Write(
         "hold",
         workload.uid,
@@ -142,8 +142,16 @@ def holding(note: Note, facts: BindingFacts) -> Write:
         facts.resource_version,
         workload.path,
         queue=workload.queue,
-        held=held.cluster if held else "",
+        held=_kept(record),
     )
+
+
+def _kept(record: Record | wire.Record | None) -> str:
+    """Return what a record says is held (P5) or kept (O6), so that two may be compared; empty for nothing."""
+    if record is None or (record.held_since is None and record.reserved_since is None):
+        return ""
+    cluster = record.held_cluster or "no cluster"
+    return cluster if record.held_since is not None else f"{cluster}, reserved"
 
 
 def observing(decision: Admit, facts: BindingFacts, term: str) -> Write:

@@ -40,6 +40,8 @@ class Outcome:
     reasons: dict[str, str] = field(default_factory=dict)
     """Why each was evicted."""
     lapsed: list[str] = field(default_factory=list)
+    reserved: dict[str, str | None] = field(default_factory=dict)
+    """For whom room is kept from now on, and where."""
     told: list[str] = field(default_factory=list)
     wake_after: int | None = None
     """In seconds."""
@@ -115,7 +117,8 @@ class Scenario:
 
     def _outcome(self, plan: Plan) -> Outcome:
         outcome = Outcome(told=[wait.workload.name for wait in plan.waits])
-        outcome.lapsed = [note.workload.name for note in plan.notes if note.held is None]
+        outcome.lapsed = [each.workload.name for each in plan.notes if each.held is None and each.reserved is None]
+        outcome.reserved = {each.workload.name: each.reserved.cluster for each in plan.notes if each.reserved}
         outcome.wake_after = None if plan.wake_at is None else (plan.wake_at - self.now) // 1000
         names = {uid: each.name for uid, each in self.world.workloads.items()}
         for decision in plan.decisions:

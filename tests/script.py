@@ -34,6 +34,7 @@ from controller.engine.workloads import (
     Booking,
     Group,
     Held,
+    Reserved,
     Shape,
     State,
     Workload,
@@ -51,7 +52,7 @@ TASK = "name replicas minAvailable containers init overhead requests limits prio
 JOB = (
     "name uid namespace count queue priority class unknownClass since hold placement term prefers evictingFrom runsOn "
     "asks gang replicas tasks minAvailable classes on charge shown adopted grown ran evictions preserved never held "
-    "group"
+    "group reserved"
 )
 POLICY = "queueOrder tenantFairness settleSeconds tenants reclaim preemption holdSeconds growth"
 EVICTION = "minRuntime maxEvictions"
@@ -222,6 +223,7 @@ def workloads(written: Mapping[str, Any], order: int, *, now: int = 0) -> Iterat
             preempts=not written.get("never", False),
             held=held(written["held"], asked, now) if "held" in written else None,
             group=Group(**written["group"]) if "group" in written else None,
+            reserved=reserved(written["reserved"], now) if "reserved" in written else None,
         )
 
 
@@ -237,6 +239,13 @@ def held(written: Mapping[str, Any], asked: Shape, now: int) -> Held:
     demand = amounts(written["asks"]) if "asks" in written else asked.demand
     since = now - written.get("for", 0) * 1000
     return Held(ClusterName(written["cluster"]), since, written.get("rank", 0), demand)
+
+
+def reserved(written: Mapping[str, Any], now: int) -> Reserved:
+    """Read ``{for: 60, cluster: m, asks: {u: 1}}``, in seconds up to now; records of old may tell only the time."""
+    demand = amounts(written["asks"]) if "asks" in written else None
+    cluster = ClusterName(written["cluster"]) if "cluster" in written else None
+    return Reserved(now - written.get("for", 0) * 1000, cluster, demand)
 
 
 def admission(asked: Shape, written: Mapping[str, Any], now: int) -> Admission:

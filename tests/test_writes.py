@@ -5,13 +5,15 @@ from dataclasses import replace
 
 import pytest
 
+from controller.api.record import read_record
 from controller.cache.facts import VOLCANO_JOB, BindingFacts, Phase, Progress, Record, Suspension, TemplateKey
 from controller.cache.remarks import Remark
+from controller.cache.translate.records import record_facts
 from controller.engine.clusters import ApiKind, Assignment, ClusterName, Placement
 from controller.engine.plan import Admit, Evict, Note
 from controller.engine.queues import QueueName
 from controller.engine.reasons import EvictionReason
-from controller.engine.workloads import Admission, Booking, Held, Shape, Workload, WorkloadUid
+from controller.engine.workloads import Admission, Booking, Held, Reserved, Shape, Workload, WorkloadUid
 from controller.writes import holding, mending, write
 
 M1 = ClusterName("m1")
@@ -105,6 +107,24 @@ def test_what_is_held_for_one_that_waits_is_recorded_and_what_was_counted_is_kep
         held is None,
         {"/metadata/uid", "/spec/suspension/scheduling", "/metadata/annotations/volcano-global.io~1admission"},
     )
+
+
+@pytest.mark.parametrize(
+    ("reserved", "written"),
+    [
+        pytest.param(Reserved(61_000, M1, CHARGE), ("m1", None, "1970-01-01T00:01:01Z"), id="a-cluster"),
+        pytest.param(Reserved(61_000, None, CHARGE), (None, None, "1970-01-01T00:01:01Z"), id="quota-alone"),
+    ],
+)
+def test_what_is_kept_for_one_who_was_passed_over_for_long_is_recorded_and_read_back(reserved, written):
+    made = holding(Note(WORKLOAD, None, reserved), facts())
+    text = values(made.patch)["/metadata/annotations/volcano-global.io~1admission"]
+    record = json.loads(text)
+    assert tuple(record.get(key) for key in ("heldCluster", "heldSince", "reservedSince")) == written
+    seen, _ = record_facts(read_record({"volcano-global.io/admission": text}, "u1"))
+    assert made.is_done(facts(record=seen))
+    assert not made.is_done(facts())
+    assert (seen.reserved_since, seen.held_cluster, seen.held_demand) == (61_000, reserved.cluster, CHARGE)
 
 
 def test_a_binding_without_a_namespace_is_written_where_it_is():

@@ -19,7 +19,7 @@ from controller.cache.shapes import Shapes
 from controller.engine.clusters import ClusterName
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal, precedence
-from controller.engine.workloads import Admission, Held, State, Workload, WorkloadUid
+from controller.engine.workloads import Admission, Held, Reserved, State, Workload, WorkloadUid
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,7 @@ class _Standing:
     hold: Refusal | None = None
     remarks: tuple[Remark, ...] = ()
     held: Held | None = None
+    reserved: Reserved | None = None
     evictions: int = 0
     stays_until: int = 0
 
@@ -185,6 +186,7 @@ def _workload(case: _Case, standing: _Standing, rules: Rules) -> Workload | None
         preserved=binding.preserved,
         preempts=rules.priorities.preempts(priority_class),
         held=standing.held,
+        reserved=standing.reserved,
         stays_until=standing.stays_until,
     )
 
@@ -254,7 +256,10 @@ def _recorded(case: _Case, standing: _Standing) -> _Standing:
     held = None
     if record.held_cluster and record.held_since is not None and record.held_demand is not None and not record.admits:
         held = Held(record.held_cluster, record.held_since, record.held_rank or 0, record.held_demand)
-    return replace(standing, held=held, evictions=record.evictions)
+    reserved = None
+    if record.reserved_since is not None and held is None and not record.admits:
+        reserved = Reserved(record.reserved_since, record.held_cluster, record.held_demand)
+    return replace(standing, held=held, reserved=reserved, evictions=record.evictions)
 
 
 def _overlaid(standing: _Standing, overlay: Overlay) -> _Standing:
@@ -273,12 +278,12 @@ def _after(standing: _Standing, outcome: Outcome) -> _Standing:
     """Return *standing* as a write makes it."""
     match outcome:
         case Admission() if standing.state in {State.PENDING, None}:
-            return replace(standing, state=State.ADMITTED, admission=outcome, hold=None, held=None)
+            return replace(standing, state=State.ADMITTED, admission=outcome, hold=None, held=None, reserved=None)
         case Gone() if standing.state is State.ADMITTED:
             hold = standing.hold or Refusal(Reason.EVICTION_IN_PROGRESS)
             return replace(standing, state=State.PENDING, hold=hold, evictions=standing.evictions + 1)
         case Noted() if standing.state is State.PENDING:
-            return replace(standing, held=outcome.held)
+            return replace(standing, held=outcome.held, reserved=outcome.reserved)
     return standing
 
 

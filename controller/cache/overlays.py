@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.engine.reasons import Refusal
-from controller.engine.workloads import Admission, Held, WorkloadUid
+from controller.engine.workloads import Admission, Held, Reserved, WorkloadUid
 
 #: So long after an eviction Karmada may still place what it had not placed yet (P5).
 _UNPLACED_MS: Final = 330_000
@@ -23,9 +23,10 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What is held for a workload that waits, or that nothing is any more."""
+    """What is held or kept for a workload that waits, or that nothing is any more."""
 
     held: Held | None
+    reserved: Reserved | None = None
 
 
 @dataclass(frozen=True, slots=True)

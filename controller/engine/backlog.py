@@ -8,9 +8,8 @@ whom others are.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from operator import itemgetter
 
 from controller.engine.clusters import ClusterName
 from controller.engine.queues import QueueName
@@ -20,10 +19,9 @@ from controller.engine.workloads import Group, Shape, Workload, WorkloadUid
 
 Place = tuple[int, int, str, str, str]
 
-_Key = tuple[QueueName, str, int, Group | None, bool, ClusterName | None, bool]
-"""Queue, namespace, shape, group, whether they leave, what is held for them, whether they could be reclaimed."""
-
-_by_place = itemgetter(0)
+_Key = tuple[QueueName, str, int, Group | None, bool, ClusterName | None, bool, WorkloadUid | None]
+"""Queue, namespace, shape, group, whether they leave, what is held for them, whether they could be reclaimed, whose
+reservation it is."""
 
 
 def place(workload: Workload) -> Place:
@@ -55,7 +53,8 @@ class Lane:
     shape: Shape
     group: Group | None = None
     """Set where all its workloads are parts of one group."""
-    entries: list[tuple[Place, Workload]] = field(default_factory=list)
+    entries: list[Workload] = field(default_factory=list)
+    """In order of place."""
     charge: Resources = EMPTY
     """What admitting one of them would be charged in all (D5)."""
     is_leaving: bool = False
@@ -64,13 +63,14 @@ class Lane:
     """The cluster that is held for them (P5)."""
     is_immovable: bool = False
     """What is admitted of them could not be reclaimed, so they may not borrow (P4)."""
+    reserved: WorkloadUid | None = None
+    """The only one in it, for whom room is kept (O6)."""
     hopeless: Refusal | None = None
     """Why no room would help, as the queues and clusters are."""
     sleep: Sleep | None = None
     """Set while it is known to be refused."""
     told: Reason | None = None
-    """The reason that all but the untold ones have been given."""
-    untold: set[WorkloadUid] = field(default_factory=set)
+    """The reason that all have been given but those who are news."""
 
     @property
     def is_waiting(self) -> bool:
@@ -80,19 +80,23 @@ class Lane:
     @property
     def head(self) -> Workload:
         """Return the first workload; a lane in the backlog has one."""
-        return self.entries[0][1]
+        return self.entries[0]
 
     @property
     def place(self) -> Place:
         """Return the place of its first workload."""
-        return self.entries[0][0]
+        return place(self.entries[0])
 
     def __iter__(self) -> Iterator[Workload]:
-        return (workload for _, workload in self.entries)
+        return iter(self.entries)
 
     def before(self, other: Place) -> int:
         """Return how many of its workloads come before that place."""
-        return bisect_left(self.entries, other, key=_by_place)
+        return bisect_left(self.entries, other, key=place)
+
+
+def _count_nothing(_: Lane, __: int) -> None:
+    """Let nobody know."""
 
 
 class Backlog:
@@ -109,8 +113,10 @@ class Backlog:
         """Lanes that nobody has looked at since they began."""
         self.changed: set[QueueName] = set()
         """Queues in which somebody came or went since this was last emptied."""
-        self.news: set[Lane] = set()
-        """Lanes with untold workloads."""
+        self.news: dict[Lane, set[WorkloadUid]] = {}
+        """Who has not been given a reason yet, by lane."""
+        self.on_lane: Callable[[Lane, int], None] = _count_nothing
+        """Hears of each lane that opens (1) and closes (-1)."""
         self._lanes: dict[_Key, Lane] = {}
         self._shapes: dict[tuple[object, ...], Shape] = {}
         self._of: dict[WorkloadUid, Lane] = {}
@@ -135,37 +141,48 @@ class Backlog:
         shape = self._shapes.setdefault(workload.shape.key, workload.shape)
         namespace = workload.namespace if self.is_by_tenant else ""
         held = workload.held.cluster if workload.held is not None and not workload.is_leaving else None
-        key = workload.queue, namespace, id(shape), workload.group, workload.is_leaving, held, immovable
+        reserved = workload.uid if workload.reserved is not None else None
+        key = workload.queue, namespace, id(shape), workload.group, workload.is_leaving, held, immovable, reserved
         lane = self._lanes.get(key) or self._open(key, shape)
-        insort(lane.entries, (place(workload), workload), key=_by_place)
-        lane.untold.add(workload.uid)
-        self.news.add(lane)
+        insort(lane.entries, workload, key=place)
+        self.news.setdefault(lane, set()).add(workload.uid)
         self.changed.add(workload.queue)
         self._of[workload.uid] = lane
 
     def _open(self, key: _Key, shape: Shape) -> Lane:
-        queue, namespace, _, group, is_leaving, held, immovable = key
-        lane = Lane(queue, namespace, shape, group, is_leaving=is_leaving, held=held, is_immovable=immovable)
+        queue, namespace, _, group, is_leaving, held, immovable, reserved = key
+        lane = Lane(
+            queue,
+            namespace,
+            shape,
+            group,
+            is_leaving=is_leaving,
+            held=held,
+            is_immovable=immovable,
+            reserved=reserved,
+        )
         self._lanes[key] = lane
         self.queues.setdefault(queue, []).append(lane)
         self.shapes.setdefault(id(shape), []).append(lane)
         self.unjudged.add(lane)
+        self.on_lane(lane, 1)
         return lane
 
     def remove(self, workload: Workload) -> None:
         """Take *workload*, as it was added, out of its lane."""
         lane = self._of.pop(workload.uid)
         del lane.entries[lane.before(place(workload))]
-        lane.untold.discard(workload.uid)
+        if lane in self.news:
+            self.news[lane].discard(workload.uid)
         self.changed.add(workload.queue)
         if not lane.entries:
             self._close(lane)
 
     def _close(self, lane: Lane) -> None:
         shape = lane.shape
-        del self._lanes[
-            lane.queue, lane.namespace, id(shape), lane.group, lane.is_leaving, lane.held, lane.is_immovable
-        ]
+        self.on_lane(lane, -1)
+        key = lane.queue, lane.namespace, id(shape), lane.group
+        del self._lanes[*key, lane.is_leaving, lane.held, lane.is_immovable, lane.reserved]
         self.queues[lane.queue].remove(lane)
         if not self.queues[lane.queue]:
             del self.queues[lane.queue]
@@ -173,9 +190,8 @@ class Backlog:
         if not self.shapes[id(shape)]:
             del self.shapes[id(shape)], self._shapes[shape.key]
         self.unjudged.discard(lane)
-        self.news.discard(lane)
+        self.news.pop(lane, None)
 
     def in_order(self, queue: QueueName) -> list[Workload]:
         """Return everyone who waits in *queue*, in order of place."""
-        entries = [entry for lane in self.queues.get(queue, ()) for entry in lane.entries]
-        return [workload for _, workload in sorted(entries, key=_by_place)]
+        return sorted((each for lane in self.queues.get(queue, ()) for each in lane), key=place)

@@ -9,6 +9,7 @@ a second set for what is charged at *present*.
 from collections.abc import Callable, Iterable, Mapping
 
 from controller.engine.backlog import Backlog, Lane
+from controller.engine.census import Census
 from controller.engine.entitlement import Division
 from controller.engine.ledger import Ledger
 from controller.engine.ordering import Standing
@@ -40,6 +41,7 @@ class Books:
         self._wanted: dict[QueueName, Resources] = {}
         self._changed: set[QueueName] = set()
         self._tree: Tree | None = None
+        self._census: Census | None = None
         self._division: Division | None = None
         self._potential: Quota | None = None
         self._given: tuple[Resources, Resources] | None = None
@@ -122,6 +124,14 @@ class Books:
         if self._tree is None:
             self._tree = Tree(self.queues.values())
         return self._tree
+
+    def census(self) -> Census:
+        """Return who waits where in the tree."""
+        tree = self.tree()
+        if self._census is None or self._census.tree is not tree:
+            self._census = Census(tree, self._backlog.lanes())
+            self._backlog.on_lane = self._census.count
+        return self._census
 
     @property
     def is_moving(self) -> bool:

@@ -4,29 +4,27 @@ Nobody else decides who is admitted. Its work is proportional to what has
 changed: of those who wait, only lanes that something was freed for are tried.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from controller.engine import groups, growth, holds
+from controller.engine import groups, growth, holds, reservations
 from controller.engine.backlog import Lane, place
 from controller.engine.exchanges import serve
+from controller.engine.kept import keeping
 from controller.engine.ledger import earliest
 from controller.engine.lending import Lending
 from controller.engine.ordering import Standing
-from controller.engine.plan import Evict, Plan, Wait
+from controller.engine.plan import Evict, Plan
 from controller.engine.queues import QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import EvictionReason, Reason, Refusal
 from controller.engine.serving import Service, stage
-from controller.engine.workloads import Workload, WorkloadUid
+from controller.engine.workloads import Choice
 
 if TYPE_CHECKING:
     from controller.engine.prospects import Stage
     from controller.engine.world import World
-
-#: From so many news in one queue on, positions are counted for all of it at once.
-_MANY = 8
 
 
 def run(world: "World", now: int, *, most: int | None = None) -> Plan:
@@ -39,7 +37,8 @@ def run(world: "World", now: int, *, most: int | None = None) -> Plan:
     # 2. Set aside who waits for another reason than room, and give up what is held in vain.
     held_back = partial(_incomplete, world)
     suspects = world.books.sort_out(_regrouped(world), held_back)
-    lapsed = holds.lapse(world, now)
+    lapsed = [*holds.lapse(world, now), *reservations.lapse(world, now)]
+    reservations.settle(world, now)
     suspects.update(world.books.sort_out(_regrouped(world), held_back))
     # 3. Divide what there is among the queues, as far as demands have changed.
     changed = {*world.backlog.changed}
@@ -47,22 +46,42 @@ def run(world: "World", now: int, *, most: int | None = None) -> Plan:
     # 4. Let those in for whom others have left; then serve one head after the other, with exchanges for the blocked.
     holds.serve(service)
     exchanges = serve(service)
-    # 5. Tell those whose reason has changed, and say when to look again unasked.
+    # 5. Keep room for those who have been passed over for long.
+    world.patience.look(world, _to_look_at(world, changed, suspects), now)
+    reserved = reservations.give(world, service.standing, now)
     if world.backlog.unjudged:
         suspects.update(world.books.sort_out(_regrouped(world), held_back))
+    # 6. Tell those whose reason has changed, and say when to look again unasked.
     suspects.update(service.refused, world.backlog.news, _moved(world, service.quota))
+    suspects.update(_near_reservations(world, has_changed=bool(lapsed or reserved)))
     suspects.update(_beside(world, service, {*changed, *(lane.queue for lane in suspects)}))
     if is_restless or _is_restless(world):
         suspects.update(world.backlog.lanes())
-    waits = _news(world, suspects)
+    world.telling.doubt(suspects)
+    waits = world.telling.news()
     world.lending = None
     return Plan(
         decisions=(*evicted, *service.decisions),
-        waits=tuple(waits),
-        notes=(*lapsed, *exchanges.notes),
+        waits=waits,
+        notes=(*lapsed, *exchanges.notes, *reserved),
         wake_at=_wake_at(world, now, exchanges.retry_at),
         is_cut=service.is_full,
     )
+
+
+def _to_look_at(world: "World", changed: Iterable[QueueName], judged: Iterable[Lane]) -> set[QueueName]:
+    """Return the queues in which another one may be the best blocked one now."""
+    if world.policy.tenant_fairness == "Namespace":
+        return {*world.backlog.queues, *world.patience.blocked}
+    return {*changed, *world.backlog.changed, *(lane.queue for lane in judged)}
+
+
+def _near_reservations(world: "World", *, has_changed: bool) -> list[Lane]:
+    """Return the lanes for which there is room that may be kept for others, all when what is kept has changed."""
+    if has_changed:
+        return list(world.backlog.lanes())
+    stages = world.books.prospects.stages if world.reserved else {}
+    return [lane for key, found in stages.items() if all(found) for lane in world.backlog.shapes.get(key, ())]
 
 
 def _is_restless(world: "World") -> bool:
@@ -91,7 +110,18 @@ def refusal(world: "World", lane: Lane) -> Refusal | None:
     if over is None and (present := world.books.present()) is not None:
         over = present.refusal(present.tree.nodes[lane.queue], lane.charge)
     over = over or world.books.prospects.refusal(world.books.prospects.of(lane.shape))
-    return over or _not_lent(world, standing, lane)
+    return over or _behind(world, lane) or _not_lent(world, standing, lane)
+
+
+def _behind(world: "World", lane: Lane) -> Refusal | None:
+    """Return the reservation that keeps from the first of *lane* what there is room for (O6)."""
+    kept = keeping(world)
+    if kept is None:
+        return None
+    prospect = world.books.prospects.of(lane.shape)
+    choice = world.books.prospects.choice(prospect)
+    verdict = kept.verdict(lane.head, prospect, choice) if isinstance(choice, Choice) else None
+    return verdict if isinstance(verdict, Refusal) else None
 
 
 def _not_lent(world: "World", standing: Standing, lane: Lane) -> Refusal | None:
@@ -117,7 +147,7 @@ def _incomplete(world: "World", lane: Lane) -> Refusal | None:
     return groups.incomplete(world, lane.group) if lane.group is not None else None
 
 
-def _reason(world: "World", lane: Lane) -> Reason | None:
+def reason(world: "World", lane: Lane) -> Reason | None:
     """Return the code of ``refusal`` alone, which costs less where nothing but ceilings and clusters decides."""
     standing = world.standing
     if lane.hopeless is not None or standing is None or _is_restless(world) or groups.is_whole(world, lane):
@@ -150,55 +180,12 @@ def _beside(world: "World", service: Service, queues: Iterable[QueueName]) -> se
     return {lane for name in fuller | fifo for lane in world.backlog.queues.get(name, ())}
 
 
-def _news(world: "World", suspects: Iterable[Lane]) -> list[Wait]:
-    """Return those whose reason code is not the one they were last told, by queue and position."""
-    changed: dict[QueueName, dict[WorkloadUid, tuple[Workload, Refusal]]] = {}
-    for lane in suspects:
-        if lane.entries:
-            _ask(world, lane, changed.setdefault(lane.queue, {}))
-    for uid in world.untold:
-        workload = world.workloads[uid]
-        _note(world, workload, world.refusal(uid), changed.setdefault(workload.queue, {}))
-    world.untold.clear()
-    world.backlog.news.clear()
-    return [wait for name in sorted(changed) for wait in _placed(world, name, changed[name])]
-
-
-def _ask(world: "World", lane: Lane, changed: dict[WorkloadUid, tuple[Workload, Refusal]]) -> None:
-    """Note whose reason in *lane* is news: of all where the lane's has changed, else of the untold."""
-    first = None if lane.hopeless or not lane.is_waiting else world.blocking(lane.queue)
-    if first is None and not lane.untold and _reason(world, lane) is lane.told:
-        return
-    why = refusal(world, lane)
-    is_new = why is not None and why.reason is not lane.told
-    for workload in lane if is_new or first is not None else [world.workloads[uid] for uid in lane.untold]:
-        own = why if first is None or first is workload else world.refusal(workload.uid)
-        _note(world, workload, own, changed)
-    lane.told = why.reason if why else None
-    lane.untold.clear()
-
-
-def _note(
-    world: "World", workload: Workload, why: Refusal | None, changed: dict[WorkloadUid, tuple[Workload, Refusal]]
-) -> None:
-    if why is not None and world.told.get(workload.uid) is not why.reason:
-        world.told[workload.uid] = why.reason
-        changed[workload.uid] = workload, why
-
-
-def _placed(world: "World", queue: QueueName, changed: Mapping[WorkloadUid, tuple[Workload, Refusal]]) -> list[Wait]:
-    if len(changed) >= _MANY:
-        everyone = enumerate(world.waiting(queue), start=1)
-        return [Wait(*changed[each.uid], position) for position, each in everyone if each.uid in changed]
-    waits = [Wait(workload, why, world.position(workload)) for workload, why in changed.values()]
-    return sorted(waits, key=lambda wait: wait.position)
-
-
 def _wake_at(world: "World", now: int, retry_at: int | None) -> int | None:
     """Return when something may change by itself: foreign use settles, a hold ends, somebody may be evicted."""
     settles_at = world.ledger.settles_at(world.policy.settle_ms)
+    lapses_at = earliest((holds.lapses_at(world, now), reservations.lapses_at(world)))
     aborted_until = earliest(world.workloads[uid].stays_until for uid in world.aborted)
-    wake_at = earliest(
-        (settles_at, world.release_at(), holds.lapses_at(world, now), retry_at, aborted_until, growth.due_at(world))
-    )
+    patience_ends_at = world.patience.ends_at(world, now)
+    evicts_at = earliest((retry_at, aborted_until, growth.due_at(world)))
+    wake_at = earliest((settles_at, world.release_at(), lapses_at, patience_ends_at, evicts_at))
     return None if wake_at is None else max(wake_at, now + 1)

@@ -78,8 +78,12 @@ class _Part:
         self._quota = quota
         self._resource = resource
         self._demands: dict[QueueName, int] = {}
+        self._below: dict[QueueName, int] = dict.fromkeys(quota.tree.nodes, 0)
+        """What the children of each queue may have of what they want."""
         for node in quota.tree.bottom_up():
             self._demands[node.name] = self._demand(node, wanted)
+            if node.parent is not None:
+                self._below[node.parent.name] += min(self._demands[node.name], self._ceiling(node))
         self._direct = {name: quota.booked_on(name, resource) for name in quota.tree.nodes}
         self.shares = {ROOT: Fraction(self._ceiling(quota.tree.root))}
         for node in reversed(quota.tree.bottom_up()):
@@ -107,6 +111,7 @@ class _Part:
             caps = min(before, ceiling), min(after, ceiling)
             if caps[0] == caps[1] or above.parent is None:
                 return
+            self._below[above.parent.name] += caps[1] - caps[0]
             share = self.shares[above.name]
             if not (share < caps[0] and share <= caps[1]):
                 # What is capped neither before nor after is divided alike, whatever its cap.
@@ -138,8 +143,7 @@ class _Part:
         """Return what a queue wants: a leaf its own, a parent what its children may have and its direct charges."""
         if not node.children:
             return wanted.get(node.name, {}).get(self._resource, 0)
-        below = (min(self._demands[child.name], self._ceiling(child)) for child in node.children)
-        return self._quota.booked_on(node.name, self._resource) + sum(below)
+        return self._quota.booked_on(node.name, self._resource) + self._below[node.name]
 
     def _claim(self, node: Node) -> Claim:
         return Claim(

@@ -4,11 +4,12 @@ Who is a part is told by the workloads themselves; what is tried leaves no
 trace in the books.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controller.engine.backlog import Lane
+from controller.engine.kept import keeping
 from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.workloads import Choice, Group, State, Workload, WorkloadUid
@@ -103,7 +104,7 @@ def attempt(world: "World", group: Group, lending: "Lending | None" = None) -> T
 def _place(world: "World", group: Group, trial: Trial, quotas: list[Quota]) -> None:
     """Choose where each part goes, beside those chosen before it."""
     for workload in _waiting(world, group):
-        verdict = _verdict(world, world.backlog.lane(workload.uid), quotas)
+        verdict = _verdict(world, workload, quotas)
         if isinstance(verdict, Choice):
             for quota in quotas:
                 quota.carry(quota.tree.nodes[workload.queue], verdict.charge)
@@ -115,14 +116,19 @@ def _place(world: "World", group: Group, trial: Trial, quotas: list[Quota]) -> N
         world.ledger.take_back(choice.bookings)
 
 
-def _verdict(world: "World", lane: Lane, quotas: Iterable[Quota]) -> Choice | Refusal:
+def _verdict(world: "World", workload: Workload, quotas: Sequence[Quota]) -> Choice | Refusal:
+    lane = world.backlog.lane(workload.uid)
     if lane.hopeless is not None:
         return lane.hopeless
     if not lane.is_waiting:
         return Refusal(Reason.EVICTION_IN_PROGRESS, cluster=lane.held)
     overs = (quota.refusal(quota.tree.nodes[lane.queue], lane.charge) for quota in quotas)
     over = next(filter(None, overs), None)
-    return over or world.books.prospects.choice(world.books.prospects.of(lane.shape))
+    prospect = world.books.prospects.of(lane.shape)
+    choice = over or world.books.prospects.choice(prospect)
+    if isinstance(choice, Choice) and (kept := keeping(world)) is not None:
+        return kept.verdict(workload, prospect, choice, quotas[0])
+    return choice
 
 
 def _borrow(world: "World", trial: Trial, lending: "Lending", quota: Quota) -> None:

@@ -5,6 +5,7 @@ learned from a summary that comes late and has no timestamp, so it rises at
 once and falls only after a quiet settle period.
 """
 
+from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -19,12 +20,39 @@ from controller.engine.workloads import Admission, Booking
 _REMEMBERED: Final = 1024
 
 
-@dataclass(slots=True)
 class Ended:
-    """A charge that was freed at *at*; the summary may show it for a while."""
+    """The charges that were freed lately: the summary may show them for a while."""
 
-    at: int
-    charge: Resources
+    __slots__ = ("_charges", "total")
+
+    def __init__(self) -> None:
+        self._charges: list[tuple[int, Resources]] = []
+        """When each was freed, the earliest first."""
+        self.total: Resources = EMPTY
+
+    def __bool__(self) -> bool:
+        return bool(self._charges)
+
+    @property
+    def since(self) -> int:
+        """Return when the earliest was freed."""
+        return self._charges[0][0]
+
+    def add(self, charge: Resources, now: int) -> None:
+        """Remember a charge that was freed at *now*."""
+        insort(self._charges, (now, charge), key=_at)
+        self.total = add(self.total, charge)
+
+    def forget(self, until: int) -> None:
+        """Forget what was freed at *until* or before."""
+        past = bisect_right(self._charges, until, key=_at)
+        if past:
+            self.total = nonzero(subtract(self.total, total(charge for _, charge in self._charges[:past])))
+            del self._charges[:past]
+
+
+def _at(end: tuple[int, Resources]) -> int:
+    return end[0]
 
 
 @dataclass(slots=True)
@@ -41,7 +69,7 @@ class Site:
     """The part of *booked* whose workloads were evicted and are not gone yet (P5)."""
     held: Resources = EMPTY
     """What is held here for those who wait for others to leave (P5)."""
-    ended: list[Ended] = field(default_factory=list)
+    ended: Ended = field(default_factory=Ended)
     changed_at: int | None = None
     """When something of ours last changed there."""
 
@@ -89,8 +117,8 @@ class Site:
         """Bring foreign use up to date with the summary."""
         if self.is_unknown or self.cluster is None:
             return
-        self.ended = [end for end in self.ended if end.at + settle_ms > now]
-        explained = add(self.booked, total(end.charge for end in self.ended))
+        self.ended.forget(now - settle_ms)
+        explained = add(self.booked, self.ended.total)
         unexplained = floored(subtract(self.cluster.used, explained))
         self.foreign = {
             name: max(unexplained.get(name, 0), self.foreign.get(name, 0)) for name in {*unexplained, *self.foreign}
@@ -108,7 +136,7 @@ class Site:
     def settles_at(self, settle_ms: int) -> int | None:
         """Return when foreign use may change although nothing is heard, or ``None``."""
         falls_at = self.changed_at + settle_ms if self.changed_at is not None and self.may_fall else None
-        rises_at = min(end.at for end in self.ended) + settle_ms if self.ended and self._may_rise else None
+        rises_at = self.ended.since + settle_ms if self.ended and self._may_rise else None
         return earliest((falls_at, rises_at))
 
     @property
@@ -226,7 +254,7 @@ class Ledger:
         for booking in admission.bookings:
             site = self.site(booking.cluster)
             site.booked = subtract(site.booked, booking.charge)
-            site.ended.append(Ended(now, booking.charge))
+            site.ended.add(booking.charge, now)
             site.changed_at = now
             self._restless.add(site.name)
             self._has_freed(site)

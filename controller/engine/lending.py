@@ -10,7 +10,7 @@ from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from controller.engine.backlog import Lane, Place
+from controller.engine.backlog import Lane, Place, place
 from controller.engine.ordering import Standing
 from controller.engine.outlet import Outlet
 from controller.engine.queues import QueueName
@@ -161,7 +161,7 @@ class Lending:
             for name, amount in lane.charge.items()
             if amount > 0 and name != PODS
         )
-        return [_Want(-leaf.queue.priority, at, lane) for at, _ in islice(lane.entries, max(most, 0))]
+        return [_Want(-leaf.queue.priority, place(each), lane) for each in islice(lane, max(most, 0))]
 
     def _is_open_to(self, lane: Lane) -> bool:
         asks = any(amount > 0 and name != PODS for name, amount in lane.charge.items())

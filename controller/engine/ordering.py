@@ -6,6 +6,7 @@ admission, for the branches it touched only.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
@@ -129,7 +130,7 @@ class Entry:
     asks: frozenset[str]
 
 
-class _Line:
+class Line:
     """The lanes of one leaf, the next one first."""
 
     def __init__(self, leaf: Node, entries: Iterable[Entry], standing: Standing, policy: Policy) -> None:
@@ -147,25 +148,36 @@ class _Line:
         return first[0], share, first, number
 
     def head(self) -> Head | None:
+        """Return the first of those who are left."""
         if not self._heap:
             return None
         entry = self._entries[self._heap[0][3]]
         return Head(entry.lane.head, entry.lane, self.leaf, entry.asks)
 
     def drop_lane(self) -> None:
+        """Leave out the lane of the head."""
         heappop(self._heap)
 
     def drop(self) -> None:
+        """Leave out everybody."""
         self._heap.clear()
 
     def moved_on(self) -> None:
-        """The head was admitted: its lane goes on with the next workload, tenants are ranked anew."""
+        """Go on after the head was admitted: with the next one of its lane, tenants ranked anew."""
         number = heappop(self._heap)[3]
         if self._entries[number].lane.entries:
             heappush(self._heap, self._key(number))
         if self._by_tenant:
             self._heap = [self._key(rest[3]) for rest in self._heap]
             heapify(self._heap)
+
+    def keep(self, shapes: AbstractSet[int]) -> None:
+        """Leave out the lanes of other shapes; of a fifo queue everybody, as soon as its first is one of them."""
+        if not self.leaf.queue.fifo:
+            self._heap = [key for key in self._heap if id(self._entries[key[3]].lane.shape) in shapes]
+            heapify(self._heap)
+        elif self._heap and id(self._entries[self._heap[0][3]].lane.shape) not in shapes:
+            self._heap.clear()
 
 
 class _Contest:
@@ -254,10 +266,10 @@ class Turns:
         self._seats: dict[Level, dict[QueueName, Head]] = {}
         self._levels: dict[QueueName, Level] = {}
         self._open: tuple[Level, _Contest] | None = None
-        self._lines: dict[QueueName, _Line] = {}
+        self._lines: dict[QueueName, Line] = {}
         for name in sorted(lanes):
             leaf = standing.quota.tree.nodes[name]
-            self._lines[name] = _Line(leaf, lanes[name], standing, policy)
+            self._lines[name] = Line(leaf, lanes[name], standing, policy)
             self._seat(leaf)
 
     def next(self) -> Head | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from controller.engine.clusters import Assignment, ClusterName
 from controller.engine.reasons import EvictionReason, Refusal
 from controller.engine.resources import Resources
-from controller.engine.workloads import Admission, Held, Workload, WorkloadUid
+from controller.engine.workloads import Admission, Held, Reserved, Workload, WorkloadUid
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,11 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Write into a waiting workload's record what is held for it, or that nothing is any more (P5)."""
+    """Write into a waiting workload's record what is held (P5) or kept (O6) for it, or that nothing is any more."""
 
     workload: Workload
     held: Held | None
+    reserved: Reserved | None = None
 
 
 Decision = Admit | Evict
@@ -66,7 +67,7 @@ class Plan:
     waits: tuple[Wait, ...] = ()
     """Those whose reason code changed since the last cycle, by queue and position."""
     notes: tuple[Note, ...] = ()
-    """Holds that began or lapsed; an admission ends its hold without a note."""
+    """Holds and reservations that began or lapsed; an admission ends them without a note."""
     wake_at: int | None = None
     """When to look again although nothing was heard, in milliseconds; ``None``: no such time."""
     is_cut: bool = False

@@ -34,6 +34,10 @@ class Quota:
         """How often something below each queue was freed: whoever was refused there may try again."""
         self._sums: _Amounts = {name: {} for name in tree.nodes}
         self._reserve_guarantees()
+        self.guaranteed = frozenset(
+            name for name in tree.nodes if any(limits[name].guarantee.values()) or any(self._sums[name].values())
+        )
+        """The queues that are guaranteed something, and those above them."""
         for name, amounts in charged.items():
             self.book(tree.nodes.get(name, tree.root), amounts)
 

@@ -5,20 +5,23 @@ comes next is ``ordering``; what is done for those without room is not known her
 """
 
 from collections import Counter as Tally
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from controller.engine import groups
 from controller.engine.backlog import Lane, Sleep
+from controller.engine.census import Counts
+from controller.engine.contest import Contest
+from controller.engine.kept import keeping
 from controller.engine.lending import Lending
-from controller.engine.ordering import Entry, Head, Standing, Turns
+from controller.engine.ordering import Entry, Head, Line, Standing, Turns
 from controller.engine.plan import Admit, Decision
 from controller.engine.prospects import Prospect, Stage
 from controller.engine.queues import ROOT, QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.tree import Node
-from controller.engine.workloads import Admission, Choice, Group, Workload, WorkloadUid
+from controller.engine.workloads import Admission, Choice, Group, Shape, Workload, WorkloadUid
 
 if TYPE_CHECKING:
     from controller.engine.world import World
@@ -53,7 +56,42 @@ class Service:
         return self.standing.quota
 
     def serve(self) -> None:
-        """Admit or pass over one head after the other.
+        """Admit or pass over one head after the other (O1-O5)."""
+        if self.world.policy.queue_order == "EntitlementFirst":
+            self._serve_in_turn()
+            return
+        shapes = self._with_room(self.world.backlog.shapes)
+        for counts in self.world.books.census().levels():
+            contest = self._contest(counts)
+            while shapes and not self.is_full and (head := contest.next(shapes)) is not None:
+                count = self.try_(head)
+                if not count:
+                    self.refused.append(head.lane)
+                    contest.passed_over(head)
+                    continue
+                shapes = self._with_room(shapes)
+                if count == 1:
+                    contest.served(head)
+                else:
+                    # The others of its group have left their lanes unseen.
+                    contest = self._contest(counts)
+
+    def _with_room(self, shapes: Iterable[int]) -> frozenset[int]:
+        """Return those of *shapes* that still wait and for which there is room at the root and on the clusters."""
+        lanes = ((key, self.world.backlog.shapes.get(key)) for key in shapes)
+        found = frozenset(key for key, each in lanes if each and _has_room(self.world, self.quota, each[0].shape))
+        return found if (kept := keeping(self.world)) is None else frozenset(filter(kept.may_have_room, found))
+
+    def _contest(self, counts: Counts) -> Contest:
+        of = self.world.books.prospects.of
+        charges = {key: of(lanes[0].shape).charge for key, lanes in self.world.backlog.shapes.items()}
+        return Contest(self.standing, counts, charges, open_line=self._line)
+
+    def _line(self, leaf: Node) -> Line:
+        return Line(leaf, _entries(self.world, self.quota, leaf), self.standing, self.world.policy)
+
+    def _serve_in_turn(self) -> None:
+        """Do the same where it matters to everybody's turn who would borrow (O3).
 
         When an admission has left most of the lanes without a chance, the
         others go on alone.
@@ -117,7 +155,9 @@ class Service:
         prospect = prospects.of(head.lane.shape)
         if not self._fits_now(head) or not prospects.has_room(prospect):
             return None
-        choice = prospects.choice(prospect)
+        choice: Choice | Refusal = prospects.choice(prospect)
+        if isinstance(choice, Choice) and (kept := keeping(self.world)) is not None:
+            choice = kept.verdict(head.workload, prospect, choice)
         if not isinstance(choice, Choice) or not self._may_borrow(head):
             return None
         return choice
@@ -147,17 +187,26 @@ class Service:
 
 def awake(world: "World", quota: Quota) -> Mapping[QueueName, list[Entry]]:
     """Return, by queue, the lanes that may fit: room for their shape, and something freed since they were refused."""
-    found: dict[QueueName, list[Entry]] = {}
-    prospects = world.books.prospects
-    for lanes in world.backlog.shapes.values():
-        prospect = prospects.of(lanes[0].shape)
-        has_free, is_unreserved, has_room = stage(world, quota, prospect)
-        if not (has_free and has_room):
-            continue
-        for lane in lanes:
-            if lane.hopeless is None and lane.is_waiting and _is_awake(lane, quota, is_unreserved=is_unreserved):
-                found.setdefault(lane.queue, []).append(Entry(lane, prospect.asks))
-    return _lined_up(world, found)
+    shapes = [lanes for lanes in world.backlog.shapes.values() if _has_room(world, quota, lanes[0].shape)]
+    queues = {lane.queue for lanes in shapes for lane in lanes if quota.tree.leaf(lane.queue) is not None}
+    found = {name: _entries(world, quota, quota.tree.nodes[name]) for name in queues}
+    return {name: entries for name, entries in found.items() if entries}
+
+
+def _entries(world: "World", quota: Quota, leaf: Node) -> list[Entry]:
+    """Return the lanes of a leaf that may be tried; of a fifo queue all, and only if its first may."""
+    of = world.books.prospects.of
+    lanes = [lane for lane in world.backlog.queues.get(leaf.name, ()) if lane.hopeless is None and lane.is_waiting]
+    tried = [lane for lane in lanes if _is_awake(world, quota, lane)]
+    if leaf.queue.fifo:
+        first = world.blocking(leaf.name)
+        tried = lanes if any(lane.head is first for lane in tried) else []
+    return [Entry(lane, of(lane.shape).asks) for lane in tried]
+
+
+def _has_room(world: "World", quota: Quota, shape: Shape) -> bool:
+    has_free, _, has_room = stage(world, quota, world.books.prospects.of(shape))
+    return has_free and has_room
 
 
 def stage(world: "World", quota: Quota, prospect: Prospect) -> Stage:
@@ -172,21 +221,14 @@ def stage(world: "World", quota: Quota, prospect: Prospect) -> Stage:
     )
 
 
-def _is_awake(lane: Lane, quota: Quota, *, is_unreserved: bool) -> bool:
+def _is_awake(world: "World", quota: Quota, lane: Lane) -> bool:
+    """Say whether there is room for the shape, and something was freed since the lane was refused."""
+    if not _has_room(world, quota, lane.shape):
+        return False
     sleep = lane.sleep
     if sleep is None or sleep.epoch != quota.epoch or quota.freed[sleep.queue] != sleep.freed:
         return True
-    return sleep.is_reserved and is_unreserved
-
-
-def _lined_up(world: "World", found: dict[QueueName, list[Entry]]) -> Mapping[QueueName, list[Entry]]:
-    """Let a fifo queue compete as a whole, and only if its first may be tried."""
-    for queue in [name for name in found if world.queues[name].fifo]:
-        first = world.blocking(queue)
-        if any(entry.lane.head is first for entry in found.pop(queue)):
-            lanes = (lane for lane in world.backlog.queues[queue] if lane.hopeless is None and lane.is_waiting)
-            found[queue] = [Entry(lane, world.books.prospects.of(lane.shape).asks) for lane in lanes]
-    return found
+    return sleep.is_reserved and quota.has_unreserved(quota.tree.root, lane.charge)
 
 
 class _Alive:

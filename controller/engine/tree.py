@@ -26,6 +26,8 @@ class Node:
     is_leaf: bool = True
     is_open: bool = True
     """Open itself, and below no closed one."""
+    place: int = 0
+    """Which of its parent's children it is, counted from 0."""
 
     @property
     def name(self) -> QueueName:
@@ -64,7 +66,8 @@ class Tree:
         if parent.depth == MAX_DEPTH:
             return
         for queue in children.get(parent.name, ()):
-            node = Node(queue, parent, parent.depth + 1, is_leaf=queue.name not in self._parents)
+            is_leaf = queue.name not in self._parents
+            node = Node(queue, parent, parent.depth + 1, is_leaf=is_leaf, place=len(parent.children))
             node.is_open = parent.is_open and queue.state is QueueState.OPEN
             parent.children.append(node)
             self.nodes[queue.name] = node

@@ -130,6 +130,18 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Reserved:
+    """What is kept for a workload that was blocked for long (O6): quota, and room on one cluster."""
+
+    since: int
+    """When that began, in milliseconds."""
+    cluster: ClusterName | None = None
+    """``None`` where one cluster would not do, or none is chosen yet."""
+    demand: Resources | None = None
+    """What is kept; it lapses when the workload asks for something else. ``None`` until that is known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """One gated binding at one moment; names are the template's, the uid is the binding's."""
 
@@ -160,6 +172,8 @@ class Workload:
     """``False`` for a PriorityClass with ``preemptionPolicy: Never`` (P2)."""
     held: Held | None = None
     """What its record says is held for it."""
+    reserved: Reserved | None = None
+    """What its record says is kept for it."""
     stays_until: int = 0
     """Its eviction was refused, and is not tried again before. Milliseconds."""
     has_run_on: bool = False
@@ -174,6 +188,13 @@ class Workload:
     def is_held_for(self) -> bool:
         """Say whether it waits for others to leave."""
         return self.held is not None and self.state is State.PENDING and self.admission is None
+
+    @property
+    def is_reserved_for(self) -> bool:
+        """Say whether it waits and room is kept for it; what is held for it in an exchange comes before that."""
+        return (
+            self.reserved is not None and self.state is State.PENDING and self.admission is None and self.held is None
+        )
 
     @property
     def has_grown(self) -> bool:

@@ -6,7 +6,7 @@ the write had already happened; a write that fails is told as the workload's
 old truth again.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
@@ -17,18 +17,21 @@ from controller.engine.backlog import Backlog, place
 from controller.engine.books import Books
 from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.groups import Groups
-from controller.engine.ledger import Ledger
+from controller.engine.ledger import Ledger, earliest
 from controller.engine.ordering import Standing
 from controller.engine.plan import Evict, Plan
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal, precedence
+from controller.engine.reservations import Patience
 from controller.engine.resources import Resources
+from controller.engine.telling import PAUSE_MS, Telling
 from controller.engine.tree import Tree
-from controller.engine.workloads import Admission, Held, State, Workload, WorkloadUid
+from controller.engine.workloads import Admission, Held, Reserved, State, Workload, WorkloadUid
 
 if TYPE_CHECKING:
+    from controller.engine.kept import Kept
     from controller.engine.lending import Lending
 
 
@@ -47,6 +50,8 @@ class World:
         self.backlog.is_by_tenant = self.policy.tenant_fairness == "Namespace"
         self.lending: Lending | None = None
         """Who may borrow as things stand; ``None`` until somebody asks."""
+        self.kept: Kept | None = None
+        """What reservations keep from others; ``None`` until somebody asks."""
         self.held: dict[QueueName, dict[WorkloadUid, Refusal]] = {}
         """Who waits for reasons of his own, by queue."""
         self.books = Books(self.ledger, self.backlog)
@@ -56,6 +61,9 @@ class World:
         """Who is admitted, by queue."""
         self.holders: dict[WorkloadUid, Workload] = {}
         """Those for whom others leave (P5)."""
+        self.reserved: dict[WorkloadUid, Workload] = {}
+        """Those for whom room is kept (O6)."""
+        self.patience = Patience()
         self.grown: set[WorkloadUid] = set()
         """Who is admitted and asks for more than he was let in with, or runs on after he had finished (D7)."""
         self.outgrown: dict[WorkloadUid, int] = {}
@@ -64,6 +72,7 @@ class World:
         """The reason that each waiting workload was last given."""
         self.untold: set[WorkloadUid] = set()
         """Who is held and has not been told."""
+        self.telling = Telling(self)
         self.aborted: set[WorkloadUid] = set()
         """Who is admitted, was aborted in his clusters, and is to be evicted (D8)."""
         self._is_news = True
@@ -153,13 +162,20 @@ class World:
         """
         is_due = self._wake_at is not None and self._wake_at <= now
         if not self._is_news and not is_due:
-            return Plan(wake_at=self._wake_at)
+            waits = self.telling.news() if self.telling.is_behind else ()
+            return self._going_on(Plan(waits=waits, wake_at=self._wake_at), now)
         self._release(now)
         plan = cycle.run(self, now, most=most)
         # Who is evicted may want something else than he had: look again.
         self._is_news = plan.is_cut or any(isinstance(decision, Evict) for decision in plan.decisions)
         self._wake_at = plan.wake_at
-        return plan
+        return self._going_on(plan, now)
+
+    def _going_on(self, plan: Plan, now: int) -> Plan:
+        """Return *plan*, looked at again soon while somebody is still to be told."""
+        if not self.telling.is_behind:
+            return plan
+        return replace(plan, wake_at=earliest((plan.wake_at, now + PAUSE_MS)))
 
     @property
     def queues(self) -> Mapping[QueueName, Queue]:
@@ -209,6 +225,10 @@ class World:
         heads = [lane.head for lane in self.backlog.queues.get(queue, ()) if lane.hopeless is None]
         return min(heads, key=self._order(queue, heads)) if heads else None
 
+    def first(self, queue: QueueName, heads: Collection[Workload]) -> Workload | None:
+        """Return the first of *heads* in the order of their queue (O2)."""
+        return min(heads, key=self._order(queue, heads)) if heads else None
+
     def heading(self, queue: QueueName) -> Workload | None:
         """Return the first of a queue for whom nothing is held; ``None`` where that one is still leaving."""
         lanes = [lane for lane in self.backlog.queues.get(queue, ()) if lane.hopeless is None and lane.held is None]
@@ -256,17 +276,21 @@ class World:
 
     def admit(self, workload: Workload, admission: Admission, now: int) -> None:
         """Book an admission that was just decided."""
-        done = replace(workload, state=State.ADMITTED, admission=admission, hold=None, held=None)
+        done = replace(workload, state=State.ADMITTED, admission=admission, hold=None, held=None, reserved=None)
         self.workload_changed(done, now)
 
     def evict(self, workload: Workload, now: int) -> None:
         """Take an eviction that was just decided for begun: it leaves, and waits again once it is gone."""
-        gone = replace(workload, state=State.PENDING, evictions=workload.evictions + 1, held=None)
+        gone = replace(workload, state=State.PENDING, evictions=workload.evictions + 1, held=None, reserved=None)
         self.workload_changed(gone, now)
 
     def hold(self, workload: Workload, held: Held | None, now: int) -> None:
         """Hold quota and a cluster for *workload* from now on, or nothing any more."""
-        self.workload_changed(replace(workload, held=held), now)
+        self.workload_changed(replace(workload, held=held, reserved=None), now)
+
+    def reserve(self, workload: Workload, reserved: Reserved | None, now: int) -> None:
+        """Keep quota and a cluster for *workload* from now on, or nothing any more."""
+        self.workload_changed(replace(workload, reserved=reserved), now)
 
     def _tree_changed(self) -> None:
         self._is_news = True
@@ -317,13 +341,14 @@ class World:
 
     def _index(self, before: Workload | None, workload: Workload | None) -> None:
         """Know by name who is admitted, who of them has aborted since, who is held for, and what groups there are."""
-        self.lending = None
+        self.lending = self.kept = None
         if before is not None and (workload is None or before.group != workload.group):
             self.groups.drop(before)
         if workload is not None:
             self.groups.put(workload)
         if before is not None:
             self.holders.pop(before.uid, None)
+            self.reserved.pop(before.uid, None)
             self.aborted.discard(before.uid)
             self.grown.discard(before.uid)
             self.admitted.get(before.queue, {}).pop(before.uid, None)
@@ -334,6 +359,8 @@ class World:
             self.admitted.setdefault(workload.queue, {})[workload.uid] = workload
         if workload.is_held_for:
             self.holders[workload.uid] = workload
+        if workload.is_reserved_for:
+            self.reserved[workload.uid] = workload
         if workload.has_aborted:
             self.aborted.add(workload.uid)
         if workload.has_grown:

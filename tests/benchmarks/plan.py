@@ -199,6 +199,6 @@ def measure(*, quick: bool) -> list[Figure]:
             Figure(f"idle_cpu_seconds_{label}", idle(world), "s per 1,000 looks", goal="none"),
         ]
         del world, admitted
-    size = SIZES[0] if quick else Size(20_000, 10)
+    size = SIZES[0 if quick else -1]
     figures.append(Figure("bytes_per_waiting", bytes_per_waiting(size), "bytes", goal="< 600"))
     return figures

@@ -32,7 +32,8 @@ class Life:
         self.exchanges = exchanges
         order = self.dice.choice(["PriorityFirst", "EntitlementFirst"])
         fairness = self.dice.choice(["None", "None", "Namespace"])
-        self.world = World(Policy(queue_order=order, tenant_fairness=fairness))
+        patience = self.dice.choice([Reservation(), Reservation(after_ms=50, max_ms=600)])
+        self.world = World(Policy(queue_order=order, tenant_fairness=fairness, reservation=patience))
         if exchanges:
             self.world.policy_changed(replace(self.world.policy, **self.rules()))
         self.homes = (
@@ -247,6 +248,7 @@ def fresh(world: World, now: int) -> World:
     built.ledger.turned_at = world.ledger.turned_at
     built.ledger._has_turned = world.ledger._has_turned
     built.ledger._has_begun = world.ledger._has_begun
+    built.patience.blocked = {**world.patience.blocked}
     built.outgrown = {uid: since for uid, since in world.outgrown.items() if uid in built.grown}
     return built
 

@@ -10,7 +10,7 @@ from tests.script import known
 SECTIONS = {
     "D": range(1, 12),
     "Q": range(1, 8),
-    "O": (1, 2, 3, 4, 5, 7),
+    "O": range(1, 8),
     "C": range(1, 6),
     "P": range(1, 7),
     "R": (2,),

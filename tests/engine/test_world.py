@@ -15,7 +15,8 @@ WORLD = {
 def test_without_news_nothing_is_looked_at():
     scenario = Scenario(WORLD)
     scenario.play({})
-    assert scenario.world.plan(scenario.now) == Plan()
+    patience_ends_at = scenario.now + 600_000
+    assert scenario.world.plan(scenario.now) == Plan(wake_at=patience_ends_at)
 
 
 def test_the_echo_of_an_admission_is_no_news():

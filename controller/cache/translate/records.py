@@ -6,7 +6,7 @@ from controller.cache.translate.amounts import AmountError, amounts, millisecond
 from controller.engine.clusters import ClusterName
 from controller.engine.queues import QueueName
 from controller.engine.resources import EMPTY, PODS, Resources, requested
-from controller.engine.workloads import Admission, Held, Workload
+from controller.engine.workloads import Admission, Held, Reserved, Workload
 
 #: Marks the admission of a workload that asks for nothing: an empty charge would say that there is none.
 _NOTHING = {PODS: 0}
@@ -46,17 +46,23 @@ def _amounts(texts: wire.Amounts | None, where: str) -> Resources | None:
     return None if texts is None else amounts(dict(texts), f"the admission record's {where}")
 
 
-def noting(workload: Workload, held: Held | None, *, before: Record | None = None) -> wire.Record:
-    """Return the record of a workload that waits, with what is *held* for it; what *before* counts is counted on."""
+def noting(
+    workload: Workload, held: Held | None, reserved: Reserved | None = None, *, before: Record | None = None
+) -> wire.Record:
+    """Return the record of a workload that waits, with what is *held* for it in an exchange, or *reserved* for it.
+
+    What *before* counts is counted on.
+    """
+    kept = held or reserved
     return wire.Record(
         uid=workload.uid,
         queue=workload.queue,
         waiting_since=moment(workload.since),
-        reserved_since=moment(before.reserved_since) if before else None,
-        held_cluster=held.cluster if held else None,
+        reserved_since=moment(reserved.since) if reserved else None,
+        held_cluster=kept.cluster if kept else None,
         held_since=moment(held.since if held else None),
         held_rank=held.rank if held else None,
-        held_demand=quantities(requested(held.demand)) if held else None,
+        held_demand=quantities(requested(kept.demand)) if kept and kept.demand is not None else None,
         evictions=before.evictions if before else 0,
         attempts=before.attempts if before else 0,
     )

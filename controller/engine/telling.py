@@ -1,0 +1,144 @@
+"""Who must be told that he waits for another reason than he was told last.
+
+Whoever is new is told at once. That somebody waits for another reason now
+decides nothing, and may be so for very many at once: they are told a few at a
+time, so that no decision has to wait for it.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Final
+
+from controller.engine import cycle
+from controller.engine.backlog import Lane
+from controller.engine.plan import Wait
+from controller.engine.queues import QueueName
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.workloads import Workload, WorkloadUid
+
+if TYPE_CHECKING:
+    from controller.engine.world import World
+
+#: At a time so many lanes are asked, and so many of their workloads told.
+_LANES: Final = 20
+_WORKLOADS: Final = 100
+#: After so long the next ones are, in milliseconds.
+PAUSE_MS: Final = 20
+
+
+class Telling:
+    """Keeps in mind whose reason may be another one than he was told."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._doubtful: dict[int, dict[Lane, None]] = {}
+        """Whom to ask, by the shape's id: what is found out about a shape is good for all of it."""
+        self._heads: dict[QueueName, WorkloadUid] = {}
+        """The first of each fifo queue when it was last asked: his reason is not that of those behind him."""
+        self._changed: dict[QueueName, dict[WorkloadUid, tuple[Workload, Refusal]]] = {}
+
+    @property
+    def is_behind(self) -> bool:
+        """Say whether some lanes have not been asked yet."""
+        return bool(self._doubtful)
+
+    def doubt(self, lanes: Iterable[Lane]) -> None:
+        """Ask *lanes* sooner or later whether their reason is another one now."""
+        for lane in lanes:
+            self._doubtful.setdefault(id(lane.shape), {})[lane] = None
+
+    def news(self) -> tuple[Wait, ...]:
+        """Return who is to be told now, by queue and position."""
+        self._changed = {}
+        for lane, uids in self._world.backlog.news.items():
+            self._introduce(lane, uids)
+        self._world.backlog.news.clear()
+        for uid in self._world.untold:
+            self._note(self._world.workloads[uid], self._world.refusal(uid))
+        self._world.untold.clear()
+        self._resolve()
+        changed, self._changed = self._changed, {}
+        return tuple(wait for name in sorted(changed) for wait in self._placed(name, changed[name]))
+
+    def _introduce(self, lane: Lane, uids: Collection[WorkloadUid]) -> None:
+        """Tell those who are new in *lane*; the others are asked later if need be."""
+        if self._is_lined_up(lane):
+            self._ask_head(lane.queue)
+        why, first = self._common(lane), self._first(lane)
+        for uid in uids:
+            if uid != first:
+                self._note(self._world.workloads[uid], why)
+        if len(uids) == len(lane.entries):
+            lane.told = why.reason if why else None
+        elif why is None or why.reason is not lane.told:
+            self.doubt([lane])
+
+    def _resolve(self) -> None:
+        """Ask some of those in doubt."""
+        left = _WORKLOADS
+        for lane in list(islice(chain.from_iterable(self._doubtful.values()), _LANES)):
+            left -= self._ask(lane, left) if lane.entries else 0
+            if left <= 0:
+                return
+            lanes = self._doubtful[id(lane.shape)]
+            del lanes[lane]
+            if not lanes:
+                del self._doubtful[id(lane.shape)]
+
+    def _ask(self, lane: Lane, most: int) -> int:
+        """Tell everybody in *lane* whose reason is another one, but no more than *most*; return how many were."""
+        if self._is_lined_up(lane):
+            self._ask_head(lane.queue)
+        elif cycle.reason(self._world, lane) is lane.told:
+            return 0
+        why = self._common(lane)
+        if why is None or why.reason is lane.told:
+            return 0
+        first, told = self._first(lane), 0
+        for workload in lane:
+            if workload.uid != first and self._note(workload, why):
+                told += 1
+                if told == most:
+                    return told
+        lane.told = why.reason
+        return told
+
+    def _ask_head(self, queue: QueueName) -> None:
+        """Tell the first of a fifo queue why it does not get in, and who was the first before that he is behind it."""
+        head, before = self._world.blocking(queue), self._heads.pop(queue, None)
+        if before is not None and before in self._world.backlog and (head is None or head.uid != before):
+            self._note(self._world.workloads[before], self._world.refusal(before))
+        if head is not None:
+            self._heads[queue] = head.uid
+            self._note(head, self._world.refusal(head.uid))
+
+    def _first(self, lane: Lane) -> WorkloadUid | None:
+        return self._heads.get(lane.queue) if self._is_lined_up(lane) else None
+
+    def _is_lined_up(self, lane: Lane) -> bool:
+        """Say whether those in *lane* wait behind the first of their queue."""
+        known = self._world.queues.get(lane.queue)
+        return known is not None and known.fifo and lane.hopeless is None and lane.is_waiting
+
+    def _common(self, lane: Lane) -> Refusal | None:
+        """Return why those in *lane* wait, but for the first of a fifo queue."""
+        head = self._world.blocking(lane.queue) if self._is_lined_up(lane) else None
+        if head is None:
+            return cycle.refusal(self._world, lane)
+        return Refusal(Reason.BEHIND_HEAD, queue=lane.queue, subject=head.path)
+
+    def _note(self, workload: Workload, why: Refusal | None) -> bool:
+        if why is None or self._world.told.get(workload.uid) is why.reason:
+            return False
+        self._world.told[workload.uid] = why.reason
+        self._changed.setdefault(workload.queue, {})[workload.uid] = workload, why
+        return True
+
+    def _placed(self, queue: QueueName, changed: Mapping[WorkloadUid, tuple[Workload, Refusal]]) -> list[Wait]:
+        lanes = self._world.backlog.queues.get(queue, ())
+        if 2 * len(changed) * len(lanes) >= sum(len(lane.entries) for lane in lanes):
+            # All at once, which costs less than one by one.
+            everyone = enumerate(self._world.waiting(queue), start=1)
+            return [Wait(*changed[each.uid], position) for position, each in everyone if each.uid in changed]
+        waits = [Wait(workload, why, self._world.position(workload)) for workload, why in changed.values()]
+        return sorted(waits, key=lambda wait: wait.position)

@@ -1,0 +1,289 @@
+"""Every order in which things can happen to a small world, with the real engine in the middle.
+
+A state is what the API server holds, which writes are under way, and what the
+controller remembers. All that can happen next is tried on a copy, states that
+were seen before are left out. The engine is not imitated: only bindings,
+clusters and writes are.
+"""
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
+from controller.engine.plan import Admit, Evict, Note, Plan
+from controller.engine.policy import Policy
+from controller.engine.queues import ROOT, Queue, QueueName
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.workloads import (
+    VOLCANO_JOB,
+    Admission,
+    Booking,
+    Held,
+    Reserved,
+    Shape,
+    State,
+    Workload,
+    WorkloadUid,
+)
+from controller.engine.world import World
+
+CAPACITY = {ClusterName("m1"): 4, ClusterName("m2"): 4}
+QUEUES = (
+    Queue(QueueName("a"), capability={"cpu": 5}, deserved={"cpu": 3}),
+    Queue(QueueName("b"), deserved={"cpu": 3}),
+    Queue(QueueName("c"), guarantee={"cpu": 2}),
+)
+_ONE = Placement(spread=(Spread("cluster", 1, 1),))
+_STEP = 40_000
+"""Between two events, in milliseconds: longer than foreign use takes to settle."""
+
+
+def shape(cpu: int) -> Shape:
+    return Shape({"cpu": cpu}, {"cpu": cpu}, _ONE)
+
+
+#: Each job's queue and shape; together they ask for more than there is.
+JOBS: Mapping[str, tuple[QueueName, Shape]] = {
+    "a1": (QueueName("a"), shape(3)),
+    "a2": (QueueName("a"), shape(3)),
+    "b1": (QueueName("b"), shape(2)),
+    "c1": (QueueName("c"), shape(4)),
+}
+
+
+class Phase(StrEnum):
+    """What the API server knows of a job."""
+
+    ABSENT = "absent"
+    WAITING = "waiting"
+    ADMITTED = "admitted"
+    RUNNING = "running"
+    LEAVING = "leaving"
+    FINISHED = "finished"
+
+
+CHARGED = {Phase.ADMITTED, Phase.RUNNING, Phase.LEAVING}
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A job as the API server has it, our record included."""
+
+    phase: Phase = Phase.ABSENT
+    cluster: ClusterName | None = None
+    evictions: int = 0
+    held: Held | None = None
+    reserved: Reserved | None = None
+
+
+class BrokenError(Exception):
+    """Something has happened that never may."""
+
+
+@dataclass
+class Model:
+    """One state, and what may happen in it."""
+
+    policy: Policy
+    jobs: tuple[str, ...]
+    crashes: int = 1
+    """How often the controller may still lose its memory."""
+    refusals: int = 1
+    """How often a write may still be refused."""
+    bindings: dict[str, Binding] = field(default_factory=dict)
+    writes: dict[tuple[str, str], Admit | Evict | Note] = field(default_factory=dict)
+    """Writes under way, by job and kind."""
+    now: int = 1_000_000_000
+    world: World = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bindings = dict.fromkeys(self.jobs, Binding())
+        self.restart()
+
+    def copy(self) -> "Model":
+        """Return a copy that shares nothing but the shapes, which are known by their ids."""
+        return deepcopy(self, {id(kind): kind for _, kind in JOBS.values()})
+
+    # -- what can happen -----------------------------------------------
+
+    def events(self) -> Iterator[tuple[str, str]]:
+        """Yield what can happen next."""
+        for job, binding in self.bindings.items():
+            match binding.phase:
+                case Phase.ABSENT:
+                    yield "arrive", job
+                case Phase.ADMITTED if (job, "evict") not in self.writes:
+                    yield "run", job
+                case Phase.RUNNING if (job, "evict") not in self.writes:
+                    yield "finish", job
+                case Phase.LEAVING:
+                    yield "gone", job
+        for job, kind in self.writes:
+            yield f"acknowledge {kind}", job
+            if self.refusals:
+                yield f"refuse {kind}", job
+        if self.crashes:
+            yield "crash", ""
+
+    def happen(self, event: str, job: str) -> None:
+        """Let it happen, and let the controller look."""
+        self.now += _STEP
+        if event == "crash":
+            self.crashes -= 1
+            self.restart()
+            return
+        verb, _, kind = event.partition(" ")
+        if verb == "refuse":
+            self.refusals -= 1
+            del self.writes[job, kind]
+        elif verb == "acknowledge":
+            self.bindings[job] = _written(self.bindings[job], self.writes.pop((job, kind)))
+        else:
+            self.bindings[job] = _moved(self.bindings[job], verb)
+        self.tell(job)
+        self.look()
+
+    def restart(self) -> None:
+        """Begin with an empty memory and what the API server has; writes under way are lost."""
+        self.writes.clear()
+        self.world = World(self.policy)
+        for queue in QUEUES:
+            self.world.queue_changed(queue)
+        for job, binding in self.bindings.items():
+            if binding.phase is not Phase.ABSENT:
+                self.world.workload_changed(self.workload(job), self.now)
+        self.look()
+
+    def look(self) -> None:
+        """Tell what the clusters use, decide, and begin the writes."""
+        for name, cpu in CAPACITY.items():
+            used = sum(_cpu(job) for job, each in self.bindings.items() if _runs_on(each, name))
+            enabled = frozenset({VOLCANO_JOB})
+            seen = Cluster(name, enablements=enabled, allocatable={"cpu": cpu}, used={"cpu": used})
+            self.world.cluster_changed(seen, self.now)
+        self.begin(self.world.plan(self.now))
+        self.check()
+
+    def begin(self, plan: Plan) -> None:
+        """Send what was decided."""
+        for note in plan.notes:
+            self.writes[note.workload.name, "note"] = note
+        for decision in plan.decisions:
+            job = decision.workload.name
+            phase = self.bindings[job].phase
+            if isinstance(decision, Admit):
+                if phase is not Phase.WAITING or (job, "admit") in self.writes:
+                    raise BrokenError(f"{job} is admitted while it is {phase}")
+                self.writes.pop((job, "note"), None)
+                self.writes[job, "admit"] = decision
+            else:
+                if phase not in {Phase.ADMITTED, Phase.RUNNING}:
+                    raise BrokenError(f"{job} is evicted while it is {phase}")
+                self.writes[job, "evict"] = decision
+
+    def tell(self, job: str) -> None:
+        """Tell the controller how *job* is, unless it knows better: a write is under way."""
+        if not any(name == job for name, _ in self.writes):
+            self.world.workload_changed(self.workload(job), self.now)
+
+    def workload(self, job: str) -> Workload:
+        """Return the job as the cache translates it."""
+        binding, (queue, asked) = self.bindings[job], JOBS[job]
+        admission = None
+        if binding.phase in CHARGED and binding.cluster is not None:
+            booking = Booking(binding.cluster, asked.demand)
+            is_running = binding.phase is Phase.RUNNING
+            admission = Admission(asked.demand, (booking,), admitted_at=0, shown=is_running)
+        state = State.ADMITTED if admission else State.PENDING
+        return Workload(
+            uid=WorkloadUid(job),
+            namespace="ns",
+            name=job,
+            kind="Job",
+            queue=queue,
+            shape=asked,
+            state=State.FINISHED if binding.phase is Phase.FINISHED else _state(binding, state),
+            admission=admission,
+            hold=Refusal(Reason.EVICTION_IN_PROGRESS) if binding.phase is Phase.LEAVING else None,
+            evictions=binding.evictions,
+            held=binding.held,
+            reserved=binding.reserved if binding.held is None else None,
+        )
+
+    # -- what must hold ------------------------------------------------
+
+    def check(self) -> None:
+        """Check that no more is charged than there is, whatever the controller believes (I1)."""
+        charged = [(job, each) for job, each in self.bindings.items() if each.phase in CHARGED]
+        for name, cpu in CAPACITY.items():
+            if sum(_cpu(job) for job, each in charged if each.cluster == name) > cpu:
+                raise BrokenError(f"{name} is charged more than it has: {self.bindings}")
+        for queue in QUEUES:
+            ceiling = queue.capability.get("cpu", sum(CAPACITY.values()))
+            if sum(_cpu(job) for job, _ in charged if JOBS[job][0] == queue.name) > ceiling:
+                raise BrokenError(f"queue {queue.name} is charged more than its ceiling: {self.bindings}")
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether nothing is left to do."""
+        return all(each.phase is Phase.FINISHED for each in self.bindings.values())
+
+    def key(self) -> object:
+        """Return what makes two states the same: times do not, as long as their order does not matter."""
+        bindings = tuple(
+            (job, each.phase, each.cluster, each.evictions, each.held and each.held.cluster, bool(each.reserved))
+            for job, each in self.bindings.items()
+        )
+        return bindings, tuple(sorted(self.writes)), self.crashes, self.refusals, _memory(self.world)
+
+
+def _written(binding: Binding, write: Admit | Evict | Note) -> Binding:
+    """Return *binding* as a write leaves it."""
+    match write:
+        case Admit():
+            return replace(binding, phase=Phase.ADMITTED, cluster=write.clusters[0].name, held=None, reserved=None)
+        case Evict():
+            return replace(binding, phase=Phase.LEAVING, evictions=binding.evictions + 1, held=None, reserved=None)
+        case Note():
+            return replace(binding, held=write.held, reserved=write.reserved)
+
+
+def _moved(binding: Binding, verb: str) -> Binding:
+    """Return *binding* after something that is none of our doing."""
+    phases = {"arrive": Phase.WAITING, "run": Phase.RUNNING, "finish": Phase.FINISHED, "gone": Phase.WAITING}
+    phase = phases[verb]
+    return replace(binding, phase=phase, cluster=binding.cluster if phase in CHARGED else None)
+
+
+def _state(binding: Binding, state: State) -> State:
+    return State.PENDING if binding.phase is Phase.LEAVING else state
+
+
+def _runs_on(binding: Binding, cluster: ClusterName) -> bool:
+    return binding.phase in {Phase.RUNNING, Phase.LEAVING} and binding.cluster == cluster
+
+
+def _cpu(job: str) -> int:
+    return JOBS[job][1].demand["cpu"]
+
+
+def _memory(world: World) -> object:
+    """Return what the controller remembers that a decision could depend on."""
+    workloads = tuple(
+        (uid, each.state, _places(each), each.held and each.held.cluster, each.reserved and each.reserved.cluster)
+        for uid, each in sorted(world.workloads.items())
+    )
+    sites = tuple((site.name, *map(_amounts, (site.booked, site.shown, site.foreign))) for site in world.ledger)
+    blocked = tuple(sorted((name, each.uid) for name, each in world.patience.blocked.items()))
+    return workloads, sites, blocked, world.queues.get(ROOT)
+
+
+def _places(workload: Workload) -> object:
+    admission = workload.admission
+    return admission and (admission.shown, tuple(booking.cluster for booking in admission.bookings))
+
+
+def _amounts(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((name, amount) for name, amount in amounts.items() if amount))

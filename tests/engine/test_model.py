@@ -1,0 +1,109 @@
+"""No order of events leads a small world where it never may be: all of them are tried (I1, I3, liveness)."""
+
+from collections import deque
+from dataclasses import dataclass
+
+import pytest
+
+from controller.engine.ledger import Ledger
+from controller.engine.policy import Eviction, Policy, Reservation
+from tests.engine.model import BrokenError, Model
+
+PLAIN = Policy(reservation=Reservation(after_ms=10**12))
+IMPATIENT = Policy(reservation=Reservation(after_ms=1, max_ms=10**12))
+RECLAIM = Policy(
+    reservation=Reservation(after_ms=10**12, max_ms=10**12),
+    reclaim=Eviction(enabled=True, min_runtime_ms=0, max_evictions=1),
+)
+FEW = ("a1", "a2", "c1")
+ALL = ("a1", "a2", "b1", "c1")
+
+
+@dataclass
+class Search:
+    """All states that can be reached, and which come after which."""
+
+    states: int
+    ends: int
+    """In how many of them everything is over."""
+
+
+def search(policy: Policy, jobs: tuple[str, ...], *, crashes: int = 1, refusals: int = 1) -> Search:
+    """Go through everything that can happen; raise where it leads to what never may be."""
+    first = Model(policy, jobs, crashes, refusals)
+    waiting = deque([first])
+    known = {first.key(): 0}
+    before: list[list[int]] = [[]]
+    over: list[int] = []
+    while waiting:
+        state = waiting.popleft()
+        number = known[state.key()]
+        if state.is_over:
+            over.append(number)
+        for event in list(state.events()):
+            after = state.copy()
+            after.happen(*event)
+            key = after.key()
+            if key not in known:
+                known[key] = len(before)
+                before.append([])
+                waiting.append(after)
+            before[known[key]].append(number)
+    _check_that_all_end(before, over)
+    return Search(len(known), len(over))
+
+
+def _check_that_all_end(before: list[list[int]], over: list[int]) -> None:
+    """Check that wherever it has come to, everything may still be over at last (liveness)."""
+    reached, left = set(over), list(over)
+    while left:
+        for number in before[left.pop()]:
+            if number not in reached:
+                reached.add(number)
+                left.append(number)
+    stuck = len(before) - len(reached)
+    if stuck:
+        raise BrokenError(f"{stuck} of {len(before)} states never come to an end")
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [pytest.param(PLAIN, id="plain"), pytest.param(IMPATIENT, id="reservations"), pytest.param(RECLAIM, id="reclaim")],
+)
+def test_whatever_happens_to_few_jobs_nothing_is_broken(policy):
+    found = search(policy, FEW[:2], refusals=0)
+    assert found.states > 40
+    assert found.ends > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "policy",
+    [pytest.param(PLAIN, id="plain"), pytest.param(IMPATIENT, id="reservations"), pytest.param(RECLAIM, id="reclaim")],
+)
+def test_whatever_happens_to_four_jobs_nothing_is_broken(policy):
+    found = search(policy, ALL)
+    assert found.states > 1000
+
+
+def test_a_ledger_that_forgets_what_was_decided_is_found_out(monkeypatch):
+    monkeypatch.setattr(Ledger, "book", lambda *_: None)
+    with pytest.raises(BrokenError, match="more than"):
+        search(PLAIN, ("a1", "c1"), crashes=0, refusals=0)
+
+
+def test_a_restart_that_forgets_who_does_not_run_yet_is_found_out(monkeypatch):
+    book = Ledger.book
+    monkeypatch.setattr(
+        Ledger,
+        "book",
+        lambda self, admission, now: (admission.admitted_at == 0 and not admission.shown) or book(self, admission, now),
+    )
+    with pytest.raises(BrokenError, match="more than"):
+        search(PLAIN, ("a1", "c1"), refusals=0)
+
+
+def test_room_that_comes_free_unnoticed_is_found_out(monkeypatch):
+    monkeypatch.setattr(Ledger, "_has_freed", lambda *_: None)
+    with pytest.raises(BrokenError, match="never come to an end"):
+        search(PLAIN, ("a1", "b1", "c1"), crashes=0, refusals=0)
