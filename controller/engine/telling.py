@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from controller.engine.world import World
 
 #: At a time so many lanes are asked, and so many of their workloads told.
-_LANES: Final = 20
-_WORKLOADS: Final = 100
+_LANES: Final = 12
+_WORKLOADS: Final = 60
 #: After so long the next ones are, in milliseconds.
 PAUSE_MS: Final = 20
 

@@ -174,7 +174,9 @@ def events(world: World, admitted: list[Workload]) -> list[float]:
 
 
 def idle(world: World) -> float:
-    """Return the CPU seconds of a thousand looks at a world without news."""
+    """Return the CPU seconds of a thousand looks at a world without news, once everybody has been told his reason."""
+    while world.telling.is_behind:
+        world.plan(NOW + EVENTS)
     begun = time.process_time()
     for _ in range(1000):
         world.plan(NOW + EVENTS)
