@@ -95,6 +95,8 @@ class Loop:
         self._backoff = Backoff(first=0.5, most=30)
         self._lasted = 0.0
         self._starts_at = 0
+        self._start_due: int | None = None
+        """When the next one should have started, as of the last look at all of them."""
         self._wake = asyncio.Event()
         store.on_change = self._wake.set
 
@@ -212,9 +214,10 @@ class Loop:
                 free_at = self._actuator.free_at(each.uid)
                 if facts is not None and workload is not None and free_at is not None and free_at <= now:
                     self._start_again(facts, workload, now, is_last=each.is_last or not facts.targets)
-            self._starts_at = now + _STARTS_MS
-        wake_at = starts.wake_at(timeout)
-        return None if wake_at is None else max(wake_at, self._starts_at)
+            self._starts_at, self._start_due = now + _STARTS_MS, starts.wake_at(timeout)
+        if self._start_due is None:
+            return self._starts_at if len(starts) else None
+        return max(self._start_due, self._starts_at)
 
     def _start_again(self, facts: BindingFacts, workload: Workload, now: int, *, is_last: bool) -> None:
         if not is_last:

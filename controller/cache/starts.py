@@ -34,6 +34,9 @@ class Starts:
         self._requeued: set[WorkloadUid] = set()
         self._left_out: dict[WorkloadUid, dict[ClusterName, Cluster]] = {}
 
+    def __len__(self) -> int:
+        return len(self._since)
+
     def see(self, binding: BindingFacts, workload: Workload | None) -> None:
         """Take note of how *binding* stands as it was observed."""
         uid = binding.uid
