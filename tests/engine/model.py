@@ -50,6 +50,9 @@ JOBS: Mapping[str, tuple[QueueName, Shape]] = {
     "a2": (QueueName("a"), shape(3)),
     "b1": (QueueName("b"), shape(2)),
     "c1": (QueueName("c"), shape(4)),
+    "b2": (QueueName("b"), shape(4)),
+    "c2": (QueueName("c"), shape(3)),
+    "c3": (QueueName("c"), shape(3)),
 }
 
 
@@ -96,6 +99,8 @@ class Model:
     writes: dict[tuple[str, str], Admit | Evict | Note] = field(default_factory=dict)
     """Writes under way, by job and kind."""
     now: int = 1_000_000_000
+    wakes: bool = False
+    """Whether the controller looks again although nothing happens."""
     world: World = field(init=False)
 
     def __post_init__(self) -> None:
@@ -120,12 +125,20 @@ class Model:
                     yield "finish", job
                 case Phase.LEAVING:
                     yield "gone", job
+        yield from self._answers()
+        if self.crashes:
+            yield "crash", ""
+        if self.wakes:
+            yield "wait", ""
+
+    def _answers(self) -> Iterator[tuple[str, str]]:
         for job, kind in self.writes:
+            if kind == "evict" and (job, "admit") in self.writes:
+                # The writes for one job are sent one after the other.
+                continue
             yield f"acknowledge {kind}", job
             if self.refusals:
                 yield f"refuse {kind}", job
-        if self.crashes:
-            yield "crash", ""
 
     def happen(self, event: str, job: str) -> None:
         """Let it happen, and let the controller look."""
@@ -134,10 +147,15 @@ class Model:
             self.crashes -= 1
             self.restart()
             return
+        if event == "wait":
+            self.look()
+            return
         verb, _, kind = event.partition(" ")
         if verb == "refuse":
             self.refusals -= 1
             del self.writes[job, kind]
+            if kind == "admit":
+                self.writes.pop((job, "evict"), None)
         elif verb == "acknowledge":
             self.bindings[job] = _written(self.bindings[job], self.writes.pop((job, kind)))
         else:
@@ -163,7 +181,9 @@ class Model:
             enabled = frozenset({VOLCANO_JOB})
             seen = Cluster(name, enablements=enabled, allocatable={"cpu": cpu}, used={"cpu": used})
             self.world.cluster_changed(seen, self.now)
-        self.begin(self.world.plan(self.now))
+        plan = self.world.plan(self.now)
+        self.wakes = plan.wake_at is not None
+        self.begin(plan)
         self.check()
 
     def begin(self, plan: Plan) -> None:
@@ -179,7 +199,7 @@ class Model:
                 self.writes.pop((job, "note"), None)
                 self.writes[job, "admit"] = decision
             else:
-                if phase not in {Phase.ADMITTED, Phase.RUNNING}:
+                if phase not in {Phase.ADMITTED, Phase.RUNNING} and (job, "admit") not in self.writes:
                     raise BrokenError(f"{job} is evicted while it is {phase}")
                 self.writes[job, "evict"] = decision
 
@@ -236,7 +256,7 @@ class Model:
             (job, each.phase, each.cluster, each.evictions, each.held and each.held.cluster, bool(each.reserved))
             for job, each in self.bindings.items()
         )
-        return bindings, tuple(sorted(self.writes)), self.crashes, self.refusals, _memory(self.world)
+        return bindings, tuple(sorted(self.writes)), self.crashes, self.refusals, self.wakes, _memory(self.world)
 
 
 def _written(binding: Binding, write: Admit | Evict | Note) -> Binding:

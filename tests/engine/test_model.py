@@ -16,6 +16,7 @@ RECLAIM = Policy(
     reclaim=Eviction(enabled=True, min_runtime_ms=0, max_evictions=1),
 )
 FEW = ("a1", "a2", "c1")
+BORROWERS = ("c2", "c3", "b2")
 ALL = ("a1", "a2", "b1", "c1")
 
 
@@ -26,6 +27,8 @@ class Search:
     states: int
     ends: int
     """In how many of them everything is over."""
+    evictions: int
+    """In how many of them somebody has been evicted."""
 
 
 def search(policy: Policy, jobs: tuple[str, ...], *, crashes: int = 1, refusals: int = 1) -> Search:
@@ -35,9 +38,11 @@ def search(policy: Policy, jobs: tuple[str, ...], *, crashes: int = 1, refusals:
     known = {first.key(): 0}
     before: list[list[int]] = [[]]
     over: list[int] = []
+    evictions = 0
     while waiting:
         state = waiting.popleft()
         number = known[state.key()]
+        evictions += any(each.evictions for each in state.bindings.values())
         if state.is_over:
             over.append(number)
         for event in list(state.events()):
@@ -50,7 +55,7 @@ def search(policy: Policy, jobs: tuple[str, ...], *, crashes: int = 1, refusals:
                 waiting.append(after)
             before[known[key]].append(number)
     _check_that_all_end(before, over)
-    return Search(len(known), len(over))
+    return Search(len(known), len(over), evictions)
 
 
 def _check_that_all_end(before: list[list[int]], over: list[int]) -> None:
@@ -74,6 +79,11 @@ def test_whatever_happens_to_few_jobs_nothing_is_broken(policy):
     found = search(policy, FEW[:2], refusals=0)
     assert found.states > 40
     assert found.ends > 0
+
+
+def test_whatever_happens_while_somebody_is_evicted_nothing_is_broken():
+    found = search(RECLAIM, BORROWERS, refusals=0)
+    assert found.evictions > 100
 
 
 @pytest.mark.long
@@ -107,3 +117,9 @@ def test_room_that_comes_free_unnoticed_is_found_out(monkeypatch):
     monkeypatch.setattr(Ledger, "_has_freed", lambda *_: None)
     with pytest.raises(BrokenError, match="never come to an end"):
         search(PLAIN, ("a1", "b1", "c1"), crashes=0, refusals=0)
+
+
+@pytest.mark.long
+def test_whatever_happens_while_some_of_four_are_evicted_nothing_is_broken():
+    found = search(RECLAIM, (*BORROWERS, "a1"))
+    assert found.evictions > 1000
