@@ -1,8 +1,9 @@
 """What holds for evictions in every world, played to the end of the exchanges."""
 
 from dataclasses import replace
+from itertools import groupby
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller.engine import cycle
@@ -11,7 +12,7 @@ from controller.engine.plan import Admit, Evict
 from controller.engine.policy import Eviction, Policy
 from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.reasons import EvictionReason, Reason
-from controller.engine.resources import fits, subtract
+from controller.engine.resources import fits, scale, subtract
 from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Group, Shape, State, Workload, WorkloadUid
 from tests.engine.worlds import CLUSTERS, NOW, ONE, build, quota_of, total_by_queue
 
@@ -88,6 +89,20 @@ def job(draw, number, free):
     )
 
 
+def one_of(queue, name, asks, admission, group=None):
+    return Workload(
+        uid=WorkloadUid(f"uid-{name}"),
+        namespace="one",
+        name=name,
+        kind="Job",
+        queue=QueueName(queue),
+        shape=Shape(asks, asks, Placement(spread=ONE)),
+        state=State.ADMITTED if admission else State.PENDING,
+        admission=admission,
+        group=group,
+    )
+
+
 def play(world, now):
     """Let all who leave be gone, plan, and say what was decided; until nobody leaves any more."""
     for _ in range(12):
@@ -145,18 +160,57 @@ def test_right_after_an_exchange_nobody_else_is_evicted(crowd):
     assert (again.decisions, again.waits, again.notes) == ((), (), ())
 
 
+def full(winner):
+    """A cluster full of a1's jobs, the youngest of which holds the memory that a2, and with it a, is guaranteed."""
+    light, loaded = {"pods": 1000, "cpu": 2}, {"pods": 1000, "cpu": 2, "memory": 1}
+    jobs = [one_of(winner, "waiting", light, None)]
+    for at, asks in enumerate((light, loaded)):
+        jobs.append(one_of("a1", f"a1-{at}", asks, Admission(asks, (Booking(CLUSTERS[0], asks),), admitted_at=at)))
+    tree = [Queue(QueueName(name), parent=QueueName(PARENTS.get(name, ROOT))) for name in ("a", "a1", "c")]
+    tree.append(Queue(QueueName("a2"), parent=QueueName("a"), guarantee={"memory": 1}))
+    room = {"pods": 1_000_000, "cpu": 4, "memory": 4}
+    site = Cluster(name=CLUSTERS[0], enablements=frozenset({VOLCANO_JOB}), allocatable=room)
+    return Policy(reclaim=Eviction(enabled=True, min_runtime_ms=1000)), [*jobs, *tree, site]
+
+
+def replayed(quota, world, decisions):
+    """Yield each exchange and its winner, with the charges just before it and those once its victims are gone.
+
+    After the last one *quota* is as if all evictions were done and who they were for were in.
+    """
+    nodes = quota.tree.nodes
+    for whom, decided in groupby(decisions, key=lambda each: each.for_whom if isinstance(each, Evict) else None):
+        if whom is None:
+            for each in decided:
+                quota.book(nodes[each.workload.queue], each.charge)
+            continue
+        exchange, after, winner = list(decided), quota.trial(), world.workloads[whom]
+        for each in exchange:
+            after.book(nodes[each.workload.queue], scale(each.workload.admission.charge, -1))
+        yield exchange, winner, quota, after
+        for each in exchange:
+            quota.book(nodes[each.workload.queue], scale(each.workload.admission.charge, -1))
+        quota.book(nodes[winner.queue], winner.held.demand)
+
+
 @crowds
 @given(crowded())
-def test_reclaim_leaves_every_queue_its_guarantee(crowd):
+@example(full("c"))
+@example(full("a2"))
+def test_reclaim_leaves_every_queue_below_the_common_one_its_guarantee(crowd):
+    """Exchange by exchange: at the common ancestor and above, and by preemption, a queue may come to hold less."""
     world = build(crowd[0], *crowd[1])
-    before = quota_of(world)
+    quota = quota_of(world)
     plan = world.plan(NOW)
-    after = world.standing.quota
-    losing = {each.workload.queue for each in evictions(plan) if each.reason is EvictionReason.RECLAIMED}
-    for name in losing:
-        for node in after.tree.nodes[name].path():
-            for resource, guarantee in after.limits[node.name].guarantee.items():
-                assert after.amount(node.name, resource) >= min(guarantee, before.amount(node.name, resource))
+    for exchange, winner, before, after in replayed(quota, world, plan.decisions):
+        above = {node.name for node in quota.tree.nodes[winner.queue].path()}
+        losing = {each.workload.queue for each in exchange if each.reason is EvictionReason.RECLAIMED}
+        for node in (node for name in losing for node in quota.tree.nodes[name].path() if node.name not in above):
+            for resource, guarantee in quota.limits[node.name].guarantee.items():
+                least = min(guarantee, before.amount(node.name, resource))
+                assert after.amount(node.name, resource) >= least
+    for name, amounts in world.standing.quota.allocated.items():
+        assert all(quota.amount(name, resource) == amount for resource, amount in amounts.items())
 
 
 @crowds
@@ -243,28 +297,14 @@ def grouped(draw):
         for part in range(size):
             asks = {"pods": 1000, "cpu": each}
             admission = Admission(asks, (Booking(CLUSTERS[0], asks),), admitted_at=draw(st.integers(0, 99)))
-            jobs.append(part_of(group, f"h{number}-{part}", asks, admission))
+            jobs.append(one_of("a", f"h{number}-{part}", asks, admission, group))
             room += each
     waiting = [{"pods": 1000, "cpu": draw(st.integers(1, 4))} for _ in range(draw(st.integers(1, 4)))]
-    jobs.extend(part_of(None, f"b-{number}", asks, None) for number, asks in enumerate(waiting))
+    jobs.extend(one_of("b", f"b-{number}", asks, None) for number, asks in enumerate(waiting))
     site = Cluster(name=CLUSTERS[0], enablements=frozenset({VOLCANO_JOB}), allocatable={"pods": 1_000_000, "cpu": room})
     due = draw(st.integers(0, room))
     tree = [Queue(QueueName("a"), deserved={"cpu": room - due}), Queue(QueueName("b"), deserved={"cpu": due})]
     return policy(draw), [*jobs, *tree, site]
-
-
-def part_of(group, name, asks, admission):
-    return Workload(
-        uid=WorkloadUid(f"uid-{name}"),
-        namespace="one",
-        name=name,
-        kind="Job",
-        queue=QueueName("a" if group else "b"),
-        shape=Shape(asks, asks, Placement(spread=ONE)),
-        state=State.ADMITTED if admission else State.PENDING,
-        admission=admission,
-        group=group,
-    )
 
 
 @crowds
