@@ -1,6 +1,7 @@
 """The webhook's ports: who may stay connected, for how long, and how they are closed; knows no paths."""
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
@@ -21,6 +22,12 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 _LINGERING_SECONDS = 0.5
 # Half-open connections wait here until their handshake; a flood of them must not keep others from it.
 _BACKLOG = 1024
+
+
+def _cut(transport: asyncio.Transport) -> None:
+    # The TLS transport of early 3.11 forgets its connection when it is closed, and has nothing left to abort.
+    with contextlib.suppress(AttributeError):
+        transport.abort()
 
 
 class Server(web.Server):
@@ -45,13 +52,13 @@ class Server(web.Server):
         super().connection_made(handler, transport)
         if self._client_names and self._client_names.isdisjoint(shown := names(transport)):
             log.warning("caller refused", shown=sorted(shown), reason="his certificate bears none of the client names")
-            transport.abort()
+            _cut(transport)
             return
-        timer = asyncio.get_running_loop().call_later(self._header_seconds, transport.abort)
+        timer = asyncio.get_running_loop().call_later(self._header_seconds, _cut, transport)
         self._silent[handler] = (timer, transport)
         if len(self.connections) > self._max_connections:
             # Who has been silent for longest is the least likely to be the API server.
-            next(iter(self._silent.values()))[1].abort()
+            _cut(next(iter(self._silent.values()))[1])
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         """Forget the caller."""
