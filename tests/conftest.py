@@ -1,6 +1,7 @@
 """The real control plane for tests: one for the whole run, more for whom it must be his alone."""
 
 import itertools
+import signal
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -30,6 +31,12 @@ PROCESSES = {
 """Modules that start processes or servers of ours; the unit tests go without."""
 
 _prefixes = (f"/registry-{number}" for number in itertools.count(1))
+
+
+def pytest_configure() -> None:
+    """Let those whom the tests start hear of Ctrl-C: a shell has its background jobs ignore it, and they inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
