@@ -34,7 +34,7 @@ _prefixes = (f"/registry-{number}" for number in itertools.count(1))
 
 
 def pytest_configure() -> None:
-    """Let those whom the tests start hear of Ctrl-C: a shell has its background jobs ignore it, and they inherit that."""
+    """Let those whom the tests start hear of Ctrl-C: background jobs of a shell ignore it, and so would they."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
