@@ -166,8 +166,9 @@ class World:
             return self._going_on(Plan(waits=waits, wake_at=self._wake_at), now)
         self._release(now)
         plan = cycle.run(self, now, most=most)
-        # Who is evicted may want something else than he had: look again.
-        self._is_news = plan.is_cut or any(isinstance(decision, Evict) for decision in plan.decisions)
+        # Who is evicted may want something else than he had, and who has grown may fit no longer: look again.
+        is_settled = not any(self.grown or isinstance(decision, Evict) for decision in plan.decisions)
+        self._is_news = plan.is_cut or not is_settled
         self._wake_at = plan.wake_at
         return self._going_on(plan, now)
 

@@ -248,7 +248,8 @@ def fresh(world: World, now: int) -> World:
     built.ledger.turned_at = world.ledger.turned_at
     built.ledger._has_turned = world.ledger._has_turned
     built.ledger._has_begun = world.ledger._has_begun
-    built.patience.blocked = {**world.patience.blocked}
+    competed = world.patience.blocked.items()
+    built.patience.blocked = {queue: each for queue, each in competed if queue in built.backlog.queues}
     built.outgrown = {uid: since for uid, since in world.outgrown.items() if uid in built.grown}
     return built
 
