@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from localup.api import ApiError
 from tests.chart import volumes
 from tests.chart.relay import Endpoint
-from tests.chart.sandbox import IMAGE, PYTHON, Sandbox, end
+from tests.chart.sandbox import IMAGE, NAMES, PYTHON, Sandbox, end
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 #: What the Dockerfile sets, and where the base image has Python.
 ENVIRONMENT = {
-    "PATH": f"{IMAGE}/bin:{PYTHON}/bin:/usr/bin:/bin",
+    "PATH": f"{IMAGE}/bin:{NAMES}:{PYTHON}/bin:/usr/bin:/bin",
     "LD_LIBRARY_PATH": f"{PYTHON}/lib",
     "PYTHONPATH": str(IMAGE),
     "PYTHONDONTWRITEBYTECODE": "1",

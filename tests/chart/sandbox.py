@@ -22,6 +22,7 @@ from pathlib import Path
 USER = 65532
 IMAGE = Path("/opt/volcano-global")
 PYTHON = Path("/opt/python")
+NAMES = Path("/opt/names")
 
 _CLONE_NEWNET = 0x40000000
 _SIOCSIFFLAGS = 0x8914
@@ -135,6 +136,8 @@ class Sandbox:
         lines += [f"ln -s usr/{name} {root}/{name}" for name in ("bin", "sbin", "lib", "lib64")]
         lines += [f"mkdir -p {root}/dev", *(_device(root, name) for name in ("null", "urandom"))]
         lines += [line for place, source in bound.items() for line in _bind(root, place, source)]
+        # Debian's own interpreter has no file of the name that images call it by.
+        lines.append(f"mkdir -p {root}{NAMES} && ln -s {PYTHON}/bin/{_interpreter()} {root}{NAMES}/python")
         # What is mounted below /etc goes onto a folder of the pod's own /etc.
         for place, source in sorted(mounts.items()):
             if place.startswith("/etc/"):
@@ -161,6 +164,10 @@ def end(process: subprocess.Popen, *, seconds: float) -> int:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
     return process.wait()
+
+
+def _interpreter() -> str:
+    return f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def _bind(root: Path, place: str, source: Path, *, writable: bool = False) -> list[str]:
