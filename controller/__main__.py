@@ -5,9 +5,10 @@ import contextlib
 import gc
 import signal
 import sys
+import time
 import uuid
 from collections import ChainMap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, Never
 
@@ -49,7 +50,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 class Controller:
     """The running process: its parts, and how they start and stop together."""
 
-    def __init__(self, settings: Settings, file: ConfigurationFile, api: Api) -> None:
+    def __init__(self, settings: Settings, file: ConfigurationFile, api: Api, *, for_hyperjobs: Api) -> None:
         self.settings = settings
         self.file = file
         self.metrics = Metrics()
@@ -84,7 +85,7 @@ class Controller:
         self.metrics.watch(lambda: self.loop.world, self.store, self.informers)
         self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.trouble)
         around = Process(self.store, lambda: self.loop.world, lambda: file.current, self._may_write)
-        self.hyperjobs = stage(api, around, pace, clock)
+        self.hyperjobs = stage(for_hyperjobs, around, pace, clock)
         self.loop.on_waits = and_then_look(self.teller.waits, self.hyperjobs)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -107,6 +108,7 @@ class Controller:
             await stop.wait()
             await self._finish(acting, deciding)
             electing.cancel()
+            await asyncio.wait((electing,))
             if self.actuator.is_settled:
                 await self.election.release()
 
@@ -133,13 +135,16 @@ class Controller:
         self.guard.look()
 
     async def _finish(self, acting: asyncio.Task[None], others: Iterable[asyncio.Task[Never]]) -> None:
-        """Decide no more, send no more, and wait for the answers to what was sent."""
+        """Decide no more, send no more, and wait for what was sent: for the answers, or until none can come."""
         log.info("controller stopping", under_way=self.actuator.pending)
+        ends_at = time.monotonic() + self.settings.stop_seconds
         for task in others:
             task.cancel()
         self.actuator.finish()
         await asyncio.wait((acting,), timeout=self.settings.stop_seconds)
         acting.cancel()
+        if time.monotonic() < self.actuator.settled_at <= ends_at:
+            await asyncio.sleep(self.actuator.settled_at - time.monotonic())
 
     def _configure(self, configuration: AdmissionConfiguration) -> None:
         self.actuator.limit(_limits(configuration))
@@ -154,12 +159,14 @@ def _limits(configuration: AdmissionConfiguration) -> Limits:
     return Limits(configuration.writes.in_flight, configuration.writes.per_second)
 
 
-async def connection(settings: Settings, stack: AsyncExitStack, stop: asyncio.Event) -> Api | None:
+async def connection(
+    connect: Callable[[], AbstractAsyncContextManager[Api]], stack: AsyncExitStack, stop: asyncio.Event
+) -> Api | None:
     """Return a connection as soon as its credentials can be read: they may be mounted after we start."""
     backoff = Backoff(first=1, most=30)
     while not stop.is_set():
         try:
-            return await stack.enter_async_context(_connect(settings))
+            return await stack.enter_async_context(connect())
         except KubeconfigError as error:
             delay = backoff.failed()
             log.error("cannot connect", error=str(error), again_in=round(delay, 1))  # noqa: TRY400 -- it says it all
@@ -175,13 +182,23 @@ def _connect(settings: Settings) -> AbstractAsyncContextManager[Api]:
         context=settings.context,
         user_agent="volcano-global-controller",
         connections=_CONNECTIONS,
-        timeouts=Timeouts(
-            connect=settings.connect_seconds,
-            read=settings.read_seconds,
-            write=settings.write_seconds,
-            grace=settings.grace_seconds,
-            page=settings.page_seconds,
-        ),
+        timeouts=_timeouts(settings),
+    )
+
+
+def _connect_stage(settings: Settings) -> AbstractAsyncContextManager[Api]:
+    """Connect as the HyperJob stage, who is somebody else for the API server."""
+    agent = "volcano-global-hyperjobs"
+    return Api.connect(settings.hyperjob_kubeconfig, user_agent=agent, timeouts=_timeouts(settings))
+
+
+def _timeouts(settings: Settings) -> Timeouts:
+    return Timeouts(
+        connect=settings.connect_seconds,
+        read=settings.read_seconds,
+        write=settings.write_seconds,
+        grace=settings.grace_seconds,
+        page=settings.page_seconds,
     )
 
 
@@ -193,9 +210,11 @@ async def serve(settings: Settings) -> None:
     file = ConfigurationFile(settings.admission_configuration)
     await asyncio.to_thread(file.read)
     async with AsyncExitStack() as stack:
-        api = await connection(settings, stack, stop)
-        if api is not None:
-            controller = Controller(settings, file, api)
+        api = await connection(lambda: _connect(settings), stack, stop)
+        apart = settings.hyperjob_kubeconfig is not None
+        for_hyperjobs = await connection(lambda: _connect_stage(settings), stack, stop) if apart else api
+        if api is not None and for_hyperjobs is not None:
+            controller = Controller(settings, file, api, for_hyperjobs=for_hyperjobs)
             served = serving(controller.metrics, controller.readiness, host=settings.host, port=settings.port)
             port = await stack.enter_async_context(served)
             log.info("controller started", server=api.access.server, port=port)

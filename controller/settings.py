@@ -42,6 +42,11 @@ class Settings(BaseModel):
 
     kubeconfig: Path | None = Field(None, description="kubeconfig of the Karmada control plane")
     context: str | None = Field(None, description="context in it; none: its current one")
+    hyperjob_kubeconfig: Path | None = Field(
+        None,
+        description="kubeconfig of the HyperJob stage, whose user then needs no right to admit, and the controller's "
+        "none to make Jobs; none: the controller's own",
+    )
     admission_configuration: Path | None = Field(
         None, description="AdmissionConfiguration file, read again when it changes; none: the defaults"
     )

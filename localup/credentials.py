@@ -35,6 +35,7 @@ IDENTITIES: Final[Mapping[str, Identity]] = {
     "admin": Identity("admin", ("system:masters",)),
     "kube-controller-manager": Identity("system:kube-controller-manager"),
     "volcano-global-controller": Identity("volcano-global-controller"),
+    "volcano-global-hyperjobs": Identity("volcano-global-hyperjobs"),
     "volcano-global-webhook": Identity("volcano-global-webhook"),
     "volcano-global-certs": Identity("volcano-global-certs"),
     "karmada": Identity("karmada"),

@@ -170,8 +170,9 @@ class Stack:
 
     def _controller_command(self) -> list[str | Path]:
         kubeconfig = self.plane.kubeconfig("volcano-global-controller")
-        address = ["--host", "127.0.0.1", "--port", str(self._ports["controller"])]
-        return ["-m", "controller", "--kubeconfig", kubeconfig, *address, *_LEASE, *self._flags("controller")]
+        stage = ("--hyperjob-kubeconfig", self.plane.kubeconfig("volcano-global-hyperjobs"))
+        address = ("--host", "127.0.0.1", "--port", str(self._ports["controller"]))
+        return ["-m", "controller", "--kubeconfig", kubeconfig, *stage, *address, *_LEASE, *self._flags("controller")]
 
     def _karmada_command(self) -> list[str | Path]:
         return ["-m", "localup.karmada", "--kubeconfig", self.plane.kubeconfig("karmada"), *self._flags("karmada")]

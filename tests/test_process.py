@@ -256,6 +256,17 @@ async def test_a_kubeconfig_that_is_not_there_yet_is_waited_for(plane, tmp_path)
         assert await controller.ends() == 0
 
 
+async def test_a_kubeconfig_of_the_stage_that_is_not_there_yet_is_waited_for(plane, tmp_path):
+    path = tmp_path / "hyperjobs"
+    ours = ("--kubeconfig", plane.kubeconfig("volcano-global-controller"))
+    async with running(*ours, "--hyperjob-kubeconfig", path) as controller:
+        assert f"{path} cannot be used: no such file" in (await controller.says("cannot connect"))["error"]
+        path.write_text(plane.kubeconfig("volcano-global-hyperjobs").read_text())
+        await controller.says("controller started")
+        await controller.says("hyperjob stage watches", resource="propagationpolicies")
+        assert await controller.ends() == 0
+
+
 async def test_told_to_end_while_it_waits_for_a_kubeconfig_it_ends(tmp_path):
     async with running("--kubeconfig", tmp_path / "none") as controller:
         await controller.says("cannot connect")

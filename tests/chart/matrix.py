@@ -20,6 +20,7 @@ VALUES: dict[str, dict[str, Any]] = {
                 "controller": {"secretName": "c", "user": "team:controller"},
                 "webhook": {"secretName": "w", "key": "karmada.config"},
                 "certs": {"secretName": "u"},
+                "hyperjobs": {"secretName": "h"},
             },
         }
     },

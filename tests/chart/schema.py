@@ -99,7 +99,7 @@ def values() -> Schema:
             credentials=section(
                 mode=one_of("Issued", "Provided"),
                 tokenDays=number(1),
-                provided=section(controller=PROVIDED, webhook=PROVIDED, certs=PROVIDED),
+                provided=section(controller=PROVIDED, webhook=PROVIDED, certs=PROVIDED, hyperjobs=PROVIDED),
             ),
             admission=admission(),
             hyperjobs=section(enabled=SWITCH),

@@ -38,6 +38,7 @@ OVERRIDES = {
         ],
     },
 }
+PROCESSES = ("controller", "webhook", "certs", "hyperjobs")
 REASON = sandbox.reason_not_possible() or (
     None if REAL.exists() else "the real definitions are not beside the checkout"
 )
@@ -56,16 +57,14 @@ def site(fresh_control_plane, helm, tmp_path_factory) -> Iterator[Site]:
 
 def bring(site: Site, folder: Path) -> dict:
     """Make the operator's Secrets, and return the values that name them."""
-    for name in ("controller", "webhook", "certs"):
+    for name in PROCESSES:
         text = site.karmada.kubeconfig(f"volcano-global-{name}").read_text()
         secret(site, f"brought-{name}", {"karmada.config": text.encode()})
     store = Directory(folder)
     ensure_authority(store, datetime.now(UTC), Lives())
     ensure_leaf(store, ["127.0.0.1"], now=datetime.now(UTC), lives=Lives())
     secret(site, "brought-tls", store.read("serving").files)
-    provided = {
-        name: {"secretName": f"brought-{name}", "key": "karmada.config"} for name in ("controller", "webhook", "certs")
-    }
+    provided = {name: {"secretName": f"brought-{name}", "key": "karmada.config"} for name in PROCESSES}
     return {
         "credentials": {"mode": "Provided", "provided": provided},
         "certs": {"mode": "External", "secretName": "brought-tls"},

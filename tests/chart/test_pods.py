@@ -6,6 +6,7 @@ import pytest
 
 from tests.chart.helm import CHART
 from tests.chart.matrix import VALUES
+from tests.chart.rights import granted
 
 MATRIX = [pytest.param(each, id=name) for name, each in VALUES.items()]
 VOLUMES = {"configMap", "emptyDir", "secret"}
@@ -68,10 +69,43 @@ def test_tc2_the_roles_in_the_control_plane_have_no_wildcards_and_see_no_secrets
 
 def test_tc2_nobody_but_the_upkeep_may_become_another(rendered):
     roles = [each for each in rendered.objects() if each["kind"] == "Role"]
-    (issuing,) = [each for each in roles if any("serviceaccounts/token" in rule["resources"] for rule in each["rules"])]
+    issuing = {
+        each["metadata"]["name"]
+        for each in roles
+        if any("serviceaccounts/token" in rule["resources"] for rule in each["rules"])
+    }
     bindings = [each for each in rendered.objects() if each["kind"] == "RoleBinding"]
-    (bound,) = [each for each in bindings if each["roleRef"]["name"] == issuing["metadata"]["name"]]
-    assert [each["name"] for each in bound["subjects"]] == ["system:serviceaccount:karmada-system:volcano-global-certs"]
+    bound = [each for each in bindings if each["roleRef"]["name"] in issuing]
+    assert len(bound) == len(issuing) == 2
+    for each in bound:
+        assert [user["name"] for user in each["subjects"]] == [
+            "system:serviceaccount:karmada-system:volcano-global-certs"
+        ]
+
+
+@pytest.mark.parametrize("values", MATRIX)
+def test_tc2_who_admits_makes_no_jobs_and_who_makes_them_admits_nothing(render, values):
+    rights = granted(render(values).objects())
+    admitting = {each.user for each in rights if (each.resource, each.verb) == ("resourcebindings", "patch")}
+    making = {
+        each.user for each in rights if each.verb == "create" and each.resource in {"jobs", "propagationpolicies"}
+    }
+    assert len(admitting) == 1
+    assert not admitting & making
+    assert len(making) == (1 if values.get("hyperjobs", {}).get("enabled", True) else 0)
+
+
+def test_tc2_the_stage_of_hyperjobs_comes_with_its_credentials_and_goes_with_them(render):
+    for values, is_there in (({}, True), ({"hyperjobs": {"enabled": False}}, False)):
+        rendered = render(values)
+        pod = rendered.pods()["vg-volcano-global-controller"]
+        assert ("--hyperjob-kubeconfig" in pod["containers"][0]["args"]) is is_there
+        secrets = {each["metadata"]["name"] for each in rendered.of("Secret")}
+        assert ("vg-volcano-global-hyperjobs-kubeconfig" in secrets) is is_there
+        accounts = {each["metadata"]["name"] for each in rendered.objects() if each["kind"] == "ServiceAccount"}
+        assert ("volcano-global-hyperjobs" in accounts) is is_there
+        mounted = {each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
+        assert mounted <= secrets
 
 
 def test_tc6_the_webhook_is_always_there(rendered):

@@ -19,8 +19,8 @@ ROLES = list(read_manifests(FILES / "rbac.yaml", FILES / "hyperjobs.yaml"))
 GRANTED = {each for each in granted(ROLES) if each.user.startswith(OURS)}
 #: An apply that makes an object needs them, and the log tells of the patch alone; the test below sees that they matter.
 BY_APPLYING = {
-    Right("volcano-global-controller", "batch.volcano.sh", "jobs", "create"),
-    Right("volcano-global-controller", "policy.karmada.io", "propagationpolicies", "create"),
+    Right("volcano-global-hyperjobs", "batch.volcano.sh", "jobs", "create"),
+    Right("volcano-global-hyperjobs", "policy.karmada.io", "propagationpolicies", "create"),
 }
 RIGHTS = "/apis/rbac.authorization.k8s.io/v1"
 

@@ -14,6 +14,7 @@ from tests.chart.helm import CHART, HelmError
 from tests.chart.matrix import VALUES
 from webhook.metrics import Metrics as WebhookMetrics
 
+PROVIDED = ("controller", "webhook", "certs")
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
 
 
@@ -84,6 +85,11 @@ def test_the_webhook_gates_the_kinds_that_the_controller_admits(render, values):
         pytest.param({"image": {"digest": "latest"}}, "/image/digest", id="digest"),
         pytest.param({"karmada": {"preset": "Custom"}}, "karmada.kubeconfig.secretName", id="no-secret"),
         pytest.param({"credentials": {"mode": "Provided"}}, "credentials.provided", id="no-credentials"),
+        pytest.param(
+            {"credentials": {"mode": "Provided", "provided": {name: {"secretName": name} for name in PROVIDED}}},
+            "credentials.provided.hyperjobs.secretName",
+            id="no-credentials-of-the-stage",
+        ),
         pytest.param({"networkPolicy": {"apiserverPorts": []}}, "apiserverPorts", id="no-way-out"),
     ],
 )

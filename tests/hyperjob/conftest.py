@@ -1,4 +1,4 @@
-"""A yard on the run's control plane, with the controller's own rights."""
+"""A yard on the run's control plane, with the own rights of the stage."""
 
 from collections.abc import AsyncIterator
 
@@ -12,6 +12,6 @@ from tests.hyperjob.yard import Yard
 @pytest.fixture
 async def yard(control_plane: ControlPlane, namespace: str) -> AsyncIterator[Yard]:
     """Yield a namespace with nothing in it."""
-    ours = control_plane.kubeconfig("volcano-global-controller")
+    ours = control_plane.kubeconfig("volcano-global-hyperjobs")
     async with Api.connect(ours) as api, Api.connect(control_plane.kubeconfig("admin")) as admin:
         yield Yard(api, admin, namespace)

@@ -26,8 +26,8 @@ def plane(fresh_control_plane):
 
 @asynccontextmanager
 async def staged(plane, *, prospects=Prospects, may_write=lambda: True):
-    """Run a stage with the controller's rights; yield it and an administrator."""
-    async with Api.connect(plane.kubeconfig("volcano-global-controller")) as ours:
+    """Run a stage with its own rights; yield it and an administrator."""
+    async with Api.connect(plane.kubeconfig("volcano-global-hyperjobs")) as ours:
         around = Surroundings(may_write, prospects, lambda key: None, lambda uid: None)
         stage = Stage(ours, around, pace=Pace())
         stage.discover_seconds = 0.1

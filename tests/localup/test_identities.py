@@ -1,12 +1,14 @@
-from pathlib import Path
-
 import pytest
 import yaml
 
 from localup.controlplane import RBAC
 from localup.credentials import IDENTITIES
 
-OURS = [f"volcano-global-{process}" for process in ("controller", "webhook", "certs")]
+OURS = {
+    "rbac": {f"volcano-global-{process}" for process in ("controller", "webhook", "certs")},
+    "hyperjobs": {"volcano-global-hyperjobs"},
+}
+FILES = {path.stem: path for path in RBAC if path.stem in OURS}
 SYSTEM = "karmada-system"
 HOOKS = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
 
@@ -28,10 +30,11 @@ ALLOWED = [
     ("controller", "patch", "jobs/status.batch.volcano.sh"),
     ("controller", "patch", "resourcebindings/status.work.karmada.io"),
     ("controller", "delete", "commands.bus.volcano.sh"),
-    ("controller", "patch", "jobs.batch.volcano.sh"),
-    ("controller", "delete", "propagationpolicies.policy.karmada.io"),
-    ("controller", "patch", "hyperjobs/status.training.volcano.sh"),
-    ("controller", "delete", "hyperjobs.batch.volcano.sh"),
+    ("hyperjobs", "create", "jobs.batch.volcano.sh"),
+    ("hyperjobs", "patch", "jobs.batch.volcano.sh"),
+    ("hyperjobs", "delete", "propagationpolicies.policy.karmada.io"),
+    ("hyperjobs", "patch", "hyperjobs/status.training.volcano.sh"),
+    ("hyperjobs", "delete", "hyperjobs.batch.volcano.sh"),
     ("webhook", "list", "queues.scheduling.volcano.sh"),
     ("webhook", "watch", "queues.scheduling.volcano.sh"),
     ("webhook", "get", HOOKS, "", "volcano-global"),
@@ -54,7 +57,21 @@ DENIED = [
     ("controller", "create", "commands.bus.volcano.sh"),
     ("controller", "update", "jobs.batch.volcano.sh"),
     ("controller", "update", "jobs/status.batch.volcano.sh"),
-    ("controller", "patch", "hyperjobs.training.volcano.sh"),
+    ("controller", "create", "jobs.batch.volcano.sh"),
+    ("controller", "patch", "jobs.batch.volcano.sh"),
+    ("controller", "delete", "jobs.batch.volcano.sh"),
+    ("controller", "create", "propagationpolicies.policy.karmada.io"),
+    ("controller", "patch", "propagationpolicies.policy.karmada.io"),
+    ("controller", "patch", "hyperjobs/status.training.volcano.sh"),
+    ("hyperjobs", "admit", "resourcebindings.work.karmada.io"),
+    ("hyperjobs", "patch", "resourcebindings.work.karmada.io"),
+    ("hyperjobs", "list", "resourcebindings.work.karmada.io"),
+    ("hyperjobs", "patch", "resourcebindings/status.work.karmada.io"),
+    ("hyperjobs", "patch", "jobs/status.batch.volcano.sh"),
+    ("hyperjobs", "patch", "queues.scheduling.volcano.sh"),
+    ("hyperjobs", "patch", "hyperjobs.training.volcano.sh"),
+    ("hyperjobs", "patch", "leases.coordination.k8s.io", SYSTEM, "volcano-global-controller"),
+    ("hyperjobs", "list", "secrets"),
     ("controller", "list", "secrets"),
     ("controller", "create", "leases.coordination.k8s.io"),
     ("controller", "patch", "leases.coordination.k8s.io", SYSTEM, "somebody-else"),
@@ -103,9 +120,11 @@ def may(plane, identity, *, verb, target, place):
 
 
 def rules():
-    """Yield the rules of our own three processes."""
-    for document in yaml.safe_load_all(Path(RBAC[0]).read_text()):
-        yield from document.get("rules", ())
+    """Yield the rules of our own users."""
+    for path in FILES.values():
+        for document in yaml.safe_load_all(path.read_text()):
+            if document["metadata"]["name"] != "volcano-global-hyperjobs-edit":
+                yield from document.get("rules", ())
 
 
 def test_no_right_of_ours_is_a_wildcard():
@@ -120,7 +139,8 @@ def test_no_right_of_ours_reads_secrets():
     assert "secrets" not in {resource for rule in rules() for resource in rule["resources"]}
 
 
-def test_the_users_of_the_roles_are_our_processes():
-    documents = list(yaml.safe_load_all(Path(RBAC[0]).read_text()))
+@pytest.mark.parametrize("file", OURS)
+def test_the_users_of_the_roles_are_our_processes(file):
+    documents = list(yaml.safe_load_all(FILES[file].read_text()))
     users = {subject["name"] for document in documents for subject in document.get("subjects", ())}
-    assert users == set(OURS)
+    assert users == OURS[file]

@@ -205,6 +205,22 @@ def test_nobody_makes_a_binding_stand_for_another_kind(plane, karmada, identity,
     assert refused.value.status == 403
 
 
+def test_the_stage_of_hyperjobs_admits_nothing_even_where_it_could_write_bindings(plane, karmada):
+    """A tenant's administrator may have given it all that `edit` has in his namespace."""
+    new = paused_binding("ResourceBinding")
+    path = f"{COLLECTIONS['ResourceBinding']}/{new['metadata']['name']}"
+    karmada.create(COLLECTIONS["ResourceBinding"], new)
+    rights = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{TEAM}/rolebindings"
+    group = "rbac.authorization.k8s.io"
+    role = {"apiGroup": group, "kind": "ClusterRole", "name": "edit"}
+    subject = {"apiGroup": group, "kind": "User", "name": "volcano-global-hyperjobs"}
+    plane.admin.create(rights, {"metadata": {"name": "hyperjobs-edit"}, "roleRef": role, "subjects": [subject]})
+    with plane.client("volcano-global-hyperjobs") as stage, pytest.raises(ApiError) as refused:
+        stage.merge(path, {"spec": {"suspension": {"scheduling": False}}})
+    plane.admin.delete(f"{rights}/hyperjobs-edit")
+    assert "only Karmada and volcano-global change the spec" in refused.value.message
+
+
 @pytest.mark.parametrize("propagation", ["Background", "Foreground", "Orphan"])
 def test_the_garbage_collector_does_its_work(plane, karmada, propagation):
     owners = f"/api/v1/namespaces/{TEAM}/configmaps"

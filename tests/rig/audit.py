@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-CONTROLLER = "volcano-global-controller"
+CONTROLLER = {"volcano-global-controller", "volcano-global-hyperjobs"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def size(log: Path) -> int:
 def by_controller(log: Path, *, since: int = 0) -> list[Request]:
     """Return the controller's writes; its lease and what it tells tenants are no part of the world that it changes."""
     aside = {"leases", "events"}
-    return [each for each in read(log, since=since) if each.user == CONTROLLER and each.resource not in aside]
+    return [each for each in read(log, since=since) if each.user in CONTROLLER and each.resource not in aside]
 
 
 def _request(event: dict[str, Any]) -> Request:

@@ -220,7 +220,7 @@ def through(proxy: Proxy, kubeconfig: Path, *, ca: str, folder: Path) -> Path:
         "server": f"https://127.0.0.1:{proxy.port}",
         "certificate-authority": str(trusted),
     }
-    path = folder / f"proxy-{proxy.port}.kubeconfig"
+    path = folder / f"proxy-{proxy.port}-{kubeconfig.name}"
     path.write_text(yaml.safe_dump(content))
     path.chmod(0o600)
     return path

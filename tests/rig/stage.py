@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import re
 import urllib.request
 import uuid
@@ -219,13 +220,13 @@ class Stage:
                 await self.cast.delete(f"{PRIORITY_CLASSES.path}/{name}")
 
 
-def part(plane: ControlPlane, *, name: str, port: int, kubeconfig: Path, flags: Sequence[str | Path]) -> Part:
-    """Return a controller that is not started yet."""
+def part(plane: ControlPlane, *, name: str, port: int, flags: Sequence[str | Path]) -> Part:
+    """Return a controller that is not started yet; *flags* say how it reaches the API server."""
     address, identity = ("--host", "127.0.0.1", "--port", str(port)), ("--identity", name)
     return Part(
         name,
         plane.folder / f"{name}-{port}.log",
-        command=lambda: ["-m", "controller", "--kubeconfig", kubeconfig, *address, *HURRY, *identity, *flags],
+        command=lambda: ["-m", "controller", *address, *HURRY, *identity, *flags],
         is_ready=lambda: answers_ready(port),
     )
 
@@ -239,8 +240,12 @@ async def player(plane: ControlPlane, folder: Path, *flags: str | Path, name: st
     certificate, key = keys / "apiserver.crt", keys / "apiserver.key"
     port = ports.claim()
     async with standing(plane.url, ca=plane.ca, certificate=certificate, key=key) as proxy:
-        kubeconfig = through(proxy, plane.kubeconfig("volcano-global-controller"), ca=credentials.ca, folder=keys)
-        made = Player(part(plane, name=name, port=port, kubeconfig=kubeconfig, flags=flags), proxy, port)
+        users = {"--kubeconfig": "controller", "--hyperjob-kubeconfig": "hyperjobs"}
+        ways = [
+            (flag, through(proxy, plane.kubeconfig(f"volcano-global-{user}"), ca=credentials.ca, folder=keys))
+            for flag, user in users.items()
+        ]
+        made = Player(part(plane, name=name, port=port, flags=[*itertools.chain(*ways), *flags]), proxy, port)
         try:
             yield made
         finally:

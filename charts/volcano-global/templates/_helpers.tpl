@@ -91,6 +91,12 @@ securityContext:
 - {name: karmada, mountPath: {{ dir .Values.karmada.kubeconfig.path }}, readOnly: true}
 {{- end -}}
 
+{{/* Who of us has credentials of his own in the Karmada control plane. The stage of HyperJobs is a part of the
+controller's process, and somebody else for the API server. */}}
+{{- define "vg.processes" -}}
+certs controller{{ if .Values.hyperjobs.enabled }} hyperjobs{{ end }} webhook
+{{- end -}}
+
 {{/* The Secret, key and user of one of our processes in the Karmada control plane: (list $ "controller"). */}}
 {{- define "vg.secret" -}}
 {{- $root := first . -}}
@@ -115,14 +121,14 @@ system:serviceaccount:{{ $root.Values.karmada.namespace }}:volcano-global-{{ las
 {{- end -}}
 {{- end -}}
 
-{{/* A pod waits until the key is in the Secret: the install Job writes it. */}}
+{{/* A pod waits until the key is in the Secret: the install Job writes it. (list $ "process" "name of the volume") */}}
 {{- define "vg.kubeconfig.volume" -}}
-- name: kubeconfig
+- name: {{ last . }}
   secret:
-    secretName: {{ include "vg.secret" . }}
+    secretName: {{ include "vg.secret" (initial .) }}
     defaultMode: 0440
     items:
-    - {key: {{ include "vg.key" . }}, path: kubeconfig}
+    - {key: {{ include "vg.key" (initial .) }}, path: kubeconfig}
 {{- end -}}
 
 {{- define "vg.kubeconfig.mount" -}}
@@ -196,7 +202,7 @@ system:serviceaccount:{{ $root.Values.karmada.namespace }}:volcano-global-{{ las
 - {{ .Release.Namespace }}
 - --token-days
 - {{ .Values.credentials.tokenDays | quote }}
-{{- range list "certs" "controller" "webhook" }}
+{{- range splitList " " (include "vg.processes" .) }}
 - --account
 - volcano-global-{{ . }}={{ include "vg.secret" (list $root .) }}
 {{- end }}
@@ -225,7 +231,7 @@ kind: AdmissionConfiguration
 {{- define "vg.object" -}}
 {{- $root := first . -}}
 {{- $text := $root.Files.Get (last .) -}}
-{{- range list "controller" "webhook" "certs" -}}
+{{- range list "controller" "webhook" "certs" "hyperjobs" -}}
 {{- $text = $text | replace (printf "kind: User, name: volcano-global-%s}" .) (printf "kind: User, name: '%s'}" (include "vg.user" (list $root .))) -}}
 {{- end -}}
 {{- $text | replace "namespace: karmada-system" (printf "namespace: %s" $root.Values.karmada.namespace)
