@@ -86,9 +86,14 @@ class Actuator:
         return len(self._waiting)
 
     @property
+    def settled_at(self) -> float:
+        """Return from when on nothing that was sent can take effect any more, on the monotonic clock."""
+        return math.inf if self._in_flight else self._unknown_until
+
+    @property
     def is_settled(self) -> bool:
         """Say whether nothing that was sent can take effect any more."""
-        return not self._in_flight and time.monotonic() >= self._unknown_until
+        return time.monotonic() >= self.settled_at
 
     @property
     def may_write(self) -> bool:

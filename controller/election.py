@@ -5,6 +5,7 @@ when the lease could not be renewed in time, whatever else hangs.
 """
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -55,6 +56,8 @@ class Election:
         self._clock = clock
         self._sighting: Sighting | None = None
         self._leads_until = float("-inf")
+        self._silence = 0.0
+        """For how long we are to write nothing once the lease that we try to take is ours."""
         self._writes_from = float("inf")
         self._told = (False, False)
         self._timer: asyncio.TimerHandle | None = None
@@ -81,17 +84,30 @@ class Election:
             await asyncio.sleep(self._terms.retry)
 
     async def release(self) -> None:
-        """Say good-bye, so that the next one need not wait; only when no write of ours is on its way any more."""
+        """Say good-bye, so that the next one need not wait; only when no write of ours is on its way any more.
+
+        ``run`` must have ended. What it sent last may still arrive, and change the lease under our hands.
+        """
         self._step_down()
         self._tell()
+        why = "no answer in time"
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._terms.renew):
+                while why := await self._let_go():  # noqa: ASYNC110 -- it is tried again, not waited for
+                    await asyncio.sleep(self._terms.retry / 4)
+        if why:
+            log.warning("lease not released", error=why)
+
+    async def _let_go(self) -> str:
+        """Release the lease if it is ours; return why that failed."""
         try:
             async with asyncio.timeout(self._terms.renew / 2):
-                # A renewal may have been under way when it was stopped, so the lease is looked at once more.
                 lease = await self._read()
                 if lease is not None and self._candidate.holds(lease):
                     await self._write(lease, holder="")
         except (ApiError, TimeoutError) as error:
-            log.warning("lease not released", error=str(error) or "no answer in time")
+            return str(error) or "no answer in time"
+        return ""
 
     async def _attend(self) -> None:
         """Renew the lease, take it, or see that somebody else has it."""
@@ -99,7 +115,7 @@ class Election:
         if held is not None:
             try:
                 await self._take(held)
-            except Unreachable:
+            except (Unreachable, asyncio.CancelledError):
                 # Perhaps it is renewed: only a look will tell its version.
                 self._sighting = Sighting(Lease("", held.holder, held.seconds), self._clock())
                 raise
@@ -123,10 +139,16 @@ class Election:
         """Write ourselves into the lease; it fails when somebody was faster."""
         begun = self._clock()
         before = self._sighting or Sighting(None, begun)
-        written = await self._write(lease, holder=self._candidate.holder)
         if not (before.lease and self._candidate.holds(before.lease)):
-            self._writes_from = self._clock() + silence(self._candidate, before, self._terms)
+            # The answer may be lost, and only the next look tell that the lease is ours: this is due all the same.
+            self._silence, self._writes_from = silence(self._candidate, before, self._terms), float("inf")
+        written = await self._write(lease, holder=self._candidate.holder)
+        if math.isinf(self._writes_from):
+            self._writes_from = self._clock() + self._silence
         self._sighting = Sighting(written, self._clock())
+        if not self.leads:
+            # It had run out, whether or not the timer was in time to say so: who has looked meanwhile must look again.
+            self._tell()
         self._leads_until = begun + self._terms.renew
 
     def _step_down(self) -> None:

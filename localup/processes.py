@@ -101,10 +101,10 @@ class Service:
         if self._process:
             self._process.send_signal(number)
 
-    def stop(self) -> None:
+    def stop(self, *, grace_seconds: float = _GRACE_SECONDS) -> None:
         """End it in order; nothing happens when it runs no more."""
         if self._process:
-            end(self._process, grace_seconds=_GRACE_SECONDS)
+            end(self._process, grace_seconds=grace_seconds)
         self._process = None
 
     def kill(self) -> None:

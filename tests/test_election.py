@@ -161,3 +161,15 @@ async def test_a_change_is_told_once(arena):
     await arena.until(lambda: first.may_write)
     await arena.rounds()
     assert told == [(True, True)]
+
+
+async def test_a_lapse_is_told_also_if_no_timer_came_before_the_next_renewal(arena):
+    """Who asked in between, and left it, would not ask again."""
+    told = []
+    first = arena.enter("a")
+    first.on_change = lambda: told.append((first.leads, first.may_write))
+    await arena.until(lambda: first.may_write)
+    arena.clock.now += TERMS.renew + 1
+    assert not first.may_write
+    await arena.until(lambda: first.may_write)
+    assert told == [(True, True), (False, False), (True, True)]

@@ -2,13 +2,53 @@
 
 import asyncio
 import json
+from dataclasses import dataclass, field
 
 import pytest
 
-from tests.rig.faults import LoseRequest, leases
+from tests.rig.faults import Answer, LoseReply, LoseRequest, leases, writes
+from tests.rig.proxy import Call, Fault
 from tests.rig.stage import Player, Stage, staged
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/karmada-system/leases/volcano-global-controller"
+
+
+def lease_writes(call: Call) -> bool:
+    """Choose what would change the lease."""
+    return call.is_lease and call.method != "GET"
+
+
+def good_byes(call: Call) -> bool:
+    """Choose what would leave the lease to others."""
+    changes = json.loads(call.body or b"null")
+    sets = {each.get("path"): each.get("value") for each in changes} if isinstance(changes, list) else {}
+    return lease_writes(call) and sets.get("/spec/holderIdentity") == ""
+
+
+def renewals(call: Call) -> bool:
+    """Choose what keeps the lease."""
+    return lease_writes(call) and not good_byes(call)
+
+
+@dataclass
+class Overtake(Fault):
+    """A renewal is under way for so long that the good-bye has read the lease before it arrives."""
+
+    under_way: asyncio.Event = field(default_factory=asyncio.Event)
+    follows: asyncio.Event = field(default_factory=asyncio.Event)
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def before(self, call: Call) -> None:
+        if renewals(call) and not self.under_way.is_set():
+            self.under_way.set()
+            await self.follows.wait()
+        elif good_byes(call) and not self.follows.is_set():
+            self.follows.set()
+            await self.arrived.wait()
+
+    async def after(self, call: Call) -> None:
+        if renewals(call) and self.follows.is_set():
+            self.arrived.set()
 
 
 async def prepared(stage: Stage, *names: str) -> None:
@@ -21,6 +61,11 @@ async def prepared(stage: Stage, *names: str) -> None:
 async def leading(player: Player) -> None:
     """Wait until *player* leads."""
     await player.says('"event":"leading"')
+
+
+async def holder(stage: Stage) -> str:
+    """Return who holds the lease; nobody when it was released."""
+    return json.loads(await stage.cast.api.get(LEASE))["spec"]["holderIdentity"]
 
 
 async def test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_says_good_bye(plane, tmp_path):
@@ -42,6 +87,61 @@ async def test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_s
         stage.controllers.reverse()
         await stage.visible()
         await stage.quiet(seconds=0.3)
+
+
+async def test_a_good_bye_is_said_again_when_a_renewal_of_before_comes_between(plane, tmp_path):
+    async with staged(plane, tmp_path) as stage:
+        await prepared(stage)
+        await stage.controller.start()
+        await leading(stage.controller)
+        late = Overtake()
+        stage.proxy.add(late)
+        await late.under_way.wait()
+        await stage.controller.stop()
+        assert late.arrived.is_set()
+        assert await holder(stage) == ""
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Answer(good_byes, 1, status=500), id="refused"),
+        pytest.param(LoseRequest(good_byes, 1), id="lost"),
+        pytest.param(LoseReply(good_byes, 1), id="unanswered"),
+    ],
+)
+async def test_a_good_bye_that_fails_is_said_again(plane, tmp_path, fault):
+    async with staged(plane, tmp_path) as stage:
+        await prepared(stage)
+        await stage.controller.start()
+        await leading(stage.controller)
+        stage.proxy.add(fault)
+        await stage.controller.stop()
+        assert fault.times == 0
+        assert await holder(stage) == ""
+
+
+async def test_who_does_not_know_what_became_of_a_write_waits_with_its_good_bye_until_it_is_over(plane, tmp_path):
+    async with staged(plane, tmp_path) as stage:
+        await prepared(stage)
+        await stage.controller.start()
+        await leading(stage.controller)
+        stage.proxy.add(LoseReply(writes, 1))
+        await stage.cast.job("j0", "q")
+        await stage.controller.says("outcome unknown")
+        await stage.controller.stop()
+        assert await holder(stage) == ""
+
+
+async def test_a_lease_is_used_also_if_its_taking_was_not_answered(plane, tmp_path):
+    """It is ours, as the next look tells, and nobody else will ever decide."""
+    async with staged(plane, tmp_path) as stage:
+        await prepared(stage, "j0")
+        lost = LoseReply(lease_writes, 1)
+        stage.proxy.add(lost)
+        await stage.controller.start()
+        await stage.done("j0")
+        assert lost.times == 0
 
 
 @pytest.mark.long
