@@ -1,0 +1,148 @@
+"""Our ResourceInterpreterCustomization in use by a real Karmada, with the gate that asks for components.
+
+The stand-in runs no Lua, so there is nothing to ask of it.
+"""
+
+import os
+import uuid
+from pathlib import Path
+
+import pytest
+
+from localup.apply import apply, apply_files, wait_until
+from localup.controlplane import CRDS, ControlPlane
+from localup.namespaces import close_namespace, open_namespace
+from localup.part import Options
+from localup.processes import tail
+from localup.stack import CHART, Stack
+from tests.karmada.conftest import SIZES
+from tests.karmada.desk import LONG, Desk
+from tests.localup.karmada.desk import CLUSTERS, create_cluster, is_ready
+
+OURS = CHART / "interpreter.yaml"
+PATH = "/apis/config.karmada.io/v1alpha1/resourceinterpretercustomizations/volcano-global-jobs"
+QUEUE = {
+    "apiVersion": "scheduling.volcano.sh/v1beta1",
+    "kind": "Queue",
+    "metadata": {"name": "q"},
+    "spec": {"weight": 1},
+}
+GATE = Options(flags=["--feature-gates=MultiplePodTemplatesScheduling=true"])
+
+
+@pytest.fixture(scope="module")
+def gated(etcd, programs):
+    """Yield a real Karmada that asks for components, with all of ours at work."""
+    if programs is None:
+        pytest.skip("needs a real Karmada: KARMADA_BIN names the folder of its programs")
+    options = {"karmada-controller-manager": GATE, "karmada-scheduler": GATE}
+    crds = Path(os.environ.get("KARMADA_CRDS", CRDS))
+    with (
+        ControlPlane(etcd, prefix="/interpreted", crds=crds) as plane,
+        Stack(plane, karmada=programs, options=options) as running,
+    ):
+        for name, allocatable in SIZES.items():
+            create_cluster(plane.admin, name, allocatable)
+        wait_until(lambda: all(is_ready(each) for each in plane.admin.get(CLUSTERS)["items"]), "members", seconds=60)
+        apply(plane.admin, [QUEUE])
+        yield running
+
+
+@pytest.fixture
+def desk(gated):
+    """Yield what a test works with; whether our customization is there is its own to say."""
+    admin = gated.plane.admin
+    gated.check()
+    name = f"team-{uuid.uuid4().hex[:8]}"
+    open_namespace(admin, name)
+    desk = Desk(admin, name)
+    desk.propagate()
+    yield desk
+    desk.clear()
+    close_namespace(admin, name)
+    print("--- karmada", tail(gated.karmada.log, lines=30), sep="\n")  # noqa: T201 -- for the report of a failure
+    gated.check()
+
+
+def task(name, replicas, cpu, **more):
+    container = {"name": "c", "image": "busybox", "resources": {"requests": {"cpu": cpu}}, **more.pop("container", {})}
+    named = {"name": name} if name else {}
+    return {**named, "replicas": replicas, "template": {"spec": {"containers": [container], **more}}}
+
+
+TASKS = [
+    task("master", 1, "500m", priorityClassName="system-cluster-critical"),
+    task("worker", 3, "1", nodeSelector={"disk": "ssd"}) | {"minAvailable": 2},
+    task("", 2, "250m", container={"resources": {"limits": {"memory": "1Gi"}}}),
+]
+
+
+def submit(desk, name, **more):
+    desk.submit(name, tasks=TASKS, minAvailable=4, queue="q", **more)
+
+
+def counted(desk, name):
+    """Return what the binding of a job says of each of its tasks."""
+    components = desk.wait(lambda: (desk.wait_for_binding(name)["spec"]).get("components"), f"components of {name}")
+    return {each["name"]: (each["replicas"], each.get("replicaRequirements", {})) for each in components}
+
+
+def test_without_it_a_task_counts_with_its_minimum(desk):
+    submit(desk, "train", annotations=LONG)
+    assert {name: replicas for name, (replicas, _) in counted(desk, "train").items()} == {
+        "master": 1,
+        "worker": 2,
+        "default2": 2,
+    }
+
+
+@pytest.fixture
+def interpreted(gated, desk):
+    """Yield a desk where Karmada has taken our customization up."""
+    apply_files(gated.plane.admin, OURS)
+
+    def is_taken_up():
+        probe = f"probe-{uuid.uuid4().hex[:6]}"
+        submit(desk, probe)
+        found = counted(desk, probe)
+        desk.api.delete(f"{desk.jobs}/{probe}")
+        return found["worker"][0] == 3
+
+    wait_until(is_taken_up, "our interpreter in use", seconds=30)
+    yield desk
+    gated.plane.admin.delete(PATH)
+
+
+def test_every_task_counts_with_all_its_replicas_and_what_a_pod_of_it_asks_for(interpreted):
+    submit(interpreted, "train", annotations=LONG)
+    found = counted(interpreted, "train")
+    assert {name: replicas for name, (replicas, _) in found.items()} == {"master": 1, "worker": 3, "default2": 2}
+    assert found["master"][1]["resourceRequest"] == {"cpu": "500m"}
+    assert found["worker"][1]["resourceRequest"] == {"cpu": "1"}
+    assert found["worker"][1]["nodeClaim"]["nodeSelector"] == {"disk": "ssd"}
+    assert found["default2"][1]["resourceRequest"] == {"memory": "1Gi"}
+
+
+def test_a_job_goes_its_whole_way_and_is_told_healthy_as_without_it(interpreted):
+    submit(interpreted, "train", annotations={"volcano-global.io/runtime": "3s"})
+    interpreted.wait_for_phase("Running")
+    item = interpreted.wait(lambda: _applied(interpreted), "applied and told")
+    assert item["status"]["state"]["phase"] in {"Running", "Completed"}
+    assert item["health"] == "Healthy"
+    assert not interpreted.binding()["spec"]["suspension"]["scheduling"]
+    interpreted.wait_for_phase("Completed")
+    interpreted.wait(lambda: _applied(interpreted)["status"]["state"]["phase"] == "Completed", "told upwards")
+    assert _applied(interpreted)["health"] == "Healthy"
+
+
+def _applied(desk):
+    told = (desk.binding("train") or {}).get("status", {}).get("aggregatedStatus") or [{}]
+    return told[0] if told[0].get("applied") and told[0].get("status") and told[0].get("health") != "Unknown" else None
+
+
+def test_an_elastic_job_whose_gang_alone_has_room_runs_where_it_was_picked_for(interpreted):
+    """All its replicas together have no room anywhere: Karmada takes our word."""
+    interpreted.submit("train", tasks=[task("worker", 20, "1") | {"minAvailable": 4}], minAvailable=4, queue="q")
+    assert counted(interpreted, "train")["worker"][0] == 20
+    interpreted.wait_for_phase("Running")
+    interpreted.wait_for_conditions(Scheduled="Success", FullyApplied="FullyAppliedSuccess")
