@@ -6,7 +6,7 @@ held for those who will be.
 
 from collections.abc import Mapping
 
-from controller.engine import preemption, reclaim
+from controller.engine import groups, preemption, reclaim
 from controller.engine.backlog import Lane
 from controller.engine.exchange import Deal, find, settled_room
 from controller.engine.ledger import earliest
@@ -80,6 +80,8 @@ class Exchanges:
             lane
             for lane in self._world.backlog.queues[leaf.name]
             if lane.is_waiting and lane.hopeless is None and lane not in self._failed
+            # For one part alone nobody leaves while it could not go on alone (G1).
+            if not groups.is_whole(self._world, lane)
         ]
         if not leaf.queue.fifo:
             return lanes
