@@ -41,6 +41,8 @@ class Rules:
     demands: Demands
     left_out: Callable[[WorkloadUid], frozenset[ClusterName]] = lambda _: frozenset()
     """The clusters in which a workload did not start, and which have not changed since (R1)."""
+    recent: int = 0
+    """What has ended after this may still be in the clusters' summaries (C2). Milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +190,7 @@ def _workload(case: _Case, standing: _Standing, rules: Rules) -> Workload | None
         held=standing.held,
         reserved=standing.reserved,
         stays_until=standing.stays_until,
+        ended=_ended(case, rules.recent) if standing.state is State.FINISHED else None,
     )
 
 
@@ -240,6 +243,18 @@ def _aborted(binding: BindingFacts) -> Refusal | None:
     """Return the hold of an admitted workload that was aborted and is to be evicted (D8)."""
     phases = {each.phase for each in binding.progress if each.cluster in {target.name for target in binding.targets}}
     return Refusal(Reason.ABORTED) if Phase.ABORTED in phases and phases <= {Phase.ABORTED, Phase.FINISHED} else None
+
+
+def _ended(case: _Case, recent: int) -> Admission | None:
+    """Return what a finished workload held, ``None`` unless it ended lately."""
+    binding, record = case.binding, case.binding.record
+    if binding.ended_at is None or binding.ended_at <= recent:
+        return None
+    is_ours = record is not None and record.admits
+    charge = (
+        charges.recorded(binding, case.demand, record) if record and is_ours else charges.adopted(binding, case.demand)
+    )
+    return replace(charge.admission, ends_at=binding.ended_at)
 
 
 def _is_finished(binding: BindingFacts) -> bool:

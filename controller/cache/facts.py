@@ -133,6 +133,8 @@ class BindingFacts(msgspec.Struct, frozen=True, gc=False):
     """Clusters of its eviction tasks."""
     progress: tuple[Progress, ...] = ()
     """What its aggregated status lists, whether or not ``spec.clusters`` does."""
+    ended_at: int | None = None
+    """When the last of the clusters in which it has ended tells that it did, in milliseconds by that one's clock."""
     observed_term: str = ""
     record: Record | None = None
     record_flaw: str = ""

@@ -265,8 +265,15 @@ class Store:
         self._cluster_news.clear()
 
     def _tell_workloads(self, world: Listener, now: int) -> None:
-        queue = QueueName(self._configuration.default_queue)
-        rules = Rules(self._gates, self._priorities, queue, self._shapes, self._demands, self.starts.left_out)
+        rules = Rules(
+            gates=self._gates,
+            priorities=self._priorities,
+            default_queue=QueueName(self._configuration.default_queue),
+            shapes=self._shapes,
+            demands=self._demands,
+            left_out=self.starts.left_out,
+            recent=now - self._configuration.settle_period // timedelta(milliseconds=1),
+        )
         for uid in sorted(self._news):
             self._tell_workload(world, uid, rules=rules, now=now)
         self._news.clear()

@@ -26,6 +26,8 @@ class Accounts:
         if before is None or old is None or new is None or not same_places(before, workload):
             if before is not None:
                 self.close(before, now)
+            elif workload.ended is not None:
+                self._ledger.recall(workload.ended, now)
             self.open(workload, now)
             return False
         if before.is_leaving and not workload.is_leaving:

@@ -192,8 +192,9 @@ class Ledger:
         self._has_turned |= self._has_begun and site.is_usable != cluster.is_usable
         site.cluster = cluster
         if is_new:
-            # Of what ran before we looked, only what runs for certain explains the summary.
-            site.foreign = site._most_foreign()  # noqa: SLF001 - the ledger and its sites are one
+            # Of what ran before we looked, only what runs for certain or has just ended explains the summary.
+            site.ended.forget(now - settle_ms)
+            site.foreign = floored(subtract(site._most_foreign(), site.ended.total))  # noqa: SLF001 - the ledger and its sites are one
         site.learn(now, settle_ms)
         self._restless.add(cluster.name)
         self._has_changed(site, gave_room=True)
@@ -261,6 +262,15 @@ class Ledger:
             self._has_changed(site, gave_room=False)
             if admission.shown:
                 site.shown = subtract(site.shown, booking.charge)
+
+    def recall(self, admission: Admission, now: int) -> None:
+        """Remember what was freed when *admission* ended, before we looked: the summary may not have followed yet."""
+        ended_at = min(admission.ends_at or now, now)
+        for booking in admission.bookings:
+            site = self.site(booking.cluster)
+            site.ended.add(booking.charge, ended_at)
+            site.changed_at = max(site.changed_at or ended_at, ended_at)
+            self._restless.add(site.name)
 
     def depart(self, admission: Admission) -> None:
         """Take what *admission* charges for as good as free: its workload has been evicted."""

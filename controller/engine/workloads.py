@@ -178,6 +178,8 @@ class Workload:
     """Its eviction was refused, and is not tried again before. Milliseconds."""
     has_run_on: bool = False
     """It had finished, and runs again; known to the World alone."""
+    ended: Admission | None = field(default=None, compare=False)
+    """What it held until it finished lately, and when that was: all that is told of it is that it has."""
 
     @property
     def is_leaving(self) -> bool:

@@ -89,6 +89,7 @@ def binding(
     paused: bool | None = True,
     clusters: list[Any] | None = None,
     phases: dict[str, str] | None = None,
+    since: str = CREATED,
     record: Record | str | None = None,
     template_uid: str | None = None,
     kind: str = "Job",
@@ -96,7 +97,7 @@ def binding(
     meta: dict[str, Any] | None = None,
     spec: dict[str, Any] | None = None,
 ) -> bytes:
-    """Return the binding of the template *name*."""
+    """Return the binding of the template *name*; it has been in its *phases* since a time."""
     text = write_record(record) if isinstance(record, Record) else record
     about = {"labels": CLAIM, **({"annotations": {ADMISSION: text}} if text else {}), **(meta or {})}
     resource = {"apiVersion": api_version, "kind": kind, "namespace": namespace, "name": name}
@@ -108,7 +109,10 @@ def binding(
         body["suspension"] = {"scheduling": paused}
     if clusters is not None:
         body["clusters"] = [{"name": each} if isinstance(each, str) else each for each in clusters]
-    told = [{"clusterName": each, "status": {"state": {"phase": phase}}} for each, phase in (phases or {}).items()]
+    told = [
+        {"clusterName": each, "status": {"state": {"phase": phase, "lastTransitionTime": since}}}
+        for each, phase in (phases or {}).items()
+    ]
     full = f"{name}-{kind.lower()}"
     return raw(
         {
@@ -127,7 +131,14 @@ def queue(name: str = "a", *, version: int | None = None, state: str = "", **spe
     return raw({"metadata": _meta(name, resourceVersion=version), "spec": spec, "status": status})
 
 
-def cluster(name: str = "m1", *, version: int | None = None, ready: str = "True", **allocatable: Any) -> bytes:
+def cluster(
+    name: str = "m1",
+    *,
+    version: int | None = None,
+    ready: str = "True",
+    used: dict[str, str] | None = None,
+    **allocatable: Any,
+) -> bytes:
     """Return a Cluster that serves Volcano Jobs."""
     enablement = {"groupVersion": "batch.volcano.sh/v1alpha1", "resources": [{"kind": "Job", "name": "jobs"}]}
     return raw(
@@ -137,7 +148,10 @@ def cluster(name: str = "m1", *, version: int | None = None, ready: str = "True"
             "status": {
                 "apiEnablements": [enablement],
                 "conditions": [{"type": "Ready", "status": ready}],
-                "resourceSummary": {"allocatable": allocatable or {"cpu": "8", "pods": "110"}},
+                "resourceSummary": {
+                    "allocatable": allocatable or {"cpu": "8", "pods": "110"},
+                    **({"allocated": used} if used else {}),
+                },
             },
         }
     )

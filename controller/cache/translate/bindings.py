@@ -52,6 +52,7 @@ class BindingTranslator:
         place, where_flaw = self._placement(spec.placement)
         demand, demand_flaw = self._demand(spec, template)
         record, record_flaw = record_facts(read_record(meta.annotations, meta.uid))
+        progress, ended_at = self._told(binding, template)
         return BindingFacts(
             uid=WorkloadUid(meta.uid or f"{meta.namespace}/{meta.name}"),
             resource_version=version(meta.resource_version),
@@ -67,7 +68,8 @@ class BindingTranslator:
             suspension=_suspension(spec.suspension),
             demand=demand,
             evicting_from=tuple(ClusterName(sys.intern(task.from_cluster)) for task in spec.graceful_eviction_tasks),
-            progress=self._told(binding, template),
+            progress=progress,
+            ended_at=ended_at,
             observed_term=sys.intern(binding.status.scheduler_observing_affinity_name),
             record=record,
             record_flaw=record_flaw,
@@ -99,13 +101,17 @@ class BindingTranslator:
         targets = tuple(Assignment(ClusterName(sys.intern(each.name)), each.replicas) for each in clusters)
         return self._targets.get(targets, lambda: targets)
 
-    def _told(self, binding: wire.ResourceBinding, template: TemplateKey) -> tuple[Progress, ...]:
+    def _told(self, binding: wire.ResourceBinding, template: TemplateKey) -> tuple[tuple[Progress, ...], int | None]:
+        """Return what its clusters tell, and when the last of those that have ended did."""
         ending = self.gates.ending(template.kind)
+        items = binding.status.aggregated_status
+        courses = [course(item.status, ending) for item in items]
         told = tuple(
-            Progress(ClusterName(sys.intern(item.cluster_name)), *course(item.status, ending))
-            for item in binding.status.aggregated_status
+            Progress(ClusterName(sys.intern(item.cluster_name)), found.phase, found.has_run)
+            for item, found in zip(items, courses, strict=True)
         )
-        return self._progress.get(told, lambda: told)
+        ends = [found.ended_at for found in courses if found.ended_at is not None]
+        return self._progress.get(told, lambda: told), max(ends, default=None)
 
 
 def _read_placement(asked: placements.Placement | None) -> Placement | PlacementError:

@@ -1,32 +1,41 @@
 """How far a workload is in one cluster, from the status that the cluster reports."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
 
 import msgspec
 
 from controller.cache.facts import Phase
 from controller.cache.gates import Ending, Path
+from controller.cache.translate.amounts import milliseconds
 
 #: What kinds without a phase count while they run.
 _COUNTS = ("readyReplicas", "ready", "active")
 
 
-def course(status: msgspec.Raw, ending: Ending) -> tuple[Phase, bool]:
-    """Return the phase that *status* tells of, and whether it tells that it has run before.
+class Course(NamedTuple):
+    """How far it is, and has been."""
 
-    One that cannot be read tells nothing.
-    """
+    phase: Phase = Phase.WAITING
+    has_run: bool = False
+    ended_at: int | None = None
+    """When it ended, by that cluster's clock, in milliseconds; ``None`` if it has not, or nothing tells."""
+
+
+def course(status: msgspec.Raw, ending: Ending) -> Course:
+    """Return what *status* tells; one that cannot be read tells nothing."""
     try:
         document = msgspec.json.decode(status)
     except (ValueError, RecursionError):
-        return Phase.WAITING, False
-    return _phase(document, ending), _has_run(document)
+        return Course()
+    found = _phase(document, ending)
+    return Course(found, _has_run(document), _ended_at(document, ending) if found is Phase.FINISHED else None)
 
 
 def phase(status: msgspec.Raw, ending: Ending) -> Phase:
     """Return the phase alone."""
-    return course(status, ending)[0]
+    return course(status, ending).phase
 
 
 def _phase(document: Any, ending: Ending) -> Phase:
@@ -54,10 +63,28 @@ def _has_run(document: Any) -> bool:
 
 
 def _true_conditions(document: Any) -> frozenset[str]:
+    return frozenset(str(at(each, ("type",))) for each in _truths(document))
+
+
+def _truths(document: Any) -> Iterator[Any]:
     conditions = at(document, ("conditions",))
-    if not isinstance(conditions, list):
-        return frozenset()
-    return frozenset(str(at(each, ("type",))) for each in conditions if at(each, ("status",)) == "True")
+    if isinstance(conditions, list):
+        yield from (each for each in conditions if at(each, ("status",)) == "True")
+
+
+def _ended_at(document: Any, ending: Ending) -> int | None:
+    """Return the time beside what tells the end: beside the phase, or in the condition."""
+    beside = [at(document, ending.path[:-1])] if ending.path else []
+    told = (each for each in _truths(document) if at(each, ("type",)) in ending.conditions)
+    times = (_time(at(each, ("lastTransitionTime",))) for each in (*beside, *told))
+    return max((time for time in times if time is not None), default=None)
+
+
+def _time(text: Any) -> int | None:
+    try:
+        return milliseconds(msgspec.convert(text, datetime))
+    except (msgspec.ValidationError, OverflowError):
+        return None
 
 
 def _counts_any(document: Any) -> bool:
