@@ -34,6 +34,8 @@ _AHEAD = 256
 _MANY_WAITS = 50
 #: Who does not start is looked for so often at most, in milliseconds.
 _STARTS_MS = 1_000
+#: So often it is seen which caches are waited for, in seconds.
+_SYNC_SECONDS = 1
 #: Clocks jump, so a time of day is never waited for longer than this, in seconds.
 _MOST_REST = 60
 _LEAST_REST = 0.02
@@ -121,7 +123,10 @@ class Loop:
     async def _until_synced(self) -> None:
         """Wait until every list has been applied."""
         while missing := [cache for cache in self._caches.values() if not cache.synced.is_set()]:
-            await missing[0].synced.wait()
+            # A cache that nobody needs any more is never in step again: it is gone from among them at the next look.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SYNC_SECONDS):
+                    await missing[0].synced.wait()
 
     def _cycle(self) -> int | None:
         """Look once, decide, hand on; return when to look again unasked, in milliseconds."""
@@ -169,7 +174,7 @@ class Loop:
                 self._store.assume(decision.workload.uid, decision.admission)
             elif (free_at := self._actuator.free_at(uid) or 0) > now:
                 why = "its eviction was refused"
-                self._store.withdraw(uid, Refusal(Reason.BACKING_OFF, subject=why, until=free_at))
+                self._store.hold_back(uid, Refusal(Reason.BACKING_OFF, subject=why, until=free_at))
                 continue
             else:
                 self._store.assume(uid, Gone())
@@ -180,7 +185,10 @@ class Loop:
     def _observe(self, decision: Admit, facts: BindingFacts, term: str) -> None:
         """Have Karmada begin with another affinity term, and decide anew when that is seen (C1)."""
         why = f"Karmada is told first to begin with affinity term '{term}'"
-        self._store.withdraw(facts.uid, Refusal(Reason.BACKING_OFF, subject=why))
+        self._store.hold_back(facts.uid, Refusal(Reason.BACKING_OFF, subject=why))
+        if self._actuator.free_at(facts.uid) is None:
+            # Perhaps that is being told already; at the latest when this write is over, it is decided anew.
+            return
         self._store.assume(facts.uid, Mended())
         self._actuator.submit(observing(decision, facts, term))
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from controller.api.keys import ADMISSION
+from controller.cache.overlays import Noted
 from controller.cache.store import Store
 from controller.clock import wall_clock
 from controller.engine.plan import Plan
@@ -28,6 +29,7 @@ class Hand:
     def __init__(self) -> None:
         self.writes: asyncio.Queue[Write] = asyncio.Queue()
         self.refused: dict[str, int] = {}
+        self.busy: set[str] = set()
         self.may_write = True
         self.backlog = 0
 
@@ -35,7 +37,7 @@ class Hand:
         self.writes.put_nowait(write)
 
     def free_at(self, uid: WorkloadUid) -> int | None:
-        return self.refused.get(uid, 0)
+        return None if uid in self.busy else self.refused.get(uid, 0)
 
     async def next(self) -> Write:
         async with asyncio.timeout(5):
@@ -67,9 +69,9 @@ class Stage:
         obj["metadata"] |= {"resourceVersion": str(self.version)}
         collection.upsert(collection.decode(msgspec.json.encode(obj)))
 
-    def submit(self, name: str, **spec: Any) -> None:
+    def submit(self, name: str, *, record: dict[str, Any] | None = None, **spec: Any) -> None:
         self.tell(self.store.jobs, job(name, "default") | {"metadata": {"name": name, "namespace": "ns", "uid": "t"}})
-        self.bind(name, **spec)
+        self.bind(name, record=record, **spec)
 
     def bind(
         self, name: str, *, status: dict[str, Any] | None = None, record: dict[str, Any] | None = None, **spec: Any
@@ -155,6 +157,37 @@ async def test_nothing_is_decided_while_a_list_is_void():
         stage.submit("a")
         cache.synced.set()
         assert (await stage.hand.next()).workload == "Job ns/a"
+
+
+async def test_a_cache_that_is_not_needed_any_more_is_not_waited_for():
+    """It was never complete, and nobody will complete it."""
+    caches = {"gone": Cache(synced=False)}
+    async with looping(caches=caches) as stage:
+        stage.submit("a")
+        await asyncio.sleep(0)
+        del caches["gone"]
+        assert (await stage.hand.next()).workload == "Job ns/a"
+
+
+async def test_c1_an_affinity_is_told_without_forgetting_what_is_written_already():
+    """Its record still says that a cluster is held for it; that it is not is under way."""
+    terms = [{"affinityName": "first", "clusterNames": ["m9"]}, {"affinityName": "then", "clusterNames": [CLUSTER]}]
+    held = {"heldCluster": CLUSTER, "heldSince": "2026-01-01T00:00:00Z", "heldRank": 0, "heldDemand": {"cpu": "1"}}
+    uid = WorkloadUid(UID.format("a"))
+    record, placement = {"uid": uid, "queue": "default"}, {"clusterAffinities": terms}
+    async with looping() as stage:
+        stage.hand.busy.add(uid)
+        stage.store.assume(uid, Noted(None))
+        stage.submit("a", placement=placement, record=record | held)
+        await asyncio.sleep(0.05)
+        workload = stage.loop.world.workloads[uid]
+        assert workload.hold is not None
+        assert workload.held is None
+        assert stage.hand.writes.empty()
+        stage.hand.busy.clear()
+        stage.bind("a", placement=placement, record=record)
+        stage.store.settle(uid, stage.version)
+        assert (await stage.hand.next()).effect == "observe"
 
 
 async def test_what_was_taken_back_is_decided_again_when_its_time_has_come():

@@ -88,8 +88,8 @@ class Kinds:
 
     async def _start(self, group: asyncio.TaskGroup) -> None:
         """Start the informers that are missing, of the kinds that are served."""
-        is_known = True
-        for kind in [kind for kind in self._wanted if kind not in self._running]:
+        wanted, is_known = self._wanted, True
+        for kind in [kind for kind in wanted if kind not in self._running]:
             try:
                 plural = await self._plural(kind)
                 if plural:
@@ -106,7 +106,7 @@ class Kinds:
                 self._watch(group, kind, plural)
             else:
                 self._complain(kind, "it is not served")
-        if is_known:
+        if is_known and wanted == self._wanted:
             self._backoff.worked()
             self.synced.set()
 

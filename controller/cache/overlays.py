@@ -77,6 +77,7 @@ class Overlays:
         """Believe no longer in the write under way; with a *refusal* it is held back for that, else none follows."""
         if refusal is None:
             self._writes.pop(uid, None)
+            self._look_again(uid)
             return
         writes = self._writes.get(uid, deque())
         failed = next((write for write in writes if write.resource_version is None), None)
@@ -97,6 +98,10 @@ class Overlays:
             writes.popleft()
         if not writes:
             self._writes.pop(uid, None)
+        self._look_again(uid)
+
+    def _look_again(self, uid: WorkloadUid) -> None:
+        """End a hold that is for what comes next, whatever that is."""
         hold = self._holds.get(uid)
         if hold is not None and hold.until is None:
             del self._holds[uid]

@@ -210,10 +210,18 @@ class Store:
         else:
             self._overlays.settle(uid, resource_version, observed=binding.resource_version)
         self._news[uid] = None
+        self.on_change()
 
     def withdraw(self, uid: WorkloadUid, refusal: Refusal | None) -> None:
         """Take *uid* as it is observed again: its write has failed for certain; with a refusal, hold it back."""
         self._overlays.withdraw(uid, refusal if uid in self._by_uid else None)
+        self._news[uid] = None
+        self.on_change()
+
+    def hold_back(self, uid: WorkloadUid, refusal: Refusal) -> None:
+        """Hold *uid* back for *refusal*: what was decided is not written, and what is under way is believed."""
+        if uid in self._by_uid:
+            self._overlays.hold_back(uid, refusal)
         self._news[uid] = None
         self.on_change()
 

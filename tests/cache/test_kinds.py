@@ -1,0 +1,45 @@
+"""Which further kinds are watched, by what is wanted last."""
+
+import asyncio
+from typing import Any
+
+from controller.api.configuration import AdmissionConfiguration
+from controller.cache.informer import Informer, Pace
+from controller.cache.kinds import Kinds
+from controller.cache.store import Store
+from controller.engine.clusters import ApiKind
+from controller.kube import Api
+from tests.scripted import answering, listing, scripted_server
+
+DEPLOYMENT, CRON_JOB = ApiKind("apps/v1", "Deployment"), ApiKind("batch/v1", "CronJob")
+
+
+async def test_a_kind_that_is_wanted_while_others_are_looked_for_is_waited_for_too(tmp_path):
+    """Otherwise its workloads would be judged before anything is known of them."""
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(request):
+        asked.set()
+        await go_on.wait()
+        return await answering(200, {"resources": [{"name": "deployments", "kind": "Deployment"}]})(request)
+
+    async def after_all(request):
+        assert not kinds.synced.is_set()
+        return await answering(200, {"resources": []})(request)
+
+    async with scripted_server() as server:
+        server.says("GET", "/apis/apps/v1", slowly)
+        server.says("GET", "/apis/apps/v1/deployments", listing(version=1))
+        server.says("GET", "/apis/batch/v1", after_all)
+        async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api, asyncio.TaskGroup() as group:
+            informers: dict[str, Informer[Any]] = {}
+            kinds = Kinds(api, Store(AdmissionConfiguration()), informers, pace=Pace())
+            kinds.want([DEPLOYMENT])
+            running = group.create_task(kinds.run())
+            await asked.wait()
+            kinds.want([DEPLOYMENT, CRON_JOB])
+            go_on.set()
+            async with asyncio.timeout(10):
+                await kinds.synced.wait()
+            assert "/apis/batch/v1" in [path for _, path, _ in server.requests]
+            running.cancel()
