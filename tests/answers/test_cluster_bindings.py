@@ -31,7 +31,7 @@ ROLE = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "ClusterRole",
     "metadata": {"name": "reads-fleets"},
-    "rules": [{"apiGroups": ["example.com"], "resources": ["fleets"], "verbs": ["get", "list", "watch"]}],
+    "rules": [{"apiGroups": ["example.com"], "resources": ["fleets"], "verbs": ["list", "watch"]}],
 }
 BOUND = {
     "apiVersion": "rbac.authorization.k8s.io/v1",

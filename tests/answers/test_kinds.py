@@ -134,7 +134,7 @@ async def test_a_kind_that_karmada_has_not_counted_is_counted_from_its_pod_templ
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRole",
             "metadata": {"name": "reads-replica-sets"},
-            "rules": [{"apiGroups": ["apps"], "resources": ["replicasets"], "verbs": ["get", "list", "watch"]}],
+            "rules": [{"apiGroups": ["apps"], "resources": ["replicasets"], "verbs": ["list", "watch"]}],
         },
     )
     plane.admin.apply(

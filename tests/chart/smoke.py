@@ -50,6 +50,7 @@ class Smoke:
         self._evict()
         self._split_a_hyperjob()
         self._close_a_queue()
+        self._alter_the_registration()
 
     def path(self, kind: str, name: str = "") -> str:
         namespaced = kind not in {"queues", "clusters"}
@@ -233,6 +234,20 @@ class Smoke:
         self.until(
             lambda: self.api.get(self.path("queues", "child"))["status"]["state"] == "Closed", "the child closed"
         )
+
+    def _alter_the_registration(self) -> None:
+        """Have somebody delete and alter our webhook configurations, which are put right again."""
+        root = "/apis/admissionregistration.k8s.io/v1"
+        for kind in ("mutating", "validating"):
+            path = f"{root}/{kind}webhookconfigurations/volcano-global"
+            wanted = self.api.get(path)
+            self.api.delete(path)
+            self.until(lambda path=path: self.api.get(path), f"the {kind} configuration made again")
+            self.api.merge(path, {"webhooks": [{**each, "timeoutSeconds": 29} for each in wanted["webhooks"]]})
+            self.until(
+                lambda path=path, kept=wanted["webhooks"]: self.api.get(path)["webhooks"] == kept,
+                f"the {kind} configuration put right",
+            )
 
 
 def _scheduled(binding: dict[str, Any]) -> str:

@@ -5,17 +5,18 @@ from typing import Any
 
 import pytest
 
-from localup.apply import read_manifests
+from localup.apply import apply_files, read_manifests
 from localup.controlplane import ControlPlane
 from localup.processes import ProcessError
-from localup.stack import Options, Stack
+from localup.stack import REGISTRATION, Options, Stack
 from tests.chart.rights import OURS, Right, granted, grants, refused, seen, without
 from tests.chart.site import AUDIT
 from tests.chart.smoke import RefusedError, Smoke
 
 FILES = Path(__file__).parents[2] / "charts" / "volcano-global" / "files"
-#: Those of the processes in every installation; `workloads.yaml` and `repair.yaml` come only where they are asked for.
-ROLES = list(read_manifests(FILES / "rbac.yaml", FILES / "hyperjobs.yaml"))
+#: The last two come only where they are asked for.
+FILED = [FILES / f"{name}.yaml" for name in ("rbac", "hyperjobs", "workloads", "repair")]
+ROLES = list(read_manifests(*FILED))
 GRANTED = {each for each in granted(ROLES) if each.user.startswith(OURS)}
 #: An apply that makes an object needs them, and the log tells of the patch alone; the test below sees that they matter.
 BY_APPLYING = {
@@ -29,7 +30,9 @@ RIGHTS = "/apis/rbac.authorization.k8s.io/v1"
 def plane(fresh_control_plane, tmp_path) -> ControlPlane:
     policy = tmp_path / "audit.yaml"
     policy.write_text(AUDIT)
-    return fresh_control_plane(audit=True, flags=[f"--audit-policy-file={policy}"])
+    plane = fresh_control_plane(audit=True, flags=[f"--audit-policy-file={policy}"])
+    apply_files(plane.admin, *FILED)
+    return plane
 
 
 def run_smoke(plane: ControlPlane, folder: Path, without_right: Right | None = None) -> None:
@@ -37,7 +40,14 @@ def run_smoke(plane: ControlPlane, folder: Path, without_right: Right | None = N
     configuration.write_text(
         "apiVersion: config.volcano-global.io/v1alpha1\nkind: AdmissionConfiguration\nsettlePeriod: 1s\n"
         "preemption: {enabled: true, minRuntime: 0s, gracePeriod: 0s}\n"
+        "repair: {webhook: true}\n"
+        "workloads:\n"
+        "- {apiVersion: apps/v1, kind: Deployment}\n"
+        "- {apiVersion: apps/v1, kind: StatefulSet}\n"
+        "- {apiVersion: batch/v1, kind: Job}\n"
     )
+    registration = folder / "webhooks.yaml"
+    flags = ["--admission-configuration", configuration, "--webhook-registration", registration]
 
     def check() -> None:
         found = refused(plane.audit_log)
@@ -45,7 +55,8 @@ def run_smoke(plane: ControlPlane, folder: Path, without_right: Right | None = N
             raise RefusedError(str(without_right))
         assert not found, sorted(map(str, found))
 
-    stack = Stack(plane, options={"controller": Options(flags=["--admission-configuration", configuration])})
+    stack = Stack(plane, options={"controller": Options(flags=flags)})
+    registration.write_text(REGISTRATION.read_text().replace("https://webhook.invalid", stack.webhook_url))
     try:
         Smoke(plane, stack, check).run()
     finally:
