@@ -113,12 +113,20 @@ class Quota:
         return self.limits[node.name].ceiling.get(resource, 0) - self._sums[node.name].get(resource, 0)
 
     def exceeds(self, node: Node, demand: Resources) -> Refusal | None:
-        """Return the ceiling that is smaller than *demand* even while nothing is charged, or ``None`` (C5)."""
+        """Return the ceiling that is smaller than *demand* even while nothing is charged, or ``None`` (C5).
+
+        A queue without a limit of its own has its parent's: then the one is named that sets it.
+        """
         for resource in sorted(demand):
-            for above in node.path() if demand[resource] > 0 else ():
-                ceiling = self.limits[above.name].ceiling.get(resource, 0)
-                if above.compares(resource) and demand[resource] > ceiling:
-                    return Refusal(Reason.EXCEEDS_QUEUE, resource, demand[resource], ceiling, queue=above.name)
+            ceilings = [
+                (self.limits[above.name].ceiling.get(resource, 0), above.name)
+                for above in node.path()
+                if above.compares(resource)
+            ]
+            smallest = min((ceiling for ceiling, _ in ceilings), default=0)
+            if ceilings and demand[resource] > max(smallest, 0):
+                setter = next(name for ceiling, name in reversed(ceilings) if ceiling == smallest)
+                return Refusal(Reason.EXCEEDS_QUEUE, resource, demand[resource], smallest, queue=setter)
         return None
 
     def amount(self, name: QueueName, resource: str) -> int:

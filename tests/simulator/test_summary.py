@@ -64,7 +64,7 @@ def test_who_was_never_admitted_is_named_with_the_reason():
     summary = figures(job("a"), job("giant", 9, at=2))
     [never] = summary.never_admitted
     assert (never.name, never.since, never.reason) == ("giant", 2, "ExceedsQueue")
-    assert "can never have more than 8" in never.message
+    assert "all clusters together have no more than 8" in never.message
     assert (summary.jobs.waiting, summary.waiting.jobs) == (1, 1)
 
 
