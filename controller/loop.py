@@ -7,7 +7,6 @@ What is decided, and how it is written, is not its business.
 import asyncio
 import contextlib
 import time
-from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, Protocol
 
@@ -24,14 +23,12 @@ from controller.engine.plan import Admit, Decision, Evict, Note, Wait
 from controller.engine.reasons import EvictionReason, Reason, Refusal
 from controller.engine.workloads import Workload, WorkloadUid
 from controller.engine.world import World
+from controller.journal.clerk import Clerk, Terms
 from controller.metrics import Metrics
-from controller.wording import sentence
 from controller.writes import Write, holding, mending, observing, requeueing, write
 
 #: So many admissions are decided ahead of the writes: what is sent is fresh, and the event loop is never held up long.
 _AHEAD = 256
-#: More news of waiting workloads than this are told by their number only.
-_MANY_WAITS = 50
 #: Who does not start is looked for so often at most, in milliseconds.
 _STARTS_MS = 1_000
 #: So often it is seen which caches are waited for, in seconds.
@@ -89,6 +86,8 @@ class Loop:
         """Why the last cycle failed."""
         self.on_waits: Callable[[tuple[Wait, ...]], None] = _tell_nobody
         """Hears for what reasons workloads wait now; it is not to wait itself."""
+        self.clerk = Clerk()
+        """Takes every decision down."""
         self._store = store
         self._actuator = actuator
         self._caches = caches
@@ -131,7 +130,8 @@ class Loop:
     def _cycle(self) -> int | None:
         """Look once, decide, hand on; return when to look again unasked, in milliseconds."""
         began, now = time.monotonic(), self._clock()
-        self._store.feed(self.world, now)
+        self._store.feed(self.clerk.listener(self.world), now)
+        self.clerk.keep_up(self.world, now)
         if not self._actuator.may_write:
             return None
         planned_at = self._decide(now, began)
@@ -147,9 +147,9 @@ class Loop:
         plan = self.world.plan(now, most=room)
         self._lasted = time.monotonic() - began
         self._metrics.count_cycle(self._lasted)
+        self.clerk.planned(self.world, plan, Terms(now, room, self._store.revision))
         self._record(plan.notes)
         self._hand_on(plan.decisions, now)
-        _tell(plan.waits)
         self.on_waits(plan.waits)
         return now if plan.is_cut else plan.wake_at
 
@@ -253,6 +253,7 @@ class Loop:
         log.error("cycle failed", exc_info=error, again_in=round(delay, 2))
         await asyncio.sleep(delay)
         self.world = World(self.world.policy)
+        self.clerk.begin(self.world, self._clock())
         self._tell_all()
 
     def _tell_all(self) -> None:
@@ -280,21 +281,3 @@ class Loop:
 
 def _tell_nobody(_: tuple[Wait, ...]) -> None:
     """Keep it to ourselves."""
-
-
-def _tell(waits: tuple[Wait, ...]) -> None:
-    """Log why workloads wait, each once for each change of reason; the number only where there are many."""
-    if len(waits) <= _MANY_WAITS:
-        for wait in waits:
-            workload, refusal = wait.workload, wait.refusal
-            log.info(
-                "workload waits",
-                workload=workload.path,
-                queue=workload.queue,
-                position=wait.position,
-                reason=refusal.reason,
-                message=sentence(refusal),
-            )
-        return
-    for reason, count in sorted(Tally(wait.refusal.reason for wait in waits).items()):
-        log.info("workloads wait", reason=reason, count=count)

@@ -4,6 +4,8 @@ Read by the controller and the webhook alike; what the choices mean is decided
 elsewhere.
 """
 
+import hashlib
+import json
 from datetime import timedelta
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
@@ -25,6 +27,10 @@ StatusPath = Annotated[
 """Members of a status, from the outside in: ``state.phase``."""
 SpecPath = Annotated[str, StringConstraints(pattern=r"^spec(\.[A-Za-z][A-Za-z0-9]*)+$", max_length=253)]
 """Members of an object, from the outside in: ``spec.template.spec.priorityClassName``."""
+
+
+#: So many digits of its hash tell one configuration from another.
+_DIGITS = 12
 
 
 class ConfigurationError(ValueError):
@@ -167,6 +173,13 @@ def check_configuration(document: object) -> AdmissionConfiguration:
     except ValidationError as error:
         problems = "; ".join(_sentence(details) for details in error.errors())
         raise ConfigurationError(f"the AdmissionConfiguration cannot be used: {problems}") from error
+
+
+def revision(configuration: AdmissionConfiguration) -> str:
+    """Return what tells one configuration from another by its contents, the same in every process."""
+    document = configuration.model_dump(mode="json", by_alias=True)
+    document["exemptNamespaces"] = sorted(document["exemptNamespaces"])
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:_DIGITS]
 
 
 class _StrictLoader(yaml.SafeLoader):

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from controller.api.bindings import decode_binding
 from controller.api.clusters import decode_cluster
-from controller.api.configuration import AdmissionConfiguration
+from controller.api.configuration import AdmissionConfiguration, revision
 from controller.api.jobs import decode_job
 from controller.api.priorityclasses import decode_priority_class
 from controller.api.queues import decode_queue
@@ -81,6 +81,7 @@ class Store:
         """Hears of a job that can have no binding, because the one of its name is another's."""
         self._clashes = Clashes()
         self._configuration = configuration or AdmissionConfiguration()
+        self._revision = revision(self._configuration)
         self._gates = Gates(self._configuration)
         self._bindings = BindingTranslator(self._gates)
         jobs = JobTranslator()
@@ -150,6 +151,11 @@ class Store:
         return self._configuration.admission_timeout // timedelta(milliseconds=1)
 
     @property
+    def revision(self) -> str:
+        """Return which configuration is in force."""
+        return self._revision
+
+    @property
     def repairs(self) -> bool:
         """Say whether the operator wants what slipped past the webhook to be paused."""
         return self._configuration.repair.unpaused
@@ -192,7 +198,7 @@ class Store:
         must_list = gates != self._gates
         if must_list or configuration.default_queue != self._configuration.default_queue:
             self._news.update(dict.fromkeys(self._by_uid))
-        self._configuration = configuration
+        self._configuration, self._revision = configuration, revision(configuration)
         self._gates = self._bindings.gates = gates
         self._policy_is_news = True
         self.on_change()

@@ -5,7 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from controller.api.configuration import AdmissionConfiguration, ConfigurationError, Tenant, load_configuration
+from controller.api.configuration import (
+    AdmissionConfiguration,
+    ConfigurationError,
+    Tenant,
+    load_configuration,
+    revision,
+)
 from tests.cache.objects import SHARED, needs_shared
 
 
@@ -130,3 +136,10 @@ def test_a_wrong_configuration_is_refused_with_the_key_and_a_remedy(text, senten
 def test_all_mistakes_are_told_at_once():
     with pytest.raises(ConfigurationError, match=r"settlePeriod: .*reclaim\.enabled: .*queueCheck: "):
         load_configuration("{settlePeriod: x, reclaim: {enabled: x}, queueCheck: x}")
+
+
+def test_a_revision_tells_configurations_apart_by_their_contents():
+    one = load_configuration("exemptNamespaces: [a, b, c]\nqueueOrder: PriorityFirst")
+    same = load_configuration("exemptNamespaces: [c, b, a]")
+    other = load_configuration("exemptNamespaces: [a, b]")
+    assert revision(one) == revision(same) != revision(other)

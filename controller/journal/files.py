@@ -1,0 +1,58 @@
+"""The files of a journal: one that grows, and those before it, of which only the last few are kept.
+
+It blocks; whoever must not wait has a thread do it.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+
+
+class Files:
+    """FILE, and before it FILE.1, FILE.2 and so on, *keep* of them in all; one process writes them."""
+
+    def __init__(self, path: Path, keep: int) -> None:
+        self.path = path
+        self.size = 0
+        """How much was written into the present file."""
+        self._keep = keep
+        self._open: int | None = None
+
+    def begin(self) -> None:
+        """Begin a new file; what was there before is kept under the next number. Raises ``OSError``."""
+        self.close()
+        if self.path.exists():
+            self._lay_aside()
+        opened = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._open, self.size = opened, 0
+
+    def _lay_aside(self) -> None:
+        """Count every file up by one; the last one makes room."""
+        with self.path.open("rb") as former:
+            # Whoever writes it holds it.
+            fcntl.flock(former, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for number in range(self._keep - 1, 0, -1):
+            older = self._numbered(number - 1)
+            if older.exists():
+                older.replace(self._numbered(number))
+        self.path.unlink(missing_ok=True)
+
+    def _numbered(self, number: int) -> Path:
+        return self.path.with_name(f"{self.path.name}.{number}") if number else self.path
+
+    def write(self, text: bytes) -> None:
+        """Write all of *text*. Raises ``OSError``."""
+        if self._open is None:
+            raise OSError("the journal is not open")
+        rest = memoryview(text)
+        while rest:
+            written = os.write(self._open, rest)
+            self.size += written
+            rest = rest[written:]
+
+    def close(self) -> None:
+        """Close the present file, if there is one."""
+        if self._open is not None:
+            opened, self._open = self._open, None
+            os.close(opened)

@@ -1,0 +1,186 @@
+"""What a journal says was decided is decided again, and what is not so is noticed."""
+
+import json
+
+import pytest
+
+from controller.engine.quota import Quota
+from controller.journal.replay import JournalError, replay
+from tests.journal.lives import JournalledLife, written
+
+EVENTS = 150
+
+
+def live(seed: int, *, exchanges: bool = False, file_of: int = 40, events: int = EVENTS) -> JournalledLife:
+    """Let things happen; now and then a plan is cut, or made of several events, or another file begins."""
+    life = JournalledLife(seed, exchanges=exchanges)
+    for number in range(events):
+        for _ in range(life.dice.choice([1, 1, 1, 4])):
+            life.happen()
+        life.plan(life.dice.choice([None, None, 1, 3]))
+        life.now += 10
+        if number % file_of == file_of - 1:
+            if life.dice.random() < 0.5:
+                life.happen()
+            life.begin_anew()
+    return life
+
+
+def compare(seed: int, *, exchanges: bool = False) -> None:
+    plans = decisions = 0
+    for number, items in enumerate(live(seed, exchanges=exchanges).files):
+        findings, passages = replay(written(items))
+        assert not findings.remarks
+        assert not findings.differences, f"seed {seed}, file {number}: {findings.differences[0]}"
+        assert findings.is_same
+        plans += findings.plans
+        decisions += len(passages)
+    assert plans == EVENTS
+    assert decisions > EVENTS
+
+
+@pytest.mark.parametrize("exchanges", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_every_file_is_replayed_to_the_same_decisions(seed, exchanges):
+    compare(seed, exchanges=exchanges)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("exchanges", [False, True])
+def test_very_many_files_are_replayed_to_the_same_decisions(exchanges):
+    for seed in range(2000, 2200):
+        compare(seed, exchanges=exchanges)
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[bytes]:
+    """A journal in which all sorts of decisions were taken."""
+    return list(written(live(0, exchanges=True, file_of=1000, events=30).files[0]))
+
+
+def where(lines: list[bytes], **members: object) -> list[int]:
+    """The places of the lines that have these members."""
+    values = [json.loads(line) for line in lines]
+    return [place for place, value in enumerate(values) if members.items() <= value.items()]
+
+
+def altered(lines: list[bytes], place: int, **members: object) -> list[bytes]:
+    value = json.dumps(json.loads(lines[place]) | members).encode() + b"\n"
+    return [*lines[:place], value, *lines[place + 1 :]]
+
+
+@pytest.mark.parametrize("action", ["Admit", "Evict", "Wait", "Keep"])
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"uid": "uid-0"},
+        {"queue": "another"},
+        {"request": {"cpu": "1k"}},
+        {"used": {"cpu": "1k"}},
+        {"limit": {"cpu": "1k"}},
+        {"rule": "Z9"},
+        {"revision": "000000000000"},
+        {"clusters": [{"name": "m9", "replicas": None, "charge": {}}]},
+    ],
+    ids=lambda members: next(iter(members)),
+)
+def test_a_decision_that_was_altered_is_named(lines, action, members):
+    place = where(lines, type="decision", action=action)[0]
+    before = json.loads(lines[place])
+    findings, _ = replay(altered(lines, place, **members))
+    assert not findings.is_same
+    difference = findings.differences[0]
+    assert difference.line == place + 1
+    assert difference.recorded["name"] == before["name"]
+    assert difference.recorded.items() >= members.items()
+    if "uid" not in members:
+        assert difference.replayed == {name: value for name, value in before.items() if name != "type"}
+
+
+def test_an_admission_that_was_left_out_is_named(lines):
+    place = where(lines, type="decision", action="Admit")[0]
+    plan = max(each for each in where(lines, type="plan") if each < place)
+    fewer = altered(lines, plan, verdicts=json.loads(lines[plan])["verdicts"] - 1)
+    del fewer[place]
+    findings, _ = replay(fewer)
+    left_out = json.loads(lines[place])["uid"]
+    assert any(each.replayed is not None and each.replayed["uid"] == left_out for each in findings.differences)
+
+
+def test_an_input_that_was_altered_is_noticed_though_it_decides_nothing(lines):
+    place = where(lines, type="begin")[0]
+    findings, _ = replay(altered(lines, place, identity="somebody else"))
+    assert findings.different == 0
+    assert not findings.is_same
+    assert findings.altered_before == where(lines, type="plan")[0] + 1
+
+
+def test_another_way_to_decide_is_noticed(lines, monkeypatch):
+    assert replay(lines)[0].is_same
+    monkeypatch.setattr(Quota, "refusal", lambda *_: None)
+    findings, _ = replay(lines)
+    assert findings.different
+    assert findings.altered_before is None
+
+
+@pytest.mark.parametrize("cut", [1, 20, 2])
+def test_a_last_line_that_is_cut_off_is_left_out_and_told(lines, cut):
+    findings, passages = replay([*lines[:-1], lines[-1][:-cut]])
+    whole = cut == 1
+    assert findings.is_same
+    assert len(passages) == len(replay(lines)[1]) - (0 if whole else passages_of_last(lines))
+    assert bool(findings.remarks) == (not whole)
+
+
+def passages_of_last(lines: list[bytes]) -> int:
+    return json.loads(lines[where(lines, type="plan")[-1]])["verdicts"]
+
+
+def test_a_last_plan_without_all_of_its_decisions_is_left_out_and_told(lines):
+    last = max(place for place in where(lines, type="plan") if json.loads(lines[place])["verdicts"])
+    findings, _ = replay(lines[: last + 1])
+    assert findings.is_same
+    assert "cut off" in findings.remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        pytest.param(b"nonsense\n", "malformed", id="no-json"),
+        pytest.param(b"[]\n", "no JSON object", id="no-object"),
+        pytest.param(b'{"type":"other"}\n', "'other' is not known", id="unknown-type"),
+        pytest.param(b'{"type":"queue"}\n', "missing required field `queue`", id="field-missing"),
+        pytest.param(b'{"type":"cluster","cluster":{"name":1},"now":1}\n', "Expected `str`", id="wrong-type"),
+        pytest.param(b'{"type":"workload","workload":{"shape":999},"now":1}\n', "shape 999", id="unknown-shape"),
+        pytest.param(b'{"type":"decision"}\n', "belongs to no plan", id="stray-decision"),
+        pytest.param(b'{"type":"memory","memory":{},"now":1}\n', "nothing was known", id="stray-memory"),
+    ],
+)
+def test_a_line_that_is_none_is_named_by_its_number(lines, line, says):
+    place = where(lines, type="plan")[5]
+    with pytest.raises(JournalError, match=f"line {place + 1}: ") as raised:
+        replay([*lines[:place], line, *lines[place:]])
+    assert says in str(raised.value)
+
+
+def test_a_second_beginning_is_refused(lines):
+    with pytest.raises(JournalError, match="has one only"):
+        replay([lines[0], *lines])
+
+
+def test_a_plan_that_was_taken_out_is_noticed(lines):
+    plans = where(lines, type="plan")
+    place = next(each for each in plans[3:] if not json.loads(lines[each])["verdicts"])
+    with pytest.raises(JournalError, match="cannot come after plan"):
+        replay([*lines[:place], *lines[place + 1 :]])
+
+
+@pytest.mark.parametrize("text", [b"", b"{}\n", b"\n", b"no journal"])
+def test_what_does_not_begin_as_a_journal_is_none(text):
+    with pytest.raises(JournalError, match="line 1: "):
+        replay([text] if text else [])
+
+
+def test_another_schema_is_not_read(lines):
+    with pytest.raises(JournalError, match="schema 2 is not read"):
+        replay(altered(lines, 0, schema=2))
