@@ -28,6 +28,7 @@ from controller.commands import wiring as commands
 from controller.configuration import ConfigurationFile
 from controller.election import Election
 from controller.hyperjob.wiring import Process, and_then_look, stage
+from controller.journal.wiring import journalling
 from controller.kube import Api, KubeconfigError, Timeouts
 from controller.leadership import Candidate
 from controller.loop import Loop
@@ -217,6 +218,7 @@ async def serve(settings: Settings) -> None:
             controller = Controller(settings, file, api, for_hyperjobs=for_hyperjobs)
             served = serving(controller.metrics, controller.readiness, host=settings.host, port=settings.port)
             port = await stack.enter_async_context(served)
+            await stack.enter_async_context(journalling(settings, controller.loop, controller.metrics))
             log.info("controller started", server=api.access.server, port=port)
             await controller.run(stop)
     log.info("controller stopped")

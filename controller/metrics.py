@@ -87,6 +87,12 @@ class Metrics:
             "volcano_global_leader", "1 while this process may write, else 0.", registry=self.registry
         )
 
+        self._journal = Gauge(
+            "volcano_global_decision_journal_open",
+            "1 while decisions are taken down in the journal, else 0; also 0 where there is to be none.",
+            registry=self.registry,
+        )
+
     def watch(self, world: Callable[[], World], store: Store, informers: Mapping[str, Watched]) -> None:
         """Show what is there whenever somebody asks; *world* returns the present one."""
         self.registry.register(Present(world, store, informers))
@@ -127,6 +133,10 @@ class Metrics:
     def show_registration(self, kind: str, *, right: bool) -> None:
         """Set whether a webhook configuration is as it should be."""
         self._registered.labels(kind).set(right)
+
+    def show_journal(self, *, is_open: bool) -> None:
+        """Set whether decisions are taken down in the journal."""
+        self._journal.set(is_open)
 
     def show_leading(self, *, leading: bool) -> None:
         """Set whether this process leads."""

@@ -93,6 +93,17 @@ class Settings(BaseModel):
     event_backlog: int = Field(
         2_000, ge=1, le=100_000, description="news for tenants that may wait to be told; what is more is dropped"
     )
+    decision_journal: Path | None = Field(
+        None,
+        description="file for what decisions are made of, and the decisions, for `volcano-global replay`; none: only "
+        "the log tells of them",
+    )
+    decision_journal_mib: int = Field(
+        64, ge=1, le=65_536, description="a new file begins after so much, beside what each begins with"
+    )
+    decision_journal_files: int = Field(
+        4, ge=1, le=1000, description="how many are kept: FILE, before it FILE.1, and so on"
+    )
     stop_seconds: Seconds = Field(20, description="for writes in flight when told to stop; above the time of one write")
 
     @property
