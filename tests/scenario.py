@@ -23,7 +23,14 @@ from tests.script import amounts, cluster, known, policy, queue, workloads
 SCENARIOS = Path(__file__).parent / "scenarios"
 
 WORLD = "policy clusters queues jobs"
-STEP = f"{WORLD} after show finish leave evict gone remove dropQueues dropClusters expect"
+STEP = f"{WORLD} after show run finish leave evict gone remove dropQueues dropClusters expect"
+EVENTS: Mapping[str, Mapping[str, Any]] = {
+    "run": {"has_run": True},
+    "finish": {"state": State.FINISHED, "admission": None},
+    "leave": {"state": State.PENDING, "hold": Refusal(Reason.EVICTION_IN_PROGRESS)},
+    "evict": {"state": State.PENDING, "admission": None, "hold": None},
+    "gone": {"admission": None},
+}
 DOCUMENT = f"{WORLD} title rules expect then broken"
 
 
@@ -42,6 +49,8 @@ class Outcome:
     lapsed: list[str] = field(default_factory=list)
     reserved: dict[str, str | None] = field(default_factory=dict)
     """For whom room is kept from now on, and where."""
+    requeued: list[str] = field(default_factory=list)
+    """Whom Karmada's scheduler is given once more."""
     told: list[str] = field(default_factory=list)
     wake_after: int | None = None
     """In seconds."""
@@ -96,14 +105,9 @@ class Scenario:
             running = self.by_name(name)
             assert running.admission is not None
             self._tell(running, admission=replace(running.admission, shown=True))
-        for name in step.get("finish", ()):
-            self._tell(self.by_name(name), state=State.FINISHED, admission=None)
-        for name in step.get("leave", ()):
-            self._tell(self.by_name(name), state=State.PENDING, hold=Refusal(Reason.EVICTION_IN_PROGRESS))
-        for name in step.get("evict", ()):
-            self._tell(self.by_name(name), state=State.PENDING, admission=None, hold=None)
-        for name in step.get("gone", ()):
-            self._tell(self.by_name(name), admission=None)
+        for event, changes in EVENTS.items():
+            for name in step.get(event, ()):
+                self._tell(self.by_name(name), **changes)
         for uid in removed:
             self.world.workload_removed(uid, self.now)
         for name in step.get("dropQueues", ()):
@@ -119,6 +123,7 @@ class Scenario:
         outcome = Outcome(told=[wait.workload.name for wait in plan.waits])
         outcome.lapsed = [each.workload.name for each in plan.notes if each.held is None and each.reserved is None]
         outcome.reserved = {each.workload.name: each.reserved.cluster for each in plan.notes if each.reserved}
+        outcome.requeued = [each.name for each in plan.requeues]
         outcome.wake_after = None if plan.wake_at is None else (plan.wake_at - self.now) // 1000
         names = {uid: each.name for uid, each in self.world.workloads.items()}
         for decision in plan.decisions:

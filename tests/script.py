@@ -52,9 +52,9 @@ TASK = "name replicas minAvailable containers init overhead requests limits prio
 JOB = (
     "name uid namespace count queue priority class unknownClass since hold placement term prefers evictingFrom runsOn "
     "asks gang replicas tasks minAvailable classes on charge shown adopted grown ran evictions preserved never held "
-    "group reserved"
+    "group reserved started unplaced attempts leftOut"
 )
-POLICY = "queueOrder tenantFairness settleSeconds tenants reclaim preemption holdSeconds growth"
+POLICY = "queueOrder tenantFairness settleSeconds tenants reclaim preemption holdSeconds growth startWithin"
 EVICTION = "minRuntime maxEvictions"
 
 
@@ -194,6 +194,7 @@ def shape(written: Mapping[str, Any]) -> Shape:
         preferred=names(written.get("prefers")),
         evicting_from=frozenset(names(written.get("evictingFrom"))),
         current=frozenset(names(written.get("runsOn"))),
+        left_out=frozenset(names(written.get("leftOut"))),
     )
 
 
@@ -224,6 +225,9 @@ def workloads(written: Mapping[str, Any], order: int, *, now: int = 0) -> Iterat
             held=held(written["held"], asked, now) if "held" in written else None,
             group=Group(**written["group"]) if "group" in written else None,
             reserved=reserved(written["reserved"], now) if "reserved" in written else None,
+            attempts=written.get("attempts", 0),
+            has_run=written.get("started", False),
+            unplaced=written.get("unplaced", False),
         )
 
 
@@ -277,6 +281,7 @@ def policy(written: Mapping[str, Any] | None) -> Policy:
         queue_order=written.get("queueOrder", "PriorityFirst"),
         tenant_fairness=written.get("tenantFairness", "None"),
         settle_ms=written.get("settleSeconds", 30) * 1000,
+        admission_timeout_ms=written["startWithin"] * 1000 if "startWithin" in written else None,
         tenants=tenants,
         growth=growth(written.get("growth", {})),
         reclaim=eviction(written.get("reclaim")),

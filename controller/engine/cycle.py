@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from controller.engine import groups, growth, holds, reservations
+from controller.engine import groups, growth, holds, reservations, starting
 from controller.engine.backlog import Lane, place
 from controller.engine.exchanges import serve
 from controller.engine.kept import keeping
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 def run(world: "World", now: int, *, most: int | None = None) -> Plan:
     """Decide at *now*, book what is decided in *world*, and return what changed; end early after *most* decisions."""
     is_restless = _is_restless(world)
-    # 1. Take back who was aborted; learn what the clusters have left for us; take back who has outgrown it.
+    # 1. Take back who was aborted; learn what the clusters have left for us; take back who outgrew it or never starts.
     evicted = list(_take_back(world, now))
     world.ledger.learn(now, world.policy.settle_ms)
     evicted += growth.evict(world, now)
+    late, requeues = starting.look_after(world, now)
+    evicted += late
     # 2. Set aside who waits for another reason than room, and give up what is held in vain.
     held_back = partial(_incomplete, world)
     suspects = world.books.sort_out(_regrouped(world), held_back)
@@ -64,6 +66,7 @@ def run(world: "World", now: int, *, most: int | None = None) -> Plan:
         decisions=(*evicted, *service.decisions),
         waits=waits,
         notes=(*lapsed, *exchanges.notes, *reserved),
+        requeues=tuple(requeues),
         wake_at=_wake_at(world, now, exchanges.retry_at),
         is_cut=service.is_full,
     )
@@ -186,6 +189,6 @@ def _wake_at(world: "World", now: int, retry_at: int | None) -> int | None:
     lapses_at = earliest((holds.lapses_at(world, now), reservations.lapses_at(world)))
     aborted_until = earliest(world.workloads[uid].stays_until for uid in world.aborted)
     patience_ends_at = world.patience.ends_at(world, now)
-    evicts_at = earliest((retry_at, aborted_until, growth.due_at(world)))
+    evicts_at = earliest((retry_at, aborted_until, growth.due_at(world), starting.due_at(world)))
     wake_at = earliest((settles_at, world.release_at(), lapses_at, patience_ends_at, evicts_at))
     return None if wake_at is None else max(wake_at, now + 1)

@@ -27,19 +27,31 @@ class Groups:
         """Groups of which a part came, went or started since this was last emptied."""
         self._parts: dict[Group, dict[WorkloadUid, State]] = {}
 
-    def put(self, workload: Workload) -> None:
-        """Take a workload as it is now."""
+    def change(self, before: Workload | None, workload: Workload | None) -> None:
+        """Take a workload as it is now in place of what it was *before*; ``None`` where it is not."""
+        if before is not None and (workload is None or before.group != workload.group):
+            self._drop(before)
+        if workload is None or workload.group is None:
+            return
+        self._put(workload)
+        if before is not None and before.hold != workload.hold:
+            self.changed.add(workload.group)
+
+    def _put(self, workload: Workload) -> None:
         if workload.group is not None and self._parts.get(workload.group, {}).get(workload.uid) != workload.state:
             self._parts.setdefault(workload.group, {})[workload.uid] = workload.state
             self.changed.add(workload.group)
 
-    def drop(self, workload: Workload) -> None:
-        """Forget a workload as it was."""
+    def _drop(self, workload: Workload) -> None:
         if workload.group is not None and workload.group in self._parts:
             self._parts[workload.group].pop(workload.uid, None)
             self.changed.add(workload.group)
             if not self._parts[workload.group]:
                 del self._parts[workload.group]
+
+    def count_anew(self) -> None:
+        """Take every group for one that has changed."""
+        self.changed.update(self._parts)
 
     def parts(self, group: Group) -> list[WorkloadUid]:
         """Return the parts that there are, by uid."""

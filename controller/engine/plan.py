@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from controller.engine.clusters import Assignment, ClusterName
-from controller.engine.reasons import EvictionReason, Refusal
+from controller.engine.reasons import EvictionReason, Reason, Refusal
 from controller.engine.resources import Resources
 from controller.engine.workloads import Admission, Held, Reserved, Workload, WorkloadUid
 
@@ -25,6 +25,25 @@ class Admit:
 
 
 @dataclass(frozen=True, slots=True)
+class BackOff:
+    """For how long one that was taken back does not compete, and where it is not tried again (R1)."""
+
+    until: int
+    """In milliseconds."""
+    left_out: tuple[ClusterName, ...] = ()
+    """Where it did not start; nowhere for one that goes along with others of its group."""
+    is_at_fault: bool = True
+    """It has itself not started in time."""
+
+    @property
+    def refusal(self) -> Refusal:
+        """Return why it waits until then."""
+        where = ", ".join(self.left_out) or "any cluster"
+        own, other = f"it did not start on {where} in time", "a part that its HyperJob needs did not start in time"
+        return Refusal(Reason.BACKING_OFF, subject=own if self.is_at_fault else other, until=self.until)
+
+
+@dataclass(frozen=True, slots=True)
 class Evict:
     """Take an admitted workload back, for somebody else or for its own fault."""
 
@@ -34,6 +53,8 @@ class Evict:
     held_cluster: ClusterName | None = None
     grace_ms: int = 0
     """How long its pods may go on (P6)."""
+    back_off: BackOff | None = None
+    """What follows for one that is taken back because it, or a part that it needs, has not started (R1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +89,8 @@ class Plan:
     """Those whose reason code changed since the last cycle, by queue and position."""
     notes: tuple[Note, ...] = ()
     """Holds and reservations that began or lapsed; an admission ends them without a note."""
+    requeues: tuple[Workload, ...] = ()
+    """Admitted ones that do not run, and that Karmada's scheduler is to be given once more (R1)."""
     wake_at: int | None = None
     """When to look again although nothing was heard, in milliseconds; ``None``: no such time."""
     is_cut: bool = False

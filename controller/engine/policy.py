@@ -64,6 +64,8 @@ class Policy:
     tenant_fairness: TenantFairness = "None"
     growth: Growth = Growth()
     settle_ms: int = 30_000
+    admission_timeout_ms: int | None = None
+    """After what time one that was admitted should run; ``None``: nobody looks whether it does (R1)."""
     reservation: Reservation = Reservation()
     reclaim: Eviction = Eviction()
     preemption: Eviction = Eviction()

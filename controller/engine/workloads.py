@@ -166,6 +166,12 @@ class Workload:
     """The parts it is admitted together with."""
     evictions: int = 0
     """How often it was evicted (P4)."""
+    attempts: int = 0
+    """How often it was taken back without having run (R1)."""
+    has_run: bool = False
+    """It runs, or has run since it was admitted."""
+    unplaced: bool = False
+    """It is admitted, and Karmada has no cluster for it."""
     preserved: bool = False
     """Taking its clusters away would not stop it: ``preserveResourcesOnDeletion`` (P4)."""
     preempts: bool = True
@@ -197,6 +203,13 @@ class Workload:
         return (
             self.reserved is not None and self.state is State.PENDING and self.admission is None and self.held is None
         )
+
+    @property
+    def is_to_start(self) -> bool:
+        """Say whether we admitted it and it has yet to run; what ran before we came is left alone (R1)."""
+        admission = self.admission
+        is_ours = admission is not None and not admission.adopted and admission.admitted_at > 0
+        return self.state is State.ADMITTED and is_ours and not self.has_run and self.hold is None
 
     @property
     def has_grown(self) -> bool:

@@ -19,13 +19,14 @@ from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.groups import Groups
 from controller.engine.ledger import Ledger, earliest
 from controller.engine.ordering import Standing
-from controller.engine.plan import Evict, Plan
+from controller.engine.plan import BackOff, Evict, Plan
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal, precedence
 from controller.engine.reservations import Patience
 from controller.engine.resources import Resources
+from controller.engine.starting import Starts, taken_back
 from controller.engine.telling import PAUSE_MS, Telling
 from controller.engine.tree import Tree
 from controller.engine.workloads import Admission, Held, Reserved, State, Workload, WorkloadUid
@@ -64,6 +65,8 @@ class World:
         self.reserved: dict[WorkloadUid, Workload] = {}
         """Those for whom room is kept (O6)."""
         self.patience = Patience()
+        self.starts = Starts()
+        """Who is admitted and does not run yet (R1)."""
         self.grown: set[WorkloadUid] = set()
         """Who is admitted and asks for more than he was let in with, or runs on after he had finished (D7)."""
         self.outgrown: dict[WorkloadUid, int] = {}
@@ -84,6 +87,9 @@ class World:
 
     def policy_changed(self, policy: Policy) -> None:
         """Use *policy* from the next plan on."""
+        if policy.admission_timeout_ms != self.policy.admission_timeout_ms:
+            self.starts.time_all(self.workloads.values(), policy.admission_timeout_ms)
+            self.groups.count_anew()
         self.policy = policy
         self._is_news = True
         waiting = [each for each in self.workloads.values() if each.state is State.PENDING]
@@ -285,6 +291,10 @@ class World:
         gone = replace(workload, state=State.PENDING, evictions=workload.evictions + 1, held=None, reserved=None)
         self.workload_changed(gone, now)
 
+    def take_back(self, workload: Workload, back_off: BackOff, now: int) -> None:
+        """Take an eviction for begun that was just decided because it, or its group, does not start (R1)."""
+        self.workload_changed(taken_back(workload, back_off), now)
+
     def hold(self, workload: Workload, held: Held | None, now: int) -> None:
         """Hold quota and a cluster for *workload* from now on, or nothing any more."""
         self.workload_changed(replace(workload, held=held, reserved=None), now)
@@ -343,10 +353,7 @@ class World:
     def _index(self, before: Workload | None, workload: Workload | None) -> None:
         """Know by name who is admitted, who of them has aborted since, who is held for, and what groups there are."""
         self.lending = self.kept = None
-        if before is not None and (workload is None or before.group != workload.group):
-            self.groups.drop(before)
-        if workload is not None:
-            self.groups.put(workload)
+        self.groups.change(before, workload)
         if before is not None:
             self.holders.pop(before.uid, None)
             self.reserved.pop(before.uid, None)
@@ -354,8 +361,11 @@ class World:
             self.grown.discard(before.uid)
             self.admitted.get(before.queue, {}).pop(before.uid, None)
         if workload is None:
-            self.outgrown.pop(before.uid if before else WorkloadUid(""), None)
+            uid = before.uid if before else WorkloadUid("")
+            self.outgrown.pop(uid, None)
+            self.starts.forget(uid)
             return
+        self.starts.see(workload, self.policy.admission_timeout_ms)
         if workload.state is State.ADMITTED:
             self.admitted.setdefault(workload.queue, {})[workload.uid] = workload
         if workload.is_held_for:

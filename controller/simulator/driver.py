@@ -66,7 +66,8 @@ class Simulation:
         self._tempo = tempo or Tempo()
         self._watch = watch
         self._series = series
-        self._world = World(trace.policy)
+        # What is admitted in a simulation starts.
+        self._world = World(replace(trace.policy, admission_timeout_ms=None))
         self._agenda = Agenda()
         self._writer = Writer(self._tempo.writes_per_second)
         self._members = Members(trace.clusters, self._tempo.status_period)

@@ -86,6 +86,7 @@ class Life:
             "preemption": rule(0.5),
             "growth": Growth(self.dice.random() < 0.8, self.dice.choice([0, 100, 5_000])),
             "reservation": Reservation(max_ms=self.dice.choice([500, 100_000])),
+            "admission_timeout_ms": self.dice.choice([None, 300, 2_000]),
         }
 
     def amounts(self, most: int) -> dict[str, int]:
@@ -105,7 +106,7 @@ class Life:
         rare = [self.drop_queue, self.drop_cluster, self.rule, self.evict, self.raise_priority, self.rest]
         if self.exchanges:
             kinds += [self.be_gone] * 6 + [self.fill] * 4
-            rare += [self.rest, self.rest, self.stay, self.let_go, self.abort, self.grow, self.change_rules]
+            rare += [self.rest, self.rest, self.stay, self.let_go, self.abort, self.grow, self.begin, self.change_rules]
         self.dice.choice([*kinds, *rare])()
 
     def some(self, state: State) -> Workload | None:
@@ -166,6 +167,9 @@ class Life:
         workload = self.some(State.ADMITTED)
         if workload is not None:
             self.tell(workload, admission=replace(workload.admission, grown=True))
+
+    def begin(self) -> None:
+        self.tell(self.some(State.ADMITTED), has_run=True)
 
     def change_rules(self) -> None:
         self.world.policy_changed(replace(self.world.policy, **self.rules()))
@@ -250,6 +254,9 @@ def fresh(world: World, now: int) -> World:
     built.ledger._has_begun = world.ledger._has_begun
     competed = world.patience.blocked.items()
     built.patience.blocked = {queue: each for queue, each in competed if queue in built.backlog.queues}
+    built.starts.requeued = {*world.starts.requeued}
+    built.starts.short = {**world.starts.short}
+    built.starts.time_all(built.workloads.values(), built.policy.admission_timeout_ms)
     built.outgrown = {uid: since for uid, since in world.outgrown.items() if uid in built.grown}
     return built
 
@@ -272,7 +279,8 @@ def compare(seed: int, *, exchanges: bool = False) -> None:
         other = fresh(life.world, life.now)
         expected = other.plan(life.now)
         plan = life.world.plan(life.now)
-        assert (plan.decisions, plan.notes) == (expected.decisions, expected.notes), f"seed {seed}, event {number}"
+        found, due = ((each.decisions, each.notes, each.requeues) for each in (plan, expected))
+        assert found == due, f"seed {seed}, event {number}"
         assert dict(reasons(life.world)) == dict(reasons(other)), f"seed {seed}, event {number}"
         assert entitled(life.world) == entitled(other), f"seed {seed}, event {number}"
         life.now += 10

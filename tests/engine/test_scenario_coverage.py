@@ -13,7 +13,8 @@ SECTIONS = {
     "O": range(1, 8),
     "C": range(1, 6),
     "P": range(1, 7),
-    "R": (2,),
+    "G": (1,),
+    "R": range(1, 3),
     "W": range(1, 3),
 }
 RULES = [f"{section}{number}" for section, numbers in SECTIONS.items() for number in numbers]

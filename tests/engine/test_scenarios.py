@@ -15,7 +15,7 @@ from tests.script import known, resource
 
 RULES = re.compile(r"(?:[DQOCPRW]\d+|G1)")
 EXPECT = (
-    "admitted counts evicted evictions for lapsed reserved waiting facts positions told wakesAfter "
+    "admitted counts evicted evictions for lapsed reserved requeued waiting facts positions told wakesAfter "
     "entitlements allocated ceilings foreign headroom booked demands gangs charges"
 )
 
@@ -55,6 +55,7 @@ def check_evictions(outcome: Outcome, expect: Mapping[str, Any]) -> None:
         assert outcome.evicted == expect.get("evicted", [])
     assert {name: outcome.left_for.get(name) for name in expect.get("for", {})} == expect.get("for", {})
     assert outcome.lapsed == expect.get("lapsed", [])
+    assert outcome.requeued == expect.get("requeued", [])
     if "reserved" in expect:
         assert outcome.reserved == expect["reserved"]
 

@@ -1,0 +1,198 @@
+"""Who was admitted and does not start: given to Karmada again, then taken back, with its group if need be (R1, G1).
+
+Who has run is never taken back because it does not run; as a part of a group
+it goes when too few of the group are left to go on.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+from controller.engine.plan import BackOff, Evict
+from controller.engine.reasons import EvictionReason, Reason
+from controller.engine.workloads import Group, State, Workload, WorkloadUid
+
+if TYPE_CHECKING:
+    from controller.engine.world import World
+
+_HOUR_MS: Final = 3_600_000
+#: Why a part may wait that is to be started by us, and by nobody else.
+_OURS: Final = {Reason.BACKING_OFF, Reason.EVICTION_IN_PROGRESS}
+
+
+class Starts:
+    """When to look at whom, whom Karmada was given again, and which groups have lost parts that they need."""
+
+    def __init__(self) -> None:
+        self.requeued: set[WorkloadUid] = set()
+        self.short: dict[Group, int] = {}
+        """Since when parts of a group hold places, and others that it needs wait; in milliseconds."""
+        self._looks: dict[WorkloadUid, int] = {}
+        self._agenda: list[tuple[int, WorkloadUid]] = []
+        """The same by time, with entries that do not count any more."""
+
+    def see(self, workload: Workload, timeout_ms: int | None) -> None:
+        """Take a workload as it is now."""
+        admission = workload.admission
+        if timeout_ms is None or admission is None or not workload.is_to_start:
+            self.forget(workload.uid)
+            return
+        steps = 2 if workload.uid in self.requeued else 1
+        at = max(admission.admitted_at + steps * timeout_ms, workload.stays_until)
+        if self._looks.get(workload.uid) != at:
+            self._looks[workload.uid] = at
+            heappush(self._agenda, (at, workload.uid))
+
+    def time_all(self, workloads: Iterable[Workload], timeout_ms: int | None) -> None:
+        """Give all who have yet to run another time for it."""
+        for workload in workloads:
+            self.see(workload, timeout_ms)
+
+    def forget(self, uid: WorkloadUid) -> None:
+        """Look at it no more."""
+        self._looks.pop(uid, None)
+        self.requeued.discard(uid)
+
+    def take(self, now: int) -> list[WorkloadUid]:
+        """Return whom to look at now; each is returned once."""
+        found = set()
+        while (at := self.due_at) is not None and at <= now:
+            _, uid = heappop(self._agenda)
+            del self._looks[uid]
+            found.add(uid)
+        return sorted(found)
+
+    @property
+    def due_at(self) -> int | None:
+        """Return when to look at the next one."""
+        while self._agenda and self._looks.get(self._agenda[0][1]) != self._agenda[0][0]:
+            heappop(self._agenda)
+        return self._agenda[0][0] if self._agenda else None
+
+
+def look_after(world: "World", now: int) -> tuple[list[Evict], list[Workload]]:
+    """Take back who has not started in time; return them, and whom Karmada's scheduler is to be given again."""
+    timeout = world.policy.admission_timeout_ms
+    if timeout is None:
+        return [], []
+    failed: list[Workload] = []
+    again: list[Workload] = []
+    for uid in world.starts.take(now):
+        workload = world.workloads[uid]
+        if _is_last(world, workload, now, timeout):
+            failed.append(workload)
+            continue
+        world.starts.requeued.add(uid)
+        world.starts.see(workload, timeout)
+        again.append(workload)
+    _count_parts(world, world.groups.changed | _overdue(world, now, timeout), now)
+    return list(_take_back(world, failed, now, timeout)), again
+
+
+def due_at(world: "World") -> int | None:
+    """Return when somebody is to be looked at, or a group has waited long enough for its parts."""
+    if world.policy.admission_timeout_ms is None:
+        return None
+    times = [_short_until(world, group, world.policy.admission_timeout_ms) for group in world.starts.short]
+    return min((at for at in (*times, world.starts.due_at) if at is not None), default=None)
+
+
+def taken_back(workload: Workload, back_off: BackOff) -> Workload:
+    """Return one that is taken back, as it waits from then on.
+
+    Whose run is ended was evicted; who has not run has tried in vain once more.
+    """
+    return replace(
+        workload,
+        state=State.PENDING,
+        shape=replace(workload.shape, left_out=workload.shape.left_out | {*back_off.left_out}),
+        evictions=workload.evictions + workload.has_run,
+        attempts=0 if workload.has_run else workload.attempts + 1,
+        has_run=False,
+        hold=back_off.refusal,
+        held=None,
+        reserved=None,
+    )
+
+
+def backoff_ms(attempts: int, timeout_ms: int) -> int:
+    """Return how long one that did not start *attempts* times before waits: half the timeout, doubled each time."""
+    return min((timeout_ms << min(attempts, 16)) // 2, longest_backoff_ms(timeout_ms))
+
+
+def longest_backoff_ms(timeout_ms: int) -> int:
+    """Return how long it waits at most."""
+    return max(timeout_ms, _HOUR_MS)
+
+
+def _is_last(world: "World", workload: Workload, now: int, timeout: int) -> bool:
+    """Say whether giving it to Karmada again has not helped, or would mean to admit it anew."""
+    began = workload.admission.admitted_at if workload.admission else 0
+    return workload.unplaced or workload.uid in world.starts.requeued or now >= began + 2 * timeout
+
+
+def _take_back(world: "World", failed: Collection[Workload], now: int, timeout: int) -> Iterator[Evict]:
+    """Take those back who have *failed* to start, and the groups that cannot go on."""
+    at_fault = {each.uid for each in failed}
+    for unit in _units(world, failed, now, timeout):
+        until = now + backoff_ms(max(each.attempts for each in unit), timeout)
+        for workload in unit:
+            bookings = workload.admission.bookings if workload.admission and workload.uid in at_fault else ()
+            back_off = BackOff(until, tuple(booking.cluster for booking in bookings), workload.uid in at_fault)
+            world.take_back(workload, back_off, now)
+            yield Evict(workload, EvictionReason.NOT_STARTED, back_off=back_off)
+
+
+def _units(world: "World", failed: Collection[Workload], now: int, timeout: int) -> Iterator[list[Workload]]:
+    """Yield those who go together: one alone, or those of a group."""
+    yield from ([each] for each in failed if each.group is None)
+    groups = {each.group for each in failed if each.group is not None}
+    groups |= _overdue(world, now, timeout)
+    for group in sorted(groups, key=lambda each: each.key):
+        gone = [each for each in failed if each.group == group]
+        yield [*gone, *_rest(world, group, gone)]
+
+
+def _overdue(world: "World", now: int, timeout: int) -> set[Group]:
+    """Return the groups that have gone on for too long without parts that they need."""
+    return {group for group in world.starts.short if _short_until(world, group, timeout) <= now}
+
+
+def _rest(world: "World", group: Group, gone: Collection[Workload]) -> list[Workload]:
+    """Return who else of *group* has to go: nobody while enough of its parts are left without those who are *gone*."""
+    left = [each for each in _parts(world, group) if each not in gone]
+    if group.parts - len(gone) - sum(_is_missing(each) for each in left) >= group.minimum:
+        return []
+    return [each for each in left if _is_ours(each)]
+
+
+def _count_parts(world: "World", groups: Collection[Group], now: int) -> None:
+    """Note since when *groups* hold places and lack parts."""
+    for group in groups:
+        parts = _parts(world, group)
+        lacks = group.parts - sum(_is_missing(each) for each in parts) < group.minimum
+        if lacks and any(_is_ours(each) for each in parts):
+            world.starts.short.setdefault(group, now)
+        else:
+            world.starts.short.pop(group, None)
+
+
+def _short_until(world: "World", group: Group, timeout: int) -> int:
+    """Return until when the others of a group may go on without the parts that it lacks."""
+    stays = (each.stays_until for each in _parts(world, group) if _is_ours(each))
+    return max(world.starts.short[group] + timeout, *stays, 0)
+
+
+def _parts(world: "World", group: Group) -> list[Workload]:
+    return [world.workloads[uid] for uid in world.groups.parts(group)]
+
+
+def _is_missing(part: Workload) -> bool:
+    """Say whether it is for us to start; who was finished and deleted, or is held back by its tenant, is not."""
+    return part.state is State.PENDING and (part.hold is None or part.hold.reason in _OURS)
+
+
+def _is_ours(part: Workload) -> bool:
+    """Say whether we let it in; what ran before we came is left alone (D10)."""
+    return part.state is State.ADMITTED and part.admission is not None and not part.admission.adopted
