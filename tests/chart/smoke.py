@@ -195,7 +195,9 @@ class Smoke:
         self.api.create(self.path("jobs"), self._job("low", "small", runtime="10m"))
         low = self.path("jobs", "low")
         self.until(lambda: self.api.get(low)["status"]["state"]["phase"] == "Running", "a job to evict")
-        self.api.create(self.path("jobs"), self._job("high", "small", priorityClassName="smoke-high"))
+        # It stays: otherwise the one that was evicted might be back before anybody has seen to its status.
+        high = self._job("high", "small", runtime="10m", priorityClassName="smoke-high")
+        self.api.create(self.path("jobs"), high)
         self.until(lambda: self.api.get(low)["status"]["state"].get("reason") == "Evicted", "its status put right")
         self.until(lambda: self._record("high")["clusters"], "the other one admitted")
 
