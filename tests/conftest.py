@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from localup.binaries import Binaries, provide
 from localup.controlplane import ControlPlane
@@ -31,6 +32,11 @@ PROCESSES = {
 """Modules that start processes or servers of ours; the unit tests go without."""
 
 _prefixes = (f"/registry-{number}" for number in itertools.count(1))
+
+
+# How long an example takes, or is thought of, tells only how busy the machine is.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 def pytest_configure() -> None:

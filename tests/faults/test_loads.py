@@ -84,7 +84,8 @@ async def test_a_burst_is_taken_in_and_so_is_its_deletion(plane, tmp_path, count
 async def test_a_hundred_thousand_wait_within_a_gibibyte_and_cost_nothing_while_nothing_happens(plane, tmp_path):
     """F23: 1,000 queues, 100 clusters; the store is filled beneath the server."""
     count = 100_000
-    async with staged(plane, tmp_path, "--page-seconds", "60", "--silence-seconds", "60", plays=False) as stage:
+    slowly = ("--page-seconds", "60", "--silence-seconds", "60", "--fresh-seconds", "90")
+    async with staged(plane, tmp_path, *slowly, plays=False) as stage:
         batch = Batch(stage.cast.namespace, count, 1_000)
         await seed_queues(stage.cast.api, batch.queues)
         for number in range(100):

@@ -104,13 +104,13 @@ async def test_a_store_from_the_past_is_taken_as_it_is(plane, tmp_path):
         await asyncio.to_thread(etcd.kill)
         shutil.rmtree(etcd.data)
         shutil.copytree(copy, etcd.data)
+        await stage.reborn()
         await asyncio.to_thread(etcd.restart)
         await asyncio.to_thread(plane.restart)
-        async with stage.reborn():
-            await stage.until(lambda seen: list(seen) == ["old"] and seen["old"].admitted, "the old one again")
-            await stage.cast.job("other", "q", cpu=1)
-            await stage.visible()
-            assert stage.sights()["other"].paused
+        await stage.until(lambda seen: list(seen) == ["old"] and seen["old"].admitted, "the old one again")
+        await stage.cast.job("other", "q", cpu=1)
+        await stage.visible()
+        assert stage.sights()["other"].paused
 
 
 @pytest.mark.long

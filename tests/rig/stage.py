@@ -89,6 +89,8 @@ class Stage:
     history: History
     cast: Cast
     folder: Path
+    stack: AsyncExitStack
+    """What ends when the stage does."""
     controllers: list[Player] = field(default_factory=list)
     default_queue: str = "default"
     slipped: set[str] = field(default_factory=set)
@@ -196,14 +198,12 @@ class Stage:
         late = [each for each in self.requests() if each.at > begun]
         assert (late, self.proxy.writes) == ([], before), "I7 a quiet system was written to"
 
-    @asynccontextmanager
-    async def reborn(self) -> AsyncIterator[None]:
-        """Read the history of a store that was put back into the past; the one before is judged and closed."""
+    async def reborn(self) -> None:
+        """Read the history from now on of a store that is put back into the past; the one before is judged already."""
         self.came_back_at = datetime.now(UTC)
-        async with followed(self.plane.etcd.url, self.plane.prefix) as history:
-            self.history = self.cast.history = history
-            yield
-            await self.judged()
+        self.history = self.cast.history = await self.stack.enter_async_context(
+            followed(self.plane.etcd.url, self.plane.prefix)
+        )
 
     async def clear(self) -> None:
         """Delete all that was made."""
@@ -265,7 +265,8 @@ async def staged(
         history = await stack.enter_async_context(followed(plane.etcd.url, plane.prefix, since=since))
         await api.create("/api/v1/namespaces", b'{"metadata": {"name": "%s"}}' % namespace.encode())
         await _delete(api, LEASE)
-        stage = Stage(plane, history, Cast(api, history, namespace), folder, logged=audit.size(plane.audit_log))
+        cast, logged = Cast(api, history, namespace), audit.size(plane.audit_log)
+        stage = Stage(plane, history, cast, folder, stack, logged=logged)
         for number in range(controllers):
             made = player(plane, folder, *flags, name=f"controller-{number}")
             stage.controllers.append(await stack.enter_async_context(made))
