@@ -8,6 +8,7 @@ import typer
 
 from controller.cli import lessons, prose, sheets
 from controller.cli.hyperjobprose import split_told
+from controller.cli.replay import replay
 from controller.cli.report.clusters import cluster_reports
 from controller.cli.report.explanation import explain
 from controller.cli.report.hyperjobs import hyperjob_report
@@ -98,6 +99,7 @@ def explain_hyperjob(
 app.command("simulate", help=lessons.SIMULATE, short_help="Play jobs on virtual time and print what became of them.")(
     with_source(simulate)
 )
+app.command("replay", help=lessons.REPLAY, short_help="Judge a journal of decisions again.")(replay)
 
 
 def _must_exist(snapshot: Snapshot, queue: QueueName) -> None:

@@ -6,7 +6,8 @@ A line with a backspace alone keeps the lines after it as they are written.
 ABOUT = """
 Queues, order and fair share for batch and AI work that Karmada spreads over many clusters.
 
-Every command looks at files (-f) or, without them, at the live control plane. None of them writes anything.
+Every command looks at files (-f) or, without them, at the live control plane; replay reads journals that the controller
+has written. None of them writes anything.
 
 \b
 Examples:
@@ -106,4 +107,25 @@ Examples:
   volcano-global simulate --generate philly --jobs 500 --plot shares.png
   volcano-global simulate --generate cohorts-30 --writes 50
   volcano-global simulate --generate helios --dump > helios.yaml
+"""
+
+REPLAY = """
+Judge a journal of decisions again: tell its inputs to a new world, and compare each decision with the recorded one.
+
+The controller writes the journal where its flag --decision-journal names a file; those before it are FILE.1, FILE.2 and
+so on. Each file begins with all that was known, so each is replayed by itself. A last line that was cut off, as by a
+crash, is left out and told.
+
+\b
+Examples:
+  volcano-global replay decisions.jsonl
+  volcano-global replay decisions.jsonl.* decisions.jsonl -o json
+  volcano-global replay decisions.jsonl --workload ml/train   all that was decided about it
+  kubectl exec deployment/volcano-global-controller -- cat /journal/decisions.jsonl | volcano-global replay -
+
+\b
+Exit codes:
+  0  every decision is the same
+  1  some are not, or the file is not as it was written; each is named with both decisions
+  2  bad input: no such file, or a line in it that is none; the line is named
 """

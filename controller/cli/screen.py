@@ -100,6 +100,17 @@ def as_yaml(report: msgspec.Struct) -> str:
     return text.rstrip()
 
 
+def written(report: msgspec.Struct, output: Format) -> str | None:
+    """Return *report* in a format for programs, ``None`` where it is for people."""
+    match output:
+        case Format.JSON:
+            return as_json(report)
+        case Format.YAML:
+            return as_yaml(report)
+        case Format.TABLE:
+            return None
+
+
 def show(text: str) -> None:
     """Write *text* as a whole to standard output; who reads only its beginning does no harm."""
     try:

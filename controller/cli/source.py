@@ -21,7 +21,7 @@ from controller.cli.inventory import Note
 from controller.cli.manifests import InputError
 from controller.cli.report.explanation import Told
 from controller.cli.report.search import NotFoundError
-from controller.cli.screen import Format, Screen, as_json, as_yaml, screen_of, show, visible
+from controller.cli.screen import Format, Screen, screen_of, show, visible, written
 from controller.cli.snapshot import Snapshot, take
 from controller.clock import wall_clock
 from controller.engine.fit import empty_rooms, rooms
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R", bound=msgspec.Struct)
-
-_FORMATS = {Format.JSON: as_json, Format.YAML: as_yaml}
 
 
 class LookError(Exception):
@@ -92,8 +90,7 @@ class Source:
 
     def answer(self, report: R, told: Callable[[R, Screen], str]) -> None:
         """Print *report* in the format that was asked for; *told* makes the text for people."""
-        write = _FORMATS.get(self.output)
-        show(write(report) if write else told(report, screen_of(sys.stdout)))
+        show(written(report, self.output) or told(report, screen_of(sys.stdout)))
 
     def _live(self) -> Snapshot:
         from controller.cli.live import observe  # noqa: PLC0415 -- as in _ask

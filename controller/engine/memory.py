@@ -13,7 +13,7 @@ from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.reservations import Blocked
 from controller.engine.resources import EMPTY, Resources
-from controller.engine.workloads import Workload, WorkloadUid
+from controller.engine.workloads import Group, Workload, WorkloadUid
 from controller.engine.world import World
 
 
@@ -46,6 +46,10 @@ class Memory:
     blocked: tuple[Patient, ...] = ()
     outgrown: tuple[tuple[WorkloadUid, int], ...] = ()
     """Who does not fit any more, and since when (D7)."""
+    requeued: tuple[WorkloadUid, ...] = ()
+    """Whom Karmada was given again, because it does not run (R1)."""
+    short: tuple[tuple[Group, int], ...] = ()
+    """Which groups lack parts that they need, and since when (R1)."""
     turned_at: int | None = None
     """When a cluster last became usable or unusable."""
     has_begun: bool = False
@@ -73,6 +77,8 @@ def _memory(world: World) -> Memory:
         sites=tuple(_site(site) for site in ledger),
         blocked=tuple(Patient(name, each.uid, each.since) for name, each in sorted(world.patience.blocked.items())),
         outgrown=tuple(sorted(world.outgrown.items())),
+        requeued=tuple(sorted(world.starts.requeued)),
+        short=tuple(sorted(world.starts.short.items(), key=lambda each: each[0].key)),
         turned_at=ledger.turned_at,
         has_begun=ledger._has_begun,  # noqa: SLF001 - what it remembers is its own affair but for this
         has_turned=ledger._has_turned,  # noqa: SLF001 - the same
@@ -96,6 +102,9 @@ def rebuild(policy: Policy, queues: Iterable[Queue], workloads: Iterable[Workloa
     for patient in memory.blocked:
         world.patience.blocked[patient.queue] = Blocked(patient.uid, patient.since)
     world.outgrown.update(memory.outgrown)
+    world.starts.requeued.update(memory.requeued)
+    world.starts.short.update(memory.short)
+    world.starts.time_all(world.workloads.values(), policy.admission_timeout_ms)
     ledger = world.ledger
     ledger.turned_at = memory.turned_at
     ledger._has_begun = memory.has_begun  # noqa: SLF001 - it is being given back its own

@@ -56,20 +56,20 @@ class Clerk:
         bench, is_told = Bench(world), len(plan.waits) <= _MANY_WAITS
         decided = bench.of_plan(plan)
         waits = bench.of_waits(plan.waits) if is_told or self._journal is not None else []
+        self._number += 1
         for verdict in (*decided, *(waits if is_told else ())):
-            _tell(verdict, terms.revision)
+            _tell(verdict, self._number, terms.revision)
         if not is_told:
             _count(plan.waits)
         if self._journal is not None:
-            self._number += 1
             verdicts = (*decided, *waits)
             planned = Planned(self._number, terms.now, terms.most, terms.revision, len(verdicts))
             self._journal.planned(planned, verdicts)
 
 
-def _tell(verdict: Verdict, revision: str) -> None:
+def _tell(verdict: Verdict, plan: int, revision: str) -> None:
     event = "workload waits" if verdict.action == "Wait" else "decision"
-    log.info(event, workload=verdict.workload.path, **fields(verdict, revision))
+    log.info(event, workload=verdict.workload.path, **fields(verdict, plan, revision))
 
 
 def _count(waits: Iterable[Wait]) -> None:

@@ -125,7 +125,7 @@ class Eye:
                 self.is_intact &= value.get(_DIGEST) == self._sum.hexdigest()[:_DIGITS]
             self._sum.update(line)
             return self._entry(value)
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise LineError(str(error)) from error
 
     def _entry(self, value: dict[str, Any]) -> Entry | None:
@@ -133,7 +133,7 @@ class Eye:
         if name == _SHAPE:
             self._shapes[msgspec.convert(value.get("number"), int)] = msgspec.convert(value.get("shape"), Shape)
             return None
-        if name not in _TYPES:
+        if not isinstance(name, str) or name not in _TYPES:
             raise LineError(f"type {name!r} is not known")
         if name == "decision":
             return Decided(value)

@@ -195,7 +195,7 @@ class _Player:
         findings.decisions += len(self._recorded)
         findings.until = planned.now
         self.passages += [each for each in self._recorded if self._wanted(each.fields)]
-        for recorded, replayed in _pairs(self._world, plan, self._recorded, planned.revision):
+        for recorded, replayed in _pairs(self._world, plan, self._recorded, planned):
             if recorded is None or recorded.fields != replayed:
                 findings.different += 1
                 told = (recorded.line, recorded.fields) if recorded else (line, None)
@@ -229,7 +229,7 @@ def _tell(world: World, told: Told) -> None:
 
 
 def _pairs(
-    world: World, plan: Plan, recorded: Iterable[Passage], revision: str
+    world: World, plan: Plan, recorded: Iterable[Passage], planned: Planned
 ) -> Iterator[tuple[Passage | None, Fields | None]]:
     """Yield what was taken down beside what should have been.
 
@@ -237,13 +237,13 @@ def _pairs(
     whoever was told is compared with the reason that there is.
     """
     bench = Bench(world)
-    taken = [fields(each, revision) for each in bench.of_plan(plan)]
+    taken = [fields(each, planned.number, planned.revision) for each in bench.of_plan(plan)]
     done = [each for each in recorded if each.fields.get("action") != "Wait"]
     yield from zip_longest(done, taken)
     for each in recorded:
         if each.fields.get("action") == "Wait":
             verdict = _waiting(world, bench, each.fields.get("uid"))
-            yield each, fields(verdict, revision) if verdict else None
+            yield each, fields(verdict, planned.number, planned.revision) if verdict else None
 
 
 def _waiting(world: World, bench: Bench, uid: object) -> Verdict | None:

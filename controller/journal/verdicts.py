@@ -20,7 +20,7 @@ from controller.engine.world import World
 from controller.wording import EVICTIONS, sentence
 
 Fields = dict[str, Any]
-Action = Literal["Admit", "Evict", "Wait", "Keep"]
+Action = Literal["Admit", "Evict", "Wait", "Keep", "Requeue"]
 
 #: Which rule of the admission semantics each reason is an application of.
 RULES: Mapping[Reason | EvictionReason, str] = {
@@ -95,9 +95,10 @@ class Bench:
         self._measures: dict[tuple[str, str], Measure | None] = {}
 
     def of_plan(self, plan: Plan) -> list[Verdict]:
-        """Return who is admitted and who is evicted, and then what is held or kept for whom, or no more."""
+        """Return who is admitted and who evicted, for whom something is kept or no more, and who is given again."""
         decided = [self._admit(each) if isinstance(each, Admit) else self._evict(each) for each in plan.decisions]
-        return decided + [_keep(note, self._request(note.workload)) for note in plan.notes]
+        kept = [_keep(note, self._request(note.workload)) for note in plan.notes]
+        return [*decided, *kept, *map(_requeue, plan.requeues)]
 
     def of_waits(self, waits: Iterable[Wait]) -> list[Verdict]:
         """Return who waits for another reason than before."""
@@ -140,6 +141,8 @@ class Bench:
             further.append(("forWhom", decision.for_whom))
         if decision.held_cluster is not None:
             further.append(("heldCluster", decision.held_cluster))
+        if decision.back_off is not None:
+            further += [("until", decision.back_off.until), ("leftOut", ",".join(decision.back_off.left_out))]
         return Verdict(
             "Evict",
             workload,
@@ -199,6 +202,12 @@ class Bench:
         return Measure(f"queue {name}", used, dict(quota.limits[name].ceiling))
 
 
+def _requeue(workload: Workload) -> Verdict:
+    admission = workload.admission
+    bookings = admission.bookings if admission else ()
+    return Verdict("Requeue", workload, admission.charge if admission else EMPTY, "R1", bookings=bookings)
+
+
 def _keep(note: Note, request: Resources) -> Verdict:
     held, reserved = note.held, note.reserved
     further: list[tuple[str, str | int]] = []
@@ -219,8 +228,8 @@ def _rule(decision: Admit) -> str:
     return "C4" if decision.workload.shape.replicas else "C3"
 
 
-def fields(verdict: Verdict, revision: str) -> Fields:
-    """Return the record of *verdict*, taken under that revision of the configuration, for JSON."""
+def fields(verdict: Verdict, plan: int, revision: str) -> Fields:
+    """Return the record of *verdict* for JSON, of that plan, made under that revision of the configuration."""
     workload, request = verdict.workload, _asked(verdict.request)
     found: Fields = {
         "action": verdict.action,
@@ -237,6 +246,7 @@ def fields(verdict: Verdict, revision: str) -> Fields:
         "position": verdict.position,
         "clusters": _clusters(verdict),
         "revision": revision,
+        "plan": plan,
     }
     if verdict.refusal is not None:
         found["facts"] = _facts(verdict.refusal)

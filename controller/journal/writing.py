@@ -167,6 +167,6 @@ def entries(item: Item) -> Iterator[Entry]:
     elif isinstance(item, Ruling):
         yield item.planned
         for verdict in item.verdicts:
-            yield Decided(fields(verdict, item.planned.revision))
+            yield Decided(fields(verdict, item.planned.number, item.planned.revision))
     else:
         yield item

@@ -1,17 +1,19 @@
 """What a journal says was decided is decided again, and what is not so is noticed."""
 
+import dataclasses
 import json
 
 import pytest
 
 from controller.engine.quota import Quota
+from controller.journal import replay as replaying
 from controller.journal.replay import JournalError, replay
 from tests.journal.lives import JournalledLife, written
 
 EVENTS = 150
 
 
-def live(seed: int, *, exchanges: bool = False, file_of: int = 40, events: int = EVENTS) -> JournalledLife:
+def live(seed: int, *, exchanges: bool = False, file_of: int = 15, events: int = EVENTS) -> JournalledLife:
     """Let things happen; now and then a plan is cut, or made of several events, or another file begins."""
     life = JournalledLife(seed, exchanges=exchanges)
     for number in range(events):
@@ -184,3 +186,24 @@ def test_what_does_not_begin_as_a_journal_is_none(text):
 def test_another_schema_is_not_read(lines):
     with pytest.raises(JournalError, match="schema 2 is not read"):
         replay(altered(lines, 0, schema=2))
+
+
+@pytest.mark.parametrize(
+    "forgotten",
+    [
+        pytest.param({"sites": ()}, id="clusters"),
+        pytest.param({"blocked": ()}, id="patience"),
+        pytest.param({"outgrown": ()}, id="growth"),
+        pytest.param({"requeued": ()}, id="starts"),
+    ],
+)
+def test_a_past_that_was_forgotten_when_a_file_began_is_noticed(forgotten, monkeypatch):
+    """Shows that the replays above would notice it, if a file did not begin with all that decisions depend on."""
+    rebuild = replaying.rebuild
+
+    def forgetful(policy, queues, workloads, memory, now):
+        return rebuild(policy, queues, workloads, dataclasses.replace(memory, **forgotten), now)
+
+    files = [items for seed in (1, 6) for items in live(seed, exchanges=True, file_of=15).files[1:]]
+    monkeypatch.setattr(replaying, "rebuild", forgetful)
+    assert not all(replay(written(items))[0].is_same for items in files)

@@ -1,0 +1,96 @@
+"""Whether a journal's decisions were the same when they were judged again, and what it says of one workload."""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from controller.cli.report.amounts import time
+from controller.journal.replay import Difference, Passage, replay
+from controller.journal.verdicts import Fields
+
+
+class DifferenceReport(msgspec.Struct, rename="camel", frozen=True):
+    """One decision that was recorded otherwise than it is taken now; null where there is none."""
+
+    line: int
+    plan: int
+    time: str | None
+    workload: str
+    recorded: Fields | None
+    replayed: Fields | None
+
+
+class FileReport(msgspec.Struct, rename="camel", frozen=True):
+    """One file; ``alteredBefore`` is the first line that tells that something before it was changed."""
+
+    file: str
+    same: bool
+    version: str
+    identity: str
+    since: str | None
+    until: str | None
+    plans: int
+    decisions: int
+    different: int
+    altered_before: int | None
+    remarks: tuple[str, ...]
+    differences: tuple[DifferenceReport, ...]
+
+
+class PassageReport(msgspec.Struct, rename="camel", frozen=True):
+    """One decision about the workload that was asked for."""
+
+    time: str | None
+    file: str
+    line: int
+    plan: int
+    decision: Fields
+
+
+class ReplayReport(msgspec.Struct, frozen=True):
+    """All files; *history* only where a workload was asked for, by time."""
+
+    same: bool
+    files: tuple[FileReport, ...]
+    history: tuple[PassageReport, ...] | None
+
+
+def file_report(file: str, lines: Iterable[bytes], wanted: str | None) -> tuple[FileReport, list[PassageReport]]:
+    """Return what came of one file, and what it says of the workload that is *wanted*, as ``namespace/name``."""
+    findings, passages = replay(lines, _about(wanted))
+    begun = findings.begun
+    report = FileReport(
+        file=file,
+        same=findings.is_same,
+        version=begun.version if begun else "",
+        identity=begun.identity if begun else "",
+        since=time(begun.at) if begun else None,
+        until=time(findings.until),
+        plans=findings.plans,
+        decisions=findings.decisions,
+        different=findings.different,
+        altered_before=findings.altered_before,
+        remarks=tuple(findings.remarks),
+        differences=tuple(map(_difference, findings.differences)),
+    )
+    return report, [_passage(file, each) for each in passages]
+
+
+def _about(wanted: str | None) -> Callable[[Fields], bool]:
+    return lambda fields: wanted is not None and path(fields) == wanted
+
+
+def path(fields: Fields) -> str:
+    """Return ``namespace/name`` of whom a decision is about; of a cluster-wide one the name."""
+    namespace, name = fields.get("namespace"), fields.get("name")
+    return f"{namespace}/{name}" if namespace else str(name)
+
+
+def _difference(found: Difference) -> DifferenceReport:
+    fields = found.recorded or found.replayed or {}
+    whose = f"{fields.get('kind')} {path(fields)}"
+    return DifferenceReport(found.line, found.plan, time(found.at), whose, found.recorded, found.replayed)
+
+
+def _passage(file: str, passage: Passage) -> PassageReport:
+    return PassageReport(time(passage.at), file, passage.line, passage.plan, passage.fields)

@@ -1,0 +1,140 @@
+"""The command that judges a journal again: what it says, and with which exit code it ends."""
+
+import json
+
+import pytest
+import yaml
+
+from tests.journal.lives import JournalledLife, written
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[bytes]:
+    life = JournalledLife(0, exchanges=True)
+    for _ in range(30):
+        life.happen()
+        life.plan()
+        life.now += 10
+    return list(written(life.files[0]))
+
+
+@pytest.fixture
+def journal(tmp_path, lines):
+    path = tmp_path / "decisions.jsonl"
+    path.write_bytes(b"".join(lines))
+    return path
+
+
+def first(lines: list[bytes], **members: object) -> int:
+    return next(place for place, line in enumerate(lines) if members.items() <= json.loads(line).items())
+
+
+def alter(lines: list[bytes], place: int, **members: object) -> bytes:
+    altered = json.dumps(json.loads(lines[place]) | members).encode() + b"\n"
+    return b"".join([*lines[:place], altered, *lines[place + 1 :]])
+
+
+def test_a_journal_that_is_right_is_said_to_be(run, journal):
+    ended = run("replay", str(journal))
+    head, row = ended.out.splitlines()
+    assert ended.code == 0
+    assert head.split()[:1] == ["FILE"]
+    assert row.split()[0] == str(journal)
+    assert row.split()[-1] == "same"
+
+
+def test_programs_are_told_how_many_were_compared(run, journal, lines):
+    answer = run("replay", str(journal), "-o", "json").answer
+    found = [json.loads(line) for line in lines]
+    (file,) = answer["files"]
+    assert answer["same"] is True
+    assert answer["history"] is None
+    assert file["plans"] == sum(each["type"] == "plan" for each in found) == 30
+    assert file["decisions"] == sum(each["type"] == "decision" for each in found) > 30
+    assert (file["different"], file["alteredBefore"], file["differences"], file["remarks"]) == (0, None, [], [])
+    assert yaml.safe_load(run("replay", str(journal), "-o", "yaml").out) == answer
+
+
+def test_a_decision_that_was_altered_is_told_with_both(run, journal, lines):
+    place = first(lines, type="decision", action="Admit")
+    told = json.loads(lines[place])
+    journal.write_bytes(alter(lines, place, queue="another"))
+    ended = run("replay", str(journal))
+    assert ended.code == 1
+    assert "DIFFERENT" in ended.out
+    assert f"line {place + 1}: Job {told['namespace']}/{told['name']}, plan " in ended.out
+    assert f'queue: recorded "another", replayed "{told["queue"]}"' in ended.out
+    report = json.loads(run("replay", str(journal), "-o", "json").out)
+    difference = report["files"][0]["differences"][0]
+    assert (difference["recorded"]["queue"], difference["replayed"]["queue"]) == ("another", told["queue"])
+
+
+def test_an_input_that_was_altered_is_told(run, journal, lines):
+    journal.write_bytes(alter(lines, 0, identity="somebody"))
+    ended = run("replay", str(journal))
+    assert ended.code == 1
+    assert "ALTERED" in ended.out
+    assert "is not as it was written" in ended.out
+
+
+def test_a_line_that_was_cut_off_is_told_and_does_no_harm(run, journal, lines):
+    journal.write_bytes(b"".join(lines)[:-20])
+    ended = run("replay", str(journal))
+    assert ended.code == 0
+    assert "cut off" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        pytest.param(b"", "line 1: the file is empty", id="empty"),
+        pytest.param(b"kind: Queue\n", "line 1: JSON is malformed", id="no-journal"),
+        pytest.param(b'{"type":"plan"}\n', "line 1: ", id="no-beginning"),
+        pytest.param(b"\xff\xfe\n", "line 1: ", id="no-text"),
+    ],
+)
+def test_what_is_no_journal_is_refused_with_its_line(run, tmp_path, text, says):
+    path = tmp_path / "some"
+    path.write_bytes(text)
+    ended = run("replay", str(path))
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"{path}: {says}")
+
+
+def test_a_bad_line_in_the_middle_is_named(run, journal, lines):
+    place = len(lines) // 2
+    journal.write_bytes(b"".join([*lines[:place], b"nonsense\n", *lines[place:]]))
+    ended = run("replay", str(journal))
+    assert ended.code == 2
+    assert f"line {place + 1}: " in ended.err
+
+
+def test_a_file_that_is_not_there_is_bad_input(run, tmp_path):
+    ended = run("replay", str(tmp_path / "none"))
+    assert ended.code == 2
+    assert "none" in ended.err
+
+
+def test_the_history_of_one_workload_is_told_over_all_files(run, tmp_path):
+    life = JournalledLife(0, exchanges=True)
+    for number in range(40):
+        life.happen()
+        life.plan()
+        life.now += 10
+        if number == 20:
+            life.begin_anew()
+    paths = [tmp_path / f"d.{number}" for number in range(len(life.files))]
+    told = []
+    for path, items in zip(paths, life.files, strict=True):
+        path.write_bytes(b"".join(written(items)))
+        told += [json.loads(line) for line in path.read_text().splitlines()]
+    whose = [(each["namespace"], each["name"]) for each in told if each["type"] == "decision"]
+    namespace, name = max(whose, key=whose.count)
+    ended = run("replay", *map(str, reversed(paths)), "--workload", f"{namespace}/{name}", "-o", "json")
+    history = ended.answer["history"]
+    assert len(history) == whose.count((namespace, name)) > 1
+    assert {each["decision"]["name"] for each in history} == {name}
+    assert [each["time"] for each in history] == sorted(each["time"] for each in history)
+    sheet = run("replay", *map(str, paths), "-w", f"{namespace}/{name}").out
+    assert sheet.count(history[0]["decision"]["queue"]) >= len(history)
+    assert "Nothing was decided" in run("replay", str(paths[0]), "-w", "no/body").out
