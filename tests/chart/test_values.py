@@ -90,6 +90,17 @@ def test_the_webhook_gates_the_kinds_that_the_controller_admits(render, values):
             "credentials.provided.hyperjobs.secretName",
             id="no-credentials-of-the-stage",
         ),
+        # As an upgrade with --reuse-values has it from a version that did not know of them.
+        pytest.param(
+            {
+                "credentials": {
+                    "mode": "Provided",
+                    "provided": {**{name: {"secretName": name} for name in PROVIDED}, "hyperjobs": None},
+                }
+            },
+            "credentials.provided.hyperjobs.secretName",
+            id="never-heard-of-the-stage",
+        ),
         pytest.param({"networkPolicy": {"apiserverPorts": []}}, "apiserverPorts", id="no-way-out"),
     ],
 )

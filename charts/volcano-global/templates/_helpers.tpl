@@ -101,7 +101,8 @@ certs controller{{ if .Values.hyperjobs.enabled }} hyperjobs{{ end }} webhook
 {{- define "vg.secret" -}}
 {{- $root := first . -}}
 {{- if eq $root.Values.credentials.mode "Provided" -}}
-{{- required (printf "credentials.mode Provided needs credentials.provided.%s.secretName" (last .)) (index $root.Values.credentials.provided (last .)).secretName -}}
+{{- $given := index $root.Values.credentials.provided (last .) | default dict -}}
+{{- required (printf "credentials.mode Provided needs credentials.provided.%s.secretName" (last .)) $given.secretName -}}
 {{- else -}}
 {{ include "vg.fullname" $root }}-{{ last . }}-kubeconfig
 {{- end -}}
@@ -109,13 +110,15 @@ certs controller{{ if .Values.hyperjobs.enabled }} hyperjobs{{ end }} webhook
 
 {{- define "vg.key" -}}
 {{- $root := first . -}}
-{{- if eq $root.Values.credentials.mode "Provided" -}}{{ (index $root.Values.credentials.provided (last .)).key }}{{- else -}}kubeconfig{{- end -}}
+{{- $given := index $root.Values.credentials.provided (last .) | default dict -}}
+{{- if eq $root.Values.credentials.mode "Provided" -}}{{ $given.key | default "kubeconfig" }}{{- else -}}kubeconfig{{- end -}}
 {{- end -}}
 
 {{- define "vg.user" -}}
 {{- $root := first . -}}
 {{- if eq $root.Values.credentials.mode "Provided" -}}
-{{ (index $root.Values.credentials.provided (last .)).user }}
+{{- $given := index $root.Values.credentials.provided (last .) | default dict -}}
+{{ $given.user | default (printf "volcano-global-%s" (last .)) }}
 {{- else -}}
 system:serviceaccount:{{ $root.Values.karmada.namespace }}:volcano-global-{{ last . }}
 {{- end -}}
