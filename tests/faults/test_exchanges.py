@@ -22,11 +22,11 @@ BORROWERS = ("first", "second")
 
 
 @asynccontextmanager
-async def borrowed(plane: ControlPlane, folder: Path) -> AsyncIterator[Stage]:
+async def borrowed(plane: ControlPlane, folder: Path, *flags: str | Path) -> AsyncIterator[Stage]:
     """A queue that has borrowed all of the cluster; another is entitled to half of it."""
     file = folder / "admission.yaml"
     file.write_text(CONFIGURATION)
-    async with staged(plane, folder, "--admission-configuration", file, plays=False) as stage:
+    async with staged(plane, folder, "--admission-configuration", file, *flags, plays=False) as stage:
         for name in ("lender", "borrower"):
             await stage.cast.queue(name, deserved={"cpu": "2"})
         await stage.cast.cluster("m1", cpu="4")
