@@ -34,7 +34,7 @@ from controller.leadership import Candidate
 from controller.loop import Loop
 from controller.metrics import Metrics
 from controller.observe import Readiness, configure_logging, serving
-from controller.registration.guard import Guard, Surroundings, read_wanted
+from controller.registration.guard import Guard, Surroundings, WantedFile
 from controller.settings import Settings, SettingsError, parse_flags
 from controller.telling.notices import Notices
 from controller.telling.teller import Manner, Teller
@@ -81,8 +81,9 @@ class Controller:
         )
         self.commands = commands.stage(api, about, self.store, pace)
         watched = Surroundings(self._may_write, lambda: file.current.repair.webhook, self.teller.put)
-        wanted = read_wanted(settings.webhook_registration)
-        self.guard = Guard(api, watched, wanted=wanted, metrics=self.metrics, pace=pace)
+        wanted = WantedFile(settings.webhook_registration)
+        wanted.read()
+        self.guard = Guard(api, watched, file=wanted, metrics=self.metrics, pace=pace)
         self.metrics.watch(lambda: self.loop.world, self.store, self.informers)
         self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.trouble)
         around = Process(self.store, lambda: self.loop.world, lambda: file.current, self._may_write)
@@ -102,6 +103,7 @@ class Controller:
             deciding.append(group.create_task(self.aftermath.run()))
             deciding.append(group.create_task(self.commands.run()))
             deciding.append(group.create_task(self.guard.run()))
+            deciding.append(group.create_task(self.guard.follow(poll_seconds=self.settings.poll_seconds)))
             deciding.append(
                 group.create_task(self.file.follow(self._configure, poll_seconds=self.settings.poll_seconds))
             )

@@ -1,8 +1,9 @@
 """Watches our two webhook configurations and says at once when one of them is gone or altered.
 
-What they should be like says a file, as they were installed; without one it is
-what was found first, as far as that pauses bindings at all. Where repair is
-switched on and a file tells how, they are put right.
+What they should be like says a file, as they were installed, read again when it
+changes: an upgrade changes both. Without one it is what was found first, as far
+as that pauses bindings at all. Where repair is switched on and a file tells how,
+they are put right.
 """
 
 import asyncio
@@ -50,15 +51,28 @@ class Surroundings:
     tell: Callable[[News], None]
 
 
-def read_wanted(file: Path | None) -> dict[str, Mapping[str, Any]]:
-    """Return the webhook configurations in *file*, by kind. Raises `OSError` and `ValueError`."""
-    if file is None:
-        return {}
-    try:
-        documents = list(yaml.safe_load_all(file.read_text()))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{file} is no YAML: {error}") from error
-    return {each["kind"]: each for each in documents if isinstance(each, dict) and each.get("kind") in _KINDS}
+class WantedFile:
+    """The file that says what the webhook configurations should be like; by contents, for mounted files are links."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._text: str | None = None
+        self.current: dict[str, Mapping[str, Any]] = {}
+        """What it says, by kind."""
+
+    def read(self) -> bool:
+        """Take what it says; return whether that is new. Raises `OSError` and `ValueError`."""
+        if self._path is None or (text := self._path.read_text()) == self._text:
+            return False
+        try:
+            documents = list(yaml.safe_load_all(text))
+        except yaml.YAMLError as error:
+            raise ValueError(f"{self._path} is no YAML: {error}") from error
+        self._text = text
+        self.current = {
+            each["kind"]: each for each in documents if isinstance(each, dict) and each.get("kind") in _KINDS
+        }
+        return True
 
 
 class Guard:
@@ -69,15 +83,16 @@ class Guard:
         api: Api,
         surroundings: Surroundings,
         *,
-        wanted: Mapping[str, Mapping[str, Any]],
+        file: WantedFile,
         metrics: Metrics,
         pace: Pace,
     ) -> None:
         self._api = api
         self._about = surroundings
         self._metrics = metrics
-        self._wanted = dict(wanted)
-        self._is_known = bool(wanted)
+        self._file = file
+        self._trouble_with_file = ""
+        self._wanted = dict(file.current)
         self._told: dict[str, tuple[str, ...]] = {}
         """What was said last to be wrong, by kind."""
         self._bundles: dict[str, str] = {}
@@ -95,6 +110,23 @@ class Guard:
             )
             for kind, resource in _KINDS.items()
         }
+
+    async def follow(self, *, poll_seconds: float) -> NoReturn:
+        """Read the file again and again until cancelled; one that cannot be read leaves the last in force."""
+        while True:
+            await asyncio.sleep(poll_seconds)
+            try:
+                is_new = await asyncio.to_thread(self._file.read)
+            except (OSError, ValueError) as error:
+                if str(error) != self._trouble_with_file:
+                    log.error("webhook registration file not read, the last one stays in force", error=str(error))  # noqa: TRY400 -- it says it all
+                self._trouble_with_file = str(error)
+                continue
+            self._trouble_with_file = ""
+            if is_new and self._file.current:
+                log.info("webhook registration file read again")
+                self._wanted = {**self._wanted, **self._file.current}
+                self.look()
 
     async def run(self) -> NoReturn:
         """Watch until cancelled."""
@@ -120,7 +152,7 @@ class Guard:
             self._learn(kind, found)
             self._keep_bundles(found)
             self._tell(kind, found, tuple(self._trouble(kind, found)))
-        if not any(self._told.values()) or not (self._is_known and self._about.repairs() and self._about.may_write()):
+        if not (self._file.current and self._about.repairs() and self._about.may_write()):
             return True
         try:
             for kind in [kind for kind, trouble in self._told.items() if trouble]:
@@ -170,8 +202,19 @@ class Guard:
             self._about.tell(_news(_KINDS[kind], found.uid if found else "", trouble))
 
     async def _repair(self, kind: str) -> None:
-        """Write all webhooks anew, with the bundles that were last seen."""
+        """Write all webhooks anew, with the bundles that were last seen; without any nothing is made.
+
+        An API server that is told to ask a webhook, and not whom to believe, refuses every job.
+        """
         resource, found = _KINDS[kind], self._seen[kind].get(NAME)
+        if found is None and not self._bundles:
+            log.error(
+                "webhook configuration not put right",
+                kind=kind,
+                error="it is gone, and which authority its callers should believe was not seen before",
+                remedy="helm upgrade registers again",
+            )
+            return
         webhooks = [_with_bundle(each, self._bundles) for each in self._wanted[kind]["webhooks"]]
         if found is None:
             body = msgspec.json.encode({**self._wanted[kind], "webhooks": webhooks})

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from controller.api.keys import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from controller.kube import NotFound
 from localup.controlplane import ControlPlane
 from localup.credentials import issue
 from tests.answers.kinds import HEAD
@@ -115,16 +116,63 @@ async def test_what_was_altered_while_we_were_away_is_noticed_by_the_file(plane,
         await stage.controller.says("timeoutSeconds is 1 and should be 5")
 
 
-async def test_it_is_put_right_where_the_operator_wants_that(plane, tmp_path):
+def repairing(plane: ControlPlane, tmp_path: Path) -> tuple[Path, tuple[str | Path, ...]]:
+    """Give the controller the right to repair; return the file that says what is right, and the flags."""
     file, admission = tmp_path / "webhooks.yaml", tmp_path / "admission.yaml"
-    configurations = registration(tmp_path)
-    file.write_text(yaml.safe_dump_all(yaml.safe_load_all(FILE.read_text())))
-    file.write_text(file.read_text().replace("https://webhook.invalid", "https://127.0.0.1:1"))
+    file.write_text(FILE.read_text().replace("https://webhook.invalid", "https://127.0.0.1:1"))
     admission.write_text(f"{HEAD}repair: {{webhook: true}}\n")
     for each in yaml.safe_load_all(ROLE.read_text()):
         plural = f"{each['kind'].lower()}s"
         plane.admin.apply(f"/apis/rbac.authorization.k8s.io/v1/{plural}/{each['metadata']['name']}", each)
-    flags = ("--webhook-registration", file, "--admission-configuration", admission)
+    return file, ("--webhook-registration", file, "--admission-configuration", admission)
+
+
+async def test_an_upgrade_that_changes_the_file_and_the_registration_is_not_undone(plane, tmp_path):
+    configurations = registration(tmp_path)
+    file, flags = repairing(plane, tmp_path)
+    async with staged(plane, tmp_path, *flags, plays=False) as stage:
+        await register(stage, configurations)
+        await stage.controller.start()
+        await registered(stage, 1)
+        condition = "object.spec.resource.kind in ['Job', 'Deployment']"
+        gated = [{"name": "gated-kind", "expression": condition}]
+        old = configurations[0]["webhooks"][0]["matchConditions"][0]["expression"]
+        told = list(yaml.safe_load_all(file.read_text()))
+        told[0]["webhooks"][0]["matchConditions"] = gated
+        # The registration comes first, and is undone; the mounted file follows when the kubelet has brought it.
+        await stage.cast.merge(MUTATING, first(configurations[0]["webhooks"], matchConditions=gated))
+        await expressed(stage, old)
+        file.write_text("webhooks: [")
+        await stage.controller.says("webhook registration file not read, the last one stays in force")
+        file.write_text(yaml.safe_dump_all(told))
+        await expressed(stage, condition)
+        await registered(stage, 1)
+
+
+async def expressed(stage: Stage, condition: str) -> None:
+    """Wait until the webhook for bindings is asked under this condition."""
+    async with asyncio.timeout(NOTICED_SECONDS):
+        while True:
+            webhook = json.loads(await stage.cast.api.get(MUTATING))["webhooks"][0]
+            if webhook["matchConditions"][0]["expression"] == condition:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_what_is_gone_is_not_made_again_by_who_never_saw_whom_to_believe(plane, tmp_path):
+    _, flags = repairing(plane, tmp_path)
+    async with staged(plane, tmp_path, *flags, plays=False) as stage:
+        for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+            await stage.cast.delete(resource.item_path("", "volcano-global"))
+        await stage.controller.start()
+        await stage.controller.says("which authority its callers should believe was not seen before")
+        with pytest.raises(NotFound):
+            await stage.cast.api.get(MUTATING)
+
+
+async def test_it_is_put_right_where_the_operator_wants_that(plane, tmp_path):
+    configurations = registration(tmp_path)
+    _, flags = repairing(plane, tmp_path)
     async with staged(plane, tmp_path, *flags, plays=False) as stage:
         await register(stage, configurations)
         await stage.controller.start()
