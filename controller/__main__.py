@@ -98,7 +98,8 @@ class Controller:
             deciding.append(group.create_task(self.kinds.run()))
             deciding.append(group.create_task(self.loop.run()))
             deciding.append(group.create_task(Watchdog(self.metrics).run()))
-            deciding.append(group.create_task(self.hyperjobs.run()))
+            if self.settings.hyperjobs:
+                deciding.append(group.create_task(self.hyperjobs.run()))
             deciding.append(group.create_task(self.teller.run()))
             deciding.append(group.create_task(self.aftermath.run()))
             deciding.append(group.create_task(self.commands.run()))
@@ -214,7 +215,7 @@ async def serve(settings: Settings) -> None:
     await asyncio.to_thread(file.read)
     async with AsyncExitStack() as stack:
         api = await connection(lambda: _connect(settings), stack, stop)
-        apart = settings.hyperjob_kubeconfig is not None
+        apart = settings.hyperjobs and settings.hyperjob_kubeconfig is not None
         for_hyperjobs = await connection(lambda: _connect_stage(settings), stack, stop) if apart else api
         if api is not None and for_hyperjobs is not None:
             controller = Controller(settings, file, api, for_hyperjobs=for_hyperjobs)

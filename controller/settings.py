@@ -42,6 +42,9 @@ class Settings(BaseModel):
 
     kubeconfig: Path | None = Field(None, description="kubeconfig of the Karmada control plane")
     context: str | None = Field(None, description="context in it; none: its current one")
+    hyperjobs: bool = Field(
+        True, description="whether HyperJobs are split here, where they are defined; false: they are left alone"
+    )
     hyperjob_kubeconfig: Path | None = Field(
         None,
         description="kubeconfig of the HyperJob stage, whose user then needs no right to admit, and the controller's "

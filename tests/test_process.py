@@ -267,6 +267,16 @@ async def test_a_kubeconfig_of_the_stage_that_is_not_there_yet_is_waited_for(pla
         assert await controller.ends() == 0
 
 
+async def test_without_the_stage_nobody_asks_for_hyperjobs(plane):
+    async with running("--kubeconfig", plane.kubeconfig("admin"), "--hyperjobs", "false") as controller:
+        await controller.says("leading")
+        async with asyncio.timeout(30):
+            while await controller.page("/readyz") != "ok":  # noqa: ASYNC110 -- another process
+                await asyncio.sleep(0.1)
+        assert not [line for line in controller.lines if "hyperjob" in line["event"]]
+        assert await controller.ends() == 0
+
+
 async def test_told_to_end_while_it_waits_for_a_kubeconfig_it_ends(tmp_path):
     async with running("--kubeconfig", tmp_path / "none") as controller:
         await controller.says("cannot connect")

@@ -99,7 +99,9 @@ def test_tc2_the_stage_of_hyperjobs_comes_with_its_credentials_and_goes_with_the
     for values, is_there in (({}, True), ({"hyperjobs": {"enabled": False}}, False)):
         rendered = render(values)
         pod = rendered.pods()["vg-volcano-global-controller"]
-        assert ("--hyperjob-kubeconfig" in pod["containers"][0]["args"]) is is_there
+        args = pod["containers"][0]["args"]
+        assert ("--hyperjob-kubeconfig" in args) is is_there
+        assert (("--hyperjobs", "false") in itertools.pairwise(args)) is not is_there
         secrets = {each["metadata"]["name"] for each in rendered.of("Secret")}
         assert ("vg-volcano-global-hyperjobs-kubeconfig" in secrets) is is_there
         accounts = {each["metadata"]["name"] for each in rendered.objects() if each["kind"] == "ServiceAccount"}
