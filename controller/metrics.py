@@ -87,9 +87,9 @@ class Metrics:
             "volcano_global_leader", "1 while this process may write, else 0.", registry=self.registry
         )
 
-        self._journal = Gauge(
-            "volcano_global_decision_journal_open",
-            "1 while decisions are taken down in the journal, else 0; also 0 where there is to be none.",
+        self._losses = Counter(
+            "volcano_global_decision_journal_losses",
+            "How often the journal of decisions could not be written; each time a part of it is missing.",
             registry=self.registry,
         )
 
@@ -134,9 +134,9 @@ class Metrics:
         """Set whether a webhook configuration is as it should be."""
         self._registered.labels(kind).set(right)
 
-    def show_journal(self, *, is_open: bool) -> None:
-        """Set whether decisions are taken down in the journal."""
-        self._journal.set(is_open)
+    def count_journal_loss(self) -> None:
+        """Count that decisions are not taken down in the journal until another file begins."""
+        self._losses.inc()
 
     def show_leading(self, *, leading: bool) -> None:
         """Set whether this process leads."""

@@ -121,7 +121,8 @@ Examples:
   volcano-global replay decisions.jsonl
   volcano-global replay decisions.jsonl.* decisions.jsonl -o json
   volcano-global replay decisions.jsonl --workload ml/train   all that was decided about it
-  kubectl exec deployment/volcano-global-controller -- cat /journal/decisions.jsonl | volcano-global replay -
+  kubectl -n karmada-system exec deployment/volcano-global-controller -- cat /var/lib/volcano-global/decisions.jsonl \\
+    | volcano-global replay -
 
 \b
 Exit codes:

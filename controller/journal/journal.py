@@ -56,9 +56,9 @@ class Place:
 class Journal:
     """Takes down what one World after the other is told and decides; ``start`` and ``stop`` once."""
 
-    def __init__(self, place: Place, identity: str, *, on_open: Callable[[bool], None]) -> None:
+    def __init__(self, place: Place, identity: str, *, on_lost: Callable[[], None]) -> None:
         self._identity = identity
-        self._on_open = on_open
+        self._on_lost = on_lost
         self._path = place.path
         self._writing = Writing(Files(place.path, place.keep), limit=place.limit, on_trouble=self._heard)
         self._lost_at: float | None = None
@@ -108,11 +108,11 @@ class Journal:
 
     def _heard(self, trouble: OSError | None) -> None:
         """Hear, in the thread that writes, that a file has begun, or that there is none."""
-        self._on_open(trouble is None)
         if trouble is None:
             log.info("decision journal begins a file", file=str(self._path))
             return
         self._lost_at = time.monotonic()
+        self._on_lost()
         log.error("decision journal lost", file=str(self._path), error=str(trouble), again_in=_AGAIN_SECONDS)
 
 

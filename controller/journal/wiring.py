@@ -21,7 +21,7 @@ async def journalling(settings: Settings, loop: Loop, metrics: Metrics) -> Async
         yield
         return
     place = Place(settings.decision_journal, settings.decision_journal_mib << 20, settings.decision_journal_files)
-    journal = Journal(place, settings.identity, on_open=lambda is_open: metrics.show_journal(is_open=is_open))
+    journal = Journal(place, settings.identity, on_lost=metrics.count_journal_loss)
     loop.clerk = Clerk(journal)
     journal.start()
     loop.clerk.begin(loop.world, wall_clock())

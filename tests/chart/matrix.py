@@ -48,6 +48,7 @@ VALUES: dict[str, dict[str, Any]] = {
             "podAnnotations": {"a": "b"},
             "extraArgs": ["--max-connections", "1000"],
         },
+        "controller": {"journal": {"enabled": True}},
         "uninstall": {"resumePaused": True},
         "imagePullSecrets": [{"name": "pull"}],
     },

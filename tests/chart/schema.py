@@ -118,7 +118,12 @@ def values() -> Schema:
                 minAvailable={"type": ["integer", "string"]},
                 clientCa=section(secretName=NAME, key=TEXT, names=TEXTS),
             ),
-            controller=section(**PROCESS, replicas=count(1), port=PORT),
+            controller=section(
+                **PROCESS,
+                replicas=count(1),
+                port=PORT,
+                journal=section(enabled=SWITCH, sizeLimit={"type": "string", "pattern": "^[0-9]+[KMGT]i?$"}),
+            ),
             certs=section(
                 mode=one_of("SelfSigned", "External"),
                 secretName=NAME,
