@@ -10,6 +10,7 @@ from tests.mutants.catalogue import Mutant
 ROOT = Path(__file__).parents[2]
 _TREES = ("certs", "charts", "controller", "examples", "localup", "tests", "webhook")
 _SECONDS = 180
+_SAID = 6_000
 
 
 class Patch:
@@ -37,15 +38,16 @@ class Patch:
         """Undo the mistake."""
         shutil.copy(ROOT / mutant.file, self.folder / mutant.file)
 
-    def passes(self, *tests: str) -> bool:
-        """Run tests in the copy; say whether they passed. What never ends has not passed."""
+    def trouble(self, *tests: str) -> str:
+        """Run tests in the copy; say what failed, nothing where they passed. What never ends has not passed."""
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
         try:
             run = subprocess.run(
                 command, cwd=self.folder, capture_output=True, timeout=_SECONDS * len(tests), check=False
             )
-        except subprocess.TimeoutExpired:
-            return False
+        except subprocess.TimeoutExpired as error:
+            return f"not within {error.timeout:g} s:\n{(error.stdout or b'').decode()[-_SAID:]}"
+        said = run.stdout.decode()[-_SAID:]
         if run.returncode not in {0, 1}:
-            raise RuntimeError(f"{tests} cannot be run:\n{run.stdout.decode()[-3000:]}")
-        return run.returncode == 0
+            raise RuntimeError(f"{tests} cannot be run:\n{said}")
+        return said if run.returncode else ""

@@ -23,7 +23,7 @@ def test_there_are_enough_and_each_can_still_be_made():
 
 @pytest.mark.long
 def test_without_any_mistake_the_tests_pass(patch):
-    assert patch.passes(*sorted({mutant.caught_by for mutant in MUTANTS}))
+    assert patch.trouble(*sorted({mutant.caught_by for mutant in MUTANTS})) == ""
 
 
 @pytest.mark.long
@@ -31,6 +31,6 @@ def test_without_any_mistake_the_tests_pass(patch):
 def test_the_mistake_is_noticed(patch, mutant: Mutant):
     patch.plant(mutant)
     try:
-        assert not patch.passes(mutant.caught_by), f"nobody noticed {mutant.name}"
+        assert patch.trouble(mutant.caught_by), f"nobody noticed {mutant.name}"
     finally:
         patch.weed(mutant)
