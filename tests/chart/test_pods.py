@@ -39,7 +39,7 @@ def test_tc4_no_container_can_write_gain_or_keep_anything(render, values):
         assert not any("hostPort" in port for port in container.get("ports", []))
         assert container["resources"]["limits"]["memory"]
         for mount in container["volumeMounts"]:
-            assert mount.get("readOnly") or mount["name"] == "tmp"
+            assert mount.get("readOnly") or mount["name"] in {"tmp", "journal"}
 
 
 @pytest.mark.parametrize("values", MATRIX)
