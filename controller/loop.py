@@ -16,11 +16,11 @@ from controller.affinities import unobserved
 from controller.backoff import Backoff
 from controller.cache.facts import BindingFacts
 from controller.cache.overlays import Gone, Mended, Noted
-from controller.cache.starts import backoff_ms
 from controller.cache.store import Store
 from controller.clock import Clock, wall_clock
+from controller.engine.clusters import ClusterName
 from controller.engine.plan import Admit, Decision, Evict, Note, Wait
-from controller.engine.reasons import EvictionReason, Reason, Refusal
+from controller.engine.reasons import Reason, Refusal
 from controller.engine.workloads import Workload, WorkloadUid
 from controller.engine.world import World
 from controller.journal.clerk import Clerk, Terms
@@ -29,8 +29,6 @@ from controller.writes import Write, holding, mending, observing, requeueing, wr
 
 #: So many admissions are decided ahead of the writes: what is sent is fresh, and the event loop is never held up long.
 _AHEAD = 256
-#: Who does not start is looked for so often at most, in milliseconds.
-_STARTS_MS = 1_000
 #: So often it is seen which caches are waited for, in seconds.
 _SYNC_SECONDS = 1
 #: Clocks jump, so a time of day is never waited for longer than this, in seconds.
@@ -95,9 +93,6 @@ class Loop:
         self._clock = clock
         self._backoff = Backoff(first=0.5, most=30)
         self._lasted = 0.0
-        self._starts_at = 0
-        self._start_due: int | None = None
-        """When the next one should have started, as of the last look at all of them."""
         self._wake = asyncio.Event()
         store.on_change = self._wake.set
 
@@ -135,9 +130,7 @@ class Loop:
         if not self._actuator.may_write:
             return None
         planned_at = self._decide(now, began)
-        return min(
-            (at for at in (planned_at, self._mend(now), self._see_to_starts(now)) if at is not None), default=None
-        )
+        return min((at for at in (planned_at, self._mend(now)) if at is not None), default=None)
 
     def _decide(self, now: int, began: float) -> int | None:
         """Decide as much as can be written soon; return when there is more to decide."""
@@ -149,6 +142,7 @@ class Loop:
         self._metrics.count_cycle(self._lasted)
         self.clerk.planned(self.world, plan, Terms(now, room, self._store.revision))
         self._record(plan.notes)
+        self._requeue(plan.requeues)
         self._hand_on(plan.decisions, now)
         self.on_waits(plan.waits)
         return now if plan.is_cut else plan.wake_at
@@ -177,10 +171,38 @@ class Loop:
                 self._store.hold_back(uid, Refusal(Reason.BACKING_OFF, subject=why, until=free_at))
                 continue
             else:
-                self._store.assume(uid, Gone())
+                self._store.assume(uid, self._gone(decision))
             self._actuator.submit(
-                write(decision, facts, template=self._store.template(facts), for_whom=self._for_whom(decision))
+                write(
+                    decision,
+                    facts,
+                    template=self._store.template(facts),
+                    for_whom=self._for_whom(decision),
+                    left_out=self._left_out(decision),
+                )
             )
+
+    def _gone(self, decision: Evict) -> Gone:
+        back_off = decision.back_off
+        refusal = back_off.refusal if back_off is not None else None
+        return Gone(refusal, decision.workload.has_run, self._left_out(decision))
+
+    def _left_out(self, decision: Decision) -> Mapping[ClusterName, str]:
+        """Return where a workload is not tried from then on, with how those clusters are now (R1)."""
+        workload, back_off = decision.workload, decision.back_off if isinstance(decision, Evict) else None
+        if back_off is not None:
+            return self._store.starts.marks(back_off.left_out)
+        return {} if workload.has_run else self._store.starts.marks(workload.shape.left_out)
+
+    def _requeue(self, workloads: Iterable[Workload]) -> None:
+        """Give those to Karmada's scheduler once more who were admitted and do not run (R1)."""
+        for workload in workloads:
+            facts = self._store.binding(workload.uid)
+            if facts is None or facts.paused or not facts.targets:
+                continue
+            for step in requeueing(facts):
+                self._store.assume(facts.uid, Mended())
+                self._actuator.submit(step)
 
     def _observe(self, decision: Admit, facts: BindingFacts, term: str) -> None:
         """Have Karmada begin with another affinity term, and decide anew when that is seen (C1)."""
@@ -212,34 +234,6 @@ class Loop:
             else:
                 again_at = min(free_at, again_at or free_at)
         return again_at
-
-    def _see_to_starts(self, now: int) -> int | None:
-        """Requeue, or take back, who was admitted and does not run; return when to look again (R1)."""
-        starts, timeout = self._store.starts, self._store.admission_timeout_ms
-        if now >= self._starts_at:
-            for each in tuple(starts.overdue(now, timeout)):
-                facts, workload = self._store.binding(each.uid), self.world.workloads.get(each.uid)
-                free_at = self._actuator.free_at(each.uid)
-                if facts is not None and workload is not None and free_at is not None and free_at <= now:
-                    self._start_again(facts, workload, now, is_last=each.is_last or not facts.targets)
-            self._starts_at, self._start_due = now + _STARTS_MS, starts.wake_at(timeout)
-        if self._start_due is None:
-            return self._starts_at if len(starts) else None
-        return max(self._start_due, self._starts_at)
-
-    def _start_again(self, facts: BindingFacts, workload: Workload, now: int, *, is_last: bool) -> None:
-        if not is_last:
-            self._store.starts.requeue(facts.uid)
-            for write in requeueing(facts):
-                self._store.assume(facts.uid, Mended())
-                self._actuator.submit(write)
-            return
-        attempts = facts.record.attempts if facts.record else 0
-        until = now + backoff_ms(attempts, self._store.admission_timeout_ms)
-        where = ", ".join(target.name for target in facts.targets) or "any cluster"
-        self._hand_on([Evict(workload, EvictionReason.NOT_STARTED)], now)
-        why = f"it did not start on {where} in time"
-        self._store.back_off(facts.uid, Refusal(Reason.BACKING_OFF, subject=why, until=until))
 
     def _mending(self, uid: WorkloadUid, facts: BindingFacts) -> Write | None:
         remarks = self._store.remarks.get(uid, frozenset())

@@ -4,11 +4,10 @@ Pure. How a write is carried out, and what follows when it is not, is the
 actuator's.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
-
-import msgspec
 
 from controller import patches
 from controller.api import record as wire
@@ -16,9 +15,9 @@ from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS
 from controller.cache.facts import BindingFacts, Record, TemplateFacts
 from controller.cache.remarks import Remark
 from controller.cache.translate.amounts import moment
-from controller.cache.translate.records import admitting, noting, waiting
+from controller.cache.translate.records import admitting, evicting, noting, waiting
+from controller.engine.clusters import ClusterName
 from controller.engine.plan import Admit, Decision, Evict, Note
-from controller.engine.reasons import EvictionReason
 from controller.engine.workloads import Workload, WorkloadUid
 
 Effect = Literal["admit", "evict", "resume", "clear", "note", "hold", "pause", "observe", "requeue"]
@@ -70,17 +69,28 @@ class Write:
 
 
 def write(
-    decision: Decision, facts: BindingFacts, *, template: TemplateFacts | None = None, for_whom: str = ""
+    decision: Decision,
+    facts: BindingFacts,
+    *,
+    template: TemplateFacts | None = None,
+    for_whom: str = "",
+    left_out: Mapping[ClusterName, str] = MappingProxyType({}),
 ) -> Write:
-    """Return how *decision* is written to the binding that *facts* tell of; *for_whom* it is evicted, in words."""
+    """Return how *decision* is written to the binding that *facts* tell of.
+
+    *for_whom* it is evicted, in words; the record keeps the clusters *left_out*.
+    """
     if isinstance(decision, Admit):
-        return _admission(decision, facts)
-    return _eviction(decision, facts, template=template, for_whom=for_whom)
+        return _admission(decision, facts, left_out)
+    generation = template.generation if template else None
+    clusters = () if facts.progress else tuple(target.name for target in facts.targets)
+    record = evicting(decision, before=facts.record, left_out=left_out, clusters=clusters, generation=generation)
+    return _eviction(decision, facts, record, for_whom=for_whom)
 
 
-def _admission(decision: Admit, facts: BindingFacts) -> Write:
+def _admission(decision: Admit, facts: BindingFacts, left_out: Mapping[ClusterName, str]) -> Write:
     workload = decision.workload
-    record = admitting(workload, decision.admission, before=facts.record, plan=decision.plan)
+    record = admitting(workload, decision.admission, before=facts.record, plan=decision.plan, left_out=left_out)
     targets = [(target.name, target.replicas) for target in decision.clusters]
     return Write(
         "admit",
@@ -95,20 +105,8 @@ def _admission(decision: Admit, facts: BindingFacts) -> Write:
     )
 
 
-def _eviction(decision: Evict, facts: BindingFacts, *, template: TemplateFacts | None, for_whom: str) -> Write:
-    workload, before = decision.workload, facts.record
-    is_aborted = decision.reason is EvictionReason.ABORTED
-    has_not_started = decision.reason is EvictionReason.NOT_STARTED
-    record = wire.Record(
-        uid=workload.uid,
-        queue=workload.queue,
-        waiting_since=moment(workload.since),
-        evictions=(before.evictions if before else 0) + (not has_not_started),
-        attempts=(before.attempts if before else 0) + has_not_started,
-        clusters=() if facts.progress else tuple(target.name for target in facts.targets),
-        aborted=is_aborted,
-        aborted_generation=template.generation if is_aborted and template else msgspec.UNSET,
-    )
+def _eviction(decision: Evict, facts: BindingFacts, record: wire.Record, *, for_whom: str) -> Write:
+    workload = decision.workload
     return Write(
         "evict",
         workload.uid,

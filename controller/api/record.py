@@ -35,6 +35,13 @@ class Record(msgspec.Struct, rename="camel", frozen=True, omit_defaults=False):
     """The generation of the template that was aborted; a later one is tried again (D8)."""
     evictions: int = 0
     attempts: int = 0
+    """How often it was admitted and taken back without having run (R1)."""
+    not_started_at: datetime | msgspec.UnsetType = msgspec.UNSET
+    """When it was last taken back because it had not started itself."""
+    back_off_until: datetime | msgspec.UnsetType = msgspec.UNSET
+    """Until when it does not compete after that."""
+    left_out: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    """The clusters in which it did not start, each with a mark of how the cluster was then."""
     plan: str = ""
     """The id of the plan that admitted it, shared by all parts of a group (G1)."""
 
@@ -83,8 +90,11 @@ def _trouble(record: Record, uid: str) -> str:
 
 
 def _times(record: Record) -> list[datetime]:
-    times = (record.admitted_at, record.waiting_since, record.reserved_since, record.held_since)
-    return [time for time in times if time is not None]
+    times = (
+        *(record.admitted_at, record.waiting_since, record.reserved_since, record.held_since),
+        *(record.not_started_at, record.back_off_until),
+    )
+    return [time for time in times if isinstance(time, datetime)]
 
 
 def _written(value: object) -> object:

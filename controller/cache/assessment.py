@@ -5,7 +5,6 @@ choices, the PriorityClasses and the writes under way. It decides nothing
 about queues and clusters.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from controller.cache import charges
@@ -19,7 +18,7 @@ from controller.cache.shapes import Shapes
 from controller.engine.clusters import ClusterName
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal, precedence
-from controller.engine.workloads import Admission, Held, Reserved, State, Workload, WorkloadUid
+from controller.engine.workloads import Admission, Held, Reserved, State, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +38,6 @@ class Rules:
     default_queue: QueueName
     shapes: Shapes
     demands: Demands
-    left_out: Callable[[WorkloadUid], frozenset[ClusterName]] = lambda _: frozenset()
-    """The clusters in which a workload did not start, and which have not changed since (R1)."""
     recent: int = 0
     """What has ended after this may still be in the clusters' summaries (C2). Milliseconds."""
 
@@ -55,6 +52,10 @@ class Overlay:
     """Until when Karmada may place it although it was evicted before that (P5)."""
     resumed: bool = False
     """A Command has asked to resume it."""
+    has_run: bool = False
+    """It runs, or has run since it was admitted."""
+    left_out: frozenset[ClusterName] = frozenset()
+    """The clusters in which it did not start, and which have not changed since (R1)."""
 
 
 NO_OVERLAY = Overlay()
@@ -74,6 +75,7 @@ class _Standing:
     held: Held | None = None
     reserved: Reserved | None = None
     evictions: int = 0
+    attempts: int = 0
     stays_until: int = 0
 
 
@@ -174,7 +176,7 @@ def _workload(case: _Case, standing: _Standing, rules: Rules) -> Workload | None
             case.demand,
             rules.priorities,
             preferred=template.preferred if template else (),
-            left_out=rules.left_out(binding.uid),
+            left_out=case.overlay.left_out,
         ),
         priority=rules.priorities.value(priority_class),
         priority_class=priority_class,
@@ -190,6 +192,9 @@ def _workload(case: _Case, standing: _Standing, rules: Rules) -> Workload | None
         held=standing.held,
         reserved=standing.reserved,
         stays_until=standing.stays_until,
+        attempts=standing.attempts,
+        has_run=standing.state is State.ADMITTED and case.overlay.has_run,
+        unplaced=standing.state is State.ADMITTED and not binding.paused and not binding.targets,
         ended=_ended(case, rules.recent) if standing.state is State.FINISHED else None,
     )
 
@@ -274,7 +279,7 @@ def _recorded(case: _Case, standing: _Standing) -> _Standing:
     reserved = None
     if record.reserved_since is not None and held is None and not record.admits:
         reserved = Reserved(record.reserved_since, record.held_cluster, record.held_demand)
-    return replace(standing, held=held, reserved=reserved, evictions=record.evictions)
+    return replace(standing, held=held, reserved=reserved, evictions=record.evictions, attempts=record.attempts)
 
 
 def _overlaid(standing: _Standing, overlay: Overlay) -> _Standing:
@@ -295,8 +300,11 @@ def _after(standing: _Standing, outcome: Outcome) -> _Standing:
         case Admission() if standing.state in {State.PENDING, None}:
             return replace(standing, state=State.ADMITTED, admission=outcome, hold=None, held=None, reserved=None)
         case Gone() if standing.state is State.ADMITTED:
-            hold = standing.hold or Refusal(Reason.EVICTION_IN_PROGRESS)
-            return replace(standing, state=State.PENDING, hold=hold, evictions=standing.evictions + 1)
+            hold = outcome.back_off or standing.hold or Refusal(Reason.EVICTION_IN_PROGRESS)
+            in_vain = outcome.back_off is not None and not outcome.has_run
+            attempts = 0 if outcome.has_run else standing.attempts + in_vain
+            evictions = standing.evictions + (not in_vain)
+            return replace(standing, state=State.PENDING, hold=hold, evictions=evictions, attempts=attempts)
         case Noted() if standing.state is State.PENDING:
             return replace(standing, held=outcome.held, reserved=outcome.reserved)
     return standing

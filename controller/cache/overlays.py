@@ -6,9 +6,11 @@ decision, settle on the observed write).
 """
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
+from controller.engine.clusters import ClusterName
 from controller.engine.reasons import Refusal
 from controller.engine.workloads import Admission, Held, Reserved, WorkloadUid
 
@@ -19,6 +21,13 @@ _UNPLACED_MS: Final = 330_000
 @dataclass(frozen=True, slots=True)
 class Gone:
     """That a workload was evicted."""
+
+    back_off: Refusal | None = None
+    """Why and until when it does not compete, where it, or a part that it needs, had not started (R1)."""
+    has_run: bool = True
+    """It was a run that ended; else it had been admitted in vain."""
+    left_out: Mapping[ClusterName, str] = field(default_factory=dict)
+    """Where it is not tried again, as its record will say."""
 
 
 @dataclass(frozen=True, slots=True)

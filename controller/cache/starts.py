@@ -1,102 +1,128 @@
-"""Who was admitted and does not run: since when, what was tried already, and where it is not tried again (R1).
+"""Where workloads did not start and are not tried again, and who has run since he was admitted (R1).
 
-Pure. What is not on the binding (that it was requeued, the cluster that is left
-out, until when it backs off) is forgotten with the process; the worst that
-follows is that it is tried once more.
+Pure. The binding's record names the clusters that are left out, each with a
+mark of how the cluster was; while it is still like that the workload is not
+tried there. That a cluster was another one in between is forgotten with the
+process, and so is that a kind has run whose status does not tell of its past.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
 
-from controller.cache.facts import BindingFacts, Phase
+from controller.cache.facts import BindingFacts, Phase, Record
+from controller.cache.overlays import Gone, Outcome
 from controller.engine.clusters import Cluster, ClusterName
-from controller.engine.resources import EMPTY
+from controller.engine.plan import BackOff
+from controller.engine.reasons import Refusal
 from controller.engine.workloads import State, Workload, WorkloadUid
 
-_HOUR_MS: Final = 3_600_000
-
-
-@dataclass(frozen=True, slots=True)
-class Overdue:
-    """One that should run by now; *is_last* when requeueing it has not helped."""
-
-    uid: WorkloadUid
-    is_last: bool
+_NOWHERE: frozenset[ClusterName] = frozenset()
+_HAS_RUN = {Phase.RUNNING, Phase.FINISHED}
 
 
 class Starts:
-    """Sees workloads come and go."""
+    """Sees workloads and clusters come, change and go."""
 
     def __init__(self) -> None:
-        self._since: dict[WorkloadUid, int] = {}
         self._ran: set[WorkloadUid] = set()
-        self._requeued: set[WorkloadUid] = set()
-        self._left_out: dict[WorkloadUid, dict[ClusterName, Cluster]] = {}
-
-    def __len__(self) -> int:
-        return len(self._since)
+        self._marks: dict[ClusterName, str] = {}
+        self._left_out: dict[WorkloadUid, dict[ClusterName, str]] = {}
+        """Where each is not tried, with the mark that its record has."""
+        self._changed: dict[WorkloadUid, dict[ClusterName, str]] = {}
+        """What a record leaves out in vain, because the cluster was seen to be another one since."""
 
     def see(self, binding: BindingFacts, workload: Workload | None) -> None:
-        """Take note of how *binding* stands as it was observed."""
-        uid = binding.uid
-        if any(each.phase is Phase.RUNNING or each.ran for each in binding.progress):
-            self._ran.add(uid)
-        admission = workload.admission if workload is not None and workload.state is State.ADMITTED else None
-        is_ours = admission is not None and not admission.adopted and admission.admitted_at > 0
-        if admission is None or not is_ours or uid in self._ran or workload is None or workload.hold is not None:
-            self._since.pop(uid, None)
-            if workload is None or workload.state is not State.ADMITTED:
-                self._requeued.discard(uid)
-            if binding.paused:
-                self._ran.discard(uid)
-            return
-        self._since[uid] = admission.admitted_at
+        """Take note of how *binding* stands."""
+        if workload is None or workload.state is State.PENDING:
+            self._ran.discard(binding.uid)
+        elif self.has_run(binding):
+            self._ran.add(binding.uid)
+
+    def has_run(self, binding: BindingFacts) -> bool:
+        """Say whether it runs, or has run since it was admitted."""
+        return binding.uid in self._ran or any(each.ran or each.phase in _HAS_RUN for each in binding.progress)
+
+    def left_out(self, uid: WorkloadUid, recorded: Mapping[ClusterName, str]) -> frozenset[ClusterName]:
+        """Return which of the *recorded* clusters are as they were, so that it is not tried there."""
+        if not recorded:
+            if uid in self._left_out or uid in self._changed:
+                self._forget_places(uid)
+            return _NOWHERE
+        changed = self._changed.get(uid, {})
+        changed |= {name: mark for name, mark in recorded.items() if self._marks.get(name) != mark}
+        kept = {name: mark for name, mark in recorded.items() if changed.get(name) != mark}
+        _put(self._changed, uid, {name: mark for name, mark in changed.items() if name in recorded})
+        _put(self._left_out, uid, kept)
+        return frozenset(kept)
+
+    def try_anew(self, uid: WorkloadUid) -> None:
+        """Take what its record leaves out next as it is written: it was tried once more."""
+        self._changed.pop(uid, None)
 
     def forget(self, uid: WorkloadUid) -> None:
         """Forget one that is gone."""
-        self._since.pop(uid, None)
-        self._left_out.pop(uid, None)
+        self._forget_places(uid)
         self._ran.discard(uid)
-        self._requeued.discard(uid)
 
-    def overdue(self, now: int, timeout_ms: int) -> Iterator[Overdue]:
-        """Yield who should run by now, and is to be requeued, or taken back."""
-        for uid, since in sorted(self._since.items()):
-            if now >= since + 2 * timeout_ms:
-                yield Overdue(uid, is_last=True)
-            elif now >= since + timeout_ms and uid not in self._requeued:
-                yield Overdue(uid, is_last=False)
+    def _forget_places(self, uid: WorkloadUid) -> None:
+        self._left_out.pop(uid, None)
+        self._changed.pop(uid, None)
 
-    def wake_at(self, timeout_ms: int) -> int | None:
-        """Return when the next one comes due."""
-        steps = (since + (2 if uid in self._requeued else 1) * timeout_ms for uid, since in self._since.items())
-        return min(steps, default=None)
+    def cluster_changed(self, cluster: Cluster | None, name: ClusterName) -> list[WorkloadUid]:
+        """Take *cluster* as it is now, ``None`` where it is gone; return for whom it counts again."""
+        before, now = self._marks.pop(name, None), None
+        if cluster is not None:
+            now = self._marks[name] = mark_of(cluster)
+        if before is None or now == before:
+            return []
+        return [uid for uid, known in self._left_out.items() if name in known]
 
-    def requeue(self, uid: WorkloadUid) -> None:
-        """Note that it was given to Karmada's scheduler once more."""
-        self._requeued.add(uid)
-
-    def leave_out(self, uid: WorkloadUid, clusters: Iterable[Cluster]) -> None:
-        """Leave *clusters* out for it until they change."""
-        known = self._left_out.setdefault(uid, {})
-        known.update((each.name, replace(each, used=EMPTY)) for each in clusters)
-
-    def left_out(self, uid: WorkloadUid) -> frozenset[ClusterName]:
-        """Return the clusters in which it is not tried now."""
-        return frozenset(self._left_out.get(uid, ()))
-
-    def changed(self, cluster: Cluster | None, name: ClusterName) -> list[WorkloadUid]:
-        """Take *cluster* as it is now; return for whom it counts again."""
-        now = replace(cluster, used=EMPTY) if cluster is not None else None
-        freed = [uid for uid, known in self._left_out.items() if name in known and known[name] != now]
-        for uid in freed:
-            del self._left_out[uid][name]
-            if not self._left_out[uid]:
-                del self._left_out[uid]
-        return freed
+    def marks(self, names: Iterable[ClusterName]) -> dict[ClusterName, str]:
+        """Return the marks of those of *names* that there are."""
+        return {name: self._marks[name] for name in sorted(names) if name in self._marks}
 
 
-def backoff_ms(attempts: int, timeout_ms: int) -> int:
-    """Return how long one that did not start *attempts* times before waits: half the timeout, doubled each time."""
-    return min((timeout_ms << min(attempts, 16)) // 2, max(timeout_ms, _HOUR_MS))
+def recorded(binding: BindingFacts, outcomes: Iterable[Outcome]) -> Mapping[ClusterName, str]:
+    """Return where it is not tried, as its record says, or will say once *outcomes* are written."""
+    known: Mapping[ClusterName, str] = dict(binding.record.left_out) if binding.record else {}
+    for outcome in outcomes:
+        known = outcome.left_out if isinstance(outcome, Gone) else known
+    return known
+
+
+def backing_off(record: Record | None, now: int, longest: int) -> Refusal | None:
+    """Return why one that was taken back waits at *now*, as its record tells.
+
+    No pause is as long as *longest* and more: such a time was written by a
+    clock that was wrong.
+    """
+    if record is None or record.admits or record.back_off_until is None:
+        return None
+    if not now < record.back_off_until <= now + longest:
+        return None
+    names = tuple(name for name, _ in record.left_out)
+    at_fault = record.not_started_at is not None
+    return BackOff(record.not_started_at or 0, record.back_off_until, names, is_at_fault=at_fault).refusal
+
+
+def mark_of(cluster: Cluster) -> str:
+    """Return a short text that is another one when *cluster* is; what is used there, and on which nodes, is no part."""
+    properties = (
+        sorted(cluster.labels.items()),
+        cluster.provider,
+        cluster.region,
+        cluster.zones,
+        [(taint.key, taint.value, taint.effect) for taint in cluster.taints],
+        sorted((kind.group_version, kind.kind) for kind in cluster.enablements),
+        (cluster.ready, cluster.deleting),
+        None if cluster.allocatable is None else sorted(cluster.allocatable.items()),
+    )
+    return blake2b(repr(properties).encode(), digest_size=8).hexdigest()
+
+
+def _put(known: dict[WorkloadUid, dict[ClusterName, str]], uid: WorkloadUid, marks: dict[ClusterName, str]) -> None:
+    """Remember *marks*, or nothing where there are none."""
+    if marks:
+        known[uid] = marks
+    else:
+        known.pop(uid, None)

@@ -34,11 +34,11 @@ from controller.cache.facts import (
 from controller.cache.gates import Gate, Gates
 from controller.cache.index import Index
 from controller.cache.listener import Listener
-from controller.cache.overlays import Outcome, Overlays
+from controller.cache.overlays import Gone, Outcome, Overlays
 from controller.cache.priorities import Priorities
 from controller.cache.remarks import MENDABLE, Remark
 from controller.cache.shapes import Shapes
-from controller.cache.starts import Starts
+from controller.cache.starts import Starts, backing_off, recorded
 from controller.cache.translate.bindings import BindingTranslator
 from controller.cache.translate.clusters import cluster_facts
 from controller.cache.translate.jobs import JobTranslator
@@ -49,6 +49,7 @@ from controller.cache.translate.templates import TemplateTranslator
 from controller.engine.clusters import ApiKind, ClusterName
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Refusal
+from controller.engine.starting import longest_backoff_ms
 from controller.engine.workloads import WorkloadUid
 
 
@@ -207,6 +208,8 @@ class Store:
     def assume(self, uid: WorkloadUid, outcome: Outcome) -> None:
         """Take *outcome* for true: that was decided, and is being written; who decided it has it in his books."""
         self._overlays.assume(uid, outcome)
+        if isinstance(outcome, Gone):
+            self.starts.try_anew(uid)
 
     def settle(self, uid: WorkloadUid, resource_version: int) -> None:
         """Believe what is decided about *uid* until the version its write resulted in, or a later one, is observed."""
@@ -230,16 +233,6 @@ class Store:
             self._overlays.hold_back(uid, refusal)
         self._news[uid] = None
         self.on_change()
-
-    def back_off(self, uid: WorkloadUid, refusal: Refusal) -> None:
-        """Hold *uid* back for *refusal*, and leave out where it did not start (R1)."""
-        binding = self._by_uid.get(uid)
-        if binding is None:
-            return
-        known = (self.clusters.get(target.name) for target in binding.targets)
-        self.starts.leave_out(uid, [facts.cluster for facts in known if facts is not None])
-        self._overlays.hold_back(uid, refusal)
-        self._news[uid] = None
 
     def resume(self, template: TemplateKey) -> bool:
         """Let what was aborted of a template be tried again; say whether there was anything."""
@@ -285,7 +278,6 @@ class Store:
             default_queue=QueueName(self._configuration.default_queue),
             shapes=self._shapes,
             demands=self._demands,
-            left_out=self.starts.left_out,
             recent=now - self._configuration.settle_period // timedelta(milliseconds=1),
         )
         for uid in sorted(self._news):
@@ -301,8 +293,16 @@ class Store:
             world.workload_removed(uid, now)
             return
         unplaced_until = self._overlays.unplaced_until(uid, now, evicted=is_unplaced(binding))
-        hold = self._overlays.hold(uid, now)
-        overlay = Overlay(self._overlays.outcomes(uid), hold, unplaced_until, uid in self._resumed)
+        outcomes = self._overlays.outcomes(uid)
+        has_run = self.starts.has_run(binding)
+        overlay = Overlay(
+            outcomes,
+            hold=self._hold(binding, now),
+            unplaced_until=unplaced_until,
+            resumed=uid in self._resumed,
+            has_run=has_run,
+            left_out=self.starts.left_out(uid, {} if has_run else recorded(binding, outcomes)),
+        )
         found = assess(binding, self.template(binding), rules=rules, overlay=overlay)
         if found.remarks:
             self._remarks[uid] = found.remarks
@@ -312,6 +312,12 @@ class Store:
             world.workload_removed(uid, now)
         else:
             world.workload_changed(found.workload, now)
+
+    def _hold(self, binding: BindingFacts, now: int) -> Refusal | None:
+        """Return why one is held back at *now*, by what became of its last write or of its last start."""
+        paused = backing_off(binding.record, now, longest_backoff_ms(self.admission_timeout_ms))
+        holds = [each for each in (self._overlays.hold(binding.uid, now), paused) if each is not None]
+        return max(holds, key=lambda each: each.until or 0, default=None)
 
     def _remarked(self, binding: BindingFacts, found: frozenset[Remark], known: frozenset[Remark]) -> None:
         if found & MENDABLE:
@@ -369,7 +375,7 @@ class Store:
         for each in (before, after):
             if each is not None:
                 self._cluster_news[each.key] = None
-                freed = self.starts.changed(after.cluster if after is not None else None, each.key)
+                freed = self.starts.cluster_changed(after.cluster if after is not None else None, each.key)
                 self._news.update(dict.fromkeys(freed))
         self.on_change()
 

@@ -28,10 +28,11 @@ class Admit:
 class BackOff:
     """For how long one that was taken back does not compete, and where it is not tried again (R1)."""
 
+    since: int
+    """When it was taken back, in milliseconds."""
     until: int
-    """In milliseconds."""
     left_out: tuple[ClusterName, ...] = ()
-    """Where it did not start; nowhere for one that goes along with others of its group."""
+    """Where it did not start, now and before."""
     is_at_fault: bool = True
     """It has itself not started in time."""
 

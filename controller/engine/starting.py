@@ -9,6 +9,7 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
+from controller.engine.clusters import ClusterName
 from controller.engine.plan import BackOff, Evict
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.workloads import Group, State, Workload, WorkloadUid
@@ -106,7 +107,7 @@ def taken_back(workload: Workload, back_off: BackOff) -> Workload:
     return replace(
         workload,
         state=State.PENDING,
-        shape=replace(workload.shape, left_out=workload.shape.left_out | {*back_off.left_out}),
+        shape=replace(workload.shape, left_out=frozenset(back_off.left_out)),
         evictions=workload.evictions + workload.has_run,
         attempts=0 if workload.has_run else workload.attempts + 1,
         has_run=False,
@@ -138,10 +139,17 @@ def _take_back(world: "World", failed: Collection[Workload], now: int, timeout: 
     for unit in _units(world, failed, now, timeout):
         until = now + backoff_ms(max(each.attempts for each in unit), timeout)
         for workload in unit:
-            bookings = workload.admission.bookings if workload.admission and workload.uid in at_fault else ()
-            back_off = BackOff(until, tuple(booking.cluster for booking in bookings), workload.uid in at_fault)
+            is_at_fault = workload.uid in at_fault
+            back_off = BackOff(now, until, _left_out(workload, is_at_fault=is_at_fault), is_at_fault)
             world.take_back(workload, back_off, now)
             yield Evict(workload, EvictionReason.NOT_STARTED, back_off=back_off)
+
+
+def _left_out(workload: Workload, *, is_at_fault: bool) -> tuple[ClusterName, ...]:
+    """Return where it is not tried again; where it has not been tried before is no lesson for one that has run."""
+    known = frozenset[ClusterName]() if workload.has_run else workload.shape.left_out
+    bookings = workload.admission.bookings if workload.admission is not None and is_at_fault else ()
+    return tuple(sorted(known | {booking.cluster for booking in bookings}))
 
 
 def _units(world: "World", failed: Collection[Workload], now: int, timeout: int) -> Iterator[list[Workload]]:

@@ -289,6 +289,8 @@ class World:
     def evict(self, workload: Workload, now: int) -> None:
         """Take an eviction that was just decided for begun: it leaves, and waits again once it is gone."""
         gone = replace(workload, state=State.PENDING, evictions=workload.evictions + 1, held=None, reserved=None)
+        if workload.has_run:
+            gone = replace(gone, has_run=False, attempts=0)
         self.workload_changed(gone, now)
 
     def take_back(self, workload: Workload, back_off: BackOff, now: int) -> None:

@@ -3,80 +3,145 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from controller.cache.facts import Phase, Progress
-from controller.cache.starts import Starts, backoff_ms
+from controller.cache.facts import Phase, Progress, Record
+from controller.cache.overlays import Gone, Mended
+from controller.cache.starts import Starts, backing_off, mark_of, recorded
 from controller.cache.store import Store
-from controller.engine.clusters import Cluster, ClusterName
+from controller.engine.clusters import Cluster, ClusterName, Model, Taint
 from controller.engine.queues import QueueName
+from controller.engine.reasons import Reason
 from controller.engine.workloads import Admission, Shape, State, Workload, WorkloadUid
 from tests.cache.objects import binding as raw_binding
 
 M1 = ClusterName("m1")
 UID = WorkloadUid("rb-j1")
 HOUR = 3_600_000
+CLUSTER = Cluster(M1, allocatable={"cpu": 5}, used={"cpu": 1})
 
 
-def facts(*phases: tuple[Phase, bool], paused: bool = False):
+def facts(*phases: tuple[Phase, bool], record: Record | None = None):
     store = Store()
-    found = store.bindings.decode(raw_binding("j1", paused=paused, clusters=["m1"]))
+    found = store.bindings.decode(raw_binding("j1", paused=False, clusters=["m1"]))
     told = tuple(Progress(M1, phase, ran) for phase, ran in phases)
-    return msgspec.structs.replace(found, progress=told)
+    return msgspec.structs.replace(found, progress=told, record=record)
 
 
-def admitted(at: int = 1000, *, adopted: bool = False) -> Workload:
-    admission = Admission({"cpu": 1}, (), admitted_at=at, adopted=adopted)
-    return Workload(UID, "ml", "j1", "Job", QueueName("a"), Shape(), state=State.ADMITTED, admission=admission)
-
-
-def due(starts: Starts, now: int) -> list[bool]:
-    return [each.is_last for each in starts.overdue(now, 100)]
-
-
-def test_who_does_not_run_in_time_is_requeued_once_and_then_taken_back():
-    starts = Starts()
-    starts.see(facts((Phase.WAITING, False)), admitted())
-    assert (due(starts, 1099), starts.wake_at(100)) == ([], 1100)
-    assert due(starts, 1100) == [False]
-    starts.requeue(UID)
-    assert (due(starts, 1150), starts.wake_at(100)) == ([], 1200)
-    assert due(starts, 1200) == [True]
+def workload(state: State) -> Workload:
+    admission = Admission({"cpu": 1}, (), admitted_at=1000)
+    return Workload(UID, "ml", "j1", "Job", QueueName("a"), Shape(), state=state, admission=admission)
 
 
 @pytest.mark.parametrize(
     "told",
     [
         pytest.param((Phase.RUNNING, False), id="runs"),
-        pytest.param((Phase.WAITING, True), id="has-run-before"),
+        pytest.param((Phase.WAITING, True), id="tells-that-it-ran"),
+        pytest.param((Phase.FINISHED, False), id="is-over"),
     ],
 )
-def test_who_runs_or_has_run_is_never_taken_back(told):
+def test_that_it_has_run_is_remembered_until_it_is_paused(told):
     starts = Starts()
-    starts.see(facts(told), admitted())
-    starts.see(facts((Phase.WAITING, False)), admitted())
-    assert due(starts, HOUR) == []
-    assert starts.wake_at(100) is None
+    assert not starts.has_run(facts((Phase.WAITING, False)))
+    starts.see(facts(told), workload(State.ADMITTED))
+    assert starts.has_run(facts((Phase.WAITING, False)))
+    starts.see(facts((Phase.WAITING, False)), workload(State.PENDING))
+    assert not starts.has_run(facts((Phase.WAITING, False)))
 
 
-def test_who_ran_before_we_came_or_is_no_workload_is_left_alone():
+def test_a_cluster_is_left_out_until_it_is_another_one():
     starts = Starts()
-    starts.see(facts(), admitted(adopted=True))
-    starts.see(facts(), None)
-    assert due(starts, HOUR) == []
-    starts.see(facts(), admitted())
-    starts.forget(UID)
-    assert due(starts, HOUR) == []
+    starts.cluster_changed(CLUSTER, M1)
+    marks = starts.marks([M1, ClusterName("unknown")])
+    assert starts.left_out(UID, marks) == {M1}
+    assert starts.cluster_changed(replace(CLUSTER, used={"cpu": 4}), M1) == []
+    assert starts.cluster_changed(replace(CLUSTER, allocatable={"cpu": 6}), M1) == [UID]
+    assert starts.left_out(UID, marks) == frozenset()
 
 
-def test_a_cluster_is_left_out_until_it_changes_and_its_use_is_no_change():
-    starts, cluster = Starts(), Cluster(M1, allocatable={"cpu": 5}, used={"cpu": 1})
-    starts.leave_out(UID, [cluster])
-    assert starts.left_out(UID) == {M1}
-    assert starts.changed(replace(cluster, used={"cpu": 4}), M1) == []
-    assert starts.changed(replace(cluster, allocatable={"cpu": 6}), M1) == [UID]
-    assert starts.left_out(UID) == frozenset()
+def test_a_cluster_that_was_another_one_meanwhile_is_tried_until_it_was_tried():
+    starts = Starts()
+    starts.cluster_changed(CLUSTER, M1)
+    marks = starts.marks([M1])
+    starts.left_out(UID, marks)
+    starts.cluster_changed(replace(CLUSTER, ready=False), M1)
+    starts.left_out(UID, marks)
+    starts.cluster_changed(CLUSTER, M1)
+    assert starts.left_out(UID, marks) == frozenset()
+    starts.try_anew(UID)
+    assert starts.left_out(UID, marks) == {M1}
 
 
-def test_the_pause_grows_but_not_for_ever():
-    assert [backoff_ms(attempts, 60_000) for attempts in range(4)] == [30_000, 60_000, 120_000, 240_000]
-    assert backoff_ms(10**6, 60_000) == HOUR
-    assert backoff_ms(5, 2 * HOUR) == 2 * HOUR
+def test_a_cluster_that_is_gone_is_not_left_out():
+    starts = Starts()
+    starts.cluster_changed(CLUSTER, M1)
+    marks = starts.marks([M1])
+    assert starts.left_out(UID, marks) == {M1}
+    assert starts.cluster_changed(None, M1) == [UID]
+    assert starts.left_out(UID, marks) == frozenset()
+
+
+def test_one_that_comes_after_the_records_did_not_change_while_nobody_looked():
+    before, after = Starts(), Starts()
+    before.cluster_changed(CLUSTER, M1)
+    after.cluster_changed(replace(CLUSTER, used={"cpu": 3}), M1)
+    assert after.left_out(UID, before.marks([M1])) == {M1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_other"),
+    [
+        pytest.param({"used": {"cpu": 5}}, False, id="what-is-used"),
+        pytest.param({"models": (Model(3, {"cpu": 1}),)}, False, id="how-full-its-nodes-are"),
+        pytest.param({"labels": {"zone": "b"}}, True, id="labels"),
+        pytest.param({"taints": (Taint("k", "", "NoSchedule"),)}, True, id="taints"),
+        pytest.param({"ready": False}, True, id="not-ready"),
+        pytest.param({"allocatable": {"cpu": 6}}, True, id="more-nodes"),
+        pytest.param({"allocatable": None}, True, id="no-summary"),
+    ],
+)
+def test_what_makes_another_cluster_of_it(changes, is_other):
+    assert (mark_of(replace(CLUSTER, **changes)) != mark_of(CLUSTER)) == is_other
+
+
+def test_a_mark_does_not_depend_on_the_order_in_which_things_were_told():
+    one = replace(CLUSTER, labels={"a": "1", "b": "2"}, allocatable={"cpu": 1, "memory": 2})
+    other = replace(CLUSTER, labels={"b": "2", "a": "1"}, allocatable={"memory": 2, "cpu": 1})
+    assert mark_of(one) == mark_of(other)
+
+
+def test_marks_stay_the_same_from_one_version_of_the_program_to_the_next():
+    assert mark_of(CLUSTER) == "d86fc845581c9980"
+
+
+def test_what_is_being_written_is_left_out_before_it_is_observed():
+    record = Record(QueueName("a"), left_out=((M1, "x"),))
+    assert recorded(facts(record=record), []) == {M1: "x"}
+    assert recorded(facts(record=record), [Gone(left_out={M1: "y"}), Mended()]) == {M1: "y"}
+    assert recorded(facts(), [Gone()]) == {}
+
+
+def test_the_record_says_for_how_long_it_backs_off_and_why():
+    record = Record(QueueName("a"), not_started_at=1000, back_off_until=5000, left_out=((M1, "x"),))
+    refusal = backing_off(record, 4999, HOUR)
+    assert (refusal.reason, refusal.until) == (Reason.BACKING_OFF, 5000)
+    assert refusal.subject == "it did not start on m1 in time"
+    part = backing_off(msgspec.structs.replace(record, not_started_at=None), 4999, HOUR)
+    assert part.subject == "a part that its HyperJob needs did not start in time"
+
+
+@pytest.mark.parametrize(
+    ("changes", "now"),
+    [
+        pytest.param({}, 5000, id="it-is-over"),
+        pytest.param({"back_off_until": None}, 0, id="it-never-failed"),
+        pytest.param({"back_off_until": HOUR + 5000}, 4999, id="no-pause-is-so-long"),
+        pytest.param({"charge": {"cpu": 1}}, 0, id="it-is-admitted"),
+    ],
+)
+def test_it_does_not_back_off_when(changes, now):
+    record = Record(QueueName("a"), not_started_at=1000, back_off_until=5000)
+    assert backing_off(msgspec.structs.replace(record, **changes), now, HOUR) is None
+
+
+def test_without_a_record_nothing_holds_it():
+    assert backing_off(None, 0, HOUR) is None

@@ -16,6 +16,7 @@ def policy(configuration: wire.AdmissionConfiguration) -> Policy:
         tenant_fairness=configuration.tenant_fairness,
         growth=Growth(evict=growth.action == "Evict", grace_ms=growth.grace_period // _MILLISECOND),
         settle_ms=configuration.settle_period // _MILLISECOND,
+        admission_timeout_ms=configuration.admission_timeout // _MILLISECOND,
         reservation=Reservation(
             after_ms=configuration.reservation.after // _MILLISECOND,
             max_ms=configuration.reservation.max // _MILLISECOND,

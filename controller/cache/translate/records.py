@@ -1,10 +1,19 @@
 """The admission record in the engine's units, and the record that an admission writes."""
 
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from types import MappingProxyType
+
+import msgspec
+
 from controller.api import record as wire
 from controller.cache.facts import Record
 from controller.cache.translate.amounts import AmountError, amounts, milliseconds, moment, quantities
 from controller.engine.clusters import ClusterName
+from controller.engine.plan import Evict
 from controller.engine.queues import QueueName
+from controller.engine.reasons import EvictionReason
 from controller.engine.resources import EMPTY, PODS, Resources, requested
 from controller.engine.workloads import Admission, Held, Reserved, Workload
 
@@ -38,8 +47,20 @@ def _facts(record: wire.Record) -> Record:
         aborted_generation=record.aborted_generation if isinstance(record.aborted_generation, int) else None,
         evictions=record.evictions,
         attempts=record.attempts,
+        not_started_at=_time(record.not_started_at),
+        back_off_until=_time(record.back_off_until),
+        left_out=_marks(record.left_out),
         plan=record.plan,
     )
+
+
+def _time(written: datetime | msgspec.UnsetType) -> int | None:
+    return milliseconds(written) if isinstance(written, datetime) else None
+
+
+def _marks(written: Mapping[str, str] | msgspec.UnsetType) -> tuple[tuple[ClusterName, str], ...]:
+    marks = {} if isinstance(written, msgspec.UnsetType) else written
+    return tuple((ClusterName(sys.intern(name)), mark) for name, mark in sorted(marks.items()))
 
 
 def _amounts(texts: wire.Amounts | None, where: str) -> Resources | None:
@@ -65,6 +86,7 @@ def noting(
         held_demand=quantities(requested(kept.demand)) if kept and kept.demand is not None else None,
         evictions=before.evictions if before else 0,
         attempts=before.attempts if before else 0,
+        left_out=_written(dict(before.left_out) if before else {}),
     )
 
 
@@ -76,10 +98,58 @@ def waiting(uid: str, record: Record) -> wire.Record:
         waiting_since=moment(record.waiting_since),
         evictions=record.evictions,
         attempts=record.attempts,
+        left_out=_written(dict(record.left_out)),
     )
 
 
-def admitting(workload: Workload, admission: Admission, *, before: Record | None = None, plan: str = "") -> wire.Record:
+def evicting(
+    decision: Evict,
+    *,
+    before: Record | None,
+    left_out: Mapping[ClusterName, str],
+    clusters: tuple[ClusterName, ...] = (),
+    generation: int | None = None,
+) -> wire.Record:
+    """Return the record that goes with an eviction; Karmada might still place it in *clusters*.
+
+    What *before* counts is counted on; of starts that failed only those since
+    it has last run. *generation* is that of a template that was aborted.
+    """
+    workload, back_off = decision.workload, decision.back_off
+    is_aborted = decision.reason is EvictionReason.ABORTED
+    in_vain = decision.reason is EvictionReason.NOT_STARTED and not workload.has_run
+    attempts = before.attempts if before and not workload.has_run else 0
+    return wire.Record(
+        uid=workload.uid,
+        queue=workload.queue,
+        waiting_since=moment(workload.since),
+        evictions=(before.evictions if before else 0) + (not in_vain),
+        attempts=attempts + in_vain,
+        clusters=clusters,
+        aborted=is_aborted,
+        aborted_generation=generation if is_aborted and generation is not None else msgspec.UNSET,
+        not_started_at=_moment(back_off.since if back_off and back_off.is_at_fault else None),
+        back_off_until=_moment(back_off.until if back_off else None),
+        left_out=_written(left_out),
+    )
+
+
+def _moment(time: int | None) -> datetime | msgspec.UnsetType:
+    return moment(time) or msgspec.UNSET
+
+
+def _written(left_out: Mapping[ClusterName, str]) -> dict[str, str] | msgspec.UnsetType:
+    return {str(name): mark for name, mark in left_out.items()} or msgspec.UNSET
+
+
+def admitting(
+    workload: Workload,
+    admission: Admission,
+    *,
+    before: Record | None = None,
+    plan: str = "",
+    left_out: Mapping[ClusterName, str] = MappingProxyType({}),
+) -> wire.Record:
     """Return the record that goes with the admission of *workload*; what *before* counts is counted on."""
     return wire.Record(
         uid=workload.uid,
@@ -90,5 +160,6 @@ def admitting(workload: Workload, admission: Admission, *, before: Record | None
         waiting_since=moment(workload.since),
         evictions=before.evictions if before else 0,
         attempts=before.attempts if before else 0,
+        left_out=_written(left_out),
         plan=plan,
     )
