@@ -100,6 +100,26 @@ def test_an_installation_from_its_first_day_to_its_last(site):
     assert site.host.errors == []
 
 
+def conditions(site: Site) -> str:
+    found = site.api.get("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/volcano-global")
+    return found["webhooks"][0]["matchConditions"][0]["expression"]
+
+
+def test_what_an_upgrade_registers_stays_although_the_controller_puts_right_what_is_altered(site):
+    before = everything(site.host.api), everything(site.api)
+    site.install(admission={"repair": {"webhook": True}})
+    kinds = [{"apiVersion": "apps/v1", "kind": "Deployment"}]
+    site.install(admission={"repair": {"webhook": True}, "workloads": kinds})
+    # The leader may undo it until it has read the file that the upgrade has changed, too.
+    site.until(lambda: "webhook registration file read again" in site.host.log(), "the file read again")
+    site.until(lambda: "apps/Deployment" in conditions(site), "the new kind gated")
+    time.sleep(3)
+    assert "apps/Deployment" in conditions(site)
+    site.run("test", "vg")
+    site.uninstall()
+    assert (everything(site.host.api), everything(site.api)) == before
+
+
 def _is_denied(site: Site) -> bool:
     try:
         site.api.create(f"{JOBS}?dryRun=All", job("denied", queue="missing"))
