@@ -40,6 +40,8 @@ class Write:
     clusters: tuple[str, ...] = ()
     reason: str = ""
     """Why it is evicted."""
+    why: str = ""
+    """The same in words, where more is known than the reason tells."""
     for_whom: str = ""
     """Who gets its place, as messages name it; nobody where it goes for its own fault."""
     held: str = ""
@@ -116,6 +118,7 @@ def _eviction(decision: Evict, facts: BindingFacts, record: wire.Record, *, for_
         workload.path,
         queue=workload.queue,
         reason=decision.reason,
+        why=decision.back_off.why if decision.back_off else "",
         for_whom=for_whom,
     )
 

@@ -37,11 +37,16 @@ class BackOff:
     """It has itself not started in time."""
 
     @property
+    def why(self) -> str:
+        """Return in words what has failed."""
+        if not self.is_at_fault:
+            return "a part that its HyperJob needs did not start in time"
+        return f"it did not start on {', '.join(self.left_out) or 'any cluster'} in time"
+
+    @property
     def refusal(self) -> Refusal:
         """Return why it waits until then."""
-        where = ", ".join(self.left_out) or "any cluster"
-        own, other = f"it did not start on {where} in time", "a part that its HyperJob needs did not start in time"
-        return Refusal(Reason.BACKING_OFF, subject=own if self.is_at_fault else other, until=self.until)
+        return Refusal(Reason.BACKING_OFF, subject=self.why, until=self.until)
 
 
 @dataclass(frozen=True, slots=True)

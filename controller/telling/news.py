@@ -109,6 +109,6 @@ def _admission(write: Write) -> str:
 
 
 def _eviction(write: Write) -> str:
-    why = EVICTIONS[EvictionReason(write.reason)]
+    why = write.why or EVICTIONS[EvictionReason(write.reason)]
     whom = f" for {write.for_whom}" if write.for_whom else ""
     return f"evicted{whom}: {why}; it keeps its age and waits again in queue '{write.queue}'"

@@ -1,11 +1,12 @@
-"""R1: what was admitted and does not run is given to Karmada once more, and then taken back."""
+"""R1, G1: what was admitted and does not run is given to Karmada once more, and then taken back."""
 
 import json
 from typing import Any
 
-from controller.api.keys import ADMISSION
+from controller.api.keys import ADMISSION, GROUP
 from tests.answers import kinds
 from tests.answers.telling import until_told
+from tests.rig.cast import job
 from tests.rig.stage import Stage, staged
 
 TIMEOUT = 3
@@ -49,3 +50,96 @@ async def test_r1_what_does_not_start_is_requeued_and_then_tried_elsewhere(plane
         await stage.quiet(seconds=TIMEOUT * 2)
         assert (pauses(stage, "runs"), record(stage, "stuck")["attempts"]) == (0, 1)
         assert "Repaused" not in stage.controller.part.output
+
+
+async def settle_record(stage: Stage, name: str, **changes: Any) -> None:
+    """Let the record of a binding say something else."""
+    uid = stage.history.now["resourcebindings"][stage.cast.namespace, f"{name}-job"]["metadata"]["uid"]
+    text = json.dumps({"uid": uid, **record(stage, name), **changes})
+    await stage.cast.merge(stage.cast.path(name), {"metadata": {"annotations": {ADMISSION: text}}})
+
+
+async def leave(stage: Stage, *names: str) -> None:
+    """Let the works be gone, and what they told with them."""
+    for name in names:
+        await stage.cast.merge(f"{stage.cast.path(name)}/status", {"status": {"aggregatedStatus": []}})
+
+
+async def test_r2_who_takes_over_knows_the_pause_and_the_cluster_that_is_left_out(plane, tmp_path):
+    file = tmp_path / "admission.yaml"
+    file.write_text(kinds.configuration(admissionTimeout=f"{TIMEOUT}s"))
+    flags = ("--admission-configuration", file)
+    async with staged(plane, tmp_path, *flags, controllers=2, plays=False) as stage:
+        first, second = stage.controllers
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="2")
+        await stage.cast.job("stuck", "q")
+        # It has failed so often that the next pause outlasts this test; such a record tells of no place.
+        await stage.until(lambda seen: "stuck" in seen, "bound")
+        await settle_record(stage, "stuck", attempts=10)
+        await first.start()
+        await stage.admitted("stuck")
+        await stage.cast.phase("stuck", "Pending")
+        await stage.until(lambda seen: seen["stuck"].record.get("attempts") == 11, "taken back")
+        assert {*record(stage, "stuck")["leftOut"]} == {"m1"}
+        assert record(stage, "stuck")["notStartedAt"] < record(stage, "stuck")["backOffUntil"]
+        first.kill()
+        await leave(stage, "stuck")
+        stage.controllers.reverse()
+        await second.start()
+        await second.says('"event":"leading"')
+        await second.says("it did not start on m1 in time")
+        await stage.quiet(seconds=TIMEOUT)
+        # The pause is over, and yet that cluster is what it was.
+        await settle_record(stage, "stuck", backOffUntil="2026-01-01T00:00:00Z")
+        await stage.quiet(seconds=TIMEOUT)
+        assert stage.sights()["stuck"].paused
+        await stage.cast.summarize("m1", cpu="3")
+        await stage.admitted("stuck")
+        kept = record(stage, "stuck")
+        assert (kept["attempts"], kept.keys() & {"leftOut", "backOffUntil", "notStartedAt"}) == (11, set())
+        await stage.cast.phase("stuck", "Running")
+        await stage.quiet(seconds=TIMEOUT)
+
+
+def part(group: str, name: str, *, parts: int, minimum: int) -> dict[str, Any]:
+    """Return a job of a HyperJob of so many parts, of which so many must run together."""
+    manifest = job(name, "q")
+    owner = {"apiVersion": "training.volcano.sh/v1alpha1", "kind": "HyperJob", "name": group, "uid": group}
+    belongs = {"uid": group, "split": "1", "parts": parts, "minAvailable": minimum}
+    manifest["metadata"] |= {"ownerReferences": [owner], "annotations": {GROUP: json.dumps(belongs)}}
+    return manifest
+
+
+async def test_g1_a_part_that_never_starts_takes_those_back_that_cannot_go_on_without_it(plane, tmp_path):
+    file = tmp_path / "admission.yaml"
+    file.write_text(kinds.configuration(admissionTimeout=f"{TIMEOUT}s"))
+    async with staged(plane, tmp_path, "--admission-configuration", file, plays=False) as stage:
+        await stage.cast.queue("q")
+        await stage.cast.cluster("m1", cpu="5")
+        await stage.controller.start()
+        for name in ("whole-runs", "whole-stuck"):
+            await stage.cast.submit(part("whole", name, parts=2, minimum=2))
+        for name in ("enough-runs", "enough-too", "enough-stuck"):
+            await stage.cast.submit(part("enough", name, parts=3, minimum=2))
+        names = ("whole-runs", "whole-stuck", "enough-runs", "enough-too", "enough-stuck")
+        await stage.admitted(*names)
+        for name in names:
+            await stage.cast.phase(name, "Pending" if name.endswith("stuck") else "Running")
+        back = ("whole-runs", "whole-stuck", "enough-stuck")
+        await stage.until(lambda seen: all(seen[name].paused and not seen[name].clusters for name in back), "back")
+        assert all(stage.sights()[name].admitted for name in ("enough-runs", "enough-too"))
+        counts = {name: (record(stage, name)["attempts"], record(stage, name)["evictions"]) for name in back}
+        assert counts == {"whole-runs": (0, 1), "whole-stuck": (1, 0), "enough-stuck": (1, 0)}
+        assert record(stage, "whole-runs")["backOffUntil"] == record(stage, "whole-stuck")["backOffUntil"]
+        assert {name for name in back if "leftOut" in record(stage, name)} == {"whole-stuck", "enough-stuck"}
+        why = (await until_told(stage, "NotStarted", "Job", "whole-runs", action="Evict"))["note"]
+        assert "a part that its HyperJob needs did not start in time" in why
+        await stage.cast.cluster("m2", cpu="5")
+        await leave(stage, *back)
+        await stage.admitted(*back)
+        assert stage.sights()["whole-stuck"].clusters == ("m2",)
+        assert record(stage, "whole-runs")["plan"] == record(stage, "whole-stuck")["plan"] != ""
+        for name in back:
+            await stage.cast.phase(name, "Running")
+        await stage.quiet(seconds=TIMEOUT)

@@ -59,7 +59,8 @@ def waiting_list(snapshot: Snapshot) -> Iterator[tuple[int, Workload, Refusal]]:
 def _decided(decision: Decision) -> Step:
     if isinstance(decision, Admit):
         return _step(decision.workload, "Admit", clusters=_targets(decision.clusters))
-    return _step(decision.workload, "Evict", reason=decision.reason, message=EVICTIONS[decision.reason])
+    message = EVICTIONS[decision.reason] if decision.back_off is None else decision.back_off.why
+    return _step(decision.workload, "Evict", reason=decision.reason, message=message)
 
 
 def _waits(workload: Workload, refusal: Refusal) -> Step:
