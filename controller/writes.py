@@ -151,7 +151,7 @@ def _kept(record: Record | wire.Record | None) -> str:
     """Return what a record says is held (P5) or kept (O6), so that two may be compared; empty for nothing."""
     if record is None or (record.held_since is None and record.reserved_since is None):
         return ""
-    cluster = record.held_cluster or "no cluster"
+    cluster = record.held_cluster or ", ".join(sorted(record.held_clusters or ())) or "no cluster"
     return cluster if record.held_since is not None else f"{cluster}, reserved"
 
 

@@ -16,7 +16,7 @@ from controller.engine.clusters import ClusterName
 from controller.engine.plan import Evict, Plan
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.workloads import State, Workload
+from controller.engine.workloads import Reserved, State, Workload
 from controller.engine.world import World
 from tests.script import amounts, cluster, known, policy, queue, workloads
 
@@ -47,7 +47,7 @@ class Outcome:
     reasons: dict[str, str] = field(default_factory=dict)
     """Why each was evicted."""
     lapsed: list[str] = field(default_factory=list)
-    reserved: dict[str, str | None] = field(default_factory=dict)
+    reserved: dict[str, str | list[str] | None] = field(default_factory=dict)
     """For whom room is kept from now on, and where."""
     requeued: list[str] = field(default_factory=list)
     """Whom Karmada's scheduler is given once more."""
@@ -122,7 +122,7 @@ class Scenario:
     def _outcome(self, plan: Plan) -> Outcome:
         outcome = Outcome(told=[wait.workload.name for wait in plan.waits])
         outcome.lapsed = [each.workload.name for each in plan.notes if each.held is None and each.reserved is None]
-        outcome.reserved = {each.workload.name: each.reserved.cluster for each in plan.notes if each.reserved}
+        outcome.reserved = {each.workload.name: kept_on(each.reserved) for each in plan.notes if each.reserved}
         outcome.requeued = [each.name for each in plan.requeues]
         outcome.wake_after = None if plan.wake_at is None else (plan.wake_at - self.now) // 1000
         names = {uid: each.name for uid, each in self.world.workloads.items()}
@@ -141,6 +141,12 @@ class Scenario:
         for name in self.world.waiting_queues():
             outcome.positions |= {each.name: place for place, each in enumerate(self.world.waiting(name), start=1)}
         return outcome
+
+
+def kept_on(reserved: Reserved) -> str | list[str] | None:
+    """Return the cluster on which room is kept, all of several, ``None`` for quota alone."""
+    names = [booking.cluster for booking in reserved.rooms]
+    return names if len(names) > 1 else next(iter(names), None)
 
 
 @cache

@@ -246,10 +246,16 @@ def held(written: Mapping[str, Any], asked: Shape, now: int) -> Held:
 
 
 def reserved(written: Mapping[str, Any], now: int) -> Reserved:
-    """Read ``{for: 60, cluster: m, asks: {u: 1}}``, in seconds up to now; records of old may tell only the time."""
+    """Read ``{for: 60, cluster: m, asks: {u: 1}}``, in seconds up to now; records of old may tell only the time.
+
+    ``clusters: {m: {u: 1}, n: {u: 2}}`` in the place of both tells what is kept on each of several.
+    """
+    parts = {name: amounts(each) for name, each in written.get("clusters", {}).items()}
     demand = amounts(written["asks"]) if "asks" in written else None
-    cluster = ClusterName(written["cluster"]) if "cluster" in written else None
-    return Reserved(now - written.get("for", 0) * 1000, cluster, demand)
+    if "cluster" in written and demand is not None:
+        parts[written["cluster"]] = demand
+    rooms = tuple(Booking(ClusterName(name), part) for name, part in sorted(parts.items()))
+    return Reserved(now - written.get("for", 0) * 1000, rooms, total(parts.values()) if parts else demand)
 
 
 def admission(asked: Shape, written: Mapping[str, Any], now: int) -> Admission:

@@ -112,8 +112,8 @@ def test_what_is_held_for_one_that_waits_is_recorded_and_what_was_counted_is_kep
 @pytest.mark.parametrize(
     ("reserved", "written"),
     [
-        pytest.param(Reserved(61_000, M1, CHARGE), ("m1", None, "1970-01-01T00:01:01Z"), id="a-cluster"),
-        pytest.param(Reserved(61_000, None, CHARGE), (None, None, "1970-01-01T00:01:01Z"), id="quota-alone"),
+        pytest.param(Reserved(61_000, (Booking(M1, CHARGE),), CHARGE), ("m1", None, "1970-01-01T00:01:01Z"), id="one"),
+        pytest.param(Reserved(61_000, (), CHARGE), (None, None, "1970-01-01T00:01:01Z"), id="quota-alone"),
     ],
 )
 def test_what_is_kept_for_one_who_was_passed_over_for_long_is_recorded_and_read_back(reserved, written):
@@ -124,7 +124,21 @@ def test_what_is_kept_for_one_who_was_passed_over_for_long_is_recorded_and_read_
     seen, _ = record_facts(read_record({"volcano-global.io/admission": text}, "u1"))
     assert made.is_done(facts(record=seen))
     assert not made.is_done(facts())
-    assert (seen.reserved_since, seen.held_cluster, seen.held_demand) == (61_000, reserved.cluster, CHARGE)
+    cluster = reserved.rooms[0].cluster if reserved.rooms else None
+    assert (seen.reserved_since, seen.held_cluster, seen.held_demand) == (61_000, cluster, CHARGE)
+
+
+def test_what_is_kept_on_several_clusters_is_recorded_cluster_by_cluster_and_read_back():
+    half = {name: amount // 2 for name, amount in CHARGE.items()}
+    rooms = (Booking(M1, half), Booking(ClusterName("m2"), half))
+    made = holding(Note(WORKLOAD, None, Reserved(61_000, rooms, CHARGE)), facts())
+    text = values(made.patch)["/metadata/annotations/volcano-global.io~1admission"]
+    record = json.loads(text)
+    assert (record["heldCluster"], set(record["heldClusters"])) == (None, {"m1", "m2"})
+    seen, _ = record_facts(read_record({"volcano-global.io/admission": text}, "u1"))
+    assert (seen.held_clusters, seen.held_demand) == ({"m1": half, "m2": half}, CHARGE)
+    assert made.is_done(facts(record=seen))
+    assert not made.is_done(facts())
 
 
 def test_a_binding_without_a_namespace_is_written_where_it_is():

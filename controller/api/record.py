@@ -27,6 +27,8 @@ class Record(msgspec.Struct, rename="camel", frozen=True, omit_defaults=False):
     waiting_since: datetime | None = None
     reserved_since: datetime | None = None
     held_cluster: str | None = None
+    held_clusters: dict[str, Amounts] | msgspec.UnsetType = msgspec.UNSET
+    """What is kept on each of several clusters, in the place of one (O6)."""
     held_since: datetime | None = None
     held_rank: int | None = None
     held_demand: Amounts | None = None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from controller.cache import charges
 from controller.cache.demands import Demands
-from controller.cache.facts import VOLCANO_JOB, BindingFacts, Demand, Phase, TemplateFacts
+from controller.cache.facts import VOLCANO_JOB, BindingFacts, Demand, Phase, Record, TemplateFacts
 from controller.cache.gates import Gates
 from controller.cache.overlays import Gone, Noted, Outcome
 from controller.cache.priorities import Priorities
@@ -18,7 +18,7 @@ from controller.cache.shapes import Shapes
 from controller.engine.clusters import ClusterName
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal, precedence
-from controller.engine.workloads import Admission, Held, Reserved, State, Workload
+from controller.engine.workloads import Admission, Booking, Held, Reserved, State, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,8 +278,17 @@ def _recorded(case: _Case, standing: _Standing) -> _Standing:
         held = Held(record.held_cluster, record.held_since, record.held_rank or 0, record.held_demand)
     reserved = None
     if record.reserved_since is not None and held is None and not record.admits:
-        reserved = Reserved(record.reserved_since, record.held_cluster, record.held_demand)
+        reserved = Reserved(record.reserved_since, _rooms(record), record.held_demand)
     return replace(standing, held=held, reserved=reserved, evictions=record.evictions, attempts=record.attempts)
+
+
+def _rooms(record: Record) -> tuple[Booking, ...]:
+    """Return where room is kept: all of it on one cluster, or so much on each of several."""
+    if record.held_demand is None:
+        return ()
+    if record.held_cluster:
+        return (Booking(record.held_cluster, record.held_demand),)
+    return tuple(Booking(name, amounts) for name, amounts in sorted((record.held_clusters or {}).items()))
 
 
 def _overlaid(standing: _Standing, overlay: Overlay) -> _Standing:

@@ -5,6 +5,7 @@ what nobody asks for is left out; they are structs of msgspec, which are made
 faster than dataclasses and cost the garbage collector nothing.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, NewType
@@ -86,6 +87,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     waiting_since: int | None = None
     reserved_since: int | None = None
     held_cluster: ClusterName | None = None
+    held_clusters: Mapping[ClusterName, Resources] | None = None
     held_since: int | None = None
     held_rank: int | None = None
     held_demand: Resources | None = None

@@ -19,7 +19,7 @@ from controller.engine.workloads import Group, Shape, Workload, WorkloadUid
 
 Place = tuple[int, int, str, str, str]
 
-_Key = tuple[QueueName, str, int, Group | None, bool, ClusterName | None, bool, WorkloadUid | None]
+_Key = tuple[QueueName, str, int, Group | None, bool, ClusterName | None, bool, str | None]
 """Queue, namespace, shape, group, whether they leave, what is held for them, whether they could be reclaimed, whose
 reservation it is."""
 
@@ -63,8 +63,8 @@ class Lane:
     """The cluster that is held for them (P5)."""
     is_immovable: bool = False
     """What is admitted of them could not be reclaimed, so they may not borrow (P4)."""
-    reserved: WorkloadUid | None = None
-    """The only one in it, for whom room is kept (O6)."""
+    reserved: str | None = None
+    """Whom room is kept for (O6): the only one in it, or parts of one group."""
     hopeless: Refusal | None = None
     """Why no room would help, as the queues and clusters are."""
     sleep: Sleep | None = None
@@ -93,6 +93,11 @@ class Lane:
     def before(self, other: Place) -> int:
         """Return how many of its workloads come before that place."""
         return bisect_left(self.entries, other, key=place)
+
+
+def _whose(workload: Workload) -> str:
+    """Return what tells apart whose reservation it is: one covers all parts of a group (G1)."""
+    return workload.group.key if workload.group is not None else workload.uid
 
 
 def _count_nothing(_: Lane, __: int) -> None:
@@ -141,7 +146,7 @@ class Backlog:
         shape = self._shapes.setdefault(workload.shape.key, workload.shape)
         namespace = workload.namespace if self.is_by_tenant else ""
         held = workload.held.cluster if workload.held is not None and not workload.is_leaving else None
-        reserved = workload.uid if workload.reserved is not None else None
+        reserved = _whose(workload) if workload.reserved is not None else None
         key = workload.queue, namespace, id(shape), workload.group, workload.is_leaving, held, immovable, reserved
         lane = self._lanes.get(key) or self._open(key, shape)
         insort(lane.entries, workload, key=place)

@@ -39,8 +39,7 @@ def run(world: "World", now: int, *, most: int | None = None) -> Plan:
     # 2. Set aside who waits for another reason than room, and give up what is held in vain.
     held_back = partial(_incomplete, world)
     suspects = world.books.sort_out(_regrouped(world), held_back)
-    lapsed = [*holds.lapse(world, now), *reservations.lapse(world, now)]
-    reservations.settle(world, now)
+    lapsed = [*holds.lapse(world, now), *reservations.lapse(world, now), *reservations.settle(world, now)]
     suspects.update(world.books.sort_out(_regrouped(world), held_back))
     # 3. Divide what there is among the queues, as far as demands have changed.
     changed = {*world.backlog.changed}

@@ -138,7 +138,7 @@ def _part(request: Resources, resource: str, room: Room) -> Fraction:
 
 
 def _divide(shape: Shape, candidates: Sequence[Room]) -> Choice | Refusal:
-    capacity = {room.name: _replicas_that_fit(shape, room) for room in candidates}
+    capacity = {room.name: replicas_that_fit(shape, room) for room in candidates}
     if shape.placement.weights:
         parts = static_parts(shape.replicas, _weights(shape.placement.weights, candidates))
         fitting = all(count <= capacity[name] for name, count in parts.items())
@@ -154,7 +154,8 @@ def _divide(shape: Shape, candidates: Sequence[Room]) -> Choice | Refusal:
     )
 
 
-def _replicas_that_fit(shape: Shape, room: Room) -> int:
+def replicas_that_fit(shape: Shape, room: Room) -> int:
+    """Return how many replicas of a divisible *shape* there is room for."""
     counts = [max(room.headroom.get(name, 0), 0) // amount for name, amount in shape.replica.items() if amount > 0]
     return min(counts, default=shape.replicas)
 

@@ -4,11 +4,12 @@ Who is a part is told by the workloads themselves; what is tried leaves no
 trace in the books.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controller.engine.backlog import Lane
+from controller.engine.fit import choose, room_of
 from controller.engine.kept import keeping
 from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal
@@ -16,6 +17,7 @@ from controller.engine.workloads import Choice, Group, State, Workload, Workload
 
 if TYPE_CHECKING:
     from controller.engine.lending import Lending
+    from controller.engine.prospects import Prospect
     from controller.engine.world import World
 
 
@@ -99,13 +101,28 @@ def attempt(world: "World", group: Group, lending: "Lending | None" = None) -> T
     """Try to place the waiting parts of *group* beside one another, in their order; change nothing.
 
     With *lending* they must also be allowed to borrow what they take beyond
-    their queues' entitlements.
+    their queues' entitlements. Where that fails and room is kept for parts of
+    it, they are tried once more with those going there.
     """
+    parts = waiting(world, group)
+    trial = _try(world, group, parts, lending)
+    kept = [part for part in parts if part.is_reserved_for]
+    if trial.refusal is None or not kept:
+        return trial
+    others = [part for part in parts if not part.is_reserved_for]
+    other = _try(world, group, [*kept, *others], lending, to_kept=True)
+    return trial if other.refusal is not None else other
+
+
+def _try(
+    world: "World", group: Group, parts: Sequence[Workload], lending: "Lending | None", *, to_kept: bool = False
+) -> Trial:
     trial = Trial()
     standing, present = world.standing, world.books.present()
     if standing is None:
         return trial
-    _place(world, group, trial, [quota.trial() for quota in (standing.quota, present) if quota is not None])
+    quotas = [quota.trial() for quota in (standing.quota, present) if quota is not None]
+    _place(world, parts, trial, quotas, to_kept=to_kept)
     if lending is not None:
         _borrow(world, trial, lending, standing.quota.trial())
     if len(trial.chosen) >= world.groups.missing(group):
@@ -113,10 +130,10 @@ def attempt(world: "World", group: Group, lending: "Lending | None" = None) -> T
     return trial
 
 
-def _place(world: "World", group: Group, trial: Trial, quotas: list[Quota]) -> None:
+def _place(world: "World", parts: Sequence[Workload], trial: Trial, quotas: Sequence[Quota], *, to_kept: bool) -> None:
     """Choose where each part goes, beside those chosen before it."""
-    for workload in _waiting(world, group):
-        verdict = _verdict(world, workload, quotas)
+    for workload in parts:
+        verdict = _verdict(world, workload, quotas, to_kept=to_kept)
         if isinstance(verdict, Choice):
             for quota in quotas:
                 quota.carry(quota.tree.nodes[workload.queue], verdict.charge)
@@ -128,7 +145,7 @@ def _place(world: "World", group: Group, trial: Trial, quotas: list[Quota]) -> N
         world.ledger.take_back(choice.bookings)
 
 
-def _verdict(world: "World", workload: Workload, quotas: Sequence[Quota]) -> Choice | Refusal:
+def _verdict(world: "World", workload: Workload, quotas: Sequence[Quota], *, to_kept: bool) -> Choice | Refusal:
     lane = world.backlog.lane(workload.uid)
     if lane.hopeless is not None:
         return lane.hopeless
@@ -137,10 +154,18 @@ def _verdict(world: "World", workload: Workload, quotas: Sequence[Quota]) -> Cho
     overs = (quota.refusal(quota.tree.nodes[lane.queue], lane.charge) for quota in quotas)
     over = next(filter(None, overs), None)
     prospect = world.books.prospects.of(lane.shape)
-    choice = over or world.books.prospects.choice(prospect)
+    choice = over or (_kept(world, workload, prospect) if to_kept else None) or world.books.prospects.choice(prospect)
     if isinstance(choice, Choice) and (kept := keeping(world)) is not None:
         return kept.verdict(workload, prospect, choice, quotas[0])
     return choice
+
+
+def _kept(world: "World", part: Workload, prospect: "Prospect") -> Choice | None:
+    """Return the room that is kept for *part*, ``None`` where it is not free yet."""
+    names = {booking.cluster for booking in part.reserved.rooms} if part.reserved is not None else set()
+    rooms = [room_of(world.ledger.site(name)) for name in prospect.outlook.names if name in names]
+    choice = choose(part.shape, rooms, prospect.outlook.copies) if rooms else None
+    return choice if isinstance(choice, Choice) else None
 
 
 def _borrow(world: "World", trial: Trial, lending: "Lending", quota: Quota) -> None:
@@ -156,7 +181,8 @@ def _borrow(world: "World", trial: Trial, lending: "Lending", quota: Quota) -> N
             trial.refusal = _names(workload, over)
 
 
-def _waiting(world: "World", group: Group) -> Iterable[Workload]:
+def waiting(world: "World", group: Group) -> list[Workload]:
+    """Return the parts that wait and that nothing but room may hold back, in their order."""
     uids = [uid for uid in world.groups.parts(group) if uid in world.backlog]
     return sorted((world.workloads[uid] for uid in uids), key=lambda part: (len(part.name), part.name, part.uid))
 

@@ -1,12 +1,13 @@
 """What is kept for those who have a reservation, and who may pass all the same (O6).
 
-A reservation keeps quota on its queue's path and room on one cluster. It binds
+A reservation keeps quota on its queue's path and room on the clusters where it
+will go; for all parts of a group it is one. It binds
 everybody but those in queues below their entitlement while it would lift its
 own queue above its own, and those who were given theirs before. How one
 begins and ends is ``reservations``.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,12 @@ from controller.engine.clusters import ClusterName
 from controller.engine.fit import Room, choose, room_of
 from controller.engine.ordering import Standing
 from controller.engine.prospects import Prospect
+from controller.engine.queues import QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.resources import Resources, subtract
+from controller.engine.resources import EMPTY, Resources, add, subtract
 from controller.engine.tree import Node
-from controller.engine.workloads import Choice, Reserved, Shape, Workload
+from controller.engine.workloads import Choice, Shape, Workload, WorkloadUid
 
 if TYPE_CHECKING:
     from controller.engine.world import World
@@ -27,28 +29,48 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Reservation:
-    workload: Workload
-    leaf: Node
-    shape: Shape
-    reserved: Reserved
-    charge: Resources
+    """What is kept for one who waits, or for all the parts of a group (G1)."""
 
-    @property
-    def cluster(self) -> ClusterName | None:
-        return self.reserved.cluster
+    first: Workload
+    """Whom it is named after."""
+    priority: int
+    """That one's queue's."""
+    since: int
+    shapes: Mapping[WorkloadUid, Shape]
+    """Of all whom it is for."""
+    charges: Sequence[tuple[Node, Resources]]
+    """What is kept of the quota of each leaf."""
+    due: Mapping[QueueName, Resources]
+    """The same at each queue on their paths."""
+    rooms: Mapping[ClusterName, Resources]
 
 
-def _reservation(world: "World", standing: Standing, workload: Workload) -> _Reservation | None:
-    reserved, leaf = workload.reserved, standing.quota.tree.nodes.get(workload.queue)
-    if reserved is None or leaf is None or workload.uid not in world.backlog:
+def _reservation(world: "World", standing: Standing, workloads: Iterable[Workload]) -> _Reservation | None:
+    """Return what is kept for *workloads* together."""
+    nodes, of = standing.quota.tree.nodes, world.books.prospects.of
+    found = [each for each in workloads if each.queue in nodes and each.uid in world.backlog]
+    if not found:
         return None
-    shape = world.backlog.lane(workload.uid).shape
-    return _Reservation(workload, leaf, shape, reserved, world.books.prospects.of(shape).charge)
+    first = min(found, key=place)
+    shapes = {each.uid: world.backlog.lane(each.uid).shape for each in found}
+    charges: dict[QueueName, Resources] = {}
+    due: dict[QueueName, Resources] = {}
+    rooms: dict[ClusterName, Resources] = {}
+    for each in found:
+        charge = of(shapes[each.uid]).charge
+        charges[each.queue] = add(charges.get(each.queue, EMPTY), charge)
+        for node in nodes[each.queue].path():
+            due[node.name] = add(due.get(node.name, EMPTY), charge)
+        for booking in each.reserved.rooms if each.reserved is not None else ():
+            rooms[booking.cluster] = add(rooms.get(booking.cluster, EMPTY), booking.charge)
+    since = min(each.reserved.since for each in found if each.reserved is not None)
+    leaves = [(nodes[name], charges[name]) for name in sorted(charges)]
+    return _Reservation(first, nodes[first.queue].queue.priority, since, shapes, leaves, due, rooms)
 
 
 def _precedence(each: _Reservation) -> tuple[int, int, Place]:
     """Return the key that puts reservations in the order in which they bind one another: the oldest first."""
-    return each.reserved.since, -each.leaf.queue.priority, place(each.workload)
+    return each.since, -each.priority, place(each.first)
 
 
 class Kept:
@@ -57,7 +79,7 @@ class Kept:
     def __init__(self, world: "World", standing: Standing) -> None:
         self._world = world
         self.standing = standing
-        found = (_reservation(world, standing, each) for each in world.reserved.values())
+        found = (_reservation(world, standing, each) for each in _together(world.reserved.values()))
         self._reservations = sorted(filter(None, found), key=_precedence)
         self._looks: dict[int, tuple[int, bool]] = {}
 
@@ -74,7 +96,8 @@ class Kept:
 
     def _look(self, shape: int) -> bool:
         prospect = self._world.books.prospects.of(self._world.backlog.shapes[shape][0].shape)
-        if any(each.shape is prospect.shape or self._is_soft(each) for each in self._reservations):
+        own = (kept for each in self._reservations for kept in each.shapes.values())
+        if any(kept is prospect.shape for kept in own) or any(map(self._is_soft, self._reservations)):
             return True
         return isinstance(self._choice(prospect, self._reservations), Choice)
 
@@ -91,24 +114,25 @@ class Kept:
             if over is not None:
                 return over
         clusters = {booking.cluster for booking in choice.bookings}
-        if not any(each.cluster in clusters for each in binding):
+        if not any(clusters.intersection(each.rooms) for each in binding):
             return choice
         other = self._choice(prospect, binding)
         if isinstance(other, Choice):
             return other
-        ahead = next(each for each in binding if each.cluster in clusters)
-        return Refusal(Reason.BEHIND_RESERVATION, cluster=ahead.cluster, subject=ahead.workload.path)
+        ahead = next(each for each in binding if clusters.intersection(each.rooms))
+        cluster = min(clusters.intersection(ahead.rooms))
+        return Refusal(Reason.BEHIND_RESERVATION, cluster=cluster, subject=ahead.first.path)
 
     def _binding(self, workload: Workload, charge: Resources) -> list[_Reservation]:
         """Return the reservations that bind *workload*."""
         found = []
         leaf = self.standing.quota.tree.nodes[workload.queue]
         for each in self._reservations:
-            if each.workload.uid == workload.uid:
+            if workload.uid in each.shapes:
                 # Those that were given later wait for it.
                 break
-            is_own = workload.group is not None and workload.group == each.workload.group
-            is_other = workload.queue != each.workload.queue
+            is_own = workload.group is not None and workload.group == each.first.group
+            is_other = all(node.name != workload.queue for node, _ in each.charges)
             is_below = is_other and self._is_soft(each) and self.standing.over(leaf, charge) is None
             if not is_own and not is_below:
                 found.append(each)
@@ -116,23 +140,33 @@ class Kept:
 
     def _is_soft(self, reservation: _Reservation) -> bool:
         """Say whether it would lift its queue above its entitlement."""
-        return self.standing.over(reservation.leaf, reservation.charge) is not None
+        return any(self.standing.over(leaf, charge) is not None for leaf, charge in reservation.charges)
 
     def _over(self, kept: _Reservation, leaf: Node, charge: Resources, quota: Quota) -> Refusal | None:
         """Return what *charge* would take of the quota that is kept, ``None`` where enough is left."""
-        path = {node.name for node in kept.leaf.path()}
-        both = [name for name, amount in sorted(charge.items()) if amount > 0 and kept.charge.get(name, 0) > 0]
+        asks = sorted(name for name, amount in charge.items() if amount > 0)
         after = quota.trial()
         after.carry(after.tree.nodes[leaf.name], charge)
         for above in leaf.path():
-            for name in both if above.name in path else ():
+            due = kept.due.get(above.name, EMPTY)
+            for name in (each for each in asks if due.get(each, 0) > 0):
                 left = quota.limits[above.name].ceiling.get(name, 0) - after.amount(above.name, name)
-                if above.compares(name) and kept.charge[name] > left:
+                if above.compares(name) and due[name] > left:
                     return _behind(kept, name, charge[name], max(left, 0), above)
-        over = after.refusal(after.tree.nodes[kept.leaf.name], kept.charge) if quota.guaranteed else None
-        if over is not None and over.reason is Reason.RESERVED_FOR_GUARANTEE and over.resource in both:
-            shared = next((above for above in leaf.path() if above.name == over.queue and above.name in path), None)
-            return _behind(kept, over.resource, charge[over.resource], over.available or 0, shared) if shared else None
+        return self._over_guarantees(kept, leaf, charge, after) if quota.guaranteed else None
+
+    def _over_guarantees(self, kept: _Reservation, leaf: Node, charge: Resources, after: Quota) -> Refusal | None:
+        """Return what of the quota that is kept would be left only of what others are guaranteed."""
+        for own, due in kept.charges:
+            over = after.refusal(after.tree.nodes[own.name], due)
+            asked = charge.get(over.resource or "", 0) if over is not None else 0
+            if over is not None and over.reason is Reason.RESERVED_FOR_GUARANTEE and over.resource and asked > 0:
+                shared = next(
+                    (above for above in leaf.path() if above.name == over.queue and above.name in kept.due), None
+                )
+                if shared is not None:
+                    return _behind(kept, over.resource, asked, over.available or 0, shared)
+            after.carry(after.tree.nodes[own.name], due)
         return None
 
     def _choice(self, prospect: Prospect, binding: Sequence[_Reservation]) -> Choice | Refusal:
@@ -143,16 +177,25 @@ class Kept:
 
 
 def _behind(kept: _Reservation, resource: str, asked: int, left: int, queue: Node) -> Refusal:
-    return Refusal(Reason.BEHIND_RESERVATION, resource, asked, left, queue=queue.name, subject=kept.workload.path)
+    return Refusal(Reason.BEHIND_RESERVATION, resource, asked, left, queue=queue.name, subject=kept.first.path)
 
 
 def _beside(room: Room, binding: Iterable[_Reservation]) -> Room:
     """Return what is left of *room* beside what is kept there: all of a workload must fit (D11)."""
     for each in binding:
-        if each.cluster == room.name:
-            beside = subtract(room.headroom if room.beside is None else room.beside, each.shape.demand)
-            room = Room(room.site, subtract(room.headroom, each.shape.demand), room.allocatable, beside)
+        kept = each.rooms.get(room.name)
+        if kept is not None:
+            beside = subtract(room.headroom if room.beside is None else room.beside, kept)
+            room = Room(room.site, subtract(room.headroom, kept), room.allocatable, beside)
     return room
+
+
+def _together(workloads: Iterable[Workload]) -> Iterable[list[Workload]]:
+    """Return those for whom something is kept, all parts of a group together."""
+    found: dict[object, list[Workload]] = {}
+    for each in workloads:
+        found.setdefault(each.group or each.uid, []).append(each)
+    return found.values()
 
 
 def keeping(world: "World") -> Kept | None:

@@ -167,6 +167,7 @@ class _Trial(Quota):
         self.limits = quota.limits
         self.allocated = _Copies(quota.allocated)
         self.direct = _Copies(quota.direct)
+        self.guaranteed = quota.guaranteed
         self.freed = defaultdict(int)
         self._sums = _Copies(quota._sums)  # noqa: SLF001 - it is one itself
 

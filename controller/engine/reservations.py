@@ -1,25 +1,24 @@
 """Reservations: given to who has been the best blocked one of his queue for long, and taken back in time (O6).
 
-What they keep from others is ``kept``.
+What they keep from others is ``kept``, which clusters those are ``clearance``.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from controller.engine import groups
 from controller.engine.backlog import Lane
+from controller.engine.clearance import Claim, claim
 from controller.engine.clusters import ClusterName
-from controller.engine.fit import Room, choose, rank, room_of
-from controller.engine.ledger import Site, earliest
+from controller.engine.ledger import earliest
 from controller.engine.ordering import Entry, Standing, Turns
 from controller.engine.plan import Note
 from controller.engine.queues import QueueName
-from controller.engine.resources import Resources, fits, requested, total
-from controller.engine.workloads import Choice, Reserved, Workload, WorkloadUid
+from controller.engine.resources import requested
+from controller.engine.workloads import Group, Reserved, Workload, WorkloadUid
 
 if TYPE_CHECKING:
-    from controller.engine.prospects import Prospect
     from controller.engine.world import World
 
 
@@ -76,14 +75,19 @@ def _first(world: "World", queue: QueueName) -> Workload | None:
 
 
 def lapse(world: "World", now: int) -> list[Note]:
-    """Keep nothing any more for those for whom it has been kept too long, or is of no use."""
+    """Keep nothing any more for those for whom it has been kept too long, or is of no use; of a group for nobody."""
+    lapsed = {uid for uid, each in world.reserved.items() if _has_lapsed(world, each, now)}
+    groups_too = {world.reserved[uid].group for uid in lapsed} - {None}
+    return _end(world, [uid for uid, each in world.reserved.items() if uid in lapsed or each.group in groups_too], now)
+
+
+def _end(world: "World", uids: Iterable[WorkloadUid], now: int) -> list[Note]:
     notes = []
-    for uid in sorted(world.reserved):
+    for uid in sorted(uids):
         workload = world.reserved[uid]
-        if workload.reserved is not None and _has_lapsed(world, workload, workload.reserved, now):
-            world.reserve(workload, None, now)
-            world.patience.begin_anew(workload, now)
-            notes.append(Note(workload, None))
+        world.reserve(workload, None, now)
+        world.patience.begin_anew(workload, now)
+        notes.append(Note(workload, None))
     return notes
 
 
@@ -93,43 +97,100 @@ def lapses_at(world: "World") -> int | None:
     return earliest(since + world.policy.reservation.max_ms for since in begun)
 
 
-def _has_lapsed(world: "World", workload: Workload, reserved: Reserved, now: int) -> bool:
-    if workload.uid not in world.backlog:
+def _has_lapsed(world: "World", workload: Workload, now: int) -> bool:
+    reserved = workload.reserved
+    if workload.uid not in world.backlog or reserved is None:
         return True
     lane = world.backlog.lane(workload.uid)
     if lane.hopeless is not None or not lane.is_waiting or reserved.since + world.policy.reservation.max_ms <= now:
         return True
     names = world.books.prospects.of(lane.shape).names
     is_other = reserved.demand is not None and requested(reserved.demand) != requested(lane.charge)
-    return is_other or (reserved.cluster is not None and reserved.cluster not in names)
+    return is_other or any(booking.cluster not in names for booking in reserved.rooms)
 
 
-def settle(world: "World", now: int) -> None:
-    """Choose the clusters of reservations of which only the time is known."""
+def settle(world: "World", now: int) -> list[Note]:
+    """Choose the rooms of reservations of which only the time is known, and of parts that a restart left without.
+
+    A group for which that cannot be has none any more.
+    """
+    notes: list[Note] = []
     for uid in sorted(world.reserved, key=lambda uid: (_since(world.reserved[uid]), uid)):
-        workload = world.reserved[uid]
-        lane, reserved = world.backlog.lane(uid), workload.reserved
-        if reserved is not None and reserved.demand is None:
-            cluster, charge = reserved.cluster or _cluster(world, lane), world.books.prospects.of(lane.shape).charge
-            world.reserve(workload, Reserved(reserved.since, cluster, charge), now)
+        workload = world.reserved.get(uid)
+        if workload is None or workload.reserved is None:
+            continue
+        lane = world.backlog.lane(uid)
+        if groups.is_whole(world, lane):
+            notes += _complete(world, lane, now)
+        elif workload.reserved.demand is None:
+            rooms = claim(world, workload, _taken(world)).get(uid, ())
+            charge = world.books.prospects.of(lane.shape).charge
+            world.reserve(workload, Reserved(workload.reserved.since, rooms, charge), now)
+    return notes
+
+
+def _complete(world: "World", lane: Lane, now: int) -> list[Note]:
+    """Choose the rooms of parts that have none, as long as too few have some for the group to start."""
+    parts = [part for part in world.reserved.values() if part.group == lane.group]
+    count = sum(part.reserved is not None and bool(part.reserved.rooms) for part in parts)
+    if lane.group is None or count >= world.groups.missing(lane.group):
+        return []
+    claimed = claim(world, parts[0], _taken(world, but=lane.group))
+    if not claimed:
+        return _end(world, [part.uid for part in parts], now)
+    since = min(map(_since, parts))
+    return _reserve(world, claimed, since, now)
+
+
+def _reserve(world: "World", claimed: Claim, since: int, now: int) -> list[Note]:
+    """Keep what is *claimed*; return what is not in the records yet."""
+    notes = []
+    for uid, rooms in claimed.items():
+        workload, lane = world.workloads[uid], world.backlog.lane(uid)
+        reserved = Reserved(since, rooms, world.books.prospects.of(lane.shape).charge)
+        if workload.reserved is None:
+            notes.append(Note(workload, None, reserved))
+        world.reserve(workload, reserved, now)
+    return notes
 
 
 def _since(workload: Workload) -> int:
     return workload.reserved.since if workload.reserved else 0
 
 
+def _taken(world: "World", but: Group | None = None) -> set[ClusterName]:
+    """Return the clusters on which room is kept already, *but* not that for a certain group."""
+    found = (each.reserved for each in world.reserved.values() if but is None or each.group != but)
+    return {booking.cluster for reserved in found if reserved is not None for booking in reserved.rooms}
+
+
 def give(world: "World", standing: Standing, now: int) -> list[Note]:
-    """Keep quota and a cluster for those whose patience is at an end, in the order of their turns (O1, O2)."""
-    notes = []
+    """Keep quota and rooms for those whose patience is at an end, in the order of their turns (O1, O2).
+
+    Where those who come first find clusters taken that they need, nobody who
+    comes after them is given the others, or they might never be free at once.
+    """
+    notes: list[Note] = []
+    taken = _taken(world)
     for lane in _in_turn(world, standing, world.patience.due(world, now)):
-        needs_one = _needs_one(world, lane)
-        cluster = _cluster(world, lane) if needs_one else None
-        if needs_one and cluster is None:
+        if _is_served(world, lane):
             continue
-        reserved = Reserved(now, cluster, lane.charge)
-        notes.append(Note(lane.head, None, reserved))
-        world.reserve(lane.head, reserved, now)
+        claimed = claim(world, lane.head, taken)
+        wanted = claimed or claim(world, lane.head, ())
+        taken.update(booking.cluster for rooms in wanted.values() for booking in rooms)
+        if lane.group is not None and not wanted:
+            # All its parts together find no room as the clusters are: that is not looked into again and again.
+            world.patience.begin_anew(lane.head, now)
+        notes += _reserve(world, claimed, now, now)
     return notes
+
+
+def _is_served(world: "World", lane: Lane) -> bool:
+    """Say whether a queue of the group has a reservation already."""
+    if lane.group is None:
+        return False
+    queues = {world.workloads[uid].queue for uid in world.groups.parts(lane.group)}
+    return any(each.queue in queues for each in world.reserved.values())
 
 
 def _in_turn(world: "World", standing: Standing, due: Iterable[Workload]) -> list[Lane]:
@@ -145,38 +206,3 @@ def _in_turn(world: "World", standing: Standing, due: Iterable[Workload]) -> lis
         found.append(head.lane)
         turns.passed_over(head)
     return found
-
-
-def _needs_one(world: "World", lane: Lane) -> bool:
-    """Say whether the room of one cluster is all that the first of *lane* needs."""
-    prospect = world.books.prospects.of(lane.shape)
-    return prospect.outlook.copies == 1 and (prospect.is_simple or bool(_able(world, prospect)))
-
-
-def _cluster(world: "World", lane: Lane) -> ClusterName | None:
-    """Return the cluster that is kept: of those with no other reservation, where it would go, or that lacks least."""
-    taken = {each.reserved.cluster for each in world.reserved.values() if each.reserved is not None}
-    prospect = world.books.prospects.of(lane.shape)
-    free = [site for site in _able(world, prospect) if site.name not in taken]
-    if not free:
-        return None
-    rooms = [room_of(site) for site in free]
-    choice = choose(lane.shape, rooms, 1)
-    if isinstance(choice, Choice) and len(choice.bookings) == 1:
-        return choice.bookings[0].cluster
-    fleet = total(room.allocatable for room in rooms)
-    return min(rooms, key=lambda room: (-_part(lane.shape.gang, room), rank(lane.shape, room, fleet))).name
-
-
-def _able(world: "World", prospect: "Prospect") -> list[Site]:
-    """Return the candidates that would take one of the shape if nothing of ours ran there."""
-    sites = [world.ledger.site(name) for name in prospect.outlook.names]
-    if prospect.is_simple:
-        return [site for site in sites if Room(site, site.capacity, site.allocatable).takes(prospect.shape)]
-    return [site for site in sites if fits(prospect.shape.demand, site.capacity)]
-
-
-def _part(request: Resources, room: Room) -> Fraction:
-    """Return how much there is of what there is least of, as a part of what is asked."""
-    parts = (Fraction(room.headroom.get(name, 0), amount) for name, amount in request.items() if amount > 0)
-    return min(parts, default=Fraction(1))

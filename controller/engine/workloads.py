@@ -131,12 +131,15 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """What is kept for a workload that was blocked for long (O6): quota, and room on one cluster."""
+    """What is kept for a workload that was blocked for long (O6): quota, and room on each cluster where it will go.
+
+    Each part of a group has its own.
+    """
 
     since: int
     """When that began, in milliseconds."""
-    cluster: ClusterName | None = None
-    """``None`` where one cluster would not do, or none is chosen yet."""
+    rooms: tuple[Booking, ...] = ()
+    """By cluster; empty where none is chosen yet, or none would do."""
     demand: Resources | None = None
     """What is kept; it lapses when the workload asks for something else. ``None`` until that is known."""
 

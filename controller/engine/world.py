@@ -89,7 +89,7 @@ class World:
         """Use *policy* from the next plan on."""
         if policy.admission_timeout_ms != self.policy.admission_timeout_ms:
             self.starts.time_all(self.workloads.values(), policy.admission_timeout_ms)
-            self.groups.count_anew()
+        self.groups.count_anew()
         self.policy = policy
         self._is_news = True
         waiting = [each for each in self.workloads.values() if each.state is State.PENDING]
@@ -340,6 +340,7 @@ class World:
             if until is not None and until <= now:
                 self._leave(workload)
                 self.workloads[uid] = replace(workload, hold=None)
+                self.groups.change(workload, self.workloads[uid])
                 self._wait(self.workloads[uid])
 
     def _leave(self, workload: Workload) -> None:

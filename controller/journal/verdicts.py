@@ -214,7 +214,8 @@ def _keep(note: Note, request: Resources) -> Verdict:
     if held is not None:
         further = [("heldCluster", held.cluster), ("heldSince", held.since), ("heldRank", held.rank)]
     elif reserved is not None:
-        further = [("reservedSince", reserved.since), ("reservedCluster", reserved.cluster or "")]
+        clusters = ", ".join(booking.cluster for booking in reserved.rooms)
+        further = [("reservedSince", reserved.since), ("reservedCluster", clusters)]
     is_exchange = held is not None or note.workload.held is not None
     return Verdict("Keep", note.workload, request, "P5" if is_exchange else "O6", further=tuple(further))
 

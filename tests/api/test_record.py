@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from controller.api.keys import ADMISSION
 from controller.api.record import Record, read_record, write_record
@@ -26,6 +27,7 @@ RECORDS = st.builds(
     waiting_since=st.none() | MOMENTS,
     reserved_since=st.none() | MOMENTS,
     held_cluster=st.none() | st.text(max_size=10),
+    held_clusters=st.just(UNSET) | st.dictionaries(st.text(max_size=10), AMOUNTS, max_size=3),
     held_since=st.none() | MOMENTS,
     held_rank=st.none() | st.integers(0, 1000),
     held_demand=st.none() | AMOUNTS,

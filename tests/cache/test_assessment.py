@@ -12,7 +12,7 @@ from controller.cache.remarks import Remark
 from controller.cache.store import Store
 from controller.engine.clusters import ApiKind
 from controller.engine.reasons import Reason
-from controller.engine.workloads import Group, State
+from controller.engine.workloads import Booking, Group, Reserved, State
 from tests.cache.listening import Ear
 from tests.cache.objects import CREATED_MS, binding, job, priority_class, raw
 
@@ -462,6 +462,26 @@ def test_a_divisible_kind_asks_for_its_replicas():
     assert workload.shape.demand == workload.shape.gang == {"cpu": 2000, "pods": 4000}
     assert workload.shape.replicas == 4
     assert workload.shape.replica == {"cpu": 500, "pods": 1000}
+
+
+@pytest.mark.parametrize(
+    ("written", "rooms"),
+    [
+        pytest.param({}, (), id="quota-alone"),
+        pytest.param({"held_cluster": "m1"}, (Booking("m1", {"cpu": 2000}),), id="one-cluster"),
+        pytest.param(
+            {"held_clusters": {"m2": {"cpu": "500m"}, "m1": {"cpu": "1500m"}}},
+            (Booking("m1", {"cpu": 1500}), Booking("m2", {"cpu": 500})),
+            id="several",
+        ),
+    ],
+)
+def test_what_is_kept_for_a_workload_is_read_from_its_record(written, rooms):
+    since = datetime(2025, 1, 1, tzinfo=UTC)
+    record = Record("rb-web", queue="a", reserved_since=since, held_demand={"cpu": "2"}, **written)
+    workload, _ = heard_deployment(deployment(), deployment_binding(record=record))
+    assert workload is not None
+    assert workload.reserved == Reserved(int(since.timestamp() * 1000), rooms, {"cpu": 2000})
 
 
 def test_a_divided_workload_is_charged_where_its_replicas_are():

@@ -292,12 +292,16 @@ def _cpu(job: str) -> int:
 def _memory(world: World) -> object:
     """Return what the controller remembers that a decision could depend on."""
     workloads = tuple(
-        (uid, each.state, _places(each), each.held and each.held.cluster, each.reserved and each.reserved.cluster)
+        (uid, each.state, _places(each), each.held and each.held.cluster, each.reserved and _kept_on(each.reserved))
         for uid, each in sorted(world.workloads.items())
     )
     sites = tuple((site.name, *map(_amounts, (site.booked, site.shown, site.foreign))) for site in world.ledger)
     blocked = tuple(sorted((name, each.uid) for name, each in world.patience.blocked.items()))
     return workloads, sites, blocked, world.queues.get(ROOT)
+
+
+def _kept_on(reserved: Reserved) -> tuple[ClusterName, ...]:
+    return tuple(booking.cluster for booking in reserved.rooms)
 
 
 def _places(workload: Workload) -> object:

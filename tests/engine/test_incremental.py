@@ -9,11 +9,12 @@ from random import Random
 
 import pytest
 
-from controller.engine.clusters import Affinity, Cluster, ClusterName, Placement, Spread
+from controller.engine.clusters import Affinity, Cluster, ClusterName, Placement, Spread, StaticWeight
 from controller.engine.policy import Eviction, Growth, Policy, Reservation, Tenant
 from controller.engine.queues import ROOT, Queue, QueueName, QueueState
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.workloads import VOLCANO_JOB, Shape, State, Workload, WorkloadUid
+from controller.engine.resources import scale
+from controller.engine.workloads import VOLCANO_JOB, Group, Shape, State, Workload, WorkloadUid
 from controller.engine.world import World
 
 QUEUES = [QueueName(f"q{number}") for number in range(7)]
@@ -24,10 +25,15 @@ ONE = (Spread("cluster", 1, 1),)
 
 
 class Life:
-    """One World and a seeded stream of things that happen to it; with *exchanges* some of them are evictions."""
+    """One World and a seeded stream of things that happen to it.
 
-    def __init__(self, seed: int, *, exchanges: bool = False) -> None:
+    With *exchanges* some of them are evictions; with *groups* some come in
+    groups, and some are divided among clusters.
+    """
+
+    def __init__(self, seed: int, *, exchanges: bool = False, groups: bool = False) -> None:
         self.dice = Random(seed)
+        self.groups = groups
         self.now = 1_000_000_000
         self.exchanges = exchanges
         order = self.dice.choice(["PriorityFirst", "EntitlementFirst"])
@@ -97,13 +103,25 @@ class Life:
         demand = {"pods": 1000, **self.amounts(5 if self.exchanges else 9)}
         part = self.dice.choice([4, 4, 2])
         names = self.dice.sample(CLUSTERS, self.dice.randint(0, 2))
+        if self.groups and self.dice.random() < 0.2:
+            return self.divisible(names)
         where = Placement(Affinity(names=tuple(names)) if names else None, spread=self.dice.choice([ONE, ONE, ONE, ()]))
         return Shape(demand, {name: amount * part // 4 for name, amount in demand.items()}, where)
+
+    def divisible(self, names: list[ClusterName]) -> Shape:
+        replicas = self.dice.randint(2, 6)
+        each = {"pods": 1000, "cpu": self.dice.randint(1, 3), "memory": self.dice.randint(0, 2)}
+        weights = tuple(StaticWeight(Affinity(names=(name,)), self.dice.randint(1, 2)) for name in CLUSTERS[:2])
+        spread = self.dice.choice([(), (), (Spread("cluster", 1, 2),)])
+        affinity = Affinity(names=tuple(names)) if names else None
+        where = Placement(affinity, spread=spread, divided=True, weights=self.dice.choice([(), (), weights]))
+        return Shape(scale(each, replicas), scale(each, replicas), where, replicas=replicas)
 
     def happen(self) -> None:
         """Let one thing happen."""
         kinds = [self.arrive] * 9 + [self.finish] * 6 + [self.leave, self.queue, self.queue, self.cluster, self.cluster]
         rare = [self.drop_queue, self.drop_cluster, self.rule, self.evict, self.raise_priority, self.rest]
+        kinds += [self.arrive_together] if self.groups else []
         if self.exchanges:
             kinds += [self.be_gone] * 6 + [self.fill] * 4
             rare += [self.rest, self.rest, self.stay, self.let_go, self.abort, self.grow, self.begin, self.change_rules]
@@ -136,6 +154,16 @@ class Life:
             ),
             self.now,
         )
+
+    def arrive_together(self) -> None:
+        """Let a group arrive, of which not all parts may be there yet."""
+        parts = self.dice.randint(2, 4)
+        group = Group(f"hyper-{self.number}/1", parts, self.dice.randint(1, parts))
+        queue = self.dice.choice(self.homes)
+        for _ in range(self.dice.choice([parts, parts, parts, parts - 1])):
+            self.arrive()
+            newest = self.world.workloads[WorkloadUid(f"uid-{self.number}")]
+            self.tell(newest, group=group, queue=queue if self.dice.random() < 0.9 else newest.queue)
 
     def finish(self) -> None:
         self.tell(self.some(State.ADMITTED), state=State.FINISHED, admission=None)
@@ -273,7 +301,7 @@ def entitled(world: World) -> dict[QueueName, dict[str, Fraction]]:
 
 
 def compare(seed: int, *, exchanges: bool = False) -> None:
-    life = Life(seed, exchanges=exchanges)
+    life = Life(seed, exchanges=exchanges, groups=seed % 3 > 0)
     for number in range(EVENTS):
         life.happen()
         other = fresh(life.world, life.now)
@@ -283,7 +311,20 @@ def compare(seed: int, *, exchanges: bool = False) -> None:
         assert found == due, f"seed {seed}, event {number}"
         assert dict(reasons(life.world)) == dict(reasons(other)), f"seed {seed}, event {number}"
         assert entitled(life.world) == entitled(other), f"seed {seed}, event {number}"
+        check_reservations(life.world)
         life.now += 10
+
+
+def check_reservations(world: World) -> None:
+    """Check that room is kept for one at most on each cluster, and for a group as a whole or not at all (O6, G1)."""
+    owners: dict[ClusterName, set[object]] = {}
+    for each in world.reserved.values():
+        for booking in each.reserved.rooms:
+            owners.setdefault(booking.cluster, set()).add(each.group or each.uid)
+    assert all(len(of) == 1 for of in owners.values())
+    for group in {each.group for each in world.reserved.values()} - {None}:
+        covered = [each for each in world.reserved.values() if each.group == group]
+        assert len(covered) >= world.groups.missing(group) or world.groups.missing(group) <= 1
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -6,11 +6,11 @@ from random import Random
 import pytest
 
 from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
-from controller.engine.plan import Admit, Plan
+from controller.engine.plan import Admit, Note, Plan
 from controller.engine.policy import Policy, Reservation
 from controller.engine.queues import Queue, QueueName
 from controller.engine.reasons import Reason
-from controller.engine.workloads import VOLCANO_JOB, Shape, State, Workload, WorkloadUid
+from controller.engine.workloads import VOLCANO_JOB, Group, Shape, State, Workload, WorkloadUid
 from controller.engine.world import World
 
 STEP = 10_000
@@ -29,37 +29,60 @@ class Run:
 
 
 class Stream:
-    """Clusters that small jobs keep full, and a wide one that waits for a whole cluster."""
+    """Clusters that small jobs keep full, and something wide that waits for more than smaller ones ever leave."""
 
-    def __init__(self, seed: int, reservation: Reservation) -> None:
+    def __init__(self, seed: int, reservation: Reservation, wide: str = "one") -> None:
         self.dice = Random(seed)
         self.now = 1_000_000_000
         self.number = 0
         self.running: dict[WorkloadUid, Run] = {}
-        self.started_at: int | None = None
+        self.started: dict[str, int] = {}
+        """When which of the wide ones started."""
         self.world = World(Policy(reservation=reservation))
         self.world.queue_changed(Queue(QueueName("q")))
-        self.names = [ClusterName(f"m{number}") for number in range(self.dice.randint(1, 3))]
+        fewest = 1 if wide == "one" else 2
+        self.names = [ClusterName(f"m{number}") for number in range(self.dice.randint(fewest, fewest + 2))]
         for name in self.names:
             enabled = frozenset({VOLCANO_JOB})
             self.world.cluster_changed(Cluster(name, enablements=enabled, allocatable={"cpu": 12}), self.now)
         self.arrive()
         self.plan()
-        self.wide = self.tell("wide", cpu=self.dice.randint(9, 12))
+        self.wide = [replace(each, since=0) for each in self.widely(wide)]
+        for workload in self.wide:
+            self.world.workload_changed(workload, self.now)
 
-    def tell(self, name: str, *, cpu: int) -> WorkloadUid:
-        uid, demand = WorkloadUid(name), {"cpu": cpu}
-        shape = Shape(demand, demand, ONE)
-        since = 0 if name == "wide" else self.now
-        workload = Workload(uid, "ns", name, "Job", QueueName("q"), shape, since=since)
-        self.world.workload_changed(workload, self.now)
-        return uid
+    def widely(self, kind: str) -> list[Workload]:
+        """Return one that needs a whole cluster, or several at once; or the parts of a group that do."""
+        cpu = self.dice.randint(9, 12)
+        match kind:
+            case "copies":
+                placement = Placement(spread=(Spread("cluster", 1, 2),))
+                return [small("wide", Shape({"cpu": cpu}, {"cpu": cpu}, placement))]
+            case "divided":
+                whole = {"cpu": 2 * cpu}
+                return [small("wide", Shape(whole, whole, Placement(divided=True), replicas=2 * cpu))]
+            case "group":
+                parts = self.dice.randint(2, len(self.names))
+                group = Group("hyper/1", parts, self.dice.randint(2, parts))
+                shapes = [Shape({"cpu": each}, {"cpu": each}, ONE) for each in (cpu, *[9] * (parts - 1))]
+                return [replace(small(f"wide-{n}", shape), group=group) for n, shape in enumerate(shapes)]
+        return [small("wide", Shape({"cpu": cpu}, {"cpu": cpu}, ONE))]
+
+    @property
+    def started_at(self) -> int | None:
+        """Return when the wide one, or enough of its parts, had started."""
+        group = self.wide[0].group
+        times = sorted(self.started.values())
+        least = group.minimum if group else 1
+        return times[least - 1] if len(times) >= least else None
 
     def arrive(self) -> None:
         """Let smaller ones come, so many that some always wait."""
         while len(self.world.backlog) < 12:
             self.number += 1
-            self.tell(f"small-{self.number}", cpu=self.dice.randint(1, 4))
+            demand = {"cpu": self.dice.randint(1, 4)}
+            workload = small(f"small-{self.number}", Shape(demand, demand, ONE))
+            self.world.workload_changed(replace(workload, since=self.now), self.now)
 
     def step(self) -> Plan:
         self.now += STEP
@@ -76,27 +99,42 @@ class Stream:
             assert isinstance(decision, Admit)
             ends_at = self.now + self.dice.randint(1, LONGEST // STEP) * STEP
             self.running[decision.workload.uid] = Run(ends_at, decision.clusters[0].name)
-            if decision.workload.name == "wide":
-                self.started_at = self.now
+            if decision.workload.name.startswith("wide"):
+                self.started[decision.workload.name] = self.now
         return plan
 
 
+def small(name: str, shape: Shape) -> Workload:
+    return Workload(WorkloadUid(name), "ns", name, "Job", QueueName("q"), shape)
+
+
+def kept_on(note: Note) -> set[ClusterName]:
+    """Return the clusters on which room is kept from now on."""
+    return {booking.cluster for booking in note.reserved.rooms} if note.reserved else set()
+
+
+WIDE = ["one", "copies", "divided", "group"]
+
+
+@pytest.mark.parametrize("wide", WIDE)
 @pytest.mark.parametrize("seed", range(8))
-def test_who_has_a_reservation_starts_within_the_longest_run_time_on_its_cluster(seed):
-    stream = Stream(seed, Reservation(after_ms=AFTER))
+def test_who_has_a_reservation_starts_within_the_longest_run_time_on_its_clusters(seed, wide):
+    stream = Stream(seed, Reservation(after_ms=AFTER), wide)
     ends_at = None
     while stream.started_at is None:
         plan = stream.step()
         for note in plan.notes:
             assert note.reserved is not None
-            on_it = [run.ends_at for run in stream.running.values() if run.cluster == note.reserved.cluster]
-            ends_at = max(on_it, default=stream.now)
+            assert note.reserved.rooms
+            on_it = [run.ends_at for run in stream.running.values() if run.cluster in kept_on(note)]
+            ends_at = max(ends_at or stream.now, *on_it, stream.now)
         assert ends_at is None or stream.now <= ends_at
     assert ends_at is None or stream.started_at <= ends_at
 
 
-def test_without_one_it_starves():
-    streams = [Stream(seed, NEVER) for seed in range(8)]
+@pytest.mark.parametrize("wide", WIDE)
+def test_without_one_it_starves(wide):
+    streams = [Stream(seed, NEVER, wide) for seed in range(8)]
     for stream in streams:
         for _ in range(2 * (AFTER + LONGEST) // STEP):
             stream.step()
@@ -112,7 +150,7 @@ def test_others_go_on_elsewhere_while_room_is_kept():
         plan = stream.step()
         if kept is not None:
             elsewhere |= {decision.clusters[0].name for decision in plan.decisions} - {kept}
-        kept = next((note.reserved.cluster for note in plan.notes if note.reserved), kept)
+        kept = next((name for note in plan.notes for name in kept_on(note)), kept)
     assert elsewhere
 
 

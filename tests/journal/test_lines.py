@@ -97,7 +97,7 @@ workloads = st.builds(
     hold=st.none() | refusals,
     group=st.none() | groups,
     held=st.none() | st.builds(Held, names, times, st.integers(0, 9), amounts),
-    reserved=st.none() | st.builds(Reserved, times, st.none() | names, st.none() | amounts),
+    reserved=st.none() | st.builds(Reserved, times, bookings, st.none() | amounts),
     has_run_on=st.booleans(),
     ended=st.none() | admissions,
 )

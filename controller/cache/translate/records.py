@@ -40,6 +40,7 @@ def _facts(record: wire.Record) -> Record:
         waiting_since=milliseconds(record.waiting_since),
         reserved_since=milliseconds(record.reserved_since),
         held_cluster=ClusterName(record.held_cluster) if record.held_cluster else None,
+        held_clusters=_by_cluster(record.held_clusters),
         held_since=milliseconds(record.held_since),
         held_rank=record.held_rank,
         held_demand=_amounts(record.held_demand, "heldDemand"),
@@ -67,6 +68,13 @@ def _amounts(texts: wire.Amounts | None, where: str) -> Resources | None:
     return None if texts is None else amounts(dict(texts), f"the admission record's {where}")
 
 
+def _by_cluster(written: Mapping[str, wire.Amounts] | msgspec.UnsetType) -> dict[ClusterName, Resources] | None:
+    if isinstance(written, msgspec.UnsetType):
+        return None
+    found = {ClusterName(name): _amounts(texts, f"heldClusters[{name!r}]") or EMPTY for name, texts in written.items()}
+    return found or None
+
+
 def noting(
     workload: Workload, held: Held | None, reserved: Reserved | None = None, *, before: Record | None = None
 ) -> wire.Record:
@@ -75,12 +83,16 @@ def noting(
     What *before* counts is counted on.
     """
     kept = held or reserved
+    rooms = reserved.rooms if reserved and not held else ()
+    clusters = [held.cluster] if held else [each.cluster for each in rooms]
+    several = rooms if len(rooms) > 1 else ()
     return wire.Record(
         uid=workload.uid,
         queue=workload.queue,
         waiting_since=moment(workload.since),
         reserved_since=moment(reserved.since) if reserved else None,
-        held_cluster=kept.cluster if kept else None,
+        held_cluster=clusters[0] if len(clusters) == 1 else None,
+        held_clusters={each.cluster: quantities(requested(each.charge)) for each in several} or msgspec.UNSET,
         held_since=moment(held.since if held else None),
         held_rank=held.rank if held else None,
         held_demand=quantities(requested(kept.demand)) if kept and kept.demand is not None else None,
