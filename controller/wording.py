@@ -5,6 +5,7 @@ module that turns its facts into words for people.
 """
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from controller.api.quantity import format_quantity
 from controller.cache.remarks import Remark
@@ -34,7 +35,7 @@ SENTENCES: Mapping[Reason, str] = {
     ),
     Reason.NO_CANDIDATE_CLUSTER: "its placement and the clusters exclude each other ({subject})",
     Reason.QUEUE_OVER_ENTITLEMENT: "it would borrow {resource} that other queues are entitled to and wait for",
-    Reason.GROUP_INCOMPLETE: "not all parts of its group exist yet",
+    Reason.GROUP_INCOMPLETE: "not enough parts of its group are there and free to start: {subject}",
     Reason.GROUP_PART_DOES_NOT_FIT: "part {subject} of its group does not fit",
     Reason.EVICTION_IN_PROGRESS: "others are leaving '{cluster}' for it",
     Reason.BACKING_OFF: "the last attempt to start it failed: {subject}",
@@ -73,7 +74,7 @@ REMEDIES: Mapping[Reason, str] = {
     Reason.FITS_NOWHERE: "ask for less, split it, or add a larger cluster",
     Reason.NO_CANDIDATE_CLUSTER: "change the placement of its policy, or label, untaint or add a cluster",
     Reason.QUEUE_OVER_ENTITLEMENT: "it starts when the others were served",
-    Reason.GROUP_INCOMPLETE: "it starts when the other parts are there",
+    Reason.GROUP_INCOMPLETE: "it starts when the other parts are there, and back off no longer",
     Reason.GROUP_PART_DOES_NOT_FIT: "it starts when there is room for enough of its parts",
     Reason.EVICTION_IN_PROGRESS: "it starts when those evicted for it are gone",
     Reason.BACKING_OFF: "it is tried again by itself",
@@ -149,7 +150,13 @@ def remedy(refusal: Refusal) -> str:
         return _MORE_ROOM if refusal.reason is Reason.EXCEEDS_QUEUE else "it starts when workloads finish"
     if refusal.reason is Reason.QUEUE_MISSING and not refusal.queue:
         return "see whether the controller may read objects of its kind"
+    if refusal.reason is Reason.BACKING_OFF and refusal.until is not None:
+        return f"it is tried again by itself after {_clock(refusal.until)}"
     return REMEDIES[refusal.reason]
+
+
+def _clock(time: int) -> str:
+    return datetime.fromtimestamp(-(-time // 1000), UTC).isoformat().replace("+00:00", "Z")
 
 
 def _amount(refusal: Refusal, amount: int | None) -> str:

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from controller.api.keys import ADMISSION
 from controller.api.record import read_record
 from controller.cache.facts import VOLCANO_JOB, BindingFacts, Phase, Progress, Record, Suspension, TemplateKey
 from controller.cache.remarks import Remark
 from controller.cache.translate.records import record_facts
 from controller.engine.clusters import ApiKind, Assignment, ClusterName, Placement
-from controller.engine.plan import Admit, Evict, Note
+from controller.engine.plan import Admit, BackOff, Evict, Note
 from controller.engine.queues import QueueName
 from controller.engine.reasons import EvictionReason
 from controller.engine.workloads import Admission, Booking, Held, Reserved, Shape, Workload, WorkloadUid
@@ -48,6 +49,10 @@ def values(patch: bytes) -> dict[str, object]:
     return {operation["path"]: operation.get("value") for operation in json.loads(patch)}
 
 
+def values_of_annotation(patch: bytes) -> dict[str, str]:
+    return {ADMISSION: str(values(patch)["/metadata/annotations/volcano-global.io~1admission"])}
+
+
 def test_an_admission_carries_its_record_and_counts_on_what_was_counted():
     made = write(ADMIT, facts(record=Record(QueueName("a"), evictions=2, attempts=1)))
     assert made.path == "/apis/work.karmada.io/v1alpha2/namespaces/ml/resourcebindings/j-job"
@@ -83,6 +88,53 @@ def test_an_eviction_before_karmada_has_placed_it_says_where_it_was_to_go():
     made = write(Evict(WORKLOAD, EvictionReason.RECLAIMED), facts(record=before, clusters=(Assignment(M1),)))
     record = json.loads(values(made.patch)["/metadata/annotations/volcano-global.io~1admission"])
     assert (record["charge"], record["clusters"]) == ({}, ["m1"])
+
+
+def test_a_start_that_failed_is_recorded_with_the_pause_and_the_place():
+    back_off = BackOff(since=61_000, until=121_000, left_out=(M1,))
+    decided = Evict(WORKLOAD, EvictionReason.NOT_STARTED, back_off=back_off)
+    before = Record(QueueName("a"), charge=CHARGE, evictions=2, attempts=1)
+    made = write(decided, facts(record=before, clusters=(Assignment(M1),)), left_out={M1: "mark"})
+    record, _ = record_facts(read_record(values_of_annotation(made.patch), "u1"))
+    assert record is not None
+    assert (record.evictions, record.attempts) == (2, 2)
+    assert (record.not_started_at, record.back_off_until, record.left_out) == (61_000, 121_000, ((M1, "mark"),))
+    assert made.why == "it did not start on m1 in time"
+
+
+def test_a_run_that_ends_with_its_group_is_an_eviction_and_ends_the_count_of_failed_starts():
+    back_off = BackOff(since=61_000, until=121_000, is_at_fault=False)
+    decided = Evict(replace(WORKLOAD, has_run=True), EvictionReason.NOT_STARTED, back_off=back_off)
+    made = write(decided, facts(record=Record(QueueName("a"), charge=CHARGE, evictions=2, attempts=1)))
+    record, _ = record_facts(read_record(values_of_annotation(made.patch), "u1"))
+    assert record is not None
+    assert (record.evictions, record.attempts) == (3, 0)
+    assert (record.not_started_at, record.back_off_until, record.left_out) == (None, 121_000, ())
+
+
+def test_the_next_admission_ends_the_pause_and_keeps_the_places_that_are_left_out():
+    before = Record(QueueName("a"), attempts=1, not_started_at=1000, back_off_until=2000, left_out=((M1, "old"),))
+    made = write(ADMIT, facts(record=before), left_out={M1: "mark"})
+    record, _ = record_facts(read_record(values_of_annotation(made.patch), "u1"))
+    assert record is not None
+    assert (record.attempts, record.not_started_at, record.back_off_until) == (1, None, None)
+    assert record.left_out == ((M1, "mark"),)
+
+
+def test_what_is_noted_of_one_that_waits_keeps_the_places_that_are_left_out():
+    before = Record(QueueName("a"), attempts=1, left_out=((M1, "mark"),))
+    made = holding(Note(WORKLOAD, None), facts(record=before))
+    record, _ = record_facts(read_record(values_of_annotation(made.patch), "u1"))
+    assert record is not None
+    assert (record.attempts, record.left_out) == (1, ((M1, "mark"),))
+
+
+def test_a_record_of_before_says_nothing_of_starts_that_failed():
+    text = '{"uid": "u1", "queue": "a", "charge": {}, "clusters": [], "evictions": 1, "attempts": 2, "plan": ""}'
+    record, flaw = record_facts(read_record({ADMISSION: text}, "u1"))
+    assert record is not None
+    assert (flaw, record.attempts) == ("", 2)
+    assert (record.not_started_at, record.back_off_until, record.left_out) == (None, None, ())
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,9 @@ RECORDS = st.builds(
     aborted=st.booleans(),
     evictions=st.integers(0, 100),
     attempts=st.integers(0, 100),
+    not_started_at=st.just(UNSET) | MOMENTS,
+    back_off_until=st.just(UNSET) | MOMENTS,
+    left_out=st.just(UNSET) | st.dictionaries(st.text(max_size=10), st.text(max_size=16), max_size=3),
     plan=st.text(max_size=20),
 )
 
