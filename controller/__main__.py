@@ -73,6 +73,7 @@ class Controller:
         self.loop = Loop(self.store, self.actuator, caches, metrics=self.metrics, clock=clock)
         manner = Manner(settings.identity, settings.events_per_second, settings.event_backlog)
         self.teller = Teller(api, self.store.binding, metrics=self.metrics, manner=manner, clock=clock)
+        self.teller.is_busy = lambda: self.actuator.backlog > 0
         self.aftermath = Aftermath(api, self.store, may_write=self._may_write, clock=clock)
         self.actuator.on_settled = self._settled
         self.notices = Notices(self.store, self.teller, may_write=self._may_write)

@@ -30,6 +30,7 @@ V = TypeVar("V")
 
 _REMEMBERED = 10_000
 _TRIES = 3
+_LOOK_SECONDS = 0.1
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -45,6 +46,8 @@ class Manner:
     """News that wait to be told; what is more is dropped."""
     calm_seconds: float = 10
     """Why one workload waits is told so often at most; the newest reason counts."""
+    patience_seconds: float = 5
+    """So long at most news wait for decisions that are not written yet."""
 
 
 class Teller:
@@ -59,6 +62,8 @@ class Teller:
         manner: Manner | None = None,
         clock: Clock = wall_clock,
     ) -> None:
+        self.is_busy: Callable[[], bool] = _never
+        """Says whether decisions wait to be written: they go first."""
         self._api = api
         self._binding = binding
         self._metrics = metrics
@@ -118,6 +123,7 @@ class Teller:
     async def run(self) -> NoReturn:
         """Write events until cancelled."""
         while True:
+            await self._give_way()
             news = self._outbox.take()
             if news is None:
                 self._wake.clear()
@@ -126,6 +132,12 @@ class Teller:
                 for event in events(news, self._manner.instance, self._clock()):
                     await self._turn()
                     await self._tell(event)
+
+    async def _give_way(self) -> None:
+        """Leave the API server to those who write decisions, for a while: an event costs it as much as an admission."""
+        ends_at = time.monotonic() + self._manner.patience_seconds
+        while len(self._outbox) and self.is_busy() and time.monotonic() < ends_at:  # noqa: ASYNC110 -- not worth an event
+            await asyncio.sleep(_LOOK_SECONDS)
 
     def _is_too_soon(self, news: News) -> bool:
         """Say whether the same was told of the workload a moment ago; then the news come back by themselves."""
@@ -196,6 +208,11 @@ class Teller:
             await self._api.create(event.folder, msgspec.json.encode(event.manifest))
             count = 0
         _remember(self._counts, event.path, count + 1)
+
+
+def _never() -> bool:
+    """Say that nobody goes first."""
+    return False
 
 
 def _remember(memory: OrderedDict[str, V], key: str, value: V) -> None:
