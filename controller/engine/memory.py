@@ -46,7 +46,7 @@ class Memory:
     blocked: tuple[Patient, ...] = ()
     outgrown: tuple[tuple[WorkloadUid, int], ...] = ()
     """Who does not fit any more, and since when (D7)."""
-    requeued: tuple[WorkloadUid, ...] = ()
+    requeued: tuple[tuple[WorkloadUid, int], ...] = ()
     """Whom Karmada was given again, because it does not run (R1)."""
     short: tuple[tuple[Group, int], ...] = ()
     """Which groups lack parts that they need, and since when (R1)."""
@@ -77,7 +77,7 @@ def _memory(world: World) -> Memory:
         sites=tuple(_site(site) for site in ledger),
         blocked=tuple(Patient(name, each.uid, each.since) for name, each in sorted(world.patience.blocked.items())),
         outgrown=tuple(sorted(world.outgrown.items())),
-        requeued=tuple(sorted(world.starts.requeued)),
+        requeued=tuple(sorted(world.starts.requeued.items())),
         short=tuple(sorted(world.starts.short.items(), key=lambda each: each[0].key)),
         turned_at=ledger.turned_at,
         has_begun=ledger._has_begun,  # noqa: SLF001 - what it remembers is its own affair but for this

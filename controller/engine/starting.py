@@ -26,7 +26,8 @@ class Starts:
     """When to look at whom, whom Karmada was given again, and which groups have lost parts that they need."""
 
     def __init__(self) -> None:
-        self.requeued: set[WorkloadUid] = set()
+        self.requeued: dict[WorkloadUid, int] = {}
+        """Whom Karmada's scheduler was given once more, and when; in milliseconds."""
         self.short: dict[Group, int] = {}
         """Since when parts of a group hold places, and others that it needs wait; in milliseconds."""
         self._looks: dict[WorkloadUid, int] = {}
@@ -39,8 +40,8 @@ class Starts:
         if timeout_ms is None or admission is None or not workload.is_to_start:
             self.forget(workload.uid)
             return
-        steps = 2 if workload.uid in self.requeued else 1
-        at = max(admission.admitted_at + steps * timeout_ms, workload.stays_until)
+        began = self.requeued.get(workload.uid, admission.admitted_at)
+        at = max(began + timeout_ms, workload.stays_until)
         if self._looks.get(workload.uid) != at:
             self._looks[workload.uid] = at
             heappush(self._agenda, (at, workload.uid))
@@ -53,7 +54,7 @@ class Starts:
     def forget(self, uid: WorkloadUid) -> None:
         """Look at it no more."""
         self._looks.pop(uid, None)
-        self.requeued.discard(uid)
+        self.requeued.pop(uid, None)
 
     def take(self, now: int) -> list[WorkloadUid]:
         """Return whom to look at now; each is returned once."""
@@ -81,10 +82,11 @@ def look_after(world: "World", now: int) -> tuple[list[Evict], list[Workload]]:
     again: list[Workload] = []
     for uid in world.starts.take(now):
         workload = world.workloads[uid]
-        if _is_last(world, workload, now, timeout):
+        # To give it to Karmada again where Karmada has no cluster for it would mean to admit it anew.
+        if workload.unplaced or uid in world.starts.requeued:
             failed.append(workload)
             continue
-        world.starts.requeued.add(uid)
+        world.starts.requeued[uid] = now
         world.starts.see(workload, timeout)
         again.append(workload)
     _count_parts(world, world.groups.changed | _overdue(world, now, timeout), now)
@@ -125,12 +127,6 @@ def backoff_ms(attempts: int, timeout_ms: int) -> int:
 def longest_backoff_ms(timeout_ms: int) -> int:
     """Return how long it waits at most."""
     return max(timeout_ms, _HOUR_MS)
-
-
-def _is_last(world: "World", workload: Workload, now: int, timeout: int) -> bool:
-    """Say whether giving it to Karmada again has not helped, or would mean to admit it anew."""
-    began = workload.admission.admitted_at if workload.admission else 0
-    return workload.unplaced or workload.uid in world.starts.requeued or now >= began + 2 * timeout
 
 
 def _take_back(world: "World", failed: Collection[Workload], now: int, timeout: int) -> Iterator[Evict]:

@@ -282,7 +282,7 @@ def fresh(world: World, now: int) -> World:
     built.ledger._has_begun = world.ledger._has_begun
     competed = world.patience.blocked.items()
     built.patience.blocked = {queue: each for queue, each in competed if queue in built.backlog.queues}
-    built.starts.requeued = {*world.starts.requeued}
+    built.starts.requeued = {**world.starts.requeued}
     built.starts.short = {**world.starts.short}
     built.starts.time_all(built.workloads.values(), built.policy.admission_timeout_ms)
     built.outgrown = {uid: since for uid, since in world.outgrown.items() if uid in built.grown}

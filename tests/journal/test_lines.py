@@ -120,7 +120,7 @@ memories = st.builds(
     st.lists(sites, max_size=2).map(tuple),
     st.lists(st.builds(Patient, names, names, times), max_size=2).map(tuple),
     st.lists(st.tuples(names, times), max_size=2).map(tuple),
-    st.lists(names, max_size=2).map(tuple),
+    st.lists(st.tuples(names, times), max_size=2).map(tuple),
     st.lists(st.tuples(groups, times), max_size=2).map(tuple),
     st.none() | times,
 )
