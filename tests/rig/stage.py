@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from controller.api.keys import CLUSTERS, LEASES, PRIORITY_CLASSES, QUEUES
+from controller.journal.replay import replay
 from controller.kube import Api, NotFound
 from localup import ports
 from localup.controlplane import ControlPlane
@@ -45,6 +46,8 @@ class Player:
     part: Part
     proxy: Proxy
     port: int
+    journal: Path
+    """Where it takes its decisions down, unless it is told another place."""
 
     async def start(self) -> None:
         """Start it, and return when it is ready."""
@@ -61,6 +64,16 @@ class Player:
     def kill(self) -> None:
         """Shoot it."""
         self.part.kill()
+
+    def differences(self) -> list[str]:
+        """Return what of its journals would be decided otherwise now (TC7)."""
+        found = []
+        for path in sorted(self.journal.parent.glob(f"{self.journal.name}*")):
+            with path.open("rb") as lines:
+                findings, _ = replay(lines)
+            if not findings.is_same:
+                found.append(f"TC7 {path.name}: {findings.differences[:1] or findings.altered_before}")
+        return found
 
     async def page(self, path: str) -> str:
         """Return what it shows at *path*."""
@@ -245,7 +258,9 @@ async def player(plane: ControlPlane, folder: Path, *flags: str | Path, name: st
             (flag, through(proxy, plane.kubeconfig(f"volcano-global-{user}"), ca=credentials.ca, folder=keys))
             for flag, user in users.items()
         ]
-        made = Player(part(plane, name=name, port=port, flags=[*itertools.chain(*ways), *flags]), proxy, port)
+        journal = keys / "decisions.jsonl"
+        own = (*itertools.chain(*ways), "--decision-journal", journal)
+        made = Player(part(plane, name=name, port=port, flags=[*own, *flags]), proxy, port, journal)
         try:
             yield made
         finally:
@@ -280,6 +295,8 @@ async def staged(
             for each in stage.controllers:
                 each.kill()
             await stage.clear()
+        if found := [what for each in stage.controllers for what in each.differences()]:
+            raise AssertionError("\n".join(found))
 
 
 async def _delete(api: Api, path: str) -> None:
