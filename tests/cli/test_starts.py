@@ -1,0 +1,50 @@
+"""What the commands say of a start that failed, from the record on the binding alone (R1, W1)."""
+
+import msgspec
+import pytest
+
+from controller.api.clusters import decode_cluster
+from controller.cache.starts import mark_of
+from controller.cache.translate.clusters import cluster_facts
+from tests.cli.manifests import binding, cluster, job, queue, write
+
+M = cluster("m", {"cpu": 4})
+MARK = mark_of(cluster_facts(decode_cluster(msgspec.json.encode(M))).cluster)
+RECORD = {"uid": "u", "queue": "a", "attempts": 1, "notStartedAt": "2026-01-01T00:00:00Z", "leftOut": {"m": MARK}}
+PAUSED = {**RECORD, "backOffUntil": "2026-01-01T00:15:00Z"}
+
+
+@pytest.fixture
+def explained(run, tmp_path):
+    def explained(record, *, now, m=M, command=("explain", "job", "j", "-n", "ml")):
+        documents = m, queue("a"), job("j", {"cpu": 1}, queue="a"), binding("j", paused=True, record=record, uid="u")
+        return run(*command, "-f", write(tmp_path, *documents), "--now", now)
+
+    return explained
+
+
+def test_it_says_what_failed_until_when_it_waits_and_where_it_is_not_tried(explained):
+    said = " ".join(explained(PAUSED, now="2026-01-01T00:01:00Z").out.split())
+    assert "the last attempt to start it failed: it did not start on m in time" in said
+    assert "it is tried again by itself after 2026-01-01T00:15:00Z" in said
+    assert "it did not start there, and the cluster has not changed since" in said
+
+
+@pytest.mark.parametrize(
+    ("record", "m", "action"),
+    [
+        pytest.param(PAUSED, M, "Wait", id="the-cluster-is-as-it-was"),
+        pytest.param(PAUSED, cluster("m", {"cpu": 5}), "Admit", id="the-cluster-has-grown"),
+        pytest.param(PAUSED, cluster("m", {"cpu": 4}, used={"cpu": 2}), "Wait", id="others-run-there"),
+        pytest.param({"uid": "u", "queue": "a", "attempts": 1}, M, "Admit", id="a-record-of-before"),
+    ],
+)
+def test_after_the_pause_it_is_tried_where_it_has_not_failed(explained, record, m, action):
+    ended = explained(record, now="2026-01-01T00:15:00Z", m=m, command=("plan", "-o", "json"))
+    assert [each["action"] for each in ended.answer["decisions"]] == [action]
+
+
+def test_while_it_pauses_nothing_lets_it_in(explained):
+    grown = cluster("m", {"cpu": 5})
+    ended = explained(PAUSED, now="2026-01-01T00:14:59Z", m=grown, command=("plan", "-o", "json"))
+    assert [each["reason"] for each in ended.answer["decisions"]] == ["BackingOff"]
