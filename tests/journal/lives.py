@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from controller.engine.memory import whole
+from controller.engine.workloads import Group, WorkloadUid
 from controller.engine.world import World
 from controller.journal.entries import Begun, Planned
 from controller.journal.journal import Witness
@@ -43,6 +44,13 @@ class JournalledLife(Life):
         self._own = world
         self._front = Front(world, self.take)
         self.files.append([Beginning(Begun(world.policy, self.now))])
+
+    def arrive(self) -> None:
+        """Let one arrive; with exchanges, some are parts of groups."""
+        super().arrive()
+        if self.exchanges and self.dice.random() < 0.2:
+            group = Group(f"hyperjob-{self.number // 20}/split", 3, self.dice.choice([1, 2, 3]))
+            self.tell(self.world.workloads[WorkloadUid(f"uid-{self.number}")], group=group)
 
     def take(self, item: Item) -> None:
         self.files[-1].append(item)
