@@ -45,6 +45,8 @@ _NAMES: Final = {kind: name for name, kind in _TYPES.items()}
 _SHAPE: Final = "shape"
 _DIGEST: Final = "digest"
 _DIGITS: Final = 16
+#: So many shapes are known by their numbers at a time; after that they are written anew, and not kept for nobody.
+_MOST_SHAPES: Final = 10_000
 
 
 def _default(field: Field[Any]) -> object:
@@ -65,6 +67,7 @@ class Pen:
         self._encoder = msgspec.json.Encoder(enc_hook=_plain)
         self._shapes: dict[int, tuple[int, Shape]] = {}
         """The number of each shape by its id, which stays its own while it is kept here."""
+        self._numbered = 0
         self._sum = hashlib.sha256()
 
     def lines(self, entry: Entry) -> Iterator[bytes]:
@@ -72,8 +75,8 @@ class Pen:
         if isinstance(entry, WorkloadTold):
             shape = entry.workload.shape
             if id(shape) not in self._shapes:
-                self._shapes[id(shape)] = len(self._shapes), shape
-                yield self._line({"type": _SHAPE, "number": self._shapes[id(shape)][0], "shape": shape})
+                yield self._line({"type": _SHAPE, "number": self._numbered, "shape": shape})
+                self._know(shape)
             number = self._shapes[id(shape)][0]
             yield self._line({"type": "workload", "now": entry.now, "workload": _brief(entry.workload, number)})
         elif isinstance(entry, Decided):
@@ -82,6 +85,12 @@ class Pen:
             values = {each.name: getattr(entry, each.name) for each in fields(entry)}
             digest = {_DIGEST: self._sum.hexdigest()[:_DIGITS]} if isinstance(entry, Planned) else {}
             yield self._line({"type": _NAMES[type(entry)], **values, **digest})
+
+    def _know(self, shape: Shape) -> None:
+        if len(self._shapes) >= _MOST_SHAPES:
+            self._shapes.clear()
+        self._shapes[id(shape)] = self._numbered, shape
+        self._numbered += 1
 
     def _line(self, value: dict[str, Any]) -> bytes:
         line = self._encoder.encode(value) + b"\n"

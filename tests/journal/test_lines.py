@@ -33,6 +33,7 @@ from controller.engine.workloads import (
     Workload,
     WorkloadUid,
 )
+from controller.journal import lines as lines_of
 from controller.journal.entries import (
     Begun,
     ClusterGone,
@@ -156,6 +157,19 @@ def test_what_is_written_is_read_again_as_it_was(told):
     for entry, other in zip(read, told, strict=True):
         if isinstance(entry, WorkloadTold):
             assert every_field(entry.workload) == every_field(other.workload)
+
+
+def test_shapes_that_are_too_many_to_be_known_are_written_anew(monkeypatch):
+    monkeypatch.setattr(lines_of, "_MOST_SHAPES", 2)
+    pen, eye = Pen(), Eye()
+    shapes = [Shape({"cpu": each}) for each in range(4)]
+    told = [
+        WorkloadTold(Workload(WorkloadUid("u"), "ml", "j", "Job", QueueName("q"), shapes[each]), 1)
+        for each in (0, 1, 0, 2, 0, 3, 1, 1)
+    ]
+    written = [line for each in told for line in pen.lines(each)]
+    assert [entry for entry in map(eye.entry, written) if entry is not None] == told
+    assert len(pen._shapes) <= 2
 
 
 def test_a_shape_that_many_have_is_written_once():
