@@ -38,7 +38,10 @@ class Starts:
         """Take a workload as it is now."""
         admission = workload.admission
         if timeout_ms is None or admission is None or not workload.is_to_start:
-            self.forget(workload.uid)
+            self._looks.pop(workload.uid, None)
+            if not workload.is_leaving:
+                # Until it has left, its eviction may still be refused: then it is due as before.
+                self.requeued.pop(workload.uid, None)
             return
         began = self.requeued.get(workload.uid, admission.admitted_at)
         at = max(began + timeout_ms, workload.stays_until)

@@ -1,0 +1,77 @@
+"""Who does not start, where the World is told what no scenario can say (R1)."""
+
+from dataclasses import replace
+
+import pytest
+
+from controller.engine.plan import Evict
+from controller.engine.starting import backoff_ms
+from controller.engine.workloads import State
+from tests.scenario import Scenario
+
+HOUR = 3_600_000
+
+
+def late() -> Scenario:
+    """One that has been given to Karmada again for nothing."""
+    scenario = Scenario(
+        {
+            "policy": {"startWithin": 600},
+            "clusters": [{"name": "m", "has": {"u": 4}}],
+            "queues": [{"name": "q"}],
+            "jobs": [{"name": "j", "queue": "q", "asks": {"u": 1}, "on": "m", "ran": 600}],
+        }
+    )
+    assert [each.name for each in scenario.world.plan(scenario.now).requeues] == ["j"]
+    scenario.now += 600_000
+    return scenario
+
+
+def evicted(scenario: Scenario) -> list[str]:
+    plan = scenario.world.plan(scenario.now)
+    return [each.workload.name for each in plan.decisions if isinstance(each, Evict)]
+
+
+def test_one_whose_eviction_was_refused_goes_as_soon_as_that_may_be_tried_again():
+    scenario = late()
+    before = scenario.by_name("j")
+    assert evicted(scenario) == ["j"]
+    scenario.world.workload_changed(replace(before, stays_until=scenario.now + 5_000), scenario.now)
+    scenario.now += 4_999
+    assert evicted(scenario) == []
+    scenario.now += 1
+    assert evicted(scenario) == ["j"]
+
+
+def test_one_that_is_admitted_anew_has_all_its_time_again():
+    scenario = late()
+    assert evicted(scenario) == ["j"]
+    gone = replace(scenario.by_name("j"), admission=None, hold=None)
+    scenario.world.workload_changed(replace(gone, shape=replace(gone.shape, left_out=frozenset())), scenario.now)
+    scenario.world.plan(scenario.now)
+    assert scenario.by_name("j").state is State.ADMITTED
+    scenario.now += 600_000
+    assert [each.name for each in scenario.world.plan(scenario.now).requeues] == ["j"]
+
+
+def test_another_time_for_it_counts_from_its_admission():
+    scenario = late()
+    scenario.world.policy_changed(replace(scenario.world.policy, admission_timeout_ms=1_200_000))
+    assert evicted(scenario) == []
+    scenario.now += 600_000
+    assert evicted(scenario) == ["j"]
+    scenario.world.policy_changed(replace(scenario.world.policy, admission_timeout_ms=None))
+    assert scenario.world.plan(scenario.now).requeues == ()
+
+
+@pytest.mark.parametrize(
+    ("attempts", "timeout", "pause"),
+    [
+        pytest.param(0, 60_000, 30_000, id="first"),
+        pytest.param(3, 60_000, 240_000, id="fourth"),
+        pytest.param(10**6, 60_000, HOUR, id="no-longer-than-an-hour"),
+        pytest.param(5, 2 * HOUR, 2 * HOUR, id="nor-than-the-timeout"),
+    ],
+)
+def test_the_pause_grows_but_not_for_ever(attempts, timeout, pause):
+    assert backoff_ms(attempts, timeout) == pause
