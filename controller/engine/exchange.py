@@ -6,27 +6,34 @@ rule's matter: ``reclaim`` or ``preemption``. Nothing is booked here.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from controller.engine.backlog import Lane
 from controller.engine.clusters import ClusterName
 from controller.engine.fit import Rank, Room, rank
 from controller.engine.ledger import Site
+from controller.engine.lending import Lending
 from controller.engine.ordering import Head, Standing
 from controller.engine.queues import QueueName
-from controller.engine.resources import add, scale, total
+from controller.engine.resources import Resources, add, scale, total
 from controller.engine.victims import Rank as VictimRank
 from controller.engine.victims import Victim
+from controller.engine.workloads import WorkloadUid
 
 Taken = tuple[int, VictimRank]
 """How a victim was chosen: 0 over its charge, 1 its branch keeps its entitlement, 2 otherwise; then its own order."""
 
 
+Asked = tuple[Site, Resources]
+"""A cluster, and what must be free there at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Short:
-    """What is lacking still: by resource the queues whose ceilings are in the way, and what the cluster lacks."""
+    """What is lacking still: by resource the queues whose ceilings are in the way, and the clusters without room."""
 
     quota: Mapping[str, frozenset[QueueName]]
-    room: frozenset[str]
+    room: Mapping[str, frozenset[ClusterName]]
 
     def __bool__(self) -> bool:
         return bool(self.quota or self.room)
@@ -34,24 +41,34 @@ class Short:
     @property
     def resources(self) -> frozenset[str]:
         """Return all resources that are lacking."""
-        return self.room.union(self.quota)
+        return frozenset({*self.room, *self.quota})
+
+
+_Name = TypeVar("_Name", bound=str)
+
+
+def _frozen(found: Mapping[str, set[_Name]]) -> dict[str, frozenset[_Name]]:
+    return {resource: frozenset(names) for resource, names in found.items()}
 
 
 class Attempt:
-    """One try to let a head in on one cluster, victims taken and spared one by one.
+    """One try to let a head in on one cluster, or a group on several, victims taken and spared one by one.
 
     *quota* is without the charge of the head itself.
     """
 
-    def __init__(self, standing: Standing, head: Head, site: Site) -> None:
+    def __init__(
+        self, standing: Standing, head: Head, lanes: Sequence[Lane], asked: Mapping[ClusterName, Asked]
+    ) -> None:
         self.standing = standing
         self.head = head
-        self.charge = head.lane.charge
+        self.lanes = lanes
+        """Of the head; of each part that starts together with others."""
+        self.charge = total(lane.charge for lane in lanes)
         self.quota = standing.quota.trial()
         self.taken: dict[Victim, Taken] = {}
-        self._site = site
-        self._room = site.settled
-        self._asked = head.lane.shape.demand if site.held else head.lane.shape.gang
+        self._asked = {name: amounts for name, (_, amounts) in asked.items()}
+        self._room = {name: site.settled for name, (site, _) in asked.items()}
         self.lacked = self.short()
         """What is lacking before anybody is taken."""
 
@@ -66,14 +83,17 @@ class Attempt:
         for fault in self.quota.faults(self.head.leaf, self.charge):
             if fault.resource is not None and fault.queue is not None:
                 over.setdefault(fault.resource, set()).add(QueueName(fault.queue))
-        lacking = (name for name, amount in self._asked.items() if amount > 0 and amount > self._room.get(name, 0))
-        return Short({name: frozenset(queues) for name, queues in over.items()}, frozenset(lacking))
+        room: dict[str, set[ClusterName]] = {}
+        for cluster, asked in self._asked.items():
+            for name, amount in asked.items():
+                if amount > 0 and amount > self._room[cluster].get(name, 0):
+                    room.setdefault(name, set()).add(cluster)
+        return Short(_frozen(over), _frozen(room))
 
     def helps(self, victim: Victim, short: Short) -> bool:
-        """Say whether losing *victim* frees something that is lacking: on the cluster first, then in the queues."""
+        """Say whether losing *victim* frees something that is lacking: on the clusters first, then in the queues."""
         if short.room:
-            here = victim.on(self._site.name)
-            return any(here.get(name, 0) > 0 for name in short.room)
+            return any(victim.on(place).get(name, 0) > 0 for name, places in short.room.items() for place in places)
         return any(
             victim.charge.get(name, 0) > 0 and any(node.name in queues for node in victim.node.path())
             for name, queues in short.quota.items()
@@ -99,7 +119,19 @@ class Attempt:
 
     def _free(self, victim: Victim, times: int) -> None:
         self.quota.book(victim.node, scale(victim.charge, -times))
-        self._room = add(self._room, scale(victim.on(self._site.name), times))
+        for name in self._room:
+            self._room[name] = add(self._room[name], scale(victim.on(name), times))
+
+    def may_borrow(self, lending: Lending | None) -> bool:
+        """Say whether the queue may borrow what the head, or one part after the other, takes beyond the victims'."""
+        if lending is None:
+            return True
+        quota = self.quota.trial()
+        for lane in self.lanes:
+            if lending.refusal(self.head.leaf, lane, quota) is not None:
+                return False
+            quota.carry(quota.tree.nodes[self.head.leaf.name], lane.charge)
+        return True
 
 
 class Rule(Protocol):
@@ -120,10 +152,10 @@ class Deal:
     """An exchange that works."""
 
     attempt: Attempt
-    cluster: ClusterName
-    """Where the head goes."""
-    rank: Rank
-    """That cluster's place in C3's order."""
+    places: Mapping[WorkloadUid, ClusterName]
+    """Where the head goes, or each part that starts together with others."""
+    rank: Rank | None
+    """That cluster's place in C3's order, where there is but one."""
 
     @property
     def victims(self) -> list[Victim]:
@@ -131,7 +163,7 @@ class Deal:
         return sorted(self.attempt.taken, key=lambda victim: self.attempt.taken[victim])
 
     @property
-    def order(self) -> tuple[Taken, int, Rank]:
+    def order(self) -> tuple[Taken, int, Rank | None]:
         """Return P3's order of clusters: the worst victim, the number of victims, C3's order."""
         return max(self.attempt.taken.values()), len(self.attempt.taken), self.rank
 
@@ -146,11 +178,18 @@ def find(
     shape, fleet = head.lane.shape, total(site.allocatable for site in sites)
     deals = []
     for group in _alike(head, sites):
-        attempt = Attempt(standing, head, group[0])
-        if attempt.lacked and _gather(attempt, candidates, rule) and _spare(attempt, rule):
+        site = group[0]
+        asked = shape.demand if site.held else shape.gang
+        attempt = Attempt(standing, head, [head.lane], {site.name: (site, asked)})
+        if works(attempt, candidates, rule):
             best, name = min((rank(shape, attempt.room_of(site), fleet), site.name) for site in group)
-            deals.append(Deal(attempt, name, best))
+            deals.append(Deal(attempt, {head.workload.uid: name}, best))
     return min(deals, key=lambda deal: deal.order, default=None)
+
+
+def works(attempt: Attempt, candidates: Sequence[Victim], rule: Rule) -> bool:
+    """Choose the victims of *attempt*; say whether the exchange may be made."""
+    return bool(attempt.lacked) and _gather(attempt, candidates, rule) and _spare(attempt, rule)
 
 
 def _alike(head: Head, sites: Sequence[Site]) -> list[list[Site]]:

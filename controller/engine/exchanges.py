@@ -4,11 +4,11 @@ Evictions free nothing now, so nobody is admitted here: quota and a cluster are
 held for those who will be.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from controller.engine import groups, preemption, reclaim
+from controller.engine import groups, joint, preemption, reclaim
 from controller.engine.backlog import Lane
-from controller.engine.exchange import Deal, find, settled_room
+from controller.engine.exchange import Deal, Rule, find, settled_room
 from controller.engine.ledger import earliest
 from controller.engine.ordering import Entry, Head, Turns
 from controller.engine.plan import Evict, Note
@@ -16,11 +16,11 @@ from controller.engine.preemption import Preemption
 from controller.engine.queues import QueueName
 from controller.engine.reasons import EvictionReason
 from controller.engine.reclaim import CALM_MS, Reclaim
-from controller.engine.resources import PODS
+from controller.engine.resources import PODS, Resources, total
 from controller.engine.serving import Service
 from controller.engine.tree import Node
 from controller.engine.victims import Roster, Victim
-from controller.engine.workloads import Held
+from controller.engine.workloads import Held, Workload
 
 
 class Exchanges:
@@ -59,9 +59,16 @@ class Exchanges:
             deal = self._deal(head)
             if deal is not None:
                 return deal
-            self._failed.add(head.lane)
+            self._failed.update(self._lanes_with(head))
             turns.passed_over(head)
         return None
+
+    def _lanes_with(self, head: Head) -> list[Lane]:
+        """Return the lanes for which the same was tried: of a group that starts together all."""
+        if not groups.is_whole(self._world, head.lane):
+            return [head.lane]
+        lanes = self._world.backlog.queues[head.lane.queue]
+        return [lane for lane in lanes if lane.group == head.lane.group]
 
     def _lines(self) -> Mapping[QueueName, list[Entry]]:
         """Return the waiting lanes of every queue in which somebody may have others evicted."""
@@ -80,8 +87,6 @@ class Exchanges:
             lane
             for lane in self._world.backlog.queues[leaf.name]
             if lane.is_waiting and lane.hopeless is None and lane not in self._failed
-            # For one part alone nobody leaves while it could not go on alone (G1).
-            if not groups.is_whole(self._world, lane)
         ]
         if not leaf.queue.fifo:
             return lanes
@@ -89,44 +94,56 @@ class Exchanges:
         return [lane for lane in lanes if lane.head is first]
 
     def _may_exchange(self, leaf: Node, lane: Lane) -> bool:
-        return (self._policy.reclaim.enabled and self._is_entitled(leaf, lane)) or (
+        return (self._policy.reclaim.enabled and self._is_entitled(leaf, lane.charge)) or (
             self._policy.preemption.enabled
             and any(victim.priority < lane.head.priority for victim in self._roster.of(leaf.name))
         )
 
-    def _is_entitled(self, leaf: Node, lane: Lane) -> bool:
-        asks = any(amount > 0 and name != PODS for name, amount in lane.charge.items())
-        return asks and self._standing.over(leaf, lane.charge) is None
+    def _is_entitled(self, leaf: Node, charge: Resources) -> bool:
+        asks = any(amount > 0 and name != PODS for name, amount in charge.items())
+        return asks and self._standing.over(leaf, charge) is None
 
     def _deal(self, head: Head) -> tuple[Deal, EvictionReason] | None:
         """Return an exchange for a head without room: by reclaim, else by preemption (P2)."""
-        prospect = self._world.books.prospects.of(head.lane.shape)
-        if not prospect.is_simple or self._will_fit(head):
+        together = joint.parts(self._world, head)
+        of = self._world.books.prospects.of
+        prospects = [of(self._world.backlog.lane(part.uid).shape) for part in together]
+        if not prospects or not all(prospect.is_simple for prospect in prospects):
             return None
-        sites = [self._world.ledger.site(name) for name in prospect.outlook.names]
-        if self._may_reclaim(head):
-            found = self._ripe(reclaim.candidates(self._world, self._standing, head, self._roster), reclaiming=True)
-            deal = find(self._standing, head, sites, candidates=found, rule=Reclaim(self._service.lending))
+        charge = total(prospect.charge for prospect in prospects)
+        if self._will_fit(head, together, charge):
+            return None
+        if self._may_reclaim(head, charge):
+            found = reclaim.candidates(self._world, self._standing, head, charge, self._roster)
+            deal = self._find(head, together, self._ripe(found, reclaiming=True), Reclaim(self._service.lending))
             if deal is not None:
                 return deal, EvictionReason.RECLAIMED
         if self._policy.preemption.enabled:
-            found = self._ripe(preemption.candidates(self._world, head, self._roster), reclaiming=False)
-            deal = find(self._standing, head, sites, candidates=found, rule=Preemption(self._service.lending))
+            found = preemption.candidates(self._world, together, self._roster)
+            deal = self._find(head, together, self._ripe(found, reclaiming=False), Preemption(self._service.lending))
             if deal is not None:
                 return deal, EvictionReason.PREEMPTED
         return None
 
-    def _will_fit(self, head: Head) -> bool:
-        """Say whether the evictions under way will do."""
-        prospect = self._world.books.prospects.of(head.lane.shape)
-        sites = (self._world.ledger.site(name) for name in prospect.outlook.names)
-        return self._standing.quota.refusal(head.leaf, head.lane.charge) is None and any(
-            settled_room(site).takes(head.lane.shape) for site in sites
-        )
+    def _find(self, head: Head, together: Sequence[Workload], victims: Sequence[Victim], rule: Rule) -> Deal | None:
+        if len(together) > 1:
+            return joint.find(self._world, head, together, candidates=victims, rule=rule)
+        names = self._world.books.prospects.of(head.lane.shape).outlook.names
+        sites = [self._world.ledger.site(name) for name in names]
+        return find(self._standing, head, sites, candidates=victims, rule=rule)
 
-    def _may_reclaim(self, head: Head) -> bool:
-        """Say whether *head* is entitled to it, and the clusters have been as they are for a while."""
-        if not self._policy.reclaim.enabled or not self._is_entitled(head.leaf, head.lane):
+    def _will_fit(self, head: Head, together: Sequence[Workload], charge: Resources) -> bool:
+        """Say whether the evictions under way will do."""
+        if self._standing.quota.refusal(head.leaf, charge) is not None:
+            return False
+        if len(together) > 1:
+            return joint.seat(self._world, together, ()) is not None
+        names = self._world.books.prospects.of(head.lane.shape).outlook.names
+        return any(settled_room(self._world.ledger.site(name)).takes(head.lane.shape) for name in names)
+
+    def _may_reclaim(self, head: Head, charge: Resources) -> bool:
+        """Say whether *head* is entitled to *charge*, and the clusters have been as they are for a while."""
+        if not self._policy.reclaim.enabled or not self._is_entitled(head.leaf, charge):
             return False
         turned_at = self._world.ledger.turned_at
         if turned_at is None or turned_at + CALM_MS <= self._service.now:
@@ -150,14 +167,18 @@ class Exchanges:
     def _carry_out(self, deal: Deal, reason: EvictionReason) -> None:
         head, now = deal.attempt.head, self._service.now
         rules = self._policy.reclaim if reason is EvictionReason.RECLAIMED else self._policy.preemption
+        first, place = next(iter(deal.places.items()))
         for workload in (each for victim in deal.victims for each in victim.workloads):
             self._world.evict(workload, now)
             self._forget(workload.queue)
-            evicted = Evict(workload, reason, head.workload.uid, deal.cluster, rules.grace_ms)
+            evicted = Evict(workload, reason, first, place, rules.grace_ms)
             self._service.decisions.append(evicted)
-        held = Held(deal.cluster, now, len(self.notes), head.lane.charge)
-        self.notes.append(Note(head.workload, held))
-        self._world.hold(head.workload, held, now)
+        for uid, cluster in deal.places.items():
+            part = self._world.workloads[uid]
+            charge = self._world.books.prospects.of(self._world.backlog.lane(uid).shape).charge
+            held = Held(cluster, now, len(self.notes), charge)
+            self.notes.append(Note(part, held))
+            self._world.hold(part, held, now)
         self._forget(head.workload.queue)
 
     def _forget(self, queue: QueueName) -> None:

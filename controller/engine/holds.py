@@ -4,7 +4,7 @@ What is held lapses after a while, and when it has become useless. How it came
 about is ``exchanges``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from controller.engine.clusters import ClusterName
@@ -12,12 +12,16 @@ from controller.engine.exchange import settled_room
 from controller.engine.fit import Room, choose
 from controller.engine.ledger import Site, earliest
 from controller.engine.plan import Note
+from controller.engine.quota import Quota
 from controller.engine.resources import EMPTY, Resources, add, requested, subtract
 from controller.engine.serving import Service
-from controller.engine.workloads import Choice, Held, Workload
+from controller.engine.workloads import Booking, Choice, Held, Workload, WorkloadUid
 
 if TYPE_CHECKING:
     from controller.engine.world import World
+
+Together = Sequence[tuple[Workload, Held]]
+"""Those who start together, each with what is held for it; one alone but for the parts of a group (G1)."""
 
 
 def in_order(world: "World") -> list[tuple[Workload, Held]]:
@@ -27,13 +31,31 @@ def in_order(world: "World") -> list[tuple[Workload, Held]]:
 
 
 def lapse(world: "World", now: int) -> list[Note]:
-    """Hold nothing any more for those for whom it is too late or of no use, the youngest first."""
+    """Hold nothing any more for those for whom it is too late or of no use, the youngest first; of a group none."""
     notes = []
-    for workload, held in reversed(in_order(world)):
-        if _has_lapsed(world, workload, held, now) or _is_in_vain(world, workload, held, now):
-            notes.append(Note(workload, None))
-            world.hold(workload, None, now)
+    for workload, _ in reversed(in_order(world)):
+        if workload.uid not in world.holders:
+            continue
+        together = _together(world, workload)
+        if any(_has_lapsed(world, each, held, now) for each, held in together) or _is_in_vain(world, together, now):
+            for each, _ in reversed(together):
+                notes.append(Note(each, None))
+                world.hold(each, None, now)
     return notes
+
+
+def _together(world: "World", workload: Workload) -> list[tuple[Workload, Held]]:
+    """Return all for whom something is held and who start together with *workload*, in order."""
+    group = workload.group
+    if group is None or world.groups.missing(group) <= 1:
+        return [(workload, workload.held)] if workload.held is not None else []
+    return [(each, held) for each, held in in_order(world) if each.group == group]
+
+
+def _are_few(world: "World", together: Together) -> bool:
+    """Say whether others of the group are needed for whom nothing is held."""
+    group = together[0][0].group
+    return group is not None and len(together) < world.groups.missing(group)
 
 
 def lapses_at(world: "World", now: int) -> int | None:
@@ -46,24 +68,52 @@ def lapses_at(world: "World", now: int) -> int | None:
 def serve(service: Service) -> None:
     """Let those in who fit now; what is free on a cluster is kept for older ones that do not fit yet."""
     world, kept = service.world, dict[ClusterName, Resources]()
-    for workload, held in in_order(world):
-        # It is judged beside what is held for others only.
-        world.accounts.close(workload, service.now)
-        choice = _choice(service, workload, held, kept)
-        world.accounts.open(workload, service.now)
-        if choice is not None:
-            service.admit(workload, choice)
-        else:
-            kept[held.cluster] = add(kept.get(held.cluster, EMPTY), held.demand)
+    seen: set[WorkloadUid] = set()
+    for workload, _ in in_order(world):
+        if workload.uid in seen:
+            continue
+        together = _together(world, workload)
+        seen.update(each.uid for each, _ in together)
+        choices = _choices(service, together, kept)
+        if choices is None:
+            for _, held in together:
+                kept[held.cluster] = add(kept.get(held.cluster, EMPTY), held.demand)
+            continue
+        group = workload.group if len(together) > 1 else None
+        for (each, _), choice in zip(together, choices, strict=True):
+            service.admit(each, choice, plan=f"{group.key}@{service.now}" if group is not None else "")
 
 
-def _choice(service: Service, workload: Workload, held: Held, kept: Mapping[ClusterName, Resources]) -> Choice | None:
+def _choices(service: Service, together: Together, kept: Mapping[ClusterName, Resources]) -> list[Choice] | None:
+    """Return where those who start *together* go, ``None`` as long as one of them does not fit."""
+    world, choices = service.world, list[Choice]()
+    # They are judged beside what is held for others only.
+    for each, _ in together:
+        world.accounts.close(each, service.now)
+    quotas = [quota.trial() for quota in (service.quota, world.books.present()) if quota is not None]
+    for each, held in together:
+        choice = _choice(world, each, held, kept, quotas)
+        if choice is None:
+            break
+        world.ledger.lend(choice.bookings)
+        for quota in quotas:
+            quota.carry(quota.tree.nodes[each.queue], held.demand)
+        choices.append(choice)
+    for choice in choices:
+        world.ledger.take_back(choice.bookings)
+    for each, _ in together:
+        world.accounts.open(each, service.now)
+    return choices if len(choices) == len(together) else None
+
+
+def _choice(
+    world: "World", workload: Workload, held: Held, kept: Mapping[ClusterName, Resources], quotas: Sequence[Quota]
+) -> Choice | None:
     """Return where a workload goes for which others leave: to the cluster held for it, else to any that takes it."""
-    books, prospect = service.world.books, service.world.books.prospects.of(workload.shape)
-    quotas = [service.quota, *filter(None, [books.present()])]
+    prospect = world.books.prospects.of(workload.shape)
     if any(quota.refusal(quota.tree.nodes[workload.queue], held.demand) is not None for quota in quotas):
         return None
-    rooms = [_room(service.world.ledger.site(name), kept.get(name, EMPTY)) for name in prospect.outlook.names]
+    rooms = [_room(world.ledger.site(name), kept.get(name, EMPTY)) for name in prospect.outlook.names]
     for candidates in ([room for room in rooms if room.name == held.cluster], rooms):
         choice = choose(workload.shape, candidates, prospect.outlook.copies)
         if isinstance(choice, Choice):
@@ -78,22 +128,38 @@ def _room(site: Site, kept: Resources) -> Room:
     return Room(site, headroom, site.allocatable, then if site.held else None)
 
 
-def _is_in_vain(world: "World", workload: Workload, held: Held, now: int) -> bool:
-    """Say whether it would not fit even when all who leave are gone: somebody has stayed after all.
+def _is_in_vain(world: "World", together: Together, now: int) -> bool:
+    """Say whether they would not fit even when all who leave are gone: somebody has stayed after all.
 
-    That is asked when the cluster has been quiet for a while; until then its
-    summary may show pods of those who have gone.
+    That is asked when their clusters have been quiet for a while; until then
+    their summaries may show pods of those who have gone.
     """
-    if _quiet_at(world, held) > now:
+    if _are_few(world, together):
+        return True
+    if any(_quiet_at(world, held) > now for _, held in together):
         return False
-    world.accounts.close(workload, now)
-    quota, prospect = world.books.quota(), world.books.prospects.of(workload.shape)
-    sites = (world.ledger.site(name) for name in prospect.outlook.names)
-    fits = quota.refusal(quota.tree.nodes[workload.queue], held.demand) is None and any(
-        settled_room(site).takes(workload.shape) for site in sites
-    )
-    world.accounts.open(workload, now)
+    for each, _ in together:
+        world.accounts.close(each, now)
+    fits = _would_fit(world, together)
+    for each, _ in together:
+        world.accounts.open(each, now)
     return not fits
+
+
+def _would_fit(world: "World", together: Together) -> bool:
+    """Say whether they would fit beside one another once all who leave are gone."""
+    quota, lent = world.books.quota().trial(), list[Booking]()
+    for workload, held in together:
+        node, names = quota.tree.nodes[workload.queue], world.books.prospects.of(workload.shape).outlook.names
+        sites = [world.ledger.site(name) for name in sorted(names, key=lambda name: name != held.cluster)]
+        taking = next((site for site in sites if settled_room(site).takes(workload.shape)), None)
+        if taking is None or quota.refusal(node, held.demand) is not None:
+            break
+        quota.carry(node, held.demand)
+        lent.append(Booking(taking.name, workload.shape.demand))
+        world.ledger.lend(lent[-1:])
+    world.ledger.take_back(lent)
+    return len(lent) == len(together)
 
 
 def _quiet_at(world: "World", held: Held) -> int:

@@ -3,26 +3,29 @@
 Whether victims suffice, and which are spared again, is ``exchange``.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from controller.engine.exchange import Attempt, Short
 from controller.engine.lending import Lending
-from controller.engine.ordering import Head
 from controller.engine.victims import Roster, Victim
+from controller.engine.workloads import Workload
 
 if TYPE_CHECKING:
     from controller.engine.world import World
 
 
-def candidates(world: "World", head: Head, roster: Roster) -> list[Victim]:
-    """Return who might be evicted for *head*, the first to go first."""
-    if not head.workload.preempts:
+def candidates(world: "World", together: Sequence[Workload], roster: Roster) -> list[Victim]:
+    """Return who might be evicted for those who start *together*, the first to go first."""
+    if not all(workload.preempts for workload in together):
         return []
-    most = world.policy.preemption.max_evictions
+    most, priority = world.policy.preemption.max_evictions, min(workload.priority for workload in together)
+    group = together[0].group
     return [
         victim
-        for victim in roster.of(head.leaf.name)
-        if victim.priority < head.workload.priority and victim.evictions < most
+        for victim in roster.of(together[0].queue)
+        if victim.priority < priority and victim.evictions < most
+        if group is None or victim.workloads[0].group != group
     ]
 
 
@@ -42,6 +45,4 @@ class Preemption:
 
     def holds(self, attempt: Attempt) -> bool:
         """Say whether the queue may borrow what the preemptor takes beyond its victims."""
-        return self._lending is None or (
-            self._lending.refusal(attempt.head.leaf, attempt.head.lane, attempt.quota) is None
-        )
+        return attempt.may_borrow(self._lending)

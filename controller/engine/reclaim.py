@@ -38,9 +38,9 @@ def fork(ours: Node, theirs: Node) -> Fork | None:
     return Fork(upper, lower) if upper and lower else None
 
 
-def candidates(world: "World", standing: Standing, head: Head, roster: Roster) -> list[Victim]:
-    """Return who might be evicted for *head*, the first to go first."""
-    asks = frozenset(name for name, amount in head.lane.charge.items() if amount > 0 and name != PODS)
+def candidates(world: "World", standing: Standing, head: Head, charge: Resources, roster: Roster) -> list[Victim]:
+    """Return who might be evicted for *head*, that is to be charged with *charge*, the first to go first."""
+    asks = frozenset(name for name, amount in charge.items() if amount > 0 and name != PODS)
     found: list[Victim] = []
     for node in roster.queues():
         split = fork(head.leaf, node)
@@ -87,8 +87,7 @@ class Reclaim:
 
     def holds(self, attempt: Attempt) -> bool:
         """Say whether the reclaimer stays within its entitlements and every exchange of two branches is fairer."""
-        head = attempt.head
-        if self._lending is not None and self._lending.refusal(head.leaf, head.lane, attempt.quota) is not None:
+        if not attempt.may_borrow(self._lending):
             return False
         forks = [(fork(attempt.head.leaf, victim.node), victim) for victim in attempt.taken]
         return all(

@@ -1,0 +1,135 @@
+"""Exchanges for the parts of a group that start together: where all of them go, and who leaves for that (P3, P5, G1).
+
+It is judged for their sum; whether the victims suffice is ``exchange``. Nothing
+is booked here.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from controller.engine import groups
+from controller.engine.clusters import ClusterName
+from controller.engine.exchange import Attempt, Deal, Rule, works
+from controller.engine.fit import Room
+from controller.engine.ledger import Site
+from controller.engine.ordering import Head
+from controller.engine.resources import EMPTY, Resources, add, fits, larger, subtract
+from controller.engine.victims import Victim
+from controller.engine.workloads import Shape, Workload
+
+if TYPE_CHECKING:
+    from controller.engine.world import World
+
+
+def parts(world: "World", head: Head) -> list[Workload]:
+    """Return those who must start together with *head*, as few as may; the head alone where no others must.
+
+    Nobody where others leave for some of them already, or where too few wait in one queue.
+    """
+    group = head.lane.group
+    if group is None or not groups.is_whole(world, head.lane):
+        return [head.workload]
+    waiting = groups.waiting(world, group)
+    lanes = [world.backlog.lane(part.uid) for part in waiting]
+    if any(lane.held is not None for lane in lanes):
+        return []
+    free = [
+        part
+        for part, lane in zip(waiting, lanes, strict=True)
+        if lane.is_waiting and lane.hopeless is None and lane.queue == head.lane.queue
+    ]
+    missing = world.groups.missing(group)
+    return free[:missing] if len(free) >= missing else []
+
+
+def find(
+    world: "World", head: Head, together: Sequence[Workload], *, candidates: Sequence[Victim], rule: Rule
+) -> Deal | None:
+    """Return an exchange that lets all in who start *together*, ``None`` where there is none.
+
+    *candidates* come in the order of their ranks.
+    """
+    floors = seat(world, together, candidates)
+    if floors is None or world.standing is None:
+        return None
+    lanes = [world.backlog.lane(part.uid) for part in together]
+    places = {part.uid: name for name, floor in floors.items() for part in floor.parts}
+    attempt = Attempt(world.standing, head, lanes, {name: (floor.site, floor.asked) for name, floor in floors.items()})
+    if not works(attempt, candidates, rule):
+        return None
+    return Deal(attempt, {part.uid: places[part.uid] for part in together}, None)
+
+
+class Floor:
+    """One cluster, as it will be once those are gone who come first among its possible victims."""
+
+    def __init__(self, site: Site, victims: Sequence[tuple[int, Resources]]) -> None:
+        self.site = site
+        self.parts: list[Workload] = []
+        """Who goes there."""
+        self.asked: Resources = EMPTY
+        """What must be free there for that, beside what is now."""
+        self._left = site.settled
+        self._victims = victims
+        self._gone = 0
+        self._promised: Resources = EMPTY
+
+    def order(self, shape: Shape) -> tuple[int, int, int, ClusterName] | None:
+        """Return P3's order of clusters for one more: the worst victim, how many go, C3's; ``None`` for no room."""
+        if not Room(self.site, self._left, self.site.allocatable).has_nodes_for(shape.pods):
+            return None
+        found = self._reach(shape)
+        if found is None:
+            return None
+        gone = found[0]
+        worst = self._victims[gone - 1][0] if gone > self._gone else -1
+        preference = (
+            shape.preferred.index(self.site.name) if self.site.name in shape.preferred else len(shape.preferred)
+        )
+        return worst, gone - self._gone, preference, self.site.name
+
+    def take(self, part: Workload, shape: Shape) -> None:
+        """Let *part* go there."""
+        found = self._reach(shape)
+        if found is None:
+            raise AssertionError(f"{self.site.name} has no room for {part.path}")
+        self._gone, left = found
+        self.parts.append(part)
+        self.asked = larger(self.asked, add(self._promised, self._at_once(shape)))
+        self._promised = add(self._promised, shape.demand)
+        self._left = subtract(left, shape.demand)
+
+    def _at_once(self, shape: Shape) -> Resources:
+        return shape.demand if self.site.held else shape.gang
+
+    def _reach(self, shape: Shape) -> tuple[int, Resources] | None:
+        """Return how many must be gone, and what is left then, before *shape* is let in."""
+        gone, left, asked = self._gone, self._left, self._at_once(shape)
+        while not fits(asked, left):
+            if gone == len(self._victims):
+                return None
+            left = add(left, self._victims[gone][1])
+            gone += 1
+        return gone, left
+
+
+def seat(
+    world: "World", together: Sequence[Workload], candidates: Iterable[Victim]
+) -> Mapping[ClusterName, Floor] | None:
+    """Return where all who start *together* would go if any of *candidates* went; ``None`` where they would not fit."""
+    victims: dict[ClusterName, list[tuple[int, Resources]]] = {}
+    for number, victim in enumerate(candidates):
+        for booking in (each for admission in victim.admissions for each in admission.bookings):
+            victims.setdefault(booking.cluster, []).append((number, booking.charge))
+    floors: dict[ClusterName, Floor] = {}
+    for part in together:
+        shape = world.backlog.lane(part.uid).shape
+        for name in world.books.prospects.of(shape).outlook.names:
+            if name not in floors:
+                floors[name] = Floor(world.ledger.site(name), victims.get(name, ()))
+        orders = (floors[name].order(shape) for name in world.books.prospects.of(shape).outlook.names)
+        best = min((order for order in orders if order is not None), default=None)
+        if best is None:
+            return None
+        floors[best[-1]].take(part, shape)
+    return {name: floor for name, floor in floors.items() if floor.parts}

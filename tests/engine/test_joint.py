@@ -1,0 +1,157 @@
+"""What holds when others leave for a group: for all the parts that it needs to start, or nobody for any (P5, G1)."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.engine import cycle
+from controller.engine.clusters import Cluster
+from controller.engine.plan import Admit
+from controller.engine.policy import Eviction, Policy
+from controller.engine.queues import Queue, QueueName
+from controller.engine.resources import total
+from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Group, State, Workload, WorkloadUid
+from tests.engine.test_exchanges import LEAVES, crowded, evictions, few, one_of, play
+from tests.engine.worlds import CLUSTERS, NOW, build
+
+crowds = settings(max_examples=120, deadline=None)
+
+
+@st.composite
+def gathered(draw):
+    """A world in which the clusters are full of what some queues have borrowed, and groups wait, too."""
+    rules, things = draw(crowded())
+    for number in range(draw(st.integers(1, 3))):
+        size = draw(st.integers(2, 4))
+        group = Group(f"h{number}/1", size, draw(st.sampled_from([size, size, size - 1, 2])))
+        queue, priority = draw(st.sampled_from(LEAVES)), draw(st.sampled_from([0, 5, 10]))
+        same = few(draw, 4)
+        for part in range(size):
+            asks = {"pods": 1000, **(same if draw(st.booleans()) else few(draw, 4))}
+            waiting = one_of(
+                queue, f"h{number}-{part}", {name: each for name, each in asks.items() if each}, None, group
+            )
+            things.append(replace(waiting, priority=priority, since=draw(st.integers(0, 9)) * 1000))
+    return rules, things
+
+
+def unit(workload: Workload) -> object:
+    """Return what is let in together."""
+    return workload.group or workload.uid
+
+
+@crowds
+@given(gathered())
+def test_nobody_is_evicted_for_a_group_that_then_does_not_fit(crowd):
+    world = build(crowd[0], *crowd[1])
+    for_whom = {decision.for_whom for decision in evictions(world.plan(NOW))}
+    holders = dict(world.holders)
+    assert for_whom <= set(holders)
+    assert {unit(each) for each in holders.values()} == {unit(holders[uid]) for uid in for_whom}
+    for group in {each.group for each in holders.values()} - {None}:
+        held = sum(each.group == group for each in holders.values())
+        assert held == world.groups.missing(group) or world.groups.missing(group) <= 1
+    plan = next(play(world, NOW))
+    admitted = {decision.workload.uid for decision in plan.decisions if isinstance(decision, Admit)}
+    assert set(holders) <= admitted
+    assert not {note.workload.uid for note in plan.notes} & set(holders)
+
+
+@crowds
+@given(gathered())
+def test_no_exchange_is_ever_made_back(crowd):
+    world = build(crowd[0], *crowd[1])
+    units = {each.uid: unit(each) for each in world.workloads.values()}
+    exchanged = {(units[each.workload.uid], units[each.for_whom]) for each in evictions(world.plan(NOW))}
+    for plan in play(world, NOW):
+        made = {(units[each.workload.uid], units[each.for_whom]) for each in evictions(plan)}
+        assert not {(whom, victim) for victim, whom in made} & exchanged
+        exchanged |= made
+
+
+@crowds
+@given(gathered())
+def test_exchanges_come_to_an_end(crowd):
+    world = build(crowd[0], *crowd[1])
+    world.plan(NOW)
+    assert evictions(list(play(world, NOW))[-1]) == []
+
+
+@crowds
+@given(gathered())
+def test_no_group_ever_runs_with_fewer_parts_than_its_minimum(crowd):
+    world = build(crowd[0], *crowd[1])
+    groups = {each.group for each in world.workloads.values() if each.group}
+    for plan in (world.plan(NOW), *play(world, NOW)):
+        together: dict[Group, set[str]] = {}
+        for decision in plan.decisions:
+            if isinstance(decision, Admit) and decision.plan:
+                together.setdefault(decision.workload.group, set()).add(decision.plan)
+        assert all(len(plans) == 1 for plans in together.values())
+        for group in groups:
+            running = sum(each.state is State.ADMITTED for each in world.workloads.values() if each.group == group)
+            assert running == 0 or running >= group.minimum
+
+
+@crowds
+@given(gathered())
+def test_right_after_an_exchange_nobody_else_is_evicted(crowd):
+    world = build(crowd[0], *crowd[1])
+    world.plan(NOW)
+    again = cycle.run(world, NOW)
+    assert (again.decisions, again.waits, again.notes) == ((), (), ())
+
+
+@crowds
+@given(gathered())
+def test_a_restart_in_the_middle_loses_nothing(crowd):
+    """What is held stands in each part's own record; the victims are seen to leave."""
+    world = build(crowd[0], *crowd[1])
+    world.plan(NOW)
+    things = [*world.workloads.values(), *world.queues.values(), *world.ledger.clusters]
+    again = build(crowd[0], *things)
+    assert not evictions(again.plan(NOW))
+    assert {uid: each.held for uid, each in again.holders.items()} == {
+        uid: each.held for uid, each in world.holders.items()
+    }
+
+
+@crowds
+@given(gathered())
+def test_books_are_clean_when_all_are_gone(crowd):
+    world = build(crowd[0], *crowd[1])
+    for _ in (world.plan(NOW), *play(world, NOW)):
+        charged = total(each.admission.charge for each in world.workloads.values() if each.admission)
+        booked = total(site.booked for site in world.ledger)
+        assert {name: each for name, each in charged.items() if each} == {
+            name: each for name, each in booked.items() if each
+        }
+    for uid in list(world.workloads):
+        world.workload_removed(uid, NOW)
+    assert not any(any(charged.values()) for charged in world.books.settled.values())
+    assert not any(site.leaving or site.held or any(site.booked.values()) for site in world.ledger)
+    assert not world.books.is_moving
+
+
+def test_a_record_lost_of_one_part_gives_up_what_is_held_for_the_others():
+    rules, things = small()
+    world = build(rules, *things)
+    assert {each.workload.name for each in evictions(world.plan(NOW))} == {"a-0", "a-1"}
+    lost = replace(world.workloads[WorkloadUid("uid-h-1")], held=None)
+    world.workload_changed(lost, NOW)
+    plan = world.plan(NOW)
+    assert [note.workload.name for note in plan.notes if note.held is None] == ["h-0"]
+
+
+def small():
+    """A cluster full of two jobs of a queue that has borrowed half of it, and a group that is entitled to both."""
+    asks = {"pods": 1000, "cpu": 2}
+    jobs = [
+        one_of("a", f"a-{n}", asks, Admission(asks, (Booking(CLUSTERS[0], asks),), admitted_at=n)) for n in range(2)
+    ]
+    jobs += [one_of("b", f"h-{n}", asks, None, Group("h/1", 2, 2)) for n in range(2)]
+    tree = [Queue(QueueName("a")), Queue(QueueName("b"), deserved={"cpu": 4})]
+    room = {"pods": 1_000_000, "cpu": 4}
+    site = Cluster(name=CLUSTERS[0], enablements=frozenset({VOLCANO_JOB}), allocatable=room)
+    return Policy(reclaim=Eviction(enabled=True, min_runtime_ms=0)), [*jobs, *tree, site]
