@@ -151,7 +151,8 @@ class ControlPlane:
     def start(self) -> None:
         """Start it and return when its definitions are served and its roles bite."""
         with stopping_on_error(self.stop):
-            self._folder = RunFolder.open()
+            self._folder = RunFolder()
+            self._folder.open()
             self._credentials = issue(self.folder)
             (self.folder / "audit.yaml").write_text(_AUDIT_POLICY)
             self._server = Server("kube-apiserver", self.folder / "kube-apiserver.log")

@@ -48,7 +48,8 @@ class Etcd:
     def start(self) -> None:
         """Start it with no data and wait until it answers."""
         with stopping_on_error(self.stop):
-            self._folder = RunFolder.open()
+            self._folder = RunFolder()
+            self._folder.open()
             self._server = Server("etcd", self._folder.path / "etcd.log", count=2)
             self.restart()
 

@@ -6,37 +6,40 @@ What a killed run could not remove is removed by the next one.
 import contextlib
 import fcntl
 import os
+import secrets
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 _PREFIX: Final = "volcano-global-run-"
 _OWNER: Final = "owner"
 
 
-@dataclass(frozen=True, slots=True)
 class RunFolder:
-    """An open folder, readable by us alone, and the lock that says that it is in use."""
+    """A folder, readable by us alone, and the lock that says that it is in use.
 
-    path: Path
-    _lock: int
+    Where it will be is known before it is there, so that whoever is interrupted while it is made can remove it.
+    """
 
-    @classmethod
-    def open(cls) -> Self:
-        """Make a new folder, and remove those whose run is over."""
+    def __init__(self) -> None:
+        self.path: Final = Path(tempfile.gettempdir()) / f"{_PREFIX}{secrets.token_hex(6)}"
+        self._lock: int | None = None
+
+    def open(self) -> None:
+        """Make it, and remove those whose run is over."""
         sweep()
-        path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        lock = os.open(path / "new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        (path / "new").rename(path / _OWNER)  # appears locked, so that no sweep comes in between
-        return cls(path, lock)
+        self.path.mkdir(mode=0o700)
+        self._lock = os.open(self.path / "new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        (self.path / "new").rename(self.path / _OWNER)  # appears locked, so that no sweep comes in between
 
     def close(self) -> None:
-        """Remove the folder with all that is in it."""
+        """Remove it with all that is in it, as far as it is there."""
         shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
 
 def sweep() -> None:

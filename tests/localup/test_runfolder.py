@@ -1,3 +1,5 @@
+import fcntl
+import os
 import subprocess
 import sys
 import tempfile
@@ -14,28 +16,54 @@ def temporary(tmp_path, monkeypatch):
     return tmp_path
 
 
+def opened() -> RunFolder:
+    folder = RunFolder()
+    folder.open()
+    return folder
+
+
 def test_a_closed_folder_is_gone():
-    folder = RunFolder.open()
+    folder = opened()
     (folder.path / "data").write_text("x")
     folder.close()
     assert not folder.path.exists()
 
 
 def test_only_we_can_read_it():
-    folder = RunFolder.open()
+    folder = opened()
     assert folder.path.stat().st_mode & 0o077 == 0
     folder.close()
 
 
 def test_a_folder_in_use_is_left_alone():
-    folder = RunFolder.open()
+    folder = opened()
     sweep()
     assert folder.path.exists()
     folder.close()
 
 
+@pytest.mark.parametrize("made", ["", "folder", "folder and lock"])
+def test_a_folder_that_was_being_made_when_we_were_interrupted_goes_as_well(made, monkeypatch):
+    folder = RunFolder()
+    step = {"": (Path, "mkdir"), "folder": (os, "open"), "folder and lock": (fcntl, "flock")}[made]
+    with monkeypatch.context() as patch:
+        patch.setattr(*step, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            folder.open()
+    assert folder.path.exists() == bool(made)
+    folder.close()
+    assert not folder.path.exists()
+
+
+def interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_what_a_killed_run_left_is_removed_by_the_next(temporary):
-    code = "from localup.runfolder import RunFolder; print(RunFolder.open().path, flush=True); input()"
+    code = (
+        "from localup.runfolder import RunFolder; folder = RunFolder(); folder.open()\n"
+        "print(folder.path, flush=True); input()"
+    )
     run = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"TMPDIR": str(temporary)}
     )
@@ -43,5 +71,5 @@ def test_what_a_killed_run_left_is_removed_by_the_next(temporary):
     run.kill()
     run.communicate()
     assert left.exists()
-    RunFolder.open().close()
+    opened().close()
     assert not left.exists()
