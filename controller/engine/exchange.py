@@ -93,7 +93,12 @@ class Attempt:
     def helps(self, victim: Victim, short: Short) -> bool:
         """Say whether losing *victim* frees something that is lacking: on the clusters first, then in the queues."""
         if short.room:
-            return any(victim.on(place).get(name, 0) > 0 for name, places in short.room.items() for place in places)
+            here = [booking for booking in victim.bookings if booking.cluster in self._room]
+            return any(
+                booking.charge.get(name, 0) > 0 and booking.cluster in places
+                for booking in here
+                for name, places in short.room.items()
+            )
         return any(
             victim.charge.get(name, 0) > 0 and any(node.name in queues for node in victim.node.path())
             for name, queues in short.quota.items()
@@ -119,8 +124,9 @@ class Attempt:
 
     def _free(self, victim: Victim, times: int) -> None:
         self.quota.book(victim.node, scale(victim.charge, -times))
-        for name in self._room:
-            self._room[name] = add(self._room[name], scale(victim.on(name), times))
+        for booking in victim.bookings:
+            if booking.cluster in self._room:
+                self._room[booking.cluster] = add(self._room[booking.cluster], scale(booking.charge, times))
 
     def may_borrow(self, lending: Lending | None) -> bool:
         """Say whether the queue may borrow what the head, or one part after the other, takes beyond the victims'."""

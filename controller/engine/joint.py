@@ -119,7 +119,7 @@ def seat(
     """Return where all who start *together* would go if any of *candidates* went; ``None`` where they would not fit."""
     victims: dict[ClusterName, list[tuple[int, Resources]]] = {}
     for number, victim in enumerate(candidates):
-        for booking in (each for admission in victim.admissions for each in admission.bookings):
+        for booking in victim.bookings:
             victims.setdefault(booking.cluster, []).append((number, booking.charge))
     floors: dict[ClusterName, Floor] = {}
     for part in together:

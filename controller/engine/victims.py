@@ -11,7 +11,7 @@ from controller.engine.clusters import ClusterName
 from controller.engine.queues import QueueName
 from controller.engine.resources import EMPTY, Resources, add, total
 from controller.engine.tree import Node, Tree
-from controller.engine.workloads import Admission, Group, State, Workload
+from controller.engine.workloads import Admission, Booking, Group, State, Workload
 
 if TYPE_CHECKING:
     from controller.engine.world import World
@@ -72,12 +72,16 @@ class Victim:
         """Return what they were admitted with."""
         return [workload.admission for workload in self.workloads if workload.admission is not None]
 
+    @property
+    def bookings(self) -> list[Booking]:
+        """Return what they hold, cluster by cluster."""
+        return [booking for admission in self.admissions for booking in admission.bookings]
+
     def on(self, name: ClusterName) -> Resources:
         """Return what they hold on a cluster."""
         held = EMPTY
-        for admission in self.admissions:
-            for booking in admission.bookings:
-                held = add(held, booking.charge) if booking.cluster == name else held
+        for booking in self.bookings:
+            held = add(held, booking.charge) if booking.cluster == name else held
         return held
 
 
@@ -114,7 +118,7 @@ class Roster:
         freed: dict[ClusterName, Resources] = {}
         for victim in self.of(queue):
             if victim.evictions < rules.max_evictions:
-                for booking in (each for admission in victim.admissions for each in admission.bookings):
+                for booking in victim.bookings:
                     freed[booking.cluster] = add(freed.get(booking.cluster, EMPTY), booking.charge)
         return freed
 
