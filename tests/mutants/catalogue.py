@@ -334,6 +334,28 @@ MUTANTS = (
         "    return msgspec.json.encode(sets)\n",
         "tests/test_election.py",
     ),
+    # -- what is decided for groups -----------------------------------------
+    Mutant(
+        "room-is-promised-to-two-parts",
+        "controller/engine/clearance.py",
+        "        clearance.promise(rooms)\n",
+        "        pass\n",
+        "tests/engine/test_reservations.py",
+    ),
+    Mutant(
+        "one-part-is-let-in-where-all-were-to-fit",
+        "controller/engine/holds.py",
+        "group is None or world.groups.missing(group) <= 1:",
+        "True:",
+        "tests/engine/test_joint.py",
+    ),
+    Mutant(
+        "room-is-held-for-one-part-of-several",
+        "controller/engine/exchanges.py",
+        "for uid, cluster in deal.places.items():",
+        "for uid, cluster in [*deal.places.items()][:1]:",
+        "tests/engine/test_joint.py",
+    ),
     # -- what it shows ----------------------------------------------------
     Mutant(
         "waiting-jobs-have-no-reason",
