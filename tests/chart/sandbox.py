@@ -23,6 +23,8 @@ USER = 65532
 IMAGE = Path("/opt/volcano-global")
 PYTHON = Path("/opt/python")
 NAMES = Path("/opt/names")
+#: Empty folders of a pod, which are mounted to be written into; all else is read-only.
+WRITABLE = {"/tmp", "/var/lib/volcano-global"}
 
 _CLONE_NEWNET = 0x40000000
 _SIOCSIFFLAGS = 0x8914
@@ -142,7 +144,7 @@ class Sandbox:
         for place, source in sorted(mounts.items()):
             if place.startswith("/etc/"):
                 (self.folder / place.lstrip("/")).mkdir(parents=True, exist_ok=True)
-            lines += _bind(root, place, source, writable=place == "/tmp")
+            lines += _bind(root, place, source, writable=place in WRITABLE)
         lines.append(f"mount -o remount,ro {root}")
         variables = " ".join(shlex.quote(f"{name}={value}") for name, value in environment.items())
         privileges = (

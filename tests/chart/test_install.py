@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from controller.journal.replay import replay
 from localup.api import ApiError
 from tests.chart import sandbox
 from tests.chart.site import Site, everything, opened
@@ -68,11 +69,16 @@ def test_an_installation_from_its_first_day_to_its_last(site):
 
     # Changed while jobs are created: none of them is refused.
     with Creating(site) as creating:
-        site.install(admission={"queueCheck": "Deny"}, webhook={"extraArgs": ["--max-connections", "1000"]})
+        site.install(
+            admission={"queueCheck": "Deny"},
+            webhook={"extraArgs": ["--max-connections", "1000"]},
+            controller={"journal": {"enabled": True}},
+        )
         before = bundles(site)
         site.run_job_of("rotate", "rotate-1")
         site.until(lambda: not before & bundles(site), "a new bundle published")
         run_through(site, "d")
+    site.until(lambda: "d" in admitted(site), "the journal of the leader telling of the last job")
     assert creating.created > 50
     assert creating.refused == []
     site.until(lambda: _is_denied(site), "the changed configuration in force")
@@ -98,6 +104,17 @@ def test_an_installation_from_its_first_day_to_its_last(site):
     assert everything(site.api) - karmada_before == set()
     assert everything(site.host.api) - host_before == set()
     assert site.host.errors == []
+
+
+def admitted(site: Site) -> set[str]:
+    """Return who was let in as the journals of the controllers say, which must be decided alike again."""
+    found = set()
+    for path in site.host.folder.glob("*/volumes/journal/decisions.jsonl"):
+        with path.open("rb") as lines:
+            findings, passages = replay(lines)
+        assert findings.is_same
+        found |= {each.fields["name"] for each in passages if each.fields["action"] == "Admit"}
+    return found
 
 
 def conditions(site: Site) -> str:
