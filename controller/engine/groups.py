@@ -26,7 +26,9 @@ class Groups:
 
     def __init__(self) -> None:
         self.changed: set[Group] = set()
-        """Groups of which a part came, went or started since this was last emptied."""
+        """Groups of which a part came, went or started since the lanes of their parts were last judged."""
+        self.uncounted: set[Group] = set()
+        """The same since it was last counted whether they have the parts that they need (R1)."""
         self._parts: dict[Group, dict[WorkloadUid, State]] = {}
 
     def change(self, before: Workload | None, workload: Workload | None) -> None:
@@ -37,23 +39,28 @@ class Groups:
             return
         self._put(workload)
         if before is not None and before.hold != workload.hold:
-            self.changed.add(workload.group)
+            self._note(workload.group)
 
     def _put(self, workload: Workload) -> None:
         if workload.group is not None and self._parts.get(workload.group, {}).get(workload.uid) != workload.state:
             self._parts.setdefault(workload.group, {})[workload.uid] = workload.state
-            self.changed.add(workload.group)
+            self._note(workload.group)
 
     def _drop(self, workload: Workload) -> None:
         if workload.group is not None and workload.group in self._parts:
             self._parts[workload.group].pop(workload.uid, None)
-            self.changed.add(workload.group)
+            self._note(workload.group)
             if not self._parts[workload.group]:
                 del self._parts[workload.group]
+
+    def _note(self, group: Group) -> None:
+        self.changed.add(group)
+        self.uncounted.add(group)
 
     def count_anew(self) -> None:
         """Take every group for one that has changed."""
         self.changed.update(self._parts)
+        self.uncounted.update(self._parts)
 
     def parts(self, group: Group) -> list[WorkloadUid]:
         """Return the parts that there are, by uid."""

@@ -92,7 +92,8 @@ def look_after(world: "World", now: int) -> tuple[list[Evict], list[Workload]]:
         world.starts.requeued[uid] = now
         world.starts.see(workload, timeout)
         again.append(workload)
-    _count_parts(world, world.groups.changed | _overdue(world, now, timeout), now)
+    uncounted, world.groups.uncounted = world.groups.uncounted, set()
+    _count_parts(world, uncounted | _overdue(world, now, timeout), now)
     return list(_take_back(world, failed, now, timeout)), again
 
 
