@@ -81,6 +81,8 @@ def test_applying_again_changes_nothing(plane, command):
 def test_a_definition_of_another_origin_is_never_touched(plane, command, objects):
     foreign = yaml.safe_load((objects / "training.volcano.sh_hyperjobs.yaml").read_text())
     foreign["metadata"]["labels"] = {"from": "upstream"}
+    # The API server takes its time to let go of the one that another test has removed.
+    _until(lambda: not is_there(plane.admin, f"{CRDS}/hyperjobs.training.volcano.sh"))
     plane.admin.create(CRDS, foreign)
     try:
         ended = command("apply")

@@ -7,6 +7,7 @@ resourceVersion.
 
 import asyncio
 import base64
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -81,10 +82,16 @@ class History:
         self.changes.append(Change(revision, kind, key, before, after, time.monotonic()))
 
     async def until(self, question: Callable[["History"], bool], what: str, *, seconds: float = 40) -> None:
-        """Wait until the answer is yes."""
+        """Wait until the answer is yes; as long as that which is asked about is not there yet, it is no."""
+
+        def answer() -> bool:
+            with contextlib.suppress(KeyError):
+                return question(self)
+            return False
+
         try:
             async with asyncio.timeout(seconds), self._changed:
-                await self._changed.wait_for(lambda: question(self))
+                await self._changed.wait_for(answer)
         except TimeoutError as error:
             raise AssertionError(f"{what}: not within {seconds:g} s") from error
 
