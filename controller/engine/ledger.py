@@ -72,6 +72,9 @@ class Site:
     ended: Ended = field(default_factory=Ended)
     changed_at: int | None = None
     """When something of ours last changed there."""
+    _known: tuple[Cluster | None, Resources, Resources] = (None, EMPTY, EMPTY)
+    """Cluster, foreign use and charges that *_headroom* was counted from."""
+    _headroom: Resources = EMPTY
 
     @property
     def is_usable(self) -> bool:
@@ -95,8 +98,15 @@ class Site:
 
     @property
     def headroom(self) -> Resources:
-        """Return what is left; negative where more is charged than there is room."""
-        return subtract(subtract(self.allocatable, self.foreign), self.booked)
+        """Return what is left; negative where more is charged than there is room.
+
+        It is asked for far more often than it changes; what it is made of is replaced and never altered.
+        """
+        cluster, foreign, booked = self._known
+        if cluster is not self.cluster or foreign is not self.foreign or booked is not self.booked:
+            self._known = self.cluster, self.foreign, self.booked
+            self._headroom = subtract(subtract(self.allocatable, self.foreign), self.booked)
+        return self._headroom
 
     @property
     def settled(self) -> Resources:

@@ -12,7 +12,7 @@ from controller.engine.fit import choose, room_of, rooms
 from controller.engine.ledger import Ledger
 from controller.engine.outlook import Outlook, outlook
 from controller.engine.reasons import Refusal
-from controller.engine.resources import PODS, Resources
+from controller.engine.resources import PODS, Resources, fits
 from controller.engine.workloads import Choice, Shape
 
 
@@ -104,5 +104,6 @@ class Prospects:
         return next((name for name in prospect.outlook.names if self._takes(prospect, name)), None)
 
     def _takes(self, prospect: Prospect, name: ClusterName) -> bool:
-        site = self._ledger.site(name)
-        return room_of(site).takes(prospect.shape)
+        site, shape = self._ledger.site(name), prospect.shape
+        # Most clusters are too full in any case, which is seen without asking what is held there for whom.
+        return fits(shape.gang, site.headroom) and room_of(site).takes(shape)
