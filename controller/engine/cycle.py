@@ -4,7 +4,7 @@ Nobody else decides who is admitted. Its work is proportional to what has
 changed: of those who wait, only lanes that something was freed for are tried.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from controller.engine.kept import keeping
 from controller.engine.ledger import earliest
 from controller.engine.lending import Lending
 from controller.engine.ordering import Standing
-from controller.engine.plan import Evict, Plan
+from controller.engine.plan import Evict, Note, Plan
 from controller.engine.queues import QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import EvictionReason, Reason, Refusal
@@ -47,6 +47,7 @@ def run(world: "World", now: int, *, most: int | None = None) -> Plan:
     # 4. Let those in for whom others have left; then serve one head after the other, with exchanges for the blocked.
     holds.serve(service)
     exchanges = serve(service)
+    agreed = _served_at_once(service, exchanges.notes)
     # 5. Keep room for those who have been passed over for long.
     world.patience.look(world, _to_look_at(world, changed, suspects), now)
     reserved = reservations.give(world, service.standing, now)
@@ -64,11 +65,18 @@ def run(world: "World", now: int, *, most: int | None = None) -> Plan:
     return Plan(
         decisions=(*evicted, *service.decisions),
         waits=waits,
-        notes=(*lapsed, *exchanges.notes, *reserved),
+        notes=(*lapsed, *agreed, *reserved),
         requeues=tuple(requeues),
         wake_at=_wake_at(world, now, exchanges.retry_at),
         is_cut=service.is_full,
     )
+
+
+def _served_at_once(service: Service, notes: Sequence[Note]) -> list[Note]:
+    """Let those in who fit even beside the ones that leave for them; return the *notes* of those who do not yet."""
+    if notes:
+        holds.serve(service)
+    return [note for note in notes if note.workload.uid not in service.admitted]
 
 
 def _to_look_at(world: "World", changed: Iterable[QueueName], judged: Iterable[Lane]) -> set[QueueName]:

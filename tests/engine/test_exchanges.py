@@ -120,15 +120,19 @@ def evictions(plan):
     return [decision for decision in plan.decisions if isinstance(decision, Evict)]
 
 
+def admissions(plan):
+    return {decision.workload.uid for decision in plan.decisions if isinstance(decision, Admit)}
+
+
 @crowds
 @given(crowded())
 def test_nobody_is_evicted_for_one_who_then_does_not_fit(crowd):
     world = build(crowd[0], *crowd[1])
-    for_whom = {decision.for_whom for decision in evictions(world.plan(NOW))}
+    plan = world.plan(NOW)
+    for_whom = {decision.for_whom for decision in evictions(plan)} - admissions(plan)
     assert {each.uid for each in world.holders.values()} == for_whom
     plan = next(play(world, NOW))
-    admitted = {decision.workload.uid for decision in plan.decisions if isinstance(decision, Admit)}
-    assert for_whom <= admitted
+    assert for_whom <= admissions(plan)
     assert not plan.notes or not {note.workload.uid for note in plan.notes} & for_whom
 
 
@@ -151,9 +155,27 @@ def test_exchanges_come_to_an_end(crowd):
     assert evictions(list(play(world, NOW))[-1]) == [] or not evictions(first)
 
 
+def elastic():
+    """One who needs no room at once, and whose ceiling is full only once an older exchange is done."""
+    asks = [{"pods": 1000, "cpu": cpu} for cpu in (1, 3, 5)]
+    jobs = [
+        one_of("a1", f"a1-{at}", each, Admission(each, (Booking(CLUSTERS[0], each),), admitted_at=at))
+        for at, each in enumerate(asks)
+    ]
+    jobs += [one_of("b1", f"b1-{at}", each, None) for at, each in enumerate(asks[:2])]
+    none_at_once = Shape({"pods": 1000, "cpu": 1}, {"pods": 1000, "cpu": 0}, Placement(spread=ONE))
+    jobs.append(replace(one_of("a2", "elastic", asks[0], None), shape=none_at_once))
+    jobs = [replace(job, since=number) for number, job in enumerate(jobs)]
+    tree = [Queue(QueueName(name), parent=QueueName(PARENTS.get(name, ROOT))) for name in ("a", "b", "a1", "a2", "b1")]
+    room = {"pods": 1_000_000, "cpu": 12, "memory": 8}
+    site = Cluster(name=CLUSTERS[0], enablements=frozenset({VOLCANO_JOB}), allocatable=room)
+    return Policy(reclaim=Eviction(enabled=True, min_runtime_ms=1000)), [*jobs, *tree, site]
+
+
 @crowds
 @given(crowded())
-def test_right_after_an_exchange_nobody_else_is_evicted(crowd):
+@example(elastic())
+def test_right_after_an_exchange_there_is_nothing_else_to_decide(crowd):
     world = build(crowd[0], *crowd[1])
     world.plan(NOW)
     again = cycle.run(world, NOW)
@@ -179,10 +201,12 @@ def replayed(quota, world, decisions):
     After the last one *quota* is as if all evictions were done and who they were for were in.
     """
     nodes = quota.tree.nodes
+    winners = {each.for_whom for each in decisions if isinstance(each, Evict)}
     for whom, decided in groupby(decisions, key=lambda each: each.for_whom if isinstance(each, Evict) else None):
         if whom is None:
             for each in decided:
-                quota.book(nodes[each.workload.queue], each.charge)
+                if each.workload.uid not in winners:
+                    quota.book(nodes[each.workload.queue], each.charge)
             continue
         exchange, after, winner = list(decided), quota.trial(), world.workloads[whom]
         for each in exchange:
@@ -190,7 +214,7 @@ def replayed(quota, world, decisions):
         yield exchange, winner, quota, after
         for each in exchange:
             quota.book(nodes[each.workload.queue], scale(each.workload.admission.charge, -1))
-        quota.book(nodes[winner.queue], winner.held.demand)
+        quota.book(nodes[winner.queue], winner.held.demand if winner.held else winner.admission.charge)
 
 
 @crowds
