@@ -41,9 +41,10 @@ test: check ## all checks and tests, under ten minutes once the binaries are bui
 test-unit: setup ## the tests that need no server, in seconds
 	@$(BIN)/pytest --quiet --numprocesses 2 -m "not long and not real and not process" $(ARGS)
 
-test-long: setup ## enumerations and long runs, under an hour
+test-long: setup ## enumerations, long runs and new examples of every property: two hours or so
 	@$(BIN)/python -m localup binaries
-	@$(BIN)/pytest -m long $(ARGS)
+	@DRAWS=1 $(BIN)/pytest -m long $(ARGS)
+	@DRAWS=20 $(BIN)/pytest -m "hypothesis and not long and not real and not process" $(ARGS)
 
 fuzz: setup ## the webhook against generated bodies, until interrupted (ARGS="--seed N --count N")
 	@$(BIN)/python -m tests.webhook.fuzz $(ARGS)

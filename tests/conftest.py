@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from localup.binaries import Binaries, provide
 from localup.controlplane import ControlPlane
 from localup.etcd import Etcd
 from localup.namespaces import close_namespace, open_namespace
+from tests import draws
 
 REAL = {"binaries", "etcd", "control_plane", "namespace", "fresh_control_plane", "helm"}
 
@@ -34,9 +34,7 @@ PROCESSES = {
 _prefixes = (f"/registry-{number}" for number in itertools.count(1))
 
 
-# How long an example takes, or is thought of, tells only how busy the machine is.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any machine")
+draws.load()
 
 
 def pytest_configure() -> None:

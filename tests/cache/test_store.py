@@ -1,7 +1,7 @@
 """The store: any order of news, writes under way, and only what changed is told."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.configuration import AdmissionConfiguration
@@ -16,6 +16,7 @@ from controller.engine.workloads import Admission, Booking, Held, State
 from controller.engine.world import World
 from tests.cache.listening import Ear
 from tests.cache.objects import CREATED_MS, binding, cluster, job, priority_class, queue
+from tests.draws import draws
 
 ONE = {"cpu": 1000, "pods": 1000}
 ADMISSION_M1 = Admission(ONE, (Booking("m1", ONE),), admitted_at=5)
@@ -92,7 +93,7 @@ def apply(store: Store, news: tuple[str, str, bytes]) -> None:
     getattr(sink, verb)(sink.decode(obj))
 
 
-@settings(max_examples=200)
+@draws(200)
 @given(order=st.permutations(range(len(NEWS))), pauses=st.sets(st.integers(0, len(NEWS))))
 def test_any_order_of_news_gives_the_same_world(order, pauses):
     expected = Store()

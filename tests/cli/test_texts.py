@@ -4,10 +4,11 @@ import json
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.cli.texts import TextError, values
+from tests.draws import draws
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def test_what_json_writes_is_read_back(value):
     assert list(values(json.dumps(value))) == [value]
 
 
-@settings(max_examples=40)
+@draws(40)
 @given(st.dictionaries(st.text("abc", min_size=1), NESTED))
 def test_what_yaml_writes_is_read_back(value):
     # Quoted, because PyYAML takes for text what Kubernetes takes for a number, such as 1e3.

@@ -2,16 +2,17 @@
 
 from fractions import Fraction
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.engine import cycle
 from controller.engine.plan import Admit
 from controller.engine.resources import PODS, add, fits
 from controller.engine.workloads import State
+from tests.draws import draws
 from tests.engine.worlds import NOW, build, clusters, policies, queues, quota_of, total_by_queue, workloads
 
-worlds = settings(max_examples=20, deadline=None)
+worlds = draws(20)
 
 
 @worlds

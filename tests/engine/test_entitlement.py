@@ -1,14 +1,14 @@
-import os
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.engine.entitlement import entitlements
 from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.quota import Quota
 from controller.engine.tree import Tree, limits
+from tests.draws import draws
 from tests.engine.slow_entitlement import SlowTree
 
 NAMES = [f"q{number}" for number in range(9)]
@@ -59,20 +59,20 @@ def agree(queues: dict[str, dict], pool: int) -> None:
     assert fast(queues, pool) == SlowTree(queues, pool).shares
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(trees(), st.integers(0, 120))
 def test_entitlements_equal_those_of_a_slow_solver(queues, pool):
     agree(queues, pool)
 
 
 @pytest.mark.long
-@settings(max_examples=int(os.environ.get("TREES", "20000")), deadline=None)
+@draws(20_000)
 @given(trees(), st.integers(0, 120))
 def test_entitlements_equal_those_of_a_slow_solver_on_very_many_trees(queues, pool):
     agree(queues, pool)
 
 
-@settings(max_examples=50, deadline=None)
+@draws(50)
 @given(trees(), st.integers(0, 120), st.data())
 def test_more_weight_never_means_less(queues, pool, data):
     name = data.draw(st.sampled_from(sorted(queues)))
@@ -81,7 +81,7 @@ def test_more_weight_never_means_less(queues, pool, data):
     assert fast(heavier, pool)[name] >= before
 
 
-@settings(max_examples=50, deadline=None)
+@draws(50)
 @given(trees(), st.integers(0, 120))
 def test_all_is_given_away_while_somebody_wants_it(queues, pool):
     shares = fast(queues, pool)

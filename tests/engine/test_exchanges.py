@@ -3,7 +3,7 @@
 from dataclasses import replace
 from itertools import groupby
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from controller.engine import cycle
@@ -14,9 +14,10 @@ from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.resources import fits, scale, subtract
 from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Group, Shape, State, Workload, WorkloadUid
+from tests.draws import draws
 from tests.engine.worlds import CLUSTERS, NOW, ONE, build, quota_of, total_by_queue
 
-crowds = settings(max_examples=60, deadline=None)
+crowds = draws(60)
 LEAVES = [QueueName(name) for name in ("a1", "a2", "b1", "c")]
 PARENTS = {"a1": "a", "a2": "a", "b1": "b"}
 

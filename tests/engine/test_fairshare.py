@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.engine.fairshare import Claim, divide, guarantees_exceed
+from tests.draws import draws
 
 
 def claim(name: str, cap: int, **due: int | None) -> Claim:
@@ -209,7 +210,7 @@ def test_the_division_equals_the_slow_solver(amount: int | Fraction, claims: lis
 
 
 @pytest.mark.long
-@settings(max_examples=20_000, deadline=None)
+@draws(20_000)
 @given(amounts, siblings(most=12))
 def test_the_division_equals_the_slow_solver_on_many_claims(amount: int | Fraction, claims: list[Claim]):
     assert divide(amount, claims) == by_trying(amount, claims)

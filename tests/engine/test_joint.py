@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.engine import cycle
@@ -12,10 +12,11 @@ from controller.engine.policy import Eviction, Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.resources import total
 from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Group, State, Workload, WorkloadUid
+from tests.draws import draws
 from tests.engine.test_exchanges import LEAVES, crowded, evictions, few, one_of, play
 from tests.engine.worlds import CLUSTERS, NOW, build
 
-crowds = settings(max_examples=120, deadline=None)
+crowds = draws(120)
 
 
 @st.composite

@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.engine.clusters import (
@@ -145,7 +145,6 @@ def every_field(workload: Workload) -> list[object]:
     return [getattr(workload, each.name) for each in fields(workload)]
 
 
-@settings(deadline=None)
 @given(st.lists(entries, max_size=4))
 def test_what_is_written_is_read_again_as_it_was(told):
     pen, eye = Pen(), Eye()

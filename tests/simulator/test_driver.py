@@ -2,7 +2,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.engine.plan import Evict, Plan
@@ -12,6 +12,7 @@ from controller.engine.world import World
 from controller.simulator.driver import Simulation
 from controller.simulator.lives import Stage
 from controller.simulator.trace import Tempo
+from tests.draws import draws
 from tests.simulator.traces import START, cluster, job, queue, story, trace
 
 
@@ -231,7 +232,7 @@ jobs = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(jobs, st.sampled_from([0, 1, 3]), st.sampled_from([None, 20_000]))
 def test_every_job_is_finished_running_or_waiting_at_the_end(drawn, writes, until):
     found = [
@@ -254,7 +255,7 @@ def test_every_job_is_finished_running_or_waiting_at_the_end(drawn, writes, unti
         }
 
 
-@settings(max_examples=30, deadline=None)
+@draws(30)
 @given(jobs)
 def test_clusters_and_queues_never_hold_more_than_they_may(drawn):
     found = [job(f"j{n}", cpu, at=at, runs=runs, queue=name) for n, (cpu, at, runs, name, _) in enumerate(drawn)]

@@ -5,6 +5,7 @@ import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.draws import draws
 from tests.webhook.fuzz import SEEDS, Handlers, body, check, run, silence
 from tests.webhook.reviews import wire
 
@@ -48,7 +49,7 @@ async def test_200_000_generated_bodies_leave_memory_flat():
     assert await run(range(1_000_000, 1_200_000)) < SLACK
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(draws(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), seed=st.sampled_from(SEEDS), path=st.sampled_from(PATHS))
 async def test_any_json_in_any_place_is_answered(data, seed, path):
     spot = data.draw(
@@ -63,7 +64,7 @@ async def test_any_json_in_any_place_is_answered(data, seed, path):
     check(path, sent, *await Handlers().post(path, sent))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(draws(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sent=st.binary(max_size=200), path=st.sampled_from(PATHS))
 async def test_any_bytes_are_answered(sent, path):
     check(path, sent, *await Handlers().post(path, sent))
