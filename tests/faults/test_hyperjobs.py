@@ -28,6 +28,7 @@ POINTS = [(number, when) for number in range(1, WRITES + 1) for when in get_args
 
 async def detect(stage: Stage) -> None:
     """Bind each Job that has no binding yet, and carry what its member tells back to it, until cancelled."""
+    bound: set[str] = set()
     told: dict[str, str] = {}
     while True:
         seen = stage.history.revision
@@ -37,9 +38,12 @@ async def detect(stage: Stage) -> None:
             policy = stage.history.now.get("propagationpolicies", {}).get((namespace, name))
             if namespace != stage.cast.namespace or policy is None:
                 continue
+            uid = job["metadata"]["uid"]
             if binding is None:
-                placement = policy["spec"]["placement"]
-                await stage.cast.bind(name, job["metadata"]["uid"], placement=placement)
+                # What we have made may not be read yet when another change wakes us.
+                if uid not in bound:
+                    bound.add(uid)
+                    await stage.cast.bind(name, uid, placement=policy["spec"]["placement"])
             elif (phase := _phase(binding)) and told.get(name) != phase:
                 path = f"{JOBS.item_path(namespace, name)}/status"
                 await stage.cast.merge(path, {"status": {"state": {"phase": phase}}})
@@ -54,7 +58,10 @@ def _phase(binding) -> str:
 
 @asynccontextmanager
 async def family(plane, folder) -> AsyncIterator[Stage]:
-    """Open a stage with room for a HyperJob of two parts, and close it with the HyperJob's history judged."""
+    """Open a stage with room for a HyperJob of two parts, and close it with the HyperJob's history judged.
+
+    A detector that breaks down ends the test.
+    """
     async with staged(plane, folder) as stage:
         await stage.cast.queue("ml")
         for name in ("m1", "m2"):
@@ -62,13 +69,13 @@ async def family(plane, folder) -> AsyncIterator[Stage]:
         found = document(replicated("t", task(replicas=4), replicas=2))
         found["metadata"] = {"name": "llm"}
         await stage.cast.create(HYPERJOBS.item_path(stage.cast.namespace, "").rstrip("/"), found)
-        detecting = asyncio.create_task(detect(stage))
         try:
-            yield stage
-            await judged(stage)
+            async with asyncio.TaskGroup() as group:
+                detecting = group.create_task(detect(stage))
+                yield stage
+                await judged(stage)
+                detecting.cancel()
         finally:
-            detecting.cancel()
-            await asyncio.gather(detecting, return_exceptions=True)
             for resource in (HYPERJOBS, PROPAGATION_POLICIES):
                 await stage.cast.api.delete(resource.item_path(stage.cast.namespace, "").rstrip("/"))
 
@@ -80,7 +87,7 @@ def phase(stage: Stage) -> str:
 
 async def over(stage: Stage) -> None:
     """Wait until the HyperJob is over and nothing more is written."""
-    await stage.history.until(lambda _: phase(stage) == "Completed", "the HyperJob over", seconds=60)
+    await stage.history.until(lambda _: phase(stage) == "Completed", "the HyperJob over", seconds=30)
     await stage.quiet(seconds=0.3)
 
 
@@ -120,7 +127,7 @@ async def shot(plane, folder, number: int, when: When) -> None:
         kill = Kill(number, when, stage.controller.kill)
         stage.proxy.add(kill)
         await asyncio.to_thread(stage.controller.part.begin)
-        ended = asyncio.create_task(stage.history.until(lambda _: phase(stage) == "Completed", "over", seconds=60))
+        ended = asyncio.create_task(stage.history.until(lambda _: phase(stage) == "Completed", "over", seconds=30))
         struck = asyncio.create_task(kill.struck.wait())
         await asyncio.wait({ended, struck}, return_when=asyncio.FIRST_COMPLETED)
         struck.cancel()
