@@ -17,6 +17,7 @@ from controller.api.keys import HYPERJOBS, JOBS, PROPAGATION_POLICIES
 from tests.hyperjob.objects import document, replicated, task
 from tests.rig.families import Families
 from tests.rig.faults import Kill, When
+from tests.rig.meanwhile import meanwhile
 from tests.rig.sight import sight
 from tests.rig.stage import Stage, staged
 
@@ -58,10 +59,7 @@ def _phase(binding) -> str:
 
 @asynccontextmanager
 async def family(plane, folder) -> AsyncIterator[Stage]:
-    """Open a stage with room for a HyperJob of two parts, and close it with the HyperJob's history judged.
-
-    A detector that breaks down ends the test.
-    """
+    """Open a stage with room for a HyperJob of two parts, and close it with the HyperJob's history judged."""
     async with staged(plane, folder) as stage:
         await stage.cast.queue("ml")
         for name in ("m1", "m2"):
@@ -70,11 +68,9 @@ async def family(plane, folder) -> AsyncIterator[Stage]:
         found["metadata"] = {"name": "llm"}
         await stage.cast.create(HYPERJOBS.item_path(stage.cast.namespace, "").rstrip("/"), found)
         try:
-            async with asyncio.TaskGroup() as group:
-                detecting = group.create_task(detect(stage))
+            async with meanwhile(detect(stage)):
                 yield stage
                 await judged(stage)
-                detecting.cancel()
         finally:
             for resource in (HYPERJOBS, PROPAGATION_POLICIES):
                 await stage.cast.api.delete(resource.item_path(stage.cast.namespace, "").rstrip("/"))

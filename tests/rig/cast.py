@@ -144,8 +144,8 @@ class Cast:
             return True
         try:
             await self.phase(binding.job[1], phase)
-        except NotFound:
-            return True
+        except (NotFound, KeyError):
+            return True  # Deleted meanwhile.
         except ApiError:
             return False
         self._played[binding.uid] = phase

@@ -17,6 +17,8 @@ from typing import Any
 
 import aiohttp
 
+from tests.rig.meanwhile import meanwhile
+
 Key = tuple[str, str]
 """Namespace and name; the namespace of what has none is empty."""
 
@@ -108,12 +110,8 @@ class History:
 async def followed(url: str, prefix: str, *, since: int = 0) -> AsyncIterator[History]:
     """Follow the store while the block runs."""
     history = History(url, prefix, revision=since)
-    task = asyncio.create_task(history.follow())
-    try:
+    async with meanwhile(history.follow()):
         yield history
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def present(url: str) -> int:

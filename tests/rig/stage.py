@@ -24,6 +24,7 @@ from tests.rig import audit
 from tests.rig.cast import Cast
 from tests.rig.history import History, followed, present
 from tests.rig.judge import Evidence, violations
+from tests.rig.meanwhile import meanwhile
 from tests.rig.proxy import Call, Proxy, standing, through
 from tests.rig.sight import Sight, sight
 
@@ -285,13 +286,11 @@ async def staged(
         for number in range(controllers):
             made = player(plane, folder, *flags, name=f"controller-{number}")
             stage.controllers.append(await stack.enter_async_context(made))
-        playing = asyncio.create_task(stage.cast.play() if plays else asyncio.sleep(0))
         try:
-            yield stage
-            await stage.judged()
+            async with meanwhile(*([stage.cast.play()] if plays else [])):
+                yield stage
+                await stage.judged()
         finally:
-            playing.cancel()
-            await asyncio.gather(playing, return_exceptions=True)
             for each in stage.controllers:
                 each.kill()
             await stage.clear()
