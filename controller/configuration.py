@@ -1,63 +1,26 @@
 """The AdmissionConfiguration in force: read from a file, and read again while we run.
 
-What it means is decided elsewhere; a file that cannot be used leaves the one
-before it in force.
+What it means is decided elsewhere.
 """
 
-import asyncio
-from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
-
-import structlog
 
 from controller.api.configuration import AdmissionConfiguration, ConfigurationError, load_configuration
+from controller.followedfile import FollowedFile
 
-log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
+class ConfigurationFile(FollowedFile[AdmissionConfiguration]):
+    """The file; ``read`` raises `ConfigurationError`."""
 
-class ConfigurationFile:
-    """One file, by contents: mounted files change by symbolic links, which keep their times."""
+    NAME = "configuration"
 
     def __init__(self, path: Path | None) -> None:
-        self.current = AdmissionConfiguration()
-        self.trouble: str | None = None
-        """Why the file as it is now is not in force."""
-        self._path = path
-        self._text: str | None = None
+        super().__init__(path, AdmissionConfiguration())
 
-    def read(self) -> bool:
-        """Take what the file says; return whether that is new. Raises ``ConfigurationError``."""
-        if self._path is None:
-            return False
-        try:
-            text = self._path.read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"the AdmissionConfiguration cannot be read: {error}") from error
-        if text == self._text:
-            return False
-        configuration = load_configuration(text)
-        self._text = text
-        is_new = configuration != self.current
-        self.current = configuration
-        return is_new
+    def parse(self, text: str) -> AdmissionConfiguration:
+        """Return what *text* says. Raises `ConfigurationError`."""
+        return load_configuration(text)
 
-    async def follow(self, changed: Callable[[AdmissionConfiguration], None], *, poll_seconds: float) -> NoReturn:
-        """Tell *changed* of each new configuration, until cancelled."""
-        while True:
-            await asyncio.sleep(poll_seconds)
-            try:
-                is_new = await asyncio.to_thread(self.read)
-            except ConfigurationError as error:
-                self._complain(str(error))
-                continue
-            self.trouble = None
-            if is_new:
-                log.info("configuration loaded", file=str(self._path))
-                changed(self.current)
-
-    def _complain(self, trouble: str) -> None:
-        """Say once for each fault that the old configuration stays in force."""
-        if trouble != self.trouble:
-            log.error("configuration not loaded, the old one stays in force", file=str(self._path), error=trouble)
-        self.trouble = trouble
+    def unreadable(self, error: Exception) -> ValueError:
+        """Return what is raised where there is no text at all."""
+        return ConfigurationError(f"the AdmissionConfiguration cannot be read: {error}")

@@ -2,13 +2,10 @@
 
 from pathlib import Path
 
-import structlog
-
-from controller.api.configuration import AdmissionConfiguration, ConfigurationError, load_configuration
+from controller.api.configuration import AdmissionConfiguration
+from controller.configuration import ConfigurationFile
 from webhook.jobs import JobPolicy
 from webhook.resourcebindings import VOLCANO_JOB, Gate, GroupKind
-
-log = structlog.get_logger(__name__)
 
 
 def gate(configuration: AdmissionConfiguration) -> Gate:
@@ -30,35 +27,16 @@ def job_policy(configuration: AdmissionConfiguration) -> JobPolicy:
 class Configuration:
     """The configuration in force, read again when its file changes; a bad file leaves the old one in force."""
 
-    def __init__(self, file: Path | None) -> None:
-        self._file = file
-        self._text: str | None = None
-        self._trouble: str | None = None
-        self.admission = AdmissionConfiguration()
-        self.gate = Gate()
-        self.jobs = JobPolicy()
-        if file:
-            self._read(file)
+    def __init__(self, path: Path | None) -> None:
+        self._file = ConfigurationFile(path)
+        self._file.read()
+        self._take()
 
     def refresh(self) -> None:
         """Take what is new in the file."""
-        if self._file is None:
-            return
-        try:
-            self._read(self._file)
-            self._trouble = None
-        except ConfigurationError as error:
-            if str(error) != self._trouble:
-                log.warning("configuration not loaded", file=str(self._file), reason=str(error))
-            self._trouble = str(error)
+        if self._file.refresh():
+            self._take()
 
-    def _read(self, file: Path) -> None:
-        try:
-            text = file.read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"the AdmissionConfiguration cannot be read: {error}") from error
-        if text != self._text:
-            self.admission = load_configuration(text)
-            self.gate, self.jobs = gate(self.admission), job_policy(self.admission)
-            self._text = text
-            log.info("configuration loaded", file=str(file))
+    def _take(self) -> None:
+        self.admission = self._file.current
+        self.gate, self.jobs = gate(self.admission), job_policy(self.admission)

@@ -20,6 +20,7 @@ from controller.api.keys import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from controller.backoff import Backoff
 from controller.cache.collection import Collection
 from controller.cache.informer import Informer, Pace
+from controller.followedfile import FollowedFile
 from controller.kube import Api, ApiError
 from controller.metrics import Metrics
 from controller.registration.comparison import differences, shortcomings
@@ -51,28 +52,21 @@ class Surroundings:
     tell: Callable[[News], None]
 
 
-class WantedFile:
-    """The file that says what the webhook configurations should be like; by contents, for mounted files are links."""
+class WantedFile(FollowedFile[Mapping[str, Mapping[str, Any]]]):
+    """The file that says what the webhook configurations should be like, by kind."""
+
+    NAME = "webhook registration"
 
     def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._text: str | None = None
-        self.current: dict[str, Mapping[str, Any]] = {}
-        """What it says, by kind."""
+        super().__init__(path, {})
 
-    def read(self) -> bool:
-        """Take what it says; return whether that is new. Raises `OSError` and `ValueError`."""
-        if self._path is None or (text := self._path.read_text()) == self._text:
-            return False
+    def parse(self, text: str) -> Mapping[str, Mapping[str, Any]]:
+        """Return what *text* says. Raises `ValueError`."""
         try:
             documents = list(yaml.safe_load_all(text))
         except yaml.YAMLError as error:
-            raise ValueError(f"{self._path} is no YAML: {error}") from error
-        self._text = text
-        self.current = {
-            each["kind"]: each for each in documents if isinstance(each, dict) and each.get("kind") in _KINDS
-        }
-        return True
+            raise ValueError(f"the {self.NAME} is no YAML: {error}") from error
+        return {each["kind"]: each for each in documents if isinstance(each, dict) and each.get("kind") in _KINDS}
 
 
 class Guard:
@@ -91,7 +85,6 @@ class Guard:
         self._about = surroundings
         self._metrics = metrics
         self._file = file
-        self._trouble_with_file = ""
         self._wanted = dict(file.current)
         self._told: dict[str, tuple[str, ...]] = {}
         """What was said last to be wrong, by kind."""
@@ -113,20 +106,12 @@ class Guard:
 
     async def follow(self, *, poll_seconds: float) -> NoReturn:
         """Read the file again and again until cancelled; one that cannot be read leaves the last in force."""
-        while True:
-            await asyncio.sleep(poll_seconds)
-            try:
-                is_new = await asyncio.to_thread(self._file.read)
-            except (OSError, ValueError) as error:
-                if str(error) != self._trouble_with_file:
-                    log.error("webhook registration file not read, the last one stays in force", error=str(error))  # noqa: TRY400 -- it says it all
-                self._trouble_with_file = str(error)
-                continue
-            self._trouble_with_file = ""
-            if is_new and self._file.current:
-                log.info("webhook registration file read again")
-                self._wanted = {**self._wanted, **self._file.current}
-                self.look()
+        await self._file.follow(self._want, poll_seconds=poll_seconds)
+
+    def _want(self, wanted: Mapping[str, Mapping[str, Any]]) -> None:
+        if wanted:
+            self._wanted = {**self._wanted, **wanted}
+            self.look()
 
     async def run(self) -> NoReturn:
         """Watch until cancelled."""

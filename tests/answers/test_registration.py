@@ -143,7 +143,7 @@ async def test_an_upgrade_that_changes_the_file_and_the_registration_is_not_undo
         await stage.cast.merge(MUTATING, first(configurations[0]["webhooks"], matchConditions=gated))
         await expressed(stage, old)
         file.write_text("webhooks: [")
-        await stage.controller.says("webhook registration file not read, the last one stays in force")
+        await stage.controller.says("webhook registration not loaded, the old one stays in force")
         file.write_text(yaml.safe_dump_all(told))
         await expressed(stage, condition)
         await registered(stage, 1)

@@ -128,7 +128,7 @@ def test_what_an_upgrade_registers_stays_although_the_controller_puts_right_what
     kinds = [{"apiVersion": "apps/v1", "kind": "Deployment"}]
     site.install(admission={"repair": {"webhook": True}, "workloads": kinds})
     # The leader may undo it until it has read the file that the upgrade has changed, too.
-    site.until(lambda: "webhook registration file read again" in site.host.log(), "the file read again")
+    site.until(lambda: "webhook registration loaded" in site.host.log(), "the file read again")
     site.until(lambda: "apps/Deployment" in conditions(site), "the new kind gated")
     time.sleep(3)
     assert "apps/Deployment" in conditions(site)
