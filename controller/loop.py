@@ -164,28 +164,24 @@ class Loop:
             if isinstance(decision, Admit) and (term := unobserved(decision, facts, self.world.ledger)):
                 self._observe(decision, facts, term)
                 continue
+            left_out = self._left_out(decision)
             if isinstance(decision, Admit):
-                self._store.assume(decision.workload.uid, decision.admission)
+                self._store.assume(uid, decision.admission)
             elif (free_at := self._actuator.free_at(uid) or 0) > now:
                 why = "its eviction was refused"
                 self._store.hold_back(uid, Refusal(Reason.BACKING_OFF, subject=why, until=free_at))
                 continue
             else:
-                self._store.assume(uid, self._gone(decision))
+                self._store.assume(uid, _gone(decision, left_out))
             self._actuator.submit(
                 write(
                     decision,
                     facts,
                     template=self._store.template(facts),
                     for_whom=self._for_whom(decision),
-                    left_out=self._left_out(decision),
+                    left_out=left_out,
                 )
             )
-
-    def _gone(self, decision: Evict) -> Gone:
-        back_off = decision.back_off
-        refusal = back_off.refusal if back_off is not None else None
-        return Gone(refusal, decision.workload.has_run, self._left_out(decision))
 
     def _left_out(self, decision: Decision) -> Mapping[ClusterName, str]:
         """Return where a workload is not tried from then on, with how those clusters are now (R1)."""
@@ -271,6 +267,11 @@ class Loop:
                 await self._wake.wait()
         gathering = min(max(self._lasted, _LEAST_GATHERING), _MOST_GATHERING)
         await asyncio.sleep(max(rested_from + gathering - time.monotonic(), 0))
+
+
+def _gone(decision: Evict, left_out: Mapping[ClusterName, str]) -> Gone:
+    refusal = decision.back_off.refusal if decision.back_off is not None else None
+    return Gone(refusal, decision.workload.has_run, left_out)
 
 
 def _tell_nobody(_: tuple[Wait, ...]) -> None:

@@ -18,7 +18,7 @@ from controller.cache.shapes import Shapes
 from controller.engine.clusters import ClusterName
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal, precedence
-from controller.engine.workloads import Admission, Booking, Held, Reserved, State, Workload
+from controller.engine.workloads import Admission, Booking, Held, Past, Reserved, State, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,10 +255,10 @@ def _ended(case: _Case, recent: int) -> Admission | None:
     binding, record = case.binding, case.binding.record
     if binding.ended_at is None or binding.ended_at <= recent:
         return None
-    is_ours = record is not None and record.admits
-    charge = (
-        charges.recorded(binding, case.demand, record) if record and is_ours else charges.adopted(binding, case.demand)
-    )
+    if record is not None and record.admits:
+        charge = charges.recorded(binding, case.demand, record)
+    else:
+        charge = charges.adopted(binding, case.demand)
     return replace(charge.admission, ends_at=binding.ended_at)
 
 
@@ -310,10 +310,9 @@ def _after(standing: _Standing, outcome: Outcome) -> _Standing:
             return replace(standing, state=State.ADMITTED, admission=outcome, hold=None, held=None, reserved=None)
         case Gone() if standing.state is State.ADMITTED:
             hold = outcome.back_off or standing.hold or Refusal(Reason.EVICTION_IN_PROGRESS)
-            in_vain = outcome.back_off is not None and not outcome.has_run
-            attempts = 0 if outcome.has_run else standing.attempts + in_vain
-            evictions = standing.evictions + (not in_vain)
-            return replace(standing, state=State.PENDING, hold=hold, evictions=evictions, attempts=attempts)
+            past = Past(standing.evictions, standing.attempts)
+            past = past.once_gone(has_run=outcome.has_run, taken_back=outcome.back_off is not None)
+            return replace(standing, state=State.PENDING, hold=hold, **past._asdict())
         case Noted() if standing.state is State.PENDING:
             return replace(standing, held=outcome.held, reserved=outcome.reserved)
     return standing

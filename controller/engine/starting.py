@@ -114,12 +114,11 @@ def taken_back(workload: Workload, back_off: BackOff) -> Workload:
         workload,
         state=State.PENDING,
         shape=replace(workload.shape, left_out=frozenset(back_off.left_out)),
-        evictions=workload.evictions + workload.has_run,
-        attempts=0 if workload.has_run else workload.attempts + 1,
         has_run=False,
         hold=back_off.refusal,
         held=None,
         reserved=None,
+        **workload.past.once_gone(has_run=workload.has_run, taken_back=True)._asdict(),
     )
 
 

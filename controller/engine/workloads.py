@@ -6,7 +6,7 @@ is told a new one whenever something about it changes.
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NewType
+from typing import NamedTuple, NewType
 
 from controller.engine.clusters import ApiKind, Assignment, ClusterName, Placement
 from controller.engine.queues import QueueName
@@ -144,6 +144,18 @@ class Reserved:
     """What is kept; it lapses when the workload asks for something else. ``None`` until that is known."""
 
 
+class Past(NamedTuple):
+    """How often a workload was evicted (P4), and how often it has tried in vain to start since it last ran (R1)."""
+
+    evictions: int = 0
+    attempts: int = 0
+
+    def once_gone(self, *, has_run: bool, taken_back: bool) -> "Past":
+        """Return them once it is gone again: one that was *taken back* before it ran was not evicted."""
+        in_vain = taken_back and not has_run
+        return Past(self.evictions + (not in_vain), (0 if has_run else self.attempts) + in_vain)
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """One gated binding at one moment; names are the template's, the uid is the binding's."""
@@ -191,9 +203,19 @@ class Workload:
     """What it held until it finished lately, and when that was: all that is told of it is that it has."""
 
     @property
+    def past(self) -> Past:
+        """Return what is counted of its past."""
+        return Past(self.evictions, self.attempts)
+
+    @property
     def is_leaving(self) -> bool:
         """Say whether it was evicted and is not gone from its clusters yet."""
         return self.state is State.PENDING and self.admission is not None
+
+    def has_left(self, now: int) -> bool:
+        """Say whether it was leaving, and its charge has ended by itself by *now*."""
+        ends_at = self.admission.ends_at if self.admission is not None else None
+        return self.is_leaving and ends_at is not None and ends_at <= now
 
     @property
     def is_held_for(self) -> bool:

@@ -12,10 +12,11 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from controller.engine import cycle
-from controller.engine.accounts import Accounts, same_places
+from controller.engine.accounts import Accounts
 from controller.engine.backlog import Backlog, place
 from controller.engine.books import Books
 from controller.engine.clusters import Cluster, ClusterName
+from controller.engine.echoes import as_grown, is_echo
 from controller.engine.groups import Groups
 from controller.engine.ledger import Ledger, earliest
 from controller.engine.ordering import Standing
@@ -131,10 +132,10 @@ class World:
     def workload_changed(self, workload: Workload, now: int) -> None:
         """Take *workload* as it is at *now*, new or changed."""
         before = self.workloads.get(workload.uid)
-        workload = _as_grown(before, workload)
+        workload = as_grown(before, workload)
         if before == workload:
             return
-        if before is None or before.state is not State.ADMITTED or not _is_echo(before, workload):
+        if before is None or before.state is not State.ADMITTED or not is_echo(before, workload):
             self._is_news = True
         if before is not None and before.state is State.PENDING:
             self._leave(before)
@@ -288,9 +289,8 @@ class World:
 
     def evict(self, workload: Workload, now: int) -> None:
         """Take an eviction that was just decided for begun: it leaves, and waits again once it is gone."""
-        gone = replace(workload, state=State.PENDING, evictions=workload.evictions + 1, held=None, reserved=None)
-        if workload.has_run:
-            gone = replace(gone, has_run=False, attempts=0)
+        past = workload.past.once_gone(has_run=workload.has_run, taken_back=False)
+        gone = replace(workload, state=State.PENDING, has_run=False, held=None, reserved=None, **past._asdict())
         self.workload_changed(gone, now)
 
     def take_back(self, workload: Workload, back_off: BackOff, now: int) -> None:
@@ -302,7 +302,7 @@ class World:
         self.workload_changed(replace(workload, held=held, reserved=None), now)
 
     def reserve(self, workload: Workload, reserved: Reserved | None, now: int) -> None:
-        """Keep quota and a cluster for *workload* from now on, or nothing any more."""
+        """Keep quota and room for *workload* from now on, or nothing any more."""
         self.workload_changed(replace(workload, reserved=reserved), now)
 
     def _tree_changed(self) -> None:
@@ -331,7 +331,7 @@ class World:
         while self._releases and self._releases[0][0] <= now:
             _, uid = heappop(self._releases)
             workload = self.workloads.get(uid)
-            if workload is not None and workload.is_leaving and _has_ended(workload, now):
+            if workload is not None and workload.has_left(now):
                 workload = replace(workload, admission=None)
                 self.workload_changed(workload, now)
             if workload is None or uid not in self.held.get(workload.queue, {}):
@@ -385,34 +385,3 @@ class World:
 
 def _is_leaving(hold: Refusal | None) -> bool:
     return hold is not None and hold.reason is Reason.EVICTION_IN_PROGRESS
-
-
-def _is_echo(before: Workload, workload: Workload) -> bool:
-    """Say whether an admitted workload is told again with nothing new that a decision could depend on."""
-    return _weight(before) == _weight(workload) and same_places(before, workload)
-
-
-def _as_grown(before: Workload | None, workload: Workload) -> Workload:
-    """Return *workload*, judged as one that has grown for as long as it runs on after it had finished (D7)."""
-    if before is None or workload.state is not State.ADMITTED or workload.admission is None:
-        return workload
-    ran_on = before.state is State.FINISHED or (before.has_run_on and before.state is State.ADMITTED)
-    return replace(workload, has_run_on=True) if ran_on else workload
-
-
-def _weight(workload: Workload) -> tuple[object, ...]:
-    """Return what decides, beside its charge, whether an admitted workload may be evicted."""
-    return (
-        workload.state,
-        workload.has_aborted,
-        workload.priority,
-        workload.evictions,
-        workload.preserved,
-        workload.stays_until,
-        workload.has_grown,
-    )
-
-
-def _has_ended(workload: Workload, now: int) -> bool:
-    ends_at = workload.admission.ends_at if workload.admission else None
-    return ends_at is not None and ends_at <= now

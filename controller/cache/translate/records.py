@@ -15,7 +15,7 @@ from controller.engine.plan import Evict
 from controller.engine.queues import QueueName
 from controller.engine.reasons import EvictionReason
 from controller.engine.resources import EMPTY, PODS, Resources, requested
-from controller.engine.workloads import Admission, Held, Reserved, Workload
+from controller.engine.workloads import Admission, Held, Past, Reserved, Workload
 
 #: Marks the admission of a workload that asks for nothing: an empty charge would say that there is none.
 _NOTHING = {PODS: 0}
@@ -129,14 +129,14 @@ def evicting(
     """
     workload, back_off = decision.workload, decision.back_off
     is_aborted = decision.reason is EvictionReason.ABORTED
-    in_vain = decision.reason is EvictionReason.NOT_STARTED and not workload.has_run
-    attempts = before.attempts if before and not workload.has_run else 0
+    past = Past(before.evictions, before.attempts) if before else Past()
+    past = past.once_gone(has_run=workload.has_run, taken_back=decision.reason is EvictionReason.NOT_STARTED)
     return wire.Record(
         uid=workload.uid,
         queue=workload.queue,
         waiting_since=moment(workload.since),
-        evictions=(before.evictions if before else 0) + (not in_vain),
-        attempts=attempts + in_vain,
+        evictions=past.evictions,
+        attempts=past.attempts,
         clusters=clusters,
         aborted=is_aborted,
         aborted_generation=generation if is_aborted and generation is not None else msgspec.UNSET,
