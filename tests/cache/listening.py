@@ -1,7 +1,8 @@
-"""A World's stand-in that keeps what it was told last, and counts what it was told at all."""
+"""What a store is told, and a World's stand-in that hears of it: it keeps what it was told last, and all its names."""
 
 from dataclasses import dataclass, field
 
+from controller.cache.store import Store
 from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
@@ -41,3 +42,22 @@ class Ear:
 
     def workload_removed(self, uid: WorkloadUid, now: int) -> None:
         self.workloads.pop(uid, None)
+
+
+def upsert(store: Store, *objects: tuple[str, bytes]) -> None:
+    """Tell of *objects*, each with its kind, as an informer would."""
+    for kind, obj in objects:
+        sink = getattr(store, kind)
+        sink.upsert(sink.decode(obj))
+
+
+def remove(store: Store, kind: str, obj: bytes) -> None:
+    """Tell that one is gone."""
+    sink = getattr(store, kind)
+    sink.remove(sink.decode(obj))
+
+
+def replace(store: Store, kind: str, *objects: bytes) -> None:
+    """Tell of all there are of a kind."""
+    sink = getattr(store, kind)
+    sink.replace([sink.decode(obj) for obj in objects])

@@ -1,6 +1,5 @@
 """The store: any order of news, writes under way, and only what changed is told."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,8 +13,8 @@ from controller.engine.plan import Admit
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.workloads import Admission, Booking, Held, State
 from controller.engine.world import World
-from tests.cache.listening import Ear
-from tests.cache.objects import CREATED_MS, binding, cluster, job, priority_class, queue
+from tests.cache.listening import Ear, remove, replace, upsert
+from tests.cache.objects import binding, cluster, job, priority_class, queue
 from tests.draws import draws
 
 ONE = {"cpu": 1000, "pods": 1000}
@@ -23,22 +22,6 @@ ADMISSION_M1 = Admission(ONE, (Booking("m1", ONE),), admitted_at=5)
 RECORD = Record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))
 HELD = Held("m1", 5, 0, ONE)
 BACKING_OFF = Refusal(Reason.BACKING_OFF, subject="denied", until=1000)
-
-
-def upsert(store: Store, *objects: tuple[str, bytes]) -> None:
-    for kind, obj in objects:
-        sink = getattr(store, kind)
-        sink.upsert(sink.decode(obj))
-
-
-def remove(store: Store, kind: str, obj: bytes) -> None:
-    sink = getattr(store, kind)
-    sink.remove(sink.decode(obj))
-
-
-def replace(store: Store, kind: str, *objects: bytes) -> None:
-    sink = getattr(store, kind)
-    sink.replace([sink.decode(obj) for obj in objects])
 
 
 def fed(store: Store, now: int = 0) -> Ear:
@@ -487,63 +470,6 @@ def test_an_admission_that_is_written_and_read_again_is_the_same_admission():
     store.feed(world, 9)
     assert world.workloads["rb-j1"].admission == decision.admission
     assert world.plan(9).decisions == ()
-
-
-def test_a_restart_sees_what_was_admitted():
-    store, world = Store(), World()
-    upsert(store, ("queues", queue("a")), ("clusters", cluster("m1", cpu="1", pods="9")))
-    upsert(store, *(("jobs", job(f"j{number}")) for number in (1, 2)))
-    admitted = binding("j1", paused=False, clusters=["m1"], record=RECORD)
-    upsert(store, ("bindings", admitted), ("bindings", binding("j2")))
-    store.feed(world, 0)
-    assert world.plan(0).decisions == ()
-
-
-def restarted(now: int, *, phases: dict[str, str], record: Record | None = RECORD, asks: str = "4") -> World:
-    """Return the World of one who begins at *now*: of a cluster's 4 CPUs the summary still shows 1 in use."""
-    store, world = Store(), World()
-    four = cluster("m1", cpu="4", pods="9", used={"cpu": "1", "pods": "1"})
-    before = binding("j1", paused=False, clusters=["m1"], phases=phases, record=record)
-    waiting = job("j2", requests={"cpu": asks})
-    upsert(store, ("queues", queue("a")), ("clusters", four), ("jobs", job("j1")), ("jobs", waiting))
-    upsert(store, ("bindings", before), ("bindings", binding("j2")))
-    store.feed(world, now)
-    return world
-
-
-@pytest.mark.parametrize("record", [RECORD, None])
-def test_what_ended_just_before_a_restart_is_not_taken_for_foreign_use(record):
-    world = restarted(CREATED_MS + 2_000, phases={"m1": "Completed"}, record=record)
-    assert [decision.workload.uid for decision in world.plan(CREATED_MS + 2_000).decisions] == ["rb-j2"]
-
-
-@pytest.mark.parametrize("since_then", [30_000, 3_600_000])
-def test_what_ended_long_before_a_restart_explains_nothing(since_then):
-    world = restarted(CREATED_MS + since_then, phases={"m1": "Completed"})
-    assert world.plan(CREATED_MS + since_then).decisions == ()
-    assert world.ledger.site("m1").foreign == {"cpu": 1000, "pods": 1000}
-
-
-def test_what_ended_before_a_restart_explains_the_summary_no_longer_than_the_settle_period():
-    world = restarted(CREATED_MS + 2_000, phases={"m1": "Failed"}, asks="5")
-    assert world.plan(CREATED_MS + 2_000).wake_at == CREATED_MS + 30_000
-    assert world.ledger.site("m1").foreign == {}
-    world.plan(CREATED_MS + 30_000)
-    assert world.ledger.site("m1").foreign == {"cpu": 1000, "pods": 1000}
-
-
-def test_an_end_that_a_fast_clock_dates_in_the_future_counts_from_now():
-    world = restarted(CREATED_MS - 5_000, phases={"m1": "Completed"})
-    assert world.plan(CREATED_MS - 5_000).decisions
-    assert world.ledger.site("m1").ended.since == CREATED_MS - 5_000
-
-
-def test_an_end_without_a_readable_time_explains_nothing():
-    store, world = Store(), World()
-    ended = binding("j1", paused=False, clusters=["m1"], phases={"m1": "Completed"}, since="yesterday", record=RECORD)
-    upsert(store, ("clusters", cluster("m1", cpu="4", pods="9", used={"cpu": "1"})), ("bindings", ended))
-    store.feed(world, CREATED_MS)
-    assert world.ledger.site("m1").foreign == {"cpu": 1000}
 
 
 @given(

@@ -1,0 +1,68 @@
+"""What one who begins anew makes of what was admitted, and of what has ended, before."""
+
+import pytest
+
+from controller.api.record import Record
+from controller.cache.store import Store
+from controller.engine.world import World
+from tests.cache.listening import upsert
+from tests.cache.objects import CREATED_MS, binding, cluster, job, queue
+
+RECORD = Record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))
+
+
+def test_a_restart_sees_what_was_admitted():
+    store, world = Store(), World()
+    upsert(store, ("queues", queue("a")), ("clusters", cluster("m1", cpu="1", pods="9")))
+    upsert(store, *(("jobs", job(f"j{number}")) for number in (1, 2)))
+    admitted = binding("j1", paused=False, clusters=["m1"], record=RECORD)
+    upsert(store, ("bindings", admitted), ("bindings", binding("j2")))
+    store.feed(world, 0)
+    assert world.plan(0).decisions == ()
+
+
+def restarted(now: int, *, phases: dict[str, str], record: Record | None = RECORD, asks: str = "4") -> World:
+    """Return the World of one who begins at *now*: of a cluster's 4 CPUs the summary still shows 1 in use."""
+    store, world = Store(), World()
+    four = cluster("m1", cpu="4", pods="9", used={"cpu": "1", "pods": "1"})
+    before = binding("j1", paused=False, clusters=["m1"], phases=phases, record=record)
+    waiting = job("j2", requests={"cpu": asks})
+    upsert(store, ("queues", queue("a")), ("clusters", four), ("jobs", job("j1")), ("jobs", waiting))
+    upsert(store, ("bindings", before), ("bindings", binding("j2")))
+    store.feed(world, now)
+    return world
+
+
+@pytest.mark.parametrize("record", [RECORD, None])
+def test_what_ended_just_before_a_restart_is_not_taken_for_foreign_use(record):
+    world = restarted(CREATED_MS + 2_000, phases={"m1": "Completed"}, record=record)
+    assert [decision.workload.uid for decision in world.plan(CREATED_MS + 2_000).decisions] == ["rb-j2"]
+
+
+@pytest.mark.parametrize("since_then", [30_000, 3_600_000])
+def test_what_ended_long_before_a_restart_explains_nothing(since_then):
+    world = restarted(CREATED_MS + since_then, phases={"m1": "Completed"})
+    assert world.plan(CREATED_MS + since_then).decisions == ()
+    assert world.ledger.site("m1").foreign == {"cpu": 1000, "pods": 1000}
+
+
+def test_what_ended_before_a_restart_explains_the_summary_no_longer_than_the_settle_period():
+    world = restarted(CREATED_MS + 2_000, phases={"m1": "Failed"}, asks="5")
+    assert world.plan(CREATED_MS + 2_000).wake_at == CREATED_MS + 30_000
+    assert world.ledger.site("m1").foreign == {}
+    world.plan(CREATED_MS + 30_000)
+    assert world.ledger.site("m1").foreign == {"cpu": 1000, "pods": 1000}
+
+
+def test_an_end_that_a_fast_clock_dates_in_the_future_counts_from_now():
+    world = restarted(CREATED_MS - 5_000, phases={"m1": "Completed"})
+    assert world.plan(CREATED_MS - 5_000).decisions
+    assert world.ledger.site("m1").ended.since == CREATED_MS - 5_000
+
+
+def test_an_end_without_a_readable_time_explains_nothing():
+    store, world = Store(), World()
+    ended = binding("j1", paused=False, clusters=["m1"], phases={"m1": "Completed"}, since="yesterday", record=RECORD)
+    upsert(store, ("clusters", cluster("m1", cpu="4", pods="9", used={"cpu": "1"})), ("bindings", ended))
+    store.feed(world, CREATED_MS)
+    assert world.ledger.site("m1").foreign == {"cpu": 1000}
