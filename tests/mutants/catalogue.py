@@ -96,7 +96,7 @@ MUTANTS = (
     Mutant(
         "a-decision-is-not-charged-while-it-is-written",
         "controller/loop.py",
-        "                self._store.assume(decision.workload.uid, decision.admission)\n",
+        "                self._store.assume(uid, decision.admission)\n",
         "                pass\n",
         f"{_ANSWERS}test_news_of_a_binding_while_its_admission_is_written_does_not_free_its_room",
     ),
