@@ -18,6 +18,7 @@ from aiohttp import web
 
 _HOP = {"host", "connection", "transfer-encoding", "content-length", "accept-encoding", "content-encoding", "date"}
 _WRITES = {"POST", "PUT", "PATCH", "DELETE"}
+_ENDING_SECONDS = 0.02
 Lines = AsyncIterator[bytes]
 
 
@@ -209,6 +210,8 @@ async def standing(target: str, *, ca: str, certificate: Path, key: Path) -> Asy
         finally:
             proxy.cut()
             await runner.cleanup()
+            # A connection that was just being made is known to the loop alone, which has yet to see it end.
+            await asyncio.sleep(_ENDING_SECONDS)
 
 
 def through(proxy: Proxy, kubeconfig: Path, *, ca: str, folder: Path) -> Path:
