@@ -271,7 +271,9 @@ def test_charges_stay_until_the_evicted_are_gone(crowd):
     for uid, before in evicted.items():
         assert world.workloads[uid].is_leaving
         assert world.workloads[uid].admission == before.admission
-        assert world.refusal(uid).reason is Reason.EVICTION_IN_PROGRESS
+        refusal = world.refusal(uid)
+        # Why it would not be let in again even then comes first.
+        assert refusal.reason is Reason.EVICTION_IN_PROGRESS or not refusal.is_about_room
 
 
 @crowds
