@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 def run(world: "World", now: int, *, most: int | None = None) -> Plan:
     """Decide at *now*, book what is decided in *world*, and return what changed; end early after *most* decisions."""
     is_restless = _is_restless(world)
+    # What was worked out for those who asked in between, clusters and queues may have made untrue since.
+    world.lending = world.kept = None
     # 1. Take back who was aborted; learn what the clusters have left for us; take back who outgrew it or never starts.
     evicted = list(_take_back(world, now))
     world.ledger.learn(now, world.policy.settle_ms)

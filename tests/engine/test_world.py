@@ -99,3 +99,27 @@ def test_the_room_of_an_aborted_one_is_free_when_it_is_gone():
     scenario.world.workload_changed(gone, scenario.now)
     assert [each.workload.name for each in scenario.world.plan(scenario.now).decisions] == ["j-2"]
     assert scenario.world.refusal(gone.uid).reason is Reason.ABORTED
+
+
+def test_what_was_found_out_for_one_who_asked_in_between_does_not_outlast_news_of_a_cluster():
+    scenario = Scenario(
+        {
+            "policy": {"reclaim": {"minRuntime": 3_600_000}},
+            "clusters": [{"name": "m", "has": {"cpu": 5, "memory": 5}}, {"name": "n", "has": {"cpu": 2, "memory": 4}}],
+            "queues": [{"name": "a", "deserved": {"memory": 4}}, {"name": "b", "deserved": {"memory": 4}}],
+            "jobs": [
+                {"name": "a-on-m", "queue": "a", "asks": {"cpu": 1, "memory": 3}, "on": "m"},
+                {"name": "a-on-n", "queue": "a", "asks": {"cpu": 1, "memory": 3}, "on": "n"},
+                {"name": "b-waits", "queue": "b", "asks": {"cpu": 2, "memory": 4}},
+                {"name": "a-waits", "queue": "a", "asks": {"cpu": 4, "memory": 1}},
+                {"name": "a-large", "queue": "a", "asks": {"cpu": 5, "memory": 1}},
+            ],
+        }
+    )
+    scenario.play({})
+    asked = scenario.world.refusal(scenario.by_name("a-waits").uid)
+    assert (asked.reason, asked.available) == (Reason.QUEUE_OVER_ENTITLEMENT, 3000)
+    scenario.world.cluster_changed(cluster({"name": "m", "has": {"cpu": "6500m", "memory": 5}}), scenario.now)
+    [told] = scenario.world.plan(scenario.now).waits
+    assert told.workload.name == "a-large"
+    assert (told.refusal.reason, told.refusal.available) == (Reason.QUEUE_OVER_ENTITLEMENT, 4500)
