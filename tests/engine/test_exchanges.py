@@ -173,14 +173,24 @@ def elastic():
     return Policy(reclaim=Eviction(enabled=True, min_runtime_ms=1000)), [*jobs, *tree, site]
 
 
+def decides_all_at_once(world):
+    """See that a plan leaves nothing to the next, unless somebody evicted does not compete for room any more.
+
+    Others are entitled to more then, and the World looks again by itself.
+    """
+    waiting = [world.refusal(decision.workload.uid) for decision in evictions(world.plan(NOW))]
+    if any(refusal.reason is not Reason.EVICTION_IN_PROGRESS for refusal in waiting):
+        assert world._is_news
+        return
+    again = cycle.run(world, NOW)
+    assert (again.decisions, again.waits, again.notes) == ((), (), ())
+
+
 @crowds
 @given(crowded())
 @example(elastic())
 def test_right_after_an_exchange_there_is_nothing_else_to_decide(crowd):
-    world = build(crowd[0], *crowd[1])
-    world.plan(NOW)
-    again = cycle.run(world, NOW)
-    assert (again.decisions, again.waits, again.notes) == ((), (), ())
+    decides_all_at_once(build(crowd[0], *crowd[1]))
 
 
 def full(winner):

@@ -5,7 +5,6 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.engine import cycle
 from controller.engine.clusters import Cluster
 from controller.engine.plan import Admit
 from controller.engine.policy import Eviction, Policy
@@ -13,7 +12,7 @@ from controller.engine.queues import Queue, QueueName
 from controller.engine.resources import total
 from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Group, State, Workload, WorkloadUid
 from tests.draws import draws
-from tests.engine.test_exchanges import LEAVES, admissions, crowded, evictions, few, one_of, play
+from tests.engine.test_exchanges import LEAVES, admissions, crowded, decides_all_at_once, evictions, few, one_of, play
 from tests.engine.worlds import CLUSTERS, NOW, build
 
 crowds = draws(120)
@@ -98,10 +97,7 @@ def test_no_group_ever_runs_with_fewer_parts_than_its_minimum(crowd):
 @crowds
 @given(gathered())
 def test_right_after_an_exchange_there_is_nothing_else_to_decide(crowd):
-    world = build(crowd[0], *crowd[1])
-    world.plan(NOW)
-    again = cycle.run(world, NOW)
-    assert (again.decisions, again.waits, again.notes) == ((), (), ())
+    decides_all_at_once(build(crowd[0], *crowd[1]))
 
 
 @crowds
