@@ -14,7 +14,8 @@ async def told(stage: Stage, kind: str, name: str, *, namespace: str | None = No
     """Return the events of one object."""
     folder = EVENTS.item_path(namespace or stage.cast.namespace, "").rstrip("/")
     items = json.loads(await stage.cast.api.get(folder))["items"]
-    return [each for each in items if (each["regarding"]["kind"], each["regarding"]["name"]) == (kind, name)]
+    # The API server has told of nothing by name where a slow start kept it from making its own service range.
+    return [each for each in items if (each["regarding"].get("kind"), each["regarding"].get("name")) == (kind, name)]
 
 
 async def until_told(

@@ -50,7 +50,9 @@ class Guest:
         """Return type, reason and words of the job's events, as `kubectl describe` shows them."""
         namespace, _, short = name.partition("/")
         found = json.loads(self._ask("get", EVENTS.item_path(namespace, "").rstrip("/")))["items"]
-        about = [each for each in found if (each["regarding"]["kind"], each["regarding"]["name"]) == ("Job", short)]
+        about = [
+            each for each in found if (each["regarding"].get("kind"), each["regarding"].get("name")) == ("Job", short)
+        ]
         return [(each["type"], each["reason"], each["note"]) for each in about]
 
     def told(self, name, stage):
