@@ -34,11 +34,11 @@ check: setup ## format, lint, types, import contracts
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m controller.hyperjob --check
 
-test: check ## all checks and tests, under ten minutes once the binaries are built
+test: check ## all checks and tests, about a quarter of an hour once the binaries are built
 	@$(BIN)/python -m localup binaries
 	@$(BIN)/pytest -m "not long" $(ARGS)
 
-test-unit: setup ## the tests that need no server, in seconds
+test-unit: setup ## the tests that need no server, in a few minutes
 	@$(BIN)/pytest --quiet --numprocesses 2 -m "not long and not real and not process" $(ARGS)
 
 test-long: setup ## enumerations, long runs and new examples of every property: two hours or so
