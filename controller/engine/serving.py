@@ -228,7 +228,10 @@ def _is_awake(world: "World", quota: Quota, lane: Lane) -> bool:
     sleep = lane.sleep
     if sleep is None or sleep.epoch != quota.epoch or quota.freed[sleep.queue] != sleep.freed:
         return True
-    return sleep.is_reserved and quota.has_unreserved(quota.tree.root, lane.charge)
+    if not sleep.is_reserved or quota.has_unreserved(quota.tree.root, lane.charge):
+        return sleep.is_reserved
+    # What its own branch is guaranteed is reserved already: it takes less than all of its charge.
+    return sleep.queue in quota.guaranteed and quota.refusal(quota.tree.nodes[lane.queue], lane.charge) is None
 
 
 class _Alive:

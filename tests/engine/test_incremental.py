@@ -327,12 +327,12 @@ def check_reservations(world: World) -> None:
         assert len(covered) >= world.groups.missing(group) or world.groups.missing(group) <= 1
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [*range(6), 1138])
 def test_after_any_events_it_decides_as_a_world_built_afresh(seed):
     compare(seed)
 
 
-@pytest.mark.parametrize("seed", range(500, 512))
+@pytest.mark.parametrize("seed", [*range(500, 512), 1250])
 def test_with_evictions_under_way_it_decides_as_a_world_built_afresh(seed):
     compare(seed, exchanges=True)
 

@@ -123,3 +123,26 @@ def test_what_was_found_out_for_one_who_asked_in_between_does_not_outlast_news_o
     [told] = scenario.world.plan(scenario.now).waits
     assert told.workload.name == "a-large"
     assert (told.refusal.reason, told.refusal.available) == (Reason.QUEUE_OVER_ENTITLEMENT, 4500)
+
+
+def test_one_who_waits_for_what_others_are_guaranteed_gets_in_when_his_own_guarantee_leaves_enough():
+    scenario = Scenario(
+        {
+            "clusters": [{"name": "m", "has": {"cpu": 12}}],
+            "queues": [
+                {"name": "own", "guarantee": {"cpu": 4}},
+                {"name": "idle", "guarantee": {"cpu": 2}},
+                {"name": "busy"},
+            ],
+            "jobs": [
+                {"name": "stays", "queue": "busy", "asks": {"cpu": 4}, "on": "m"},
+                {"name": "ends", "queue": "busy", "asks": {"cpu": 2}, "on": "m"},
+                {"name": "waits", "queue": "own", "asks": {"cpu": 6}},
+            ],
+        }
+    )
+    scenario.play({})
+    assert scenario.world.refusal(scenario.by_name("waits").uid).reason is Reason.RESERVED_FOR_GUARANTEE
+    scenario.world.workload_removed(scenario.by_name("ends").uid, scenario.now)
+    plan = scenario.world.plan(scenario.now)
+    assert [decision.workload.name for decision in plan.decisions] == ["waits"]
