@@ -164,7 +164,7 @@ def _workload(case: _Case, standing: _Standing, rules: Rules) -> Workload | None
     if standing.state is None:
         return None
     binding, template = case.binding, case.template
-    priority_class = template.priority_class if template else ""
+    priority_class = rules.priorities.effective(template.priority_class if template else "")
     return Workload(
         uid=binding.uid,
         namespace=binding.template.namespace,

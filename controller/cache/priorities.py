@@ -15,11 +15,15 @@ class Priorities:
         # Of several defaults Kubernetes takes the smallest.
         default = min((each for each in known if each.is_default), key=lambda each: each.value, default=None)
         self.default = default.value if default else 0
-        self.otherwise = self.default, default.preempts if default else True
-        """What counts for a class that does not exist: its value, and whether it preempts."""
+        self.otherwise = self.default, default.preempts if default else True, default.key if default else ""
+        """What counts for a class that does not exist, or for none: its value, whether it preempts, its name."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._values
+
+    def effective(self, name: str) -> str:
+        """Return the class of a workload that names *name*: the default for none, empty where there is no default."""
+        return name or self.otherwise[2]
 
     def value(self, name: str) -> int:
         """Return the value of a class; one that does not exist, or none, counts as the default (O2)."""

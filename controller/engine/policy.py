@@ -76,12 +76,19 @@ class Policy:
         return not self.reclaim.enabled or not (preserved or evictions >= self.reclaim.max_evictions)
 
     def refusal(self, namespace: str, queue: QueueName, priority_class: str) -> Refusal | None:
-        """Return why *namespace* may not use this queue or PriorityClass, or ``None`` (Q7)."""
+        """Return why *namespace* may not use this queue or PriorityClass, or ``None`` (Q7).
+
+        No class at all has the value 0, which every namespace may use.
+        """
         entries = [tenant for tenant in self.tenants if tenant.covers(namespace)]
         allowing = [entry for entry in entries if _allows(entry.queues, queue)]
         if entries and not allowing:
             return Refusal(Reason.TENANT_NOT_ALLOWED, queue=queue, subject=namespace)
-        if entries and not any(_allows(entry.priority_classes, priority_class) for entry in allowing):
+        if (
+            entries
+            and priority_class
+            and not any(_allows(entry.priority_classes, priority_class) for entry in allowing)
+        ):
             return Refusal(Reason.PRIORITY_CLASS_NOT_ALLOWED, queue=queue, subject=priority_class)
         return None
 

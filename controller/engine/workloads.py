@@ -168,6 +168,7 @@ class Workload:
     shape: Shape
     priority: int = 0
     priority_class: str = ""
+    """The class it names, else the cluster's default; empty where there is neither."""
     unknown_class: bool = False
     """Its PriorityClass does not exist, so *priority* is the cluster's default (O2)."""
     since: int = 0

@@ -138,6 +138,18 @@ def test_a_new_default_is_news_for_all_whose_class_is_not_known():
     assert fed(store).heard == ["workload rb-j2", "workload rb-j3"]
 
 
+def test_workload_without_a_class_has_the_default_class():
+    store, ear = Store(), Ear()
+    upsert(store, ("priority_classes", priority_class("usual", 7, default=True)))
+    upsert(store, ("jobs", job("j1")), ("bindings", binding("j1")))
+    store.feed(ear, 0)
+    assert (ear.workloads["rb-j1"].priority_class, ear.workloads["rb-j1"].unknown_class) == ("usual", False)
+    remove(store, "priority_classes", priority_class("usual", 7, default=True))
+    upsert(store, ("priority_classes", priority_class("other", 7, default=True)))
+    store.feed(ear, 0)
+    assert ear.workloads["rb-j1"].priority_class == "other"
+
+
 def test_a_deleted_priority_class_leaves_its_workload_with_the_default():
     store, ear = Store(), Ear()
     high = priority_class("high", 100)

@@ -11,6 +11,7 @@ from tests.cli.manifests import (
     jobs,
     pod,
     policy,
+    priority_class,
     queue,
     running,
     units,
@@ -61,6 +62,29 @@ def test_the_configuration_among_the_files_sets_the_policy(plan):
     tenants = configuration(tenants=[{"namespaces": ["ml"], "queues": ["other"]}])
     ended = plan(cluster("m", CPU), queue("a"), job("j", CPU, queue="a"), tenants)
     assert ended.reasons() == {"j": "TenantNotAllowed"}
+
+
+RESTRICTED = configuration(tenants=[{"namespaces": ["ml"], "priorityClasses": ["normal"]}])
+
+
+@pytest.mark.parametrize(
+    ("classes", "reasons"),
+    [
+        pytest.param([], {}, id="no-default"),
+        pytest.param([priority_class("normal", 10, globalDefault=True)], {}, id="default-listed"),
+        pytest.param(
+            [priority_class("high", 1000, globalDefault=True)],
+            {"j": "PriorityClassNotAllowed"},
+            id="default-not-listed",
+        ),
+    ],
+)
+def test_job_without_a_class_under_listed_classes(plan, classes, reasons):
+    ended = plan(cluster("m", CPU), queue("a"), job("j", CPU, queue="a"), RESTRICTED, *classes)
+    assert ended.reasons() == reasons
+    assert [step["message"] for step in ended.answer["decisions"] if step["reason"]] == (
+        ["PriorityClass 'high' may not be used by this namespace"] if reasons else []
+    )
 
 
 def test_a_hyperjob_is_planned_as_the_jobs_it_becomes(plan):

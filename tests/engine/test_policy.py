@@ -33,6 +33,7 @@ B = Tenant(("team-b", "team-c"), queues=("b",))
         pytest.param("team-c", "b", "whatever", None, id="no-classes-allow-all"),
         pytest.param("team-b", "a", "", Reason.TENANT_NOT_ALLOWED, id="the-first-of-two-namespaces"),
         pytest.param("Team-B", "a", "", None, id="case-matters"),
+        pytest.param("team-a-dev", "a", "", None, id="no-class-at-all"),
     ],
 )
 def test_a_namespace_may_use_what_its_entries_allow_together(
