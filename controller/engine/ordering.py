@@ -58,6 +58,10 @@ class Standing:
         is_infinite, _, share = self.rank(queue, asks)
         return is_infinite, share
 
+    def ratio(self, queue: QueueName, held: Resources) -> Share:
+        """Return the share that *queue* would have if it held *held*; nothing is remembered."""
+        return _dominant(held, self.entitlements[queue])
+
     def rank(self, queue: QueueName, asks: frozenset[str]) -> ShareRank:
         """Return a key that orders queues as their shares do, and is quicker to compare."""
         known = self._ranks.get(queue)

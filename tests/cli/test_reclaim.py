@@ -46,6 +46,14 @@ def test_four_leave_and_four_wait_for_them(decided, at):
     assert waiting["a-1"] == ("EvictionInProgress", [])
 
 
+def test_share_counts_current_usage_while_victims_leave(run, tmp_path):
+    answer = run("plan", "-f", write(tmp_path, RECLAIM, *case_six()), "-o", "json").answer
+    standings = {queue["name"]: queue for queue in answer["queues"]}
+    shown = {name: (each["allocated"]["cpu"], each["entitlement"]["cpu"]) for name, each in standings.items()}
+    assert (shown["A"], standings["A"]["share"]) == (("8", "4"), 2.0)
+    assert (shown["B"], standings["B"]["share"]) == (("0", "4"), 0.0)
+
+
 def test_nobody_leaves_while_reclaim_is_off_or_who_ran_before_we_came(decided):
     assert not [step for step in decided(*case_six()) if step[1] == "Evict"]
     adopted = [each for number in range(1, 9) for each in running(f"a-{number}", units(1), on="m", queue="A")]

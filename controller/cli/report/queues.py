@@ -12,7 +12,11 @@ from controller.engine.tree import Node
 
 
 class QueueStanding(msgspec.Struct, frozen=True):
-    """What one queue is due, holds and may have; ``share`` is null without an entitlement or when infinite."""
+    """What one queue is due, holds and may have.
+
+    ``share`` is what it holds now of what it is due; null without an
+    entitlement or when infinite.
+    """
 
     name: str
     entitlement: Amounts
@@ -63,7 +67,7 @@ def standing_of(snapshot: Snapshot, name: QueueName) -> QueueStanding:
         entitlement=exact(standing.entitlements.get(name, {}), [each for each in resources if each != PODS]),
         allocated=exact(held, resources),
         ceiling=exact({each: max(amount, 0) for each, amount in ceiling.items()}, resources),
-        share=_share(snapshot, name) if is_known else None,
+        share=_share(snapshot, name, held) if is_known else None,
     )
 
 
@@ -78,11 +82,11 @@ def resources_of_interest(snapshot: Snapshot, name: QueueName) -> list[str]:
     return sorted(found - {PODS} | ({PODS} if queue.names(PODS) else set()))
 
 
-def _share(snapshot: Snapshot, name: QueueName) -> float | None:
-    """Return the share of a queue for people to read; decisions never use it."""
+def _share(snapshot: Snapshot, name: QueueName, held: Resources) -> float | None:
+    """Return the share of a queue that holds *held* now, for people to read; decisions never use it."""
     if not any(amount > 0 for amount in snapshot.standing.entitlements[name].values()):
         return None
-    is_infinite, share = snapshot.standing.share(name, frozenset())
+    is_infinite, share = snapshot.standing.ratio(name, held)
     return None if is_infinite else float(round(share, 3))
 
 
