@@ -20,6 +20,7 @@ from localup.server import stopping_on_error
 
 CHART: Final = Path(__file__).parents[1] / "charts" / "volcano-global" / "files"
 POLICIES: Final = CHART / "policies.yaml"
+QUOTA_POLICIES: Final = CHART / "quota-policies.yaml"
 REGISTRATION: Final = CHART / "webhooks.yaml"
 
 _ADDRESS: Final = "https://webhook.invalid"
@@ -30,10 +31,11 @@ _LEFTOVERS: Final = tuple(
     for path in (
         "mutatingwebhookconfigurations/volcano-global",
         "validatingwebhookconfigurations/volcano-global",
-        "validatingadmissionpolicybindings/volcano-global-bindings",
-        "validatingadmissionpolicybindings/volcano-global-binding-kinds",
-        "validatingadmissionpolicies/volcano-global-bindings",
-        "validatingadmissionpolicies/volcano-global-binding-kinds",
+        *(
+            f"{kind}/volcano-global-{name}"
+            for kind in ("validatingadmissionpolicybindings", "validatingadmissionpolicies")
+            for name in ("bindings", "binding-kinds", "overrides", "propagation", "commands", "cluster-policies")
+        ),
     )
 )
 _REMOVE_SECONDS: Final = 3
@@ -124,7 +126,7 @@ class Stack:
 
     def start_webhook(self) -> None:
         """Start the webhook and return when every new binding of a gated kind is paused, and policies guard it."""
-        apply_files(self.plane.admin, POLICIES)
+        apply_files(self.plane.admin, POLICIES, QUOTA_POLICIES)
         apply(self.plane.admin, [_addressed(each, self.webhook_url) for each in read_manifests(REGISTRATION)])
         self._is_registered = True
         run("certs", self.log("certs"), self._certs_command())

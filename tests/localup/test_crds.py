@@ -29,6 +29,8 @@ def outline(manifest):
 @needs_shared
 @pytest.mark.parametrize("file", SHORT, ids=lambda file: file.stem)
 def test_a_short_definition_is_served_like_the_real_one(file):
+    if not (REAL / file.name).exists():
+        pytest.skip(f"no real definition of {file.stem} in {REAL}")
     assert outline(definition(file)) == outline(definition(REAL / file.name))
 
 

@@ -1,0 +1,339 @@
+"""What a tenant with Karmada's stock role `edit` may write besides bindings, asked of a real API server."""
+
+import json
+from http.client import HTTPSConnection
+from ssl import create_default_context
+from urllib.parse import urlsplit
+
+import pytest
+
+from localup.api import ApiError
+from localup.apply import apply, apply_files, wait_until
+from tests.policies.conftest import POLICIES, TEAM
+
+QUOTA_POLICIES = POLICIES.parent / "quota-policies.yaml"
+POLICY = "/apis/policy.karmada.io/v1alpha1"
+OVERRIDES = f"{POLICY}/namespaces/{TEAM}/overridepolicies"
+PROPAGATION = f"{POLICY}/namespaces/{TEAM}/propagationpolicies"
+COMMANDS = f"/apis/bus.volcano.sh/v1alpha1/namespaces/{TEAM}/commands"
+
+JOB = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
+CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap"}
+DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment"}
+COMMAND = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command"}
+CONTAINER = "/spec/tasks/0/template/spec/containers/0"
+
+
+@pytest.fixture(scope="module")
+def guarded(plane, tenant):
+    """Return the plane once the policies deny what they are for."""
+    apply_files(plane.admin, QUOTA_POLICIES)
+    for path, body, name in (
+        (OVERRIDES, override(plaintext("/spec/queue")), "overrides"),
+        (PROPAGATION, propagation(JOB, preserveResourcesOnDeletion=True), "propagation"),
+        (COMMANDS, command("CloseQueue", "Queue", "default"), "commands"),
+    ):
+        policy = f"volcano-global-{name}"
+        wait_until(lambda p=path, b=body, n=policy: _refuses(tenant, p, b, n), policy)
+    return plane
+
+
+def _refuses(api, path, body, policy):
+    try:
+        api.create(f"{path}?dryRun=All", body)
+    except ApiError as error:
+        return policy in error.message
+    return False
+
+
+def override(*overriders, selectors=(JOB,), rules=True):
+    """Return an OverridePolicy with each of *overriders* in a rule, or one in its deprecated field."""
+    spec = {"resourceSelectors": list(selectors)} if selectors is not None else {}
+    if rules:
+        spec["overrideRules"] = [{"overriders": each} for each in overriders]
+    else:
+        (spec["overriders"],) = overriders
+    return {
+        "apiVersion": "policy.karmada.io/v1alpha1",
+        "kind": "OverridePolicy",
+        "metadata": {"generateName": "mine-"},
+        "spec": spec,
+    }
+
+
+def plaintext(path, operator="replace", value="x"):
+    return {"plaintext": [{"path": path, "operator": operator, "value": value}]}
+
+
+def image(path=None):
+    predicate = {} if path is None else {"predicate": {"path": path}}
+    return {"imageOverrider": [{"component": "Repository", "operator": "replace", "value": "x", **predicate}]}
+
+
+def field(path):
+    return {"fieldOverrider": [{"fieldPath": path, "yaml": [{"subPath": "/x", "operator": "add", "value": "1"}]}]}
+
+
+def labels(key, kind="labels"):
+    return {f"{kind}Overrider": [{"operator": "add", "value": {key: "other"}}]}
+
+
+def propagation(*selectors, kind="PropagationPolicy", **spec):
+    return {
+        "apiVersion": "policy.karmada.io/v1alpha1",
+        "kind": kind,
+        "metadata": {"generateName": "mine-"},
+        "spec": {"resourceSelectors": list(selectors), **spec},
+    }
+
+
+def command(action, kind, name):
+    group = "scheduling.volcano.sh/v1beta1" if kind == "Queue" else "batch.volcano.sh/v1alpha1"
+    return {
+        **COMMAND,
+        "metadata": {"generateName": "mine-"},
+        "action": action,
+        "target": {"apiVersion": group, "kind": kind, "name": name, "uid": "u"},
+    }
+
+
+CHARGED = [
+    pytest.param(plaintext("/spec/tasks/0/replicas", value=100), id="replicas"),
+    pytest.param(plaintext(f"{CONTAINER}/resources/requests/cpu", value="100"), id="requests"),
+    pytest.param(plaintext(f"{CONTAINER}/resources", operator="remove"), id="requests-removed"),
+    pytest.param(plaintext(CONTAINER, value={}), id="container"),
+    pytest.param(
+        plaintext("/spec/tasks/0/template/spec/containers/-", operator="add", value={}), id="one-container-more"
+    ),
+    pytest.param(plaintext("/spec/tasks/-", operator="add", value={}), id="one-task-more"),
+    pytest.param(plaintext("/spec/queue"), id="queue"),
+    pytest.param(plaintext("/spec/priorityClassName"), id="priority-class"),
+    pytest.param(plaintext("/spec/tasks/0/template/spec/priorityClassName"), id="pod-priority-class"),
+    pytest.param(plaintext("/spec/ttlSecondsAfterFinished", value=0), id="time-to-live"),
+    pytest.param(plaintext("/spec", value={}), id="spec"),
+    pytest.param(plaintext("/spec/", value={}), id="spec-with-slash"),
+    pytest.param(plaintext("", value={}), id="whole-object"),
+    pytest.param(plaintext("x/spec/queue"), id="path-without-leading-slash"),
+    pytest.param(plaintext(f"/spec/queue\n{CONTAINER}/image"), id="path-of-two-lines"),
+    pytest.param(plaintext("/metadata/annotations/scheduling.volcano.sh~1queue-name"), id="queue-annotation-by-path"),
+    pytest.param(plaintext("/metadata/labels", value={}), id="all-labels"),
+    pytest.param(image("/spec/queue"), id="queue-as-image"),
+    pytest.param(field("/spec/queue"), id="queue-as-field"),
+    pytest.param(field("/metadata/annotations/x"), id="field"),
+    pytest.param(labels("scheduling.volcano.sh/queue-name"), id="queue-label"),
+    pytest.param(labels("scheduling.volcano.sh~1queue-name"), id="queue-label-escaped"),
+    pytest.param(labels("volcano.sh/queue-name", "annotations"), id="queue-annotation"),
+    pytest.param(labels("volcano-global.io/group", "annotations"), id="hyperjob-annotation"),
+    pytest.param(labels("propagationpolicy.karmada.io/permanent-id"), id="claim"),
+]
+
+
+@pytest.mark.parametrize("overriders", CHARGED)
+def test_tenant_cannot_override_what_is_charged(guarded, tenant, overriders):
+    _denied(tenant, OVERRIDES, override(overriders), "volcano-global-overrides")
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(override(plaintext("/spec/queue"), selectors=None), id="no-selectors"),
+        pytest.param(override(plaintext("/spec/queue"), selectors=[]), id="empty-selectors"),
+        pytest.param(override(plaintext("/spec/queue"), selectors=[CONFIG_MAP, JOB]), id="one-of-two-selectors"),
+        pytest.param(override(plaintext("/spec/queue"), selectors=[{**JOB, "name": "x"}]), id="one-job"),
+        pytest.param(
+            override(plaintext("/spec/queue"), selectors=[{**JOB, "apiVersion": "batch.volcano.sh/v1"}]), id="version"
+        ),
+        pytest.param(override(image(), plaintext("/spec/queue")), id="second-rule"),
+        pytest.param(override(plaintext("/spec/queue"), rules=False), id="deprecated-overriders"),
+        pytest.param(override(plaintext("/target/kind"), selectors=[COMMAND]), id="target-of-a-command"),
+        pytest.param(override(plaintext("/kind", value="Job"), selectors=[CONFIG_MAP]), id="other-kind-made-a-job"),
+        pytest.param(override(plaintext("", value={}), selectors=[CONFIG_MAP]), id="other-object-replaced"),
+        pytest.param(override(plaintext("x/kind", value="Job"), selectors=[CONFIG_MAP]), id="other-kind-without-slash"),
+        pytest.param(override(plaintext("/metadata", value={}), selectors=[CONFIG_MAP]), id="other-metadata"),
+        pytest.param(override(plaintext("/metadata/namespace"), selectors=[DEPLOYMENT]), id="other-namespace"),
+        pytest.param(override(image("/metadata/namespace"), selectors=[DEPLOYMENT]), id="other-namespace-as-image"),
+        pytest.param(override(field("/kind"), selectors=[CONFIG_MAP]), id="other-kind-as-field"),
+    ],
+)
+def test_tenant_cannot_reach_workloads_by_other_selectors(guarded, tenant, policy):
+    _denied(tenant, OVERRIDES, policy, "volcano-global-overrides")
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(override(image()), id="image"),
+        pytest.param(override(image(f"{CONTAINER}/image")), id="image-of-one-container"),
+        pytest.param(override(plaintext(f"{CONTAINER}/image")), id="image-by-path"),
+        pytest.param(override(plaintext(f"{CONTAINER}/env/-", operator="add", value={"name": "A"})), id="environment"),
+        pytest.param(override(plaintext(f"{CONTAINER}/env/0/value")), id="one-variable"),
+        pytest.param(override(plaintext("/spec/tasks/0/template/spec/nodeSelector/zone", operator="add")), id="node"),
+        pytest.param(
+            override({"commandOverrider": [{"containerName": "main", "operator": "add", "value": ["x"]}]}), id="command"
+        ),
+        pytest.param(
+            override({"argsOverrider": [{"containerName": "main", "operator": "add", "value": ["x"]}]}), id="arguments"
+        ),
+        pytest.param(override(labels("team.example/site")), id="label"),
+        pytest.param(override(labels("team.example/site", "annotations"), rules=False), id="annotation"),
+        pytest.param(override(plaintext("/data/x"), field("/data/x"), selectors=[CONFIG_MAP]), id="other-kind"),
+        pytest.param(override(plaintext("/metadata/labels/a"), selectors=[DEPLOYMENT]), id="label-of-another-kind"),
+    ],
+)
+def test_tenant_keeps_overrides_without_effect_on_charges(guarded, tenant, policy):
+    tenant.create(OVERRIDES, policy)
+
+
+def test_tenant_cannot_edit_a_harmless_override_into_another(guarded, tenant):
+    made = tenant.create(OVERRIDES, override(image()))["metadata"]["name"]
+    with pytest.raises(ApiError, match="volcano-global-overrides"):
+        tenant.merge(f"{OVERRIDES}/{made}", {"spec": override(plaintext("/spec/queue"))["spec"]})
+
+
+def test_stored_override_keeps_its_spec_and_can_be_labelled(guarded, tenant):
+    """Karmada, the garbage collector and the tenant still write its metadata."""
+    made = guarded.admin.create(OVERRIDES, override(plaintext("/spec/queue")))["metadata"]["name"]
+    tenant.merge(f"{OVERRIDES}/{made}", {"metadata": {"labels": {"a": "b"}}})
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(propagation(JOB, preserveResourcesOnDeletion=True), id="preserved"),
+        pytest.param(propagation(CONFIG_MAP, JOB, preserveResourcesOnDeletion=True), id="preserved-beside-another"),
+        pytest.param(
+            propagation({**JOB, "apiVersion": "batch.volcano.sh/v1"}, preserveResourcesOnDeletion=True),
+            id="preserved-in-another-version",
+        ),
+        pytest.param(propagation({"apiVersion": "flow.volcano.sh/v1alpha1", "kind": "JobFlow"}), id="job-flow"),
+        pytest.param(propagation({"apiVersion": "flow.volcano.sh/v1alpha1", "kind": "JobTemplate"}), id="job-template"),
+        pytest.param(propagation({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "CronJob"}), id="cron-job"),
+        pytest.param(propagation({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup"}), id="pod-group"),
+    ],
+)
+def test_tenant_cannot_propagate_what_escapes_its_charge(guarded, tenant, policy):
+    _denied(tenant, PROPAGATION, policy, "volcano-global-propagation")
+
+
+def test_tenant_cannot_preserve_resources_later(guarded, tenant):
+    made = tenant.create(PROPAGATION, propagation(JOB))["metadata"]["name"]
+    with pytest.raises(ApiError, match="volcano-global-propagation"):
+        tenant.merge(f"{PROPAGATION}/{made}", {"spec": {"preserveResourcesOnDeletion": True}})
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(propagation(JOB), id="jobs"),
+        pytest.param(propagation(JOB, preserveResourcesOnDeletion=False), id="not-preserved"),
+        pytest.param(propagation(JOB, conflictResolution="Overwrite"), id="overwrite"),
+        pytest.param(propagation(CONFIG_MAP, preserveResourcesOnDeletion=True), id="other-kind-preserved"),
+        pytest.param(propagation({"apiVersion": "batch/v1", "kind": "CronJob"}), id="cron-job-of-kubernetes"),
+    ],
+)
+def test_tenant_keeps_its_propagation_policies(guarded, tenant, policy):
+    tenant.create(PROPAGATION, policy)
+
+
+@pytest.mark.parametrize("action", ["OpenQueue", "CloseQueue", "SyncQueue"])
+@pytest.mark.parametrize("queue", ["default", "missing"])
+def test_tenant_cannot_open_and_close_queues(guarded, tenant, action, queue):
+    _denied(tenant, COMMANDS, command(action, "Queue", queue), "needs the verb update")
+
+
+def test_command_without_target_cannot_close_a_queue(guarded, tenant):
+    body = command("CloseQueue", "Job", "x")
+    _denied(tenant, COMMANDS, {name: value for name, value in body.items() if name != "target"}, "needs the verb")
+
+
+@pytest.mark.parametrize("action", ["AbortJob", "ResumeJob", "RestartJob"])
+def test_tenant_commands_its_own_jobs(guarded, tenant, action):
+    tenant.create(COMMANDS, command(action, "Job", "train"))
+
+
+def test_owner_of_a_queue_opens_and_closes_that_queue_only(guarded, tenant):
+    """The right to update one queue by its name is enough."""
+    group = "rbac.authorization.k8s.io"
+    rule = {
+        "apiGroups": ["scheduling.volcano.sh"],
+        "resources": ["queues"],
+        "resourceNames": ["mine"],
+        "verbs": ["update"],
+    }
+    apply(
+        guarded.admin,
+        [
+            {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": "queue-mine"}, "rules": [rule]},
+            {
+                "apiVersion": f"{group}/v1",
+                "kind": "ClusterRoleBinding",
+                "metadata": {"name": "queue-mine"},
+                "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "queue-mine"},
+                "subjects": [{"apiGroup": group, "kind": "User", "name": "tenant"}],
+            },
+        ],
+    )
+    wait_until(
+        lambda: not _refuses(tenant, COMMANDS, command("CloseQueue", "Queue", "mine"), "commands"), "right on a queue"
+    )
+    tenant.create(COMMANDS, command("CloseQueue", "Queue", "mine"))
+    _denied(tenant, COMMANDS, command("CloseQueue", "Queue", "default"), "needs the verb update")
+
+
+def test_trusted_users_are_not_restricted(guarded, karmada):
+    made = guarded.admin.create(OVERRIDES, override(plaintext("/spec/queue")))
+    guarded.admin.create(PROPAGATION, propagation(JOB, preserveResourcesOnDeletion=True))
+    guarded.admin.create(COMMANDS, command("CloseQueue", "Queue", "default"))
+    assert made["spec"]["overrideRules"]
+
+
+@pytest.mark.parametrize(
+    ("plural", "body", "warned"),
+    [
+        pytest.param(
+            "clusteroverridepolicies",
+            override(plaintext("/spec/queue")),
+            "after their queue was charged",
+            id="override",
+        ),
+        pytest.param("clusteroverridepolicies", override(image()), "", id="image"),
+        pytest.param(
+            "clusteroverridepolicies", override(plaintext("/spec/x"), selectors=[DEPLOYMENT]), "", id="other-kind"
+        ),
+        pytest.param(
+            "clusterpropagationpolicies",
+            propagation(JOB, preserveResourcesOnDeletion=True),
+            "leaves workloads running",
+            id="preserved",
+        ),
+        pytest.param("clusterpropagationpolicies", propagation(JOB), "", id="propagation"),
+    ],
+)
+def test_operators_are_warned(guarded, plural, body, warned):
+    kind = "ClusterOverridePolicy" if "override" in plural else "ClusterPropagationPolicy"
+    name = body["spec"].get("overrideRules", [{}])[0].get("overriders", {})
+    found = wait_until(
+        lambda: _warnings(guarded, f"{POLICY}/{plural}?dryRun=All", {**body, "kind": kind}) or not warned,
+        f"a warning about {name}",
+        seconds=10,
+    )
+    assert (warned in str(found)) if warned else found is True
+
+
+def _warnings(plane, path, body):
+    """Return the warnings of the answer to the administrator; localup's client keeps none."""
+    address = urlsplit(plane.url)
+    connection = HTTPSConnection(address.hostname, address.port, context=create_default_context(cadata=plane.ca))
+    headers = {"Authorization": f"Bearer {plane.token('admin')}", "Content-Type": "application/json"}
+    connection.request("POST", path, json.dumps(body), headers)
+    answer = connection.getresponse()
+    assert answer.status == 201, answer.read()
+    found = answer.headers.get_all("Warning") or []
+    connection.close()
+    return found
+
+
+def _denied(api, path, body, word):
+    with pytest.raises(ApiError, match=word) as refused:
+        api.create(path, body)
+    assert refused.value.status == 403
