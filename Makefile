@@ -6,10 +6,10 @@ BIN    := $(VENV)/bin
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-long check fuzz bench lock clean
+.PHONY: help setup demo test test-integration test-unit test-long check fuzz bench lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/.requirements: requirements-dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; this is " + sys.version.split()[0] + ". Name another with: make PYTHON=/path/to/python3.11")'
@@ -34,11 +34,15 @@ check: setup ## format, lint, types, import contracts
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m controller.hyperjob --check
 
-test: check ## all checks and tests, about a quarter of an hour once the binaries are built
+test: check ## checks, unit tests and a smoke test of each promise on a real API server
 	@$(BIN)/python -m localup binaries
-	@$(BIN)/pytest -m "not long" $(ARGS)
+	@$(BIN)/pytest --quiet --numprocesses 2 --dist loadgroup -m "not long and not integration" $(ARGS)
 
-test-unit: setup ## the tests that need no server, in a few minutes
+test-integration: setup ## all other tests: real servers, processes, the chart (builds Helm once)
+	@$(BIN)/python -m localup binaries
+	@$(BIN)/pytest --quiet --numprocesses 2 --dist loadfile -m "integration and not long" $(ARGS)
+
+test-unit: setup ## the tests that need no server
 	@$(BIN)/pytest --quiet --numprocesses 2 -m "not long and not real and not process" $(ARGS)
 
 test-long: setup ## enumerations, long runs and new examples of every property: two hours or so

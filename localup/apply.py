@@ -30,7 +30,7 @@ class NotInTimeError(Exception):
     """Something that was to happen did not happen in time."""
 
 
-def wait_until(question: Callable[[], Answer], what: str, *, seconds: float = 30) -> Answer:
+def wait_until(question: Callable[[], Answer], what: str, *, seconds: float = 180) -> Answer:
     """Ask until the answer is truthy and return it; *what* names it in the error."""
     ends = time.monotonic() + seconds
     while True:

@@ -3,6 +3,7 @@
 import itertools
 import signal
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -45,12 +46,31 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test that asks for a real server or starts a process, so that nobody has to remember it."""
+    """Mark the tests that need a real server or start a process, and those of them that are integration tests."""
     for item in items:
         if item.nodeid.partition("::")[0] in PROCESSES:
             item.add_marker(pytest.mark.process)
         if REAL.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.real)
+        if item.get_closest_marker("smoke"):
+            # One worker of xdist runs all of them, so that they share their servers.
+            item.add_marker(pytest.mark.xdist_group("smoke"))
+        elif item.get_closest_marker("real") or item.get_closest_marker("process"):
+            item.add_marker(pytest.mark.integration)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how long the tests of each folder took, longest first."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                folder = report.nodeid.partition("::")[0].rpartition("/")[0]
+                seconds[folder] += report.duration
+    if seconds:
+        terminalreporter.section("seconds by folder")
+        for folder, spent in seconds.most_common():
+            terminalreporter.line(f"{spent:8.1f}  {folder}")
 
 
 @pytest.fixture(scope="session")

@@ -189,6 +189,7 @@ async def test_a_binding_is_admitted_evicted_and_admitted_again_with_all_else_un
         pytest.param({"metadata": {"annotations": {"other": "first"}}}, id="annotated-meanwhile"),
     ],
 )
+@pytest.mark.smoke
 async def test_a_binding_that_has_changed_is_left_alone(api, namespace, change):
     item = f"{BINDINGS.format(namespace)}/b"
     born = await stored(api, namespace)

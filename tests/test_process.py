@@ -145,6 +145,7 @@ async def test_it_admits_what_waits_and_says_so_and_ends_when_told(plane, api, o
     assert 'volcano_global_patch_duration_seconds_count{effect="admit",outcome="done"} 1.0' in metrics
 
 
+@pytest.mark.smoke
 async def test_a_controller_started_again_counts_what_runs_and_writes_nothing_twice(plane, api, offered):
     async with running("--kubeconfig", plane.kubeconfig("volcano-global-controller")) as controller:
         for name in ("b1", "b2", "b3", "b4"):

@@ -6,6 +6,7 @@ from typing import Any
 
 from controller.api.keys import EVENTS
 from tests.rig.stage import Stage
+from tests.waiting import LIMIT_SECONDS
 
 Told = list[dict[str, Any]]
 
@@ -19,7 +20,7 @@ async def told(stage: Stage, kind: str, name: str, *, namespace: str | None = No
 
 
 async def until_told(
-    stage: Stage, reason: str, kind: str, name: str, *, action: str = "", seconds: float = 15, **where: Any
+    stage: Stage, reason: str, kind: str, name: str, *, action: str = "", seconds: float = LIMIT_SECONDS, **where: Any
 ) -> dict[str, Any]:
     """Wait for the event of that reason, and return the newest."""
     found: Told = []

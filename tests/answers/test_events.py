@@ -9,6 +9,7 @@ from tests.answers.telling import told, until_told
 from tests.rig.faults import Answer, writes
 from tests.rig.proxy import Call
 from tests.rig.stage import Stage, staged
+from tests.waiting import LIMIT_SECONDS
 
 
 async def begun(stage: Stage, *, cpu: str = "2", **queue) -> None:
@@ -83,7 +84,9 @@ async def test_nobody_waits_for_what_is_told(plane, tmp_path):
         for number in range(30):
             await stage.cast.job(f"j{number}", "q")
         await stage.done(*(f"j{number}" for number in range(30)))
-        assert await stage.controller.metric("volcano_global_events_total") >= 20
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while await stage.controller.metric("volcano_global_events_total") < 20:  # noqa: ASYNC110 -- a page is polled
+                await asyncio.sleep(0.1)
         stage.proxy.heal()
 
 

@@ -9,6 +9,7 @@ import msgspec
 from controller.api.keys import CLUSTERS, HYPERJOBS, Resource
 from tests.e2e.arena import ALLOCATABLE, RUNTIME, Arena
 from tests.hyperjob.objects import document, replicated, task
+from tests.waiting import LIMIT_SECONDS
 
 _WORKS = "/apis/work.karmada.io/v1alpha1/works"
 
@@ -24,7 +25,9 @@ async def read(arena: Arena, name: str, resource: Resource = HYPERJOBS) -> dict[
     return msgspec.json.decode(await arena.api.get(resource.item_path(arena.namespace, name)))
 
 
-async def until(arena: Arena, name: str, phase: str, *, resource: Resource = HYPERJOBS, seconds: float = 90) -> Any:
+async def until(
+    arena: Arena, name: str, phase: str, *, resource: Resource = HYPERJOBS, seconds: float = LIMIT_SECONDS
+) -> Any:
     """Wait until the HyperJob is in *phase*, and return its status."""
     status: dict[str, Any] = {}
     for _ in range(int(seconds / 0.1)):
@@ -40,7 +43,7 @@ async def names(arena: Arena, resource: Resource) -> list[str]:
     return sorted(item["metadata"]["name"] for item in msgspec.json.decode(raw)["items"])
 
 
-async def gone(arena: Arena, resource: Resource, *, seconds: float = 20) -> None:
+async def gone(arena: Arena, resource: Resource, *, seconds: float = LIMIT_SECONDS) -> None:
     for _ in range(int(seconds / 0.1)):
         if not await names(arena, resource):
             return

@@ -13,6 +13,7 @@ import msgspec
 from controller.api.keys import ADMISSION, RESOURCE_BINDINGS
 from controller.cache.informer import Informer
 from controller.kube import Api
+from tests.waiting import LIMIT_SECONDS
 
 FINISHED = frozenset({"Completed", "Failed", "Terminated"})
 
@@ -77,7 +78,7 @@ class Observer:
         self.moments.append(replace(moment, deleted=True))
         self._changed.set()
 
-    async def until(self, question: Callable[["Observer"], bool], what: str, *, seconds: float = 30) -> None:
+    async def until(self, question: Callable[["Observer"], bool], what: str, *, seconds: float = LIMIT_SECONDS) -> None:
         """Wait until the answer is yes; the error shows how things stand."""
         try:
             async with asyncio.timeout(seconds):

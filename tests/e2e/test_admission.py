@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.e2e.arena import job
@@ -14,6 +15,7 @@ def charged(state, cpus) -> int:
     return sum(cpus[name] for name, moment in state.items() if moment.holds)
 
 
+@pytest.mark.smoke
 async def test_a_binding_is_stored_paused_and_keeps_what_its_policy_says_of_dispatching(arena):
     await arena.policy(dispatching=True)
     await arena.job("held", "nowhere")
@@ -22,6 +24,7 @@ async def test_a_binding_is_stored_paused_and_keeps_what_its_policy_says_of_disp
     assert (first.paused, first.dispatching, first.clusters) == (True, True, ())
 
 
+@pytest.mark.smoke
 async def test_a_job_goes_all_the_way(arena):
     await arena.cluster("c1", cpu="4")
     await arena.queue("all-the-way")
@@ -35,6 +38,7 @@ async def test_a_job_goes_all_the_way(arena):
     assert record["uid"] == await arena.uid("train")
 
 
+@pytest.mark.smoke
 async def test_gangs_are_never_admitted_in_part(arena):
     await arena.cluster("c1", cpu="9")
     await arena.queue("gangs")
@@ -58,6 +62,7 @@ async def test_gpus_that_stand_under_limits_only_are_counted(arena):
     assert arena.observer.now["torchrun-0"].record["charge"]["nvidia.com/gpu"] == "3"
 
 
+@pytest.mark.smoke
 async def test_two_tenants_at_one_to_three_get_one_to_three(arena):
     await arena.queue("tenant-a", weight=1)
     await arena.queue("tenant-b", weight=3)

@@ -17,6 +17,7 @@ from tests.rig.history import followed, present
 
 
 @needs_shared
+@pytest.mark.smoke
 async def test_the_documented_hyperjob_runs_on_its_two_clusters_and_completes(arena: Arena):
     await arena.cluster("cluster-a", cpu="1000", memory="4Ti", gpu="32")
     await arena.cluster("cluster-b", cpu="1000", memory="4Ti", gpu="40")
@@ -142,7 +143,7 @@ async def test_a_killed_controller_finds_its_way_and_makes_each_part_once(stack,
         for _ in range(3):
             await asyncio.to_thread(stack.controller.kill)
             await asyncio.to_thread(stack.start_controller)
-        status = await until(arena, "llm", "Completed", seconds=60)
+        status = await until(arena, "llm", "Completed")
         await history.reached(await present(store))
     assert status["splitCount"] == 2
     assert [each for change in history.changes for each in families.enter(change)] == []

@@ -51,7 +51,7 @@ async def test_every_job_gets_over_an_answer_of_its_own(plane, tmp_path):
         for name, fault in zip(names, ANSWERS.values(), strict=True):
             stage.proxy.add(fault(of(name)))
         await stage.controller.start()
-        await stage.done(*names, seconds=40)
+        await stage.done(*names)
         assert pauses(stage.proxy.calls) <= 2
         await stage.quiet(seconds=0.5)
 
@@ -65,7 +65,7 @@ async def test_the_same_answer_to_everything_for_a_while_is_got_over(plane, tmp_
         fault.times = 6
         stage.proxy.add(fault)
         await stage.controller.start()
-        await stage.done(*names, seconds=60)
+        await stage.done(*names)
         await stage.quiet()
 
 
@@ -79,7 +79,7 @@ async def test_refused_for_ever_it_asks_ever_less_often_and_says_so(plane, tmp_p
         await stage.visible()
         assert stage.proxy.writes <= 2
         stage.proxy.heal()
-        await stage.done("j00", seconds=30)
+        await stage.done("j00")
 
 
 async def test_an_eviction_that_is_refused_is_tried_again_ever_less_often(plane, tmp_path):
@@ -97,7 +97,7 @@ async def test_an_eviction_that_is_refused_is_tried_again_ever_less_often(plane,
         await asyncio.sleep(4)
         assert 2 <= stage.proxy.writes - before <= 3
         stage.proxy.heal()
-        await stage.until(lambda seen: seen["first"].paused, "it is taken back", seconds=30)
+        await stage.until(lambda seen: seen["first"].paused, "it is taken back")
 
 
 @pytest.mark.long

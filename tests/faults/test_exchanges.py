@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from localup.controlplane import ControlPlane
 from tests.rig.faults import Answer, Chosen
 from tests.rig.sight import RECORD
@@ -47,7 +49,7 @@ def record(stage: Stage, name: str) -> dict[str, Any]:
 
 async def evicted(stage: Stage) -> str:
     """Wait until one of the borrowers is evicted; return which."""
-    await stage.until(lambda seen: any(seen[name].paused for name in BORROWERS), "one is evicted", seconds=30)
+    await stage.until(lambda seen: any(seen[name].paused for name in BORROWERS), "one is evicted")
     [name] = [name for name in BORROWERS if stage.sights()[name].paused]
     return name
 
@@ -65,6 +67,7 @@ def for_whom_is_held(stage: Stage) -> bool:
     return record(stage, "entitled").get("heldCluster") == "m1"
 
 
+@pytest.mark.smoke
 async def test_who_is_entitled_gets_in_when_the_one_evicted_for_him_is_seen_to_be_gone(plane, tmp_path):
     async with borrowed(plane, tmp_path) as stage:
         await stage.cast.job("entitled", "lender", cpu=2)
@@ -107,4 +110,4 @@ async def test_an_eviction_that_is_refused_is_made_later_and_the_exchange_comes_
         assert not any(stage.sights()[name].paused for name in BORROWERS)
         stage.proxy.heal()
         await gone(stage, await evicted(stage))
-        await stage.admitted("entitled", seconds=30)
+        await stage.admitted("entitled")

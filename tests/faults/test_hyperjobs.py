@@ -83,7 +83,7 @@ def phase(stage: Stage) -> str:
 
 async def over(stage: Stage) -> None:
     """Wait until the HyperJob is over and nothing more is written."""
-    await stage.history.until(lambda _: phase(stage) == "Completed", "the HyperJob over", seconds=30)
+    await stage.history.until(lambda _: phase(stage) == "Completed", "the HyperJob over")
     await stage.quiet(seconds=0.3)
 
 
@@ -123,7 +123,7 @@ async def shot(plane, folder, number: int, when: When) -> None:
         kill = Kill(number, when, stage.controller.kill)
         stage.proxy.add(kill)
         await asyncio.to_thread(stage.controller.part.begin)
-        ended = asyncio.create_task(stage.history.until(lambda _: phase(stage) == "Completed", "over", seconds=30))
+        ended = asyncio.create_task(stage.history.until(lambda _: phase(stage) == "Completed", "over"))
         struck = asyncio.create_task(kill.struck.wait())
         await asyncio.wait({ended, struck}, return_when=asyncio.FIRST_COMPLETED)
         struck.cancel()

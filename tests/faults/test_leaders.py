@@ -68,6 +68,7 @@ async def holder(stage: Stage) -> str:
     return json.loads(await stage.cast.api.get(LEASE))["spec"]["holderIdentity"]
 
 
+@pytest.mark.smoke
 async def test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_says_good_bye(plane, tmp_path):
     async with staged(plane, tmp_path, controllers=2) as stage:
         first, second = stage.controllers
@@ -189,7 +190,7 @@ async def test_who_cannot_renew_its_lease_steps_down_in_time_though_all_else_wor
         await second.start()
         await stage.done("j0")
         first.proxy.add(LoseRequest(leases))
-        await first.says("standing by", seconds=8)
+        await first.says("standing by")
         before = first.proxy.writes
         await stage.cast.job("j1", "q")
         await stage.done("j1")
@@ -238,7 +239,7 @@ async def test_leaders_that_are_shot_and_frozen_in_turn_admit_nothing_twice(plan
                 player.part.freeze()
                 await asyncio.sleep(9)
                 player.part.thaw()
-        await stage.done(*names, seconds=60)
+        await stage.done(*names)
 
 
 async def test_a_lease_without_rights_leaves_everything_to_others_and_says_so(plane, tmp_path):

@@ -70,7 +70,7 @@ async def test_a_burst_is_taken_in_and_so_is_its_deletion(plane, tmp_path, count
         before = resident(stage)
         await store_batch(plane.etcd.url, plane.prefix, batch, in_one=1)
         await waiting(stage, count - ROOM)
-        await stage.until(lambda seen: admitted(seen) == ROOM, "the room is taken", seconds=60)
+        await stage.until(lambda seen: admitted(seen) == ROOM, "the room is taken")
         assert resident(stage) - before < 64 * MIB + count * 16 * 1024
         await forget_batch(plane.etcd.url, plane.prefix, batch)
         await waiting(stage, 0)
@@ -127,11 +127,11 @@ async def test_over_a_narrow_line_nothing_is_decided_before_all_of_it_has_come(p
         stage.proxy.add(line)
         begun = time.monotonic()
         await stage.controller.begin()
-        await stage.history.until(lambda _: stage.proxy.writes, "the first write", seconds=60)
+        await stage.history.until(lambda _: stage.proxy.writes, "the first write")
         pages = [call for call in stage.proxy.calls if _lists(call)]
         assert sum(call.size > 0 for call in pages) >= 16, "all pages of jobs and bindings were there before"
         assert time.monotonic() - begun > sum(call.size for call in pages) / line.rate
-        await stage.until(lambda seen: admitted(seen) == ROOM, "the room is taken", seconds=60)
+        await stage.until(lambda seen: admitted(seen) == ROOM, "the room is taken")
         stage.proxy.heal()
         await forget_batch(plane.etcd.url, plane.prefix, batch)
         await waiting(stage, 0)

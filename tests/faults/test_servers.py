@@ -54,7 +54,7 @@ async def test_an_api_server_that_is_shot_is_waited_for(plane, tmp_path, when):
         await stage.controller.says("watch failed")
         stage.proxy.heal()
         await asyncio.to_thread(plane.restart)
-        await stage.done(*names, seconds=25)
+        await stage.done(*names)
         await stage.visible()
         await stage.quiet(seconds=0.3)
 
@@ -67,7 +67,7 @@ async def test_a_store_that_is_shot_loses_nothing(plane, tmp_path):
         await asyncio.to_thread(plane.etcd.kill)
         await asyncio.sleep(0.5)
         await asyncio.to_thread(plane.etcd.restart)
-        await stage.done(*names, seconds=40)
+        await stage.done(*names)
 
 
 @pytest.mark.long
@@ -79,7 +79,7 @@ async def test_a_store_that_hangs_is_waited_for(plane, tmp_path):
         plane.etcd.server.freeze()
         await asyncio.sleep(30)
         plane.etcd.server.thaw()
-        await stage.done(*names, seconds=60)
+        await stage.done(*names)
 
 
 async def test_a_store_from_the_past_is_taken_as_it_is(plane, tmp_path):
@@ -127,11 +127,11 @@ async def test_a_second_api_server_that_hangs_is_left_in_time_and_nothing_is_dec
         first, stage.proxy.target = stage.proxy.target, f"https://127.0.0.1:{second.ports[0]}"
         try:
             await stage.controller.begin()
-            await stage.done("j0", seconds=30)
+            await stage.done("j0")
             second.freeze()
             await stage.cast.job("late", "q")
             stage.proxy.target = first
-            await stage.done(*names, "late", seconds=30)
+            await stage.done(*names, "late")
         finally:
             second.stop()
 
@@ -142,5 +142,5 @@ async def test_a_slow_api_server_slows_it_down_and_no_more(plane, tmp_path):
         names = await full(stage, 6)
         stage.proxy.add(Delay(everything, seconds=0.2))
         await stage.controller.start()
-        await stage.done(*names, seconds=40)
+        await stage.done(*names)
         await stage.quiet()

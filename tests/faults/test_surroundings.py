@@ -62,7 +62,7 @@ async def test_a_configuration_that_changes_all_the_time_loses_nothing(plane, tm
         for choice in itertools.islice(itertools.cycle(choices), 40):
             file.write_text(choice)
             await asyncio.sleep(0.1)
-        await stage.done(*names, seconds=40)
+        await stage.done(*names)
         await stage.visible()
         await stage.quiet(seconds=0.5)
 

@@ -39,7 +39,7 @@ async def survived(plane, tmp_path, fault) -> None:
         await stage.controller.start()
         for number in range(3):
             await stage.cast.job(f"j{number}", "q")
-        await stage.done("j0", "j1", "j2", seconds=30)
+        await stage.done("j0", "j1", "j2")
         await stage.visible()
         await stage.quiet(seconds=0.3)
         listed = stage.proxy.count(lambda call: call.method == "GET" and "limit=500" in call.query)
@@ -65,7 +65,7 @@ async def test_a_binding_whose_coming_was_lost_in_silence_is_found(plane, tmp_pa
         stage.proxy.add(lost)
         await stage.controller.start()
         await stage.cast.job("j", "q")
-        await stage.done("j", seconds=40)
+        await stage.done("j")
         assert lost.lost
         await stage.controller.says("an event was lost")
 
@@ -83,7 +83,7 @@ async def test_the_room_of_one_whose_going_was_lost_in_silence_is_found(plane, t
         stage.proxy.add(lost)
         stage.proxy.cut()
         await stage.cast.delete(stage.cast.path("goes"))
-        await stage.admitted("waits", seconds=40)
+        await stage.admitted("waits")
 
 
 async def test_what_was_changed_unheard_is_known_by_its_version(plane, tmp_path):
@@ -124,7 +124,7 @@ async def test_a_server_that_is_starting_is_not_stormed(plane, tmp_path):
         await stage.cast.job("j", "q")
         stage.proxy.add(Answer(lambda call: not call.is_lease, 30, 429, retry_after=1))
         await stage.controller.start()
-        await stage.done("j", seconds=40)
+        await stage.done("j")
         assert stage.proxy.count(lambda call: call.method == "GET" and not call.is_lease) < 120
 
 

@@ -66,7 +66,7 @@ def stack(etcd, programs):
     ):
         for name, allocatable in SIZES.items():
             create_cluster(plane.admin, name, allocatable)
-        wait_until(lambda: all(is_ready(each) for each in plane.admin.get(CLUSTERS)["items"]), "members", seconds=60)
+        wait_until(lambda: all(is_ready(each) for each in plane.admin.get(CLUSTERS)["items"]), "members")
         yield running
 
 

@@ -33,7 +33,7 @@ def whole(fresh_control_plane, programs):
     ):
         for name, allocatable in SIZES.items():
             create_cluster(plane.admin, name, allocatable)
-        wait_until(lambda: all(is_ready(each) for each in plane.admin.get(CLUSTERS)["items"]), "members", seconds=60)
+        wait_until(lambda: all(is_ready(each) for each in plane.admin.get(CLUSTERS)["items"]), "members")
         yield stack, judge
 
 

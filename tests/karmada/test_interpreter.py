@@ -43,7 +43,7 @@ def gated(etcd, programs):
     ):
         for name, allocatable in SIZES.items():
             create_cluster(plane.admin, name, allocatable)
-        wait_until(lambda: all(is_ready(each) for each in plane.admin.get(CLUSTERS)["items"]), "members", seconds=60)
+        wait_until(lambda: all(is_ready(each) for each in plane.admin.get(CLUSTERS)["items"]), "members")
         apply(plane.admin, [QUEUE])
         yield running
 
@@ -108,7 +108,7 @@ def interpreted(gated, desk):
         desk.api.delete(f"{desk.jobs}/{probe}")
         return found["worker"][0] == 3
 
-    wait_until(is_taken_up, "our interpreter in use", seconds=30)
+    wait_until(is_taken_up, "our interpreter in use")
     yield desk
     gated.plane.admin.delete(PATH)
 

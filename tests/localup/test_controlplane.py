@@ -158,7 +158,7 @@ def test_a_control_plane_held_up_ends_with_its_command(end, monkeypatch, tmp_pat
     assert export.startswith(f"export KUBECONFIG={tmp_path}")
     getattr(run, end)()
     run.communicate(timeout=20)
-    wait_until(lambda: str(tmp_path) not in _commands(), "no process of it left", seconds=10)
+    wait_until(lambda: str(tmp_path) not in _commands(), "no process of it left")
     assert end == "kill" or list(tmp_path.iterdir()) == []
 
 

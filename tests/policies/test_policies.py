@@ -113,6 +113,7 @@ def test_a_tenant_changes_nothing_that_counts(stored, tenant, attempt):
     assert stored.now() == stored.object
 
 
+@pytest.mark.smoke
 def test_a_tenant_creates_no_binding(plane, tenant, kind):
     plain = paused_binding(kind)
     named = paused_binding(kind)
@@ -163,6 +164,7 @@ def test_karmada_does_its_work(stored, karmada):
     assert stored.now()["status"] == status
 
 
+@pytest.mark.smoke
 def test_the_controller_admits_and_evicts_in_one_patch_each(stored, controller):
     admit = [
         {"op": "test", "path": "/metadata/uid", "value": stored.object["metadata"]["uid"]},
@@ -240,7 +242,7 @@ def test_the_garbage_collector_does_its_work(plane, karmada, propagation):
             return propagation != "Orphan"
         return propagation == "Orphan" and "ownerReferences" not in left["metadata"]
 
-    wait_until(settled, f"{propagation} deletion of the owner", seconds=40)
+    wait_until(settled, f"{propagation} deletion of the owner")
 
 
 def test_a_namespace_goes_with_its_bindings(plane, karmada):
@@ -257,4 +259,4 @@ def test_a_namespace_goes_with_its_bindings(plane, karmada):
             return error.status == 404
         return False
 
-    wait_until(gone, "deletion of the namespace", seconds=40)
+    wait_until(gone, "deletion of the namespace")

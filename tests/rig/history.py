@@ -18,6 +18,7 @@ from typing import Any
 import aiohttp
 
 from tests.rig.meanwhile import meanwhile
+from tests.waiting import LIMIT_SECONDS
 
 Key = tuple[str, str]
 """Namespace and name; the namespace of what has none is empty."""
@@ -83,7 +84,7 @@ class History:
         revision = int(event["kv"]["mod_revision"])
         self.changes.append(Change(revision, kind, key, before, after, time.monotonic()))
 
-    async def until(self, question: Callable[["History"], bool], what: str, *, seconds: float = 40) -> None:
+    async def until(self, question: Callable[["History"], bool], what: str, *, seconds: float = LIMIT_SECONDS) -> None:
         """Wait until the answer is yes; as long as that which is asked about is not there yet, it is no."""
 
         def answer() -> bool:

@@ -27,6 +27,7 @@ from tests.rig.judge import Evidence, violations
 from tests.rig.meanwhile import meanwhile
 from tests.rig.proxy import Call, Proxy, standing, through
 from tests.rig.sight import Sight, sight
+from tests.waiting import LIMIT_SECONDS
 
 #: How long news may take to reach a controller: with nothing in the way, and where its watches were tampered with.
 PATIENCE, LONG_PATIENCE = 1.0, 10.0
@@ -85,7 +86,7 @@ class Player:
         found = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", await self.page("/metrics"), re.MULTILINE)
         return sum(map(float, found))
 
-    async def says(self, text: str, *, seconds: float = 30) -> None:
+    async def says(self, text: str, *, seconds: float = LIMIT_SECONDS) -> None:
         """Wait until it has logged *text* since its last start."""
         try:
             async with asyncio.timeout(seconds):
@@ -128,7 +129,9 @@ class Stage:
         found = [sight(each) for each in self.history.now.get("resourcebindings", {}).values()]
         return {each.job[1]: each for each in found if each.job[0] == self.cast.namespace}
 
-    async def until(self, question: Callable[[Mapping[str, Sight]], bool], what: str, *, seconds: float = 40) -> None:
+    async def until(
+        self, question: Callable[[Mapping[str, Sight]], bool], what: str, *, seconds: float = LIMIT_SECONDS
+    ) -> None:
         """Wait until the bindings are as they should be (I4); the error shows how they are."""
         try:
             await self.history.until(lambda _: question(self.sights()), what, seconds=seconds)
@@ -137,13 +140,13 @@ class Stage:
             logs = "\n".join(each.part.output[-4000:] for each in self.controllers)
             raise AssertionError(f"{error}; now {stood}; found so far {self.found()}\n{logs}") from error
 
-    async def done(self, *names: str, seconds: float = 40) -> None:
+    async def done(self, *names: str, seconds: float = LIMIT_SECONDS) -> None:
         """Wait until these jobs are over."""
         await self.until(
             lambda seen: all(name in seen and seen[name].over for name in names), f"{names} done", seconds=seconds
         )
 
-    async def admitted(self, *names: str, seconds: float = 40) -> None:
+    async def admitted(self, *names: str, seconds: float = LIMIT_SECONDS) -> None:
         """Wait until these jobs are admitted."""
         await self.until(
             lambda seen: all(name in seen and seen[name].admitted for name in names),
@@ -151,7 +154,7 @@ class Stage:
             seconds=seconds,
         )
 
-    async def proxied(self, chosen: Callable[[Call], bool], *, seconds: float = 30) -> None:
+    async def proxied(self, chosen: Callable[[Call], bool], *, seconds: float = LIMIT_SECONDS) -> None:
         """Wait until the first controller has made a call of that sort."""
         async with asyncio.timeout(seconds):
             while not self.proxy.count(chosen):  # noqa: ASYNC110 -- whom it is called by gives no event
@@ -191,7 +194,7 @@ class Stage:
         if found:
             raise AssertionError("\n".join(found))
 
-    async def visible(self, *, seconds: float = 15) -> None:
+    async def visible(self, *, seconds: float = LIMIT_SECONDS) -> None:
         """Wait until everyone who waits has a reason (I8), as the page of the leader says."""
         await self.history.reached(await present(self.plane.etcd.url))
         told, wanted = -1.0, 0

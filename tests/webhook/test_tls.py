@@ -68,6 +68,7 @@ async def test_tls_is_1_2_or_newer(running, version, accepted):
             await serial(running, context)
 
 
+@pytest.mark.smoke
 async def test_a_renewed_certificate_is_served_and_old_connections_live_on(running, certificates):
     await running.post(GOOD)
     before = await serial(running, running.trust)

@@ -98,6 +98,7 @@ def test_a_job_that_names_no_queue_goes_to_the_default_queue(tenant, configure):
         tenant.merge(f"{JOBS}/unnamed", {"spec": {"queue": "a"}})
 
 
+@pytest.mark.smoke
 @pytest.mark.usefixtures("webhook")
 def test_a_user_reads_why_his_job_is_refused(tenant):
     message = refused(tenant, volcano_job(task(replicas=1, minAvailable=2)))

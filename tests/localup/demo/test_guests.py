@@ -62,7 +62,7 @@ class Guest:
             matches = (re.search(rf"{name} +{stage} +(.*)", line) for line in list(self.heard))
             return next((match.group(1) for match in matches if match), None)
 
-        return wait_until(found, f"a line that {name} is {stage}", seconds=30)
+        return wait_until(found, f"a line that {name} is {stage}")
 
     def _ask(self, verb, path, body=None):
         async def ask():

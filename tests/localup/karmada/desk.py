@@ -100,10 +100,10 @@ class Desk:
         return [each for each in found if each["metadata"].get("annotations", {}).get(note) == self.namespace]
 
     def wait_for_phase(self, phase, name="train"):
-        wait_until(lambda: self.phase(name) == phase, f"job {name} {phase}", seconds=10)
+        wait_until(lambda: self.phase(name) == phase, f"job {name} {phase}")
 
     def wait_for_binding(self, name="train"):
-        return wait_until(lambda: self.binding(name), f"binding of {name}", seconds=10)
+        return wait_until(lambda: self.binding(name), f"binding of {name}")
 
     def wait_for_conditions(self, name="train", **reasons):
-        wait_until(lambda: self.conditions(name) == reasons, f"conditions of {name}: {reasons}", seconds=10)
+        wait_until(lambda: self.conditions(name) == reasons, f"conditions of {name}: {reasons}")
