@@ -22,6 +22,7 @@ from controller.metrics import Metrics
 from controller.throttle import Limits
 from controller.writes import Write
 from tests.scripted import ScriptedServer, answering, refusing, scripted_server
+from tests.waiting import LIMIT_SECONDS
 
 NOWHERE = Placement()
 
@@ -75,7 +76,7 @@ class Books:
         self.changed.set()
 
     async def heard_of(self, count: int = 1) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_SECONDS):
             while len(self.settled) + len(self.withdrawn) < count:
                 self.changed.clear()
                 await self.changed.wait()
@@ -353,7 +354,7 @@ async def test_what_is_cut_off_while_it_is_written_is_never_settled(server, tmp_
         stage = Stage(api)
         acting = asyncio.create_task(stage.actuator.run())
         stage.admit()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_SECONDS):
             while not server.requests:  # noqa: ASYNC110 -- the scripted server gives no event
                 await asyncio.sleep(0.01)
         acting.cancel()

@@ -4,6 +4,7 @@ import pytest
 
 from controller.api.configuration import AdmissionConfiguration, ConfigurationError
 from controller.configuration import ConfigurationFile
+from tests.waiting import LIMIT_SECONDS
 
 HEAD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: AdmissionConfiguration\n"
 
@@ -39,7 +40,7 @@ async def test_a_bad_file_leaves_the_old_configuration_in_force_and_a_good_one_f
     file = ConfigurationFile(path)
     file.read()
     told: asyncio.Queue[str] = asyncio.Queue()
-    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(LIMIT_SECONDS), asyncio.TaskGroup() as group:
         following = group.create_task(file.follow(lambda new: told.put_nowait(new.default_queue), poll_seconds=0.005))
         path.write_text(HEAD + "defaultQueu: b\n")
         while not file.trouble:  # noqa: ASYNC110 -- a file gives no event

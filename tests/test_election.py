@@ -10,6 +10,7 @@ from controller.api.keys import LEASES
 from controller.election import Election
 from controller.kube import Api
 from controller.leadership import Candidate, Terms
+from tests.waiting import LIMIT_SECONDS
 
 FOLDER = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 TERMS = Terms(lease=30, renew=12, retry=0.05, connect=5, write=10)
@@ -52,7 +53,7 @@ class Arena:
         return json.loads(await self.api.get(LEASES.item_path(self.namespace, "volcano-global-controller")))
 
     async def until(self, question) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_SECONDS):
             while not question():  # noqa: ASYNC110 -- several elections, each with a voice of its own
                 await asyncio.sleep(0.01)
 

@@ -19,6 +19,7 @@ from controller.loop import Loop
 from controller.metrics import Metrics
 from controller.writes import Write
 from tests.benchmarks.seed import CLUSTER, binding, job
+from tests.waiting import LIMIT_SECONDS
 
 UID = "u-{}"
 
@@ -40,7 +41,7 @@ class Hand:
         return None if uid in self.busy else self.refused.get(uid, 0)
 
     async def next(self) -> Write:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_SECONDS):
             return await self.writes.get()
 
 

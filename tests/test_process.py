@@ -17,6 +17,7 @@ import pytest
 from controller.api.keys import JOBS, QUEUES, RESOURCE_BINDINGS
 from controller.kube import Api
 from tests.benchmarks.seed import CLUSTER, binding, job, offer_cluster
+from tests.waiting import LIMIT_SECONDS
 
 ROOT = Path(__file__).parents[1]
 HURRY = (
@@ -53,7 +54,7 @@ class Running:
             matches = (line for line in self.lines if text in line["event"] and expected.items() <= line.items())
             return next(matches, None)
 
-        async with asyncio.timeout(30), self._heard:
+        async with asyncio.timeout(LIMIT_SECONDS), self._heard:
             await self._heard.wait_for(found)
             return found() or {}
 
@@ -64,7 +65,7 @@ class Running:
 
     async def ends(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LIMIT_SECONDS):
             return await self.process.wait()
 
 
@@ -145,7 +146,6 @@ async def test_it_admits_what_waits_and_says_so_and_ends_when_told(plane, api, o
     assert 'volcano_global_patch_duration_seconds_count{effect="admit",outcome="done"} 1.0' in metrics
 
 
-@pytest.mark.smoke
 async def test_a_controller_started_again_counts_what_runs_and_writes_nothing_twice(plane, api, offered):
     async with running("--kubeconfig", plane.kubeconfig("volcano-global-controller")) as controller:
         for name in ("b1", "b2", "b3", "b4"):
@@ -178,7 +178,7 @@ async def test_an_api_server_that_dies_and_comes_back_is_waited_for(plane, api, 
 async def test_clusters_on_a_paused_binding_that_nobody_admitted_are_cleared(plane, api, offered):
     path = await submit(api, "leak", clusters=[{"name": CLUSTER}])
     async with running("--kubeconfig", plane.kubeconfig("volcano-global-controller")) as controller:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(LIMIT_SECONDS):
             while "clusters" in (await read(api, path))["spec"]:  # noqa: ASYNC110 -- the server gives no event
                 await asyncio.sleep(0.1)
         assert (await read(api, path))["spec"]["suspension"] == {"scheduling": True}
@@ -216,7 +216,7 @@ async def test_a_right_that_is_missing_is_told_and_not_asked_for_in_a_loop(plane
     await create(api, f"{base}/validatingadmissionpolicies", policy)
     await create(api, f"{base}/validatingadmissionpolicybindings", bound)
     path = await submit(api, "denied", clusters=[{"name": CLUSTER}])
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(LIMIT_SECONDS):
         while not await _is_denied(api, path):  # noqa: ASYNC110 -- the server gives no event
             await asyncio.sleep(0.1)
     async with running("--kubeconfig", plane.kubeconfig("volcano-global-controller")) as controller:
@@ -271,7 +271,7 @@ async def test_a_kubeconfig_of_the_stage_that_is_not_there_yet_is_waited_for(pla
 async def test_without_the_stage_nobody_asks_for_hyperjobs(plane):
     async with running("--kubeconfig", plane.kubeconfig("admin"), "--hyperjobs", "false") as controller:
         await controller.says("leading")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LIMIT_SECONDS):
             while await controller.page("/readyz") != "ok":  # noqa: ASYNC110 -- another process
                 await asyncio.sleep(0.1)
         assert not [line for line in controller.lines if "hyperjob" in line["event"]]

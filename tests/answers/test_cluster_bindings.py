@@ -10,6 +10,7 @@ from tests.answers import kinds
 from tests.answers.telling import until_told
 from tests.benchmarks import seed
 from tests.rig.stage import Stage, staged
+from tests.waiting import LIMIT_SECONDS
 
 FLEET = ("example.com/v1", "Fleet")
 FLEETS = "/apis/example.com/v1/fleets"
@@ -50,7 +51,7 @@ async def served(stage: Stage) -> None:
         (f"{RIGHTS}/clusterrolebindings/reads-fleets", BOUND),
     ):
         await stage.cast.api.apply(path, json.dumps(manifest).encode(), field_manager="tests")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(LIMIT_SECONDS):
         while True:
             try:
                 await stage.cast.api.get(FLEETS)

@@ -13,6 +13,7 @@ from controller.backoff import Backoff
 from controller.cache.informer import Informer, Pace
 from controller.kube import Api
 from tests.scripted import ScriptedServer, event, listing, refusing, scripted_server, thing, watching
+from tests.waiting import LIMIT_SECONDS
 
 PATH = "/apis/example.io/v1/things"
 ALL_WELL = watching(then="hang")
@@ -42,13 +43,13 @@ class Shelf:
         self.changed.set()
 
     async def holds(self, expected: dict[str, int]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_SECONDS):
             while self.things != {key: str(value) for key, value in expected.items()}:
                 self.changed.clear()
                 await self.changed.wait()
 
     async def was_replaced(self, times: int) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_SECONDS):
             while self.replaced < times:
                 self.changed.clear()
                 await self.changed.wait()
@@ -228,7 +229,7 @@ async def test_a_server_that_went_back_in_time_is_not_synced_until_listed_anew(s
     server.says("WATCH", PATH, watching(), ALL_WELL)
     async with informing(server, tmp_path) as (informer, shelf):
         await shelf.holds({"a": 5})
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_SECONDS):
             await asked.wait()
         assert not informer.synced.is_set()
         release.set()
@@ -267,7 +268,7 @@ async def test_a_server_that_ends_every_watch_at_once_is_not_stormed(server, tmp
     server.says("GET", PATH, listing(thing("a", 2), version=7))
     server.says("WATCH", PATH, watching(), watching(), watching(), fourth)
     # However long a busy machine takes for one, it is not for the informer's health.
-    async with informing(server, tmp_path, healthy=3600) as (informer, _), asyncio.timeout(60):
+    async with informing(server, tmp_path, healthy=3600) as (informer, _), asyncio.timeout(LIMIT_SECONDS):
         await asked.wait()
         assert informer._backoff.failures == 3
 
@@ -297,7 +298,7 @@ async def test_asked_again_and_again_it_lists_once_more_whatever_it_is_at(server
     server.says("GET", PATH, listing(thing("a", 2), version=7), listing(thing("b", 3), version=8))
     server.says("WATCH", PATH, refusing(410), ALL_WELL)
     async with informing(server, tmp_path) as (informer, shelf):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_SECONDS):
             while shelf.replaced < 12:
                 informer.list_again()
                 informer.list_again()

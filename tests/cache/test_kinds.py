@@ -10,6 +10,7 @@ from controller.cache.store import Store
 from controller.engine.clusters import ApiKind
 from controller.kube import Api
 from tests.scripted import answering, listing, scripted_server
+from tests.waiting import LIMIT_SECONDS
 
 DEPLOYMENT, CRON_JOB = ApiKind("apps/v1", "Deployment"), ApiKind("batch/v1", "CronJob")
 
@@ -39,7 +40,7 @@ async def test_a_kind_that_is_wanted_while_others_are_looked_for_is_waited_for_t
             await asked.wait()
             kinds.want([DEPLOYMENT, CRON_JOB])
             go_on.set()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(LIMIT_SECONDS):
                 await kinds.synced.wait()
             assert "/apis/batch/v1" in [path for _, path, _ in server.requests]
             running.cancel()

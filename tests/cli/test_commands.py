@@ -10,6 +10,7 @@ import pytest
 
 from controller.cli.screen import Cell, Column, Screen, paragraph, screen_of, table, visible
 from tests.cli.manifests import NOW, binding, cluster, job, jobs, priority_class, queue, running, write
+from tests.waiting import LIMIT_SECONDS
 
 CPU = {"cpu": 1}
 
@@ -189,7 +190,7 @@ def test_who_reads_only_the_beginning_sees_no_traceback(tmp_path):
         assert process.stdout.readline() == b"{\n"
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=LIMIT_SECONDS) == 0
 
 
 @pytest.mark.parametrize("command", [[], ["plan"], ["queues"], ["pending"], ["clusters"], ["explain", "job"]])

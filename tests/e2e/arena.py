@@ -11,6 +11,7 @@ import msgspec
 from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
 from controller.kube import Api, Conflict, NotFound
 from tests.e2e.observer import Observer
+from tests.waiting import LIMIT_SECONDS
 
 POLICIES = "/apis/policy.karmada.io/v1alpha1/namespaces/{}/propagationpolicies"
 ALLOCATABLE = "standin.volcano-global.io/allocatable"
@@ -106,7 +107,7 @@ class Arena:
     async def _gone(self, path: str) -> None:
         """Wait until something is gone: a real Karmada takes some time to let a cluster go."""
         with suppress(NotFound):
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(LIMIT_SECONDS):
                 while True:
                     await self.api.get(path)
                     await asyncio.sleep(0.1)

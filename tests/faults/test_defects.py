@@ -157,6 +157,7 @@ async def test_an_unknown_priority_class_and_failing_reads_lose_no_binding(plane
         await stage.done("unknown")
 
 
+@pytest.mark.smoke
 async def test_the_first_cycle_after_a_restart_sees_all_that_is_admitted(plane, tmp_path):
     """Fifty run; their pages come slowly, and those of all else at once."""
     async with staged(plane, tmp_path, "--page-size", "10", plays=False) as stage:
@@ -173,6 +174,6 @@ async def test_the_first_cycle_after_a_restart_sees_all_that_is_admitted(plane, 
             Delay(lambda call: call.resource == "resourcebindings" and "continue" in call.query, seconds=0.2)
         )
         await stage.controller.start()
-        await stage.visible(seconds=15)
+        await stage.visible()
         await stage.quiet(seconds=0.5)
         assert sum(each.admitted for each in stage.sights().values()) == 50

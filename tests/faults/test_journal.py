@@ -15,6 +15,7 @@ from tests.rig.faults import Kill
 from tests.rig.scenarios import SCENARIOS, Scenario
 from tests.rig.sight import sight
 from tests.rig.stage import Stage, staged
+from tests.waiting import LIMIT_SECONDS
 
 NAMES = ("decisions.jsonl.2", "decisions.jsonl.1", "decisions.jsonl")
 
@@ -64,7 +65,7 @@ def text(path: Path) -> str:
 
 async def taken_down(stage: Stage, path: Path) -> None:
     """Wait until the journal has all that stands on bindings: a kill loses what is not on the disk yet."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(LIMIT_SECONDS):
         while True:
             told = text(path)
             if all(f'"admittedAt":{at}' in told for _, at, _ in written(stage)):
@@ -151,7 +152,7 @@ async def killed_and_judged(plane, tmp_path, scenario: Scenario, n: int) -> None
         stage.proxy.add(kill)
         await asyncio.to_thread(stage.controller.part.begin)
         playing = asyncio.create_task(scenario.then(stage))
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(LIMIT_SECONDS):
             await kill.struck.wait()
         await stage.controller.start()
         await playing

@@ -9,6 +9,7 @@ import pytest
 from tests.rig.faults import Kill, When
 from tests.rig.scenarios import SCENARIOS, Scenario
 from tests.rig.stage import staged
+from tests.waiting import LIMIT_SECONDS
 
 SEED = 20_261_121
 POINTS = [
@@ -44,7 +45,7 @@ async def shot(plane, tmp_path, scenario: Scenario, n: int, when: When) -> None:
         stage.proxy.add(kill)
         await asyncio.to_thread(controller.part.begin)
         playing = asyncio.create_task(scenario.then(stage))
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(LIMIT_SECONDS):
             await kill.struck.wait()
         await controller.start()
         await playing

@@ -10,6 +10,7 @@ from controller.api.keys import JOBS, PRIORITY_CLASSES, QUEUES
 from tests.rig import cast
 from tests.rig.sight import RECORD, Sight
 from tests.rig.stage import Stage, staged
+from tests.waiting import LIMIT_SECONDS
 
 QUEUE = QUEUES.path + "/{}"
 
@@ -230,7 +231,7 @@ UNSTAMPED = b'{"metadata": {"labels": {"stamped": null}, "annotations": {"seen":
 
 async def stamping(stage: Stage, name: str, *, wanted: bool) -> None:
     """Wait until the policy is in force, or is no more: the server takes its time."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(LIMIT_SECONDS):
         while True:
             answer = await stage.cast.api.patch(stage.cast.path(name), UNSTAMPED, kind="merge")
             if ("stamped" in json.loads(answer)["metadata"]["labels"]) is wanted:

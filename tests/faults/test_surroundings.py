@@ -13,6 +13,7 @@ from tests.rig.faults import Answer
 from tests.rig.history import Change
 from tests.rig.sight import sight
 from tests.rig.stage import Stage, staged
+from tests.waiting import LIMIT_SECONDS
 
 GOOD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: AdmissionConfiguration\n"
 
@@ -103,7 +104,7 @@ def admits(change: Change) -> bool:
 
 async def said(stage: Stage, word: str, times: int) -> None:
     """Wait until the controller has complained so often."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(LIMIT_SECONDS):
         while stage.controller.part.output.count('"level":"error"') < times:  # noqa: ASYNC110 -- a file
             await asyncio.sleep(0.02)
     assert word in stage.controller.part.output

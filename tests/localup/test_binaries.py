@@ -7,6 +7,7 @@ import pytest
 from localup import binaries
 from localup.progress import StepError
 from localup.toolchain import MINIMUM, MODULE, find_go, go_environment, pinned_version
+from tests.waiting import LIMIT_SECONDS
 
 PINS = (MODULE / "go.mod").read_text()
 
@@ -133,7 +134,7 @@ def test_an_interrupted_build_leaves_no_compiler_and_no_files(ground):
         assert program.poll() is None
     compiler = int(pid_file.read_text())
     program.terminate()
-    program.communicate(timeout=20)
+    program.communicate(timeout=LIMIT_SECONDS)
     assert program.returncode != 0
     assert subprocess.run(["ps", "-p", str(compiler)], stdout=subprocess.DEVNULL, check=False).returncode == 1
     assert [path.name for path in (ground / "cache").iterdir()] == ["build.lock"]

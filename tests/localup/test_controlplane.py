@@ -12,6 +12,7 @@ from localup.apply import wait_until
 from localup.binaries import kubernetes_version
 from localup.processes import ProcessError
 from localup.server import Server
+from tests.waiting import LIMIT_SECONDS
 
 CONFIG_MAPS = "/api/v1/namespaces/{}/configmaps"
 
@@ -157,7 +158,7 @@ def test_a_control_plane_held_up_ends_with_its_command(end, monkeypatch, tmp_pat
     export = run.stdout.readline()
     assert export.startswith(f"export KUBECONFIG={tmp_path}")
     getattr(run, end)()
-    run.communicate(timeout=20)
+    run.communicate(timeout=LIMIT_SECONDS)
     wait_until(lambda: str(tmp_path) not in _commands(), "no process of it left")
     assert end == "kill" or list(tmp_path.iterdir()) == []
 

@@ -4,6 +4,7 @@ import time
 import pytest
 
 from localup.watch import Watch
+from tests.waiting import LIMIT_SECONDS
 
 PATH = "/api/v1/namespaces/{}/configmaps"
 
@@ -18,7 +19,7 @@ def path(namespace):
 
 
 def read(events, count):
-    found = [events.get(timeout=10) for _ in range(count)]
+    found = [events.get(timeout=LIMIT_SECONDS) for _ in range(count)]
     return [(event.change, event.key[1], event.object.get("data")) for event in found]
 
 

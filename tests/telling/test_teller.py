@@ -10,6 +10,7 @@ from controller.metrics import Metrics
 from controller.telling.news import News, Reference
 from controller.telling.teller import Manner, Teller
 from tests.scripted import ScriptedServer, answering, scripted_server
+from tests.waiting import LIMIT_SECONDS
 
 FOLDER = "/apis/events.k8s.io/v1/namespaces/ns/events"
 
@@ -31,7 +32,7 @@ def news(topic: str, note: str) -> News:
 
 
 async def told(server: ScriptedServer, count: int) -> list[str]:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LIMIT_SECONDS):
         while len(server.bodies) < count:  # noqa: ASYNC110 -- the scripted server gives no event
             await asyncio.sleep(0.01)
     return [json.loads(body)["note"] for body in server.bodies]

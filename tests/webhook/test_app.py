@@ -10,6 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.waiting import LIMIT_SECONDS
 from tests.webhook.conftest import serve
 from tests.webhook.reviews import UID, job_binding, review, review_of, volcano_queue, wire
 from webhook.queuespec import remembered
@@ -20,7 +21,7 @@ GOOD = wire(review(job_binding()))
 
 async def until_closed(reader: asyncio.StreamReader) -> bytes:
     try:
-        return await asyncio.wait_for(reader.read(), 5)
+        return await asyncio.wait_for(reader.read(), LIMIT_SECONDS)
     except (ConnectionError, OSError):
         return b""
 

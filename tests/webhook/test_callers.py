@@ -10,6 +10,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from localup import ports
 from localup.api import ApiError
 from localup.apply import wait_until
+from tests.waiting import LIMIT_SECONDS
 from tests.webhook.callers import CallersAuthority, admission_configuration
 from tests.webhook.conftest import renew, serve, trust
 from tests.webhook.installation import BINDINGS, ensure, fresh, is_paused, register
@@ -42,7 +43,7 @@ async def call(running, pair=None) -> bytes:
         head = b"POST /resourcebindings/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         writer.write(head + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(GOOD) + GOOD)
         await writer.drain()
-        return await asyncio.wait_for(reader.read(), 5)
+        return await asyncio.wait_for(reader.read(), LIMIT_SECONDS)
     finally:
         writer.close()
 

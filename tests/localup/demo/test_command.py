@@ -10,6 +10,7 @@ import pytest
 
 from localup.apply import wait_until
 from tests.localup.demo.performance import read_until
+from tests.waiting import LIMIT_SECONDS
 
 
 def family(pid):
@@ -92,7 +93,7 @@ def test_an_interrupted_demo_leaves_nothing(demo, tmp_path, number, moment):
     read_until(process, moment)
     everybody = wait_until(lambda: family(process.pid), "somebody to end")
     process.send_signal(number)
-    output = process.communicate(timeout=15)[0]
+    output = process.communicate(timeout=LIMIT_SECONDS)[0]
     assert process.returncode == 130
     assert output.endswith("interrupted; nothing is left behind\n")
     wait_until(lambda: not any(map(lives, everybody)), "all processes gone", seconds=2)
@@ -104,7 +105,7 @@ def test_a_process_that_dies_ends_the_demo_at_once_and_is_named(demo, tmp_path):
     read_until(process, "running")
     os.kill(child(process.pid, "controller"), signal.SIGKILL)
     died = time.monotonic()
-    output = process.communicate(timeout=15)[0]
+    output = process.communicate(timeout=LIMIT_SECONDS)[0]
     assert time.monotonic() - died < 5
     assert process.returncode == 1
     assert "localup: controller ended by itself (exit code -9); its last lines:" in output
@@ -114,7 +115,7 @@ def test_a_process_that_dies_ends_the_demo_at_once_and_is_named(demo, tmp_path):
 
 def test_a_demo_that_is_not_over_in_time_says_what_is_stuck(demo):
     process = demo("--seconds", "3")
-    output = process.communicate(timeout=60)[0]
+    output = process.communicate(timeout=LIMIT_SECONDS)[0]
     assert process.returncode == 1
     assert "giving up after 3 s" in output
     assert re.search(r"team-a/train-01 waits as QueueOverCeiling: ", output)
@@ -129,7 +130,7 @@ def test_a_demo_that_is_kept_tells_how_to_reach_it(demo, tmp_path):
     kubeconfig = Path(line.strip().partition("=")[2])
     assert kubeconfig.exists()
     process.send_signal(signal.SIGINT)
-    assert "nothing is left behind" in process.communicate(timeout=15)[0]
+    assert "nothing is left behind" in process.communicate(timeout=LIMIT_SECONDS)[0]
     assert process.returncode == 0
     assert not kubeconfig.exists()
     assert list(tmp_path.iterdir()) == []

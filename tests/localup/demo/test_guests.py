@@ -18,6 +18,7 @@ from controller.kube import Api
 from localup.apply import wait_until
 from localup.demo.cast import volcano_job
 from tests.localup.demo.performance import ROOT, read_until, starting
+from tests.waiting import LIMIT_SECONDS
 
 
 @dataclass
@@ -87,8 +88,8 @@ def guest(binaries, tmp_path_factory):
         reader.start()
         yield user
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=15) == 0
-        reader.join(timeout=5)
+        assert process.wait(timeout=LIMIT_SECONDS) == 0
+        reader.join(timeout=LIMIT_SECONDS)
         assert "nothing is left behind" in user.heard[-1]
     assert list(folder.iterdir()) == []
 
