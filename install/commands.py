@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 import msgspec
 import structlog
 
+from controller.api.configuration import AdmissionConfiguration, ConfigurationError, load_configuration
 from controller.api.keys import LEASES
 from controller.kube import Api, NotFound
 from install import paused
@@ -106,24 +107,39 @@ async def remove(settings: Settings) -> None:
     async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
         await remove_all(karmada, registrations(wanted))
         await remove_others(karmada, (), namespace=settings.namespace, kinds=sorted(REGISTRATIONS))
-        await _release(karmada, resume=settings.resume)
+        await _release(karmada, _configuration(), resume=settings.resume)
         await remove_all(karmada, foundations(wanted))
         await remove_others(karmada, (), namespace=settings.namespace, kinds=_REMOVED)
         await discard(karmada, LEASES.item_path(settings.namespace, LEASE), f"Lease {LEASE}")
 
 
-async def _release(karmada: Api, *, resume: bool) -> None:
-    """Tell what is still paused, and let it run if that is wanted."""
-    found = await paused.find(karmada)
-    for each in found:
+async def _release(karmada: Api, configuration: AdmissionConfiguration, *, resume: bool) -> None:
+    """List the bindings that volcano-global has suspended, and resume them if that is wanted."""
+    found = await paused.find(karmada, configuration)
+    ours = [each for each in found if each.is_ours]
+    for each in ours:
         outcome = await paused.resume(karmada, each) if resume else "stays paused"
         log.info("binding was paused", kind=each.resource.kind, binding=each.title, now=outcome)
-    if found and not resume:
+    if len(ours) < len(found):
+        log.info(
+            "bindings of kinds that do not wait for admission are suspended by others", count=len(found) - len(ours)
+        )
+    if ours and not resume:
         log.warning(
             "bindings stay paused",
-            count=len(found),
+            count=len(ours),
             remedy="set spec.suspension.scheduling of each to false, or install again",
         )
+
+
+def _configuration() -> AdmissionConfiguration:
+    """Return the configuration that was in force; one that cannot be read gates Volcano Jobs only."""
+    text = os.environ.get(CONFIGURATION)
+    try:
+        return load_configuration(text) if text else AdmissionConfiguration()
+    except ConfigurationError as error:
+        log.warning("configuration not read; only Volcano Jobs count as gated", error=str(error))
+        return AdmissionConfiguration()
 
 
 async def _bundle(settings: Settings) -> bytes:

@@ -1,13 +1,19 @@
-"""Bindings that are still paused when we go: listed, and let run where the operator wants that."""
+"""Bindings that volcano-global suspended and has not admitted: listed, and resumed where the operator wants that.
 
-from collections.abc import AsyncIterator
+A binding is ours when its kind is gated in its namespace, or when it carries our record. Others suspend bindings of
+other kinds by the same field; those are left as they are. For a gated kind the field is ours alone: the webhook sets it
+on every new binding, and the controller decides on it from then on.
+"""
+
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 import structlog
 
-from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS, Resource
+from controller.api.configuration import AdmissionConfiguration
+from controller.api.keys import ADMISSION, CLUSTER_RESOURCE_BINDINGS, JOBS, RESOURCE_BINDINGS, Resource
 from controller.kube import Api, Invalid, NotFound
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -17,6 +23,12 @@ class _Meta(msgspec.Struct):
     name: str
     uid: str
     namespace: str = ""
+    annotations: Mapping[str, str] | None = None
+
+
+class _Template(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
 
 
 class _Suspension(msgspec.Struct):
@@ -24,6 +36,7 @@ class _Suspension(msgspec.Struct):
 
 
 class _Spec(msgspec.Struct):
+    resource: _Template = msgspec.field(default_factory=_Template)
     suspension: _Suspension | None = None
 
 
@@ -37,12 +50,13 @@ _BINDING = msgspec.json.Decoder(_Binding)
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """A binding that nobody will let run once we are gone."""
+    """A suspended binding; one of ours is resumed by nobody else once we are gone."""
 
     resource: Resource
     namespace: str
     name: str
     uid: str
+    is_ours: bool
 
     @property
     def title(self) -> str:
@@ -50,11 +64,24 @@ class Paused:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-async def find(api: Api) -> list[Paused]:
-    """Return all paused bindings."""
+async def find(api: Api, configuration: AdmissionConfiguration) -> list[Paused]:
+    """Return all suspended bindings."""
     return [
-        each for resource in (RESOURCE_BINDINGS, CLUSTER_RESOURCE_BINDINGS) async for each in _paused(api, resource)
+        Paused(resource, meta.namespace, meta.name, meta.uid, _is_ours(found, configuration))
+        for resource in (RESOURCE_BINDINGS, CLUSTER_RESOURCE_BINDINGS)
+        async for found in _paused(api, resource)
+        for meta in (found.metadata,)
     ]
+
+
+def _is_ours(binding: _Binding, configuration: AdmissionConfiguration) -> bool:
+    """Say whether volcano-global suspended *binding*, by its record or its kind."""
+    meta, template = binding.metadata, binding.spec.resource
+    if ADMISSION in (meta.annotations or {}):
+        return True
+    group, slash, _ = template.api_version.rpartition("/")
+    gated = {(JOBS.group, JOBS.kind), *((rule.group, rule.kind) for rule in configuration.workloads)}
+    return (group if slash else "", template.kind) in gated and meta.namespace not in configuration.exempt_namespaces
 
 
 async def resume(api: Api, paused: Paused) -> Literal["resumed", "changed", "gone"]:
@@ -74,7 +101,7 @@ async def resume(api: Api, paused: Paused) -> Literal["resumed", "changed", "gon
     return "resumed"
 
 
-async def _paused(api: Api, resource: Resource) -> AsyncIterator[Paused]:
+async def _paused(api: Api, resource: Resource) -> AsyncIterator[_Binding]:
     token = ""
     while True:
         try:
@@ -84,8 +111,7 @@ async def _paused(api: Api, resource: Resource) -> AsyncIterator[Paused]:
         for item in page.items or ():
             found = _BINDING.decode(item)
             if found.spec.suspension and found.spec.suspension.scheduling:
-                meta = found.metadata
-                yield Paused(resource, meta.namespace, meta.name, meta.uid)
+                yield found
         token = page.metadata.continue_token
         if not token:
             return

@@ -24,7 +24,8 @@ Puts what is ours into a Karmada control plane, and takes it away again. The cha
   register     once the webhook answers: the webhook configurations
   credentials  renew the credentials that are due
   verify       say what is not there, and which process is not ready
-  remove       the webhook configurations first, then all the rest; lists what is still paused
+  remove       the webhook configurations first, then all the rest; lists what is still paused of the gated kinds
+               ($ADMISSION_CONFIGURATION; none: Volcano Jobs)
 """
 
 
@@ -59,7 +60,9 @@ class Settings(BaseModel):
     interpreter: bool = Field(default=False, description="whether Karmada must know interpreter customizations")
     ready: tuple[Place, ...] = Field((), description="HOST:PORT whose /readyz must answer well; may be repeated")
     renew: bool = Field(default=False, description="with credentials: all of them, due or not")
-    resume: bool = Field(default=False, description="with remove: let all that is paused run")
+    resume: bool = Field(
+        default=False, description="with remove: resume the bindings of gated kinds that are suspended"
+    )
 
     @property
     def terms(self) -> Terms:

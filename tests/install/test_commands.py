@@ -213,6 +213,58 @@ def test_what_is_paused_is_listed_and_let_run_if_that_is_wanted(plane, command, 
     plane.admin.delete(f"{BINDINGS}/j-job")
 
 
+DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment"}
+VOLCANO_JOB = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
+RECORD = {"volcano-global.io/admission": "{}"}
+
+
+@pytest.mark.parametrize(
+    ("template", "annotations", "configured"),
+    [
+        pytest.param(DEPLOYMENT, {}, "", id="other-kind"),
+        pytest.param({"apiVersion": "batch/v1", "kind": "Job"}, {}, "", id="job-of-another-group"),
+        pytest.param(VOLCANO_JOB, {}, "exemptNamespaces: [left]", id="exempt-namespace"),
+    ],
+)
+def test_bindings_suspended_by_others_stay_suspended(suspended, template, annotations, configured):
+    assert not suspended(template, annotations, configured)
+
+
+@pytest.mark.parametrize(
+    ("template", "annotations", "configured"),
+    [
+        pytest.param(DEPLOYMENT, RECORD, "", id="with-our-record"),
+        pytest.param(DEPLOYMENT, {}, "workloads: [{apiVersion: apps/v1, kind: Deployment}]", id="gated-kind"),
+        pytest.param(VOLCANO_JOB, {}, "exemptNamespaces: 1", id="unreadable-configuration"),
+    ],
+)
+def test_bindings_suspended_by_us_are_resumed(suspended, template, annotations, configured):
+    assert suspended(template, annotations, configured)
+
+
+@pytest.fixture
+def suspended(plane, command, monkeypatch):
+    """Return a function that uninstalls beside a suspended binding, and says whether that was resumed."""
+
+    def uninstall(template, annotations, configured):
+        head = "apiVersion: config.volcano-global.io/v1alpha1\nkind: AdmissionConfiguration"
+        monkeypatch.setenv("ADMISSION_CONFIGURATION", f"{head}\n{configured}")
+        manifest = {
+            "apiVersion": "work.karmada.io/v1alpha2",
+            "kind": "ResourceBinding",
+            "metadata": {"name": "x-binding", "annotations": annotations},
+            "spec": {"resource": {**template, "name": "x", "uid": "u"}, "suspension": {"scheduling": True}},
+        }
+        plane.admin.create(BINDINGS, manifest)
+        listed = command("remove", "--resume").told("binding was paused", binding="left/x-binding")
+        resumed = not plane.admin.get(f"{BINDINGS}/x-binding")["spec"]["suspension"]["scheduling"]
+        plane.admin.delete(f"{BINDINGS}/x-binding")
+        assert bool(listed) is resumed
+        return resumed
+
+    return uninstall
+
+
 def _secret(plane) -> str:
     found = plane.admin.get(f"/api/v1/namespaces/{HOST}/secrets/webhook-kubeconfig")
     return base64.b64decode(found["data"]["kubeconfig"]).decode()
