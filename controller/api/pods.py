@@ -1,5 +1,7 @@
 """A pod template, as far as it says what a pod asks for."""
 
+from typing import Any
+
 import msgspec
 
 from controller.api.meta import Quantities
@@ -27,6 +29,9 @@ class PodSpec(msgspec.Struct, rename="camel", frozen=True):
     overhead: Quantities = msgspec.field(default_factory=dict)
     resources: ResourceRequirements | None = None
     priority_class_name: str = ""
+    node_selector: Any = None
+    affinity: Any = None
+    tolerations: Any = None
 
 
 class PodTemplate(msgspec.Struct, rename="camel", frozen=True):

@@ -32,6 +32,5 @@ class Demands:
 def _joined(told: Demand, counted: Demand) -> Demand:
     """Return the replicas that Karmada tells of, each with the larger of the two requests."""
     pod = larger(told.pods[0], counted.pods[0])
-    if pod == told.pods[0]:
-        return told
-    return Demand(requested(scale(pod, told.replicas)), pods=(pod,), replicas=told.replicas)
+    whole = requested(scale(pod, told.replicas))
+    return Demand(whole, pods=(pod,), replicas=told.replicas, node_claim=counted.node_claim)

@@ -73,6 +73,8 @@ class Demand:
     """What the gang minimum is counted from, as the PriorityClasses stand; ``None``: all of it starts at once."""
     replicas: int = 0
     """How many equal replicas a divisible kind has."""
+    node_claim: str | None = None
+    """What a replica asks of its node, as JSON; ``None`` where that is not known."""
     task_classes: tuple[str, ...] = ()
     """The PriorityClasses that order the job's tasks, by name."""
 

@@ -6,7 +6,7 @@ from controller.cache.facts import BindingFacts, Demand
 from controller.cache.pool import Pool
 from controller.cache.priorities import Priorities
 from controller.engine.clusters import ClusterName, Placement
-from controller.engine.demand import gang_minimum
+from controller.engine.demand import PodSet, gang_minimum, pod_sets
 from controller.engine.resources import Resources
 from controller.engine.workloads import Shape
 
@@ -16,7 +16,9 @@ _Made = tuple[Shape, Demand | None, Placement]
 class Shapes:
     """Makes shapes, and makes equal ones once."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_node_claims: bool = False) -> None:
+        self.with_node_claims = with_node_claims
+        """Whether what pods ask of their nodes tells shapes apart: it does where somebody counts nodes."""
         self._made: Pool[_Made] = Pool()
 
     def shape(
@@ -38,11 +40,27 @@ class Shapes:
         return self._made.get(
             (*known, evicting, current, preferred, left_out),
             lambda: (
-                replace(_shape(binding, demand, priorities, current=current), preferred=preferred, left_out=left_out),
+                replace(
+                    _shape(binding, demand, priorities, current=current),
+                    pod_sets=self._pod_sets(demand, priorities),
+                    preferred=preferred,
+                    left_out=left_out,
+                ),
                 demand,
                 binding.placement,
             ),
         )[0]
+
+    def _pod_sets(self, demand: Demand | None, priorities: Priorities) -> tuple[PodSet, ...]:
+        """Return the pods counted, as far as somebody has."""
+        if demand is None:
+            return ()
+        if demand.job is not None:
+            return pod_sets(demand.job, priorities.task_value, with_node_claims=self.with_node_claims)
+        if not demand.replicas or not demand.pods:
+            return ()
+        request, count = tuple(sorted(demand.pods[0].items())), demand.replicas
+        return (PodSet(request, count, count, demand.node_claim if self.with_node_claims else ""),)
 
 
 def _shape(

@@ -56,6 +56,26 @@ class PodTemplate:
     limits: Resources = EMPTY
     """Pod-level limits."""
     priority_class: str = ""
+    node_claim: str | None = ""
+    """What the pod asks of its node, as JSON; empty where it asks nothing, ``None`` where that is unreadable."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """Equal pods of one workload; hashable, so that it can be part of a key."""
+
+    request: tuple[tuple[str, int], ...]
+    """Of one pod, by resource name."""
+    count: int
+    minimum: int
+    """How many of them belong to the gang minimum (D4)."""
+    node_claim: str | None = ""
+    """What they ask of a node, as JSON; empty where nothing, or nobody asks; ``None`` where it is not known."""
+
+    @property
+    def amounts(self) -> Resources:
+        """Return the request of one pod."""
+        return dict(self.request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +146,37 @@ def gang_minimum(job: JobTemplate, priority_of: Callable[[str], int]) -> Resourc
     *priority_of* gives the value of a PriorityClass, 0 for one that does not
     exist; a task without a class counts as 0, whatever the cluster's default.
     """
+    return requested(total(scale(pod_request(task.pod), count) for task, count in _gang(job, priority_of)))
+
+
+def pod_sets(
+    job: JobTemplate, priority_of: Callable[[str], int], *, with_node_claims: bool = False
+) -> tuple[PodSet, ...]:
+    """Return the pods of the job by request, in Volcano's order of tasks; counted as ``gang_minimum`` counts them.
+
+    *with_node_claims* keeps pods apart that ask for different nodes.
+    """
+    counts: dict[tuple[tuple[tuple[str, int], ...], str | None], tuple[int, int]] = {}
+    for task, minimum in _gang(job, priority_of):
+        key = tuple(sorted(pod_request(task.pod).items())), task.pod.node_claim if with_node_claims else ""
+        before = counts.get(key, (0, 0))
+        counts[key] = before[0] + task.count, before[1] + minimum
+    return tuple(
+        PodSet(request, count, minimum, claim) for (request, claim), (count, minimum) in counts.items() if count
+    )
+
+
+def _gang(job: JobTemplate, priority_of: Callable[[str], int]) -> Iterator[tuple[Task, int]]:
+    """Yield how many pods of each task belong to those that start together, in Volcano's order of tasks.
+
+    The task minimums come first where there are as many or more; otherwise
+    they mean nothing and pods are taken task by task.
+    """
 
     def priority(task: Task) -> int:
         return priority_of(task.pod.priority_class) if task.pod.priority_class else 0
 
-    tasks = sorted(job.tasks, key=priority, reverse=True)
-    return requested(total(scale(pod_request(task.pod), count) for task, count in _gang(tasks, job.least)))
-
-
-def _gang(tasks: list[Task], wanted: int) -> Iterator[tuple[Task, int]]:
-    """Yield how many pods of each task belong to the first *wanted*.
-
-    The task minimums come first where *wanted* holds them all; otherwise they
-    mean nothing and pods are taken task by task.
-    """
+    tasks, wanted = sorted(job.tasks, key=priority, reverse=True), job.least
     minimums = sum(task.least for task in tasks)
     in_force = wanted >= minimums
     left = wanted - minimums if in_force else wanted

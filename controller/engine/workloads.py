@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple, NewType
 
 from controller.engine.clusters import ApiKind, Assignment, ClusterName, Placement
+from controller.engine.demand import PodSet
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import EMPTY, PODS, Resources
@@ -54,6 +55,8 @@ class Shape:
     api: ApiKind = VOLCANO_JOB
     pods: tuple[Resources, ...] = ()
     """The distinct requests of its pods, for clusters that tell what one node takes."""
+    pod_sets: tuple[PodSet, ...] = ()
+    """All of its pods, counted; empty where nobody has counted them."""
     replicas: int = 0
     """How many equal replicas a divisible kind has; 0 for an indivisible one."""
     observed_term: str = ""
@@ -81,6 +84,7 @@ class Shape:
             self.placement,
             self.api,
             tuple(tuple(sorted(pod.items())) for pod in self.pods),
+            self.pod_sets,
             self.replicas,
             self.observed_term,
             self.evicting_from,

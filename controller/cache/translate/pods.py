@@ -3,6 +3,7 @@
 from controller.api import pods
 from controller.api.meta import Quantities
 from controller.cache.translate.amounts import amounts
+from controller.cache.translate.nodeclaims import node_claim
 from controller.engine.demand import Container, PodTemplate
 from controller.engine.resources import EMPTY, Resources
 
@@ -17,6 +18,7 @@ def pod_template(pod: pods.PodSpec, where: str) -> PodTemplate:
         requests=_amounts(whole.requests, f"{where}.resources.requests"),
         limits=_amounts(whole.limits, f"{where}.resources.limits"),
         priority_class=pod.priority_class_name,
+        node_claim=node_claim(pod),
     )
 
 

@@ -68,14 +68,20 @@ class TemplateTranslator:
 
 def _count(spec: dict[str, Any], replicas: int, where: str) -> Counted:
     try:
-        pod = pod_request(pod_template(msgspec.convert(spec, pods.PodSpec), where))
+        template = pod_template(msgspec.convert(spec, pods.PodSpec), where)
     except msgspec.ValidationError as error:
         return AmountError(f"{where}: {error}")
     except AmountError as error:
         return error
     if replicas < 0:
         return AmountError(f"{where}: there cannot be {replicas} replicas; write zero or more")
-    return Demand(requested(scale(pod, replicas)), pods=(pod,) if replicas else (), replicas=replicas)
+    pod = pod_request(template)
+    return Demand(
+        requested(scale(pod, replicas)),
+        pods=(pod,) if replicas else (),
+        replicas=replicas,
+        node_claim=template.node_claim,
+    )
 
 
 def _queues(template: wire.Template, document: dict[str, Any], gate: Gate) -> Iterator[str]:

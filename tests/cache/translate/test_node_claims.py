@@ -1,0 +1,67 @@
+"""What a pod asks of its node, as one text."""
+
+import pytest
+
+from controller.api.nodeclaims import NodeClaim, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Toleration
+from controller.api.nodeclaims import decode_node_claim as decode
+from controller.api.pods import PodSpec
+from controller.cache.translate.nodeclaims import node_claim
+
+AFFINITY = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["h100"]}]}]
+        },
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {}}],
+    },
+    "podAntiAffinity": {},
+}
+
+
+def test_selector_affinity_and_tolerations_survive():
+    pod = PodSpec(
+        node_selector={"zone": "a"},
+        affinity=AFFINITY,
+        tolerations=[
+            {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": None}
+        ],
+    )
+
+    term = NodeSelectorTerm(match_expressions=[NodeSelectorRequirement("gpu", "In", ["h100"])])
+    assert decode(node_claim(pod) or "") == NodeClaim(
+        node_selector={"zone": "a"},
+        node_affinity=NodeSelector([term]),
+        tolerations=[Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")],
+    )
+
+
+def test_order_of_labels_does_not_matter():
+    one, other = PodSpec(node_selector={"a": "1", "b": "2"}), PodSpec(node_selector={"b": "2", "a": "1"})
+
+    assert node_claim(one) == node_claim(other)
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(PodSpec(), id="absent"),
+        pytest.param(PodSpec(node_selector={}, affinity={}, tolerations=[]), id="empty"),
+        pytest.param(PodSpec(affinity={"podAffinity": {}}), id="affinity-to-pods-only"),
+    ],
+)
+def test_pod_that_asks_nothing_of_its_node_has_an_empty_claim(pod):
+    assert node_claim(pod) == ""
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(PodSpec(node_selector=["a"]), id="selector-is-a-list"),
+        pytest.param(PodSpec(node_selector={"a": 1}), id="label-is-a-number"),
+        pytest.param(PodSpec(affinity="x"), id="affinity-is-a-text"),
+        pytest.param(PodSpec(tolerations={"key": "a"}), id="tolerations-are-a-mapping"),
+        pytest.param(PodSpec(tolerations=[{"key": "a"}] * 5000), id="very-long"),
+    ],
+)
+def test_unreadable_claim_is_unknown(pod):
+    assert node_claim(pod) is None
