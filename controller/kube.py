@@ -23,6 +23,7 @@ from yarl import URL
 
 from controller import kubeconfig as kubeconfigs
 from controller.api.lists import Page
+from controller.api.salvage import deeply
 from controller.apierrors import (
     ApiError,
     Conflict,
@@ -180,8 +181,8 @@ class Api:
         request = _Request("GET", path, self._within(self.timeouts.page), asked, headers=headers)
         body = await self._call(request)
         try:
-            return _pages.decode(body)
-        except msgspec.MsgspecError as error:
+            return deeply(_pages.decode, body)
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise Unreachable(str(request), f"the answer is not a list: {error}") from error
 
     async def create(self, path: str, body: bytes, parameters: Parameters = NONE) -> bytes:

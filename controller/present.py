@@ -31,6 +31,10 @@ class Watched(Protocol):
     undecodable: int
 
     @property
+    def unread(self) -> int:
+        """How many objects there are whose present state could not be read."""
+
+    @property
     def is_synced(self) -> bool:
         """Whether its cache is a state that the server really had."""
 
@@ -73,6 +77,8 @@ class Present:
         yield _gauge("cache_silence_seconds", "Time since the API server was last heard.", "resource", silent)
         lists = ((name, cache.lists) for name, cache in caches)
         yield _counter("cache_lists", "Whole lists that were applied.", "resource", lists)
+        unread = ((name, cache.unread) for name, cache in caches)
+        yield _gauge("cache_unreadable_objects", "Objects as they are now that cannot be read.", "resource", unread)
         undecodable = ((name, cache.undecodable) for name, cache in caches)
         yield _counter("cache_undecodable_objects", "Objects that could not be read.", "resource", undecodable)
 

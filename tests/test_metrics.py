@@ -15,6 +15,7 @@ from controller.present import MAX_QUEUES
 class Cache:
     lists = 2
     undecodable = 1
+    unread = 1
     is_synced = True
     silent_for = 0.5
 
@@ -45,6 +46,7 @@ def test_what_is_there_is_counted_when_somebody_asks():
     assert 'volcano_global_workloads{state="Finished"} 1.0' in lines
     assert 'volcano_global_cache_lists_total{resource="jobs"} 2.0' in lines
     assert 'volcano_global_cache_undecodable_objects_total{resource="jobs"} 1.0' in lines
+    assert 'volcano_global_cache_unreadable_objects{resource="jobs"} 1.0' in lines
 
 
 def test_ten_thousand_queues_do_not_make_ten_thousand_series():

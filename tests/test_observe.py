@@ -11,7 +11,7 @@ from controller.observe import Readiness, serving
 
 
 class Cache:
-    lists = undecodable = 0
+    lists = undecodable = unread = 0
 
     def __init__(self, *, synced: bool = True, silent_for: float = 0) -> None:
         self.is_synced = synced

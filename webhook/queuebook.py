@@ -4,7 +4,7 @@ What is looked up may be a moment old. Nothing is refused on its word alone: a r
 list (`App`), and while the queues have never been listed nothing is said about them at all.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from webhook.queuespec import ROOT, QueueName, Remembered
 
@@ -20,9 +20,10 @@ class QueueBook:
         self.is_known = False
         """Whether the queues were ever listed; until then there is nothing to say about them."""
 
-    def replace(self, objects: Sequence[Remembered]) -> None:
-        """Take *objects* as all there is."""
-        self._queues = {queue.name: queue for queue in objects}
+    def replace(self, objects: Sequence[Remembered], *, unread: Iterable[tuple[str, str]] = ()) -> None:
+        """Take *objects* as all there is, besides what *unread* names and stays as it was known."""
+        kept = {name: self._queues[name] for _, each in unread if (name := QueueName(each)) in self._queues}
+        self._queues = kept | {queue.name: queue for queue in objects}
         self.is_known = True
 
     def upsert(self, obj: Remembered) -> None:
@@ -32,6 +33,10 @@ class QueueBook:
     def remove(self, obj: Remembered) -> None:
         """Forget a queue."""
         self._queues.pop(obj.name, None)
+
+    def forget(self, _: str, name: str) -> None:
+        """Forget the queue of that name, whose last state cannot be read."""
+        self._queues.pop(QueueName(name), None)
 
     @property
     def queues(self) -> Mapping[QueueName, Remembered]:

@@ -5,6 +5,8 @@ at its default and is named among the object's flaws. A null is a field that is
 not set, as it is to Kubernetes.
 """
 
+import sys
+from collections.abc import Callable
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin
 
@@ -13,12 +15,32 @@ import msgspec
 from controller.api.meta import Watched
 
 W = TypeVar("W", bound=Watched)
+T = TypeVar("T")
+R = TypeVar("R", bound=bytes | memoryview | msgspec.Raw)
 
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
 #: What a decoder raises for JSON that does not fit, or that no decoder should follow further.
 _MISFITS = (ValueError, RecursionError)
+#: The API server takes objects that are nested 10,000 deep; to skip a part costs one level of recursion each.
+_DEEPEST = 12_000
+
+
+def deeply(decode: Callable[[R], T], raw: R) -> T:
+    """Return what *decode* makes of *raw*, however deep the parts are nested that it only passes over.
+
+    *decode* must be a decoder of msgspec, which needs little stack for each level.
+    """
+    try:
+        return decode(raw)
+    except RecursionError:
+        usual = sys.getrecursionlimit()
+        sys.setrecursionlimit(max(_DEEPEST, usual))
+        try:
+            return decode(raw)
+        finally:
+            sys.setrecursionlimit(usual)
 
 
 def decode(decoder: msgspec.json.Decoder[W], raw: bytes | memoryview) -> W:
@@ -71,7 +93,7 @@ class _Reader:
         return msgspec.UNSET
 
     def _struct(self, kind: type[msgspec.Struct], raw: msgspec.Raw, path: str) -> msgspec.Struct:
-        members = _MEMBERS.decode(raw)
+        members = deeply(_MEMBERS.decode, raw)
         values = {
             field.name: self.read(field.type, members[field.encode_name], f"{path}.{field.encode_name}".lstrip("."))
             for field in msgspec.structs.fields(kind)
@@ -80,13 +102,12 @@ class _Reader:
         return kind(**{name: value for name, value in values.items() if value is not msgspec.UNSET})
 
     def _mapping(self, kind: Any, raw: msgspec.Raw, path: str) -> dict[str, Any]:
-        values = {key: self.read(kind, value, f"{path}[{key}]") for key, value in _MEMBERS.decode(raw).items()}
+        values = {key: self.read(kind, value, f"{path}[{key}]") for key, value in deeply(_MEMBERS.decode, raw).items()}
         return {key: value for key, value in values.items() if value is not msgspec.UNSET}
 
     def _items(self, kind: Any, raw: msgspec.Raw, path: str) -> Any:
-        values = [
-            self.read(get_args(kind)[0], item, f"{path}[{place}]") for place, item in enumerate(_ITEMS.decode(raw))
-        ]
+        items = deeply(_ITEMS.decode, raw)
+        values = [self.read(get_args(kind)[0], item, f"{path}[{place}]") for place, item in enumerate(items)]
         return get_origin(kind)(value for value in values if value is not msgspec.UNSET)
 
 

@@ -14,6 +14,11 @@ K = TypeVar("K", bound=Hashable)
 _TOMBSTONES = 10_000
 
 
+def _by_namespace(namespace: str, name: str) -> tuple[str, str]:
+    """Return the key of an object whose kind is alone in its collection; equal to `ObjectKey`."""
+    return namespace, name
+
+
 class Observation(Protocol[K_co]):
     """One object as it was at one resourceVersion."""
 
@@ -36,8 +41,16 @@ class Collection(Generic[F]):
     ``decode`` makes of an object's JSON what the other methods take.
     """
 
-    def __init__(self, decode: Callable[[bytes], F], changed: Callable[[F | None, F | None], None]) -> None:
+    def __init__(
+        self,
+        decode: Callable[[bytes], F],
+        changed: Callable[[F | None, F | None], None],
+        *,
+        key: Callable[[str, str], Hashable] = _by_namespace,
+    ) -> None:
         self.decode = decode
+        self.key = key
+        """Makes the key of an object from its namespace and name."""
         self.is_complete = False
         """Whether a complete list was ever taken."""
         self._changed = changed
@@ -54,10 +67,13 @@ class Collection(Generic[F]):
         """Return the object of that name."""
         return self._known.get(key)
 
-    def replace(self, objects: Iterable[F]) -> None:
-        """Take *objects* as all there is: what is not among them is gone."""
+    def replace(self, objects: Iterable[F], *, unread: Iterable[tuple[str, str]] = ()) -> None:
+        """Take *objects* as all there is: what is not among them is gone.
+
+        *unread* names what is there, too, and could not be read: what is known of it stays as it was.
+        """
         self._gone.clear()
-        listed = set()
+        listed = {self.key(*name) for name in unread}
         for facts in objects:
             listed.add(facts.key)
             self.upsert(facts)
@@ -80,6 +96,12 @@ class Collection(Generic[F]):
         if known is not None and known.uid == facts.uid:
             del self._known[facts.key]
             self._changed(known, None)
+
+    def forget(self, namespace: str, name: str) -> None:
+        """Forget the object of that name, whose last state could not be read."""
+        known = self._known.get(self.key(namespace, name))
+        if known is not None:
+            self.remove(known)
 
     def _bury(self, uid: str) -> None:
         """Remember that *uid* is gone, so that a late answer to a write does not bring it back."""

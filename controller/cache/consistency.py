@@ -6,7 +6,7 @@ else done about it.
 """
 
 import random
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Protocol
 
 import msgspec
@@ -32,16 +32,15 @@ class Holdings(Protocol):
 class Kept:
     """What a collection holds, by the names that the API server uses."""
 
-    def __init__(self, collection: Collection[Observation[Hashable]], key: Callable[[str, str], Hashable]) -> None:
+    def __init__(self, collection: Collection[Observation[Hashable]]) -> None:
         self._collection = collection
-        self._key = key
 
     def __len__(self) -> int:
         return len(self._collection)
 
     def version(self, namespace: str, name: str) -> int | None:
         """Return the resourceVersion of which an object is known."""
-        known = self._collection.get(self._key(namespace, name))
+        known = self._collection.get(self._collection.key(namespace, name))
         return None if known is None else known.resource_version
 
 
@@ -56,10 +55,14 @@ class Comparison:
         # Several processes, and several kinds in one, are not to ask for much at the same time.
         self._turn = random.randrange(_SELDOM)  # noqa: S311 -- spreads load, keeps no secret
 
+    def holds(self, namespace: str, name: str) -> bool:
+        """Say whether any state of that object is held."""
+        return self._holdings.version(namespace, name) is not None
+
     async def difference(self, version: str, *, lacking: int) -> str | None:
         """Return what was missed up to *version*, ``None`` where nothing was or the server does not tell.
 
-        *lacking* is how many objects could not be read, and so are not held.
+        *lacking* is how many objects could not be read and are not held as of an earlier time either.
         """
         self._turn = (self._turn + 1) % _SELDOM
         try:

@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from controller.api.salvage import deeply
 from controller.apierrors import error_for, read_status
 from controller.kube import Unreachable
 
@@ -57,20 +58,20 @@ class Event:
 def read_event(watch: str, line: bytes) -> Event:
     """Return what *line* of *watch* tells; raise the error it tells of, or that it is none."""
     try:
-        read = _lines.decode(line)
+        read = deeply(_lines.decode, line)
         raw = bytes(read.object)
         if read.type == "ERROR":
             status = read_status(raw)
             raise error_for(status.code)(watch, status.code, status.message, retry_after=status.retry_after)
         meta = read_meta(raw)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise Unreachable(watch, f"an event cannot be read: {error}") from error
     return Event(read.type, raw, meta.resource_version, meta.namespace, meta.name)
 
 
 def read_meta(raw: bytes) -> Meta:
     """Return the name and the version of an object; raise ``MsgspecError`` for what is none."""
-    return _objects.decode(raw).metadata
+    return deeply(_objects.decode, raw).metadata
 
 
 def is_before(version: str, other: str) -> bool:

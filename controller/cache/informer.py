@@ -7,7 +7,7 @@ sink. It never gives up and never returns; to stop it, cancel it.
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Generic, NoReturn, Protocol, TypeVar
@@ -17,7 +17,7 @@ import structlog
 
 from controller.backoff import Backoff
 from controller.cache.consistency import Comparison
-from controller.cache.events import Event, is_before, read_event
+from controller.cache.events import Event, is_before, read_event, read_meta
 from controller.kube import (
     NONE,
     Api,
@@ -33,9 +33,14 @@ from controller.kube import (
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
-#: What reading an object may raise; anything else is a mistake of ours and ends the process.
-UNDECODABLE = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError, msgspec.MsgspecError)
+Name = tuple[str, str]
+"""The namespace and the name of an object."""
 
+#: What reading an object may raise. Tenants write objects, so that no mistake in reading one may stop the others.
+UNDECODABLE = Exception
+
+#: So many objects that cannot be read are named in one line of the log.
+_SHOWN = 5
 _PAGE_TRIES = 5
 _BARREN_TRIES = 3
 
@@ -45,14 +50,20 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 class Sink(Protocol[T_contra]):
     """Who is told what there is; called from the event loop, and not expected to wait."""
 
-    def replace(self, objects: Sequence[T_contra]) -> None:
-        """Take *objects* as all there is; the empty list voids all that was told before, also what was newer."""
+    def replace(self, objects: Sequence[T_contra], *, unread: Iterable[Name] = ()) -> None:
+        """Take *objects* as all there is; the empty list voids all that was told before, also what was newer.
+
+        Besides, there is what *unread* names: what was told of it last stays.
+        """
 
     def upsert(self, obj: T_contra) -> None:
         """Take *obj* as it is now, new or changed."""
 
     def remove(self, obj: T_contra) -> None:
         """Forget *obj*; what is given is its last state."""
+
+    def forget(self, namespace: str, name: str) -> None:
+        """Forget the object of that name, whose last state cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +122,8 @@ class Informer(Generic[T]):
         self._selectors = selectors
         self._pace = pace or Pace()
         self._comparison = comparison
-        self._lacking: int | None = 0
-        """How many objects of the last list could not be read; ``None`` when that has changed since."""
+        self._unread: dict[Name, None] = {}
+        """The objects whose present state could not be read."""
         self._backoff = Backoff()
         self._barren = 0
         self._is_outdated = False
@@ -148,11 +159,16 @@ class Informer(Generic[T]):
         if is_before(version, self.version):
             # Whatever is known from a later time than the server's is void.
             self._sink.replace([])
-        self._sink.replace(objects)
+        self._sink.replace(objects, unread=tuple(self._unread))
         self.version = version
         self.lists += 1
         self._barren = 0
         self.synced.set()
+
+    @property
+    def unread(self) -> int:
+        """Return how many objects there are whose present state could not be read."""
+        return len(self._unread)
 
     @property
     def is_synced(self) -> bool:
@@ -174,15 +190,15 @@ class Informer(Generic[T]):
 
     async def _pages(self) -> tuple[list[T], str]:
         objects: list[T] = []
-        count, token = 0, ""
+        unread: list[Name] = []
+        token = ""
         while True:
             page = await self._page(token)
             self.heard_at = time.monotonic()
-            objects.extend(self._decode_page(page))
-            count += len(page.items or ())
+            objects.extend(self._decode_page(page, unread))
             token = page.metadata.continue_token
             if not token:
-                self._lacking = count - len(objects)
+                self._unread = dict.fromkeys(unread)
                 return objects, page.metadata.resource_version
 
     async def _page(self, token: str) -> Page:
@@ -194,7 +210,8 @@ class Informer(Generic[T]):
                 await self._pause("page failed", error)
         return await self._api.list_page(self.path, self._selectors, limit=self._pace.page, token=token)
 
-    def _decode_page(self, page: Page) -> list[T]:
+    def _decode_page(self, page: Page, unread: list[Name]) -> list[T]:
+        """Return what can be read of *page*, and add the names of the rest to *unread*."""
         objects: list[T] = []
         failures: list[Exception] = []
         for raw in page.items or ():
@@ -202,9 +219,13 @@ class Informer(Generic[T]):
                 objects.append(self._decode(bytes(raw)))
             except UNDECODABLE as error:
                 failures.append(error)
+                unread.append(_name_of(bytes(raw)))
         if failures:
             self.undecodable += len(failures)
-            log.error("objects not understood", path=self.path, count=len(failures), last=str(failures[-1]))
+            shown = ["/".join(filter(None, name)) for name in unread[-len(failures) :][:_SHOWN]]
+            log.error(
+                "objects not understood", path=self.path, count=len(failures), objects=shown, last=str(failures[-1])
+            )
         return objects
 
     async def _follow(self) -> NoReturn:
@@ -258,14 +279,17 @@ class Informer(Generic[T]):
         self.heard_at = time.monotonic()
 
     def _tell(self, event: Event) -> None:
+        name = event.namespace, event.name
+        self._unread.pop(name, None)
         try:
             obj = self._decode(event.raw)
         except UNDECODABLE as error:
             self.undecodable += 1
-            self._lacking = None
             log.warning("object not understood", path=self.path, object=event.path, error=str(error))
             if event.change == "DELETED":
-                raise _StartOverError(f"cannot tell what {event.path}, now deleted, was") from error
+                self._sink.forget(*name)
+            else:
+                self._unread[name] = None
             return
         if event.change == "DELETED":
             self._sink.remove(obj)
@@ -284,9 +308,10 @@ class Informer(Generic[T]):
 
     async def _compare(self) -> None:
         """Start over if an event was lost in silence."""
-        if self._comparison is None or self._lacking is None:
+        if self._comparison is None:
             return
-        difference = await self._comparison.difference(self.version, lacking=self._lacking)
+        lacking = sum(not self._comparison.holds(*name) for name in self._unread)
+        difference = await self._comparison.difference(self.version, lacking=lacking)
         if difference is not None:
             raise _StartOverError(f"an event was lost: {difference}")
 
@@ -295,3 +320,12 @@ class Informer(Generic[T]):
         if error:
             log.warning(event, path=self.path, error=str(error), again_in=round(delay, 2))
         await asyncio.sleep(delay)
+
+
+def _name_of(raw: bytes) -> Name:
+    """Return the name of an object that could not be read."""
+    try:
+        meta = read_meta(raw)
+    except (msgspec.MsgspecError, RecursionError):
+        return "", ""
+    return meta.namespace, meta.name

@@ -1,6 +1,6 @@
 """Which collections are watched, and where what they tell goes."""
 
-from collections.abc import Callable, Hashable, MutableMapping
+from collections.abc import MutableMapping
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from controller.api.keys import (
 from controller.cache.collection import Collection
 from controller.cache.consistency import Comparison, Kept
 from controller.cache.events import Event
-from controller.cache.facts import VOLCANO_JOB, BindingFacts, ObjectKey, TemplateKey
+from controller.cache.facts import BindingFacts, ObjectKey
 from controller.cache.informer import Informer, Pace, nothing_known
 from controller.cache.store import Store
 from controller.kube import Api
@@ -28,13 +28,13 @@ Informers = MutableMapping[str, Informer[Any]]
 def informers(api: Api, store: Store, pace: Pace) -> Informers:
     """Return an informer for each kind that decisions rest on."""
     # What a sink takes is what its own decode makes; six different types are beyond a tuple's.
-    sinks: tuple[tuple[Resource, Any, Callable[[str, str], Hashable]], ...] = (
-        (RESOURCE_BINDINGS, store.bindings, ObjectKey),
-        (CLUSTER_RESOURCE_BINDINGS, store.cluster_bindings, ObjectKey),
-        (JOBS, store.jobs, partial(TemplateKey, VOLCANO_JOB)),
-        (QUEUES, store.queues, _name),
-        (CLUSTERS, store.clusters, _name),
-        (PRIORITY_CLASSES, store.priority_classes, _name),
+    sinks: tuple[tuple[Resource, Any], ...] = (
+        (RESOURCE_BINDINGS, store.bindings),
+        (CLUSTER_RESOURCE_BINDINGS, store.cluster_bindings),
+        (JOBS, store.jobs),
+        (QUEUES, store.queues),
+        (CLUSTERS, store.clusters),
+        (PRIORITY_CLASSES, store.priority_classes),
     )
     written = {RESOURCE_BINDINGS, CLUSTER_RESOURCE_BINDINGS}
     return {
@@ -45,14 +45,10 @@ def informers(api: Api, store: Store, pace: Pace) -> Informers:
             sink=sink,
             is_known=partial(_is_known, sink) if kind in written else nothing_known,
             pace=pace,
-            comparison=Comparison(api, kind.path, Kept(sink, key), page=pace.page),
+            comparison=Comparison(api, kind.path, Kept(sink), page=pace.page),
         )
-        for kind, sink, key in sinks
+        for kind, sink in sinks
     }
-
-
-def _name(_: str, name: str) -> str:
-    return name
 
 
 def _is_known(bindings: Collection[BindingFacts], event: Event) -> bool:

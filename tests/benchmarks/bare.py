@@ -41,7 +41,10 @@ class _Paused:
 class _Nothing:
     """A sink that keeps nothing."""
 
-    def replace(self, _: Sequence[int]) -> None:
+    def forget(self, _: str, __: str) -> None:
+        """Forget a deletion."""
+
+    def replace(self, _: Sequence[int], **__: object) -> None:
         """Forget a list."""
 
     def upsert(self, _: int) -> None:

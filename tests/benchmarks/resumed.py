@@ -44,7 +44,7 @@ class Resumed:
         self.at: dict[str, float] = {}
         self._waiters: list[tuple[int, asyncio.Event]] = []
 
-    def replace(self, objects: Sequence[Seen]) -> None:
+    def replace(self, objects: Sequence[Seen], **_: object) -> None:
         for seen in objects:
             self.upsert(seen)
 
@@ -54,6 +54,9 @@ class Resumed:
             for count, event in self._waiters:
                 if len(self.at) >= count:
                     event.set()
+
+    def forget(self, _: str, __: str) -> None:
+        """Leave one that cannot be read as it was."""
 
     def remove(self, seen: Seen) -> None:
         self.at.pop(seen.metadata.name, None)

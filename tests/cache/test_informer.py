@@ -2,12 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from controller.backoff import Backoff
 from controller.cache.informer import Informer, Pace
@@ -28,10 +29,11 @@ class Shelf:
         self.voided = 0
         self.changed = asyncio.Event()
 
-    def replace(self, objects: Sequence[Any]) -> None:
+    def replace(self, objects: Sequence[Any], *, unread: Iterable[tuple[str, str]] = ()) -> None:
         self.replaced += 1
         self.voided += not objects
-        self.things = {name(obj): version(obj) for obj in objects}
+        kept = {name: self.things[name] for _, name in unread if name in self.things}
+        self.things = kept | {name(obj): version(obj) for obj in objects}
         self.changed.set()
 
     def upsert(self, obj: Any) -> None:
@@ -40,6 +42,10 @@ class Shelf:
 
     def remove(self, obj: Any) -> None:
         self.things.pop(name(obj), None)
+        self.changed.set()
+
+    def forget(self, _: str, name: str) -> None:
+        self.things.pop(name, None)
         self.changed.set()
 
     async def holds(self, expected: dict[str, int]) -> None:
@@ -253,9 +259,42 @@ async def test_one_object_that_cannot_be_read_stops_nothing(server, tmp_path):
 
 async def test_a_deleted_object_that_cannot_be_read_is_not_kept(server, tmp_path):
     server.says("GET", PATH, listing(thing("a", 2), version=7), listing(version=9))
-    server.says("WATCH", PATH, watching(event("DELETED", thing("a", 8, poison=True))), ALL_WELL)
+    server.says("WATCH", PATH, watching(event("DELETED", thing("a", 8, poison=True)), then="hang"), ALL_WELL)
     async with informing(server, tmp_path) as (_, shelf):
         await shelf.holds({})
+        # A tenant who makes and deletes such objects must not have everything listed again and again.
+        assert shelf.replaced == 1
+
+
+async def test_a_known_object_that_becomes_unreadable_stays_as_it_was(server, tmp_path):
+    """What it holds must stay charged: a list without it would say that it is gone."""
+    bad = thing("a", 8, poison=True)
+    server.says("GET", PATH, listing(thing("a", 2), version=7), listing(bad, thing("b", 3), version=11))
+    server.says("WATCH", PATH, watching(event("MODIFIED", bad), event("ADDED", thing("c", 10)), then="hang"), ALL_WELL)
+    async with informing(server, tmp_path) as (informer, shelf):
+        await shelf.holds({"a": 2, "c": 10})
+        informer.list_again()
+        await shelf.holds({"a": 2, "b": 3})
+        assert informer.unread == 1
+
+
+async def test_an_object_nested_10000_deep_ends_no_list_and_no_watch(server, tmp_path):
+    """The API server takes it, where a field keeps what its definition does not know."""
+    nested = b"[" * 9_990 + b"]" * 9_990
+    deep = thing("deep", 2) | {"spec": "DEEP"}
+    whole = {"metadata": {"resourceVersion": "7"}, "items": [deep, thing("a", 3)]}
+
+    async def list_deep(_):
+        body = json.dumps(whole).encode().replace(b'"DEEP"', nested)
+        return web.Response(body=body, content_type="application/json")
+
+    changed = event("MODIFIED", deep | thing("deep", 8)).replace(b'"DEEP"', nested)
+    server.says("GET", PATH, list_deep)
+    server.says("WATCH", PATH, watching(changed, event("ADDED", thing("b", 9)), then="hang"))
+    async with informing(server, tmp_path) as (informer, shelf):
+        await shelf.holds({"a": 3, "b": 9})
+        assert shelf.replaced == 1
+        assert informer.unread == 1
 
 
 async def test_a_server_that_ends_every_watch_at_once_is_not_stormed(server, tmp_path):

@@ -64,7 +64,7 @@ class Observer:
         path = RESOURCE_BINDINGS.item_path(self.namespace, "").rstrip("/")
         return Informer(api, path, decode=read, sink=self)
 
-    def replace(self, moments: Sequence[Moment]) -> None:
+    def replace(self, moments: Sequence[Moment], **_: object) -> None:
         for moment in moments:
             self.upsert(moment)
 
@@ -72,6 +72,9 @@ class Observer:
         self.moments.append(moment)
         self.now[moment.job] = moment
         self._changed.set()
+
+    def forget(self, _: str, __: str) -> None:
+        """Leave one that cannot be read as it was."""
 
     def remove(self, moment: Moment) -> None:
         self.now.pop(moment.job, None)
