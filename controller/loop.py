@@ -7,7 +7,10 @@ What is decided, and how it is written, is not its business.
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from traceback import walk_tb
 from typing import Any, NoReturn, Protocol
 
 import structlog
@@ -15,9 +18,10 @@ import structlog
 from controller.affinities import unobserved
 from controller.backoff import Backoff
 from controller.cache.facts import BindingFacts
-from controller.cache.overlays import Gone, Mended, Noted
+from controller.cache.overlays import Gone, Mended, Noted, Outcome
 from controller.cache.store import Store
 from controller.clock import Clock, wall_clock
+from controller.engine.backlog import Lane
 from controller.engine.clusters import ClusterName
 from controller.engine.plan import Admit, Decision, Evict, Note, Wait
 from controller.engine.reasons import Reason, Refusal
@@ -34,6 +38,8 @@ _SYNC_SECONDS = 1
 #: Clocks jump, so a time of day is never waited for longer than this, in seconds.
 _MOST_REST = 60
 _LEAST_REST = 0.02
+#: A workload that is set aside is tried again after this time, in milliseconds.
+_ASIDE_MS = 60_000
 #: Between two looks news are gathered for as long as the last one took, within these bounds, in seconds.
 _LEAST_GATHERING = 0.005
 _MOST_GATHERING = 0.05
@@ -95,6 +101,7 @@ class Loop:
         self._lasted = 0.0
         self._wake = asyncio.Event()
         store.on_change = self._wake.set
+        store.on_error = partial(self._report, "assess")
 
     def look(self) -> None:
         """Look again: something has changed that the store does not tell."""
@@ -130,7 +137,8 @@ class Loop:
         if not self._actuator.may_write:
             return None
         planned_at = self._decide(now, began)
-        return min((at for at in (planned_at, self._mend(now)) if at is not None), default=None)
+        wake_ats = (planned_at, self._mend(now), self._store.again_at)
+        return min((at for at in wake_ats if at is not None), default=None)
 
     def _decide(self, now: int, began: float) -> int | None:
         """Decide as much as can be written soon; return when there is more to decide."""
@@ -141,47 +149,71 @@ class Loop:
         self._lasted = time.monotonic() - began
         self._metrics.count_cycle(self._lasted)
         self.clerk.planned(self.world, plan, Terms(now, room, self._store.revision))
-        self._record(plan.notes)
-        self._requeue(plan.requeues)
+        for error in self.world.failures():
+            self._report("decide", None, error)
+        self._record(plan.notes, now)
+        self._requeue(plan.requeues, now)
         self._hand_on(plan.decisions, now)
         self.on_waits(plan.waits)
         return now if plan.is_cut else plan.wake_at
 
-    def _record(self, notes: Iterable[Note]) -> None:
+    def _record(self, notes: Iterable[Note], now: int) -> None:
         """Write down what is held for whom, before anybody leaves for them."""
         for note in notes:
             facts = self._store.binding(note.workload.uid)
             if facts is not None:
-                self._store.assume(note.workload.uid, Noted(note.held, note.reserved))
-                self._actuator.submit(holding(note, facts))
+                with self._setting_aside(facts.uid, now):
+                    self._carry_out(holding(note, facts), Noted(note.held, note.reserved))
 
     def _hand_on(self, decisions: Iterable[Decision], now: int) -> None:
         for decision in decisions:
-            uid = decision.workload.uid
-            facts = self._store.binding(uid)
-            if facts is None:
-                continue
-            if isinstance(decision, Admit) and (term := unobserved(decision, facts, self.world.ledger)):
-                self._observe(decision, facts, term)
-                continue
-            left_out = self._left_out(decision)
-            if isinstance(decision, Admit):
-                self._store.assume(uid, decision.admission)
-            elif (free_at := self._actuator.free_at(uid) or 0) > now:
-                why = "its eviction was refused"
-                self._store.hold_back(uid, Refusal(Reason.BACKING_OFF, subject=why, until=free_at))
-                continue
-            else:
-                self._store.assume(uid, _gone(decision, left_out))
-            self._actuator.submit(
-                write(
-                    decision,
-                    facts,
-                    template=self._store.template(facts),
-                    for_whom=self._for_whom(decision),
-                    left_out=left_out,
-                )
-            )
+            facts = self._store.binding(decision.workload.uid)
+            if facts is not None:
+                with self._setting_aside(facts.uid, now):
+                    self._hand_over(decision, facts, now)
+
+    def _hand_over(self, decision: Decision, facts: BindingFacts, now: int) -> None:
+        if isinstance(decision, Admit) and (term := unobserved(decision, facts, self.world.ledger)):
+            self._observe(decision, facts, term)
+            return
+        if isinstance(decision, Evict) and (free_at := self._actuator.free_at(facts.uid) or 0) > now:
+            why = "its eviction was refused"
+            self._store.hold_back(facts.uid, Refusal(Reason.BACKING_OFF, subject=why, until=free_at))
+            return
+        left_out = self._left_out(decision)
+        step = write(
+            decision,
+            facts,
+            template=self._store.template(facts),
+            for_whom=self._for_whom(decision),
+            left_out=left_out,
+        )
+        self._carry_out(step, decision.admission if isinstance(decision, Admit) else _gone(decision, left_out))
+
+    def _carry_out(self, step: Write, outcome: Outcome) -> None:
+        """Assume *outcome* and hand on its write, which is whole by now: what cannot be written is not assumed."""
+        self._store.assume(step.uid, outcome)
+        self._actuator.submit(step)
+
+    @contextmanager
+    def _setting_aside(self, uid: WorkloadUid, now: int) -> Iterator[None]:
+        """Set one workload aside for a while where its write cannot be built, and go on with the others."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 -- tenants write what goes into a write; one must not stop all
+            self._report("write", uid, error)
+            self._hold_back(uid, error, now)
+
+    def _hold_back(self, uid: WorkloadUid, error: Exception, now: int) -> None:
+        """Set *uid* aside for a while because of *error*."""
+        self._store.set_aside(uid, type(error).__name__, now + _ASIDE_MS)
+
+    def _report(self, step: str, uid: WorkloadUid | None, error: Exception) -> None:
+        """Count and log a workload that is set aside."""
+        self._metrics.count_internal_error(step)
+        facts = self._store.binding(uid) if uid else None
+        name = "/".join(part for part in facts.template[1:] if part) if facts else ""
+        log.error("workload set aside", workload=name, step=step, exc_info=error)
 
     def _left_out(self, decision: Decision) -> Mapping[ClusterName, str]:
         """Return where a workload is not tried from then on, with how those clusters are now (R1)."""
@@ -190,15 +222,15 @@ class Loop:
             return self._store.starts.marks(back_off.left_out)
         return {} if workload.has_run else self._store.starts.marks(workload.shape.left_out)
 
-    def _requeue(self, workloads: Iterable[Workload]) -> None:
+    def _requeue(self, workloads: Iterable[Workload], now: int) -> None:
         """Give those to Karmada's scheduler once more who were admitted and do not run (R1)."""
         for workload in workloads:
             facts = self._store.binding(workload.uid)
             if facts is None or facts.paused or not facts.targets:
                 continue
-            for step in requeueing(facts):
-                self._store.assume(facts.uid, Mended())
-                self._actuator.submit(step)
+            with self._setting_aside(facts.uid, now):
+                for step in requeueing(facts):
+                    self._carry_out(step, Mended())
 
     def _observe(self, decision: Admit, facts: BindingFacts, term: str) -> None:
         """Have Karmada begin with another affinity term, and decide anew when that is seen (C1)."""
@@ -207,8 +239,7 @@ class Loop:
         if self._actuator.free_at(facts.uid) is None:
             # Perhaps that is being told already; at the latest when this write is over, it is decided anew.
             return
-        self._store.assume(facts.uid, Mended())
-        self._actuator.submit(observing(decision, facts, term))
+        self._carry_out(observing(decision, facts, term), Mended())
 
     def _for_whom(self, decision: Decision) -> str:
         uid = decision.for_whom if isinstance(decision, Evict) else None
@@ -220,13 +251,14 @@ class Loop:
         again_at = None
         for uid in self._store.mendable:
             facts = self._store.binding(uid)
-            found = self._mending(uid, facts) if facts else None
+            found = None
+            with self._setting_aside(uid, now):
+                found = self._mending(uid, facts) if facts else None
             free_at = self._actuator.free_at(uid)
             if found is None or free_at is None:
                 continue
             if free_at <= now:
-                self._store.assume(uid, Mended())
-                self._actuator.submit(found)
+                self._carry_out(found, Mended())
             else:
                 again_at = min(free_at, again_at or free_at)
         return again_at
@@ -236,12 +268,21 @@ class Loop:
         return mending(remarks, facts, self.world.workloads.get(uid), repairs=self._store.repairs)
 
     async def _recover(self, error: Exception) -> None:
-        """Begin with a new World: who knows what the old one has half taken in."""
+        """Begin with a new World: who knows what the old one has half taken in.
+
+        Those whom the failed step was about are set aside; then there is no reason to wait for long. What was assumed
+        and is not being written is not believed any more.
+        """
         self.trouble = f"the last cycle failed: {type(error).__name__}"
         self._metrics.count_failed_cycle()
-        delay = self._backoff.failed()
-        log.error("cycle failed", exc_info=error, again_in=round(delay, 2))
+        found = suspects(error)
+        for uid in found:
+            self._report("cycle", uid, error)
+            self._hold_back(uid, error, self._clock())
+        delay = self._backoff.first if found else self._backoff.failed()
+        log.error("cycle failed", exc_info=error, again_in=round(delay, 2), set_aside=len(found))
         await asyncio.sleep(delay)
+        self._store.drop_unsent(lambda uid: self._actuator.free_at(uid) is None)
         self.world = World(self.world.policy)
         self.clerk.begin(self.world, self._clock())
         self._tell_all()
@@ -267,6 +308,17 @@ class Loop:
                 await self._wake.wait()
         gathering = min(max(self._lasted, _LEAST_GATHERING), _MOST_GATHERING)
         await asyncio.sleep(max(rested_from + gathering - time.monotonic(), 0))
+
+
+def suspects(error: Exception) -> list[WorkloadUid]:
+    """Return the workloads that the innermost step was about which *error* came out of, as far as it tells."""
+    for frame, _ in reversed(list(walk_tb(error.__traceback__))):
+        for value in frame.f_locals.values():
+            if isinstance(value, Workload):
+                return [value.uid]
+            if isinstance(value, Lane) and value.entries:
+                return [workload.uid for workload in value.entries]
+    return []
 
 
 def _gone(decision: Evict, left_out: Mapping[ClusterName, str]) -> Gone:

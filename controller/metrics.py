@@ -48,6 +48,12 @@ class Metrics:
         self._failed_cycles = Counter(
             "volcano_global_failed_cycles", "Cycles that ended in an error of ours.", registry=self.registry
         )
+        self._internal_errors = Counter(
+            "volcano_global_internal_errors",
+            "Workloads that were set aside because an error of ours came up, by the step in which it did.",
+            ("step",),
+            registry=self.registry,
+        )
         self._patches = Histogram(
             "volcano_global_patch_duration_seconds",
             "Time of one patch, by its effect and outcome.",
@@ -113,6 +119,10 @@ class Metrics:
     def count_failed_cycle(self) -> None:
         """Count a cycle that ended in an error of ours."""
         self._failed_cycles.inc()
+
+    def count_internal_error(self, step: str) -> None:
+        """Count a workload that was set aside; the word is from a closed set."""
+        self._internal_errors.labels(step).inc()
 
     def count_patch(self, effect: str, outcome: str, *, seconds: float) -> None:
         """Count a patch; both words are from closed sets."""

@@ -43,6 +43,7 @@ SENTENCES: Mapping[Reason, str] = {
     Reason.ABORTED: "it was aborted",
     Reason.UNCLAIMED: "no PropagationPolicy selects it any more",
     Reason.DEMAND_UNKNOWN: "what it asks for is not known: {subject}",
+    Reason.INTERNAL_ERROR: "evaluating it failed, and it is set aside: {subject}",
 }
 
 _LEAVING = "it was evicted and is itself still leaving its clusters"
@@ -82,6 +83,7 @@ REMEDIES: Mapping[Reason, str] = {
     Reason.ABORTED: "resume it (vcctl job resume) or change its template",
     Reason.UNCLAIMED: "create a policy that selects it",
     Reason.DEMAND_UNKNOWN: "put its template right",
+    Reason.INTERNAL_ERROR: "it is tried again after a minute; report the error that the controller has logged",
 }
 
 #: What is said of each reason for which somebody has to go.

@@ -8,16 +8,18 @@ from typing import Any
 import msgspec
 
 from controller.api.keys import ADMISSION
+from controller.cache.assessment import assess
 from controller.cache.overlays import Noted
 from controller.cache.store import Store
 from controller.clock import wall_clock
+from controller.engine.outlook import outlook
 from controller.engine.plan import Plan
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.workloads import WorkloadUid
+from controller.engine.workloads import Workload, WorkloadUid
 from controller.engine.world import World
 from controller.loop import Loop
 from controller.metrics import Metrics
-from controller.writes import Write
+from controller.writes import Write, write
 from tests.benchmarks.seed import CLUSTER, binding, job
 from tests.waiting import LIMIT_SECONDS
 
@@ -294,3 +296,95 @@ class Sliced(World):
 
     def plan(self, now: int, *, most: int | None = None) -> Plan:
         return super().plan(now, most=None if most is None else 7)
+
+
+async def test_a_workload_whose_write_cannot_be_built_is_set_aside_and_the_next_is_admitted(monkeypatch):
+    """What was decided of it is not assumed: its charge would never end."""
+
+    def building(decision, facts, **facts_for_it):
+        if decision.workload.name == "a":
+            raise OverflowError("date value out of range")
+        return write(decision, facts, **facts_for_it)
+
+    monkeypatch.setattr("controller.loop.write", building)
+    async with looping(cpus=1) as stage:
+        stage.submit("a")
+        stage.submit("b")
+        assert (await stage.hand.next()).workload == "Job ns/b"
+        await asyncio.sleep(0.02)
+        hold = stage.loop.world.workloads[WorkloadUid(UID.format("a"))].hold
+        assert hold is not None
+        assert hold.reason is Reason.INTERNAL_ERROR
+        assert stage.loop.trouble is None
+        assert b'volcano_global_internal_errors_total{step="write"} 1.0' in stage.metrics.page()
+        assert b"volcano_global_failed_cycles_total 0.0" in stage.metrics.page()
+
+
+async def test_a_workload_that_cannot_be_assessed_is_set_aside_and_the_next_is_admitted(monkeypatch):
+    def assessing(binding, *rest, **rules):
+        if binding.name == "a-job":
+            raise ZeroDivisionError
+        return assess(binding, *rest, **rules)
+
+    monkeypatch.setattr("controller.cache.store.assess", assessing)
+    async with looping(cpus=1) as stage:
+        stage.submit("a")
+        stage.submit("b")
+        assert (await stage.hand.next()).workload == "Job ns/b"
+        assert b'volcano_global_internal_errors_total{step="assess"} 1.0' in stage.metrics.page()
+
+
+async def test_a_shape_that_cannot_be_judged_is_set_aside_and_the_next_is_admitted(monkeypatch):
+    def judging(shape, ledger):
+        if shape.demand["cpu"] == 7000:
+            raise ZeroDivisionError
+        return outlook(shape, ledger)
+
+    monkeypatch.setattr("controller.engine.prospects.outlook", judging)
+    async with looping(cpus=9) as stage:
+        large = job("a", "default") | {"metadata": {"name": "a", "namespace": "ns", "uid": "t"}}
+        large["spec"]["tasks"][0]["replicas"] = 7
+        stage.tell(stage.store.jobs, large)
+        stage.bind("a")
+        stage.submit("b")
+        assert (await stage.hand.next()).workload == "Job ns/b"
+        assert stage.loop.world.refusal(WorkloadUid(UID.format("a"))).reason is Reason.INTERNAL_ERROR
+        assert b'volcano_global_internal_errors_total{step="decide"} 1.0' in stage.metrics.page()
+
+
+async def test_whom_a_failed_cycle_was_about_is_set_aside_in_the_next():
+    class Fragile(World):
+        def workload_changed(self, workload: Workload, now: int) -> None:
+            if workload.name == "a" and workload.hold is None:
+                raise ZeroDivisionError
+            super().workload_changed(workload, now)
+
+    async with looping(cpus=1) as stage:
+        stage.loop._backoff.first = 0.01
+        stage.loop.world = Fragile()
+        stage.submit("a")
+        stage.submit("b")
+        assert (await stage.hand.next()).workload == "Job ns/b"
+        assert stage.loop._backoff.failures == 0
+
+
+async def test_what_was_assumed_and_is_not_being_written_is_not_believed_after_a_failed_cycle():
+    """Ten such assumptions once filled a queue in which nothing ran."""
+    async with looping(cpus=1) as stage:
+        stage.loop._backoff.first = 0.01
+        stage.submit("a")
+        await stage.hand.next()
+        stage.loop.on_waits = failing_once(stage.loop.on_waits)
+        stage.submit("b")
+        assert (await stage.hand.next()).workload == "Job ns/a"
+
+
+def failing_once(then: Any) -> Any:
+    failures = iter([RuntimeError()])
+
+    def waits(reasons: Any) -> None:
+        if error := next(failures, None):
+            raise error
+        then(reasons)
+
+    return waits

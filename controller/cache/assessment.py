@@ -18,7 +18,7 @@ from controller.cache.shapes import Shapes
 from controller.engine.clusters import ClusterName
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal, precedence
-from controller.engine.workloads import Admission, Booking, Held, Past, Reserved, State, Workload
+from controller.engine.workloads import Admission, Booking, Held, Past, Reserved, Shape, State, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class Overlay:
 
 NO_OVERLAY = Overlay()
 _NOTHING = Assessment()
+_ASIDE = Shape()
 _LET_GO = Assessment(None, frozenset({Remark.UNGATED}))
 
 
@@ -108,6 +109,34 @@ def assess(
     # While we write ourselves, a pause is most likely ours.
     ours = {Remark.REPAUSED} if overlay.outcomes else frozenset[Remark]()
     return Assessment(_workload(case, standing, rules), remarks - ours)
+
+
+def set_aside(binding: BindingFacts, rules: Rules, outcomes: tuple[Outcome, ...], why: str) -> Assessment:
+    """Return what *binding* amounts to where assessing it failed: what it holds stays charged, and it is not admitted.
+
+    It holds what its record says on the clusters that the binding names, or what is being written.
+    """
+    if not _is_gated(binding, rules.gates):
+        return _NOTHING
+    record = binding.record
+    is_admitted = bool(binding.targets) or (record is not None and record.admits and not binding.paused)
+    charge = charges.recorded(binding, None, record or Record(QueueName(""))) if is_admitted else None
+    standing = _Standing(State.ADMITTED, charge.admission) if charge else _Standing(State.PENDING)
+    for outcome in outcomes:
+        standing = _after(standing, outcome)
+    workload = Workload(
+        uid=binding.uid,
+        namespace=binding.template.namespace,
+        name=binding.template.name,
+        kind=binding.api.kind,
+        queue=record.queue if record and record.queue else rules.default_queue,
+        shape=_ASIDE,
+        since=binding.since,
+        state=standing.state or State.PENDING,
+        admission=standing.admission,
+        hold=Refusal(Reason.INTERNAL_ERROR, subject=why),
+    )
+    return Assessment(workload)
 
 
 def is_unplaced(binding: BindingFacts) -> bool:

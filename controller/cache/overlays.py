@@ -6,7 +6,7 @@ decision, settle on the observed write).
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -69,6 +69,9 @@ class Overlays:
     def __len__(self) -> int:
         return len(self._writes)
 
+    def __iter__(self) -> Iterator[WorkloadUid]:
+        return iter(tuple(self._writes))
+
     def assume(self, uid: WorkloadUid, outcome: Outcome) -> None:
         """Believe that *outcome* is true of *uid*: its write is under way, or follows those that are."""
         self._writes.setdefault(uid, deque()).append(Write(outcome))
@@ -99,6 +102,18 @@ class Overlays:
     def hold_back(self, uid: WorkloadUid, refusal: Refusal) -> None:
         """Hold *uid* back whatever is written; the hold counts while it waits."""
         self._holds[uid] = refusal
+
+    def drop_unsent(self, uid: WorkloadUid) -> bool:
+        """Believe no longer in what was not acknowledged of *uid*; say whether there was anything."""
+        writes = self._writes.get(uid, deque())
+        kept = deque(write for write in writes if write.resource_version is not None)
+        if len(kept) == len(writes):
+            return False
+        if kept:
+            self._writes[uid] = kept
+        else:
+            del self._writes[uid]
+        return True
 
     def observe(self, uid: WorkloadUid, resource_version: int) -> None:
         """Take note that the API server has told *uid* as of *resource_version*."""

@@ -7,6 +7,7 @@ only. It decides nothing and writes nothing.
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from functools import partial
 from types import MappingProxyType
 
 from controller.api.bindings import decode_binding
@@ -16,7 +17,7 @@ from controller.api.jobs import decode_job
 from controller.api.priorityclasses import decode_priority_class
 from controller.api.queues import decode_queue
 from controller.api.templates import decode_template
-from controller.cache.assessment import Overlay, Rules, assess, is_aborted, is_unplaced
+from controller.cache.assessment import Assessment, Overlay, Rules, assess, is_aborted, is_unplaced, set_aside
 from controller.cache.clashes import Clashes, namesake, own_binding
 from controller.cache.collection import Collection
 from controller.cache.demands import Demands
@@ -61,6 +62,11 @@ def _tell_nobody(*_: object) -> None:
     """Keep it to ourselves."""
 
 
+def _name(_: str, name: str) -> str:
+    """Return the key of an object outside of namespaces."""
+    return name
+
+
 _UNREMARKABLE: frozenset[Remark] = frozenset()
 
 
@@ -80,6 +86,8 @@ class Store:
         """Hears what is newly remarkable about a binding."""
         self.on_clash: Callable[[TemplateFacts, BindingFacts], None] = _tell_nobody
         """Hears of a job that can have no binding, because the one of its name is another's."""
+        self.on_error: Callable[[WorkloadUid, Exception], None] = _tell_nobody
+        """Hears of a workload that is set aside because assessing it failed."""
         self._clashes = Clashes()
         self._configuration = configuration or AdmissionConfiguration()
         self._revision = revision(self._configuration)
@@ -88,11 +96,13 @@ class Store:
         jobs = JobTranslator()
         self.bindings = Collection(self._decode_binding, self._binding_changed)
         self.cluster_bindings = Collection(self._decode_binding, self._binding_changed)
-        self.jobs = Collection(lambda raw: jobs.facts(decode_job(raw)), self._template_changed)
-        self.queues = Collection(lambda raw: queue_facts(decode_queue(raw)), self._queue_changed)
-        self.clusters = Collection(lambda raw: cluster_facts(decode_cluster(raw)), self._cluster_changed)
+        self.jobs = Collection(
+            lambda raw: jobs.facts(decode_job(raw)), self._template_changed, key=partial(TemplateKey, VOLCANO_JOB)
+        )
+        self.queues = Collection(lambda raw: queue_facts(decode_queue(raw)), self._queue_changed, key=_name)
+        self.clusters = Collection(lambda raw: cluster_facts(decode_cluster(raw)), self._cluster_changed, key=_name)
         self.priority_classes = Collection(
-            lambda raw: priority_class_facts(decode_priority_class(raw)), self._class_changed
+            lambda raw: priority_class_facts(decode_priority_class(raw)), self._class_changed, key=_name
         )
         self._further = TemplateTranslator()
         self._templates: dict[GroupKind, Collection[TemplateFacts]] = {VOLCANO_JOB: self.jobs}
@@ -101,6 +111,8 @@ class Store:
         self._of_template: Index[TemplateKey, WorkloadUid] = Index()
         self._of_class: Index[str, TemplateKey] = Index()
         self._overlays = Overlays()
+        self._aside: dict[WorkloadUid, tuple[str, int]] = {}
+        """Whom evaluating has failed for, why, and until when it is not tried again."""
         self._shapes = Shapes()
         self._demands = Demands()
         self.starts = Starts()
@@ -179,7 +191,9 @@ class Store:
         """Return the sink for templates of a further kind that is gated."""
         kind = group_kind(api)
         if kind not in self._templates:
-            self._templates[kind] = Collection(lambda raw: self._decode_template(raw, api), self._template_changed)
+            self._templates[kind] = Collection(
+                lambda raw: self._decode_template(raw, api), self._template_changed, key=partial(TemplateKey, kind)
+            )
         return self._templates[kind]
 
     def forget_templates(self, api: ApiKind) -> None:
@@ -234,6 +248,25 @@ class Store:
         self._news[uid] = None
         self.on_change()
 
+    def set_aside(self, uid: WorkloadUid, why: str, until: int) -> None:
+        """Keep *uid* from being assessed and admitted *until* then, for that failed; what it holds stays charged."""
+        if uid in self._by_uid:
+            self._aside[uid] = why, until
+        self._news[uid] = None
+        self.on_change()
+
+    @property
+    def again_at(self) -> int | None:
+        """Return when the next one that is set aside is to be tried again."""
+        return min((until for _, until in self._aside.values()), default=None)
+
+    def drop_unsent(self, is_under_way: Callable[[WorkloadUid], bool]) -> None:
+        """Take as they are observed again all whose assumed writes were never handed on, or are lost."""
+        for uid in self._overlays:
+            if not is_under_way(uid) and self._overlays.drop_unsent(uid):
+                self._news[uid] = None
+        self.on_change()
+
     def resume(self, template: TemplateKey) -> bool:
         """Let what was aborted of a template be tried again; say whether there was anything."""
         found = [uid for uid in self._of_template.of(template) if is_aborted(self._by_uid[uid])]
@@ -244,6 +277,9 @@ class Store:
 
     def feed(self, world: Listener, now: int) -> None:
         """Tell *world* all that has changed since it was last fed."""
+        for uid in [uid for uid, (_, until) in self._aside.items() if until <= now]:
+            del self._aside[uid]
+            self._news[uid] = None
         self._take_classes()
         if self._policy_is_news:
             world.policy_changed(policy(self._configuration))
@@ -292,18 +328,7 @@ class Store:
             self.starts.forget(uid)
             world.workload_removed(uid, now)
             return
-        unplaced_until = self._overlays.unplaced_until(uid, now, evicted=is_unplaced(binding))
-        outcomes = self._overlays.outcomes(uid)
-        has_run = self.starts.has_run(binding)
-        overlay = Overlay(
-            outcomes,
-            hold=self._hold(binding, now),
-            unplaced_until=unplaced_until,
-            resumed=uid in self._resumed,
-            has_run=has_run,
-            left_out=self.starts.left_out(uid, {} if has_run else recorded(binding, outcomes)),
-        )
-        found = assess(binding, self.template(binding), rules=rules, overlay=overlay)
+        found = self._assess(binding, rules, now)
         if found.remarks:
             self._remarks[uid] = found.remarks
             self._remarked(binding, found.remarks, known)
@@ -312,6 +337,31 @@ class Store:
             world.workload_removed(uid, now)
         else:
             world.workload_changed(found.workload, now)
+
+    def _assess(self, binding: BindingFacts, rules: Rules, now: int) -> Assessment:
+        """Return what *binding* amounts to; one that cannot be assessed is set aside, so that the others can be."""
+        outcomes = self._overlays.outcomes(binding.uid)
+        if binding.uid in self._aside:
+            return set_aside(binding, rules, outcomes, self._aside[binding.uid][0])
+        try:
+            return assess(binding, self.template(binding), rules=rules, overlay=self._overlay(binding, now))
+        except Exception as error:  # noqa: BLE001 -- tenants write what is assessed; one must not stop all
+            self.on_error(binding.uid, error)
+            return set_aside(binding, rules, outcomes, type(error).__name__)
+
+    def _overlay(self, binding: BindingFacts, now: int) -> Overlay:
+        uid = binding.uid
+        unplaced_until = self._overlays.unplaced_until(uid, now, evicted=is_unplaced(binding))
+        outcomes = self._overlays.outcomes(uid)
+        has_run = self.starts.has_run(binding)
+        return Overlay(
+            outcomes,
+            hold=self._hold(binding, now),
+            unplaced_until=unplaced_until,
+            resumed=uid in self._resumed,
+            has_run=has_run,
+            left_out=self.starts.left_out(uid, {} if has_run else recorded(binding, outcomes)),
+        )
 
     def _hold(self, binding: BindingFacts, now: int) -> Refusal | None:
         """Return why one is held back at *now*, by what became of its last write or of its last start."""
@@ -339,6 +389,7 @@ class Store:
         if before is not None and (after is None or before.uid != after.uid):
             self._by_uid.pop(before.uid, None)
             self._overlays.forget(before.uid)
+            self._aside.pop(before.uid, None)
             self._news[before.uid] = None
         if after is None or not is_aborted(after):
             self._resumed.difference_update(each.uid for each in (before, after) if each is not None)

@@ -11,8 +11,8 @@ from controller.engine.clusters import ClusterName
 from controller.engine.fit import choose, room_of, rooms
 from controller.engine.ledger import Ledger
 from controller.engine.outlook import Outlook, outlook
-from controller.engine.reasons import Refusal
-from controller.engine.resources import PODS, Resources, fits
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.resources import EMPTY, PODS, Resources, fits
 from controller.engine.workloads import Choice, Shape
 
 
@@ -54,6 +54,7 @@ class Prospects:
         """How far each waiting shape came in the last cycle, by the shape's id."""
         self._ledger = ledger
         self._of: dict[int, Prospect] = {}
+        self._failures: list[Exception] = []
 
     def forget(self) -> None:
         """Begin anew: a cluster is another one than before."""
@@ -63,12 +64,27 @@ class Prospects:
         """Return the prospect of *shape*."""
         known = self._of.get(id(shape))
         if known is None:
-            found = outlook(shape, self._ledger)
-            charge = found.charge(shape)
-            asks = frozenset(name for name, amount in charge.items() if amount > 0 and name != PODS)
-            known = self._of[id(shape)] = Prospect(shape, found, charge, asks, frozenset(found.names))
-            known.witness = self._search(known)
-            known.looked = self._ledger.frees
+            try:
+                known = self._judged(shape)
+            except Exception as error:  # noqa: BLE001 -- tenants write what shapes are made of; one must not stop all
+                self._failures.append(error)
+                refusal = Refusal(Reason.INTERNAL_ERROR, subject=type(error).__name__)
+                known = Prospect(shape, Outlook((), 1, refusal), EMPTY, frozenset(), frozenset())
+            self._of[id(shape)] = known
+        return known
+
+    def take_failures(self) -> list[Exception]:
+        """Return the errors that came out of judging shapes since this was last asked."""
+        found, self._failures = self._failures, []
+        return found
+
+    def _judged(self, shape: Shape) -> Prospect:
+        found = outlook(shape, self._ledger)
+        charge = found.charge(shape)
+        asks = frozenset(name for name, amount in charge.items() if amount > 0 and name != PODS)
+        known = Prospect(shape, found, charge, asks, frozenset(found.names))
+        known.witness = self._search(known)
+        known.looked = self._ledger.frees
         return known
 
     def has_room(self, prospect: Prospect) -> bool:

@@ -34,6 +34,7 @@ class Reason(StrEnum):
     ABORTED = "Aborted"
     UNCLAIMED = "Unclaimed"
     DEMAND_UNKNOWN = "DemandUnknown"
+    INTERNAL_ERROR = "InternalError"
 
 
 class EvictionReason(StrEnum):

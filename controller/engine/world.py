@@ -210,6 +210,10 @@ class World:
         """Return the tree of the queues as they are now."""
         return self.books.tree()
 
+    def failures(self) -> list[Exception]:
+        """Return the errors since it was last asked for which workloads wait as `InternalError`."""
+        return self.books.prospects.take_failures()
+
     def refusal(self, uid: WorkloadUid) -> Refusal | None:
         """Return why a workload waits, ``None`` where it does not wait or was not judged yet."""
         workload = self.workloads.get(uid)

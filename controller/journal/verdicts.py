@@ -47,6 +47,7 @@ RULES: Mapping[Reason | EvictionReason, str] = {
     Reason.ABORTED: "D8",
     Reason.UNCLAIMED: "D9",
     Reason.DEMAND_UNKNOWN: "D3",
+    Reason.INTERNAL_ERROR: "W3",
     EvictionReason.RECLAIMED: "P1",
     EvictionReason.PREEMPTED: "P2",
     EvictionReason.OUTGROWN: "D7",

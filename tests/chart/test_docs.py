@@ -7,8 +7,10 @@ import pytest
 import yaml
 
 from controller.api.configuration import AdmissionConfiguration, load_configuration
+from controller.cache.store import Store
 from controller.cli.app import app
 from controller.engine.reasons import EvictionReason, Reason
+from controller.engine.world import World
 from controller.metrics import Metrics as ControllerMetrics
 from tests.chart.helm import CHART
 from tests.chart.schema import values
@@ -109,7 +111,9 @@ def test_every_piece_of_values_can_be_used(page):
 
 
 def test_metrics_that_are_told_are_there():
-    known = {each.name for metrics in (ControllerMetrics(), WebhookMetrics()) for each in metrics.registry.collect()}
+    controller = ControllerMetrics()
+    controller.watch(World, Store(), {})
+    known = {each.name for metrics in (controller, WebhookMetrics()) for each in metrics.registry.collect()}
     text = "".join(page.read_text() for page in PAGES)
     for name in set(re.findall(r"`(volcano_global_[a-z_]+)`", text)):
         assert name.removesuffix("_total") in known, name

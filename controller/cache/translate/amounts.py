@@ -8,6 +8,8 @@ from controller.engine.resources import Resources
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+#: Years are left on both sides, so that no sum of times leaves what can be written.
+_LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 
 
 class AmountError(ValueError):
@@ -33,10 +35,11 @@ def quantities(resources: Resources) -> dict[str, str]:
 
 
 def milliseconds(time: datetime | None) -> int | None:
-    """Return *time* in milliseconds since 1970."""
+    """Return *time* in milliseconds since 1970; what is before 1970 or after 9000 counts as that year."""
     if time is None:
         return None
-    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND
+    passed = (time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH
+    return min(max(passed, timedelta(0)), _LATEST - _EPOCH) // _MILLISECOND
 
 
 def moment(time: int | None) -> datetime | None:
