@@ -5,7 +5,7 @@ act on anything older than what we did ourselves.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from localup.karmada.kinds import Kind
@@ -38,13 +38,19 @@ class Store:
         """Call *listener* at every change from now on."""
         self._listeners.append(listener)
 
-    def replace(self, objects: Sequence[Object]) -> None:
-        """Take *objects* as all there is; what is not among them is gone."""
-        kept = {key_of(each) for each in objects}
+    def replace(self, objects: Sequence[Object], *, unread: Iterable[tuple[str, str]] = ()) -> None:
+        """Take *objects* as all there is besides what *unread* names; what is not among them is gone."""
+        kept = {key_of(each) for each in objects} | {Key(*name) for name in unread}
         for old in [each for key, each in self._objects.items() if key not in kept]:
             self.remove(old)
         for each in objects:
             self.upsert(each)
+
+    def forget(self, namespace: str, name: str) -> None:
+        """Forget the object of that name, whose last state cannot be read."""
+        old = self._objects.get(Key(namespace, name))
+        if old is not None:
+            self.remove(old)
 
     def upsert(self, obj: Object) -> None:
         """Take *obj* as it is now, unless something newer is known."""
