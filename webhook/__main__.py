@@ -24,6 +24,12 @@ from webhook.tls import Certificate, utc_now
 
 log = structlog.get_logger(__name__)
 
+#: For how long the thread that judges large reviews keeps the interpreter while the event loop waits for it.
+_SWITCH_SECONDS = 0.001
+_AUTHENTICATE = (
+    "anyone who reaches the port can have reviews judged: give --client-ca (webhook.clientCa in the chart), and let the"
+    " API server show a certificate; until then admit only the API server by network policy"
+)
 _ENCODER = msgspec.json.Encoder(enc_hook=repr)
 
 
@@ -63,6 +69,8 @@ class Webhook:
         # What is loaded by now stays for good: looking through it again and again would be pauses.
         gc.freeze()
         log.info("webhook started", port=secure.port, plain_port=plain.port)
+        if self.settings.client_ca is None:
+            log.warning("callers not authenticated", reason="no --client-ca", remedy=_AUTHENTICATE)
         while not self.stopping.is_set():
             await wait(self.stopping, seconds=self.settings.poll_seconds)
             self._refresh()
@@ -78,6 +86,7 @@ class Webhook:
         await asyncio.sleep(self.settings.drain_seconds)
         await secure.close(seconds=self.settings.stop_seconds)
         await plain.close(seconds=1)
+        self.app.worker.close()
         log.info("webhook stopped")
 
     def _refresh(self) -> None:
@@ -92,6 +101,7 @@ class Webhook:
             ready=reason is None,
             certificate_ends=ends.timestamp() if ends else 0,
             queues=len(self.queues.queues) if self.queues.is_known else None,
+            authenticates=self.settings.client_ca is not None,
         )
 
     def _not_ready(self) -> str | None:
@@ -139,6 +149,7 @@ def _write_line(_logger: object, level: str, event: structlog.typing.EventDict) 
 
 async def serve(settings: Settings) -> None:
     """Run the webhook until SIGTERM or SIGINT."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
     webhook = Webhook(settings)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

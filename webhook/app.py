@@ -8,7 +8,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -19,15 +21,20 @@ from structlog.typing import FilteringBoundLogger
 from controller.api import review
 from webhook.metrics import CONTENT_TYPE, Metrics
 from webhook.paths import Reviewer
+from webhook.routing import too_dense
 from webhook.settings import Settings
 from webhook.verdict import Outcome, Verdict, allowed, response
+from webhook.worker import BusyError, Worker
 
 Probe = Callable[[], str | None]
 """Says why the webhook is not ready, or what will make it so, or ``None``."""
 Look = Callable[[], Awaitable[bool]]
 """Brings what was heard of the queues up to date, and says whether that worked."""
 
+T = TypeVar("T")
+
 _JSON = "application/json"
+_LONGEST_NAME = 253
 # Objects let through as they are leave no line: they are none of ours.
 _EVENTS = {
     Outcome.DENIED: "object denied",
@@ -58,12 +65,15 @@ class App:
     metrics: Metrics = field(default_factory=Metrics)
     # Bound, since the one that is not is made anew for each line.
     log: FilteringBoundLogger = field(default_factory=lambda: structlog.get_logger(__name__).bind())
+    worker: Worker = field(init=False)
+    """Judges the reviews that are too large for the event loop."""
     draining: bool = False
     buffered: int = 0
     """Bytes of all bodies under way."""
 
     def __post_init__(self) -> None:
         """Count every path from the start."""
+        self.worker = Worker(most=self.settings.max_waiting_reviews, seconds=self.settings.review_seconds)
         for path in self.reviewers:
             self.metrics.answers.announce(path)
 
@@ -99,25 +109,30 @@ class App:
         # All of it has come with its headers, as nearly always, or is waited for.
         body = request.content.read_nowait() if _is_whole(request) else await self._read_body(request)
         try:
-            asked = review.read(body)
+            asked, verdict = await self._judged(len(body), partial(judge_body, reviewer, body))
+            if verdict.rests_on_queues:
+                verdict = await self._confirmed(reviewer, asked, verdict)
         except review.ReviewError as error:
             raise BadRequestError(HTTPStatus.BAD_REQUEST, str(error), uid=error.uid) from error
-        verdict = reviewer(asked)
-        if verdict.rests_on_queues:
-            verdict = await self._confirmed(reviewer, asked, verdict)
+        except BusyError as error:
+            raise BadRequestError(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
         self.metrics.answers.count_verdict(path, verdict.outcome)
         self._record(asked, verdict)
         return web.Response(body=review.write(response(verdict, asked.uid)), content_type=_JSON)
+
+    async def _judged(self, size: int, judge: Callable[[], T]) -> T:
+        """Return what *judge* returns of a review of *size* bytes."""
+        return judge() if size <= self.settings.max_inline_bytes else await self.worker.run(judge)
 
     def _record(self, asked: review.Request, verdict: Verdict) -> None:
         """Log what was decided about an object, unless it passed as it was."""
         if event := _EVENTS.get(verdict.outcome):
             self.log.info(
                 event,
-                resource=asked.resource.resource,
-                namespace=asked.namespace,
-                name=asked.name,
-                uid=asked.uid,
+                resource=asked.resource.resource[:_LONGEST_NAME],
+                namespace=asked.namespace[:_LONGEST_NAME],
+                name=asked.name[:_LONGEST_NAME],
+                uid=asked.uid[:_LONGEST_NAME],
                 dry_run=asked.dry_run,
                 reason=verdict.message,
             )
@@ -125,7 +140,8 @@ class App:
     async def _confirmed(self, reviewer: Reviewer, asked: review.Request, doubtful: Verdict) -> Verdict:
         """Return the verdict over queues as they are now; where they cannot be read, nobody is refused for them."""
         if self.look_again is not None and await self.look_again():
-            return reviewer(asked)
+            size = len(memoryview(asked.object))
+            return await self._judged(size, partial(reviewer, asked))
         if doubtful.outcome is Outcome.DENIED:
             return allowed(f"not checked, the queues cannot be read now: {doubtful.message}")
         return doubtful
@@ -179,6 +195,14 @@ def check_headers(request: web.BaseRequest, limit: int) -> None:
         raise BadRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"a review is sent as {_JSON}")
     if (request.content_length or 0) > limit:
         raise _too_large(limit)
+
+
+def judge_body(reviewer: Reviewer, body: bytes) -> tuple[review.Request, Verdict]:
+    """Return the review in *body* and its verdict, or raise `ReviewError`."""
+    asked = review.read(body)
+    # Each value has a byte at least, so that nearly all reviews need not be counted.
+    refusal = too_dense(asked) if len(body) > review.MOST_VALUES else None
+    return asked, refusal or reviewer(asked)
 
 
 def _is_whole(request: web.BaseRequest) -> bool:

@@ -17,7 +17,8 @@ from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS
 from controller.api.review import Operation, Request
 from webhook.jobrules import job_flaws
 from webhook.jobs import JobPolicy
-from webhook.jobspec import read_job
+from webhook.jobspec import MAX_TASKS, read_job
+from webhook.names import LONGEST_NAME
 from webhook.queuebook import QueueBook
 from webhook.routing import misrouted
 from webhook.verdict import Verdict, allowed, denied, exempt, patched
@@ -35,7 +36,7 @@ def mutate_hyperjob(request: Request, policy: JobPolicy) -> Verdict:
     if request.namespace in policy.exempt_namespaces:
         return exempt()
     try:
-        hyperjob = read_hyperjob(_DOCUMENT.decode(request.object))
+        hyperjob = _read(request)
     except (ValueError, RecursionError) as error:
         return _unreadable(request, error)
     return patched(*_queues(hyperjob, policy))
@@ -48,7 +49,7 @@ def validate_hyperjob(request: Request, policy: JobPolicy, queues: QueueBook) ->
     if request.namespace in policy.exempt_namespaces:
         return exempt()
     try:
-        hyperjob = read_hyperjob(_DOCUMENT.decode(request.object))
+        hyperjob = _read(request)
         found = list(islice(_flaws(hyperjob), _MOST_FLAWS))
     except (ValueError, RecursionError) as error:
         return _unreadable(request, error)
@@ -57,12 +58,46 @@ def validate_hyperjob(request: Request, policy: JobPolicy, queues: QueueBook) ->
     return _of_queues(request, hyperjob, policy, queues=queues)
 
 
+def _read(request: Request) -> HyperJob:
+    """Return the HyperJob, or raise `ValueError` where it cannot be read or is too large to be looked into."""
+    document = _DOCUMENT.decode(request.object)
+    if request.operation == "CREATE" and (flaw := _excess(document)):
+        raise HyperJobError(flaw)
+    return read_hyperjob(document)
+
+
+def _excess(document: dict[str, Any]) -> str | None:
+    """Return which name or list is longer than a new HyperJob may have; models are slow to make of what is refused."""
+    metadata, spec = _member(document, "metadata"), _member(document, "spec")
+    if len(str(metadata.get("name", ""))) > LONGEST_NAME:
+        return f"metadata.name has more than {LONGEST_NAME} characters: shorten it"
+    jobs = _items(spec, "replicatedJobs")
+    if len(jobs) > MAX_TASKS:
+        return f"spec.replicatedJobs has {len(jobs)} jobs: use at most {MAX_TASKS}"
+    templates = [*(_member(job, "templateSpec") for job in jobs), _member(_member(spec, "template"), "spec")]
+    tasks = sum(len(_items(template, "tasks")) for template in templates)
+    if tasks > MAX_TASKS:
+        return f"its templates have {tasks} tasks: use at most {MAX_TASKS} in all, with replicas for equal pods"
+    return None
+
+
+def _member(found: Any, name: str) -> dict[str, Any]:
+    member = found.get(name) if isinstance(found, dict) else None
+    return member if isinstance(member, dict) else {}
+
+
+def _items(found: dict[str, Any], name: str) -> list[Any]:
+    items = found.get(name)
+    return items if isinstance(items, list) else []
+
+
 def _of_queues(request: Request, hyperjob: HyperJob, policy: JobPolicy, *, queues: QueueBook) -> Verdict:
     """Return a warning, or by configuration a denial, for queues that take no jobs now."""
     if request.operation != "CREATE" or not queues.is_known:
         return allowed()
     names = {policy.queue_for(job.template_spec.queue) for job in hyperjob.spec.replicated_jobs}
-    troubles = [trouble for name in sorted(names) if (trouble := queues.trouble(name))]
+    found = (trouble for name in sorted(names) if (trouble := queues.trouble(name)))
+    troubles = tuple(islice(found, _MOST_FLAWS))
     if troubles and policy.denies_bad_queues:
         return denied(_about(request, *troubles), rests_on_queues=True)
     return allowed(*(f"{trouble}; until then the HyperJob waits" for trouble in troubles))

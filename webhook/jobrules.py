@@ -5,8 +5,9 @@ fail after it was admitted here.
 """
 
 from collections.abc import Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
 
-from webhook.jobspec import MPI, Job, PartitionPolicy, Spec, Task, Volume
+from webhook.jobspec import MAX_TASKS, MPI, Job, PartitionPolicy, Spec, Task, Volume
 from webhook.names import is_label, is_qualified, is_subdomain
 from webhook.podrules import cpus_are_whole, pod_flaws
 from webhook.policyrules import policy_flaws
@@ -79,6 +80,8 @@ def _first_flaw(spec: Spec) -> str | None:
     """Return what Volcano refuses a job for without looking further."""
     if not spec.all_tasks:
         return "No task specified in job spec: give spec.tasks a task"
+    if spec.has_too_many_tasks:
+        return f"spec.tasks has {len(spec.all_tasks)} tasks: use at most {MAX_TASKS}, with replicas for equal pods"
     arguments = (spec.plugins or {}).get(MPI, ()) or () if MPI in (spec.plugins or {}) else None
     if arguments is None:
         return None
@@ -164,10 +167,11 @@ def _volume_flaw(volume: Volume, paths: set[str]) -> str | None:
 
 def _is_acyclic(tasks: Sequence[Task]) -> bool:
     """Say whether the tasks can be brought into an order; a name that is no task stands in the way of all orders."""
-    waiting = {task.name: set(task.depends_on.name or ()) if task.depends_on else set() for task in tasks}
-    while waiting:
-        free = {name for name, others in waiting.items() if not others}
-        if not free:
-            return False
-        waiting = {name: others - free for name, others in waiting.items() if name not in free}
+    others = {task.name: frozenset(task.depends_on.name or ()) if task.depends_on else frozenset() for task in tasks}
+    if not all(names <= others.keys() for names in others.values()):
+        return False
+    try:
+        TopologicalSorter(others).prepare()
+    except CycleError:
+        return False
     return True

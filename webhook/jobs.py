@@ -13,6 +13,7 @@ from controller.api.review import Operation, Request
 from webhook.jobchanges import change_flaws, fixed_members_changed, growth_warning
 from webhook.jobrules import job_flaws
 from webhook.jobspec import MPI, NEED_SERVICE, Job, Spec, read_job
+from webhook.names import LONGEST_NAME
 from webhook.queuebook import QueueBook
 from webhook.routing import misrouted
 from webhook.verdict import Verdict, allowed, denied, exempt, patched
@@ -86,6 +87,8 @@ def validate_job(request: Request, policy: JobPolicy, queues: QueueBook) -> Verd
 
 def _judge_new(request: Request, job: Job, policy: JobPolicy, queues: QueueBook) -> Verdict:
     name = job.metadata.name or request.name or f"{job.metadata.generate_name}{_GENERATED}"
+    # A longer name is wrong by its beginning already, and is part of every message.
+    name = name[: LONGEST_NAME + 1]
     flaws = list(islice(job_flaws(job, name), _MOST_FLAWS))
     if flaws:
         return denied(_about(request, name, *flaws), code=422)
@@ -109,8 +112,8 @@ def _judge_change(request: Request, job: Job, policy: JobPolicy) -> Verdict:
 
 
 def _defaults(spec: Spec, policy: JobPolicy) -> list[Operation]:
-    """Return what fills in the job; nothing where there are no tasks, for such a job is refused."""
-    if not spec.all_tasks:
+    """Return what fills in the job; nothing where there are no tasks or too many, for such a job is refused."""
+    if not spec.all_tasks or spec.has_too_many_tasks:
         return []
     operations = _queued(spec, policy)
     for name, found, default in (

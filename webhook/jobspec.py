@@ -11,6 +11,10 @@ from controller.api.meta import Quantities
 
 MPI = "mpi"
 
+#: The most tasks of a new job. A task stands for any number of equal pods, so that jobs have a handful of them;
+#: each one is checked, defaulted and charged on its own.
+MAX_TASKS = 1000
+
 #: The frameworks whose pods find each other by the service of the `svc` plugin.
 NEED_SERVICE = ("tensorflow", MPI, "pytorch", "ray")
 
@@ -140,6 +144,11 @@ class Spec(msgspec.Struct, frozen=True, rename="camel"):
     def all_tasks(self) -> tuple[Task, ...]:
         """Return the tasks; none where there should be some."""
         return self.tasks or ()
+
+    @property
+    def has_too_many_tasks(self) -> bool:
+        """Say whether there are more tasks than a new job may have."""
+        return len(self.all_tasks) > MAX_TASKS
 
     @property
     def replicas(self) -> int:

@@ -24,14 +24,20 @@ class Metrics:
         self._ready = Gauge(
             "volcano_global_webhook_ready", "1 while reviews can be answered, else 0.", registry=self.registry
         )
+        self._authenticates = Gauge(
+            "volcano_global_webhook_authenticates_callers",
+            "1 where callers must show a client certificate, 0 where anyone who reaches the port is answered.",
+            registry=self.registry,
+        )
         self._queues = Gauge(
             "volcano_global_webhook_queues",
             "Queues known; -1 while they were never listed, and jobs are judged without them.",
             registry=self.registry,
         )
 
-    def show(self, *, ready: bool, certificate_ends: float, queues: int | None) -> None:
+    def show(self, *, ready: bool, certificate_ends: float, queues: int | None, authenticates: bool) -> None:
         """Set what is true now."""
+        self._authenticates.set(authenticates)
         self._queues.set(-1 if queues is None else queues)
         self._ready.set(ready)
         self._certificate_ends.set(certificate_ends)

@@ -16,27 +16,36 @@ class QueueBook:
     """All queues by name."""
 
     def __init__(self) -> None:
-        self._queues: dict[QueueName, Remembered] = {}
+        # Never changed in place: a review that is judged in another thread goes on with what it has begun with.
+        self._queues: Mapping[QueueName, Remembered] = {}
+        self._children: Mapping[QueueName, Sequence[QueueName]] | None = None
+        """The queues below each queue, ``None`` until they are asked for."""
         self.is_known = False
         """Whether the queues were ever listed; until then there is nothing to say about them."""
 
     def replace(self, objects: Sequence[Remembered], *, unread: Iterable[tuple[str, str]] = ()) -> None:
         """Take *objects* as all there is, besides what *unread* names and stays as it was known."""
         kept = {name: self._queues[name] for _, each in unread if (name := QueueName(each)) in self._queues}
-        self._queues = kept | {queue.name: queue for queue in objects}
+        self._take(kept | {queue.name: queue for queue in objects})
         self.is_known = True
 
     def upsert(self, obj: Remembered) -> None:
         """Take a queue as it is now."""
-        self._queues[obj.name] = obj
+        self._take({**self._queues, obj.name: obj})
 
     def remove(self, obj: Remembered) -> None:
         """Forget a queue."""
-        self._queues.pop(obj.name, None)
+        self._drop(obj.name)
 
     def forget(self, _: str, name: str) -> None:
         """Forget the queue of that name, whose last state cannot be read."""
-        self._queues.pop(QueueName(name), None)
+        self._drop(QueueName(name))
+
+    def _drop(self, gone: QueueName) -> None:
+        self._take({name: queue for name, queue in self._queues.items() if name != gone})
+
+    def _take(self, queues: Mapping[QueueName, Remembered]) -> None:
+        self._queues, self._children = queues, None
 
     @property
     def queues(self) -> Mapping[QueueName, Remembered]:
@@ -47,15 +56,16 @@ class QueueBook:
         """Return why the queue *name* takes no jobs, or ``None``."""
         if name == ROOT:
             return "can not submit job to root queue: name a leaf queue in spec.queue"
-        queue = self._queues.get(QueueName(name))
+        queues = self._queues
+        queue = queues.get(QueueName(name))
         if queue is None:
             return f"unable to find job queue: queue {name!r} does not exist: create it, or name another in spec.queue"
-        if children := sorted(other.name for other in self._queues.values() if other.parent == name):
+        if children := self._below(QueueName(name)):
             count = "1 child queue" if len(children) == 1 else f"{len(children)} child queues"
             return (
                 f"can only submit job to leaf queue, queue {name!r} has {count}: name one of them, as {children[0]!r}"
             )
-        for place in (queue, *ancestors(self._queues, queue)):
+        for place in (queue, *ancestors(queues, queue)):
             if not place.is_open and place.name != ROOT:
                 above = "" if place is queue else f", which lies above {name!r},"
                 return (
@@ -63,6 +73,21 @@ class QueueBook:
                     f" status is `{place.state}`: open it, or name another in spec.queue"
                 )
         return None
+
+    def _below(self, name: QueueName) -> Sequence[QueueName]:
+        """Return the children of the queue *name* in order."""
+        known = self._children
+        if known is None:
+            known = self._children = children_of(self._queues)
+        return known.get(name, ())
+
+
+def children_of(queues: Mapping[QueueName, Remembered]) -> Mapping[QueueName, Sequence[QueueName]]:
+    """Return the children of each queue that has some, in order."""
+    found: dict[QueueName, list[QueueName]] = {}
+    for name in sorted(queues):
+        found.setdefault(queues[name].parent, []).append(name)
+    return found
 
 
 def ancestors(queues: Mapping[QueueName, Remembered], queue: Remembered) -> Iterator[Remembered]:

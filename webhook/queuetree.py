@@ -112,9 +112,13 @@ def _children_flaws(tree: Tree, parent: Remembered, prefix: str) -> Iterator[str
 
 
 def _floor_flaws(tree: Tree, queue: Remembered) -> Iterator[str]:
-    below = [other for other in tree.values() if any(above.name == queue.name for above in ancestors(tree, other))]
+    greatest: dict[str, int] = {}
+    for other in tree.values():
+        if any(above.name == queue.name for above in ancestors(tree, other)):
+            for resource, amount in other.amounts["capability"].items():
+                greatest[resource] = max(greatest.get(resource, 0), amount)
     for resource, amount in queue.amounts["capability"].items():
-        most = max((other.amounts["capability"].get(resource, 0) for other in below), default=0)
+        most = greatest.get(resource, 0)
         if amount < most:
             yield (
                 f"queue {queue.name!r} capability{written(resource, amount)} is smaller than its descendants'"

@@ -1,8 +1,8 @@
-"""Whether a review has come to the path that judges it; knows no object."""
+"""Whether a review has come to the path that judges it, and is small enough to be judged; knows no object."""
 
 from collections.abc import Collection
 
-from controller.api.review import Request
+from controller.api.review import MOST_VALUES, Request, count_values
 from webhook.verdict import Verdict, denied
 
 _REMEDY = "correct the rules of its configuration"
@@ -20,6 +20,17 @@ def misrouted(
         judged = f"{', '.join(operations)} of {_listed(group, resources)}"
         return denied(f"this webhook judges {judged}, not {request.operation[:60]!r}: {_REMEDY}", code=400)
     return None
+
+
+def too_dense(request: Request) -> Verdict | None:
+    """Return the refusal of an object of more values than a new one may have, or ``None``.
+
+    One that was stored before may still be changed, so that its finalizers can be removed.
+    """
+    count = count_values(request.object)
+    if count <= MOST_VALUES or count <= count_values(request.old_object):
+        return None
+    return denied(f"the object has {count} JSON values: use at most {MOST_VALUES}", code=422)
 
 
 def _listed(group: str, resources: Collection[str]) -> str:

@@ -27,11 +27,18 @@ _GROUPS = {
         "client_ca": "FILE",
         "client_names": "NAME",
     },
-    "limits": {"max_body_bytes": "BYTES", "max_buffered_bytes": "BYTES", "max_connections": "COUNT"},
+    "limits": {
+        "max_body_bytes": "BYTES",
+        "max_inline_bytes": "BYTES",
+        "max_buffered_bytes": "BYTES",
+        "max_waiting_reviews": "COUNT",
+        "max_connections": "COUNT",
+    },
     "times": {
         "handshake_seconds": "SECONDS",
         "header_seconds": "SECONDS",
         "body_seconds": "SECONDS",
+        "review_seconds": "SECONDS",
         "keepalive_seconds": "SECONDS",
         "poll_seconds": "SECONDS",
         "drain_seconds": "SECONDS",
@@ -77,6 +84,12 @@ class Settings(BaseModel):
     max_body_bytes: int = Field(
         4 << 20, ge=1024, description="largest review; the API server takes objects up to 3 MiB"
     )
+    max_inline_bytes: int = Field(
+        64 << 10, ge=1024, description="largest review that the event loop judges; larger ones go to a thread"
+    )
+    max_waiting_reviews: int = Field(
+        16, ge=1, description="larger reviews that wait for the thread; one more, and it is answered 503"
+    )
     max_connections: int = Field(
         4096, ge=16, description="open connections; one more, and the one that was silent for longest is closed"
     )
@@ -88,6 +101,9 @@ class Settings(BaseModel):
     )
     header_seconds: Seconds = Field(5, description="until a new connection must have sent its first request's headers")
     body_seconds: Seconds = Field(5, description="until a body must be there; the API server waits no longer itself")
+    review_seconds: Seconds = Field(
+        4, description="until a larger review must be judged; below the API server's own 5, so that it hears why not"
+    )
     keepalive_seconds: Seconds = Field(
         120, description="until an idle connection is closed; above the API server's 90, so that it closes first"
     )

@@ -7,6 +7,9 @@ import msgspec
 
 from controller.api.review import Operation, Response, Status
 
+#: Characters of a message; what is longer is cut.
+LONGEST_MESSAGE = 4096
+
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -41,6 +44,7 @@ _EXEMPT = Verdict(Outcome.EXEMPT)
 
 def allowed(*warnings: str) -> Verdict:
     """Let the object through as it is; its user's client shows *warnings*."""
+    warnings = tuple(_clipped(warning) for warning in warnings)
     return Verdict(Outcome.WARNED, message="; ".join(warnings), warnings=warnings) if warnings else _ALLOWED
 
 
@@ -56,7 +60,12 @@ def patched(*operations: Operation) -> Verdict:
 
 def denied(message: str, *, code: int = 403, rests_on_queues: bool = False) -> Verdict:
     """Refuse the object with a sentence for its user; *code* is the HTTP status the user's client sees."""
-    return Verdict(Outcome.DENIED, code=code, message=message, rests_on_queues=rests_on_queues)
+    return Verdict(Outcome.DENIED, code=code, message=_clipped(message), rests_on_queues=rests_on_queues)
+
+
+def _clipped(text: str) -> str:
+    """Return *text* at a length that can be shown: names in it may be as long as the object."""
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…"
 
 
 def response(verdict: Verdict, uid: str) -> Response:

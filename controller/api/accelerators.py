@@ -1,5 +1,7 @@
 """A job's accelerators: how many its pods ask for, and the job made to ask for another number of them."""
 
+from itertools import compress
+
 from controller.api.quantity import QuantityError, parse_quantity
 from controller.api.volcanojobs import JobSpec, Task
 
@@ -32,17 +34,21 @@ def scaled(job: JobSpec, resource: str, wanted: int) -> JobSpec:
     Roles that exist once keep theirs. All tasks that are divided and ask for
     the accelerator grow or shrink by one factor; minimums keep their proportion.
     """
-    singles = sum(accelerators(task, resource) * task.replicas for task in job.tasks if job.is_single(task))
-    growing = [task for task in job.divisible if accelerators(task, resource)]
-    had = sum(accelerators(task, resource) * task.replicas for task in growing)
+    totals = tuple(accelerators(task, resource) * max(task.replicas, 0) for task in job.tasks)
+    singles = sum(total for total, is_single in zip(totals, job.singles, strict=True) if is_single)
+    grows = tuple(total != 0 and not is_single for total, is_single in zip(totals, job.singles, strict=True))
+    had = sum(compress(totals, grows))
     left = wanted * _ONE - singles
     if not had:
         raise AcceleratorError(f"no task that could be divided asks for {resource}; name it in a task's resources")
-    if left <= 0 or any(task.replicas * left % had for task in growing):
+    if left <= 0 or any(task.replicas * left % had for task in compress(job.tasks, grows)):
         raise AcceleratorError(
             f"{wanted} {resource} are no whole number of pods; the template asks for {(had + singles) // _ONE}"
         )
-    tasks = tuple(_grown(task, task.replicas * left // had) if task in growing else task for task in job.tasks)
+    tasks = tuple(
+        _grown(task, task.replicas * left // had) if is_growing else task
+        for task, is_growing in zip(job.tasks, grows, strict=True)
+    )
     grown = job.model_copy(update={"tasks": tasks})
     if job.min_available:
         minimum = job.min_available * grown.all_pods // job.all_pods

@@ -4,7 +4,8 @@ Asked by the webhook before an object is stored, and by the controller of what
 was stored without it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from controller.api.accelerators import AcceleratorError, scaled
 from controller.api.devices import completed
@@ -26,8 +27,7 @@ def _flaws(hyperjob: HyperJob) -> Iterator[str]:
     spec = hyperjob.spec
     if not spec.replicated_jobs:
         yield "spec.replicatedJobs is empty; name at least one job"
-    names = [job.name for job in spec.replicated_jobs]
-    for name in sorted({name for name in names if names.count(name) > 1}):
+    for name in _repeated(job.name for job in spec.replicated_jobs):
         yield f"replicated job {name!r} is there twice; give each a name of its own"
     if spec.min_available is not None and spec.min_available < 1:
         yield f"spec.minAvailable is {spec.min_available}; write one or more, or leave it out for all parts"
@@ -103,13 +103,12 @@ def _template_flaws(template: JobSpec) -> Iterator[str]:
             yield f"task {task.name!r}: minAvailable {task.min_available} is more than its {task.replicas} replicas"
     if (template.min_available or 0) > template.all_pods:
         yield f"minAvailable {template.min_available} is more than the {template.all_pods} pods of its tasks"
-    if "mpi" in template.plugins and not any(task.name in template.leaders for task in template.tasks):
+    if "mpi" in template.plugins and template.leaders.isdisjoint(task.name for task in template.tasks):
         yield "the mpi plugin finds no master task; name it with --master=NAME"
 
 
 def _split_flaws(job: ReplicatedJob, policy: SplitPolicy) -> Iterator[str]:
-    names = [share.name for share in policy.clusters]
-    for name in sorted({name for name in names if names.count(name) > 1}):
+    for name in _repeated(share.name for share in policy.clusters):
         yield f"splitPolicy.clusters names {name!r} twice; keep one entry"
     if not job.template_spec.pods:
         yield "none of its tasks can be divided; give one of them several replicas, or leave splitPolicy out"
@@ -151,6 +150,10 @@ def _static(job: ReplicatedJob, _: SplitPolicy, template: JobSpec) -> Iterator[s
 def _by_room(_: ReplicatedJob, policy: SplitPolicy, template: JobSpec) -> Iterator[str]:
     if (policy.min_replicas or 0) > template.pods:
         yield f"splitPolicy.minReplicas is {policy.min_replicas}, but there are only {template.pods} pods to divide"
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
 def _enough(count: int, template: JobSpec) -> Iterator[str]:

@@ -20,6 +20,10 @@ Strategy = Literal["ByCluster", "ByReplicas", "ByResources", "Static", "Auto"]
 SPELLINGS: tuple[Resource, ...] = (HYPERJOBS, BATCH_HYPERJOBS)
 
 
+#: More are not read.
+_MOST_FLAWS = 10
+
+
 class HyperJobError(ValueError):
     """An object that is no HyperJob; the message names the fields and what is wrong with them."""
 
@@ -223,7 +227,7 @@ def read_hyperjob(document: dict[str, Any]) -> HyperJob:
             status=read_status(document),
         )
     except ValidationError as error:
-        raise HyperJobError("; ".join(_sentence("spec", each) for each in error.errors())) from error
+        raise HyperJobError(_sentences("spec", error)) from error
 
 
 def read_status(document: dict[str, Any]) -> HyperJobStatus:
@@ -231,13 +235,20 @@ def read_status(document: dict[str, Any]) -> HyperJobStatus:
     try:
         return HyperJobStatus.model_validate(document.get("status") or {})
     except ValidationError as error:
-        raise HyperJobError("; ".join(_sentence("status", each) for each in error.errors())) from error
+        raise HyperJobError(_sentences("status", error)) from error
 
 
 def _spec(resource: Resource, spec: Any) -> HyperJobSpec:
     if resource is HYPERJOBS:
         return HyperJobSpec.model_validate(spec or {})
     return BatchHyperJobSpec.model_validate(spec or {}).as_spec()
+
+
+def _sentences(section: str, error: ValidationError) -> str:
+    """Return what is wrong with the first fields that are wrong."""
+    # The input of each error is the object around it: together they would be its square.
+    details = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(_sentence(section, each) for each in details[:_MOST_FLAWS])
 
 
 def _sentence(section: str, details: Any) -> str:

@@ -12,6 +12,8 @@ from math import floor
 
 _FORM = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(|[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)")
 _LONGEST = 128
+#: A resource's name in Kubernetes: a domain, a slash and a label.
+_LONGEST_RESOURCE = 253 + 1 + 63
 _GREATEST_EXPONENT = 100
 #: Below this any mantissa that is short enough to be read rounds up to one base unit.
 _LEAST_EXPONENT = -300
@@ -41,7 +43,8 @@ def parse_quantity(resource: str, value: str | float) -> int:
     text = value if isinstance(value, str) else _written(resource, value)
     if len(text) > _LONGEST:
         raise QuantityError(f"{resource}: '{text[:16]}…' has {len(text)} characters; write it with at most {_LONGEST}")
-    return _amount(resource, text)
+    # A cached name is kept: of thousands that are as long as an object can be, the process would run out of memory.
+    return _amount(resource, text) if len(resource) <= _LONGEST_RESOURCE else _amount.__wrapped__(resource, text)
 
 
 def format_quantity(resource: str, amount: int | Fraction) -> str:

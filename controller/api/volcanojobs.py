@@ -168,19 +168,21 @@ class JobSpec(Passed):
             if plugin in self.plugins
         )
 
-    def is_single(self, task: Task) -> bool:
-        """Say whether *task* is a role that must exist once, in all parts together.
+    @property
+    def singles(self) -> tuple[bool, ...]:
+        """Return for each task whether it is a role that must exist once, in all parts together.
 
         It leads a plugin's other tasks, or it is a single pod beside a task of several.
         """
-        if task.name in self.leaders:
-            return True
-        return task.replicas == 1 and any(other.replicas > 1 for other in self.tasks)
+        leaders = self.leaders
+        has_several = any(task.replicas > 1 for task in self.tasks)
+        return tuple(task.name in leaders or (task.replicas == 1 and has_several) for task in self.tasks)
 
     @property
     def divisible(self) -> tuple[Task, ...]:
         """Return the tasks whose pods are spread over the parts."""
-        return tuple(task for task in self.tasks if task.replicas > 0 and not self.is_single(task))
+        tasks = zip(self.tasks, self.singles, strict=True)
+        return tuple(task for task, is_single in tasks if task.replicas > 0 and not is_single)
 
     @property
     def pods(self) -> int:

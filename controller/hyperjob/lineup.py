@@ -93,8 +93,8 @@ def _line(template: JobSpec) -> Iterator[int]:
     """Yield the task of each block of pods that stay together, by its place in the template."""
     blocks = {
         place: task.replicas // task.step
-        for place, task in enumerate(template.tasks)
-        if task.replicas > 0 and not template.is_single(task)
+        for place, (task, is_single) in enumerate(zip(template.tasks, template.singles, strict=True))
+        if task.replicas > 0 and not is_single
     }
     if len(blocks) == 1:
         for place, count in blocks.items():
@@ -109,6 +109,6 @@ def _line(template: JobSpec) -> Iterator[int]:
 
 def _with_singles(template: JobSpec, pods: Pods, *, is_first: bool) -> Pods:
     return tuple(
-        task.replicas if template.is_single(task) and is_first else count
-        for task, count in zip(template.tasks, pods, strict=True)
+        task.replicas if is_single and is_first else count
+        for task, is_single, count in zip(template.tasks, template.singles, pods, strict=True)
     )

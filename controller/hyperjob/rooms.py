@@ -59,8 +59,9 @@ class _Need:
 def _need(template: JobSpec) -> _Need:
     requests = pod_requests(template)
     stretches = units(template)
-    once = tuple(task.replicas if template.is_single(task) else 0 for task in template.tasks)
-    unit = tuple(0 if template.is_single(task) else task.replicas // stretches for task in template.tasks)
+    tasks = tuple(zip(template.tasks, template.singles, strict=True))
+    once = tuple(task.replicas if is_single else 0 for task, is_single in tasks)
+    unit = tuple(0 if is_single else task.replicas // stretches for task, is_single in tasks)
     asked = tuple(request for request, task in zip(requests, template.tasks, strict=True) if task.replicas > 0)
     return _Need(demand(requests, unit), demand(requests, once), asked)
 

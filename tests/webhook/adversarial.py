@@ -1,0 +1,357 @@
+"""Bodies that try to take more CPU than their bytes are worth, each of about a given size.
+
+One attack for each path through the webhook whose work could grow faster than its input.
+`python -m tests.webhook.adversarial [BYTES]` prints what they cost.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from controller.api import quantity
+from controller.api import review as reviews
+from controller.api.configuration import Growth
+from tests.hyperjob.objects import document, replicated
+from tests.webhook.reviews import container, job_binding, review, review_of, task, volcano_job, volcano_queue, wire
+from webhook.app import judge_body
+from webhook.hyperjobs import mutate_hyperjob, validate_hyperjob
+from webhook.jobs import JobPolicy, mutate_job, validate_job
+from webhook.queuebook import QueueBook
+from webhook.queues import mutate_queue, validate_queue
+from webhook.queuespec import Metadata, Queue, Spec, Status, remember
+from webhook.resourcebindings import Gate, review_binding
+from webhook.verdict import Verdict, response
+
+MIB = 1 << 20
+ATTACKS: dict[str, tuple[str, Callable[[int], bytes]]] = {}
+"""Attack -> the path it is sent to, and what makes its body of a number of bytes."""
+
+_POLICY = JobPolicy(default_queue="common", growth=Growth())
+
+
+def attack(path: str) -> Callable[[Callable[[int], bytes]], Callable[[int], bytes]]:
+    """Register a function that makes the body of an attack on *path*."""
+
+    def register(make: Callable[[int], bytes]) -> Callable[[int], bytes]:
+        ATTACKS[make.__name__] = (path, make)
+        return make
+
+    return register
+
+
+def queues(count: int = 200) -> QueueBook:
+    """Return so many open queues below one another's parents."""
+    book = QueueBook()
+    book.replace([remember(Queue(Metadata(f"q{n}"), Spec(), Status("Open"))) for n in range(count)])
+    return book
+
+
+_QUEUES = queues()
+_JUDGES: Mapping[str, Callable[[reviews.Request], Verdict]] = {
+    "/resourcebindings/mutate": lambda asked: review_binding(asked, Gate()),
+    "/jobs/mutate": lambda asked: mutate_job(asked, _POLICY),
+    "/jobs/validate": lambda asked: validate_job(asked, _POLICY, _QUEUES),
+    "/hyperjobs/mutate": lambda asked: mutate_hyperjob(asked, _POLICY),
+    "/hyperjobs/validate": lambda asked: validate_hyperjob(asked, _POLICY, _QUEUES),
+    "/queues/mutate": mutate_queue,
+    "/queues/validate": lambda asked: validate_queue(asked, _QUEUES),
+}
+
+
+def judge(path: str, body: bytes) -> bytes | None:
+    """Return the answer to *body*, ``None`` where it is refused as no review."""
+    try:
+        asked, verdict = judge_body(_JUDGES[path], body)
+    except reviews.ReviewError:
+        return None
+    return reviews.write(response(verdict, asked.uid))
+
+
+def cost(path: str, body: bytes, *, times: int = 3) -> float:
+    """Return the least CPU seconds of judging *body* among so many *times*."""
+    found = []
+    for _ in range(times):
+        quantity._amount.cache_clear()
+        began = time.process_time()
+        judge(path, body)
+        found.append(time.process_time() - began)
+    return min(found)
+
+
+def _filled(size: int, make: Callable[[int], Any]) -> bytes:
+    """Return what *make* makes of a count, with the count that gives about *size* bytes."""
+    sample = len(wire(make(64))) - len(wire(make(32)))
+    return wire(make(max(size * 32 // sample, 1)))
+
+
+def _tasks(size: int, each: Callable[[int], dict[str, Any]], **request: Any) -> bytes:
+    return _filled(size, lambda count: review_of(volcano_job(*(each(n) for n in range(count))), **request))
+
+
+@attack("/jobs/validate")
+def tasks_in_a_chain(size: int) -> bytes:
+    return _tasks(size, lambda n: task(f"t{n}", dependsOn={"name": [f"t{n + 1}"]} if n else {"name": []}))
+
+
+@attack("/jobs/validate")
+def tasks_in_a_reversed_chain(size: int) -> bytes:
+    return _tasks(size, lambda n: task(f"t{n}") | ({"dependsOn": {"name": [f"t{n - 1}"]}} if n else {}))
+
+
+def _bare(n: int, **members: Any) -> dict[str, Any]:
+    return {"name": f"t{n}", "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}} | members
+
+
+@attack("/jobs/validate")
+def bare_tasks_in_a_chain(size: int) -> bytes:
+    return _tasks(size, lambda n: _bare(n) | ({"dependsOn": {"name": [f"t{n - 1}"]}} if n else {}))
+
+
+@attack("/jobs/validate")
+def tasks_that_all_depend_on_all(size: int) -> bytes:
+    count = max(int((size / 8) ** 0.5), 2)
+    names = [f"t{n}" for n in range(count)]
+    return wire(review_of(volcano_job(*(task(name, dependsOn={"name": names[:n]}) for n, name in enumerate(names)))))
+
+
+@attack("/jobs/validate")
+def one_task_that_depends_on_many(size: int) -> bytes:
+    def make(count: int) -> Any:
+        return review_of(volcano_job(task("a", dependsOn={"name": [f"t{n}" for n in range(count)]})))
+
+    return _filled(size, make)
+
+
+@attack("/jobs/mutate")
+def empty_tasks(size: int) -> bytes:
+    return _tasks(size, lambda _: {})
+
+
+@attack("/jobs/validate")
+def empty_tasks_validated(size: int) -> bytes:
+    return _tasks(size, lambda _: {})
+
+
+@attack("/jobs/validate")
+def tasks_and_a_long_job_name(size: int) -> bytes:
+    def make(count: int) -> Any:
+        return review_of(volcano_job(*(_bare(n, replicas=-1) for n in range(count)), name="x" * (count * 40)))
+
+    return _filled(size, make)
+
+
+@attack("/jobs/validate")
+def containers(size: int) -> bytes:
+    def make(count: int) -> Any:
+        pod = {"containers": [container(f"c{n}") for n in range(count)]}
+        return review_of(volcano_job(task("a", template={"spec": pod})))
+
+    return _filled(size, make)
+
+
+@attack("/jobs/validate")
+def resources(size: int) -> bytes:
+    def make(count: int) -> Any:
+        asked = {f"example.com/r{n}": f"{n}" for n in range(count)}
+        pod = {"containers": [container(resources={"requests": asked, "limits": asked})]}
+        return review_of(volcano_job(task("a", template={"spec": pod})))
+
+    return _filled(size, make)
+
+
+@attack("/jobs/validate")
+def long_quantities(size: int) -> bytes:
+    def make(count: int) -> Any:
+        asked = {f"example.com/r{n}": f"{n}" + "9" * 110 + "e99" for n in range(count)}
+        pod = {"containers": [container(resources={"requests": asked, "limits": asked})]}
+        return review_of(volcano_job(task("a", template={"spec": pod})))
+
+    return _filled(size, make)
+
+
+@attack("/jobs/validate")
+def volumes(size: int) -> bytes:
+    def make(count: int) -> Any:
+        return review_of(volcano_job(volumes=[{"mountPath": f"/{n}", "volumeClaimName": "a.b"} for n in range(count)]))
+
+    return _filled(size, make)
+
+
+@attack("/jobs/validate")
+def plugins_of_mpi(size: int) -> bytes:
+    def make(count: int) -> Any:
+        return review_of(volcano_job(*(_bare(n) for n in range(count)), plugins={"mpi": ["--master=t0"] * count}))
+
+    return _filled(size, make)
+
+
+@attack("/jobs/validate")
+def policies(size: int) -> bytes:
+    def make(count: int) -> Any:
+        return review_of(volcano_job(policies=[{"exitCode": n + 1, "action": "AbortJob"} for n in range(count)]))
+
+    return _filled(size, make)
+
+
+@attack("/jobs/validate")
+def changed_tasks(size: int) -> bytes:
+    def make(count: int) -> Any:
+        tasks = [_bare(n, template={"spec": {"containers": [container(resources={})]}}) for n in range(count)]
+        other = [one | {"replicas": 2, "maxRetry": n} for n, one in enumerate(tasks)]
+        return review_of(volcano_job(*tasks), old=volcano_job(*other), operation="UPDATE")
+
+    return _filled(size, make)
+
+
+@attack("/jobs/validate")
+def changed_members(size: int) -> bytes:
+    def make(count: int) -> Any:
+        new, old = volcano_job(), volcano_job()
+        new["spec"] |= {f"m{n}": 1 for n in range(count)}
+        return review_of(new, old=old, operation="UPDATE")
+
+    return _filled(size, make)
+
+
+def _repeated(size: int, place: str) -> bytes:
+    text = wire(review(job_binding(schedulerName="PLACE") if place == "spec" else job_binding()))
+    count = size // 13
+    members = b",".join(b'"k%06d":"1"' % (n if n < count - 1 else count - 2) for n in range(count))
+    if place == "spec":
+        return text.replace(b'"schedulerName":"PLACE"', members)
+    return text.replace(b'"options":{', b'"options":{' + members + b",")
+
+
+@attack("/resourcebindings/mutate")
+def repeated_members_of_the_spec(size: int) -> bytes:
+    return _repeated(size, "spec")
+
+
+@attack("/resourcebindings/mutate")
+def repeated_members_of_the_options(size: int) -> bytes:
+    return _repeated(size, "options").replace(b'{"apiVersion"', b'{ "apiVersion"', 1)
+
+
+@attack("/resourcebindings/mutate")
+def one_member_again_and_again(size: int) -> bytes:
+    return wire(review({})).replace(b'"object":{}', b'"object":{' + b",".join([b'"":0'] * (size // 5)) + b"}")
+
+
+@attack("/resourcebindings/mutate")
+def empty_objects_with_blanks(size: int) -> bytes:
+    return wire(review({"spec": 0})).replace(b'"spec":0', b'"spec": [' + b",".join([b"{}"] * (size // 3)) + b"]")
+
+
+@attack("/resourcebindings/mutate")
+def deep_objects_with_blanks(size: int) -> bytes:
+    deep = b'{"a": ' * 400 + b"0" + b"}" * 400
+    found = b",".join([deep] * max(size // len(deep), 1))
+    return wire(review({"spec": 0})).replace(b'"spec":0', b'"spec": [' + found + b"]")
+
+
+@attack("/hyperjobs/validate")
+def replicated_jobs(size: int) -> bytes:
+    return _filled(size, lambda count: review_of(document(*(replicated(f"j{n}") for n in range(count)))))
+
+
+@attack("/hyperjobs/validate")
+def replicated_jobs_of_one_name(size: int) -> bytes:
+    return _filled(size, lambda count: review_of(document(*(replicated(f"j{n // 2}") for n in range(count)))))
+
+
+@attack("/hyperjobs/validate")
+def replicated_jobs_in_many_queues(size: int) -> bytes:
+    def make(count: int) -> Any:
+        jobs = [replicated(f"j{n}") for n in range(count)]
+        for n, job in enumerate(jobs):
+            job["templateSpec"]["queue"] = f"queue-{n}"
+        return review_of(document(*jobs))
+
+    return _filled(size, make)
+
+
+@attack("/hyperjobs/validate")
+def a_long_hyperjob_name(size: int) -> bytes:
+    def make(count: int) -> Any:
+        new = document(*(replicated(f"j{n}") for n in range(count)))
+        new["metadata"]["name"] = "x" * (count * 100)
+        return review_of(new)
+
+    return _filled(size, make)
+
+
+def _many_tasks(count: int, **members: Any) -> Any:
+    tasks = [_bare(n, replicas=1 + n % 2) for n in range(count)]
+    for one in tasks:
+        one["template"]["spec"]["containers"][0]["resources"] = {"requests": {"nvidia.com/gpu": 1}}
+    job = replicated("t", **members)
+    job["templateSpec"]["tasks"] = tasks
+    return job
+
+
+@attack("/hyperjobs/validate")
+def tasks_of_a_template(size: int) -> bytes:
+    return _filled(size, lambda count: review_of(document(_many_tasks(count))))
+
+
+@attack("/hyperjobs/validate")
+def scaled_tasks_of_a_template(size: int) -> bytes:
+    def make(count: int) -> Any:
+        asked = {"accelerators": count + count // 2, "acceleratorType": "nvidia.com/gpu"}
+        return review_of(document(_many_tasks(count, splitPolicy={"strategy": "ByReplicas", "parts": 2, **asked})))
+
+    return _filled(size, make)
+
+
+@attack("/hyperjobs/validate")
+def tasks_of_a_template_with_mpi(size: int) -> bytes:
+    def make(count: int) -> Any:
+        job = _many_tasks(count)
+        job["templateSpec"]["plugins"] = {"mpi": ["--master=none"] * count}
+        return review_of(document(job))
+
+    return _filled(size, make)
+
+
+@attack("/hyperjobs/validate")
+def wrong_fields_of_a_hyperjob(size: int) -> bytes:
+    return _filled(size, lambda count: review_of(document(*({"name": 1} for _ in range(count)))))
+
+
+@attack("/queues/validate")
+def capabilities(size: int) -> bytes:
+    def make(count: int) -> Any:
+        amounts = {f"example.com/r{n}": "1" for n in range(count)}
+        return review_of(volcano_queue("q1", capability=amounts, parent="q2"))
+
+    return _filled(size, make)
+
+
+@attack("/queues/validate")
+def a_long_hierarchy(size: int) -> bytes:
+    def make(count: int) -> Any:
+        path = {"volcano.sh/hierarchy": "root" + "/a" * count, "volcano.sh/hierarchy-weights": "1" + "/1" * count}
+        return review_of(volcano_queue("q1", annotations=path))
+
+    return _filled(size, make)
+
+
+def rows(size: int) -> Iterator[tuple[str, int, float, float]]:
+    """Yield each attack with its bytes, its CPU seconds per MiB, and by how much twice the bytes cost more."""
+    for name, (path, make) in ATTACKS.items():
+        small, large = make(size), make(2 * size)
+        one, two = cost(path, small), cost(path, large)
+        yield name, len(large), two / len(large) * MIB, two / one
+
+
+def main() -> None:
+    """Print the table."""
+    size = int(sys.argv[1]) if len(sys.argv) > 1 else MIB // 2
+    sys.stdout.write(f"{'attack':40} {'bytes':>9} {'CPU s/MiB':>10} {'twice':>6}\n")
+    for name, count, seconds, ratio in rows(size):
+        sys.stdout.write(f"{name:40} {count:9} {seconds:10.3f} {ratio:6.2f}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""Judging a body costs CPU in proportion to its bytes, whatever is in it."""
+
+import asyncio
+import json
+import threading
+
+import pytest
+
+from controller.api import quantity
+from controller.api import review as reviews
+from controller.api.review import MOST_VALUES
+from tests.hyperjob.objects import document, replicated
+from tests.webhook.adversarial import ATTACKS, MIB, cost, judge
+from tests.webhook.reviews import job_binding, review, review_of, task, volcano_job, wire
+from webhook import hyperjobs, jobspec
+from webhook.app import judge_body
+from webhook.jobspec import MAX_TASKS
+from webhook.routing import too_dense
+from webhook.verdict import LONGEST_MESSAGE
+from webhook.worker import BusyError, Worker
+
+#: What four times the bytes may cost: linear work, with what larger dictionaries and colder caches cost beside it.
+MOST_RATIO = 8
+KIB = 1 << 10
+
+
+def answered(path, new, **request):
+    return json.loads(judge(path, wire(review_of(new, **request))))["response"]
+
+
+def has_linear_cost(path, make, size):
+    small, large = make(size), make(4 * size)
+    # Another process may take the caches: the least of some tries is what the work itself costs.
+    return any(cost(path, large) < MOST_RATIO * cost(path, small) for _ in range(4))
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_cost_of_a_review_is_linear(name, monkeypatch):
+    for module in (jobspec, hyperjobs):
+        monkeypatch.setattr(module, "MAX_TASKS", 10**9)
+    path, make = ATTACKS[name]
+    assert has_linear_cost(path, make, 12 * KIB)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_message_on_a_large_object_is_short(name):
+    path, make = ATTACKS[name]
+    answer = judge(path, make(MIB))
+    verdict = json.loads(answer)["response"] if answer else {}
+    assert len(verdict.get("status", {}).get("message", "")) <= LONGEST_MESSAGE + 1
+    assert len(verdict.get("patch", "")) <= MIB
+
+
+@pytest.mark.parametrize("path", ["/jobs/validate", "/jobs/mutate"])
+def test_job_may_have_so_many_tasks(path):
+    tasks = [task(f"t{n}") for n in range(MAX_TASKS)]
+    assert answered(path, volcano_job(*tasks))["allowed"]
+
+
+def test_job_of_more_tasks_is_refused():
+    tasks = [task(f"t{n}") for n in range(MAX_TASKS + 1)]
+    answer = answered("/jobs/validate", volcano_job(*tasks))
+    assert "use at most 1000, with replicas for equal pods" in answer["status"]["message"]
+    assert "patch" not in answered("/jobs/mutate", volcano_job(*tasks))
+
+
+def test_stored_job_of_more_tasks_may_be_changed():
+    tasks = [task(f"t{n}") for n in range(MAX_TASKS + 1)]
+    before, after = volcano_job(*tasks), volcano_job(*tasks, minAvailable=1)
+    assert answered("/jobs/validate", after, old=before, operation="UPDATE")["allowed"]
+
+
+@pytest.mark.parametrize("path", ["/hyperjobs/validate", "/hyperjobs/mutate"])
+@pytest.mark.parametrize(
+    ("jobs", "flaw"),
+    [
+        pytest.param([{}] * (MAX_TASKS + 1), "1001 jobs", id="jobs"),
+        pytest.param([replicated("j", *[task(f"t{n}") for n in range(501)])] * 2, "1002 tasks", id="tasks"),
+    ],
+)
+def test_hyperjob_of_too_many_parts_is_refused_unread(path, jobs, flaw):
+    assert flaw in answered(path, document(*jobs))["status"]["message"]
+
+
+def dense(count):
+    return job_binding(clusters=[{}] * count)
+
+
+def test_new_object_of_too_many_values_is_refused():
+    answer = json.loads(judge("/resourcebindings/mutate", wire(review(dense(MOST_VALUES)))))["response"]
+    assert f"use at most {MOST_VALUES}" in answer["status"]["message"]
+
+
+def test_body_of_too_many_values_is_not_read():
+    with pytest.raises(reviews.ReviewError, match="JSON values") as refusal:
+        reviews.read(wire(review(dense(2 * MOST_VALUES))))
+    assert refusal.value.uid
+
+
+def test_stored_object_of_too_many_values_may_be_changed(monkeypatch):
+    monkeypatch.setattr("webhook.routing.MOST_VALUES", 100)
+    monkeypatch.setattr("controller.api.review.MOST_VALUES", 100)
+    monkeypatch.setattr("controller.api.review.count_values", lambda _: 0)
+    new, old = volcano_job(*[task()] * 50), volcano_job(*[task()] * 50)
+    assert too_dense(reviews.read(wire(review_of(new)))) is not None
+    assert too_dense(reviews.read(wire(review_of(new, old=old, operation="UPDATE")))) is None
+
+
+async def test_late_review_is_given_up_and_counts_until_it_ends():
+    worker, gate = Worker(most=2, seconds=0.05), threading.Event()
+    with pytest.raises(BusyError, match=r"took longer than 0\.05 s"):
+        await worker.run(gate.wait)
+    assert worker.unfinished == 1
+    gate.set()
+    assert await worker.run(lambda: "done") == "done"
+    while worker.unfinished:  # noqa: ASYNC110 -- it is counted down a turn of the loop after its result
+        await asyncio.sleep(0.001)
+
+
+async def test_review_too_many_is_refused_at_once():
+    worker, gate = Worker(most=1, seconds=5), threading.Event()
+    first = asyncio.create_task(worker.run(gate.wait))
+    await asyncio.sleep(0)
+    with pytest.raises(BusyError, match="1 large reviews are waiting"):
+        await worker.run(gate.wait)
+    gate.set()
+    assert await first
+
+
+async def test_small_reviews_are_answered_while_a_large_one_is_judged(running):
+    gate, reviewers = threading.Event(), dict(running.app.reviewers)
+    judged = reviewers["/resourcebindings/mutate"]
+
+    def slowly(asked):
+        return judged(asked) if len(wire(asked.name)) and gate.wait(5) else None
+
+    running.app.reviewers = reviewers | {"/jobs/validate": slowly}
+    large = wire(review_of(volcano_job(note="x" * running.app.settings.max_inline_bytes)))
+    waiting = asyncio.create_task(_status(running, large, "/jobs/validate"))
+    assert await _status(running, wire(review(job_binding())), "/resourcebindings/mutate") == 200
+    assert not waiting.done()
+    gate.set()
+    assert await waiting == 200
+
+
+async def test_large_review_beyond_those_that_may_wait_gets_503(running):
+    gate = threading.Event()
+    running.app.worker = Worker(most=1, seconds=5)
+    running.app.reviewers = dict(running.app.reviewers) | {"/jobs/validate": lambda _: gate.wait(5)}
+    large = wire(review_of(volcano_job(note="x" * running.app.settings.max_inline_bytes)))
+    waiting = asyncio.create_task(_status(running, large, "/jobs/validate"))
+    while not running.app.worker.unfinished:  # noqa: ASYNC110 -- there is no event for it
+        await asyncio.sleep(0.001)
+    assert await _status(running, large, "/jobs/validate") == 503
+    gate.set()
+    await asyncio.wait([waiting])
+
+
+async def _status(running, body, path):
+    async with running.post(body, path=path) as answer:
+        return answer.status
+
+
+def test_long_resource_names_are_not_kept():
+    before = quantity._amount.cache_info().currsize
+    assert quantity.parse_quantity("example.com/" + "r" * KIB, "317") == 317_000
+    assert quantity._amount.cache_info().currsize == before
+
+
+def test_judging_is_the_same_in_the_thread_and_in_the_loop():
+    body = wire(review(job_binding()))
+    asked, verdict = judge_body(lambda request: request.uid, body)
+    assert verdict == asked.uid
