@@ -14,7 +14,6 @@ from controller.engine.clusters import (
     ApiKind,
     Cluster,
     ClusterName,
-    Model,
     Placement,
     Requirement,
     Spread,
@@ -46,7 +45,7 @@ KINDS = {"Job": VOLCANO_JOB, "Deployment": ApiKind("apps/v1", "Deployment")}
 ONE_CLUSTER = (Spread("cluster", 1, 1),)
 
 PLACEMENT = "affinity terms tolerations spread divided weights"
-CLUSTER = "name has used nodes labels provider region zones taints enables ready deleting"
+CLUSTER = "name has used grades labels provider region zones taints enables ready deleting"
 QUEUE = "name parent weight priority capability deserved guarantee reclaimable fifo state"
 TASK = "name replicas minAvailable containers init overhead requests limits priorityClassName"
 JOB = (
@@ -134,7 +133,7 @@ def cluster(written: Mapping[str, Any]) -> Cluster:
         deleting=written.get("deleting", False),
         allocatable=allocatable,
         used=amounts(written.get("used")),
-        models=tuple(Model(each["count"], amounts(each["has"])) for each in written.get("nodes", ())),
+        grades=tuple(map(amounts, written.get("grades", ()))),
     )
 
 

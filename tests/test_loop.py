@@ -21,6 +21,7 @@ from controller.loop import Loop
 from controller.metrics import Metrics
 from controller.writes import Write, write
 from tests.benchmarks.seed import CLUSTER, binding, job
+from tests.clusters import with_models
 from tests.waiting import LIMIT_SECONDS
 
 UID = "u-{}"
@@ -102,15 +103,12 @@ class Stage:
 
 
 def cluster(cpus: int) -> dict[str, Any]:
-    return {
-        "metadata": {"name": CLUSTER},
-        "spec": {},
-        "status": {
-            "apiEnablements": [{"groupVersion": "batch.volcano.sh/v1alpha1", "resources": [{"kind": "Job"}]}],
-            "conditions": [{"type": "Ready", "status": "True"}],
-            "resourceSummary": {"allocatable": {"cpu": str(cpus), "memory": "100Gi", "pods": "100"}},
-        },
+    status = {
+        "apiEnablements": [{"groupVersion": "batch.volcano.sh/v1alpha1", "resources": [{"kind": "Job"}]}],
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "resourceSummary": {"allocatable": {"cpu": str(cpus), "memory": "100Gi", "pods": "100"}},
     }
+    return with_models({"metadata": {"name": CLUSTER}, "spec": {}, "status": status})
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ class Taint(msgspec.Struct, rename="camel", frozen=True):
 
 
 class ResourceRange(msgspec.Struct, rename="camel", frozen=True):
-    """How much of one resource the nodes of a grade have, from *min* to below *max*."""
+    """How much of one resource the nodes of a grade have free, from *min* to below *max*."""
 
     name: str = ""
     min: str | int | float = 0
@@ -67,6 +67,12 @@ class GradeCount(msgspec.Struct, rename="camel", frozen=True):
     count: int = 0
 
 
+class NodeSummary(msgspec.Struct, rename="camel", frozen=True):
+    """How many nodes a cluster has."""
+
+    total_num: int = 0
+
+
 class ResourceSummary(msgspec.Struct, rename="camel", frozen=True):
     """What a cluster has and what is taken; names with nothing are absent."""
 
@@ -81,6 +87,7 @@ class ClusterStatus(msgspec.Struct, rename="camel", frozen=True):
 
     api_enablements: list[ApiEnablement] = msgspec.field(default_factory=list)
     conditions: list[Condition] = msgspec.field(default_factory=list)
+    node_summary: NodeSummary | None = None
     resource_summary: ResourceSummary | None = None
 
 

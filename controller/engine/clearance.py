@@ -5,6 +5,7 @@ parts of a group beside one another. Nothing is booked here.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum, auto
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -136,15 +137,16 @@ class Clearance:
         if promised is None:
             return room
         beside = subtract(room.headroom if room.beside is None else room.beside, promised)
-        return Room(room.site, subtract(room.headroom, promised), room.allocatable, beside)
+        return replace(room, headroom=subtract(room.headroom, promised), beside=beside)
 
     def _empty(self, name: ClusterName) -> Room:
         """Return what a cluster has while nothing of ours runs there but what is promised."""
         site, promised = self._world.ledger.site(name), self._promised.get(name)
+        freed = add(site.freed, site.booked)
         if promised is None:
-            return Room(site, site.capacity, site.allocatable)
+            return Room(site, site.capacity, site.allocatable, freed=freed)
         left = subtract(site.capacity, promised)
-        return Room(site, left, site.allocatable, left)
+        return Room(site, left, site.allocatable, left, freed)
 
 
 def _is_weighted(shape: Shape) -> bool:

@@ -33,14 +33,6 @@ class Taint:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
-    """How many nodes a cluster has of one grade, with each resource's range [at_least, below)."""
-
-    count: int
-    at_least: Resources
-
-
-@dataclass(frozen=True, slots=True)
 class Cluster:
     """One member cluster: its properties and its resource summary."""
 
@@ -57,7 +49,12 @@ class Cluster:
     """``None`` while the cluster has no resource summary."""
     used: Resources = EMPTY
     """What the summary shows as taken: ``allocated`` and ``allocating`` together."""
-    models: tuple[Model, ...] = ()
+    grades: tuple[Resources, ...] = ()
+    """Exclusive upper ends of the populated grades of its resource models, without those that others exceed.
+
+    Each node has less free than one of them on at least one of its resources.
+    Empty where the models bound nothing, or do not count every node.
+    """
 
     @property
     def is_usable(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from controller.engine.backlog import Lane
 from controller.engine.clusters import ClusterName
-from controller.engine.fit import Rank, Room, rank
+from controller.engine.fit import Rank, Room, rank, settled_room
 from controller.engine.ledger import Site
 from controller.engine.lending import Lending
 from controller.engine.ordering import Head, Standing
@@ -74,8 +74,7 @@ class Attempt:
 
     def room_of(self, site: Site) -> Room:
         """Return what a cluster would have left by then."""
-        room = add(site.settled, total(victim.on(site.name) for victim in self.taken))
-        return Room(site, room, site.allocatable, room if site.held else None)
+        return settled_room(site, total(victim.on(site.name) for victim in self.taken))
 
     def short(self) -> Short:
         """Return what is lacking with the victims taken so far."""
@@ -187,7 +186,7 @@ def find(
         site = group[0]
         asked = shape.demand if site.held else shape.gang
         attempt = Attempt(standing, head, [head.lane], {site.name: (site, asked)})
-        if works(attempt, candidates, rule):
+        if works(attempt, candidates, rule) and attempt.room_of(site).has_nodes_for(shape.pods):
             best, name = min((rank(shape, attempt.room_of(site), fleet), site.name) for site in group)
             deals.append(Deal(attempt, {head.workload.uid: name}, best))
     return min(deals, key=lambda deal: deal.order, default=None)
@@ -201,15 +200,9 @@ def works(attempt: Attempt, candidates: Sequence[Victim], rule: Rule) -> bool:
 def _alike(head: Head, sites: Sequence[Site]) -> list[list[Site]]:
     """Return the sites in groups for which the same victims would do: those with room, and each other by itself."""
     shape = head.lane.shape
-    fit = [site for site in sites if settled_room(site).has_nodes_for(shape.pods)]
-    roomy = [site for site in fit if settled_room(site).takes(shape)]
-    others = [[site] for site in fit if site not in roomy]
+    roomy = [site for site in sites if settled_room(site).takes(shape)]
+    others = [[site] for site in sites if site not in roomy]
     return [roomy, *others] if roomy else others
-
-
-def settled_room(site: Site) -> Room:
-    """Return what *site* will have left once the evictions under way are done."""
-    return Room(site, site.settled, site.allocatable, site.settled if site.held else None)
 
 
 def _gather(attempt: Attempt, candidates: Sequence[Victim], rule: Rule) -> bool:

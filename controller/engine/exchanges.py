@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from controller.engine import groups, joint, preemption, reclaim
 from controller.engine.backlog import Lane
-from controller.engine.exchange import Deal, Rule, find, settled_room
+from controller.engine.exchange import Deal, Rule, find
+from controller.engine.fit import settled_room
 from controller.engine.ledger import earliest
 from controller.engine.ordering import Entry, Head, Turns
 from controller.engine.plan import Evict, Note

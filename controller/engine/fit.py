@@ -12,7 +12,7 @@ from controller.engine.candidates import matches
 from controller.engine.clusters import Assignment, ClusterName, StaticWeight
 from controller.engine.ledger import Site
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.resources import PODS, Resources, fits, lacking, scale, total
+from controller.engine.resources import EMPTY, PODS, Resources, add, fits, lacking, scale, total
 from controller.engine.spread import selection
 from controller.engine.workloads import Booking, Choice, Shape
 
@@ -26,6 +26,8 @@ class Room:
     allocatable: Resources
     beside: Resources | None = None
     """What is left beside what is held there for others, ``None`` where nothing is: all of it must fit (D11)."""
+    freed: Resources | None = EMPTY
+    """What its nodes may have gained since its summary; ``None`` where they are taken for empty."""
 
     @property
     def name(self) -> ClusterName:
@@ -33,20 +35,28 @@ class Room:
         return self.site.name
 
     def takes(self, shape: Shape) -> bool:
-        """Say whether the gang minimum fits, and one node takes each pod where the cluster tells (C3)."""
+        """Say whether the gang minimum fits, and no pod is refused by the cluster's resource models (C3)."""
         is_beside = self.beside is None or fits(shape.demand, self.beside)
         return is_beside and fits(shape.gang, self.headroom) and self.has_nodes_for(shape.pods)
 
     def has_nodes_for(self, pods: Iterable[Resources]) -> bool:
-        """Say whether for each pod some node grade holds it, where grades are known."""
-        models = self.site.cluster.models if self.site.cluster else ()
-        if not models:
+        """Say whether each pod may find a node that has enough free now, as far as resource models tell.
+
+        Karmada counts a node in the lowest grade that any graded resource
+        reaches with what is free of it (``pkg/modeling``). So a node has less
+        than its grade's upper end free of one resource at least, and any
+        amount of the others.
+        """
+        grades = self.site.cluster.grades if self.site.cluster else ()
+        if not grades or self.freed is None:
             return True
-        return all(any(model.count > 0 and fits(_nodewise(pod), model.at_least) for model in models) for pod in pods)
+        ends = [{name: end + self.freed.get(name, 0) for name, end in grade.items()} for grade in grades]
+        return all(any(_may_hold(pod, end) for end in ends) for pod in pods)
 
 
-def _nodewise(pod: Resources) -> Resources:
-    return {name: amount for name, amount in pod.items() if name != PODS}
+def _may_hold(pod: Resources, end: Resources) -> bool:
+    """Say whether a node of the grade with this upper *end* may hold *pod*: it stays below it on some resource."""
+    return any(pod.get(name, 0) < amount for name, amount in end.items())
 
 
 def rooms(sites: Iterable[Site]) -> list[Room]:
@@ -56,12 +66,21 @@ def rooms(sites: Iterable[Site]) -> list[Room]:
 
 def room_of(site: Site) -> Room:
     """Return what one more may take of *site*."""
-    return Room(site, site.room, site.allocatable, site.settled if site.held else None)
+    return Room(site, site.room, site.allocatable, site.settled if site.held else None, site.freed)
+
+
+def settled_room(site: Site, gone: Resources = EMPTY) -> Room:
+    """Return what *site* will have left once the evictions under way, and those that free *gone*, are done."""
+    room, freed = add(site.settled, gone), total((site.freed, site.leaving, gone))
+    return Room(site, room, site.allocatable, room if site.held else None, freed)
 
 
 def empty_rooms(sites: Iterable[Site]) -> list[Room]:
-    """Return what *sites* would have if they held nothing, foreign use included (C5)."""
-    return [Room(site, site.allocatable, site.allocatable) for site in sites]
+    """Return what *sites* would have if they held nothing, foreign use included (C5).
+
+    Resource models count what is free now, so they say nothing of empty nodes.
+    """
+    return [Room(site, site.allocatable, site.allocatable, freed=None) for site in sites]
 
 
 def choose(shape: Shape, candidates: Sequence[Room], copies: int) -> Choice | Refusal:
@@ -127,7 +146,9 @@ def _no_room(shape: Shape, left: Sequence[Room]) -> Refusal:
     short = [(resource, room) for room in left if (resource := lacking(request, room.headroom)) is not None]
     if not short:
         name = min((room.name for room in left), default=None)
-        return Refusal(Reason.NO_ROOM, cluster=name, subject="no node takes one of its pods" if name else None)
+        return Refusal(
+            Reason.NO_ROOM, cluster=name, subject="no node has enough free for one of its pods" if name else None
+        )
     resource, room = min(short, key=lambda pair: (-_part(request, *pair), pair[1].name))
     return Refusal(Reason.NO_ROOM, resource, request[resource], room.headroom.get(resource, 0), cluster=room.name)
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from controller.engine.clusters import ClusterName
-from controller.engine.exchange import settled_room
-from controller.engine.fit import Room, choose
+from controller.engine.fit import Room, choose, settled_room
 from controller.engine.ledger import Site, earliest
 from controller.engine.plan import Note
 from controller.engine.quota import Quota
@@ -125,7 +124,7 @@ def _room(site: Site, kept: Resources) -> Room:
     """Return what is left now without what is *kept*, and once the evictions under way are done."""
     now, then = subtract(site.headroom, kept), site.settled
     headroom = {name: min(now.get(name, 0), then.get(name, 0)) for name in {**now, **then}}
-    return Room(site, headroom, site.allocatable, then if site.held else None)
+    return Room(site, headroom, site.allocatable, then if site.held else None, site.freed)
 
 
 def _is_in_vain(world: "World", together: Together, now: int) -> bool:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from controller.engine import groups
 from controller.engine.clusters import ClusterName
 from controller.engine.exchange import Attempt, Deal, Rule, works
-from controller.engine.fit import Room
+from controller.engine.fit import settled_room
 from controller.engine.ledger import Site
 from controller.engine.ordering import Head
-from controller.engine.resources import EMPTY, Resources, add, fits, larger, subtract
+from controller.engine.resources import EMPTY, Resources, add, fits, larger, subtract, total
 from controller.engine.victims import Victim
 from controller.engine.workloads import Shape, Workload
 
@@ -76,12 +76,13 @@ class Floor:
 
     def order(self, shape: Shape) -> tuple[int, int, int, ClusterName] | None:
         """Return P3's order of clusters for one more: the worst victim, how many go, C3's; ``None`` for no room."""
-        if not Room(self.site, self._left, self.site.allocatable).has_nodes_for(shape.pods):
-            return None
         found = self._reach(shape)
         if found is None:
             return None
         gone = found[0]
+        freed = total(charge for _, charge in self._victims[:gone])
+        if not settled_room(self.site, freed).has_nodes_for(shape.pods):
+            return None
         worst = self._victims[gone - 1][0] if gone > self._gone else -1
         preference = (
             shape.preferred.index(self.site.name) if self.site.name in shape.preferred else len(shape.preferred)

@@ -8,7 +8,7 @@ begins and ends is ``reservations``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from controller.engine.backlog import Place, place
@@ -186,7 +186,7 @@ def _beside(room: Room, binding: Iterable[_Reservation]) -> Room:
         kept = each.rooms.get(room.name)
         if kept is not None:
             beside = subtract(room.headroom if room.beside is None else room.beside, kept)
-            room = Room(room.site, subtract(room.headroom, kept), room.allocatable, beside)
+            room = replace(room, headroom=subtract(room.headroom, kept), beside=beside)
     return room
 
 

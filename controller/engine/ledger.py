@@ -123,6 +123,11 @@ class Site:
         now, then = self.headroom, self.settled
         return {name: min(now.get(name, 0), then.get(name, 0)) for name in {**now, **then}}
 
+    @property
+    def freed(self) -> Resources:
+        """Return what its nodes may have gained since the summary: the charges that ended lately (C3)."""
+        return self.ended.total
+
     def learn(self, now: int, settle_ms: int) -> None:
         """Bring foreign use up to date with the summary."""
         if self.is_unknown or self.cluster is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.engine.clusters import ClusterName
-from controller.engine.fit import Room, choose
+from controller.engine.fit import Room, choose, settled_room
 from controller.engine.ordering import Standing
 from controller.engine.prospects import Prospect
 from controller.engine.resources import EMPTY, PODS, Resources, add, subtract
@@ -103,6 +103,4 @@ class Outlet:
         return next((name for name in names if self._room(name).takes(prospect.shape)), None)
 
     def _room(self, name: ClusterName) -> Room:
-        site = self._ledger.site(name)
-        room = add(site.settled, self._sums.get(name, EMPTY))
-        return Room(site, room, site.allocatable, room if site.held else None)
+        return settled_room(self._ledger.site(name), self._sums.get(name, EMPTY))

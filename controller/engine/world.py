@@ -117,10 +117,10 @@ class World:
         site = self.ledger.site(cluster.name)
         before, foreign = site.cluster, site.foreign
         self.ledger.see(cluster, now, self.policy.settle_ms)
-        if before is None or replace(before, used=cluster.used) != cluster:
+        if before is None or replace(before, used=cluster.used, grades=cluster.grades) != cluster:
             self.books.forget_clusters()
             self._is_news = True
-        elif site.foreign != foreign:
+        elif site.foreign != foreign or before.grades != cluster.grades:
             self._is_news = True
 
     def cluster_removed(self, name: ClusterName) -> None:

@@ -14,7 +14,8 @@ from controller.engine.resources import EMPTY, MILLI, PODS, Resources
 from localup.karmada.conditions import Condition, with_condition
 from localup.karmada.kinds import TEMPLATES
 from localup.karmada.member import Member
-from localup.karmada.objects import Key, Object, annotations_of, status_of, with_status
+from localup.karmada.modeling import Node, allocatable_modelings
+from localup.karmada.objects import Key, Object, annotations_of, spec_of, status_of, with_status
 from localup.karmada.pods import amounts, quantities
 
 ALLOCATABLE: Final = "standin.volcano-global.io/allocatable"
@@ -78,15 +79,18 @@ def summarized(cluster: Object, description: Description, member: Member[Key], *
         conditions=conditions,
         kubernetesVersion="v1.33.0",
         nodeSummary={"readyNum": 1, "totalNum": 1},
-        resourceSummary=_resources(description, member),
+        resourceSummary=_resources(cluster, description, member),
     )
 
 
-def _resources(description: Description, member: Member[Key]) -> Object:
-    parts = {
+def _resources(cluster: Object, description: Description, member: Member[Key]) -> Object:
+    parts: Object = {
         "allocatable": quantities(description.allocatable),
         "allocated": quantities(member.allocated),
         "allocating": quantities(member.allocating),
+        "allocatableModelings": allocatable_modelings(
+            spec_of(cluster).get("resourceModels") or (), [Node(description.allocatable, member.allocated)]
+        ),
     }
     return {name: part for name, part in parts.items() if part}
 

@@ -9,6 +9,7 @@ import msgspec
 
 from controller.api.keys import CLUSTERS, JOBS, QUEUES, RESOURCE_BINDINGS
 from controller.kube import Api
+from tests.clusters import with_models
 
 T = TypeVar("T")
 
@@ -93,7 +94,7 @@ async def offer_cluster(api: Api, cpus: int) -> None:
         "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
         "resourceSummary": {"allocatable": capacity},
     }
-    body = msgspec.json.encode({"status": status})
+    body = msgspec.json.encode({"status": with_models({"status": status})["status"]})
     await api.patch(f"{CLUSTERS.path}/{CLUSTER}/status", body, kind="merge")
 
 

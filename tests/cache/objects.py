@@ -11,6 +11,7 @@ import yaml
 
 from controller.api.keys import ADMISSION
 from controller.api.record import Record, write_record
+from tests.clusters import with_models
 
 SHARED = Path(os.environ.get("VOLCANO_GLOBAL_SHARED", Path(__file__).parents[3] / "shared"))
 
@@ -141,20 +142,13 @@ def cluster(
 ) -> bytes:
     """Return a Cluster that serves Volcano Jobs."""
     enablement = {"groupVersion": "batch.volcano.sh/v1alpha1", "resources": [{"kind": "Job", "name": "jobs"}]}
-    return raw(
-        {
-            "metadata": _meta(name, resourceVersion=version),
-            "spec": {},
-            "status": {
-                "apiEnablements": [enablement],
-                "conditions": [{"type": "Ready", "status": ready}],
-                "resourceSummary": {
-                    "allocatable": allocatable or {"cpu": "8", "pods": "110"},
-                    **({"allocated": used} if used else {}),
-                },
-            },
-        }
-    )
+    summary = {"allocatable": allocatable or {"cpu": "8", "pods": "110"}, **({"allocated": used} if used else {})}
+    status = {
+        "apiEnablements": [enablement],
+        "conditions": [{"type": "Ready", "status": ready}],
+        "resourceSummary": summary,
+    }
+    return raw(with_models({"metadata": _meta(name, resourceVersion=version), "spec": {}, "status": status}))
 
 
 def priority_class(name: str, value: int, *, default: bool = False, version: int | None = None) -> bytes:

@@ -7,7 +7,7 @@ from controller.cache.facts import Phase, Progress, Record
 from controller.cache.overlays import Gone, Mended
 from controller.cache.starts import Starts, backing_off, mark_of, recorded
 from controller.cache.store import Store
-from controller.engine.clusters import Cluster, ClusterName, Model, Taint
+from controller.engine.clusters import Cluster, ClusterName, Taint
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason
 from controller.engine.workloads import Admission, Shape, State, Workload, WorkloadUid
@@ -91,7 +91,7 @@ def test_one_that_comes_after_the_records_did_not_change_while_nobody_looked():
     ("changes", "is_other"),
     [
         pytest.param({"used": {"cpu": 5}}, False, id="what-is-used"),
-        pytest.param({"models": (Model(3, {"cpu": 1}),)}, False, id="how-full-its-nodes-are"),
+        pytest.param({"grades": ({"cpu": 1},)}, False, id="how-full-its-nodes-are"),
         pytest.param({"labels": {"zone": "b"}}, True, id="labels"),
         pytest.param({"taints": (Taint("k", "", "NoSchedule"),)}, True, id="taints"),
         pytest.param({"ready": False}, True, id="not-ready"),

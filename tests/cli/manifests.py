@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from controller.api.keys import ADMISSION
+from tests.clusters import with_models
 
 CLAIM = {"propagationpolicy.karmada.io/permanent-id": "policy-1"}
 ONE = {"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]}
@@ -45,13 +46,15 @@ def cluster(
     }
     if allocatable is not None:
         status["resourceSummary"] = {"allocatable": {"pods": "1000", **allocatable}, "allocated": used or {}}
-    return {
-        "apiVersion": "cluster.karmada.io/v1alpha1",
-        "kind": "Cluster",
-        "metadata": {"name": name, "labels": labels or {}},
-        "spec": {"syncMode": "Push", **spec},
-        "status": status,
-    }
+    return with_models(
+        {
+            "apiVersion": "cluster.karmada.io/v1alpha1",
+            "kind": "Cluster",
+            "metadata": {"name": name, "labels": labels or {}},
+            "spec": {"syncMode": "Push", **spec},
+            "status": status,
+        }
+    )
 
 
 def pod(requests: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from localup.karmada.modeling import Node
 from tests.cli.manifests import (
     ONE,
     VOLCANO_JOB,
@@ -17,6 +18,7 @@ from tests.cli.manifests import (
     running,
     write,
 )
+from tests.clusters import with_models
 
 CPU = {"cpu": 1}
 DEPLOYMENT = ("apps/v1", "Deployment")
@@ -75,6 +77,43 @@ def test_the_json_is_the_documented_one(plan):
     assert list(ended.answer["decisions"][0]) == [
         *("kind", "namespace", "name", "queue", "action", "clusters", "reason", "message")
     ]
+
+
+IDLE = {"cpu": 128, "memory": "2Ti", "nvidia.com/gpu": 8}
+ONE_GPU = {"cpu": 8, "memory": "64Gi", "nvidia.com/gpu": 1}
+
+
+def test_one_gpu_job_is_admitted_on_a_stock_karmada(plan):
+    ended = plan(cluster("member1", IDLE), queue("a"), job("j", ONE_GPU, queue="a"))
+    assert ended.clusters() == {"j": ["member1"]}
+
+
+@pytest.mark.parametrize(
+    "used",
+    [
+        pytest.param({"cpu": 8, "nvidia.com/gpu": 8}, id="no-gpu-free"),
+        pytest.param({"cpu": 121, "nvidia.com/gpu": 7}, id="too-little-cpu-free"),
+    ],
+)
+def test_gpu_job_behind_a_busy_node_lacks_capacity_for_now(plan, used):
+    ended = plan(cluster("member1", IDLE, used=used), queue("a"), job("j", ONE_GPU, queue="a"))
+    assert ended.reasons() == {"j": "QueueOverCeiling"}
+
+
+def test_pod_that_no_node_has_free_now_lacks_capacity_for_now(plan):
+    nodes = [
+        Node(
+            {"cpu": 16_000, "memory": 64 * 2**30, "pods": 110_000}, {"cpu": 9_000, "memory": 33 * 2**30, "pods": 1_000}
+        )
+    ] * 4
+    has = {"cpu": 64, "memory": "256Gi"}
+    crowded = with_models(cluster("member1", has, used={"cpu": 36, "memory": "132Gi"}), nodes)
+    ended = plan(crowded, queue("a"), job("j", {"cpu": 8, "memory": "32Gi"}, queue="a"))
+    (wait,) = ended.answer["decisions"]
+    assert (wait["reason"], wait["message"]) == (
+        "NoRoom",
+        "no candidate cluster has a node for each of its pods now",
+    )
 
 
 def test_those_who_wait_come_by_queue_and_position(plan):

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.benchmarks import seed
+from tests.clusters import with_models
 from tests.rig import cast
 from tests.rig.audit import Request
 from tests.rig.history import Change
@@ -42,7 +43,8 @@ class Story:
     def cluster(self, **capacity: str) -> None:
         status = {"conditions": [{"type": "Ready", "status": "True"}]}
         summary = {"resourceSummary": {"allocatable": {**CAPACITY, **capacity}}}
-        self.tell("clusters", "m1", {"metadata": {"name": "m1"}, "spec": {}, "status": {**status, **summary}})
+        made = {"metadata": {"name": "m1"}, "spec": {}, "status": {**status, **summary}}
+        self.tell("clusters", "m1", with_models(made))
 
     def queue(self, name: str = "q", **spec: Any) -> None:
         self.tell("queues", name, {"metadata": {"name": name}, "spec": spec})

@@ -9,7 +9,6 @@ from controller.engine.clusters import (
     Affinity,
     Cluster,
     ClusterName,
-    Model,
     Placement,
     Requirement,
     Spread,
@@ -109,7 +108,7 @@ clusters = st.builds(
     taints=st.lists(st.builds(Taint, names, names, names), max_size=2).map(tuple),
     allocatable=st.none() | amounts,
     used=amounts,
-    models=st.lists(st.builds(Model, st.integers(0, 9), amounts), max_size=2).map(tuple),
+    grades=st.lists(amounts, max_size=2).map(tuple),
 )
 queues = st.builds(Queue, names.map(QueueName), capability=amounts, deserved=amounts, state=st.sampled_from(QueueState))
 tenants = st.lists(st.builds(Tenant, st.tuples(names), st.tuples(names)), max_size=2).map(tuple)

@@ -12,6 +12,7 @@ from typing import Any
 from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
 from controller.kube import Api, ApiError, NotFound
 from tests.benchmarks import seed
+from tests.clusters import with_models
 from tests.rig.history import History
 from tests.rig.sight import Sight, sight
 
@@ -47,6 +48,7 @@ class Cast:
         }
         if capacity:
             status["resourceSummary"] = {"allocatable": {"memory": "1Ti", "pods": "1000", **capacity}}
+            status = with_models({"status": status})["status"]
         await self.merge(f"{CLUSTERS.path}/{name}/status", {"status": status})
 
     async def queue(self, name: str, **spec: Any) -> None:

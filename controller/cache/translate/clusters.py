@@ -1,10 +1,15 @@
 """Karmada's Clusters as the engine's."""
 
+from typing import Final
+
 from controller.api import clusters as wire
 from controller.cache.facts import ClusterFacts
 from controller.cache.translate.amounts import AmountError, amounts, sentence, version
-from controller.engine.clusters import ApiKind, Cluster, ClusterName, Model, Taint
-from controller.engine.resources import EMPTY, Resources, add
+from controller.engine.clusters import ApiKind, Cluster, ClusterName, Taint
+from controller.engine.resources import EMPTY, Resources, add, base_units, fits
+
+#: Karmada's upper end of the last grade, in whole units: any amount.
+_UNBOUNDED: Final = 2**63 - 1
 
 
 def cluster_facts(cluster: wire.Cluster) -> ClusterFacts:
@@ -13,10 +18,10 @@ def cluster_facts(cluster: wire.Cluster) -> ClusterFacts:
     One whose summary cannot be read has none: it takes no new workloads.
     """
     try:
-        allocatable, used, models = _summary(cluster)
-        trouble = ""
+        allocatable, used = _summary(cluster)
+        grades, trouble = _grades(cluster), ""
     except AmountError as error:
-        allocatable, used, models, trouble = None, EMPTY, (), str(error)
+        allocatable, used, grades, trouble = None, EMPTY, (), str(error)
     if cluster.flaws:
         allocatable = None
     spec = cluster.spec
@@ -32,7 +37,7 @@ def cluster_facts(cluster: wire.Cluster) -> ClusterFacts:
         deleting=cluster.metadata.deletion_timestamp is not None,
         allocatable=allocatable,
         used=used,
-        models=models,
+        grades=grades,
     )
     flaw = sentence(cluster.flaws, trouble)
     return ClusterFacts(cluster.metadata.uid, version(cluster.metadata.resource_version), value, flaw)
@@ -46,21 +51,40 @@ def _enablements(cluster: wire.Cluster) -> frozenset[ApiKind]:
     )
 
 
-def _summary(cluster: wire.Cluster) -> tuple[Resources | None, Resources, tuple[Model, ...]]:
-    """Return what the cluster has, what is taken, and its nodes by grade."""
+def _summary(cluster: wire.Cluster) -> tuple[Resources | None, Resources]:
+    """Return what the cluster has, and what is taken."""
     summary = cluster.status.resource_summary
     if summary is None:
-        return None, EMPTY, ()
+        return None, EMPTY
     where = "status.resourceSummary"
     used = add(amounts(summary.allocated, f"{where}.allocated"), amounts(summary.allocating, f"{where}.allocating"))
-    return amounts(summary.allocatable, f"{where}.allocatable"), used, _models(cluster, summary)
+    return amounts(summary.allocatable, f"{where}.allocatable"), used
 
 
-def _models(cluster: wire.Cluster, summary: wire.ResourceSummary) -> tuple[Model, ...]:
-    grades = {
-        model.grade: amounts({each.name: each.min for each in model.ranges}, "spec.resourceModels")
-        for model in cluster.spec.resource_models
-    }
-    return tuple(
-        Model(count.count, grades[count.grade]) for count in summary.allocatable_modelings if count.grade in grades
-    )
+def _grades(cluster: wire.Cluster) -> tuple[Resources, ...]:
+    """Return the upper ends of the populated grades, the highest only; none where some node is without bound.
+
+    Karmada leaves a node out of the count that is overcommitted, and those that
+    it comes to after one whose pods are at their maximum: then the counted ones
+    bound nothing.
+    """
+    summary = cluster.status.resource_summary or wire.ResourceSummary()
+    populated = {each.grade for each in summary.allocatable_modelings if each.count > 0}
+    nodes = cluster.status.node_summary.total_num if cluster.status.node_summary else 0
+    if sum(max(each.count, 0) for each in summary.allocatable_modelings) < nodes:
+        return ()
+    ends = [_upper_ends(model) for model in cluster.spec.resource_models if model.grade in populated]
+    if len(ends) < len(populated) or not all(ends):
+        return ()
+    return tuple(end for end in ends if not any(end != other and _covers(other, end) for other in ends))
+
+
+def _upper_ends(model: wire.ResourceModel) -> Resources:
+    """Return the exclusive upper end of each resource of a grade; nothing for a grade that is open at the top."""
+    ends = amounts({each.name: each.max for each in model.ranges}, "spec.resourceModels")
+    is_open = any(end >= _UNBOUNDED * base_units(name) for name, end in ends.items())
+    return EMPTY if is_open else ends
+
+
+def _covers(other: Resources, end: Resources) -> bool:
+    return other.keys() == end.keys() and fits(end, other)

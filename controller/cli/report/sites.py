@@ -55,7 +55,7 @@ def sites(snapshot: Snapshot, shape: Shape) -> tuple[SiteReport, ...]:
 def _report(site: Site, shape: Shape, found: Candidates) -> SiteReport:
     wanted = requested(shape.gang)
     out = found.excluded.get(site.name)
-    room = Room(site, site.headroom, site.allocatable)
+    room = Room(site, site.headroom, site.allocatable, freed=site.freed)
     return SiteReport(
         name=site.name,
         candidate=site.name in found.names,
@@ -74,7 +74,7 @@ def _excluded(site: Site, shape: Shape, why: Exclusion) -> str:
 
 
 def _no_node(room: Room, shape: Shape) -> str:
-    return "" if room.has_nodes_for(shape.pods) else "has no node that takes one of its pods"
+    return "" if room.has_nodes_for(shape.pods) else "no node has enough free for one of its pods"
 
 
 def _replicas(room: Room, shape: Shape) -> int:

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from controller.cache.store import Store
-from controller.engine.clusters import Model
 from controller.engine.queues import ROOT, Queue, QueueState
 from controller.engine.resources import EMPTY
 from tests.cache.objects import cluster, job, queue
@@ -96,17 +95,45 @@ def test_what_is_bound_and_what_waits_for_a_node_is_in_use():
     assert Store().clusters.decode(json.dumps(document).encode()).cluster.used == {"cpu": 2500, "pods": 1000}
 
 
-def test_the_grades_of_a_cluster_are_counted():
+GRADES = [
+    {
+        "grade": 0,
+        "ranges": [{"name": "cpu", "min": "0", "max": "8"}, {"name": "nvidia.com/gpu", "min": "0", "max": "4"}],
+    },
+    {
+        "grade": 1,
+        "ranges": [{"name": "cpu", "min": "8", "max": "16"}, {"name": "nvidia.com/gpu", "min": "4", "max": "8"}],
+    },
+    {
+        "grade": 2,
+        "ranges": [
+            {"name": "cpu", "min": "16", "max": str(2**63 - 1)},
+            {"name": "nvidia.com/gpu", "min": "8", "max": str(2**63 - 1)},
+        ],
+    },
+]
+LOW, MIDDLE = {"cpu": 8000, "nvidia.com/gpu": 4000}, {"cpu": 16000, "nvidia.com/gpu": 8000}
+
+
+@pytest.mark.parametrize(
+    ("counts", "nodes", "ends"),
+    [
+        pytest.param({0: 3, 1: 0, 2: 0}, 3, (LOW,), id="lowest-grade-only"),
+        pytest.param({0: 3, 1: 1, 2: 0}, 4, (MIDDLE,), id="highest-populated-grade-bounds"),
+        pytest.param({0: 3, 1: 1, 2: 1}, 5, (), id="unbounded-grade"),
+        pytest.param({0: 0, 1: 0, 2: 0}, 0, (), id="no-node-counted"),
+        pytest.param({0: 3, 1: 0, 2: 0}, 4, (), id="node-left-out-of-the-count"),
+        pytest.param({0: 3, 1: 0, 2: 0}, None, (LOW,), id="number-of-nodes-not-told"),
+        pytest.param({0: 3, 7: 1}, 4, (), id="grade-without-a-range"),
+    ],
+)
+def test_grades_bound_what_is_free_on_a_node(counts, nodes, ends):
     document = json.loads(cluster("m1"))
-    document["spec"]["resourceModels"] = [
-        {"grade": 0, "ranges": [{"name": "cpu", "min": "0", "max": "8"}]},
-        {"grade": 1, "ranges": [{"name": "cpu", "min": "8", "max": "9223372036854775807"}]},
-    ]
-    document["status"]["resourceSummary"]["allocatableModelings"] = [
-        {"grade": 1, "count": 3},
-        {"grade": 7, "count": 1},
-    ]
-    assert Store().clusters.decode(json.dumps(document).encode()).cluster.models == (Model(3, {"cpu": 8000}),)
+    document["spec"]["resourceModels"] = GRADES
+    modelings = [{"grade": grade, "count": count} for grade, count in counts.items()]
+    document["status"]["resourceSummary"]["allocatableModelings"] = modelings
+    document["status"]["nodeSummary"] = {"totalNum": nodes} if nodes is not None else None
+    assert Store().clusters.decode(json.dumps(document).encode()).cluster.grades == ends
 
 
 @pytest.mark.parametrize("amount", UNREADABLE)

@@ -7,6 +7,7 @@ from localup.demo.books import Limits
 from localup.demo.cast import Role, volcano_job
 from localup.demo.view import WORKS, View
 from localup.watch import Event
+from tests.clusters import with_models
 
 _versions = itertools.count(1)
 
@@ -29,7 +30,8 @@ def cluster(name, cpus):
         "conditions": [{"type": "Ready", "status": "True"}],
         "resourceSummary": summary,
     }
-    return event(CLUSTERS.path, {"metadata": {"name": name}, "spec": {"syncMode": "Push"}, "status": status})
+    cluster = {"metadata": {"name": name}, "spec": {"syncMode": "Push"}, "status": status}
+    return event(CLUSTERS.path, with_models(cluster))
 
 
 def job(name, team):

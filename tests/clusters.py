@@ -1,0 +1,32 @@
+"""Clusters of tests as a stock Karmada has them: with its default resource models, and their nodes counted in them."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from localup.karmada.modeling import Node, allocatable_modelings, default_models
+from localup.karmada.pods import amounts
+
+
+def with_models(cluster: dict[str, Any], nodes: Iterable[Node] | None = None) -> dict[str, Any]:
+    """Return *cluster* with the default grades, and its summary with the counts of *nodes*; one node unless said."""
+    spec = {"resourceModels": default_models(), **cluster.get("spec", {})}
+    status = cluster.get("status") or {}
+    summary = status.get("resourceSummary")
+    if not summary:
+        return {**cluster, "spec": spec}
+    counted = list(nodes) if nodes is not None else [Node(_sum(summary, "allocatable"), _sum(summary, "allocated"))]
+    modelings = allocatable_modelings(spec["resourceModels"], counted)
+    told = {
+        **status,
+        "nodeSummary": {"readyNum": len(counted), "totalNum": len(counted)},
+        "resourceSummary": {**summary, "allocatableModelings": modelings},
+    }
+    return {**cluster, "spec": spec, "status": told}
+
+
+def _sum(summary: Mapping[str, Any], part: str) -> Mapping[str, int]:
+    """Return the amounts of one part; what cannot be read, as some tests want it, counts as nothing."""
+    try:
+        return amounts(summary.get(part))
+    except ValueError:
+        return {}
