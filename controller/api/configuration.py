@@ -16,6 +16,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from controller.api.durations import Duration
+from controller.api.quantity import QuantityError, parse_quantity
 
 API_VERSION: Literal["config.volcano-global.io/v1alpha1"] = "config.volcano-global.io/v1alpha1"
 KIND: Literal["AdmissionConfiguration"] = "AdmissionConfiguration"
@@ -111,6 +112,27 @@ class WorkloadRule(_Section):
         return group if slash else ""
 
 
+class ClaimTemplate(_Section):
+    """What each pod that names a ResourceClaimTemplate of this name asks for (D2).
+
+    The template itself is not read: only operators may write it.
+    """
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=253)]
+    requests: dict[Name, str | int] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _can_be_counted(self) -> "ClaimTemplate":
+        for resource, quantity in self.requests.items():
+            try:
+                is_amount = parse_quantity(resource, quantity) > 0
+            except QuantityError as error:
+                raise ValueError(f"requests: {error}") from error
+            if not is_amount:
+                raise ValueError(f"requests: {resource} is {quantity}; write more than zero")
+        return self
+
+
 class Repair(_Section):
     """What is put right without being asked."""
 
@@ -141,6 +163,7 @@ class AdmissionConfiguration(_Section):
     preemption: Eviction = Eviction()
     tenants: tuple[Tenant, ...] = ()
     workloads: tuple[WorkloadRule, ...] = ()
+    resource_claim_templates: tuple[ClaimTemplate, ...] = ()
     queue_check: Literal["Warn", "Deny"] = "Warn"
     exempt_namespaces: frozenset[Name] = frozenset()
     repair: Repair = Repair()
@@ -152,6 +175,10 @@ class AdmissionConfiguration(_Section):
         for group, kind in kinds:
             if kinds.count((group, kind)) > 1:
                 raise ValueError(f"workloads names {kind} of group {group!r} twice; keep one entry")
+        claims = [template.name for template in self.resource_claim_templates]
+        for name in claims:
+            if claims.count(name) > 1:
+                raise ValueError(f"resourceClaimTemplates names {name!r} twice; keep one entry")
         return self
 
 

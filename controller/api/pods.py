@@ -21,6 +21,13 @@ class Container(msgspec.Struct, rename="camel", frozen=True):
     restart_policy: str = ""
 
 
+class PodResourceClaim(msgspec.Struct, rename="camel", frozen=True):
+    """Devices that a pod asks for by dynamic resource allocation; one of the two names is set."""
+
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
 class PodSpec(msgspec.Struct, rename="camel", frozen=True):
     """What runs in the pod."""
 
@@ -32,6 +39,7 @@ class PodSpec(msgspec.Struct, rename="camel", frozen=True):
     node_selector: Any = None
     affinity: Any = None
     tolerations: Any = None
+    resource_claims: list[PodResourceClaim] = msgspec.field(default_factory=list)
 
 
 class PodTemplate(msgspec.Struct, rename="camel", frozen=True):

@@ -89,6 +89,8 @@ class _Case:
     demand: Demand | None
     queue: QueueName
     overlay: Overlay
+    unmapped: str = ""
+    """A ResourceClaimTemplate of its pods that nothing maps to resources."""
 
 
 def assess(
@@ -101,7 +103,8 @@ def assess(
     queue = _queue(binding, template, rules)
     if queue is None:
         return Assessment(None, frozenset({Remark.UNGATED} if binding.paused and template else ()))
-    case = _Case(binding, template, rules.demands.of(binding, template), queue, overlay)
+    demand, unmapped = rules.demands.of(binding, template), rules.demands.unmapped(template)
+    case = _Case(binding, template, demand, queue, overlay, unmapped)
     standing = _overlaid(_recorded(case, _stand(case)), overlay)
     remarks = frozenset(
         (*standing.remarks, *_flaws(case), *_unfixed(case, standing), *_resumed_again(case, overlay), *_concerns(case))
@@ -230,10 +233,10 @@ def _workload(case: _Case, standing: _Standing, rules: Rules) -> Workload | None
 
 def _stand(case: _Case) -> _Standing:
     """Return where the workload stands by what is observed."""
-    binding, template, demand = case.binding, case.template, case.demand
+    binding, template = case.binding, case.template
     if _is_finished(binding):
         return _Standing(State.FINISHED)
-    standing = _paused(case) if binding.paused else _resumed(binding, demand)
+    standing = _paused(case) if binding.paused else _resumed(case)
     leaving = binding.deleting or (template is not None and template.deleting)
     if leaving and standing.state is State.PENDING:
         # What goes away is not admitted any more, and stays charged until it is gone (F11).
@@ -252,11 +255,16 @@ def _paused(case: _Case) -> _Standing:
     return _Standing(State.PENDING, left, hold, (Remark.LEAKED,) if binding.targets else ())
 
 
-def _resumed(binding: BindingFacts, demand: Demand | None) -> _Standing:
-    record = binding.record
+def _resumed(case: _Case) -> _Standing:
+    binding, demand, record = case.binding, case.demand, case.binding.record
     if record and record.admits and (binding.targets or binding.claimed):
         charge = charges.recorded(binding, demand, record)
-        return _Standing(State.ADMITTED, charge.admission, _aborted(binding), _grown(charge))
+        hold = _aborted(binding)
+        if case.unmapped:
+            # It asks for more than was admitted, and nobody knows for how much more: no size of it fits (D7).
+            charge = charges.Charge(replace(charge.admission, grown=True), grown=True)
+            hold = hold or Refusal(Reason.DEMAND_UNKNOWN, subject=_unmapped(case))
+        return _Standing(State.ADMITTED, charge.admission, hold, _grown(charge))
     if binding.targets and record is not None:
         charge = charges.adopted(binding, demand)
         return _Standing(State.ADMITTED, charge.admission, remarks=(Remark.LEAKED,))
@@ -370,7 +378,13 @@ def _unknown(case: _Case) -> str:
         return f"{binding.api.kind} {'/'.join(part for part in binding.template[1:] if part)} is not there"
     if template.flaw or binding.flaw:
         return template.flaw or binding.flaw
-    return "" if case.demand is not None else "its size was not counted"
+    return _unmapped(case) or ("" if case.demand is not None else "its size was not counted")
+
+
+def _unmapped(case: _Case) -> str:
+    """Return why nothing counts the devices that its pods claim, or nothing."""
+    name = case.unmapped
+    return f"its pods claim devices by {name!r}; map it in resourceClaimTemplates of the configuration" if name else ""
 
 
 def _flaws(case: _Case) -> tuple[Remark, ...]:

@@ -1,25 +1,39 @@
 """What a workload asks for, by whom it is counted: its template, or Karmada's interpreter, or both.
 
 Pure. Karmada counts requests only and no sidecars, so that it may say too
-little of a pod (D2); how many replicas there are, it knows best.
+little of a pod (D2); how many replicas there are, it knows best. Devices that
+pods get by ResourceClaimTemplates count as the operator maps them; where one is
+not mapped, nobody knows what the workload asks for.
 """
+
+from collections.abc import Mapping
+from dataclasses import replace
 
 from controller.cache.facts import VOLCANO_JOB, BindingFacts, Demand, TemplateFacts
 from controller.cache.pool import Pool
-from controller.engine.resources import larger, requested, scale
+from controller.engine.demand import JobTemplate, demand, pod_requests
+from controller.engine.resources import Resources, add, larger, requested, scale, total
 
 _Both = tuple[Demand, Demand, Demand]
+_Claims = Mapping[str, Resources]
 
 
 class Demands:
     """Makes demands, and makes equal ones once."""
 
-    def __init__(self) -> None:
+    def __init__(self, claims: _Claims | None = None) -> None:
+        self._claims = claims or {}
+        """What one pod gets by each ResourceClaimTemplate, by name."""
         self._both: Pool[_Both] = Pool()
+        self._with_claims: Pool[tuple[Demand, Demand]] = Pool()
 
     def of(self, binding: BindingFacts, template: TemplateFacts | None) -> Demand | None:
         """Return what is asked for, ``None`` where nobody knows."""
         own = template.demand if template else None
+        if own is not None and own.claims:
+            if self.unmapped(template):
+                return None
+            own = self._claimed(own)
         if binding.template.kind == VOLCANO_JOB or binding.demand is None:
             return own
         if own is None or not own.pods or not binding.demand.replicas:
@@ -27,6 +41,36 @@ class Demands:
         told, counted = binding.demand, own
         # The ids stay theirs while the value is kept, because what they belong to is kept beside it.
         return self._both.get((id(told), id(counted)), lambda: (_joined(told, counted), told, counted))[0]
+
+    def unmapped(self, template: TemplateFacts | None) -> str:
+        """Return the first ResourceClaimTemplate of *template* that nothing maps to resources, or nothing."""
+        names = template.demand.claims if template is not None and template.demand is not None else ()
+        return next((name for name in names if name not in self._claims), "")
+
+    def _claimed(self, counted: Demand) -> Demand:
+        """Return *counted* with what its claims amount to."""
+        return self._with_claims.get(id(counted), lambda: (_with_claims(counted, self._claims), counted))[0]
+
+
+def _with_claims(counted: Demand, claims: _Claims) -> Demand:
+    if counted.job is not None:
+        job = _job_with_claims(counted.job, claims)
+        return replace(counted, whole=demand(job), pods=pod_requests(job), job=job)
+    claimed = total(claims[name] for name in counted.claims)
+    pods = tuple(requested(add(pod, claimed)) for pod in counted.pods)
+    return replace(counted, whole=requested(total(scale(pod, counted.replicas) for pod in pods)), pods=pods)
+
+
+def _job_with_claims(job: JobTemplate, claims: _Claims) -> JobTemplate:
+    """Return *job* with the claims of each task as overhead of its pods: a claim is a pod's, not a container's."""
+    tasks = [
+        replace(
+            task,
+            pod=replace(task.pod, overhead=add(task.pod.overhead, total(claims[name] for name in task.pod.claims))),
+        )
+        for task in job.tasks
+    ]
+    return replace(job, tasks=tuple(tasks))
 
 
 def _joined(told: Demand, counted: Demand) -> Demand:

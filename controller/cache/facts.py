@@ -77,6 +77,8 @@ class Demand:
     """What a replica asks of its node, as JSON; ``None`` where that is not known."""
     task_classes: tuple[str, ...] = ()
     """The PriorityClasses that order the job's tasks, by name."""
+    claims: tuple[str, ...] = ()
+    """The ResourceClaimTemplates that its pods name: for a job each of them once, else those of every pod."""
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):

@@ -40,6 +40,7 @@ from controller.cache.priorities import Priorities
 from controller.cache.remarks import MENDABLE, Remark
 from controller.cache.shapes import Shapes
 from controller.cache.starts import Starts, backing_off, recorded
+from controller.cache.translate.amounts import amounts
 from controller.cache.translate.bindings import BindingTranslator
 from controller.cache.translate.clusters import cluster_facts
 from controller.cache.translate.jobs import JobTranslator
@@ -50,6 +51,7 @@ from controller.cache.translate.templates import TemplateTranslator
 from controller.engine.clusters import ApiKind, ClusterName
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Refusal
+from controller.engine.resources import Resources
 from controller.engine.starting import longest_backoff_ms
 from controller.engine.workloads import WorkloadUid
 
@@ -65,6 +67,11 @@ def _tell_nobody(*_: object) -> None:
 def _name(_: str, name: str) -> str:
     """Return the key of an object outside of namespaces."""
     return name
+
+
+def _claims(configuration: AdmissionConfiguration) -> dict[str, Resources]:
+    """Return what one pod gets by each ResourceClaimTemplate that the operator maps."""
+    return {each.name: amounts(each.requests, each.name) for each in configuration.resource_claim_templates}
 
 
 _UNREMARKABLE: frozenset[Remark] = frozenset()
@@ -114,7 +121,7 @@ class Store:
         self._aside: dict[WorkloadUid, tuple[str, int]] = {}
         """Whom evaluating has failed for, why, and until when it is not tried again."""
         self._shapes = Shapes()
-        self._demands = Demands()
+        self._demands = Demands(_claims(self._configuration))
         self.starts = Starts()
         """Who was admitted and does not run."""
         self._priorities = Priorities()
@@ -211,6 +218,10 @@ class Store:
         """
         gates = Gates(configuration)
         must_list = gates != self._gates
+        claims = _claims(configuration)
+        if claims != _claims(self._configuration):
+            self._demands = Demands(claims)
+            self._news.update(dict.fromkeys(self._by_uid))
         if must_list or configuration.default_queue != self._configuration.default_queue:
             self._news.update(dict.fromkeys(self._by_uid))
         self._configuration, self._revision = configuration, revision(configuration)

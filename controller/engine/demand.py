@@ -58,6 +58,8 @@ class PodTemplate:
     priority_class: str = ""
     node_claim: str | None = ""
     """What the pod asks of its node, as JSON; empty where it asks nothing, ``None`` where that is unreadable."""
+    claims: tuple[str, ...] = ()
+    """The ResourceClaimTemplates whose devices each pod gets; what they amount to is added before pods are counted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from controller.engine.ledger import earliest
 from controller.engine.plan import Evict
 from controller.engine.quota import Quota
-from controller.engine.reasons import EvictionReason
+from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.resources import EMPTY, Resources, scale
 from controller.engine.workloads import Admission, Booking, Workload
 
@@ -54,6 +54,8 @@ def _order(world: "World", workload: Workload, now: int) -> tuple[int, int, int,
 def _fits(world: "World", workload: Workload) -> bool:
     """Say whether it would be let in with what it holds now, in its queue and on the clusters where it is."""
     admission = workload.admission
+    if workload.hold is not None and workload.hold.reason is Reason.DEMAND_UNKNOWN:
+        return False
     if admission is None:
         return True
     quota = world.books.quota()

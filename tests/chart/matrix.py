@@ -49,6 +49,7 @@ VALUES: dict[str, dict[str, Any]] = {
             "extraArgs": ["--max-connections", "1000"],
         },
         "controller": {"journal": {"enabled": True}},
+        "admission": {"resourceClaimTemplates": [{"name": "one-gpu", "requests": {"nvidia.com/gpu": 1}}]},
         "uninstall": {"resumePaused": True},
         "imagePullSecrets": [{"name": "pull"}],
     },

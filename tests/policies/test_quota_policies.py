@@ -146,6 +146,13 @@ def test_tenant_cannot_override_what_is_charged(guarded, tenant, overriders):
         pytest.param(override(image(), plaintext("/spec/queue")), id="second-rule"),
         pytest.param(override(plaintext("/spec/queue"), rules=False), id="deprecated-overriders"),
         pytest.param(override(plaintext("/target/kind"), selectors=[COMMAND]), id="target-of-a-command"),
+        pytest.param(
+            override(
+                plaintext("/spec/spec/devices/requests/0/exactly/count", value=8),
+                selectors=[{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}],
+            ),
+            id="count-of-a-claim-template",
+        ),
         pytest.param(override(plaintext("/kind", value="Job"), selectors=[CONFIG_MAP]), id="other-kind-made-a-job"),
         pytest.param(override(plaintext("", value={}), selectors=[CONFIG_MAP]), id="other-object-replaced"),
         pytest.param(override(plaintext("x/kind", value="Job"), selectors=[CONFIG_MAP]), id="other-kind-without-slash"),
@@ -278,6 +285,32 @@ def test_owner_of_a_queue_opens_and_closes_that_queue_only(guarded, tenant):
     )
     tenant.create(COMMANDS, command("CloseQueue", "Queue", "mine"))
     _denied(tenant, COMMANDS, command("CloseQueue", "Queue", "default"), "needs the verb update")
+
+
+CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{TEAM}/resourceclaimtemplates"
+
+
+def claim_template(name, count=8):
+    exactly = {"deviceClassName": "gpu.example.com", "count": count}
+    spec = {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def test_tenant_cannot_write_a_mapped_claim_template(plane, tenant):
+    mapped = "resource-claim-template"
+    apply_files(plane.admin, QUOTA_POLICIES.parent / "claim-policies.yaml")
+    wait_until(lambda: _refuses(tenant, CLAIMS, claim_template(mapped), "claim-templates"), "policy on claim templates")
+    _denied(tenant, CLAIMS, claim_template(mapped), "only operators write it")
+    tenant.create(CLAIMS, claim_template("my-own"))
+    plane.admin.create(CLAIMS, claim_template(mapped, count=1))
+    with pytest.raises(ApiError):
+        tenant.merge(f"{CLAIMS}/{mapped}", {"spec": claim_template(mapped)["spec"]})
+    tenant.merge(f"{CLAIMS}/{mapped}", {"metadata": {"labels": {"a": "b"}}})
 
 
 def test_trusted_users_are_not_restricted(guarded, karmada):

@@ -230,6 +230,15 @@ kind: AdmissionConfiguration
 [{{ $kinds | uniq | join ", " }}]
 {{- end -}}
 
+{{/* The ResourceClaimTemplates that the configuration maps, by name. */}}
+{{- define "vg.claims" -}}
+{{- $names := list -}}
+{{- range .Values.admission.resourceClaimTemplates -}}
+{{- $names = append $names (printf "'%s'" .name) -}}
+{{- end -}}
+[{{ $names | join ", " }}]
+{{- end -}}
+
 {{/* A file of objects for the Karmada control plane, with what differs from one installation to the next. */}}
 {{- define "vg.object" -}}
 {{- $root := first . -}}
@@ -239,7 +248,8 @@ kind: AdmissionConfiguration
 {{- end -}}
 {{- $text | replace "namespace: karmada-system" (printf "namespace: %s" $root.Values.karmada.namespace)
   | replace "https://webhook.invalid" (include "vg.url" $root)
-  | replace "['batch.volcano.sh/Job']" (include "vg.kinds" $root) -}}
+  | replace "['batch.volcano.sh/Job']" (include "vg.kinds" $root)
+  | replace "['resource-claim-template']" (include "vg.claims" $root) -}}
 {{- end -}}
 
 {{- define "vg.affinity" -}}

@@ -1,8 +1,8 @@
 """Quantities and times of the wire as the engine's integers, and back."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from controller.api.meta import Quantities
 from controller.api.quantity import QuantityError, format_quantity, parse_quantity
 from controller.engine.resources import Resources
 
@@ -16,7 +16,7 @@ class AmountError(ValueError):
     """Amounts that cannot be counted with; the message says where and why."""
 
 
-def amounts(quantities: Quantities, where: str) -> Resources:
+def amounts(quantities: Mapping[str, str | int | float], where: str) -> Resources:
     """Return *quantities* in base units; *where* names them in the error."""
     counted = {}
     for name, quantity in quantities.items():

@@ -69,7 +69,10 @@ def _count(spec: wire.JobSpec) -> Counted:
     except AmountError as error:
         return error
     classes = {task.pod.priority_class for task in job.tasks} - {""}
-    return Demand(demand(job), pods=pod_requests(job), job=job, task_classes=tuple(sorted(classes)))
+    claims = {claim for task in job.tasks for claim in task.pod.claims}
+    return Demand(
+        demand(job), pods=pod_requests(job), job=job, task_classes=tuple(sorted(classes)), claims=tuple(sorted(claims))
+    )
 
 
 def _job(spec: wire.JobSpec) -> JobTemplate:

@@ -19,7 +19,13 @@ def pod_template(pod: pods.PodSpec, where: str) -> PodTemplate:
         limits=_amounts(whole.limits, f"{where}.resources.limits"),
         priority_class=pod.priority_class_name,
         node_claim=node_claim(pod),
+        claims=tuple(_claim(claim) for claim in pod.resource_claims),
     )
+
+
+def _claim(claim: pods.PodResourceClaim) -> str:
+    """Return the name of a ResourceClaimTemplate; a claim that pods share has no template, and nothing maps it."""
+    return claim.resource_claim_template_name or f"ResourceClaim {claim.resource_claim_name or ''}".strip()
 
 
 def _containers(containers: list[pods.Container], where: str) -> tuple[Container, ...]:

@@ -81,6 +81,7 @@ def _count(spec: dict[str, Any], replicas: int, where: str) -> Counted:
         pods=(pod,) if replicas else (),
         replicas=replicas,
         node_claim=template.node_claim,
+        claims=template.claims,
     )
 
 

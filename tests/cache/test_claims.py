@@ -1,0 +1,115 @@
+"""Devices that pods claim by dynamic resource allocation: counted where the operator maps them, else unknown."""
+
+import pytest
+
+from controller.api.configuration import AdmissionConfiguration, ConfigurationError, WorkloadRule, check_configuration
+from controller.api.record import Record
+from controller.cache.remarks import Remark
+from controller.cache.store import Store
+from controller.engine.clusters import ApiKind
+from controller.engine.reasons import Reason
+from controller.engine.workloads import State
+from tests.cache.listening import Ear
+from tests.cache.objects import binding, job, raw
+
+MAPPED = AdmissionConfiguration.model_validate(
+    {"resourceClaimTemplates": [{"name": "two-gpus", "requests": {"nvidia.com/gpu": 2}}]}
+)
+DEPLOYMENTS = MAPPED.model_copy(update={"workloads": (WorkloadRule(api_version="apps/v1", kind="Deployment"),)})
+BY_TEMPLATE = {"name": "gpus", "resourceClaimTemplateName": "two-gpus"}
+SHARED_CLAIM = {"name": "gpus", "resourceClaimName": "two-gpus"}
+
+
+def claiming(*claims, replicas=3):
+    """Return a job whose pods ask for one CPU and the devices of *claims*."""
+    pod = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}], "resourceClaims": list(claims)}
+    return job("j1", spec={"tasks": [{"name": "worker", "replicas": replicas, "template": {"spec": pod}}]})
+
+
+def heard(store, template, *, record=None, paused=True, clusters=None):
+    ear = Ear()
+    bound = binding("j1", record=record, paused=paused, clusters=clusters)
+    store.bindings.replace([store.bindings.decode(bound)])
+    store.jobs.replace([store.jobs.decode(template)])
+    store.feed(ear, 0)
+    return ear.workloads["rb-j1"]
+
+
+def test_job_with_unmapped_claims_waits_as_demand_unknown():
+    workload = heard(Store(), claiming(BY_TEMPLATE))
+    assert workload.hold.reason is Reason.DEMAND_UNKNOWN
+    assert "'two-gpus'" in workload.hold.subject
+    assert "resourceClaimTemplates" in workload.hold.subject
+
+
+def test_claims_count_as_the_operator_maps_them():
+    workload = heard(Store(MAPPED), claiming(BY_TEMPLATE, BY_TEMPLATE | {"name": "more"}))
+    assert workload.hold is None
+    assert workload.shape.demand == {"cpu": 3000, "nvidia.com/gpu": 12000, "pods": 3000}
+    assert workload.shape.gang == workload.shape.demand
+    assert workload.shape.pods == ({"cpu": 1000, "nvidia.com/gpu": 4000, "pods": 1000},)
+
+
+@pytest.mark.parametrize(
+    "claim", [SHARED_CLAIM, {"name": "gpus"}, BY_TEMPLATE | {"resourceClaimTemplateName": "other"}]
+)
+def test_a_claim_that_no_mapped_template_makes_is_unknown(claim):
+    assert heard(Store(MAPPED), claiming(BY_TEMPLATE, claim)).hold.reason is Reason.DEMAND_UNKNOWN
+
+
+def test_a_changed_mapping_counts_at_once():
+    store = Store()
+    assert heard(store, claiming(BY_TEMPLATE)).hold is not None
+    store.configure(MAPPED)
+    ear = Ear()
+    store.feed(ear, 0)
+    assert ear.workloads["rb-j1"].hold is None
+
+
+def test_an_admitted_workload_with_unmapped_claims_is_evicted_as_grown():
+    record = Record("rb-j1", queue="a", charge={"cpu": "3", "pods": "3"}, clusters=("m1",))
+    workload = heard(Store(), claiming(BY_TEMPLATE), record=record, paused=False, clusters=["m1"])
+    assert workload.state is State.ADMITTED
+    assert workload.has_grown
+    assert workload.hold.reason is Reason.DEMAND_UNKNOWN
+
+
+def deployment(*claims):
+    container = {"name": "c", "resources": {"requests": {"cpu": "500m"}}}
+    pod = {"spec": {"containers": [container], "resourceClaims": list(claims)}}
+    meta = {"name": "web", "namespace": "ml", "uid": "job-web", "labels": {"volcano.sh/queue-name": "a"}}
+    return raw({"metadata": meta, "spec": {"replicas": 4, "template": pod}})
+
+
+def heard_deployment(*claims):
+    store, ear = Store(DEPLOYMENTS), Ear()
+    spec = {"replicas": 4, "replicaRequirements": {"resourceRequest": {"cpu": "500m"}}}
+    bound = binding("web", kind="Deployment", api_version="apps/v1", spec=spec)
+    store.bindings.replace([store.bindings.decode(bound)])
+    sink = store.templates(ApiKind("apps/v1", "Deployment"))
+    sink.replace([sink.decode(deployment(*claims))])
+    store.feed(ear, 0)
+    return ear.workloads["rb-web"], store.remarks.get("rb-web", frozenset())
+
+
+def test_claims_of_a_gated_deployment_count_though_karmada_counts_none():
+    workload, remarks = heard_deployment(BY_TEMPLATE)
+    assert workload.shape.demand == {"cpu": 2000, "nvidia.com/gpu": 8000, "pods": 4000}
+    assert Remark.UNREADABLE not in remarks
+    assert heard_deployment(SHARED_CLAIM)[0].hold.reason is Reason.DEMAND_UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("entry", "word"),
+    [
+        pytest.param([{"name": "x", "requests": {}}], "requests", id="nothing"),
+        pytest.param([{"name": "x", "requests": {"cpu": "0"}}], "more than zero", id="zero"),
+        pytest.param([{"name": "x", "requests": {"cpu": "one"}}], "one", id="no-quantity"),
+        pytest.param([{"name": "X y", "requests": {"cpu": 1}}], "name", id="no-name"),
+        pytest.param([{"name": "x", "requests": {"a": 1}}] * 2, "'x' twice", id="twice"),
+    ],
+)
+def test_a_mapping_that_cannot_be_counted_is_refused(entry, word):
+    head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "AdmissionConfiguration"}
+    with pytest.raises(ConfigurationError, match=word):
+        check_configuration({**head, "resourceClaimTemplates": entry})
