@@ -99,6 +99,10 @@ class Unreachable(ApiError):
         self.sent = sent
 
 
+class BodyTooLong(Unreachable):
+    """An answer of more bytes than are read; the rest of it was not."""
+
+
 _BY_STATUS: Mapping[int, type[ApiError]] = {
     401: Unauthorized,
     403: Forbidden,

@@ -26,6 +26,7 @@ from controller.api.lists import Page
 from controller.api.salvage import deeply
 from controller.apierrors import (
     ApiError,
+    BodyTooLong,
     Conflict,
     Forbidden,
     Gone,
@@ -61,8 +62,10 @@ Parameters = Mapping[str, str]
 
 NONE: Parameters = MappingProxyType({})
 
-#: An object may be 1.5 MiB in etcd and somewhat more as JSON; a page of 500 ordinary ones is about that, too.
+#: An object may be 1.5 MiB in etcd and somewhat more as JSON.
 MAX_BODY = 128 * 1024 * 1024
+#: A page of several objects that is larger is asked for again with half as many; 500 ordinary ones are about 5 MiB.
+MAX_PAGE = 16 * 1024 * 1024
 MAX_LINE = 16 * 1024 * 1024
 
 _CHUNK = 256 * 1024
@@ -132,6 +135,8 @@ class Api:
     kubeconfig: Path | None = None
     context: str | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
+    page_limits: dict[str, int] = field(default_factory=dict)
+    """How many objects a page of a path may have, where fewer fit into `MAX_PAGE` than were asked for."""
     _renewing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _renewed_at: float = float("-inf")
 
@@ -175,11 +180,27 @@ class Api:
         token: str = "",
         metadata_only: bool = False,
     ) -> Page:
-        """Return the first page of a list, or with *token* the page after that one."""
-        asked = {**parameters, "limit": str(limit)} | ({"continue": token} if token else {})
+        """Return the first page of a list, or with *token* the page after that one.
+
+        It has at most *limit* objects, and fewer where so many are larger than `MAX_PAGE`: a server takes another
+        limit with each continue token.
+        """
         headers = _METADATA if metadata_only else NONE
-        request = _Request("GET", path, self._within(self.timeouts.page), asked, headers=headers)
-        body = await self._call(request)
+        key = f"{path} as metadata" if metadata_only else path
+        while True:
+            most = min(limit, self.page_limits.get(key, limit))
+            asked = {**parameters, "limit": str(most)} | ({"continue": token} if token else {})
+            request = _Request("GET", path, self._within(self.timeouts.page), asked, headers=headers)
+            try:
+                body = await self._call(request, longest=MAX_PAGE if most > 1 else MAX_BODY)
+            except BodyTooLong:
+                if most == 1:
+                    raise
+                self.page_limits[key] = most // 2
+                continue
+            break
+        if most < limit and len(body) < MAX_PAGE // 4:
+            self.page_limits[key] = 2 * most
         try:
             return deeply(_pages.decode, body)
         except (msgspec.MsgspecError, RecursionError) as error:
@@ -229,9 +250,9 @@ class Api:
     def _within(self, seconds: float) -> aiohttp.ClientTimeout:
         return aiohttp.ClientTimeout(total=seconds, sock_connect=self.timeouts.connect)
 
-    async def _call(self, request: _Request) -> bytes:
+    async def _call(self, request: _Request, *, longest: int = MAX_BODY) -> bytes:
         async with await self._answer(request) as answer:
-            return await _body(request, answer)
+            return await _body(request, answer, longest)
 
     async def _answer(self, request: _Request) -> aiohttp.ClientResponse:
         """Return the open answer to *request*, or raise what it says."""
@@ -243,7 +264,7 @@ class Api:
         if answer.ok:
             return answer
         async with answer:
-            raise _refusal(request, answer, await _body(request, answer))
+            raise _refusal(request, answer, await _body(request, answer, MAX_BODY))
 
     async def _send(self, request: _Request, access: Access) -> aiohttp.ClientResponse:
         credentials = {"Authorization": access.authorization} if access.authorization else {}
@@ -286,14 +307,14 @@ def _unreachable(request: _Request) -> Iterator[None]:
         raise Unreachable(str(request), f"the connection broke: {str(error) or type(error).__name__}") from error
 
 
-async def _body(request: _Request, answer: aiohttp.ClientResponse) -> bytes:
-    """Read the whole answer, but not without limit."""
+async def _body(request: _Request, answer: aiohttp.ClientResponse, longest: int) -> bytes:
+    """Read the whole answer, of *longest* bytes at most."""
     parts, size = [], 0
     with _unreachable(request):
         async for part in answer.content.iter_any():
             size += len(part)
-            if size > MAX_BODY:
-                raise Unreachable(str(request), f"the answer is longer than {MAX_BODY} bytes; ask for smaller pages")
+            if size > longest:
+                raise BodyTooLong(str(request), f"the answer is longer than {longest} bytes; ask for smaller pages")
             parts.append(part)
     return b"".join(parts)
 

@@ -76,6 +76,23 @@ def listing(*objects: dict[str, Any], version: int, token: str = "") -> Answer:
     return answering(200, body)
 
 
+def paging(*objects: dict[str, Any], version: int, expires_at: int = -1) -> Answer:
+    """Serve *objects* by pages of the asked limit; the continue token of one place has expired, once."""
+    expired = [expires_at]
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        begin, limit = int(request.query.get("continue", "0")), int(request.query["limit"])
+        if begin == expired[0]:
+            expired.clear()
+            expired.append(-1)
+            return await refusing(410, "the provided continue parameter is too old")(request)
+        end = begin + limit
+        token = str(end) if end < len(objects) else ""
+        return await listing(*objects[begin:end], version=version, token=token)(request)
+
+    return answer
+
+
 def answering(status: int, body: Any, headers: Mapping[str, str] | None = None) -> Answer:
     async def answer(_: web.Request) -> web.StreamResponse:
         return web.json_response(body, status=status, headers=headers)

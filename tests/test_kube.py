@@ -3,12 +3,14 @@
 import asyncio
 import json
 import stat
+import tracemalloc
 from collections.abc import AsyncIterator
 
 import pytest
 import yaml
 
 from controller.kube import (
+    MAX_PAGE,
     Api,
     ApiError,
     Conflict,
@@ -23,8 +25,9 @@ from controller.kube import (
     Unauthorized,
     Unreachable,
 )
-from tests.scripted import ScriptedServer, answering, listing, refusing, scripted_server, thing, watching
+from tests.scripted import ScriptedServer, answering, listing, paging, refusing, scripted_server, thing, watching
 
+THINGS = "/apis/example.io/v1/things"
 THING = "/apis/example.io/v1/namespaces/ns/things/a"
 MAPS = "/api/v1/namespaces/{}/configmaps"
 
@@ -120,6 +123,80 @@ async def test_a_page_is_given_as_it_came(server, api):
     page = await api.list_page("/apis/example.io/v1/things")
     assert [json.loads(bytes(raw)) for raw in page.items or ()] == [thing("a", 1)]
     assert (page.metadata.resource_version, page.metadata.continue_token) == ("5", "next")
+
+
+async def names_of(api, *, token=""):
+    """Return the names of all things, and the length of each page."""
+    names, lengths = [], []
+    while True:
+        page = await api.list_page(THINGS, limit=64, token=token)
+        found = [json.loads(bytes(raw))["metadata"]["name"] for raw in page.items or ()]
+        names += found
+        lengths.append(len(found))
+        token = page.metadata.continue_token
+        if not token:
+            return names, lengths
+
+
+def things(count, size):
+    return [thing(f"t{n}", 1, data="x" * size) for n in range(count)]
+
+
+async def test_pages_are_halved_until_they_fit_and_remembered(server, api, monkeypatch):
+    monkeypatch.setattr("controller.kube.MAX_PAGE", 64 << 10)
+    large = things(100, 10_000)
+    server.says("GET", THINGS, paging(*large, version=7))
+    names, lengths = await names_of(api)
+    assert names == [each["metadata"]["name"] for each in large]
+    assert set(lengths) == {4}
+    assert [int(each["limit"]) for each in server.seen("GET")][:6] == [64, 32, 16, 8, 4, 4]
+
+
+async def test_pages_grow_again_after_large_objects(server, api, monkeypatch):
+    monkeypatch.setattr("controller.kube.MAX_PAGE", 64 << 10)
+    server.says("GET", THINGS, paging(*things(16, 30_000), *things(200, 10), version=7))
+    _, lengths = await names_of(api)
+    assert sum(lengths) == 216
+    assert max(lengths) == 64
+    assert len(lengths) < 40
+
+
+async def test_one_object_larger_than_a_page_is_read_alone(server, api, monkeypatch):
+    monkeypatch.setattr("controller.kube.MAX_PAGE", 64 << 10)
+    server.says("GET", THINGS, paging(*things(3, 100_000), version=7))
+    assert (await names_of(api))[1] == [1, 1, 1]
+
+
+async def test_one_object_larger_than_any_is_an_error(server, api, monkeypatch):
+    monkeypatch.setattr("controller.kube.MAX_PAGE", 64 << 10)
+    monkeypatch.setattr("controller.kube.MAX_BODY", 80 << 10)
+    server.says("GET", THINGS, paging(*things(3, 100_000), version=7))
+    with pytest.raises(Unreachable, match="longer than 81920 bytes"):
+        await names_of(api)
+
+
+async def test_metadata_pages_keep_their_own_length(server, api, monkeypatch):
+    monkeypatch.setattr("controller.kube.MAX_PAGE", 64 << 10)
+    server.says("GET", THINGS, paging(*things(100, 10_000), version=7))
+    await names_of(api)
+    server.says("GET", THINGS, paging(*things(100, 10), version=7))
+    page = await api.list_page(THINGS, limit=64, metadata_only=True)
+    assert len(page.items or ()) == 64
+
+
+async def test_pages_of_large_objects_take_little_memory(server, api):
+    objects = things(24, 1_300_000)
+    server.says("GET", THINGS, paging(*objects, version=7))
+    tracemalloc.start()
+    try:
+        before, token = tracemalloc.get_traced_memory()[0], ""
+        page = await api.list_page(THINGS, token=token)
+        held = len(page.items or ())
+        # The server of this test has a body of its own, and so has its connection.
+        assert tracemalloc.get_traced_memory()[0] - before < 4 * MAX_PAGE
+    finally:
+        tracemalloc.stop()
+    assert 0 < held < 13
 
 
 async def test_a_page_that_is_no_list_is_no_answer(server, api):

@@ -13,7 +13,7 @@ from aiohttp import web
 from controller.backoff import Backoff
 from controller.cache.informer import Informer, Pace
 from controller.kube import Api
-from tests.scripted import ScriptedServer, event, listing, refusing, scripted_server, thing, watching
+from tests.scripted import ScriptedServer, event, listing, paging, refusing, scripted_server, thing, watching
 from tests.waiting import LIMIT_SECONDS
 
 PATH = "/apis/example.io/v1/things"
@@ -153,6 +153,19 @@ async def test_a_continue_token_that_is_gone_begins_the_list_again(server, tmp_p
     async with informing(server, tmp_path) as (_, shelf):
         await shelf.holds({"b": 8})
         assert shelf.replaced == 1
+
+
+@pytest.mark.parametrize("expires_at", [-1, 6])
+async def test_a_list_of_large_objects_is_read_whole(server, tmp_path, monkeypatch, expires_at):
+    monkeypatch.setattr("controller.kube.MAX_PAGE", 64 << 10)
+    small = [thing(f"a{n}", n) for n in range(6)]
+    large = [thing(f"b{n}", n, data="x" * 40_000) for n in range(6)]
+    server.says("GET", PATH, paging(*small, *large, version=9, expires_at=expires_at))
+    server.says("WATCH", PATH, ALL_WELL)
+    async with informing(server, tmp_path) as (informer, shelf):
+        await shelf.holds({name(each): int(version(each)) for each in [*small, *large]})
+        assert shelf.replaced == informer.lists == 1
+    assert {parameters["limit"] for parameters in server.seen("GET")} == {"1", "2"}
 
 
 async def test_a_page_that_fails_does_not_cost_the_pages_before_it(server, tmp_path):
