@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from controller.engine.clusters import Cluster, ClusterName
+from controller.engine.estimates import Estimate
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.workloads import Workload, WorkloadUid
@@ -25,6 +26,9 @@ class Listener(Protocol):
 
     def cluster_removed(self, name: ClusterName) -> None:
         """Forget a cluster."""
+
+    def cluster_estimated(self, estimate: Estimate, now: int) -> None:
+        """Take the answer of a cluster's estimator."""
 
     def workload_changed(self, workload: Workload, now: int) -> None:
         """Take *workload* as it is at *now*."""

@@ -14,6 +14,7 @@ from controller.cli.manifests import InputError, Manifest
 from controller.cli.synthesis import template_key
 from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.demand import pod_request
+from controller.engine.estimates import Estimate
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.reasons import EvictionReason
@@ -52,6 +53,9 @@ class Cast:
     def cluster_removed(self, name: ClusterName) -> None:
         """Strike out a cluster."""
         self.clusters.pop(name, None)
+
+    def cluster_estimated(self, estimate: Estimate, now: int) -> None:
+        """Leave it out: a simulation asks no estimator."""
 
     def workload_changed(self, workload: Workload, now: int) -> None:  # noqa: ARG002 - when it was told does not matter
         """Take down a workload."""

@@ -35,6 +35,7 @@ def run(world: "World", now: int, *, most: int | None = None) -> Plan:
     # 1. Take back who was aborted; learn what the clusters have left for us; take back who outgrew it or never starts.
     evicted = list(_take_back(world, now))
     world.ledger.learn(now, world.policy.settle_ms)
+    world.estimating.expire(now)
     evicted += growth.evict(world, now)
     late, requeues = starting.look_after(world, now)
     evicted += late
@@ -70,6 +71,7 @@ def run(world: "World", now: int, *, most: int | None = None) -> Plan:
         notes=(*lapsed, *agreed, *reserved),
         requeues=tuple(requeues),
         wake_at=_wake_at(world, now, exchanges.retry_at),
+        queries=world.estimating.take_queries(),
         is_cut=service.is_full,
     )
 
@@ -199,5 +201,6 @@ def _wake_at(world: "World", now: int, retry_at: int | None) -> int | None:
     aborted_until = earliest(world.workloads[uid].stays_until for uid in world.aborted)
     patience_ends_at = world.patience.ends_at(world, now)
     evicts_at = earliest((retry_at, aborted_until, growth.due_at(world), starting.due_at(world)))
-    wake_at = earliest((settles_at, world.release_at(), lapses_at, patience_ends_at, evicts_at))
+    own = settles_at, world.release_at(), world.estimating.ends_at()
+    wake_at = earliest((*own, lapses_at, patience_ends_at, evicts_at))
     return None if wake_at is None else max(wake_at, now + 1)

@@ -7,9 +7,11 @@ divided by replicas (C4).
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Final
 
 from controller.engine.candidates import matches
 from controller.engine.clusters import Assignment, ClusterName, StaticWeight
+from controller.engine.estimates import SiteEstimates
 from controller.engine.ledger import Site
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import EMPTY, PODS, Resources, add, fits, lacking, scale, total
@@ -28,6 +30,8 @@ class Room:
     """What is left beside what is held there for others, ``None`` where nothing is: all of it must fit (D11)."""
     freed: Resources | None = EMPTY
     """What its nodes may have gained since its summary; ``None`` where they are taken for empty."""
+    estimates: SiteEstimates | None = None
+    """What the cluster's estimator has counted on its nodes as they are; ``None`` where they are judged otherwise."""
 
     @property
     def name(self) -> ClusterName:
@@ -37,7 +41,12 @@ class Room:
     def takes(self, shape: Shape) -> bool:
         """Say whether the gang minimum fits, and no pod is refused by the cluster's resource models (C3)."""
         is_beside = self.beside is None or fits(shape.demand, self.beside)
-        return is_beside and fits(shape.gang, self.headroom) and self.has_nodes_for(shape.pods)
+        has_room = is_beside and fits(shape.gang, self.headroom) and self.has_nodes_for(shape.pods)
+        return has_room and not self.is_refused(shape)
+
+    def is_refused(self, shape: Shape) -> bool:
+        """Say whether the cluster's estimator has counted too little room for the gang."""
+        return self.estimates is not None and self.estimates.refuses(shape)
 
     def has_nodes_for(self, pods: Iterable[Resources]) -> bool:
         """Say whether each pod may find a node that has enough free now, as far as resource models tell.
@@ -66,7 +75,8 @@ def rooms(sites: Iterable[Site]) -> list[Room]:
 
 def room_of(site: Site) -> Room:
     """Return what one more may take of *site*."""
-    return Room(site, site.room, site.allocatable, site.settled if site.held else None, site.freed)
+    beside = site.settled if site.held else None
+    return Room(site, site.room, site.allocatable, beside, site.freed, site.estimates)
 
 
 def settled_room(site: Site, gone: Resources = EMPTY) -> Room:
@@ -112,6 +122,9 @@ def _selected(shape: Shape, ranked: Sequence[Room], copies: int) -> Sequence[Roo
     return [fitting[cluster.name] for cluster in selection(shape.placement, clusters)]
 
 
+#: Why a cluster with room on all its nodes together has none for a gang.
+NODES_ARE_FULL: Final = "its nodes have no room for the gang, as its scheduler estimator counts"
+
 Rank = tuple[bool, bool, int, Fraction, str]
 
 
@@ -144,6 +157,10 @@ def _no_room(shape: Shape, left: Sequence[Room]) -> Refusal:
         # The gang would fit, but not all of it beside what is held there for others.
         request = shape.demand
     short = [(resource, room) for room in left if (resource := lacking(request, room.headroom)) is not None]
+    refused = [room.name for room in left if room.is_refused(shape) and fits(request, room.headroom)]
+    if refused:
+        # They come closest: only their nodes, one by one, have too little free.
+        return Refusal(Reason.NO_ROOM, cluster=min(refused), subject=NODES_ARE_FULL)
     if not short:
         name = min((room.name for room in left), default=None)
         return Refusal(

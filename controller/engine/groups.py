@@ -144,12 +144,12 @@ def _place(world: "World", parts: Sequence[Workload], trial: Trial, quotas: Sequ
         if isinstance(verdict, Choice):
             for quota in quotas:
                 quota.carry(quota.tree.nodes[workload.queue], verdict.charge)
-            world.ledger.lend(verdict.bookings)
+            world.begin_trial(workload, verdict)
             trial.chosen.append((workload, verdict))
         elif trial.refusal is None:
             trial.refusal = _names(workload, verdict)
-    for _, choice in trial.chosen:
-        world.ledger.take_back(choice.bookings)
+    for workload, choice in trial.chosen:
+        world.end_trial(workload, choice)
 
 
 def _verdict(world: "World", workload: Workload, quotas: Sequence[Quota], *, to_kept: bool) -> Choice | Refusal:

@@ -74,7 +74,8 @@ def serve(service: Service) -> None:
         together = _together(world, workload)
         seen.update(each.uid for each, _ in together)
         choices = _choices(service, together, kept)
-        if choices is None:
+        parts = [each for each, _ in together]
+        if choices is None or not service.are_settled(list(zip(parts, choices, strict=True))):
             for _, held in together:
                 kept[held.cluster] = add(kept.get(held.cluster, EMPTY), held.demand)
             continue
@@ -94,12 +95,12 @@ def _choices(service: Service, together: Together, kept: Mapping[ClusterName, Re
         choice = _choice(world, each, held, kept, quotas)
         if choice is None:
             break
-        world.ledger.lend(choice.bookings)
+        world.begin_trial(each, choice)
         for quota in quotas:
             quota.carry(quota.tree.nodes[each.queue], held.demand)
         choices.append(choice)
-    for choice in choices:
-        world.ledger.take_back(choice.bookings)
+    for (each, _), choice in zip(together, choices, strict=False):
+        world.end_trial(each, choice)
     for each, _ in together:
         world.accounts.open(each, service.now)
     return choices if len(choices) == len(together) else None
@@ -124,7 +125,7 @@ def _room(site: Site, kept: Resources) -> Room:
     """Return what is left now without what is *kept*, and once the evictions under way are done."""
     now, then = subtract(site.headroom, kept), site.settled
     headroom = {name: min(now.get(name, 0), then.get(name, 0)) for name in {**now, **then}}
-    return Room(site, headroom, site.allocatable, then if site.held else None, site.freed)
+    return Room(site, headroom, site.allocatable, then if site.held else None, site.freed, site.estimates)
 
 
 def _is_in_vain(world: "World", together: Together, now: int) -> bool:

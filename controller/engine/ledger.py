@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Final
 
 from controller.engine.clusters import Cluster, ClusterName
+from controller.engine.estimates import SiteEstimates
 from controller.engine.resources import EMPTY, Resources, add, floored, nonzero, requested, subtract, total
 from controller.engine.workloads import Admission, Booking
 
@@ -72,6 +73,8 @@ class Site:
     ended: Ended = field(default_factory=Ended)
     changed_at: int | None = None
     """When something of ours last changed there."""
+    estimates: SiteEstimates | None = None
+    """What its estimator has counted; ``None`` where none is asked."""
     _known: tuple[Cluster | None, Resources, Resources] = (None, EMPTY, EMPTY)
     """Cluster, foreign use and charges that *_headroom* was counted from."""
     _headroom: Resources = EMPTY
@@ -185,11 +188,26 @@ class Ledger:
         self.turned_at: int | None = None
         """When a cluster last became usable or unusable; what is told before the first plan was so all along."""
         self._has_begun = self._has_turned = False
+        self._is_estimating = False
+
+    def __contains__(self, name: ClusterName) -> bool:
+        return name in self._sites
+
+    def switch_estimates(self, *, on: bool) -> None:
+        """Keep estimates for every cluster from now on, none asked yet; or none at all."""
+        self._is_estimating = on
+        for site in self._sites.values():
+            site.estimates = SiteEstimates() if on else None
+            self._has_changed(site, gave_room=True)
+
+    def reestimated(self, name: ClusterName) -> None:
+        """Look at a cluster again: its estimator may take other workloads than before."""
+        self._has_changed(self.site(name), gave_room=True)
 
     def site(self, name: ClusterName) -> Site:
         """Return the books of one cluster, opened if need be."""
         if name not in self._sites:
-            self._sites[name] = Site(name)
+            self._sites[name] = Site(name, estimates=SiteEstimates() if self._is_estimating else None)
         return self._sites[name]
 
     def __iter__(self) -> Iterator[Site]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from controller.engine.clusters import Cluster, ClusterName
+from controller.engine.estimates import EstimatesMemory
 from controller.engine.ledger import Site
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
@@ -27,6 +28,8 @@ class SiteMemory:
     ended: tuple[tuple[int, Resources], ...] = ()
     """What was freed lately, and when."""
     changed_at: int | None = None
+    estimates: EstimatesMemory | None = None
+    """What its estimator was asked, and has answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,8 @@ def _memory(world: World) -> Memory:
 
 def _site(site: Site) -> SiteMemory:
     ended = tuple(site.ended._charges)  # noqa: SLF001 - the same
-    return SiteMemory(site.name, site.cluster, site.foreign, ended, site.changed_at)
+    estimates = site.estimates.remember() if site.estimates is not None else None
+    return SiteMemory(site.name, site.cluster, site.foreign, ended, site.changed_at, estimates)
 
 
 def rebuild(policy: Policy, queues: Iterable[Queue], workloads: Iterable[Workload], memory: Memory, now: int) -> World:
@@ -122,3 +126,5 @@ def _recall(world: World, memory: SiteMemory) -> None:
     for at, charge in memory.ended:
         site.ended.add(charge, at)
     site.changed_at = memory.changed_at
+    if memory.estimates is not None:
+        world.estimating.recall(memory.name, memory.estimates)

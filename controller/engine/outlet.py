@@ -4,7 +4,7 @@ Kept up to date while a cycle decides; a shape is searched for anew only on
 clusters that have gained some room since.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from controller.engine.clusters import ClusterName
@@ -103,4 +103,7 @@ class Outlet:
         return next((name for name in names if self._room(name).takes(prospect.shape)), None)
 
     def _room(self, name: ClusterName) -> Room:
-        return settled_room(self._ledger.site(name), self._sums.get(name, EMPTY))
+        site, gone = self._ledger.site(name), self._sums.get(name, EMPTY)
+        room = settled_room(site, gone)
+        # Where nobody goes, nodes stay as they have been counted.
+        return room if site.leaving or any(gone.values()) else replace(room, estimates=site.estimates)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from controller.engine.clusters import Assignment, ClusterName
+from controller.engine.estimates import Query
 from controller.engine.reasons import EvictionReason, Reason, Refusal
 from controller.engine.resources import Resources
 from controller.engine.workloads import Admission, Held, Reserved, Workload, WorkloadUid
@@ -99,5 +100,7 @@ class Plan:
     """Admitted ones that do not run, and that Karmada's scheduler is to be given once more (R1)."""
     wake_at: int | None = None
     """When to look again although nothing was heard, in milliseconds; ``None``: no such time."""
+    queries: tuple[Query, ...] = ()
+    """What the clusters' estimators are to be asked (C3); the answers are events."""
     is_cut: bool = False
     """It ended early: the next plan goes on where it stopped."""

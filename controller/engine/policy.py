@@ -70,6 +70,8 @@ class Policy:
     reclaim: Eviction = Eviction()
     preemption: Eviction = Eviction()
     tenants: tuple[Tenant, ...] = ()
+    node_estimates: bool = False
+    """Whether the clusters' estimators are asked before an admission (C3)."""
 
     def lends(self, evictions: int, *, preserved: bool) -> bool:
         """Say whether a workload with such a past may borrow: while reclaim is on only what can be reclaimed (P4)."""

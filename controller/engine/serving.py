@@ -5,7 +5,7 @@ comes next is ``ordering``; what is done for those without room is not known her
 """
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from controller.engine import groups
@@ -119,7 +119,8 @@ class Service:
     def fits(self, head: Head) -> bool:
         """Say whether the head would get in now, together with its group."""
         if head.lane.group is not None and groups.is_whole(self.world, head.lane):
-            return self._attempt(head.lane.group).refusal is None
+            trial = self._attempt(head.lane.group)
+            return trial.refusal is None and self.are_settled(trial.chosen)
         return self.judge(head) is not None
 
     def try_(self, head: Head) -> int:
@@ -134,7 +135,7 @@ class Service:
 
     def _try_group(self, group: Group) -> int:
         trial = self._attempt(group)
-        if trial.refusal is not None:
+        if trial.refusal is not None or not self.are_settled(trial.chosen):
             return 0
         for part, choice in trial.chosen:
             self.admit(part, choice, plan=f"{group.key}@{self.now}")
@@ -160,7 +161,17 @@ class Service:
             choice = kept.verdict(head.workload, prospect, choice)
         if not isinstance(choice, Choice) or not self._may_borrow(head):
             return None
-        return choice
+        return choice if self.are_settled([(head.workload, choice)]) else None
+
+    def are_settled(self, chosen: Sequence[tuple[Workload, Choice]]) -> bool:
+        """Say whether no cluster's estimator has yet to tell of those who would be admitted; ask where that is so."""
+        if not self.world.policy.node_estimates:
+            return True
+        of, estimating = self.world.books.prospects.of, self.world.estimating
+        settled = [
+            estimating.is_settled(part.shape, choice, of(part.shape).outlook.names, self.now) for part, choice in chosen
+        ]
+        return all(settled)
 
     def _may_borrow(self, head: Head) -> bool:
         if self.lending is None or self.lending.refusal(head.leaf, head.lane) is None:

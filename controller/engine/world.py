@@ -17,6 +17,8 @@ from controller.engine.backlog import Backlog, place
 from controller.engine.books import Books
 from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.echoes import as_grown, is_echo
+from controller.engine.estimates import Estimate
+from controller.engine.estimating import Estimating
 from controller.engine.groups import Groups
 from controller.engine.ledger import Ledger, earliest
 from controller.engine.ordering import Standing
@@ -30,7 +32,7 @@ from controller.engine.resources import Resources
 from controller.engine.starting import Starts, taken_back
 from controller.engine.telling import PAUSE_MS, Telling
 from controller.engine.tree import Tree
-from controller.engine.workloads import Admission, Held, Reserved, State, Workload, WorkloadUid
+from controller.engine.workloads import Admission, Choice, Held, Reserved, State, Workload, WorkloadUid
 
 if TYPE_CHECKING:
     from controller.engine.kept import Kept
@@ -58,6 +60,8 @@ class World:
         """Who waits for reasons of his own, by queue."""
         self.books = Books(self.ledger, self.backlog)
         self.accounts = Accounts(self.ledger, self.books)
+        self.estimating = Estimating(self.ledger)
+        self.estimating.switch((), on=self.policy.node_estimates)
         self.groups = Groups()
         self.admitted: dict[QueueName, dict[WorkloadUid, Workload]] = {}
         """Who is admitted, by queue."""
@@ -91,6 +95,9 @@ class World:
         if policy.admission_timeout_ms != self.policy.admission_timeout_ms:
             self.starts.time_all(self.workloads.values(), policy.admission_timeout_ms)
         self.groups.count_anew()
+        if policy.node_estimates != self.policy.node_estimates:
+            self.estimating.switch(self.workloads.values(), on=policy.node_estimates)
+            self.books.forget_clusters()
         self.policy = policy
         self._is_news = True
         waiting = [each for each in self.workloads.values() if each.state is State.PENDING]
@@ -122,6 +129,12 @@ class World:
             self._is_news = True
         elif site.foreign != foreign or before.grades != cluster.grades:
             self._is_news = True
+        if before != cluster:
+            self._is_news |= self.estimating.doubt(cluster.name, now)
+
+    def cluster_estimated(self, estimate: Estimate, now: int) -> None:
+        """Take the answer of a cluster's estimator to a query of a plan; one that comes too late means nothing."""
+        self._is_news |= self.estimating.answered(estimate, now)
 
     def cluster_removed(self, name: ClusterName) -> None:
         """Forget a cluster; what is booked there stays charged until its workloads say otherwise."""
@@ -141,6 +154,7 @@ class World:
             self._leave(before)
         self._is_news |= self.accounts.change(before, workload, now)
         self.workloads[workload.uid] = workload
+        self._estimate(before, workload, now)
         self._index(before, workload)
         if workload.state is State.PENDING:
             self._wait(workload)
@@ -156,6 +170,7 @@ class World:
         if before.state is State.PENDING:
             self._leave(before)
         self.accounts.close(before, now)
+        self._estimate(before, None, now)
         self._index(before, None)
         self.told.pop(uid, None)
 
@@ -308,6 +323,22 @@ class World:
     def reserve(self, workload: Workload, reserved: Reserved | None, now: int) -> None:
         """Keep quota and room for *workload* from now on, or nothing any more."""
         self.workload_changed(replace(workload, reserved=reserved), now)
+
+    def begin_trial(self, workload: Workload, choice: Choice) -> None:
+        """Book an admission for a trial; ``end_trial`` leaves no trace of it."""
+        self.ledger.lend(choice.bookings)
+        if self.policy.node_estimates:
+            self.estimating.lend(workload, choice.bookings)
+
+    def end_trial(self, workload: Workload, choice: Choice) -> None:
+        """End a trial."""
+        self.ledger.take_back(choice.bookings)
+        if self.policy.node_estimates:
+            self.estimating.lend(workload, choice.bookings, -1)
+
+    def _estimate(self, before: Workload | None, workload: Workload | None, now: int) -> None:
+        if self.policy.node_estimates:
+            self._is_news |= self.estimating.change(before, workload, now)
 
     def _tree_changed(self) -> None:
         self._is_news = True

@@ -7,6 +7,7 @@ How they are written is ``lines``; what a decision says of itself is
 from dataclasses import dataclass
 
 from controller.engine.clusters import Cluster, ClusterName
+from controller.engine.estimates import Estimate
 from controller.engine.memory import Memory
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
@@ -69,6 +70,14 @@ class ClusterGone:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterEstimated:
+    """A cluster's estimator has answered, or not."""
+
+    estimate: Estimate
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
 class WorkloadTold:
     """A workload is new, or another one."""
 
@@ -111,5 +120,5 @@ class Decided:
     fields: Fields
 
 
-Told = PolicyTold | QueueTold | QueueGone | ClusterTold | ClusterGone | WorkloadTold | WorkloadGone
+Told = PolicyTold | QueueTold | QueueGone | ClusterTold | ClusterGone | ClusterEstimated | WorkloadTold | WorkloadGone
 Entry = Begun | Told | Remembered | Planned | Decided

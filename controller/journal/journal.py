@@ -14,6 +14,7 @@ import structlog
 
 from controller.cache.listener import Listener
 from controller.engine.clusters import Cluster, ClusterName
+from controller.engine.estimates import Estimate
 from controller.engine.memory import whole
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
@@ -21,6 +22,7 @@ from controller.engine.workloads import Workload, WorkloadUid
 from controller.engine.world import World
 from controller.journal.entries import (
     Begun,
+    ClusterEstimated,
     ClusterGone,
     ClusterTold,
     Planned,
@@ -148,6 +150,11 @@ class Witness:
         """Take down that it is gone."""
         self._put(ClusterGone(name))
         self._world.cluster_removed(name)
+
+    def cluster_estimated(self, estimate: Estimate, now: int) -> None:
+        """Take the answer down."""
+        self._put(ClusterEstimated(estimate, now))
+        self._world.cluster_estimated(estimate, now)
 
     def workload_changed(self, workload: Workload, now: int) -> None:
         """Take the workload down where it is another one."""

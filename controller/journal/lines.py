@@ -15,6 +15,7 @@ import msgspec
 from controller.engine.workloads import Shape, Workload
 from controller.journal.entries import (
     Begun,
+    ClusterEstimated,
     ClusterGone,
     ClusterTold,
     Decided,
@@ -35,6 +36,7 @@ _TYPES: Final[dict[str, type[Any]]] = {
     "queue-gone": QueueGone,
     "cluster": ClusterTold,
     "cluster-gone": ClusterGone,
+    "estimate": ClusterEstimated,
     "workload": WorkloadTold,
     "workload-gone": WorkloadGone,
     "memory": Remembered,

@@ -16,6 +16,7 @@ from controller.engine.world import World
 from controller.journal.entries import (
     SCHEMA,
     Begun,
+    ClusterEstimated,
     ClusterGone,
     ClusterTold,
     Decided,
@@ -222,6 +223,8 @@ def _tell(world: World, told: Told) -> None:
             world.cluster_changed(cluster, now)
         case ClusterGone(name=name):
             world.cluster_removed(name)
+        case ClusterEstimated(estimate=estimate, now=now):
+            world.cluster_estimated(estimate, now)
         case WorkloadTold(workload=workload, now=now):
             world.workload_changed(workload, now)
         case WorkloadGone(uid=uid, now=now):

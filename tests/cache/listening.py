@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from controller.cache.store import Store
 from controller.engine.clusters import Cluster, ClusterName
+from controller.engine.estimates import Estimate
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.workloads import Workload, WorkloadUid
@@ -35,6 +36,9 @@ class Ear:
 
     def cluster_removed(self, name: ClusterName) -> None:
         self.clusters.pop(name, None)
+
+    def cluster_estimated(self, estimate: Estimate, now: int) -> None:
+        self.heard.append(f"estimate {estimate.query.cluster}")
 
     def workload_changed(self, workload: Workload, now: int) -> None:
         self.workloads[workload.uid] = workload

@@ -1,0 +1,276 @@
+"""What Karmada's scheduler estimator has counted on the nodes of one cluster (C3).
+
+An answer counts for a while, and until something changes on the cluster.
+Admissions whose pods the estimator cannot see yet are taken off it. Without
+an answer the sum over all nodes decides.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Final
+
+from controller.engine.clusters import ClusterName
+from controller.engine.demand import PodSet
+from controller.engine.resources import MILLI, PODS, Resources
+from controller.engine.workloads import Booking, Shape, State, Workload, WorkloadUid
+
+Pods = tuple[PodSet, ...]
+
+#: How long an answer counts while nothing changes, and a silent estimator is left alone, in milliseconds.
+LASTS_MS: Final = 30_000
+#: How long a refusal counts at least, whatever changes: so often a question is repeated at most.
+RETRY_MS: Final = 200
+#: After this the sum decides, even if nobody has told that the estimator is silent.
+PATIENCE_MS: Final = 10_000
+#: So many questions to one estimator are open at a time.
+MOST_OPEN: Final = 32
+#: A gang of more different pods is judged by the sum.
+MOST_SETS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A question to the estimator of one cluster: how much room its nodes have for a gang of these pods."""
+
+    cluster: ClusterName
+    pods: Pods
+    asked_at: int
+    """In milliseconds; tells it from earlier ones of the same cluster and pods."""
+
+    @property
+    def gang(self) -> Pods:
+        """Return the pods of the gang minimum, without those of which it needs none."""
+        return gang_of(self.pods)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What came of a query."""
+
+    query: Query
+    count: int | None = None
+    """How many pods fit where all of the gang are equal, else how many whole gangs; ``None``: it was not counted."""
+    is_silent: bool = False
+    """The estimator did not answer, or not sensibly."""
+
+
+def gang_of(pods: Pods) -> Pods:
+    """Return the pods of which the gang minimum needs some."""
+    return tuple(each for each in pods if each.minimum > 0)
+
+
+def can_be_estimated(shape: Shape) -> bool:
+    """Say whether an estimator can be asked for *shape*: it goes whole to a cluster, and all its pods are known."""
+    gang = gang_of(shape.pod_sets)
+    is_divided = shape.replicas > 0 and shape.placement.divided
+    return bool(gang) and not is_divided and len(gang) <= MOST_SETS and all(p.node_claim is not None for p in gang)
+
+
+@dataclass(slots=True)
+class Answer:
+    """An answer that counts."""
+
+    left: int | None
+    """What was counted less what was admitted since and not seen; ``None`` where nothing was counted."""
+    needed: int
+    at: int
+    expires_at: int
+
+    @property
+    def refuses(self) -> bool:
+        """Say whether one more does not fit."""
+        return self.left is not None and self.left < self.needed
+
+
+@dataclass(slots=True)
+class Open:
+    """A question without an answer."""
+
+    query: Query
+    taken: int
+    """What admissions take of the answer that the estimator may not see."""
+    is_stale: bool = False
+    """Something has changed on the cluster since it was asked."""
+
+    @property
+    def ends_at(self) -> int:
+        """Return when the sum decides instead."""
+        return self.query.asked_at + PATIENCE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatesMemory:
+    """All that was asked and answered of one cluster at one moment; nothing in it changes any more."""
+
+    answers: tuple[tuple[Pods, Answer], ...] = ()
+    open: tuple[Open, ...] = ()
+    is_silent: bool = False
+    ask_again_at: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class SiteEstimates:
+    """The questions to the estimator of one cluster, and its answers."""
+
+    answers: dict[Pods, Answer] = field(default_factory=dict)
+    open: dict[Pods, Open] = field(default_factory=dict)
+    unseen: dict[WorkloadUid, Pods] = field(default_factory=dict)
+    """The pods of workloads that are admitted there and do not run yet."""
+    is_silent: bool = False
+    """The estimator did not answer when it was last asked: nobody waits for it."""
+    ask_again_at: int = 0
+    """When a silent one is asked again."""
+
+    def remember(self) -> EstimatesMemory:
+        """Return all of it but what the workloads tell."""
+        answers = tuple((pods, replace(answer)) for pods, answer in self.answers.items())
+        asked = tuple(replace(each) for each in self.open.values())
+        return EstimatesMemory(answers, asked, self.is_silent, self.ask_again_at)
+
+    def recall(self, memory: EstimatesMemory) -> None:
+        """Take *memory* for what was asked and answered."""
+        self.answers = {pods: replace(answer) for pods, answer in memory.answers}
+        self.open = {each.query.pods: replace(each) for each in memory.open}
+        self.is_silent, self.ask_again_at = memory.is_silent, memory.ask_again_at
+
+    def refuses(self, shape: Shape) -> bool:
+        """Say whether the nodes have no room for *shape* as far as is known."""
+        answer = self.answers.get(shape.pod_sets)
+        return answer is not None and answer.refuses
+
+    def is_awaited(self, shape: Shape, now: int) -> bool:
+        """Say whether *shape* has to wait for an answer."""
+        return not self.is_silent and can_be_estimated(shape) and not self._is_answered(shape, now)
+
+    def may_ask(self, shape: Shape, now: int) -> bool:
+        """Say whether a question for *shape* makes sense now."""
+        if shape.pod_sets in self.open or len(self.open) >= MOST_OPEN or not can_be_estimated(shape):
+            return False
+        is_due = not self.is_silent or (self.ask_again_at <= now and not self.open)
+        return is_due and not self._is_answered(shape, now)
+
+    def _is_answered(self, shape: Shape, now: int) -> bool:
+        answer = self.answers.get(shape.pod_sets)
+        return answer is not None and now < answer.expires_at
+
+    def ask(self, query: Query) -> None:
+        """Take *query* for asked."""
+        self.answers.pop(query.pods, None)
+        self.open[query.pods] = Open(query, sum(taken(query.pods, pods) for pods in self.unseen.values()))
+        if self.is_silent:
+            self.ask_again_at = query.asked_at + LASTS_MS
+
+    def take(self, estimate: Estimate, now: int) -> Answer | None:
+        """Take an answer at *now*; return it, ``None`` for one to a question that is not open."""
+        asked = self.open.get(estimate.query.pods)
+        if asked is None or asked.query != estimate.query:
+            return None
+        del self.open[estimate.query.pods]
+        is_counted = estimate.count is not None and estimate.count >= 0
+        self.is_silent = estimate.is_silent or (estimate.count is not None and not is_counted)
+        self.ask_again_at = now + LASTS_MS
+        left = estimate.count - asked.taken if estimate.count is not None and is_counted else None
+        lasts = RETRY_MS if asked.is_stale and left is not None else LASTS_MS
+        answer = Answer(left, needed(estimate.query.pods), now, now + lasts)
+        self.answers[estimate.query.pods] = answer
+        return answer
+
+    def admit(self, uid: WorkloadUid, pods: Pods) -> None:
+        """Take the pods of a workload that was admitted off all that was counted."""
+        self.unseen[uid] = pods
+        for question, asked in self.open.items():
+            asked.taken += taken(question, pods)
+        self.lend(pods)
+
+    def lend(self, pods: Pods, times: int = 1) -> None:
+        """Take *pods* off all that was counted, for a trial; give them back with *times* -1."""
+        for question, answer in self.answers.items():
+            if answer.left is not None:
+                answer.left -= times * taken(question, pods)
+
+    def doubt(self, now: int) -> list[tuple[Pods, Answer]]:
+        """Ask again what was counted before something changed at *now*; return the refusals that count a little longer.
+
+        All answers end at once, so that nobody is overtaken because it was
+        refused lately while others were not.
+        """
+        kept: list[tuple[Pods, Answer]] = []
+        for pods, answer in list(self.answers.items()):
+            if answer.left is None:
+                continue
+            if answer.refuses and now < answer.at + RETRY_MS:
+                answer.expires_at = answer.at + RETRY_MS
+                kept.append((pods, answer))
+            else:
+                del self.answers[pods]
+        for asked in self.open.values():
+            asked.is_stale = True
+        return kept
+
+
+def needed(pods: Pods) -> int:
+    """Return how much of what is counted one gang takes: its pods where they are equal, else one."""
+    gang = gang_of(pods)
+    return gang[0].minimum if len(gang) == 1 else 1
+
+
+def is_unseen(workload: Workload | None) -> bool:
+    """Say whether a workload is admitted and its pods may not be on nodes yet."""
+    return (
+        workload is not None
+        and workload.state is State.ADMITTED
+        and not workload.has_run
+        and workload.admission is not None
+        and not workload.admission.shown
+    )
+
+
+def pods_of(workload: Workload, booking: Booking) -> Pods:
+    """Return the pods of *workload* on one cluster; where nobody has counted them, its charge as if it were one pod."""
+    sets, shape = workload.shape.pod_sets, workload.shape
+    if not sets:
+        return (PodSet(_key(booking.charge), 1, 1),)
+    if shape.replicas and shape.placement.divided:
+        count = booking.charge.get(PODS, 0) // MILLI
+        return (PodSet(sets[0].request, count, count),)
+    return sets
+
+
+def _key(amounts: Resources) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(amounts.items()))
+
+
+@lru_cache(maxsize=8192)
+def taken(asked: Pods, others: Pods) -> int:
+    """Return how much of what was counted for the gang of *asked* the pods *others* take at most.
+
+    A pod takes the place of the fewest pods of the gang that ask together for
+    as much, and of whole gangs at most as many as of its pods.
+    """
+    gang = gang_of(asked)
+    if len(gang) > 1 and _counts((each.request, each.minimum) for each in gang) == _counts(
+        (each.request, each.count) for each in others
+    ):
+        return 1
+    return sum(other.count * _replaced(gang, other) for other in others)
+
+
+def _counts(pods: Iterable[tuple[object, int]]) -> dict[object, int]:
+    """Return how many pods there are of each request."""
+    counts: dict[object, int] = {}
+    for request, count in pods:
+        counts[request] = counts.get(request, 0) + count
+    return {request: count for request, count in counts.items() if count}
+
+
+def _replaced(gang: Pods, other: PodSet) -> int:
+    """Return of how many pods of *gang* one pod of *other* takes the place at most."""
+    requests = [each.amounts for each in gang]
+    parts = []
+    for name, amount in other.request:
+        asked = [request[name] for request in requests if request.get(name, 0) > 0]
+        if amount > 0 and asked:
+            parts.append(-(-amount // min(asked)))
+    # Each pod that goes frees all resources at once; where they differ, perhaps another one for each resource.
+    return max(parts, default=0) if len(gang) == 1 else sum(parts)

@@ -1,0 +1,349 @@
+"""Estimates of nodes: asked before an admission, waited for by nobody else, never final (C3)."""
+
+from dataclasses import replace
+
+from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
+from controller.engine.demand import PodSet
+from controller.engine.estimates import LASTS_MS, PATIENCE_MS, RETRY_MS, Estimate, taken
+from controller.engine.plan import Admit
+from controller.engine.policy import Eviction, Policy
+from controller.engine.queues import ROOT, Queue, QueueName
+from controller.engine.reasons import Reason
+from controller.engine.resources import requested, scale, total
+from controller.engine.workloads import VOLCANO_JOB, Group, Shape, State, Workload, WorkloadUid
+from controller.engine.world import World
+
+START = 1_000_000
+ONE = Placement(spread=(Spread("cluster", 1, 1),))
+
+
+def pods(count: int, *, cpu: int, minimum: int | None = None, claim: str | None = "") -> PodSet:
+    request = (("cpu", cpu * 1000), ("pods", 1000))
+    return PodSet(request, count, count if minimum is None else minimum, claim)
+
+
+def gang(*sets: PodSet, **parts) -> Shape:
+    return Shape(
+        requested(total(scale(each.amounts, each.count) for each in sets)),
+        requested(total(scale(each.amounts, each.minimum) for each in sets)),
+        ONE,
+        pod_sets=sets,
+        **parts,
+    )
+
+
+def job(name: str, shape: Shape, **parts) -> Workload:
+    parts.setdefault("queue", QueueName("q"))
+    return Workload(WorkloadUid(name), "ns", name, "Job", shape=shape, **parts)
+
+
+def site(name: str, cpu: int, used: int = 0) -> Cluster:
+    return Cluster(
+        ClusterName(name),
+        enablements=frozenset({VOLCANO_JOB}),
+        allocatable={"cpu": cpu * 1000, "pods": 1_000_000},
+        used={"cpu": used * 1000},
+    )
+
+
+class Play:
+    """A World whose queries are answered by the test."""
+
+    def __init__(self, *clusters: Cluster, policy: Policy | None = None, **queue) -> None:
+        self.now = START
+        self.world = World(policy or Policy(node_estimates=True, admission_timeout_ms=None))
+        self.world.queue_changed(Queue(QueueName("q"), ROOT, **queue))
+        for each in clusters:
+            self.world.cluster_changed(each, self.now)
+        self.queries = []
+
+    def add(self, *jobs: Workload):
+        for each in jobs:
+            self.world.workload_changed(each, self.now)
+        return self
+
+    def plan(self, after: int = 0) -> list[str]:
+        """Return who is admitted where, in order."""
+        self.now += after
+        plan = self.world.plan(self.now)
+        self.queries += plan.queries
+        self.last = plan
+        return [f"{each.workload.name}@{each.clusters[0].name}" for each in plan.decisions if isinstance(each, Admit)]
+
+    def answer(self, count: int | None, *, silent: bool = False) -> None:
+        """Give the same answer to all that was asked."""
+        for query in self.queries:
+            self.world.cluster_estimated(Estimate(query, count, silent), self.now)
+        self.queries = []
+
+    def asked(self) -> list[str]:
+        return [query.cluster for query in self.queries]
+
+    def run(self, name: str) -> None:
+        before = self.world.workloads[WorkloadUid(name)]
+        self.world.workload_changed(_running(before), self.now)
+
+
+def _running(workload: Workload) -> Workload:
+    return replace(workload, has_run=True)
+
+
+def test_gang_is_admitted_once_its_cluster_has_room_on_nodes():
+    play = Play(site("m1", 32)).add(job("a", gang(pods(4, cpu=5))))
+
+    assert play.plan() == []
+    assert play.asked() == ["m1"]
+    play.answer(6)
+
+    assert play.plan() == ["a@m1"]
+
+
+def test_gang_that_nodes_do_not_hold_waits_for_room_and_is_asked_for_again():
+    play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
+    play.plan()
+    play.answer(4)
+
+    assert play.plan() == []
+    refusal = play.world.refusal(WorkloadUid("a"))
+    assert refusal is not None
+    assert (refusal.reason, refusal.cluster) == (Reason.NO_ROOM, "m1")
+    assert "estimator" in (refusal.subject or "")
+    assert play.asked() == []
+    assert play.last.wake_at == START + LASTS_MS
+
+    play.plan(after=LASTS_MS)
+    assert play.asked() == ["m1"]
+    play.answer(6)
+    assert play.plan() == ["a@m1"]
+
+
+def test_waiting_for_an_answer_is_no_reason_that_is_told():
+    play = Play(site("m1", 32)).add(job("a", gang(pods(4, cpu=5))))
+
+    play.plan()
+
+    assert play.last.waits == ()
+    assert play.world.refusal(WorkloadUid("a")) is None
+
+
+def test_others_are_admitted_while_one_waits_for_an_answer():
+    play = Play(site("m1", 32)).add(job("a", gang(pods(4, cpu=5))))
+    play.plan()
+    play.add(job("b", gang(pods(1, cpu=1, claim=None))))
+
+    assert play.plan(after=5) == ["b@m1"]
+
+
+def test_first_of_a_fifo_queue_keeps_its_place_while_it_is_asked_for():
+    play = Play(site("m1", 32), fifo=True).add(
+        job("a", gang(pods(4, cpu=5)), since=1), job("b", gang(pods(1, cpu=1, claim=None)), since=2)
+    )
+
+    assert play.plan() == []
+    play.answer(4)
+    assert play.plan() == ["a@m1", "b@m1"]
+
+
+def test_without_an_answer_the_sum_decides():
+    play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
+    play.plan()
+    play.answer(None, silent=True)
+
+    assert play.plan() == ["a@m1"]
+
+
+def test_nobody_waits_for_an_estimator_that_was_silent():
+    play = Play(site("m1", 32)).add(job("a", gang(pods(1, cpu=5))))
+    play.plan()
+    play.answer(None, silent=True)
+    play.plan()
+    play.add(job("b", gang(pods(2, cpu=5))))
+
+    assert play.plan(after=1) == ["b@m1"]
+    assert play.asked() == []
+    play.add(job("c", gang(pods(3, cpu=5))))
+
+    assert play.plan(after=LASTS_MS) == ["c@m1"]
+    assert play.asked() == ["m1"], "one question tells whether it answers again"
+
+
+def test_answer_that_never_comes_is_given_up():
+    play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
+    play.plan()
+
+    assert play.last.wake_at == START + PATIENCE_MS
+    assert play.plan(after=PATIENCE_MS) == ["a@m1"]
+
+
+def test_negative_count_is_no_answer():
+    play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
+    play.plan()
+    play.answer(-1)
+
+    assert play.plan() == ["a@m1"]
+
+
+def test_huge_count_lifts_no_other_limit():
+    play = Play(site("m1", 32)).add(job("a", gang(pods(8, cpu=5))))
+    play.plan()
+    play.answer(2**31 - 1)
+
+    assert play.plan() == []
+
+
+def test_answer_to_another_question_is_ignored():
+    play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
+    play.plan()
+    (query,) = play.queries
+
+    play.world.cluster_estimated(Estimate(type(query)(ClusterName("m2"), query.pods, query.asked_at), 9), play.now)
+    play.world.cluster_estimated(Estimate(type(query)(query.cluster, query.pods, query.asked_at - 1), 9), play.now)
+
+    assert play.plan() == []
+
+
+def test_admissions_that_the_estimator_cannot_see_are_taken_off():
+    play = Play(site("m1", 100)).add(*(job(name, gang(pods(2, cpu=5)), since=ord(name)) for name in "abc"))
+    play.plan()
+    play.answer(4)
+
+    assert play.plan() == ["a@m1", "b@m1"]
+    assert play.world.refusal(WorkloadUid("c")).reason is Reason.NO_ROOM
+
+    play.plan(after=LASTS_MS)
+    play.answer(4)
+    assert play.plan() == [], "their pods are still to come"
+
+    play.run("a")
+    play.run("b")
+    play.plan(after=RETRY_MS)
+    play.answer(2)
+    assert play.plan() == ["c@m1"]
+
+
+def test_another_cluster_takes_what_nodes_of_the_first_refuse():
+    play = Play(site("m1", 40), site("m2", 90)).add(job("a", gang(pods(6, cpu=5))))
+    play.plan()
+    assert play.asked() == ["m1"]
+    play.answer(5)
+    play.plan()
+    assert play.asked() == ["m2"]
+    play.answer(9)
+
+    assert play.plan() == ["a@m2"]
+
+
+def test_changed_summary_ends_all_answers():
+    play = Play(site("m1", 40)).add(job("a", gang(pods(6, cpu=5))))
+    play.plan()
+    play.answer(5)
+    play.plan()
+    play.now += RETRY_MS
+    play.world.cluster_changed(site("m1", 40, used=1), play.now)
+    play.plan()
+
+    assert play.asked() == ["m1"]
+
+
+def test_refusal_is_asked_for_again_at_a_bounded_rate():
+    play = Play(site("m1", 400)).add(job("a", gang(pods(6, cpu=5))))
+    count = 0
+    for number in range(100):
+        play.world.cluster_changed(site("m1", 400, used=number), play.now)
+        play.plan(after=10)
+        count += len(play.queries)
+        play.answer(5)
+
+    assert 3 <= count <= 1000 // RETRY_MS + 1
+
+
+def test_idle_world_asks_nothing_and_wakes_once():
+    play = Play(site("m1", 40)).add(job("a", gang(pods(6, cpu=5))))
+    play.plan()
+    play.answer(5)
+    play.plan()
+    play.world.workload_removed(WorkloadUid("a"), play.now)
+    play.plan(after=LASTS_MS)
+
+    assert play.asked() == []
+    assert play.last.wake_at is None
+
+
+def test_nothing_is_asked_unless_the_operator_wants_it():
+    play = Play(site("m1", 32), policy=Policy(admission_timeout_ms=None)).add(job("a", gang(pods(6, cpu=5))))
+
+    assert play.plan() == ["a@m1"]
+    assert play.asked() == []
+
+
+def test_turning_estimates_off_ends_all_waiting():
+    play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
+    play.plan()
+    play.world.policy_changed(Policy(admission_timeout_ms=None))
+
+    assert play.plan() == ["a@m1"]
+
+
+def test_parts_of_a_hyperjob_are_counted_beside_one_another():
+    group = Group("h/1", 2, 2)
+    play = Play(site("m1", 100)).add(*(job(name, gang(pods(2, cpu=5)), group=group) for name in ("h-0", "h-1")))
+    play.plan()
+    play.answer(3)
+    assert play.plan() == []
+
+    play.plan(after=LASTS_MS)
+    play.answer(4)
+    assert play.plan() == ["h-0@m1", "h-1@m1"]
+
+
+def test_gang_of_several_shapes_is_counted_in_whole_gangs():
+    shape = gang(pods(1, cpu=2), pods(2, cpu=5))
+    play = Play(site("m1", 100)).add(job("a", shape, since=1), job("b", shape, since=2))
+    play.plan()
+    play.answer(1)
+
+    assert play.plan() == ["a@m1"]
+
+
+def test_only_the_gang_minimum_must_fit_nodes():
+    play = Play(site("m1", 100)).add(job("a", gang(pods(8, cpu=5, minimum=2))))
+    play.plan()
+    play.answer(2)
+
+    assert play.plan() == ["a@m1"]
+
+
+def test_pods_take_as_many_places_as_they_are_large():
+    small, large = pods(4, cpu=2), pods(3, cpu=5)
+
+    assert taken((small,), (large,)) == 9
+    assert taken((large,), (small,)) == 4
+    assert taken((small,), (small,)) == 4
+    assert taken((small, large), (small, large)) == 1
+
+
+def test_waiting_workload_is_still_pending_after_a_refusal():
+    play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
+    play.plan()
+    play.answer(0)
+    play.plan()
+
+    assert play.world.workloads[WorkloadUid("a")].state is State.PENDING
+
+
+def reclaiming(*clusters: Cluster) -> Play:
+    """Return a World in which queue r borrows while q is below its share."""
+    policy = Policy(node_estimates=True, admission_timeout_ms=None, reclaim=Eviction(enabled=True, min_runtime_ms=0))
+    play = Play(*clusters, policy=policy)
+    play.world.queue_changed(Queue(QueueName("r"), ROOT))
+    return play
+
+
+def test_refused_workload_keeps_no_quota_from_borrowers():
+    play = reclaiming(site("m1", 40)).add(job("a", gang(pods(4, cpu=5))))
+    play.plan()
+    play.answer(3)
+    play.plan()
+    play.add(*(job(name, gang(pods(5, cpu=2, claim=None)), queue=QueueName("r"), since=2) for name in "bcd"))
+
+    assert play.plan() == ["b@m1", "c@m1", "d@m1"]
