@@ -21,6 +21,7 @@ from localup.server import stopping_on_error
 CHART: Final = Path(__file__).parents[1] / "charts" / "volcano-global" / "files"
 POLICIES: Final = CHART / "policies.yaml"
 QUOTA_POLICIES: Final = CHART / "quota-policies.yaml"
+RESERVED_POLICIES: Final = CHART / "reserved-policies.yaml"
 REGISTRATION: Final = CHART / "webhooks.yaml"
 
 _ADDRESS: Final = "https://webhook.invalid"
@@ -35,6 +36,7 @@ _LEFTOVERS: Final = tuple(
             f"{kind}/volcano-global-{name}"
             for kind in ("validatingadmissionpolicybindings", "validatingadmissionpolicies")
             for name in ("bindings", "binding-kinds", "overrides", "propagation", "commands", "cluster-policies")
+            + ("works", "hyperjob-parts", "priority-classes")
         ),
     )
 )
@@ -126,7 +128,7 @@ class Stack:
 
     def start_webhook(self) -> None:
         """Start the webhook and return when every new binding of a gated kind is paused, and policies guard it."""
-        apply_files(self.plane.admin, POLICIES, QUOTA_POLICIES)
+        apply_files(self.plane.admin, POLICIES, QUOTA_POLICIES, RESERVED_POLICIES)
         apply(self.plane.admin, [_addressed(each, self.webhook_url) for each in read_manifests(REGISTRATION)])
         self._is_registered = True
         run("certs", self.log("certs"), self._certs_command())

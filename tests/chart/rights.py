@@ -9,8 +9,8 @@ from typing import Any
 Manifest = dict[str, Any]
 
 OURS = "volcano-global-"
-#: Nothing asks the API server for it by a request: the policies do.
-ASKED_BY_POLICIES = "admit"
+#: Nothing asks the API server for them by a request: the policies do.
+ASKED_BY_POLICIES = {"admit", "split"}
 
 
 @dataclass(frozen=True, order=True)
@@ -39,7 +39,7 @@ def granted(manifests: Iterable[Manifest]) -> set[Right]:
         role = roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
         for subject in binding["subjects"]:
             rights |= {Right(subject["name"], *each) for rule in role["rules"] for each in _of(rule)}
-    return {each for each in rights if each.verb != ASKED_BY_POLICIES}
+    return {each for each in rights if each.verb not in ASKED_BY_POLICIES}
 
 
 def without(role: Manifest, right: Right) -> Manifest:

@@ -1,0 +1,189 @@
+"""What a tenant with Karmada's stock role `edit` cannot forge or name, asked of a real API server."""
+
+import pytest
+
+from localup.api import ApiError
+from localup.apply import apply_files, wait_until
+from tests.policies.conftest import POLICIES, TEAM
+from tests.policies.test_quota_policies import _refuses
+
+RESERVED_POLICIES = POLICIES.parent / "reserved-policies.yaml"
+JOBS = f"/apis/batch.volcano.sh/v1alpha1/namespaces/{TEAM}/jobs"
+HYPERJOBS = f"/apis/training.volcano.sh/v1alpha1/namespaces/{TEAM}/hyperjobs"
+BATCH_HYPERJOBS = f"/apis/batch.volcano.sh/v1alpha1/namespaces/{TEAM}/hyperjobs"
+EXECUTION = "karmada-es-member1"
+WORKS = "/apis/work.karmada.io/v1alpha1/namespaces/{}/works"
+
+GROUP = "volcano-global.io/group"
+FORGED = '{"uid":"u","parts":1,"minAvailable":1,"since":"0001-01-01T00:00:00+23:59"}'
+
+
+@pytest.fixture(scope="module")
+def reserved(plane, tenant):
+    """Return the plane once the policies deny what they are for."""
+    apply_files(plane.admin, RESERVED_POLICIES, RESERVED_POLICIES.parent / "hyperjobs.yaml")
+    apply_files(plane.admin, *sorted((RESERVED_POLICIES.parent / "crds").glob("*.yaml")))
+    for path, body, name in (
+        (WORKS.format(TEAM), work(), "works"),
+        (JOBS, job(annotations={GROUP: FORGED}), "hyperjob-parts"),
+        (JOBS, job(priorityClassName="system-node-critical"), "priority-classes"),
+        (HYPERJOBS, hyperjob(priorityClassName="system-node-critical"), "priority-classes"),
+        (BATCH_HYPERJOBS, batch_hyperjob(priorityClassName="system-node-critical"), "priority-classes"),
+    ):
+        policy = f"volcano-global-{name}"
+        wait_until(lambda p=path, b=body, n=policy: _refuses(tenant, p, b, n), policy)
+    return plane
+
+
+@pytest.fixture(scope="module")
+def stage(reserved):
+    with reserved.client("volcano-global-hyperjobs") as api:
+        yield api
+
+
+def work(**labels):
+    return {
+        "apiVersion": "work.karmada.io/v1alpha1",
+        "kind": "Work",
+        "metadata": {"generateName": "mine-", "labels": labels},
+        "spec": {"workload": {"manifests": []}},
+    }
+
+
+def spec(pod_class=None, **changes):
+    pod = {"containers": [{"name": "main", "image": "x"}]} | ({"priorityClassName": pod_class} if pod_class else {})
+    return {"tasks": [{"name": "main", "replicas": 1, "template": {"spec": pod}}], **changes}
+
+
+def job(annotations=None, pod_class=None, **changes):
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"generateName": "mine-", "annotations": annotations or {}},
+        "spec": spec(pod_class, **changes),
+    }
+
+
+def hyperjob(pod_class=None, **changes):
+    return {
+        "apiVersion": "training.volcano.sh/v1alpha1",
+        "kind": "HyperJob",
+        "metadata": {"generateName": "mine-"},
+        "spec": {
+            "replicatedJobs": [
+                {"name": "first", "templateSpec": spec()},
+                {"name": "second", "templateSpec": spec(pod_class, **changes)},
+            ]
+        },
+    }
+
+
+def batch_hyperjob(pod_class=None, **changes):
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "HyperJob",
+        "metadata": {"generateName": "mine-"},
+        "spec": {"template": {"spec": spec(pod_class, **changes)}},
+    }
+
+
+# -- Works
+
+
+@pytest.mark.parametrize(
+    "labels", [{}, {"resourcebinding.karmada.io/permanent-id": "r"}], ids=["plain", "with-a-permanent-id"]
+)
+def test_a_tenant_creates_no_work(reserved, tenant, labels):
+    with pytest.raises(ApiError, match="only Karmada writes Works") as refused:
+        tenant.create(WORKS.format(TEAM), work(**labels))
+    assert refused.value.status == 403
+
+
+def test_a_tenant_relabels_no_work_and_writes_no_status(reserved, tenant, karmada):
+    made = reserved.admin.create(WORKS.format(TEAM), work())["metadata"]["name"]
+    path = f"{WORKS.format(TEAM)}/{made}"
+    forged = {"metadata": {"labels": {"resourcebinding.karmada.io/permanent-id": "r"}}}
+    for attempt in (
+        lambda: tenant.merge(path, forged),
+        lambda: tenant.merge(f"{path}/status", {"status": {"manifestStatuses": []}}),
+        lambda: tenant.merge(path, {"spec": {"suspendDispatching": True}}),
+    ):
+        with pytest.raises(ApiError, match="only Karmada writes Works"):
+            attempt()
+    tenant.merge(path, {"metadata": {"finalizers": ["team.example/hold"]}})
+    tenant.merge(path, {"metadata": {"finalizers": None}})
+    tenant.delete(path)
+
+
+def test_karmada_and_a_pull_mode_agent_write_works_where_karmada_keeps_them(reserved, karmada):
+    """The agent of a cluster in pull mode has rights in the cluster's namespace alone, and is not trusted elsewhere."""
+    admin = reserved.admin
+    admin.create("/api/v1/namespaces", {"metadata": {"name": EXECUTION}})
+    rights = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{EXECUTION}"
+    rule = {"apiGroups": ["work.karmada.io"], "resources": ["works", "works/status"], "verbs": ["*"]}
+    admin.create(f"{rights}/roles", {"metadata": {"name": "agent"}, "rules": [rule]})
+    group = "rbac.authorization.k8s.io"
+    # Any identity without the verb `admit` stands for the agent.
+    subject = {"apiGroup": group, "kind": "User", "name": "volcano-global-webhook"}
+    role = {"apiGroup": group, "kind": "Role", "name": "agent"}
+    admin.create(f"{rights}/rolebindings", {"metadata": {"name": "agent"}, "roleRef": role, "subjects": [subject]})
+    karmada.create(WORKS.format(EXECUTION), work(**{"resourcebinding.karmada.io/permanent-id": "r"}))
+    with reserved.client("volcano-global-webhook") as agent:
+        made = agent.create(WORKS.format(EXECUTION), work())["metadata"]["name"]
+        agent.merge(f"{WORKS.format(EXECUTION)}/{made}/status", {"status": {"conditions": []}})
+
+
+# -- the annotations of a HyperJob's Jobs
+
+
+@pytest.mark.parametrize("key", [GROUP, "volcano-global.io/part", "volcano-global.io/preferred-clusters"])
+def test_a_tenant_says_of_no_job_that_it_is_part_of_a_hyperjob(reserved, tenant, key):
+    with pytest.raises(ApiError, match="only volcano-global writes the annotations") as refused:
+        tenant.create(JOBS, job(annotations={key: FORGED}))
+    assert refused.value.status == 403
+    made = tenant.create(JOBS, job())["metadata"]["name"]
+    with pytest.raises(ApiError, match="only volcano-global writes the annotations"):
+        tenant.merge(f"{JOBS}/{made}", {"metadata": {"annotations": {key: FORGED}}})
+
+
+@pytest.mark.parametrize("value", ["{}", None], ids=["changed", "removed"])
+def test_a_tenant_keeps_the_annotations_of_a_part_as_they_are(reserved, tenant, stage, value):
+    made = stage.create(JOBS, job(annotations={GROUP: FORGED}))["metadata"]["name"]
+    with pytest.raises(ApiError, match="only volcano-global writes the annotations"):
+        tenant.merge(f"{JOBS}/{made}", {"metadata": {"annotations": {GROUP: value}}})
+    tenant.merge(f"{JOBS}/{made}", {"metadata": {"annotations": {"team.example/note": "mine"}}})
+    stage.merge(f"{JOBS}/{made}", {"metadata": {"annotations": {GROUP: "{}"}}})
+
+
+def test_a_tenants_own_annotations_for_the_simulator_stay_his(reserved, tenant):
+    tenant.create(JOBS, job(annotations={"volcano-global.io/runtime": "90s"}))
+
+
+# -- PriorityClasses that Kubernetes reserves
+
+
+@pytest.mark.parametrize(
+    ("path", "make"),
+    [
+        pytest.param(JOBS, job, id="job"),
+        pytest.param(HYPERJOBS, hyperjob, id="hyperjob"),
+        pytest.param(BATCH_HYPERJOBS, batch_hyperjob, id="hyperjob-as-documented"),
+    ],
+)
+@pytest.mark.parametrize("where", ["priorityClassName", "pod_class"])
+def test_a_tenant_names_no_priority_class_of_the_system(reserved, tenant, path, make, where):
+    with pytest.raises(ApiError, match="reserved for Kubernetes' own components") as refused:
+        tenant.create(path, make(**{where: "system-cluster-critical"}))
+    assert refused.value.status == 403
+    tenant.create(path, make(**{where: "high"}))
+
+
+def test_a_tenant_gives_no_job_a_priority_class_of_the_system_later(reserved, tenant):
+    made = tenant.create(JOBS, job())["metadata"]["name"]
+    with pytest.raises(ApiError, match="reserved for Kubernetes' own components"):
+        tenant.merge(f"{JOBS}/{made}", {"spec": {"priorityClassName": "system-node-critical"}})
+
+
+def test_a_job_that_had_one_before_can_be_labelled_and_finalized(reserved, tenant):
+    made = reserved.admin.create(JOBS, job(priorityClassName="system-node-critical"))["metadata"]["name"]
+    tenant.merge(f"{JOBS}/{made}", {"metadata": {"labels": {"team.example/x": "y"}}})
