@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from controller.api.configuration import AdmissionConfiguration, Tenant
 from controller.api.keys import ADMISSION
 from controller.cache.assessment import assess
 from controller.cache.overlays import Noted
@@ -386,3 +387,17 @@ def failing_once(then: Any) -> Any:
         then(reasons)
 
     return waits
+
+
+async def test_a_job_whose_pods_name_a_forbidden_priority_class_waits():
+    async with looping(cpus=2) as stage:
+        tenant = Tenant(namespaces=("ns",), priority_classes=("normal",))
+        stage.store.configure(AdmissionConfiguration(tenants=(tenant,)))
+        high = job("a", "default") | {"metadata": {"name": "a", "namespace": "ns", "uid": "t"}}
+        high["spec"]["tasks"][0]["template"]["spec"]["priorityClassName"] = "high"
+        stage.tell(stage.store.jobs, high)
+        stage.bind("a")
+        stage.submit("b")
+        assert (await stage.hand.next()).workload == "Job ns/b"
+        refusal = stage.loop.world.refusal(WorkloadUid(UID.format("a")))
+        assert (refusal.reason, refusal.subject) == (Reason.PRIORITY_CLASS_NOT_ALLOWED, "high")

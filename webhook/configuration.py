@@ -21,6 +21,8 @@ def job_policy(configuration: AdmissionConfiguration) -> JobPolicy:
         denies_bad_queues=configuration.queue_check == "Deny",
         growth=configuration.growth,
         exempt_namespaces=configuration.exempt_namespaces,
+        tenants=configuration.tenants,
+        denies_unmatched_tenants=configuration.unmatched_tenants == "Deny",
     )
 
 

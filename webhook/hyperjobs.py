@@ -93,14 +93,25 @@ def _items(found: dict[str, Any], name: str) -> list[Any]:
 
 def _of_queues(request: Request, hyperjob: HyperJob, policy: JobPolicy, *, queues: QueueBook) -> Verdict:
     """Return a warning, or by configuration a denial, for queues that take no jobs now."""
-    if request.operation != "CREATE" or not queues.is_known:
+    if request.operation != "CREATE":
         return allowed()
+    forbidden = sorted({each for job in hyperjob.spec.replicated_jobs if (each := _forbidden(request, job, policy))})
+    forbidden = forbidden[:_MOST_FLAWS]
+    if forbidden and policy.denies_bad_queues:
+        return denied(_about(request, *forbidden))
     names = {policy.queue_for(job.template_spec.queue) for job in hyperjob.spec.replicated_jobs}
-    found = (trouble for name in sorted(names) if (trouble := queues.trouble(name)))
+    known = sorted(names) if queues.is_known else ()
+    found = (trouble for name in known if (trouble := queues.trouble(name)))
     troubles = tuple(islice(found, _MOST_FLAWS))
     if troubles and policy.denies_bad_queues:
         return denied(_about(request, *troubles), rests_on_queues=True)
-    return allowed(*(f"{trouble}; until then the HyperJob waits" for trouble in troubles))
+    return allowed(*(f"{each}; until then the HyperJob waits" for each in (*forbidden, *troubles)))
+
+
+def _forbidden(request: Request, job: ReplicatedJob, policy: JobPolicy) -> str | None:
+    template = job.template_spec
+    pods = (task.template.spec.priority_class_name for task in template.tasks)
+    return policy.forbidden(request.namespace, policy.queue_for(template.queue), {template.priority_class_name, *pods})
 
 
 def _queues(hyperjob: HyperJob, policy: JobPolicy) -> Iterator[Operation]:

@@ -5,10 +5,12 @@ job names none, before anybody is asked, so that name stands for the operator's 
 a queue that exists or not is a warning, for the job waits until it is right, or by configuration a denial.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from itertools import islice
 
-from controller.api.configuration import Growth
+from controller.api.configuration import Growth, Tenant
 from controller.api.review import Operation, Request
 from webhook.jobchanges import change_flaws, fixed_members_changed, growth_warning
 from webhook.jobrules import job_flaws
@@ -44,10 +46,28 @@ class JobPolicy:
     denies_bad_queues: bool = False
     growth: Growth = field(default_factory=Growth)
     exempt_namespaces: frozenset[str] = frozenset()
+    tenants: tuple[Tenant, ...] = ()
+    denies_unmatched_tenants: bool = False
 
     def queue_for(self, named: str) -> str:
         """Return the queue of a job whose own says *named*."""
         return self.default_queue if named in UNNAMED else named
+
+    def forbidden(self, namespace: str, queue: str, classes: Iterable[str]) -> str | None:
+        """Return why *namespace* may not use this queue or one of these PriorityClasses, or ``None`` (Q7)."""
+        entries = [tenant for tenant in self.tenants if allows(tenant.namespaces, namespace)]
+        allowing = [entry for entry in entries if not entry.queues or allows(entry.queues, queue)]
+        if not allowing and (entries or self.denies_unmatched_tenants):
+            return f"namespace {namespace!r} may not use queue {queue!r}: name another in spec.queue"
+        for name in sorted(filter(None, classes)) if entries else ():
+            if not any(not entry.priority_classes or allows(entry.priority_classes, name) for entry in allowing):
+                return f"namespace {namespace!r} may not use PriorityClass {name!r}: name another in priorityClassName"
+        return None
+
+
+def allows(patterns: Iterable[str], name: str) -> bool:
+    """Say whether one of *patterns* matches *name*."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def mutate_job(request: Request, policy: JobPolicy) -> Verdict:
@@ -92,12 +112,14 @@ def _judge_new(request: Request, job: Job, policy: JobPolicy, queues: QueueBook)
     flaws = list(islice(job_flaws(job, name), _MOST_FLAWS))
     if flaws:
         return denied(_about(request, name, *flaws), code=422)
-    trouble = queues.trouble(policy.queue_for(job.spec.queue)) if queues.is_known else None
-    if trouble is None:
-        return allowed()
-    if policy.denies_bad_queues:
+    queue = policy.queue_for(job.spec.queue)
+    forbidden = policy.forbidden(request.namespace, queue, job.spec.priority_classes)
+    if forbidden and policy.denies_bad_queues:
+        return denied(_about(request, name, forbidden))
+    trouble = queues.trouble(queue) if queues.is_known else None
+    if trouble and policy.denies_bad_queues:
         return denied(_about(request, name, trouble), rests_on_queues=True)
-    return allowed(f"{trouble}; until then the job waits")
+    return allowed(*(f"{each}; until then the job waits" for each in (forbidden, trouble) if each))
 
 
 def _judge_change(request: Request, job: Job, policy: JobPolicy) -> Verdict:

@@ -83,6 +83,7 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     restart_policy: str = ""
     dns_policy: str = msgspec.field(default="", name="dnsPolicy")
     host_network: bool = False
+    priority_class_name: str = ""
 
     @property
     def all_containers(self) -> tuple[Container, ...]:
@@ -130,6 +131,7 @@ class Spec(msgspec.Struct, frozen=True, rename="camel"):
     """What a job asks for."""
 
     queue: str = ""
+    priority_class_name: str = ""
     scheduler_name: str = ""
     min_available: int = 0
     max_retry: int = 0
@@ -139,6 +141,12 @@ class Spec(msgspec.Struct, frozen=True, rename="camel"):
     volumes: tuple[Volume, ...] | None = None
     network_topology: Topology | None = None
     tasks: tuple[Task, ...] | None = None
+
+    @property
+    def priority_classes(self) -> frozenset[str]:
+        """Return the PriorityClasses that it and the pods of its tasks name."""
+        pods = (task.template.spec.priority_class_name for task in self.all_tasks)
+        return frozenset({self.priority_class_name, *pods} - {""})
 
     @property
     def all_tasks(self) -> tuple[Task, ...]:

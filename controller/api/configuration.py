@@ -162,6 +162,7 @@ class AdmissionConfiguration(_Section):
     reclaim: Eviction = Eviction()
     preemption: Eviction = Eviction()
     tenants: tuple[Tenant, ...] = ()
+    unmatched_tenants: Literal["Allow", "Deny"] = "Allow"
     workloads: tuple[WorkloadRule, ...] = ()
     resource_claim_templates: tuple[ClaimTemplate, ...] = ()
     queue_check: Literal["Warn", "Deny"] = "Warn"

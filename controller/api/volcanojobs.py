@@ -55,6 +55,7 @@ class PodSpec(Passed):
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    priority_class_name: str = ""
 
 
 class PodTemplate(Passed):

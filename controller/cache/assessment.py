@@ -212,6 +212,7 @@ def _workload(case: _Case, standing: _Standing, rules: Rules) -> Workload | None
         ),
         priority=rules.priorities.value(priority_class),
         priority_class=priority_class,
+        task_classes=template.demand.task_classes if template and template.demand else (),
         unknown_class=bool(priority_class) and priority_class not in rules.priorities,
         since=_since(binding, template),
         state=standing.state,

@@ -72,26 +72,25 @@ class Policy:
     tenants: tuple[Tenant, ...] = ()
     node_estimates: bool = False
     """Whether the clusters' estimators are asked before an admission (C3)."""
+    deny_unmatched: bool = False
+    """Whether namespaces that no entry of *tenants* names may use no queue at all."""
 
     def lends(self, evictions: int, *, preserved: bool) -> bool:
         """Say whether a workload with such a past may borrow: while reclaim is on only what can be reclaimed (P4)."""
         return not self.reclaim.enabled or not (preserved or evictions >= self.reclaim.max_evictions)
 
-    def refusal(self, namespace: str, queue: QueueName, priority_class: str) -> Refusal | None:
-        """Return why *namespace* may not use this queue or PriorityClass, or ``None`` (Q7).
+    def refusal(self, namespace: str, queue: QueueName, *priority_classes: str) -> Refusal | None:
+        """Return why *namespace* may not use this queue or one of these PriorityClasses, or ``None`` (Q7).
 
         No class at all has the value 0, which every namespace may use.
         """
         entries = [tenant for tenant in self.tenants if tenant.covers(namespace)]
         allowing = [entry for entry in entries if _allows(entry.queues, queue)]
-        if entries and not allowing:
+        if not allowing and (entries or self.deny_unmatched):
             return Refusal(Reason.TENANT_NOT_ALLOWED, queue=queue, subject=namespace)
-        if (
-            entries
-            and priority_class
-            and not any(_allows(entry.priority_classes, priority_class) for entry in allowing)
-        ):
-            return Refusal(Reason.PRIORITY_CLASS_NOT_ALLOWED, queue=queue, subject=priority_class)
+        for name in priority_classes if entries else ():
+            if name and not any(_allows(entry.priority_classes, name) for entry in allowing):
+                return Refusal(Reason.PRIORITY_CLASS_NOT_ALLOWED, queue=queue, subject=name)
         return None
 
 

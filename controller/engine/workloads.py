@@ -173,6 +173,8 @@ class Workload:
     priority: int = 0
     priority_class: str = ""
     """The class it names, else the cluster's default; empty where there is neither."""
+    task_classes: tuple[str, ...] = ()
+    """The PriorityClasses of its tasks' pods, by name, which count in the members."""
     unknown_class: bool = False
     """Its PriorityClass does not exist, so *priority* is the cluster's default (O2)."""
     since: int = 0

@@ -348,7 +348,9 @@ class World:
     def _wait(self, workload: Workload) -> None:
         if workload.admission is not None and workload.admission.ends_at is not None:
             heappush(self._releases, (workload.admission.ends_at, workload.uid))
-        forbidden = self.policy.refusal(workload.namespace, workload.queue, workload.priority_class)
+        forbidden = self.policy.refusal(
+            workload.namespace, workload.queue, workload.priority_class, *workload.task_classes
+        )
         # That it is leaving is seen from what it still holds.
         own = None if workload.is_leaving and _is_leaving(workload.hold) else workload.hold
         refusal = min(filter(None, (own, forbidden)), key=precedence, default=None)

@@ -1,5 +1,7 @@
 """Who may use which queues and PriorityClasses."""
 
+from dataclasses import replace
+
 import pytest
 
 from controller.engine.policy import Policy, Tenant
@@ -51,3 +53,21 @@ def test_a_refusal_names_the_queue_and_what_is_not_allowed():
 
 def test_without_tenants_everything_is_allowed():
     assert Policy().refusal("any", QueueName("any"), "any") is None
+
+
+def test_the_classes_of_a_jobs_pods_must_be_allowed_too():
+    """In the members it is the pod's class that preempts."""
+    policy = tenants(A, A_HIGH, B)
+    refusal = policy.refusal("team-a-dev", QueueName("a"), "normal", "high")
+    assert refusal is not None
+    assert (refusal.reason, refusal.subject) == (Reason.PRIORITY_CLASS_NOT_ALLOWED, "high")
+    assert policy.refusal("team-a-prod", QueueName("a"), "normal", "high") is None
+
+
+@pytest.mark.parametrize("entries", [(), (A,)])
+def test_namespaces_that_no_entry_names_may_be_denied(entries):
+    policy = replace(tenants(*entries), deny_unmatched=True)
+    refusal = policy.refusal("other", QueueName("a"), "")
+    assert refusal is not None
+    assert refusal.reason is Reason.TENANT_NOT_ALLOWED
+    assert (policy.refusal("team-a-dev", QueueName("a"), "normal") is None) == bool(entries)

@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from controller.api import review as wire_review
+from controller.api.configuration import Tenant
 from tests.cache.objects import SHARED, needs_shared
 from tests.hyperjob.objects import document, replicated, task
 from tests.webhook.reviews import apply, review_of, wire
@@ -107,3 +108,12 @@ def test_an_exempt_namespace_is_left_alone():
 
 def test_reviews_of_other_things_are_sent_back():
     assert judge(document(), resource={"group": "apps", "version": "v1", "resource": "deployments"}).code == 400
+
+
+def test_the_classes_of_a_templates_pods_are_held_to_the_tenants():
+    tenant = Tenant(namespaces=("ml",), priority_classes=("normal",))
+    high = task("a")
+    high["template"]["spec"]["priorityClassName"] = "high"
+    policy = JobPolicy(default_queue="common", denies_bad_queues=True, tenants=(tenant,))
+    verdict = judge(document(replicated("t", high)), policy=policy)
+    assert "namespace 'ml' may not use PriorityClass 'high'" in verdict.message

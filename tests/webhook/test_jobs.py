@@ -6,7 +6,7 @@ import json
 import pytest
 
 from controller.api import review as wire_review
-from controller.api.configuration import Growth
+from controller.api.configuration import Growth, Tenant
 from tests.webhook.reviews import apply, container, review_of, task, volcano_job, wire
 from webhook.jobs import JobPolicy, mutate_job, validate_job
 from webhook.queuebook import QueueBook
@@ -631,3 +631,44 @@ def test_a_review_of_something_else_names_the_rules(request_, gist):
         assert (verdict.outcome, verdict.code) == (Outcome.DENIED, 400)
         assert gist in verdict.message
         assert "correct the rules" in verdict.message
+
+
+def restricted(*, denies, unmatched=False):
+    tenant = Tenant(namespaces=("team-*",), queues=("a",), priority_classes=("normal",))
+    return JobPolicy(denies_bad_queues=denies, tenants=(tenant,), denies_unmatched_tenants=unmatched)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "spec", "gist"),
+    [
+        pytest.param("team-a", {"queue": "a", "priorityClassName": "normal"}, None, id="allowed"),
+        pytest.param("team-a", {"queue": "b"}, "may not use queue 'b'", id="queue"),
+        pytest.param(
+            "team-a", {"queue": "a", "priorityClassName": "high"}, "PriorityClass 'high'", id="class-of-the-job"
+        ),
+        pytest.param("team-a", {"queue": "a", "pods": "high"}, "PriorityClass 'high'", id="class-of-its-pods"),
+        pytest.param("other", {"queue": "b", "pods": "high"}, None, id="unmatched"),
+    ],
+)
+@pytest.mark.parametrize("denies", [False, True])
+def test_what_tenants_may_not_use_is_warned_of_or_denied(namespace, spec, gist, denies):
+    spec = dict(spec)
+    new = volcano_job(queue=spec.pop("queue"))
+    if pods := spec.pop("pods", None):
+        new["spec"]["tasks"][0]["template"]["spec"]["priorityClassName"] = pods
+    new["spec"] |= spec
+    new["metadata"]["namespace"] = namespace
+    queues = book(queue("a"), queue("b"))
+    verdict = judge(new, queues=queues, policy=restricted(denies=denies), namespace=namespace)
+    if gist is None:
+        assert verdict.outcome is Outcome.ALLOWED
+    else:
+        assert verdict.outcome is (Outcome.DENIED if denies else Outcome.WARNED)
+        assert gist in (verdict.message if denies else verdict.warnings[0])
+
+
+def test_a_namespace_that_no_tenant_names_is_denied_where_the_operator_wants_that():
+    verdict = judge(
+        volcano_job(queue="a"), queues=book(queue("a")), policy=restricted(denies=True, unmatched=True), namespace="x"
+    )
+    assert "namespace 'x' may not use queue 'a'" in verdict.message

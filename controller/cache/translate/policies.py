@@ -27,6 +27,7 @@ def policy(configuration: wire.AdmissionConfiguration) -> Policy:
             Tenant(tenant.namespaces, queues=tenant.queues, priority_classes=tenant.priority_classes)
             for tenant in configuration.tenants
         ),
+        deny_unmatched=configuration.unmatched_tenants == "Deny",
     )
 
 
