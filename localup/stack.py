@@ -35,7 +35,17 @@ _LEFTOVERS: Final = tuple(
         *(
             f"{kind}/volcano-global-{name}"
             for kind in ("validatingadmissionpolicybindings", "validatingadmissionpolicies")
-            for name in ("bindings", "binding-kinds", "overrides", "propagation", "commands", "cluster-policies", "works", "hyperjob-parts", "priority-classes")
+            for name in (
+                "bindings",
+                "binding-kinds",
+                "overrides",
+                "propagation",
+                "commands",
+                "cluster-policies",
+                "works",
+                "hyperjob-parts",
+                "priority-classes",
+            )
         ),
     )
 )
