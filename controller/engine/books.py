@@ -18,7 +18,10 @@ from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import Refusal
 from controller.engine.resources import Resources, add, nonzero, scale, subtract, total
-from controller.engine.tree import Tree, limits
+from controller.engine.tree import Tree, closed_guarantees, limits
+
+_Given = tuple[Resources, Resources, dict[QueueName, Resources]]
+"""What limits follow from: the pool, the charges outside the tree, the guarantees of closed queues."""
 
 
 class Books:
@@ -44,13 +47,15 @@ class Books:
         self._census: Census | None = None
         self._division: Division | None = None
         self._potential: Quota | None = None
-        self._given: tuple[Resources, Resources] | None = None
+        self._given: _Given | None = None
+        self._closed: dict[QueueName, Resources] = {}
+        """What counts of the guarantees of queues that take no workloads, as of the beginning of the cycle."""
         self._epoch = 0
         self._away: dict[QueueName, Resources] = {}
         """What present charges are beyond the settled ones, by queue; negative for what is only held."""
         self._moving = 0
         """How many leave, or are held for."""
-        self._present: tuple[tuple[Resources, Resources], Quota] | None = None
+        self._present: tuple[_Given, Quota] | None = None
 
     # -- what is told ---------------------------------------------------
 
@@ -149,7 +154,7 @@ class Books:
             return None
         if self._present is None:
             charged, tree = self.charged(), self.tree()
-            given = self._ledger.present_pool(), _outside(tree, charged)
+            given = self._ledger.present_pool(), _outside(tree, charged), self._closed
             self._present = given, Quota(tree, limits(tree, *given), charged)
         return self._present[1]
 
@@ -157,13 +162,13 @@ class Books:
         """Give up the present quota where its ceilings do not hold any more."""
         if self._present is None:
             return
-        if self._present[0] != (self._ledger.present_pool(), _outside(self.tree(), self.charged())):
+        if self._present[0] != (self._ledger.present_pool(), _outside(self.tree(), self.charged()), self._closed):
             self._present = None
 
     def quota(self) -> Quota:
         """Return the settled charges on the tree, with the ceilings of the present clusters."""
         tree = self.tree()
-        given = self._ledger.pool(), _outside(tree, self.settled)
+        given = self._ledger.pool(), _outside(tree, self.settled), self._closed
         if self.standing is None or self._given != given:
             self._epoch += 1
             quota = Quota(tree, limits(tree, *given), self.settled, epoch=self._epoch)
@@ -180,6 +185,7 @@ class Books:
         """
         lanes = {*self._backlog.unjudged, *again}
         tree = self.tree()
+        self._closed = closed_guarantees(tree, self.settled)
         if self._potential is None:
             self._potential = Quota(tree, limits(tree, self._ledger.potential()), {})
             lanes.update(self._backlog.lanes())

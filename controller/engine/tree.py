@@ -7,6 +7,7 @@ works (Q1).
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from controller.engine.queues import ROOT, Queue, QueueName, QueueState
 from controller.engine.reasons import Reason, Refusal
@@ -61,6 +62,12 @@ class Tree:
         self.root.is_open = self.root.queue.state is QueueState.OPEN
         self.nodes: dict[QueueName, Node] = {ROOT: self.root}
         self._hang(self.root, children)
+        self.closed = self._closed()
+        """The queues that take no workloads, children first; none where no such queue is guaranteed anything."""
+
+    def _closed(self) -> tuple[Node, ...]:
+        closed = tuple(node for node in self.bottom_up() if not node.is_open)
+        return closed if any(node.queue.guarantee for node in closed) else ()
 
     def _hang(self, parent: Node, children: Mapping[QueueName, list[Queue]]) -> None:
         if parent.depth == MAX_DEPTH:
@@ -131,14 +138,20 @@ class Limit:
     guarantee: Resources = EMPTY
 
 
-def limits(tree: Tree, pool: Resources, taken: Resources = EMPTY) -> dict[QueueName, Limit]:
+Guarantees = Mapping[QueueName, Resources]
+
+
+def limits(
+    tree: Tree, pool: Resources, taken: Resources = EMPTY, closed: Guarantees = MappingProxyType({})
+) -> dict[QueueName, Limit]:
     """Return every queue's ceiling and effective guarantee, given the root's *pool* (Q1-Q3).
 
     Guarantees that sum to more than what they are given from are scaled down,
     in proportion, so that the sum of what is reserved never exceeds it. At the
     root they are given from what is not *taken* by charges of no queue below it.
+    *closed* has what ``closed_guarantees`` counts for queues that take no workloads.
     """
-    claimed = _claimed_guarantees(tree)
+    claimed = _claimed_guarantees(tree, closed)
     capability = tree.root.queue.capability
     ceiling = {name: min(amount, capability.get(name, amount)) for name, amount in pool.items()}
     found = {ROOT: Limit(ceiling)}
@@ -152,14 +165,30 @@ def limits(tree: Tree, pool: Resources, taken: Resources = EMPTY) -> dict[QueueN
     return found
 
 
-def _claimed_guarantees(tree: Tree) -> dict[QueueName, Resources]:
+def closed_guarantees(tree: Tree, charged: Mapping[QueueName, Resources]) -> dict[QueueName, Resources]:
+    """Return the guarantees of queues that take no workloads: each up to what is *charged* there and below (Q3)."""
+    held: dict[QueueName, Resources] = {}
+    claimed: dict[QueueName, Resources] = {}
+    for node in tree.closed:
+        held[node.name] = total((charged.get(node.name, EMPTY), *(held[child.name] for child in node.children)))
+        claimed[node.name] = {
+            name: min(amount, max(held[node.name].get(name, 0), 0)) for name, amount in _claim(node, claimed).items()
+        }
+    return claimed
+
+
+def _claimed_guarantees(tree: Tree, closed: Guarantees) -> dict[QueueName, Resources]:
     """Return each queue's guarantee: the larger of its own and its children's, up to its own capability."""
     claimed: dict[QueueName, Resources] = {}
     for node in tree.bottom_up():
-        wanted = larger(node.queue.guarantee, total(claimed[child.name] for child in node.children))
-        capability = node.queue.capability
-        claimed[node.name] = {name: min(amount, capability.get(name, amount)) for name, amount in wanted.items()}
+        claimed[node.name] = _claim(node, claimed) if node.is_open else closed.get(node.name, EMPTY)
     return claimed
+
+
+def _claim(node: Node, claimed: Guarantees) -> dict[str, int]:
+    wanted = larger(node.queue.guarantee, total(claimed[child.name] for child in node.children))
+    capability = node.queue.capability
+    return {name: min(amount, capability.get(name, amount)) for name, amount in wanted.items()}
 
 
 def _scaled(guarantees: list[Resources], given_from: Resources) -> list[Resources]:
