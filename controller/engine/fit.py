@@ -125,15 +125,20 @@ def _selected(shape: Shape, ranked: Sequence[Room], copies: int) -> Sequence[Roo
 #: Why a cluster with room on all its nodes together has none for a gang.
 NODES_ARE_FULL: Final = "its nodes have no room for the gang, as its scheduler estimator counts"
 
-Rank = tuple[bool, bool, int, Fraction, str]
+Rank = tuple[bool, bool, int, bool, Fraction, str]
 
 
 def rank(shape: Shape, room: Room, fleet: Resources) -> Rank:
-    """Return C3's order: fits, holds all of it, the order it asks for, least left over, name."""
+    """Return C3's order: fits, holds all of it, its preference, no unrequested devices, least left over, name."""
     whole = fits(shape.demand, room.headroom)
     preference = shape.preferred.index(room.name) if room.name in shape.preferred else len(shape.preferred)
     left = _left_over(shape.demand if whole else shape.gang, room, fleet)
-    return not room.takes(shape), not whole, preference, left, room.name
+    return not room.takes(shape), not whole, preference, _has_unrequested(shape.demand, room), left, room.name
+
+
+def _has_unrequested(request: Resources, room: Room) -> bool:
+    """Say whether the cluster has an extended resource, such as GPUs, that is not requested."""
+    return any("/" in name and amount > 0 and request.get(name, 0) <= 0 for name, amount in room.allocatable.items())
 
 
 def _left_over(request: Resources, room: Room, fleet: Resources) -> Fraction:
