@@ -6,6 +6,7 @@ rule's matter: ``reclaim`` or ``preemption``. Nothing is booked here.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Protocol, TypeVar
 
 from controller.engine.backlog import Lane
@@ -194,7 +195,9 @@ def find(
 
 def works(attempt: Attempt, candidates: Sequence[Victim], rule: Rule) -> bool:
     """Choose the victims of *attempt*; say whether the exchange may be made."""
-    return bool(attempt.lacked) and _gather(attempt, candidates, rule) and _spare(attempt, rule)
+    if not attempt.lacked or not _gather(attempt, candidates, rule):
+        return False
+    return _replace_by_one(attempt, candidates, rule) or _spare(attempt, rule)
 
 
 def _alike(head: Head, sites: Sequence[Site]) -> list[list[Site]]:
@@ -236,6 +239,45 @@ def _tier(attempt: Attempt, victim: Victim, rule: Rule, short: Short) -> int:
     if victim.is_over:
         return 0
     return 1 if rule.keeps(attempt, victim, short) else 2
+
+
+def _replace_by_one(attempt: Attempt, candidates: Sequence[Victim], rule: Rule) -> bool:
+    """Take the smallest victim of the last one's tier instead of all that were taken, where it suffices alone (P3)."""
+    gathered = dict(attempt.taken)
+    for victim in gathered:
+        attempt.spare(victim)
+    last = next(reversed(gathered))
+    tier = _alike_in((_tier(attempt, last, rule, attempt.lacked), last.rank))
+    alone = [
+        (_size(attempt, victim), number, victim)
+        for number, victim in enumerate(candidates)
+        if attempt.may_take(victim)
+        and attempt.helps(victim, attempt.lacked)
+        and rule.allows(attempt, victim, attempt.lacked)
+        and _alike_in((_tier(attempt, victim, rule, attempt.lacked), victim.rank)) == tier
+    ]
+    for _, _, victim in sorted(alone, key=lambda each: each[:2]):
+        attempt.take(victim, (_tier(attempt, victim, rule, attempt.lacked), victim.rank))
+        if not attempt.short() and rule.holds(attempt):
+            return True
+        attempt.spare(victim)
+    for victim, taken in gathered.items():
+        attempt.take(victim, taken)
+    return False
+
+
+def _alike_in(taken: Taken) -> tuple[int, bool, int, int]:
+    """Return what is alike for all victims of one tier: over its charge, branch, queue priority, job priority."""
+    tier, (is_within_charge, queue_priority, priority, *_) = taken
+    return tier, is_within_charge, queue_priority, priority
+
+
+def _size(attempt: Attempt, victim: Victim) -> tuple[Fraction, ...]:
+    """Return how much the victim holds of what is lacking, as parts of what is asked, the largest first."""
+    asked = attempt.charge
+    return tuple(
+        sorted((Fraction(victim.charge.get(name, 0), asked[name]) for name in attempt.lacked.resources), reverse=True)
+    )
 
 
 def _spare(attempt: Attempt, rule: Rule) -> bool:
