@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 def run(world: "World", now: int, *, most: int | None = None) -> Plan:
     """Decide at *now*, book what is decided in *world*, and return what changed; end early after *most* decisions."""
     is_restless = _is_restless(world)
+    world.planned_at = now
     # What was worked out for those who asked in between, clusters and queues may have made untrue since.
     world.lending = world.kept = None
     # 1. Take back who was aborted; learn what the clusters have left for us; take back who outgrew it or never starts.
@@ -85,7 +86,7 @@ def _served_at_once(service: Service, notes: Sequence[Note]) -> list[Note]:
 
 def _to_look_at(world: "World", changed: Iterable[QueueName], judged: Iterable[Lane]) -> set[QueueName]:
     """Return the queues in which another one may be the best blocked one now."""
-    if world.policy.tenant_fairness == "Namespace":
+    if world.policy.is_by_tenant:
         return {*world.backlog.queues, *world.patience.blocked}
     return {*changed, *world.backlog.changed, *(lane.queue for lane in judged)}
 
@@ -146,7 +147,7 @@ def _not_lent(world: "World", standing: Standing, lane: Lane) -> Refusal | None:
 def _lending(world: "World", standing: Standing) -> Lending | None:
     """Return who may borrow as things stand, ``None`` where everybody may."""
     if world.lending is None and world.policy.reclaim.enabled:
-        world.lending = Lending(world, standing)
+        world.lending = Lending(world, standing, world.planned_at)
     return world.lending
 
 

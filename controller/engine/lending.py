@@ -46,13 +46,13 @@ class _Kept:
 class Lending:
     """The lending rule; it must be told of queues in which something was admitted, evicted or held."""
 
-    def __init__(self, world: "World", standing: Standing) -> None:
+    def __init__(self, world: "World", standing: Standing, now: int) -> None:
         self.roster = Roster(world, standing.quota.tree)
         self._world = world
         self._standing = standing
         self._quota = standing.quota
         self._nodes = standing.quota.tree.nodes
-        self._outlet = Outlet(world, standing, self.roster)
+        self._outlet = Outlet(world, standing, self.roster, now)
         self._kept: dict[QueueName, _Kept] = {}
         self._sums: dict[QueueName, Resources] = {}
         """What is left below each parent, by name."""

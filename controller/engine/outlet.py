@@ -36,8 +36,9 @@ class _Look:
 class Outlet:
     """Where waiting shapes could go; it must be told of queues in which somebody came or went."""
 
-    def __init__(self, world: "World", standing: Standing, roster: Roster) -> None:
+    def __init__(self, world: "World", standing: Standing, roster: Roster, now: int) -> None:
         self._world = world
+        self._now = now
         self._ledger = world.ledger
         self._standing = standing
         self._roster = roster
@@ -56,7 +57,7 @@ class Outlet:
         for name, amounts in self._movable.pop(node.name, {}).items():
             self._sums[name] = subtract(self._sums[name], amounts)
         if self._has_borrowed(node):
-            self._movable[node.name] = self._roster.movable(node.name)
+            self._movable[node.name] = self._roster.movable(node.name, self._now)
             for name, amounts in self._movable[node.name].items():
                 self._sums[name] = add(self._sums.get(name, EMPTY), amounts)
                 self._gained.add(name)

@@ -75,6 +75,11 @@ class Policy:
     deny_unmatched: bool = False
     """Whether namespaces that no entry of *tenants* names may use no queue at all."""
 
+    @property
+    def is_by_tenant(self) -> bool:
+        """Say whether the order inside a queue depends on what its namespaces hold (O2)."""
+        return self.tenant_fairness != "None"
+
     def lends(self, evictions: int, *, preserved: bool) -> bool:
         """Say whether a workload with such a past may borrow: while reclaim is on only what can be reclaimed (P4)."""
         return not self.reclaim.enabled or not (preserved or evictions >= self.reclaim.max_evictions)

@@ -43,4 +43,5 @@ class Queue:
 
 
 QueueOrder = Literal["PriorityFirst", "EntitlementFirst"]
-TenantFairness = Literal["None", "Namespace"]
+TenantFairness = Literal["None", "Namespace", "NamespaceFirst"]
+"""Whether a queue is shared evenly among namespaces: among workloads of equal job priority, or before it (O2)."""

@@ -38,7 +38,7 @@ class Service:
         self.refused: list[Lane] = []
         self.admitted: set[WorkloadUid] = set()
         """Whom this cycle has let in: they are no victims in it (O3)."""
-        self.lending = Lending(world, standing) if world.policy.reclaim.enabled else None
+        self.lending = Lending(world, standing, now) if world.policy.reclaim.enabled else None
         """Who may borrow, while what is borrowed can be reclaimed."""
         self.may_retry = False
         """Whether somebody was let in after another was not allowed to borrow, for whom it may be otherwise now."""

@@ -112,12 +112,13 @@ class Roster:
         """Ask anew who is admitted in *queue*."""
         self._of.pop(queue, None)
 
-    def movable(self, queue: QueueName) -> dict[ClusterName, Resources]:
-        """Return by cluster what would be freed if all went whom reclaim can move, sooner or later."""
-        rules = self._world.policy.reclaim
+    def movable(self, queue: QueueName, now: int) -> dict[ClusterName, Resources]:
+        """Return by cluster what would be freed if all left that reclaim may evict before a reservation begins (O3)."""
+        rules, until = self._world.policy.reclaim, now + self._world.policy.reservation.after_ms
         freed: dict[ClusterName, Resources] = {}
         for victim in self.of(queue):
-            if victim.evictions < rules.max_evictions:
+            ripens_at = rules.ripens_at(victim.evictions, victim.admitted_at)
+            if ripens_at is not None and max(ripens_at, victim.stays_until) <= until:
                 for booking in victim.bookings:
                     freed[booking.cluster] = add(freed.get(booking.cluster, EMPTY), booking.charge)
         return freed

@@ -51,7 +51,7 @@ class World:
         self.ledger = Ledger()
         self.workloads: dict[WorkloadUid, Workload] = {}
         self.backlog = Backlog()
-        self.backlog.is_by_tenant = self.policy.tenant_fairness == "Namespace"
+        self.backlog.is_by_tenant = self.policy.is_by_tenant
         self.lending: Lending | None = None
         """Who may borrow as things stand; ``None`` until somebody asks."""
         self.kept: Kept | None = None
@@ -69,6 +69,8 @@ class World:
         """Those for whom others leave (P5)."""
         self.reserved: dict[WorkloadUid, Workload] = {}
         """Those for whom room is kept (O6)."""
+        self.planned_at = 0
+        """When the last cycle began, in milliseconds."""
         self.patience = Patience()
         self.starts = Starts()
         """Who is admitted and does not run yet (R1)."""
@@ -103,7 +105,7 @@ class World:
         waiting = [each for each in self.workloads.values() if each.state is State.PENDING]
         for workload in waiting:
             self._leave(workload)
-        self.backlog.is_by_tenant = policy.tenant_fairness == "Namespace"
+        self.backlog.is_by_tenant = policy.is_by_tenant
         for workload in waiting:
             self._wait(workload)
 
@@ -282,13 +284,15 @@ class World:
 
     def _is_by_tenant(self, queue: QueueName) -> bool:
         known = self.standing is not None and queue in self.standing.entitlements
-        return known and self.policy.tenant_fairness == "Namespace"
+        return known and self.policy.is_by_tenant
 
     def _order(self, queue: QueueName, waiting: Iterable[Workload]) -> Callable[[Workload], tuple[object, ...]]:
-        """Return the key of O2's order: priority, the namespace's share where that counts, place."""
+        """Return the key of O2's order: priority and the namespace's share where that counts, then place."""
         if self.standing is None or not self._is_by_tenant(queue):
             return place
         shares = {name: self.standing.tenant_share(queue, name) for name in {each.namespace for each in waiting}}
+        if self.policy.tenant_fairness == "NamespaceFirst":
+            return lambda each: (shares[each.namespace], place(each))
         return lambda each: (-each.priority, shares[each.namespace], place(each))
 
     def waiting_queues(self) -> Iterator[QueueName]:

@@ -104,7 +104,7 @@ def test_the_room_of_an_aborted_one_is_free_when_it_is_gone():
 def test_what_was_found_out_for_one_who_asked_in_between_does_not_outlast_news_of_a_cluster():
     scenario = Scenario(
         {
-            "policy": {"reclaim": {"minRuntime": 3_600_000}},
+            "policy": {"reclaim": {"minRuntime": 1_000_300}},
             "clusters": [{"name": "m", "has": {"cpu": 5, "memory": 5}}, {"name": "n", "has": {"cpu": 2, "memory": 4}}],
             "queues": [{"name": "a", "deserved": {"memory": 4}}, {"name": "b", "deserved": {"memory": 4}}],
             "jobs": [
