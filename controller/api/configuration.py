@@ -154,7 +154,7 @@ class AdmissionConfiguration(_Section):
     kind: Literal["AdmissionConfiguration"] = KIND
     default_queue: Name = "default"
     queue_order: Literal["PriorityFirst", "EntitlementFirst"] = "PriorityFirst"
-    tenant_fairness: Literal["None", "Namespace"] = "None"
+    tenant_fairness: Literal["None", "Namespace", "NamespaceFirst"] = "None"
     growth: Growth = Growth()
     reservation: Reservation = Reservation()
     settle_period: Duration = timedelta(seconds=30)

@@ -52,12 +52,23 @@ class Exchanges:
 
         A head that has room would borrow, and ends its queue's turn.
         """
-        turns = Turns(self._standing, self._policy, self._lines(), fits=lambda _: True)
+        deals: dict[Lane, tuple[Deal, EvictionReason] | None] = {}
+
+        def waits_for_its_turn(head: Head) -> bool:
+            """Say whether a head that would borrow has room, or an exchange that works."""
+            if self._service.fits(head):
+                return True
+            deals[head.lane] = self._deal(head)
+            if deals[head.lane] is None:
+                self._failed.update(self._lanes_with(head))
+            return deals[head.lane] is not None
+
+        turns = Turns(self._standing, self._policy, self._lines(), fits=waits_for_its_turn)
         while (head := turns.next()) is not None:
             if self._service.fits(head):
                 turns.ended(head)
                 continue
-            deal = self._deal(head)
+            deal = deals[head.lane] if head.lane in deals else self._deal(head)
             if deal is not None:
                 return deal
             self._failed.update(self._lanes_with(head))

@@ -87,8 +87,10 @@ class Standing:
         return min(above, default=None)
 
     def borrows(self, leaf: Node, charge: Resources) -> bool:
-        """Say whether *charge* would lift the queue or an ancestor above its entitlement."""
+        """Say whether *charge* would lift the queue or an ancestor below the root above its entitlement."""
         for node in leaf.path():
+            if node.parent is None:
+                return False
             due, held = self.entitlements[node.name], self.quota.allocated[node.name]
             for name, amount in charge.items():
                 if amount > 0 and name != PODS and held.get(name, 0) + amount > due.get(name, 0):
@@ -140,7 +142,8 @@ class Line:
     def __init__(self, leaf: Node, entries: Iterable[Entry], standing: Standing, policy: Policy) -> None:
         self.leaf = leaf
         self._standing = standing
-        self._by_tenant = policy.tenant_fairness == "Namespace"
+        self._by_tenant = policy.is_by_tenant
+        self._by_tenant_first = policy.tenant_fairness == "NamespaceFirst"
         self._entries = list(entries)
         self._heap = [self._key(number) for number in range(len(self._entries))]
         heapify(self._heap)
@@ -149,7 +152,7 @@ class Line:
         lane = self._entries[number].lane
         share = self._standing.tenant_share(self.leaf.name, lane.namespace) if self._by_tenant else _SAME
         first = lane.place
-        return first[0], share, first, number
+        return 0 if self._by_tenant_first else first[0], share, first, number
 
     def head(self) -> Head | None:
         """Return the first of those who are left."""
@@ -157,6 +160,10 @@ class Line:
             return None
         entry = self._entries[self._heap[0][3]]
         return Head(entry.lane.head, entry.lane, self.leaf, entry.asks)
+
+    def charges(self) -> Iterable[Resources]:
+        """Return what the lanes that are left would be charged."""
+        return (self._entries[key[3]].lane.charge for key in self._heap)
 
     def drop_lane(self) -> None:
         """Leave out the lane of the head."""
@@ -271,6 +278,10 @@ class Turns:
         self._levels: dict[QueueName, Level] = {}
         self._open: tuple[Level, _Contest] | None = None
         self._lines: dict[QueueName, Line] = {}
+        self._hiding: dict[QueueName, Node] = {}
+        """Queues whose borrowing head comes before workloads that would not borrow."""
+        self._is_stale = False
+        """Whether something was admitted since their heads were last found to fit."""
         for name in sorted(lanes):
             leaf = standing.quota.tree.nodes[name]
             self._lines[name] = Line(leaf, lanes[name], standing, policy)
@@ -280,6 +291,9 @@ class Turns:
         """Return the head whose turn it is, or ``None`` when all are done."""
         while self._seats:
             level = min(self._seats)
+            if self._is_stale:
+                self._look_behind()
+                continue
             head = self._contest(level).best(self._root)
             if head is None:
                 raise AssertionError(f"level {level} has seats but no head")
@@ -287,6 +301,12 @@ class Turns:
                 return head
             self._seat(head.leaf)
         return None
+
+    def _look_behind(self) -> None:
+        """Pass over borrowing heads that no longer fit and hide workloads that would not borrow (O3)."""
+        self._is_stale = False
+        for leaf in list(self._hiding.values()):
+            self._seat(leaf)
 
     def borrows(self, head: Head) -> bool:
         """Say whether the head comes after the entitled because it would borrow."""
@@ -300,6 +320,7 @@ class Turns:
     def admitted(self, head: Head) -> None:
         """Go on after *head* was admitted and taken out of its lane."""
         self._lines[head.leaf.name].moved_on()
+        self._is_stale = bool(self._hiding)
         self._seat(head.leaf)
 
     def passed_over(self, head: Head) -> None:
@@ -322,16 +343,24 @@ class Turns:
             del self._seats[before][leaf.name]
             if not self._seats[before]:
                 del self._seats[before]
+        self._hiding.pop(leaf.name, None)
         head = self._lines[leaf.name].head()
         while head is not None and self._borrows(head) and not self._fits(head):
             self._drop(head)
             head = self._lines[leaf.name].head()
+        if head is not None and self._borrows(head) and self._hides(leaf):
+            self._hiding[leaf.name] = leaf
         level = self._level(head) if head else None
         if head is not None and level is not None:
             self._levels[leaf.name] = level
             self._seats.setdefault(level, {})[leaf.name] = head
         if self._open is not None and self._open[0] in (before, level):
             self._open[1].enter(leaf, head if self._open[0] == level else None)
+
+    def _hides(self, leaf: Node) -> bool:
+        """Say whether a workload of *leaf* would not borrow; what its queues hold only grows, so none will later."""
+        charges = self._lines[leaf.name].charges()
+        return not leaf.queue.fifo and not all(self._standing.borrows(leaf, charge) for charge in charges)
 
     def _level(self, head: Head) -> Level:
         return self._borrows(head), -head.leaf.queue.priority

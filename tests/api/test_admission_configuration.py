@@ -92,7 +92,9 @@ def test_every_key_is_read():
         pytest.param(
             "queueOrder: Random", "queueOrder: input should be 'PriorityFirst' or 'EntitlementFirst'", id="word"
         ),
-        pytest.param("tenantFairness: null", "tenantFairness: input should be 'None' or 'Namespace'", id="null"),
+        pytest.param(
+            "tenantFairness: null", "tenantFairness: input should be 'None', 'Namespace' or 'NamespaceFirst'", id="null"
+        ),
         pytest.param("reclaim: {enabled: maybe}", "reclaim.enabled: input should be a valid boolean", id="no-boolean"),
         pytest.param(
             "reclaim: {maxEvictions: -1}", "reclaim.maxEvictions: input should be greater than", id="below-zero"
