@@ -117,7 +117,7 @@ NAME_TAKEN = "binding '{binding}' stands for {kind} {name} of {version}: Karmada
 _MORE_ROOM = "ask for less, split it, or add clusters"
 _NO_NODE = {
     Reason.NO_ROOM: "no candidate cluster has a node for each of its pods now",
-    Reason.FITS_NOWHERE: "no cluster has a node that holds one of its pods",
+    Reason.FITS_NOWHERE: "no cluster has nodes that its gang fits on, even empty",
 }
 
 

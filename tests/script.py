@@ -14,6 +14,7 @@ from controller.engine.clusters import (
     ApiKind,
     Cluster,
     ClusterName,
+    NodeShape,
     Placement,
     Requirement,
     Spread,
@@ -22,8 +23,17 @@ from controller.engine.clusters import (
     Term,
     Toleration,
 )
-from controller.engine.demand import Container, JobTemplate, PodTemplate, Task, demand, gang_minimum, pod_requests
-from controller.engine.policy import Eviction, Growth, Policy, Reservation, Tenant
+from controller.engine.demand import (
+    Container,
+    JobTemplate,
+    PodTemplate,
+    Task,
+    demand,
+    gang_minimum,
+    pod_requests,
+    pod_sets,
+)
+from controller.engine.policy import Eviction, Growth, NodeShapes, Policy, Reservation, Tenant
 from controller.engine.queues import ROOT, Queue, QueueName, QueueState
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import scale, total
@@ -53,7 +63,7 @@ JOB = (
     "asks gang replicas tasks minAvailable classes on charge shown adopted grown ran evictions preserved never held "
     "group reserved started unplaced attempts leftOut"
 )
-POLICY = "queueOrder tenantFairness settleSeconds tenants reclaim preemption holdSeconds growth startWithin"
+POLICY = "queueOrder tenantFairness settleSeconds tenants nodeShapes reclaim preemption holdSeconds growth startWithin"
 EVICTION = "minRuntime maxEvictions"
 
 
@@ -180,7 +190,9 @@ def shape(written: Mapping[str, Any]) -> Shape:
     if "tasks" in written:
         job = JobTemplate(tuple(task(each) for each in written["tasks"]), written.get("minAvailable", 0))
         classes = written.get("classes", {})
-        found = Shape(demand(job), gang_minimum(job, lambda name: classes.get(name, 0)), pods=pod_requests(job))
+        gang = gang_minimum(job, lambda name: classes.get(name, 0))
+        sets = pod_sets(job, lambda name: classes.get(name, 0))
+        found = Shape(demand(job), gang, pods=pod_requests(job), pod_sets=sets)
     elif "replicas" in written:
         whole = scale(asked, written["replicas"])
         found = Shape(whole, whole, api=KINDS["Deployment"], replicas=written["replicas"])
@@ -288,11 +300,19 @@ def policy(written: Mapping[str, Any] | None) -> Policy:
         settle_ms=written.get("settleSeconds", 30) * 1000,
         admission_timeout_ms=written["startWithin"] * 1000 if "startWithin" in written else None,
         tenants=tenants,
+        node_shapes=tuple(map(node_shapes, written.get("nodeShapes", ()))),
         growth=growth(written.get("growth", {})),
         reclaim=eviction(written.get("reclaim")),
         preemption=eviction(written.get("preemption")),
         reservation=Reservation(max_ms=written.get("holdSeconds", 7200) * 1000),
     )
+
+
+def node_shapes(written: Mapping[str, Any]) -> NodeShapes:
+    """Read ``{clusters: {names: [m]}, nodes: [{count: 4, has: {gpu: 8}}]}``."""
+    known(written, "clusters nodes")
+    nodes = tuple(NodeShape(each["count"], tuple(sorted(amounts(each["has"]).items()))) for each in written["nodes"])
+    return NodeShapes(affinity(written["clusters"]), nodes)
 
 
 def growth(written: Mapping[str, Any]) -> Growth:

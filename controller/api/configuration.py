@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
@@ -71,6 +71,55 @@ class Tenant(_Section):
     namespaces: tuple[Name, ...] = Field(min_length=1)
     queues: tuple[Name, ...] = ()
     priority_classes: tuple[Name, ...] = ()
+
+
+class LabelRequirement(_Section):
+    """One expression over the labels of clusters."""
+
+    key: Name
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _counts_values(self) -> "LabelRequirement":
+        if (self.operator in {"In", "NotIn"}) != bool(self.values):
+            raise ValueError("In and NotIn need values; Exists and DoesNotExist take none")
+        return self
+
+
+class LabelSelector(_Section):
+    """Clusters by their labels; all that is written must hold."""
+
+    match_labels: dict[Name, str] = Field(default_factory=dict)
+    match_expressions: tuple[LabelRequirement, ...] = ()
+
+    @model_validator(mode="after")
+    def _selects(self) -> "LabelSelector":
+        if not self.match_labels and not self.match_expressions:
+            raise ValueError("it selects every cluster; write matchLabels or matchExpressions")
+        return self
+
+
+class NodeShape(_Section):
+    """Equal nodes of a cluster: how many, and what one of them has while it is empty."""
+
+    count: int = Field(ge=1, le=100_000)
+    allocatable: dict[Name, str | int | float] = Field(min_length=1)
+
+    @field_validator("allocatable")
+    @classmethod
+    def _are_quantities(cls, allocatable: dict[str, str | int | float]) -> dict[str, str | int | float]:
+        for name, quantity in allocatable.items():
+            if parse_quantity(name, quantity) < 0:
+                raise ValueError(f"{name} is {quantity}; write zero or more")
+        return allocatable
+
+
+class NodeShapes(_Section):
+    """The nodes of some clusters (C3): the clusters by name or by labels, and all their nodes."""
+
+    clusters: Annotated[tuple[Name, ...], Field(min_length=1)] | LabelSelector
+    nodes: tuple[NodeShape, ...] = Field(min_length=1, max_length=100)
 
 
 class Finished(_Section):
@@ -163,6 +212,7 @@ class AdmissionConfiguration(_Section):
     preemption: Eviction = Eviction()
     tenants: tuple[Tenant, ...] = ()
     unmatched_tenants: Literal["Allow", "Deny"] = "Allow"
+    node_shapes: tuple[NodeShapes, ...] = ()
     workloads: tuple[WorkloadRule, ...] = ()
     resource_claim_templates: tuple[ClaimTemplate, ...] = ()
     queue_check: Literal["Warn", "Deny"] = "Warn"

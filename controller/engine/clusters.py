@@ -33,6 +33,15 @@ class Taint:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeShape:
+    """Equal nodes of a cluster, as the operator describes them; hashable, so that it can be part of a key."""
+
+    count: int
+    allocatable: tuple[tuple[str, int], ...]
+    """Of one node while it is empty; a resource that is not named is judged by the cluster's sum alone."""
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """One member cluster: its properties and its resource summary."""
 
@@ -55,6 +64,8 @@ class Cluster:
     Each node has less free than one of them on at least one of its resources.
     Empty where the models bound nothing, or do not count every node.
     """
+    nodes: tuple[NodeShape, ...] = ()
+    """All its nodes, where the operator's configuration describes them; the World adds them."""
 
     @property
     def is_usable(self) -> bool:

@@ -13,6 +13,7 @@ from controller.engine.candidates import matches
 from controller.engine.clusters import Assignment, ClusterName, StaticWeight
 from controller.engine.estimates import SiteEstimates
 from controller.engine.ledger import Site
+from controller.engine.nodes import replicas_that_pack
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import EMPTY, PODS, Resources, add, fits, lacking, scale, total
 from controller.engine.spread import selection
@@ -200,7 +201,9 @@ def _divide(shape: Shape, candidates: Sequence[Room]) -> Choice | Refusal:
 def replicas_that_fit(shape: Shape, room: Room) -> int:
     """Return how many replicas of a divisible *shape* there is room for."""
     counts = [max(room.headroom.get(name, 0), 0) // amount for name, amount in shape.replica.items() if amount > 0]
-    return min(counts, default=shape.replicas)
+    nodes = room.site.cluster.nodes if room.site.cluster else ()
+    most = replicas_that_pack(shape.replica, nodes) if nodes else None
+    return min(counts if most is None else [*counts, most], default=shape.replicas)
 
 
 def _filled(shape: Shape, capacity: Mapping[ClusterName, int]) -> dict[ClusterName, int]:

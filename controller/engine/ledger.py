@@ -7,7 +7,7 @@ once and falls only after a quiet settle period.
 
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -231,6 +231,16 @@ class Ledger:
         site.learn(now, settle_ms)
         self._restless.add(cluster.name)
         self._has_changed(site, gave_room=True)
+
+    def describe(self, described: Callable[[Cluster], Cluster]) -> bool:
+        """Replace each cluster by what *described* returns for it; say whether one of them is another one then."""
+        changed = False
+        for site in self:
+            cluster = described(site.cluster) if site.cluster is not None else None
+            if cluster != site.cluster:
+                site.cluster, changed = cluster, True
+                self._has_changed(site, gave_room=True)
+        return changed
 
     def _has_changed(self, site: Site, *, gave_room: bool) -> None:
         self.version += 1

@@ -11,6 +11,7 @@ from controller.engine.candidates import Candidates, candidates, targets
 from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.fit import choose, empty_rooms
 from controller.engine.ledger import Ledger
+from controller.engine.nodes import holds_gang
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import Resources, scale
 from controller.engine.workloads import Shape
@@ -40,7 +41,7 @@ def outlook(shape: Shape, ledger: Ledger) -> Outlook:
         return Outlook((), 1, Refusal(Reason.NO_CANDIDATE_CLUSTER, subject=_why(hoped)))
     refusal = _fits_nowhere(shape, hoped.names, ledger)
     now = candidates(shape, clusters)
-    usable = {cluster.name for cluster in clusters if cluster.is_usable}
+    usable = {cluster.name for cluster in clusters if cluster.is_usable and _has_nodes(shape, cluster)}
     names = tuple(name for name in now.names if name in usable)
     return Outlook(names, copies(shape, now.names or hoped.names), refusal)
 
@@ -58,12 +59,16 @@ def _fits_nowhere(shape: Shape, names: Sequence[ClusterName], ledger: Ledger) ->
 
     A cluster without a resource summary might have it, so nothing is said while there is one.
     """
-    if any(ledger.site(name).is_unknown for name in names):
-        return None
     rooms = empty_rooms(ledger.site(name) for name in names)
-    verdict = choose(shape, rooms, copies(shape, names))
-    if not isinstance(verdict, Refusal):
+    holding = [room for room in rooms if room.site.cluster is None or _has_nodes(shape, room.site.cluster)]
+    if any(room.site.is_unknown for room in holding):
         return None
+    wanted = copies(shape, names)
+    if not isinstance(choose(shape, holding, wanted), Refusal):
+        return None
+    verdict = choose(shape, rooms, wanted)
+    if not isinstance(verdict, Refusal):
+        verdict = Refusal(Reason.FITS_NOWHERE, subject="its gang has no place on the nodes of a cluster, even empty")
     return Refusal(
         Reason.FITS_NOWHERE,
         verdict.resource,
@@ -72,6 +77,12 @@ def _fits_nowhere(shape: Shape, names: Sequence[ClusterName], ledger: Ledger) ->
         cluster=verdict.cluster,
         subject=verdict.subject,
     )
+
+
+def _has_nodes(shape: Shape, cluster: Cluster) -> bool:
+    """Say whether the gang has a place on the cluster's nodes while they are empty, as far as they are known."""
+    is_divided = shape.replicas > 0 and shape.placement.divided
+    return is_divided or not cluster.nodes or holds_gang(shape.pod_sets, cluster.nodes)
 
 
 def _why(found: Candidates) -> str:

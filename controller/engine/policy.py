@@ -1,8 +1,10 @@
 """The operator's choices, as far as decisions depend on them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
+from controller.engine.candidates import matches
+from controller.engine.clusters import Affinity, Cluster, NodeShape
 from controller.engine.queues import QueueName, QueueOrder, TenantFairness
 from controller.engine.reasons import Reason, Refusal
 
@@ -57,6 +59,14 @@ class Eviction:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeShapes:
+    """The nodes of the clusters that an entry names, by name or by labels."""
+
+    clusters: Affinity
+    nodes: tuple[NodeShape, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """The AdmissionConfiguration, translated; one cycle uses one revision of it."""
 
@@ -74,11 +84,18 @@ class Policy:
     """Whether the clusters' estimators are asked before an admission (C3)."""
     deny_unmatched: bool = False
     """Whether namespaces that no entry of *tenants* names may use no queue at all."""
+    node_shapes: tuple[NodeShapes, ...] = ()
+    """The first entry that names a cluster describes its nodes (C3)."""
 
     @property
     def is_by_tenant(self) -> bool:
         """Say whether the order inside a queue depends on what its namespaces hold (O2)."""
         return self.tenant_fairness != "None"
+
+    def described(self, cluster: Cluster) -> Cluster:
+        """Return *cluster* with the nodes that the configuration gives it."""
+        nodes = next((entry.nodes for entry in self.node_shapes if matches(entry.clusters, cluster)), ())
+        return cluster if nodes == cluster.nodes else replace(cluster, nodes=nodes)
 
     def lends(self, evictions: int, *, preserved: bool) -> bool:
         """Say whether a workload with such a past may borrow: while reclaim is on only what can be reclaimed (P4)."""

@@ -101,6 +101,8 @@ class World:
             self.estimating.switch(self.workloads.values(), on=policy.node_estimates)
             self.books.forget_clusters()
         self.policy = policy
+        if self.ledger.describe(policy.described):
+            self.books.forget_clusters()
         self._is_news = True
         waiting = [each for each in self.workloads.values() if each.state is State.PENDING]
         for workload in waiting:
@@ -123,6 +125,7 @@ class World:
 
     def cluster_changed(self, cluster: Cluster, now: int) -> None:
         """Take *cluster* as it is at *now*, new or changed."""
+        cluster = self.policy.described(cluster)
         site = self.ledger.site(cluster.name)
         before, foreign = site.cluster, site.foreign
         self.ledger.see(cluster, now, self.policy.settle_ms)

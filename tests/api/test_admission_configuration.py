@@ -12,6 +12,8 @@ from controller.api.configuration import (
     load_configuration,
     revision,
 )
+from controller.cache.translate.policies import policy
+from controller.engine.clusters import Affinity, NodeShape, Requirement
 from tests.cache.objects import SHARED, needs_shared
 
 
@@ -42,6 +44,10 @@ def test_every_key_is_read():
         preemption: {enabled: true, minRuntime: 2m, maxEvictions: 2, gracePeriod: 10s}
         tenants:
         - {namespaces: [team-a-*], queues: [a], priorityClasses: [normal, high]}
+        nodeShapes:
+        - {clusters: [member1], nodes: [{count: 4, allocatable: {nvidia.com/gpu: 8, cpu: 95500m}}]}
+        - clusters: {matchLabels: {tier: cpu}, matchExpressions: [{key: old, operator: DoesNotExist}]}
+          nodes: [{count: 2, allocatable: {cpu: 64, memory: 256Gi}}]
         workloads:
         - apiVersion: apps/v1
           kind: Deployment
@@ -68,6 +74,12 @@ def test_every_key_is_read():
         Tenant(namespaces=("team-a-*",), queues=("a",), priority_classes=("normal", "high")),
     )
     assert [rule.group for rule in configuration.workloads] == ["apps", "ray.io"]
+    by_name, by_label = policy(configuration).node_shapes
+    assert by_name.clusters == Affinity(names=("member1",))
+    assert by_name.nodes == (NodeShape(4, (("cpu", 95_500), ("nvidia.com/gpu", 8_000))),)
+    labels = (Requirement("tier", "In", ("cpu",)), Requirement("old", "DoesNotExist"))
+    assert by_label.clusters == Affinity(labels=labels)
+    assert by_label.nodes == (NodeShape(2, (("cpu", 64_000), ("memory", 256 * 2**30))),)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +113,21 @@ def test_every_key_is_read():
         ),
         pytest.param("writes: {inFlight: 0}", "writes.inFlight: input should be greater than", id="no-writes"),
         pytest.param("defaultQueue: ''", "defaultQueue: string should have at least 1 character", id="no-queue"),
+        pytest.param(
+            "nodeShapes: [{clusters: [m], nodes: [{count: 1, allocatable: {cpu: lots}}]}]",
+            "nodeShapes[0].nodes[0].allocatable: cpu: 'lots' is no quantity",
+            id="node-without-a-quantity",
+        ),
+        pytest.param(
+            "nodeShapes: [{clusters: [m], nodes: [{count: 0, allocatable: {cpu: 1}}]}]",
+            "nodeShapes[0].nodes[0].count: input should be greater than",
+            id="no-node",
+        ),
+        pytest.param(
+            "nodeShapes: [{clusters: {}, nodes: [{count: 1, allocatable: {cpu: 1}}]}]",
+            "it selects every cluster; write matchLabels or matchExpressions",
+            id="every-cluster",
+        ),
         pytest.param("kind: Queue", "kind: input should be 'AdmissionConfiguration'", id="other-kind"),
         pytest.param("workloads: [{kind: Job}]", "workloads[0].apiVersion: field required", id="kind-alone"),
         pytest.param(

@@ -74,6 +74,10 @@ VALUES: dict[str, dict[str, Any]] = {
             "tenantFairness": "Namespace",
             "reclaim": {"enabled": True},
             "tenants": [{"namespaces": ["team-a-*"], "queues": ["a"]}],
+            "nodeShapes": [
+                {"clusters": ["member1"], "nodes": [{"count": 4, "allocatable": {"nvidia.com/gpu": 8, "cpu": "96"}}]},
+                {"clusters": {"matchLabels": {"tier": "cpu"}}, "nodes": [{"count": 2, "allocatable": {"cpu": 64}}]},
+            ],
             "growth": {"action": "Report"},
             "exemptNamespaces": ["kube-system"],
         }

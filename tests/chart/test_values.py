@@ -79,6 +79,7 @@ def test_the_webhook_gates_the_kinds_that_the_controller_admits(render, values):
         pytest.param({"admission": {"growth": {"gracePeriod": "five minutes"}}}, "gracePeriod", id="duration"),
         pytest.param({"admission": {"reclaim": {"enable": True}}}, "'enable'", id="unknown-key"),
         pytest.param({"admission": {"tenants": [{"queues": ["a"]}]}}, "namespaces", id="missing-key"),
+        pytest.param({"admission": {"nodeShapes": [{"clusters": ["m"]}]}}, "nodes", id="no-nodes"),
         pytest.param({"webhook": {"replicas": 0}}, "/webhook/replicas", id="no-webhook"),
         pytest.param({"webhook": {"url": "http://plain"}}, "/webhook/url", id="plain-http"),
         pytest.param({"controler": {"replicas": 3}}, "'controler'", id="misspelt"),

@@ -3,7 +3,9 @@
 from datetime import timedelta
 
 from controller.api import configuration as wire
-from controller.engine.policy import Eviction, Growth, Policy, Reservation, Tenant
+from controller.cache.translate.amounts import amounts
+from controller.engine.clusters import Affinity, ClusterName, NodeShape, Requirement
+from controller.engine.policy import Eviction, Growth, NodeShapes, Policy, Reservation, Tenant
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -28,7 +30,23 @@ def policy(configuration: wire.AdmissionConfiguration) -> Policy:
             for tenant in configuration.tenants
         ),
         deny_unmatched=configuration.unmatched_tenants == "Deny",
+        node_shapes=tuple(map(_node_shapes, configuration.node_shapes)),
     )
+
+
+def _node_shapes(entry: wire.NodeShapes) -> NodeShapes:
+    nodes = tuple(
+        NodeShape(shape.count, tuple(sorted(amounts(shape.allocatable, "nodeShapes").items()))) for shape in entry.nodes
+    )
+    return NodeShapes(_affinity(entry.clusters), nodes)
+
+
+def _affinity(clusters: tuple[str, ...] | wire.LabelSelector) -> Affinity:
+    if isinstance(clusters, tuple):
+        return Affinity(names=tuple(map(ClusterName, clusters)))
+    labels = [Requirement(key, "In", (value,)) for key, value in sorted(clusters.match_labels.items())]
+    labels += [Requirement(each.key, each.operator, each.values) for each in clusters.match_expressions]
+    return Affinity(labels=tuple(labels))
 
 
 def _eviction(section: wire.Eviction) -> Eviction:

@@ -1,0 +1,74 @@
+"""Random fleets: nothing that fits an empty fleet is refused for ever, and how often a gang is admitted in vain.
+
+``make test`` looks at some of the fleets, ``make test-long`` at 2,000, and
+prints the rates that docs/placement.md names.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from controller.engine.policy import NodeShapes, Policy
+from controller.engine.queues import Queue, QueueName
+from controller.engine.reasons import Reason
+from controller.engine.workloads import Workload, WorkloadUid
+from controller.engine.world import World
+from tests.engine.fleets import Fleet, fleet
+
+FEW, MANY = 300, 2_000
+
+
+def verdict(found: Fleet, *shapes: NodeShapes) -> Reason | None:
+    """Return why the gang waits, ``None`` where it is admitted."""
+    world = World(Policy(node_shapes=shapes))
+    world.queue_changed(Queue(QueueName("a")))
+    world.cluster_changed(found.cluster, 0)
+    world.workload_changed(Workload(WorkloadUid("u"), "ml", "j", "Job", QueueName("a"), found.shape), 0)
+    world.plan(0)
+    refusal = world.refusal(WorkloadUid("u"))
+    return None if refusal is None else refusal.reason
+
+
+NEVER = {Reason.FITS_NOWHERE, Reason.EXCEEDS_QUEUE}
+
+
+def rates(seeds: Iterable[int]) -> Counter[str]:
+    """Judge the fleets with models alone and with node shapes; count what is admitted, and what of that in vain."""
+    counts: Counter[str] = Counter()
+    for seed in seeds:
+        found = fleet(seed)
+        empty, now = found.fits_empty(), found.fits_now()
+        for means, shapes in (("models", ()), ("node shapes", (found.node_shapes,))):
+            reason = verdict(found, *shapes)
+            assert not (empty and reason in NEVER), f"fleet {seed}: {reason} with {means}, but it fits while empty"
+            assert not (now and reason is not None), f"fleet {seed}: {reason} with {means}, but it fits now"
+            counts[f"{means}: admitted"] += reason is None
+            counts[f"{means}: in vain"] += reason is None and not now
+            counts[f"{means}: never fits"] += reason is None and not empty
+    return counts
+
+
+def in_percent(counts: Counter[str], means: str, what: str) -> float:
+    return 100 * counts[f"{means}: {what}"] / max(counts[f"{means}: admitted"], 1)
+
+
+def report(counts: Counter[str]) -> None:
+    for means in ("models", "node shapes"):
+        vain, never = (in_percent(counts, means, what) for what in ("in vain", "never fits"))
+        admitted = counts[f"{means}: admitted"]
+        print(f"{means}: {admitted} gangs admitted, {vain:.1f} % do not fit now, {never:.1f} % never fit")  # noqa: T201 - the rates
+
+
+def test_nothing_that_fits_an_empty_fleet_is_refused_for_ever():
+    counts = rates(range(FEW))
+    report(counts)
+    assert counts["node shapes: never fits"] == 0
+    assert counts["node shapes: in vain"] < counts["models: in vain"]
+
+
+@pytest.mark.long
+def test_nothing_that_fits_one_of_2000_empty_fleets_is_refused_for_ever():
+    counts = rates(range(MANY))
+    report(counts)
+    assert counts["node shapes: never fits"] == 0

@@ -1,0 +1,80 @@
+"""Packing onto empty nodes: exact where small, sound and bounded everywhere."""
+
+import time
+from random import Random
+
+import pytest
+
+from controller.engine.clusters import NodeShape
+from controller.engine.demand import PodSet
+from controller.engine.nodes import holds_gang, replicas_that_pack
+from tests.engine.fleets import has_place
+
+
+def pods(*sets):
+    return [PodSet(tuple(sorted(request.items())), count, count) for count, request in sets]
+
+
+def nodes(*shapes):
+    return [NodeShape(count, tuple(sorted(has.items()))) for count, has in shapes]
+
+
+@pytest.mark.parametrize(
+    ("gang", "fleet", "holds"),
+    [
+        pytest.param([(6, {"gpu": 5})], [(4, {"gpu": 8})], False, id="one-pod-to-a-node"),
+        pytest.param([(4, {"gpu": 5}), (4, {"gpu": 3})], [(4, {"gpu": 8})], True, id="two-sizes-together"),
+        pytest.param([(4, {"gpu": 8})], [(8, {"gpu": 4})], False, id="pod-larger-than-every-node"),
+        pytest.param([(2, {"cpu": 9, "gpu": 1})], [(2, {"cpu": 10, "gpu": 4})], True, id="two-resources"),
+        pytest.param(
+            [(1, {"cpu": 9, "gpu": 9})],
+            [(9, {"cpu": 9, "gpu": 0}), (9, {"cpu": 0, "gpu": 9})],
+            False,
+            id="no-node-has-both",
+        ),
+        pytest.param([(1, {"cpu": 9})], [(1, {"gpu": 1})], True, id="resource-not-named"),
+        pytest.param([(3, {"a": 6}), (3, {"a": 3})], [(4, {"a": 8})], False, id="left-over-is-too-small"),
+        pytest.param([(1, {"a": 5}), (3, {"a": 4}), (1, {"a": 3})], [(2, {"a": 10})], False, id="needs-search-no"),
+        pytest.param([(2, {"a": 5}), (2, {"a": 4}), (3, {"a": 3})], [(3, {"a": 9})], True, id="needs-search-yes"),
+        pytest.param([(5000, {"gpu": 3})], [(2500, {"gpu": 8})], True, id="thousands-of-nodes"),
+        pytest.param([(5001, {"gpu": 3})], [(2500, {"gpu": 8})], False, id="one-too-many-for-thousands"),
+        pytest.param([], [(1, {"gpu": 8})], True, id="no-pods-counted"),
+    ],
+)
+def test_gang_is_held_by_nodes_it_can_be_placed_on(gang, fleet, holds):
+    assert holds_gang(pods(*gang), nodes(*fleet)) == holds
+
+
+def test_small_gangs_are_judged_exactly():
+    for seed in range(400):
+        random = Random(seed)
+        fleet = [(random.randint(1, 2), {"a": random.randint(4, 12), "b": random.randint(4, 12)}) for _ in range(2)]
+        gang = [(random.randint(1, 3), {"a": random.randint(1, 7), "b": random.randint(0, 7)}) for _ in range(3)]
+        exact = has_place(
+            [(request, count) for count, request in gang], [has for count, has in fleet for _ in range(count)]
+        )
+        assert holds_gang(pods(*gang), nodes(*fleet)) == exact, seed
+
+
+def test_work_is_bounded_for_hostile_gangs():
+    random = Random(0)
+    fleet = nodes(
+        *((random.randint(1, 50), {"a": random.randint(100, 999), "b": random.randint(100, 999)}) for _ in range(100))
+    )
+    gang = pods(*((1, {"a": random.randint(1, 500), "b": random.randint(1, 500)}) for _ in range(1000)))
+    began = time.process_time()
+    holds_gang(gang, fleet)
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("replica", "fleet", "most"),
+    [
+        pytest.param({"gpu": 5}, [(4, {"gpu": 8})], 4, id="one-to-a-node"),
+        pytest.param({"gpu": 2, "cpu": 30}, [(1, {"gpu": 8, "cpu": 64}), (1, {"gpu": 8})], 6, id="scarcest-resource"),
+        pytest.param({"memory": 5}, [(4, {"gpu": 8})], None, id="resource-not-named"),
+        pytest.param({"gpu": 5}, [(4, {"gpu": 8}), (1, {"cpu": 8})], None, id="not-named-by-one-shape"),
+    ],
+)
+def test_equal_replicas_are_counted_exactly(replica, fleet, most):
+    assert replicas_that_pack(replica, nodes(*fleet)) == most
