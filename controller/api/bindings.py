@@ -50,6 +50,7 @@ class GracefulEvictionTask(msgspec.Struct, rename="camel", frozen=True):
     """A cluster that is being left."""
 
     from_cluster: str = ""
+    replicas: int | None = None
 
 
 class BindingSnapshot(msgspec.Struct, rename="camel", frozen=True):

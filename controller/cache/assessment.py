@@ -366,6 +366,8 @@ def _hold(case: _Case, standing: _Standing) -> Refusal | None:
         holds.append(Refusal(Reason.ABORTED))
     if not case.binding.claimed:
         holds.append(Refusal(Reason.UNCLAIMED))
+    if case.binding.suspension is not None and case.binding.suspension.dispatching:
+        holds.append(Refusal(Reason.SUSPENDED))
     unknown = _unknown(case)
     if unknown:
         holds.append(Refusal(Reason.DEMAND_UNKNOWN, subject=unknown))

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from controller.cache.facts import BindingFacts, Demand, Phase, Record
 from controller.engine.clusters import Assignment, ClusterName
-from controller.engine.resources import EMPTY, Resources, larger, scale, total
+from controller.engine.demand import pod_request
+from controller.engine.resources import EMPTY, Resources, add, larger, scale, total
 from controller.engine.workloads import Admission, Booking
 
 _UNKNOWN = Demand(EMPTY)
@@ -27,18 +28,22 @@ def recorded(binding: BindingFacts, demand: Demand | None, record: Record) -> Ch
     """Return the charge of a workload that *record* admits; never below what its template demands."""
     asked = demand or _UNKNOWN
     targets = binding.targets or tuple(Assignment(name) for name in record.clusters)
-    wanted = _parts(targets, asked)
+    wanted = _with_excess(_parts(targets, asked), binding, asked)
     believed = _shares(record, targets, asked)
     parts = {name: larger(believed[name], wanted[name]) for name in wanted}
     sums = total(wanted.values())
     grown = any(amount > record.charge.get(name, 0) for name, amount in sums.items())
+    parts = _with_surplus(parts, binding, asked) | _still_there(binding, asked, {*parts})
     admission = _admission(parts, binding, admitted_at=record.admitted_at or 0)
     return Charge(replace(admission, grown=grown), grown)
 
 
 def adopted(binding: BindingFacts, demand: Demand | None) -> Charge:
     """Return the charge of a workload that runs without a record, from its template (D10)."""
-    admission = _admission(_parts(binding.targets, demand or _UNKNOWN), binding, admitted_at=0)
+    asked = demand or _UNKNOWN
+    parts = _with_surplus(_with_excess(_parts(binding.targets, asked), binding, asked), binding, asked)
+    parts |= _still_there(binding, asked, {*parts})
+    admission = _admission(parts, binding, admitted_at=0)
     return Charge(Admission(admission.charge, admission.bookings, adopted=True, shown=admission.shown))
 
 
@@ -55,6 +60,7 @@ def remaining(binding: BindingFacts, demand: Demand | None, *, unplaced_until: i
         parts |= dict.fromkeys(binding.record.clusters, asked.whole)
     for name in (*binding.evicting_from, *(told.cluster for told in binding.progress)):
         parts.setdefault(name, asked.whole)
+    parts = _with_excess(parts, binding, asked)
     told = binding.targets or binding.evicting_from or binding.progress
     admission = _admission(parts, binding, admitted_at=0)
     return replace(admission, ends_at=None if told else unplaced_until) if parts else None
@@ -66,6 +72,69 @@ def _parts(targets: Iterable[Assignment], demand: Demand) -> dict[ClusterName, R
     if demand.replicas and not known:
         return _evenly(demand.whole, [target.name for target in targets])
     return {target.name: _part(target, demand) for target in targets}
+
+
+def _with_excess(
+    parts: Mapping[ClusterName, Resources], binding: BindingFacts, demand: Demand
+) -> dict[ClusterName, Resources]:
+    """Return *parts* with the pods of a Volcano Job that a cluster runs beyond what the template asks for now.
+
+    A template that has shrunk still runs as it was until the cluster reports fewer pods: Karmada may not have
+    dispatched the change, and need not while dispatching is suspended.
+    """
+    if demand.job is None:
+        return dict(parts)
+    tasks = {task.name: task for task in demand.job.tasks}
+    found = dict(parts)
+    for told in binding.progress:
+        if told.cluster not in found:
+            continue
+        for name, count in told.pods:
+            task = tasks.get(name)
+            if task is None and "" in tasks:
+                continue  # one that Volcano has named in the cluster
+            if task is None:
+                # A task that the template does not have any more, or never had: its pods are as large as the largest.
+                found[told.cluster] = add(found[told.cluster], scale(_largest(demand), count))
+            elif count > task.count:
+                pods = scale(pod_request(task.pod), count - task.count)
+                found[told.cluster] = add(found[told.cluster], pods)
+    return found
+
+
+def _largest(demand: Demand) -> Resources:
+    """Return the largest amount of each resource that a pod of the workload asks for."""
+    amounts = EMPTY
+    for pod in demand.pods:
+        amounts = larger(amounts, pod)
+    return amounts
+
+
+def _with_surplus(
+    parts: Mapping[ClusterName, Resources], binding: BindingFacts, demand: Demand
+) -> dict[ClusterName, Resources]:
+    """Return *parts* with the replicas that a cluster reports beyond those it was assigned.
+
+    A rolling update surges, an autoscaler in the cluster scales: both are charged, and neither is growth (D7).
+    """
+    found = dict(parts)
+    replica = demand.pods[0] if demand.replicas and demand.pods else EMPTY
+    if not replica:
+        return found
+    for told in binding.progress:
+        if told.replicas and told.cluster in found:
+            found[told.cluster] = larger(found[told.cluster], scale(replica, told.replicas))
+    return found
+
+
+def _still_there(binding: BindingFacts, demand: Demand, placed: set[ClusterName]) -> dict[ClusterName, Resources]:
+    """Return what a workload holds on clusters that Karmada evicts it from, until the eviction tasks end.
+
+    Karmada starts it elsewhere first, so that it runs on both.
+    """
+    leaving = [each for each in binding.evicting if each.name not in placed]
+    parts = {each.name: _part(each, demand) for each in leaving}
+    return _with_surplus(_with_excess(parts, binding, demand), binding, demand)
 
 
 def _part(target: Assignment, demand: Demand) -> Resources:

@@ -61,6 +61,10 @@ class Progress(NamedTuple):
     phase: Phase
     ran: bool = False
     """It has run there, whatever it does now."""
+    pods: tuple[tuple[str, int], ...] = ()
+    """How many pods of each task there hold resources, as a Volcano Job's status counts them."""
+    replicas: int = 0
+    """How many replicas there are of a kind that Karmada may divide."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,8 +143,8 @@ class BindingFacts(msgspec.Struct, frozen=True, gc=False):
     suspension: Suspension | None = None
     demand: Demand | None = None
     """What Karmada's interpreter counted; for kinds whose template we do not count ourselves."""
-    evicting_from: tuple[ClusterName, ...] = ()
-    """Clusters of its eviction tasks."""
+    evicting: tuple[Assignment, ...] = ()
+    """The clusters of its eviction tasks, with the replicas that are still there where Karmada tells."""
     progress: tuple[Progress, ...] = ()
     """What its aggregated status lists, whether or not ``spec.clusters`` does."""
     ended_at: int | None = None
@@ -179,6 +183,11 @@ class BindingFacts(msgspec.Struct, frozen=True, gc=False):
     def has_clusters(self) -> bool:
         """Say whether ``spec.clusters`` is there."""
         return self.clusters is not None
+
+    @property
+    def evicting_from(self) -> tuple[ClusterName, ...]:
+        """Return the clusters of its eviction tasks."""
+        return tuple(each.name for each in self.evicting)
 
     @property
     def targets(self) -> tuple[Assignment, ...]:

@@ -2,35 +2,56 @@
 
 What they have grown by is charged at once, whether it fits or not. Where it
 does not, they have a while to shrink, or the others to make room; then they
-go. Those that ran on after they had finished are judged in the same way.
+go. That while is a budget: shrinking for a moment does not begin it again, it
+comes back slowly. Those that ran on after they had finished are judged in the
+same way.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from controller.engine.ledger import earliest
 from controller.engine.plan import Evict
 from controller.engine.quota import Quota
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.resources import EMPTY, Resources, scale
-from controller.engine.workloads import Admission, Booking, Workload
+from controller.engine.workloads import Admission, Booking, Workload, WorkloadUid
 
 if TYPE_CHECKING:
     from controller.engine.world import World
 
+#: So much longer a workload must hold no more than fits until the time is returned that it did not.
+_RETURN: Final = 24
+
 
 def evict(world: "World", now: int) -> Iterator[Evict]:
     """Note since when each growth does not fit, and evict whose time is over, the first to outgrow first."""
+    for uid in [uid for uid in world.outgrown if uid not in world.grown]:
+        _end(world, uid, now)
     grown = sorted((world.workloads[uid] for uid in world.grown), key=lambda each: _order(world, each, now))
     for workload in grown:
         if _fits(world, workload):
-            world.outgrown.pop(workload.uid, None)
+            _end(world, workload.uid, now)
             continue
-        world.outgrown.setdefault(workload.uid, now)
+        if workload.uid not in world.outgrown:
+            world.outgrown[workload.uid] = now - _spent(world, workload.uid, now)
         if world.policy.growth.evict and _due_at(world, workload) <= now:
             for part in (workload, *world.groups.bound_to(workload, world.workloads)):
                 world.evict(part, now)
                 yield Evict(part, EvictionReason.OUTGROWN)
+
+
+def _end(world: "World", uid: WorkloadUid, now: int) -> None:
+    """Note how long a workload held more than fitted, which counts when it does so again."""
+    since = world.outgrown.pop(uid, None)
+    if since is not None:
+        world.overrun[uid] = (now - since, now)
+
+
+def _spent(world: "World", uid: WorkloadUid, now: int) -> int:
+    """Return how much of its time a workload has spent before *now* and was not returned since."""
+    spent, ended = world.overrun.pop(uid, (0, now))
+    return max(spent - max(now - ended, 0) // _RETURN, 0)
 
 
 def due_at(world: "World") -> int | None:

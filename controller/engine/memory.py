@@ -57,6 +57,8 @@ class Memory:
     """When a cluster last became usable or unusable."""
     has_begun: bool = False
     has_turned: bool = False
+    overrun: tuple[tuple[WorkloadUid, int, int], ...] = ()
+    """For how long workloads that shrank held more than fitted before, and until when (D7)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ def _memory(world: World) -> Memory:
         sites=tuple(_site(site) for site in ledger),
         blocked=tuple(Patient(name, each.uid, each.since) for name, each in sorted(world.patience.blocked.items())),
         outgrown=tuple(sorted(world.outgrown.items())),
+        overrun=tuple((uid, *world.overrun[uid]) for uid in sorted(world.overrun)),
         requeued=tuple(sorted(world.starts.requeued.items())),
         short=tuple(sorted(world.starts.short.items(), key=lambda each: each[0].key)),
         turned_at=ledger.turned_at,
@@ -106,6 +109,7 @@ def rebuild(policy: Policy, queues: Iterable[Queue], workloads: Iterable[Workloa
     for patient in memory.blocked:
         world.patience.blocked[patient.queue] = Blocked(patient.uid, patient.since)
     world.outgrown.update(memory.outgrown)
+    world.overrun.update({uid: (spent, ended) for uid, spent, ended in memory.overrun})
     world.starts.requeued.update(memory.requeued)
     world.starts.short.update(memory.short)
     world.starts.time_all(world.workloads.values(), policy.admission_timeout_ms)

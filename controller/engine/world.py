@@ -78,6 +78,8 @@ class World:
         """Who is admitted and asks for more than he was let in with, or runs on after he had finished (D7)."""
         self.outgrown: dict[WorkloadUid, int] = {}
         """Since when that of them does not fit, in milliseconds."""
+        self.overrun: dict[WorkloadUid, tuple[int, int]] = {}
+        """For how long workloads held more than fitted until they shrank, and when they did (D7)."""
         self.told: dict[WorkloadUid, Reason] = {}
         """The reason that each waiting workload was last given."""
         self.untold: set[WorkloadUid] = set()
@@ -410,6 +412,7 @@ class World:
         if workload is None:
             uid = before.uid if before else WorkloadUid("")
             self.outgrown.pop(uid, None)
+            self.overrun.pop(uid, None)
             self.starts.forget(uid)
             return
         self.starts.see(workload, self.policy.admission_timeout_ms)
@@ -423,8 +426,9 @@ class World:
             self.aborted.add(workload.uid)
         if workload.has_grown:
             self.grown.add(workload.uid)
-        else:
+        elif workload.state is State.PENDING:
             self.outgrown.pop(workload.uid, None)
+            self.overrun.pop(workload.uid, None)
 
 
 def _is_leaving(hold: Refusal | None) -> bool:

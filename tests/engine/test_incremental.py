@@ -286,6 +286,7 @@ def fresh(world: World, now: int) -> World:
     built.starts.short = {**world.starts.short}
     built.starts.time_all(built.workloads.values(), built.policy.admission_timeout_ms)
     built.outgrown = {uid: since for uid, since in world.outgrown.items() if uid in built.grown}
+    built.overrun = {**world.overrun}
     return built
 
 

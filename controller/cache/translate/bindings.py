@@ -67,7 +67,10 @@ class BindingTranslator:
             clusters=self._clusters(spec.clusters),
             suspension=_suspension(spec.suspension),
             demand=demand,
-            evicting_from=tuple(ClusterName(sys.intern(task.from_cluster)) for task in spec.graceful_eviction_tasks),
+            evicting=tuple(
+                Assignment(ClusterName(sys.intern(task.from_cluster)), task.replicas)
+                for task in spec.graceful_eviction_tasks
+            ),
             progress=progress,
             ended_at=ended_at,
             observed_term=sys.intern(binding.status.scheduler_observing_affinity_name),
@@ -107,7 +110,7 @@ class BindingTranslator:
         items = binding.status.aggregated_status
         courses = [course(item.status, ending) for item in items]
         told = tuple(
-            Progress(ClusterName(sys.intern(item.cluster_name)), found.phase, found.has_run)
+            Progress(ClusterName(sys.intern(item.cluster_name)), found.phase, found.has_run, found.pods, found.replicas)
             for item, found in zip(items, courses, strict=True)
         )
         ends = [found.ended_at for found in courses if found.ended_at is not None]

@@ -1,7 +1,9 @@
 """How far a workload is in one cluster, from the status that the cluster reports."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,6 +14,11 @@ from controller.cache.translate.amounts import milliseconds
 
 #: What kinds without a phase count while they run.
 _COUNTS = ("readyReplicas", "ready", "active")
+#: Pods of these phases hold nothing.
+_ENDED = frozenset({"Succeeded", "Failed"})
+#: No member cluster runs more of either; what claims to is cut.
+_MOST_TASKS = 1000
+_MOST_PODS = 10**6
 
 
 class Course(NamedTuple):
@@ -21,6 +28,9 @@ class Course(NamedTuple):
     has_run: bool = False
     ended_at: int | None = None
     """When it ended, by that cluster's clock, in milliseconds; ``None`` if it has not, or nothing tells."""
+    pods: tuple[tuple[str, int], ...] = ()
+    """How many pods of each task hold resources, by the task's name."""
+    replicas: int = 0
 
 
 def course(status: msgspec.Raw, ending: Ending) -> Course:
@@ -30,7 +40,13 @@ def course(status: msgspec.Raw, ending: Ending) -> Course:
     except (ValueError, RecursionError):
         return Course()
     found = _phase(document, ending)
-    return Course(found, _has_run(document), _ended_at(document, ending) if found is Phase.FINISHED else None)
+    return Course(
+        found,
+        _has_run(document),
+        _ended_at(document, ending) if found is Phase.FINISHED else None,
+        _pods(document),
+        _count(at(document, ("replicas",))),
+    )
 
 
 def phase(status: msgspec.Raw, ending: Ending) -> Phase:
@@ -60,6 +76,26 @@ def _has_run(document: Any) -> bool:
     """Say whether a Volcano Job's conditions, which are its past phases, name the running one."""
     conditions = at(document, ("conditions",))
     return isinstance(conditions, list) and any(at(each, ("status",)) == Phase.RUNNING for each in conditions)
+
+
+def _pods(document: Any) -> tuple[tuple[str, int], ...]:
+    """Return the pods of each task that have not ended, as a Volcano Job's ``taskStatusCount`` has them."""
+    tasks = at(document, ("taskStatusCount",))
+    if not isinstance(tasks, Mapping):
+        return ()
+    counted = ((str(name), _held(at(tasks, (name, "phase")))) for name in islice(tasks, _MOST_TASKS))
+    return tuple(sorted((sys.intern(name), count) for name, count in counted if count))
+
+
+def _held(phases: Any) -> int:
+    if not isinstance(phases, Mapping):
+        return 0
+    return sum(_count(count) for name, count in phases.items() if name not in _ENDED)
+
+
+def _count(count: Any) -> int:
+    """Return a number of pods, zero for what is none."""
+    return min(count, _MOST_PODS) if isinstance(count, int) and count > 0 else 0
 
 
 def _true_conditions(document: Any) -> frozenset[str]:

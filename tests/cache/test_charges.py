@@ -1,0 +1,160 @@
+"""What is charged beyond template and record: what the member clusters report, and where a workload still is."""
+
+import json
+
+import pytest
+
+from controller.api.configuration import AdmissionConfiguration, WorkloadRule
+from controller.api.record import Record
+from controller.cache.store import Store
+from controller.engine.clusters import ApiKind
+from controller.engine.reasons import Reason
+from controller.engine.workloads import Booking, State
+from tests.cache.listening import Ear
+from tests.cache.objects import binding, job, raw
+
+DEPLOYMENTS = AdmissionConfiguration(workloads=(WorkloadRule(api_version="apps/v1", kind="Deployment"),))
+ONE = {"cpu": 1000, "pods": 1000}
+SMALL = Record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))
+
+
+def heard(reported=None, *, template=None, record=SMALL, clusters=("m1",), paused=False, spec=None):
+    """Return the workload of an admitted binding, with the status *reported* by each cluster."""
+    store, ear = Store(), Ear()
+    body = json.loads(binding("j1", record=record, paused=paused, clusters=list(clusters)))
+    body["spec"] |= spec or {}
+    told = {"state": {"phase": "Running"}}
+    body["status"] = {
+        "aggregatedStatus": [
+            {"clusterName": name, "status": {**told, **status}} for name, status in (reported or {}).items()
+        ]
+    }
+    store.bindings.replace([store.bindings.decode(raw(body))])
+    store.jobs.replace([store.jobs.decode(template or job("j1"))])
+    store.feed(ear, 0)
+    return ear.workloads["rb-j1"]
+
+
+def counted(**phases):
+    return {"taskStatusCount": {"worker": {"phase": phases}}}
+
+
+SUSPENDED = {"suspension": {"scheduling": False, "dispatching": True}}
+
+
+@pytest.mark.parametrize("spec", [SUSPENDED, {}], ids=["dispatching-suspended", "not-dispatched-yet"])
+def test_a_job_that_shrank_is_charged_for_the_pods_that_its_cluster_reports(spec):
+    workload = heard({"m1": counted(Running=10, Pending=8)}, spec=spec)
+    assert workload.admission.charge == {"cpu": 18000, "pods": 18000}
+    assert workload.admission.bookings == (Booking("m1", {"cpu": 18000, "pods": 18000}),)
+    assert workload.has_grown
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param(counted(Running=1), id="as-many-as-asked-for"),
+        pytest.param(counted(Running=1, Succeeded=18, Failed=18), id="ended-pods"),
+        pytest.param({"taskStatusCount": None}, id="null"),
+        pytest.param({"taskStatusCount": [1]}, id="list"),
+        pytest.param({"taskStatusCount": {"worker": 5}}, id="task-without-phases"),
+        pytest.param({"taskStatusCount": {"worker": {"phase": "Running"}}}, id="phases-are-text"),
+        pytest.param(counted(Running="18"), id="text"),
+        pytest.param(counted(Running=-18), id="negative"),
+        pytest.param(counted(Running=18.5), id="fraction"),
+        pytest.param(counted(Running=None), id="no-number"),
+        pytest.param(counted(), id="nothing"),
+    ],
+)
+def test_a_report_of_no_more_pods_changes_nothing(status):
+    workload = heard({"m1": status})
+    assert workload.admission.charge == ONE
+    assert not workload.has_grown
+
+
+def test_an_absurd_report_is_bounded():
+    workload = heard({"m1": counted(Running=10**30)})
+    assert workload.admission.charge["pods"] == 1000 * 10**6
+
+
+def test_pods_of_a_task_that_the_template_lacks_are_charged_as_its_largest():
+    workload = heard({"m1": {"taskStatusCount": {"removed": {"phase": {"Running": 2}}}}})
+    assert workload.admission.charge == {"cpu": 3000, "pods": 3000}
+
+
+def test_a_task_that_was_named_in_the_cluster_is_not_charged_twice():
+    pod = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+    unnamed = job("j1", spec={"tasks": [{"replicas": 1, "template": pod}]})
+    status = {"taskStatusCount": {"default0": {"phase": {"Running": 1}}}}
+    assert heard({"m1": status}, template=unnamed).admission.charge == ONE
+
+
+def test_an_evicted_job_is_charged_for_what_still_runs():
+    gone = Record("rb-j1", queue="a", evictions=1)
+    workload = heard({"m1": counted(Running=18)}, record=gone, clusters=(), paused=True)
+    assert workload.state is State.PENDING
+    assert workload.admission.charge == {"cpu": 18000, "pods": 18000}
+
+
+def test_a_job_that_ran_before_is_charged_for_what_runs():
+    workload = heard({"m1": counted(Running=3)}, record=None)
+    assert workload.admission.adopted
+    assert workload.admission.charge == {"cpu": 3000, "pods": 3000}
+
+
+def test_a_graceful_failover_is_charged_on_both_clusters_until_its_task_ends():
+    task = {"fromCluster": "m1", "reason": "TaintUntolerated", "producer": "TaintManager"}
+    moving = heard(clusters=["m2"], spec={"gracefulEvictionTasks": [task]})
+    assert moving.admission.bookings == (Booking("m2", ONE), Booking("m1", ONE))
+    assert moving.admission.charge == {"cpu": 2000, "pods": 2000}
+    assert not moving.has_grown, "its tenant asks for no more"
+    assert heard(clusters=["m2"]).admission.bookings == (Booking("m2", ONE),)
+
+
+def test_suspended_dispatching_keeps_a_pending_workload_back():
+    workload = heard(
+        record=None, clusters=(), paused=True, spec={"suspension": {"scheduling": True, "dispatching": True}}
+    )
+    assert workload.state is State.PENDING
+    assert workload.hold.reason is Reason.SUSPENDED
+
+
+def test_suspended_dispatching_leaves_an_admitted_workload_charged():
+    workload = heard(spec=SUSPENDED)
+    assert workload.state is State.ADMITTED
+    assert workload.hold is None
+    assert workload.admission.charge == ONE
+
+
+def heard_deployment(status, **spec):
+    store, ear = Store(DEPLOYMENTS), Ear()
+    spec = {"replicas": 4, "replicaRequirements": {"resourceRequest": {"cpu": "500m"}}, **spec}
+    record = Record("rb-web", queue="a", charge={"cpu": "2", "pods": "4"}, clusters=("m1",))
+    clusters = spec.pop("clusters", [{"name": "m1", "replicas": 4}])
+    made = binding(
+        "web", kind="Deployment", api_version="apps/v1", paused=False, record=record, clusters=clusters, spec=spec
+    )
+    body = json.loads(made)
+    body["status"] = {"aggregatedStatus": [{"clusterName": "m1", "status": status}]}
+    store.bindings.replace([store.bindings.decode(raw(body))])
+    sink = store.templates(ApiKind("apps/v1", "Deployment"))
+    meta = {"name": "web", "namespace": "ml", "uid": "job-web"}
+    sink.replace([sink.decode(raw({"metadata": meta, "spec": {"replicas": 4}}))])
+    store.feed(ear, 0)
+    return ear.workloads["rb-web"]
+
+
+def test_replicas_that_an_autoscaler_of_the_cluster_adds_are_charged():
+    workload = heard_deployment({"replicas": 10, "readyReplicas": 10})
+    assert workload.admission.charge == {"cpu": 5000, "pods": 10000}
+    assert not workload.has_grown
+
+
+def test_the_replicas_of_an_eviction_task_are_charged_where_they_are():
+    task = {"fromCluster": "m1", "reason": "r", "producer": "p", "replicas": 3}
+    clusters = [{"name": "m2", "replicas": 4}]
+    workload = heard_deployment({"replicas": 3}, clusters=clusters, gracefulEvictionTasks=[task])
+    assert workload.admission.bookings == (
+        Booking("m2", {"cpu": 2000, "pods": 4000}),
+        Booking("m1", {"cpu": 1500, "pods": 3000}),
+    )

@@ -1,0 +1,97 @@
+"""The time that a workload may hold more than fits is a budget, which shrinking does not renew (D7)."""
+
+from dataclasses import replace
+
+import pytest
+
+from controller.engine.memory import rebuild, whole
+from controller.engine.plan import Evict
+from controller.engine.reasons import Reason, Refusal
+from tests.scenario import Scenario
+
+GRACE = 300_000
+
+
+@pytest.fixture
+def scenario() -> Scenario:
+    """Return a queue of 4 with a workload of 5, of which 1 was admitted."""
+    return Scenario(
+        {
+            "policy": {"growth": {"gracePeriod": 300}},
+            "clusters": [{"name": "m", "has": {"u": 8}}],
+            "queues": [{"name": "A", "capability": {"u": 4}}],
+            "jobs": [{"name": "j", "queue": "A", "asks": {"u": 5}, "on": "m", "grown": True}],
+        }
+    )
+
+
+def evicted(scenario: Scenario) -> list[str]:
+    plan = scenario.world.plan(scenario.now)
+    return [each.workload.name for each in plan.decisions if isinstance(each, Evict)]
+
+
+def resize(scenario: Scenario, *, grown: bool) -> list[str]:
+    """Let the workload hold 5, or 1, and return who is evicted for it."""
+    workload = scenario.by_name("j")
+    amounts = {name: amount if grown else amount // 5 for name, amount in _large(scenario).items()}
+    booking = replace(workload.admission.bookings[0], charge=amounts)
+    admission = replace(workload.admission, charge=amounts, bookings=(booking,), grown=grown)
+    scenario.world.workload_changed(replace(workload, admission=admission), scenario.now)
+    return evicted(scenario)
+
+
+def _large(scenario: Scenario):
+    """Return what the workload holds when it is large."""
+    return scenario.by_name("j").shape.demand
+
+
+def test_shrinking_for_a_moment_does_not_restart_the_grace_period(scenario):
+    assert evicted(scenario) == []
+    for _ in range(4):
+        scenario.now += GRACE // 4 - 1000
+        assert resize(scenario, grown=False) == []
+        scenario.now += 1000
+        assert resize(scenario, grown=True) == []
+    scenario.now += 5000
+    assert evicted(scenario) == ["j"]
+
+
+def test_the_time_within_the_charge_returns_slowly(scenario):
+    evicted(scenario)
+    scenario.now += GRACE - 1000
+    resize(scenario, grown=False)
+    scenario.now += 24 * GRACE
+    assert resize(scenario, grown=True) == []
+    scenario.now += GRACE - 1
+    assert evicted(scenario) == []
+    scenario.now += 1
+    assert evicted(scenario) == ["j"]
+
+
+def test_an_evicted_workload_begins_with_the_whole_time(scenario):
+    evicted(scenario)
+    scenario.now += GRACE
+    assert evicted(scenario) == ["j"]
+    assert not scenario.world.overrun
+    assert not scenario.world.outgrown
+
+
+def test_a_restored_world_goes_on_counting(scenario):
+    evicted(scenario)
+    scenario.now += GRACE - 1000
+    resize(scenario, grown=False)
+    kept = whole(scenario.world)
+    scenario.world = rebuild(kept.policy, kept.queues, kept.workloads, kept.memory, scenario.now)
+    assert resize(scenario, grown=True) == []
+    scenario.now += 1000
+    assert evicted(scenario) == ["j"]
+
+
+def test_growth_that_nobody_can_count_never_fits(scenario):
+    resize(scenario, grown=False)
+    workload = scenario.by_name("j")
+    unknown = replace(workload, admission=replace(workload.admission, grown=True), hold=Refusal(Reason.DEMAND_UNKNOWN))
+    scenario.world.workload_changed(unknown, scenario.now)
+    assert evicted(scenario) == []
+    scenario.now += GRACE
+    assert evicted(scenario) == ["j"]
