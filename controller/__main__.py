@@ -27,6 +27,7 @@ from controller.clock import SteadyClock
 from controller.commands import wiring as commands
 from controller.configuration import ConfigurationFile
 from controller.election import Election
+from controller.estimator.estimators import Estimators
 from controller.hyperjob.wiring import Process, and_then_look, stage
 from controller.journal.wiring import journalling
 from controller.kube import Api, KubeconfigError, Timeouts
@@ -90,6 +91,9 @@ class Controller:
         around = Process(self.store, lambda: self.loop.world, lambda: file.current, self._may_write)
         self.hyperjobs = stage(for_hyperjobs, around, pace, clock)
         self.loop.on_waits = and_then_look(self.teller.waits, self.hyperjobs)
+        self.estimators = Estimators(settings.estimator_access, self.store.estimated, metrics=self.metrics)
+        self.loop.on_queries = self.estimators.ask
+        self.store.estimate_nodes()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Watch, decide and write until *stop* is set; then let the writes in flight end."""
@@ -104,6 +108,7 @@ class Controller:
             deciding.append(group.create_task(self.teller.run()))
             deciding.append(group.create_task(self.aftermath.run()))
             deciding.append(group.create_task(self.commands.run()))
+            deciding.append(group.create_task(self.estimators.run()))
             deciding.append(group.create_task(self.guard.run()))
             deciding.append(group.create_task(self.guard.follow(poll_seconds=self.settings.poll_seconds)))
             deciding.append(

@@ -23,6 +23,7 @@ from controller.cache.store import Store
 from controller.clock import Clock, wall_clock
 from controller.engine.backlog import Lane
 from controller.engine.clusters import ClusterName
+from controller.engine.estimates import Query
 from controller.engine.plan import Admit, Decision, Evict, Note, Wait
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.workloads import Workload, WorkloadUid
@@ -90,6 +91,8 @@ class Loop:
         """Why the last cycle failed."""
         self.on_waits: Callable[[tuple[Wait, ...]], None] = _tell_nobody
         """Hears for what reasons workloads wait now; it is not to wait itself."""
+        self.on_queries: Callable[[tuple[Query, ...]], None] = _ask_nobody
+        """Hears what the clusters' estimators are to be asked."""
         self.clerk = Clerk()
         """Takes every decision down."""
         self._store = store
@@ -155,6 +158,7 @@ class Loop:
         self._requeue(plan.requeues, now)
         self._hand_on(plan.decisions, now)
         self.on_waits(plan.waits)
+        self.on_queries(plan.queries)
         return now if plan.is_cut else plan.wake_at
 
     def _record(self, notes: Iterable[Note], now: int) -> None:
@@ -324,6 +328,10 @@ def suspects(error: Exception) -> list[WorkloadUid]:
 def _gone(decision: Evict, left_out: Mapping[ClusterName, str]) -> Gone:
     refusal = decision.back_off.refusal if decision.back_off is not None else None
     return Gone(refusal, decision.workload.has_run, left_out)
+
+
+def _ask_nobody(_: tuple[Query, ...]) -> None:
+    """Leave it to the sum."""
 
 
 def _tell_nobody(_: tuple[Wait, ...]) -> None:

@@ -93,6 +93,13 @@ class Metrics:
             "volcano_global_leader", "1 while this process may write, else 0.", registry=self.registry
         )
 
+        self._estimates = Histogram(
+            "volcano_global_estimator_query_duration_seconds",
+            "Time of one question to a cluster's scheduler estimator, by its outcome.",
+            ("outcome",),
+            buckets=_SHORT,
+            registry=self.registry,
+        )
         self._losses = Counter(
             "volcano_global_decision_journal_losses",
             "How often the journal of decisions could not be written; each time a part of it is missing.",
@@ -139,6 +146,10 @@ class Metrics:
     def count_lag(self, seconds: float) -> None:
         """Count how late the event loop was."""
         self._lag.observe(seconds)
+
+    def count_estimate(self, outcome: str, *, seconds: float) -> None:
+        """Count a question to an estimator: counted, uncounted, late or failed."""
+        self._estimates.labels(outcome).observe(seconds)
 
     def show_registration(self, kind: str, *, right: bool) -> None:
         """Set whether a webhook configuration is as it should be."""

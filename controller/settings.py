@@ -14,6 +14,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticUndefined
 
+from controller.estimator.access import Access
 from controller.leadership import Terms
 
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -107,6 +108,28 @@ class Settings(BaseModel):
     decision_journal_files: int = Field(
         4, ge=1, le=1000, description="how many are kept: FILE, before it FILE.1, and so on"
     )
+    scheduler_estimator_service_prefix: str = Field(
+        "karmada-scheduler-estimator",
+        min_length=1,
+        max_length=63,
+        description="what the names of Karmada's scheduler estimators begin with, before `-CLUSTER`; these flags are "
+        "those of Karmada's scheduler, and mean something with `nodeEstimates: Estimator` only",
+    )
+    scheduler_estimator_service_namespace: str = Field(
+        "karmada-system", min_length=1, max_length=63, description="namespace of their Services"
+    )
+    scheduler_estimator_port: int = Field(10352, ge=1, le=65535, description="port of their Services")
+    scheduler_estimator_timeout_seconds: float = Field(
+        3, gt=0, le=4, description="until one of them has answered; after that the sum over all nodes decides"
+    )
+    scheduler_estimator_ca_file: Path | None = Field(
+        None, description="certificates of those who sign theirs; none: connections are not encrypted"
+    )
+    scheduler_estimator_cert_file: Path | None = Field(None, description="our certificate for them")
+    scheduler_estimator_key_file: Path | None = Field(None, description="its key")
+    insecure_skip_estimator_verify: bool = Field(
+        False, description="whether to encrypt without asking who they are; for trials only"
+    )
     stop_seconds: Seconds = Field(20, description="for writes in flight when told to stop; above the time of one write")
 
     @property
@@ -115,6 +138,30 @@ class Settings(BaseModel):
         return Terms(
             self.lease_seconds, self.renew_seconds, self.retry_seconds, self.connect_seconds, self.write_seconds
         )
+
+    @property
+    def estimator_access(self) -> Access:
+        """Return how scheduler estimators are reached."""
+        return Access(
+            service_prefix=self.scheduler_estimator_service_prefix,
+            service_namespace=self.scheduler_estimator_service_namespace,
+            port=self.scheduler_estimator_port,
+            timeout_seconds=self.scheduler_estimator_timeout_seconds,
+            ca_file=self.scheduler_estimator_ca_file,
+            cert_file=self.scheduler_estimator_cert_file,
+            key_file=self.scheduler_estimator_key_file,
+            insecure_skip_verify=self.insecure_skip_estimator_verify,
+        )
+
+    @model_validator(mode="after")
+    def _names_certificate_and_key(self) -> Self:
+        """Refuse half of a key pair, and one that would never be shown."""
+        if (self.scheduler_estimator_cert_file is None) != (self.scheduler_estimator_key_file is None):
+            raise ValueError("scheduler_estimator_cert_file and scheduler_estimator_key_file belong together")
+        is_encrypted = self.scheduler_estimator_ca_file is not None or self.insecure_skip_estimator_verify
+        if self.scheduler_estimator_cert_file is not None and not is_encrypted:
+            raise ValueError("scheduler_estimator_cert_file is never shown without scheduler_estimator_ca_file")
+        return self
 
     @model_validator(mode="after")
     def _in_proportion(self) -> Self:

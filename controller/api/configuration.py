@@ -215,6 +215,7 @@ class AdmissionConfiguration(_Section):
     node_shapes: tuple[NodeShapes, ...] = ()
     workloads: tuple[WorkloadRule, ...] = ()
     resource_claim_templates: tuple[ClaimTemplate, ...] = ()
+    node_estimates: Literal["None", "Estimator"] = "None"
     queue_check: Literal["Warn", "Deny"] = "Warn"
     exempt_namespaces: frozenset[Name] = frozenset()
     repair: Repair = Repair()

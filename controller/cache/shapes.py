@@ -36,7 +36,7 @@ class Shapes:
         current = frozenset(target.name for target in binding.targets)
         evicting = frozenset(binding.evicting_from)
         # The ids stay theirs while the shape is kept, because what they belong to is kept beside it.
-        known = (id(demand), id(binding.placement), binding.api, order, binding.observed_term)
+        known = (id(demand), id(binding.placement), binding.api, order, binding.observed_term, self.with_node_claims)
         return self._made.get(
             (*known, evicting, current, preferred, left_out),
             lambda: (

@@ -49,6 +49,7 @@ from controller.cache.translate.priorityclasses import priority_class_facts
 from controller.cache.translate.queues import queue_facts
 from controller.cache.translate.templates import TemplateTranslator
 from controller.engine.clusters import ApiKind, ClusterName
+from controller.engine.estimates import Estimate
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Refusal
 from controller.engine.resources import Resources
@@ -130,6 +131,8 @@ class Store:
         self._remarks: dict[WorkloadUid, frozenset[Remark]] = {}
         self._mendable: dict[WorkloadUid, None] = {}
 
+        self._can_estimate = False
+        self._estimates: list[Estimate] = []
         self._policy_is_news = True
         self._news: dict[WorkloadUid, None] = {}
         self._queue_news: dict[QueueName, None] = {}
@@ -224,11 +227,29 @@ class Store:
             self._news.update(dict.fromkeys(self._by_uid))
         if must_list or configuration.default_queue != self._configuration.default_queue:
             self._news.update(dict.fromkeys(self._by_uid))
+        if configuration.node_estimates != self._configuration.node_estimates:
+            self._news.update(dict.fromkeys(self._by_uid))
         self._configuration, self._revision = configuration, revision(configuration)
+        self._shapes.with_node_claims = self._is_estimating
         self._gates = self._bindings.gates = gates
         self._policy_is_news = True
         self.on_change()
         return must_list
+
+    def estimate_nodes(self) -> None:
+        """Let nodes be estimated where the operator wants it: somebody carries the World's queries out."""
+        self._can_estimate = True
+        self._shapes.with_node_claims = self._is_estimating
+        self._policy_is_news = True
+
+    @property
+    def _is_estimating(self) -> bool:
+        return self._can_estimate and self._configuration.node_estimates == "Estimator"
+
+    def estimated(self, estimate: Estimate) -> None:
+        """Take the answer of a cluster's estimator."""
+        self._estimates.append(estimate)
+        self.on_change()
 
     def assume(self, uid: WorkloadUid, outcome: Outcome) -> None:
         """Take *outcome* for true: that was decided, and is being written; who decided it has it in his books."""
@@ -293,12 +314,15 @@ class Store:
             self._news[uid] = None
         self._take_classes()
         if self._policy_is_news:
-            world.policy_changed(policy(self._configuration))
+            world.policy_changed(policy(self._configuration, can_estimate=self._can_estimate))
             self._policy_is_news = False
         self._tell_queues(world)
         # Workloads before clusters: a summary is understood by what is known to run there.
         self._tell_workloads(world, now)
         self._tell_clusters(world, now)
+        for estimate in self._estimates:
+            world.cluster_estimated(estimate, now)
+        self._estimates.clear()
 
     def _tell_queues(self, world: Listener) -> None:
         for name in sorted(self._queue_news):

@@ -48,8 +48,11 @@ VALUES: dict[str, dict[str, Any]] = {
             "podAnnotations": {"a": "b"},
             "extraArgs": ["--max-connections", "1000"],
         },
-        "controller": {"journal": {"enabled": True}},
-        "admission": {"resourceClaimTemplates": [{"name": "one-gpu", "requests": {"nvidia.com/gpu": 1}}]},
+        "controller": {"journal": {"enabled": True}, "estimator": {"secretName": "karmada-cert"}},
+        "admission": {
+            "nodeEstimates": "Estimator",
+            "resourceClaimTemplates": [{"name": "one-gpu", "requests": {"nvidia.com/gpu": 1}}],
+        },
         "uninstall": {"resumePaused": True},
         "imagePullSecrets": [{"name": "pull"}],
     },

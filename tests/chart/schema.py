@@ -122,6 +122,17 @@ def values() -> Schema:
                 **PROCESS,
                 replicas=count(1),
                 port=PORT,
+                estimator=section(
+                    servicePrefix={"type": "string", "minLength": 1, "maxLength": 63},
+                    serviceNamespace=NAME,
+                    port=PORT,
+                    timeoutSeconds=number(0.1, 4),
+                    secretName=NAME,
+                    caKey=TEXT,
+                    certKey=TEXT,
+                    keyKey=TEXT,
+                    insecureSkipVerify=SWITCH,
+                ),
                 journal=section(enabled=SWITCH, sizeLimit={"type": "string", "pattern": "^[0-9]+[KMGT]i?$"}),
             ),
             certs=section(

@@ -3,12 +3,14 @@
 import json
 import re
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import yaml
 
 from controller.api.configuration import AdmissionConfiguration, load_configuration
 from controller.metrics import Metrics as ControllerMetrics
+from controller.settings import parse_flags
 from tests.chart import schema
 from tests.chart.helm import CHART, HelmError
 from tests.chart.matrix import VALUES
@@ -147,3 +149,22 @@ def test_every_alert_says_what_to_do():
 def test_the_dashboard_is_json_with_a_unit_on_each_panel():
     panels = json.loads((CHART / "files" / "dashboard.json").read_text())["panels"]
     assert all(panel["fieldConfig"]["defaults"]["unit"] for panel in panels)
+
+
+def test_estimators_are_asked_with_the_certificates_of_the_scheduler(render):
+    values = {"admission": {"nodeEstimates": "Estimator"}, "controller": {"estimator": {"secretName": "karmada-cert"}}}
+    pod = render(values).pods()["vg-volcano-global-controller"]
+    (container,) = pod["containers"]
+    (volume,) = [each for each in pod["volumes"] if each["name"] == "estimator"]
+
+    settings = parse_flags(container["args"])
+    assert settings.estimator_access.hosts("m1")[1] == "karmada-scheduler-estimator-m1.karmada-system.svc"
+    assert settings.scheduler_estimator_ca_file == Path("/etc/volcano-global/estimator/ca.crt")
+    assert [each["key"] for each in volume["secret"]["items"]] == ["server-ca.crt", "karmada.crt", "karmada.key"]
+
+
+def test_estimators_leave_no_trace_unless_they_are_asked(render):
+    pod = render({"controller": {"estimator": {"secretName": "karmada-cert"}}}).pods()["vg-volcano-global-controller"]
+
+    assert not any("estimator" in each for each in pod["containers"][0]["args"])
+    assert not any(each["name"] == "estimator" for each in pod["volumes"])

@@ -219,6 +219,11 @@ kind: AdmissionConfiguration
 {{ toYaml .Values.admission }}
 {{- end -}}
 
+{{/* The Secret with the certificates for scheduler estimators, where these are asked. */}}
+{{- define "vg.estimator.secret" -}}
+{{- if eq (default "None" .Values.admission.nodeEstimates) "Estimator" }}{{ .Values.controller.estimator.secretName }}{{ end -}}
+{{- end -}}
+
 {{/* The kinds that wait, as the webhook's match condition has them: group/kind. */}}
 {{- define "vg.kinds" -}}
 {{- $kinds := list "'batch.volcano.sh/Job'" -}}

@@ -10,8 +10,8 @@ from controller.engine.policy import Eviction, Growth, NodeShapes, Policy, Reser
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-def policy(configuration: wire.AdmissionConfiguration) -> Policy:
-    """Return what of *configuration* decisions depend on."""
+def policy(configuration: wire.AdmissionConfiguration, *, can_estimate: bool = False) -> Policy:
+    """Return what of *configuration* decisions depend on; nodes are estimated where somebody can ask for that."""
     growth = configuration.growth
     return Policy(
         queue_order=configuration.queue_order,
@@ -31,6 +31,7 @@ def policy(configuration: wire.AdmissionConfiguration) -> Policy:
         ),
         deny_unmatched=configuration.unmatched_tenants == "Deny",
         node_shapes=tuple(map(_node_shapes, configuration.node_shapes)),
+        node_estimates=can_estimate and configuration.node_estimates == "Estimator",
     )
 
 

@@ -1,0 +1,32 @@
+"""Where the estimators are and how they are reached, and the error of one that does not answer."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How estimators are reached; the names are those of the flags of Karmada's scheduler."""
+
+    service_prefix: str = "karmada-scheduler-estimator"
+    service_namespace: str = "karmada-system"
+    port: int = 10352
+    timeout_seconds: float = 3
+    ca_file: Path | None = None
+    """Without it, and unless verification is skipped, connections are not encrypted."""
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    insecure_skip_verify: bool = False
+
+    def hosts(self, cluster: str) -> tuple[str, str]:
+        """Return the names of a cluster's estimator: with the usual cluster domain, and for any other one."""
+        service = f"{self.service_prefix}-{cluster}.{self.service_namespace}.svc"
+        return f"{service}.cluster.local", service
+
+
+class EstimatorError(Exception):
+    """An estimator has not answered, or not sensibly; the message says why."""
+
+    def __init__(self, why: str, *, is_late: bool = False) -> None:
+        super().__init__(why)
+        self.is_late = is_late

@@ -1,0 +1,87 @@
+"""Asks the estimator of one cluster, and knows what it serves."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from controller.engine.estimates import Estimate, Query
+from controller.estimator import messages
+from controller.estimator.access import Access, EstimatorError
+from controller.estimator.connection import connect
+from controller.estimator.messages import ResponseError
+
+#: After this a method that was not served is tried again: the estimator may be a newer one now, in seconds.
+_AGAIN_SECONDS: Final = 600
+
+Connect = Callable[[], Awaitable[grpc.aio.Channel]]
+
+
+def client_of(access: Access, cluster: str, clock: Callable[[], float]) -> "Client":
+    """Return a client of the estimator of *cluster*."""
+    return Client(lambda: connect(access, cluster), timeout=access.timeout_seconds, clock=clock)
+
+
+class Client:
+    """The estimator of one cluster; a connection that has failed is made anew."""
+
+    def __init__(self, connect: Connect, *, timeout: float, clock: Callable[[], float]) -> None:
+        self._connect = connect
+        self._timeout = timeout
+        self._clock = clock
+        self._channel: grpc.aio.Channel | None = None
+        self._unserved: dict[str, float] = {}
+        """Methods that it does not serve, and when that was last tried."""
+
+    async def estimate(self, query: Query) -> Estimate:
+        """Return what the estimator counts. Raises `EstimatorError`.
+
+        Equal pods are counted one by one, which is exact and costs the server
+        one look at each node; gangs of several kinds of pods as a whole.
+        """
+        if len(query.gang) == 1:
+            method, request = messages.MAX_AVAILABLE_REPLICAS, messages.replicas_request(query)
+        else:
+            method, request = messages.MAX_AVAILABLE_COMPONENT_SETS, messages.component_sets_request(query)
+        tried_at = self._unserved.get(method)
+        if tried_at is not None and self._clock() < tried_at + _AGAIN_SECONDS:
+            return Estimate(query)
+        try:
+            return Estimate(query, messages.count(await self._call(method, request)))
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                self._unserved[method] = self._clock()
+                return Estimate(query)
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                await self.close()
+            is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            raise EstimatorError(f"{error.code().name}: {(error.details() or '')[:300]}", is_late=is_late) from error
+        except ResponseError as error:
+            raise EstimatorError(str(error)) from error
+        except (OSError, ValueError) as error:
+            raise EstimatorError(f"{type(error).__name__}: {error}") from error
+
+    async def _call(self, method: str, request: bytes) -> bytes:
+        if self._channel is None:
+            channel = await self._connect()
+            if self._channel is None:
+                self._channel = channel
+            else:
+                await channel.close()
+        call: Any = self._channel.unary_unary(method)
+        try:
+            answer: bytes = await call(request, timeout=self._timeout)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise EstimatorError("its connection was given up") from None
+        return answer
+
+    async def close(self) -> None:
+        """Give the connection up; the next question makes another one."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()

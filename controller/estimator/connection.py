@@ -1,0 +1,80 @@
+"""Connects to the estimator of a cluster, found and verified as Karmada's scheduler does it."""
+
+import asyncio
+import socket
+import ssl
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from controller.estimator.access import Access
+
+_OPTIONS: Final = (
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", 65_536),
+    ("grpc.max_reconnect_backoff_ms", 10_000),
+)
+
+
+async def connect(access: Access, cluster: str) -> grpc.aio.Channel:
+    """Return a channel to the estimator of *cluster*; files are read now, for they are renewed.
+
+    Raises `OSError` or `ValueError` where the address or a file is of no use.
+    """
+    host = await _host(access, cluster)
+    target = f"dns:///{host}:{access.port}"
+    if access.ca_file is None and not access.insecure_skip_verify:
+        return grpc.aio.insecure_channel(target, options=_OPTIONS)
+    options: list[tuple[str, Any]] = list(_OPTIONS)
+    trusted = await asyncio.to_thread(access.ca_file.read_bytes) if access.ca_file is not None else None
+    if access.insecure_skip_verify:
+        trusted, name = await _shown(access, host)
+        options.append(("grpc.ssl_target_name_override", name))
+    chain, key = await asyncio.to_thread(_own, access)
+    credentials = grpc.ssl_channel_credentials(trusted, key, chain)
+    return grpc.aio.secure_channel(target, credentials, options=options)
+
+
+async def _host(access: Access, cluster: str) -> str:
+    """Return the first name that can be resolved, the last one where none can."""
+    usual, other = access.hosts(cluster)
+    try:
+        await asyncio.get_running_loop().getaddrinfo(usual, access.port, type=socket.SOCK_STREAM)
+    except OSError:
+        return other
+    return usual
+
+
+def _own(access: Access) -> tuple[bytes | None, bytes | None]:
+    if access.cert_file is None or access.key_file is None:
+        return None, None
+    return access.cert_file.read_bytes(), access.key_file.read_bytes()
+
+
+async def _shown(access: Access, host: str) -> tuple[bytes, str]:
+    """Return the certificate that the server shows, whoever signed it, and a name in it.
+
+    gRPC cannot be told to verify nothing; it can be told to trust just this one.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    async with asyncio.timeout(access.timeout_seconds):
+        _, writer = await asyncio.open_connection(host, access.port, ssl=context)
+    try:
+        shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    finally:
+        writer.close()
+    return ssl.DER_cert_to_PEM_cert(shown).encode(), _name(x509.load_der_x509_certificate(shown), host)
+
+
+def _name(certificate: x509.Certificate, host: str) -> str:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        found = [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]
+    except x509.ExtensionNotFound:
+        found = [str(each.value) for each in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    # A wildcard stands for one label.
+    return found[0].replace("*", "any", 1) if found else host

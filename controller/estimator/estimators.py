@@ -1,0 +1,116 @@
+"""Carries the engine's queries to the clusters' estimators, and what they answer back; nobody waits for it."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, NoReturn, Protocol
+
+import structlog
+
+from controller.engine.clusters import ClusterName
+from controller.engine.estimates import Estimate, Query
+from controller.estimator.access import Access, EstimatorError
+
+#: So many questions are under way at a time; the engine bounds those to one cluster.
+_AT_ONCE: Final = 256
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class Metrics(Protocol):
+    """Counts questions."""
+
+    def count_estimate(self, outcome: str, *, seconds: float) -> None:
+        """Count one question, by what came of it."""
+
+
+class Client(Protocol):
+    """One estimator."""
+
+    async def estimate(self, query: Query) -> Estimate:
+        """Return what it counts. Raises `EstimatorError`."""
+
+    async def close(self) -> None:
+        """Give the connection up."""
+
+
+class Estimators:
+    """The estimators of all clusters; ``run`` must be running for answers to come."""
+
+    def __init__(
+        self,
+        access: Access,
+        on_estimate: Callable[[Estimate], None],
+        *,
+        metrics: Metrics,
+        client_of: Callable[[str], Client] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._access = access
+        self._on_estimate = on_estimate
+        self._metrics = metrics
+        self._client_of = client_of or self._connected
+        self._clock = clock
+        self._clients: dict[ClusterName, Client] = {}
+        self._silent: dict[ClusterName, str] = {}
+        """The clusters whose estimator did not answer when it was last asked, and why."""
+        self._queries: asyncio.Queue[Query] = asyncio.Queue()
+        self._free = asyncio.Semaphore(_AT_ONCE)
+
+    def ask(self, queries: Iterable[Query]) -> None:
+        """Ask soon."""
+        for query in queries:
+            self._queries.put_nowait(query)
+
+    async def run(self) -> NoReturn:
+        """Ask until cancelled; connections are closed then."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    query = await self._queries.get()
+                    await self._free.acquire()
+                    group.create_task(self._answer(query))
+        finally:
+            for client in self._clients.values():
+                await client.close()
+
+    async def _answer(self, query: Query) -> None:
+        began = self._clock()
+        try:
+            estimate, outcome = await self._estimate(query)
+        finally:
+            self._free.release()
+        self._metrics.count_estimate(outcome, seconds=self._clock() - began)
+        self._on_estimate(estimate)
+
+    async def _estimate(self, query: Query) -> tuple[Estimate, str]:
+        try:
+            async with asyncio.timeout(self._access.timeout_seconds * 2):
+                estimate = await self._client(query.cluster).estimate(query)
+        except EstimatorError as error:
+            self._is_silent(query.cluster, str(error))
+            return Estimate(query, is_silent=True), "late" if error.is_late else "failed"
+        except TimeoutError:
+            self._is_silent(query.cluster, "no connection in time")
+            return Estimate(query, is_silent=True), "late"
+        except Exception as error:  # noqa: BLE001 -- one estimator, whatever it does, must not end the questions to others
+            self._is_silent(query.cluster, f"{type(error).__name__}: {error}")
+            return Estimate(query, is_silent=True), "failed"
+        if self._silent.pop(query.cluster, None) is not None:
+            log.info("estimator answers again", cluster=query.cluster)
+        return estimate, "uncounted" if estimate.count is None else "counted"
+
+    def _client(self, cluster: ClusterName) -> Client:
+        if cluster not in self._clients:
+            self._clients[cluster] = self._client_of(cluster)
+        return self._clients[cluster]
+
+    def _connected(self, cluster: str) -> Client:
+        from controller.estimator.client import client_of  # noqa: PLC0415 -- only those who ask pay for gRPC
+
+        return client_of(self._access, cluster, self._clock)
+
+    def _is_silent(self, cluster: ClusterName, why: str) -> None:
+        if self._silent.get(cluster) is None:
+            log.warning("estimator is silent; the sum over all nodes decides", cluster=cluster, error=why[:300])
+        self._silent[cluster] = why

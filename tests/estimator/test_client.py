@@ -1,0 +1,272 @@
+"""What is sent to an estimator, and what is made of its answers."""
+
+import asyncio
+
+import grpc
+import pytest
+from structlog.testing import capture_logs
+
+from controller.api.nodeclaims import (
+    NodeClaim,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Toleration,
+    encode_node_claim,
+)
+from controller.engine.clusters import ClusterName
+from controller.engine.demand import PodSet
+from controller.engine.estimates import Estimate, Query
+from controller.estimator import connection, messages
+from controller.estimator.access import Access
+from controller.estimator.estimators import Estimators
+from tests.estimator.authority import Authority
+from tests.estimator.packing import Node
+from tests.estimator.standin import StandIn, serving
+from tests.waiting import LIMIT_SECONDS
+
+GPU = "nvidia.com/gpu"
+GIBI = 2**30
+CLAIM = NodeClaim(
+    node_selector={"pool": "gpu"},
+    node_affinity=NodeSelector([NodeSelectorTerm([NodeSelectorRequirement("zone", "In", ["a", "b"])])]),
+    tolerations=[Toleration(key=GPU, operator="Exists", effect="NoSchedule")],
+)
+
+
+def pods(gpu: int, count: int, claim: str | None = "") -> PodSet:
+    request = (("cpu", 500), ("memory", 3 * GIBI), (GPU, gpu * 1000), ("pods", 1000))
+    return PodSet(request, count, count, claim)
+
+
+def query(*sets: PodSet, cluster: str = "m1") -> Query:
+    return Query(ClusterName(cluster), sets or (pods(5, 6),), 1)
+
+
+def nodes(*gpus: int, **parts) -> list[Node]:
+    return [Node({"cpu": 64_000, "memory": 512 * GIBI, GPU: gpu * 1000}, **parts) for gpu in gpus]
+
+
+class Counted:
+    def __init__(self) -> None:
+        self.outcomes: list[str] = []
+
+    def count_estimate(self, outcome: str, *, seconds: float) -> None:
+        assert seconds >= 0
+        self.outcomes.append(outcome)
+
+
+class Asking:
+    """Estimators over stand-ins of which the test knows the ports."""
+
+    def __init__(self, monkeypatch, *, timeout: float = LIMIT_SECONDS, **access) -> None:
+        self.answers: asyncio.Queue[Estimate] = asyncio.Queue()
+        self.metrics = Counted()
+        self.ports: dict[str, int] = {}
+        self.access = Access(timeout_seconds=timeout, **access)
+
+        async def connect(access: Access, cluster: str):
+            port = self.ports[cluster]
+            return await connection.connect(Access(**{**_fields(access), "port": port}), cluster)
+
+        async def host(*_: object) -> str:
+            return "localhost"
+
+        monkeypatch.setattr("controller.estimator.client.connect", connect)
+        monkeypatch.setattr(connection, "_host", host)
+        self.estimators = Estimators(self.access, self.answers.put_nowait, metrics=self.metrics)
+
+    async def __aenter__(self):
+        self._task = asyncio.create_task(self.estimators.run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        await asyncio.wait((self._task,))
+
+    async def next(self) -> Estimate:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            return await self.answers.get()
+
+    async def ask(self, asked: Query) -> Estimate:
+        self.estimators.ask([asked])
+        return await self.next()
+
+
+def _fields(access: Access) -> dict[str, object]:
+    return {name: getattr(access, name) for name in Access.__dataclass_fields__}
+
+
+async def ask(monkeypatch, standin: StandIn, asked: Query | None = None, **parts) -> Estimate:
+    async with serving(standin) as port, Asking(monkeypatch, **parts) as asking:
+        asking.ports["m1"] = port
+        return await asking.ask(asked or query())
+
+
+async def test_equal_pods_are_counted_one_by_one(monkeypatch):
+    standin = StandIn("m1", nodes(8, 8, 8, 8))
+
+    found = await ask(monkeypatch, standin)
+
+    assert found == Estimate(query(), 4)
+    ((method, request),) = standin.requests
+    assert method == messages.MAX_AVAILABLE_REPLICAS
+    assert {each.key: each.value.string for each in request.replicaRequirements.resourceRequestBytes} == {
+        "cpu": "500m",
+        "memory": "3Gi",
+        GPU: "5",
+    }
+
+
+async def test_several_kinds_of_pods_are_counted_as_whole_gangs(monkeypatch):
+    found = await ask(monkeypatch, StandIn("m1", nodes(8, 8)), query(pods(5, 1), pods(3, 2)))
+
+    assert found.count == 1
+
+
+async def test_pods_beyond_the_gang_minimum_are_not_asked_for(monkeypatch):
+    standin = StandIn("m1", nodes(8, 8))
+    elastic = PodSet(pods(3, 1).request, 9, 0)
+
+    await ask(monkeypatch, standin, query(pods(5, 1), elastic))
+
+    assert standin.requests[0][0] == messages.MAX_AVAILABLE_REPLICAS
+
+
+async def test_what_pods_ask_of_nodes_counts(monkeypatch):
+    claim = encode_node_claim(CLAIM)
+    standin = StandIn("m1", [*nodes(8, labels={"pool": "gpu"}, taints=(GPU,)), *nodes(8), *nodes(8, taints=(GPU,))])
+
+    assert (await ask(monkeypatch, standin, query(pods(4, 2, claim)))).count == 2
+    sent = standin.requests[0][1].replicaRequirements.nodeClaim
+    assert messages.TYPES["NodeSelector"].FromString(sent.nodeAffinityBytes) == sent.nodeAffinity
+    assert sent.nodeAffinity.nodeSelectorTerms[0].matchExpressions[0].values == ["a", "b"]
+
+
+async def test_gang_of_several_kinds_has_no_estimate_where_sets_are_not_served(monkeypatch):
+    standin = StandIn("m1", nodes(8), frozenset({messages.MAX_AVAILABLE_REPLICAS}))
+    async with serving(standin) as port, Asking(monkeypatch) as asking:
+        asking.ports["m1"] = port
+        mixed = query(pods(5, 1), pods(3, 2))
+
+        assert await asking.ask(mixed) == Estimate(mixed)
+        assert await asking.ask(mixed) == Estimate(mixed)
+        assert (await asking.ask(query())).count == 1
+        assert asking.metrics.outcomes == ["uncounted", "uncounted", "counted"]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param({"is_failing": True}, id="error"),
+        pytest.param({"answer": -1}, id="negative"),
+        pytest.param({"raw": b"\xff\xff\xff"}, id="no-message"),
+        pytest.param({"raw": b"\x08\x01" * 40_000}, id="very-long"),
+    ],
+)
+async def test_failure_and_lies_are_no_answer(monkeypatch, parts):
+    assert await ask(monkeypatch, StandIn("m1", nodes(8), **parts)) == Estimate(query(), is_silent=True)
+
+
+async def test_estimator_of_another_cluster_is_no_answer(monkeypatch):
+    assert (await ask(monkeypatch, StandIn("m2", nodes(8)))).is_silent
+
+
+async def test_unlimited_count_is_no_estimate(monkeypatch):
+    assert await ask(monkeypatch, StandIn("m1", [], answer=messages.UNLIMITED)) == Estimate(query())
+
+
+async def test_unreachable_estimator_is_silent_and_told_once(monkeypatch):
+    async with Asking(monkeypatch) as asking:
+        asking.ports["m1"] = 1
+        with capture_logs() as logs:
+            assert (await asking.ask(query())).is_silent
+            assert (await asking.ask(query())).is_silent
+
+    assert [each["cluster"] for each in logs if "estimator is silent" in each["event"]] == ["m1"]
+    assert asking.metrics.outcomes == ["failed", "failed"]
+
+
+async def test_slow_estimator_holds_up_no_other(monkeypatch):
+    slow, quick = StandIn("m1", nodes(8), gate=asyncio.Event()), StandIn("m2", nodes(8))
+    async with serving(slow) as first, serving(quick) as second, Asking(monkeypatch) as asking:
+        asking.ports |= {"m1": first, "m2": second}
+        asking.estimators.ask([query(), query(cluster="m2")])
+
+        assert (await asking.next()).query.cluster == "m2"
+        slow.gate.set()
+        assert (await asking.next()).query.cluster == "m1"
+
+
+async def test_slow_estimator_is_given_up(monkeypatch):
+    found = await ask(monkeypatch, StandIn("m1", nodes(8), gate=asyncio.Event()), timeout=0.2)
+
+    assert found.is_silent
+
+
+async def test_estimator_that_comes_back_is_asked_over_a_new_connection(monkeypatch):
+    async with Asking(monkeypatch) as asking:
+        asking.ports["m1"] = 1
+        assert (await asking.ask(query())).is_silent
+        async with serving(StandIn("m1", nodes(8))) as port:
+            asking.ports["m1"] = port
+            assert (await asking.ask(query())).count == 1
+
+
+def _credentials(tmp_path, *, verify_client: bool) -> tuple[grpc.ServerCredentials, dict[str, object]]:
+    authority = Authority()
+    (tmp_path / "ca.crt").write_bytes(authority.certificate)
+    certificate, key = authority.issue("localhost")
+    own, own_key = authority.issue("karmada")
+    (tmp_path / "tls.crt").write_bytes(own)
+    (tmp_path / "tls.key").write_bytes(own_key)
+    server = grpc.ssl_server_credentials(
+        [(key, certificate)], authority.certificate if verify_client else None, require_client_auth=verify_client
+    )
+    paths = {"ca_file": "ca.crt", "cert_file": "tls.crt", "key_file": "tls.key"}
+    return server, {name: tmp_path / path for name, path in paths.items()}
+
+
+async def test_both_sides_show_certificates(monkeypatch, tmp_path):
+    server, files = _credentials(tmp_path, verify_client=True)
+    async with serving(StandIn("m1", nodes(8)), server) as port, Asking(monkeypatch, **files) as asking:
+        asking.ports["m1"] = port
+        assert (await asking.ask(query())).count == 1
+
+
+async def test_client_without_certificate_is_refused(monkeypatch, tmp_path):
+    server, files = _credentials(tmp_path, verify_client=True)
+    async with (
+        serving(StandIn("m1", nodes(8)), server) as port,
+        Asking(monkeypatch, ca_file=files["ca_file"]) as asking,
+    ):
+        asking.ports["m1"] = port
+        assert (await asking.ask(query())).is_silent
+
+
+async def test_server_of_another_authority_is_not_believed(monkeypatch, tmp_path):
+    server, _ = _credentials(tmp_path, verify_client=False)
+    other = tmp_path / "other"
+    other.mkdir()
+    _, files = _credentials(other, verify_client=False)
+    async with serving(StandIn("m1", nodes(8)), server) as port, Asking(monkeypatch, **files) as asking:
+        asking.ports["m1"] = port
+        assert (await asking.ask(query())).is_silent
+
+
+async def test_verification_can_be_skipped(monkeypatch, tmp_path):
+    server, files = _credentials(tmp_path, verify_client=True)
+    del files["ca_file"]
+    async with (
+        serving(StandIn("m1", nodes(8)), server) as port,
+        Asking(monkeypatch, insecure_skip_verify=True, **files) as asking,
+    ):
+        asking.ports["m1"] = port
+        assert (await asking.ask(query())).count == 1
+
+
+def test_names_are_those_that_karmada_tries():
+    assert Access().hosts("m1") == (
+        "karmada-scheduler-estimator-m1.karmada-system.svc.cluster.local",
+        "karmada-scheduler-estimator-m1.karmada-system.svc",
+    )

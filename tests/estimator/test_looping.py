@@ -1,0 +1,140 @@
+"""The controller's loop with a stand-in estimator: who is admitted, and when, while it is slow, fails or lies.
+
+Nothing is measured in seconds: an estimator answers when the test lets it.
+"""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from controller.api.configuration import AdmissionConfiguration
+from controller.engine.estimates import Estimate, Query
+from controller.estimator.access import Access, EstimatorError
+from controller.estimator.estimators import Estimators
+from tests.benchmarks.seed import CLUSTER
+from tests.test_loop import Stage, looping
+from tests.waiting import LIMIT_SECONDS
+
+ON = AdmissionConfiguration(node_estimates="Estimator")
+
+
+class Player:
+    """An estimator that the test plays."""
+
+    def __init__(self) -> None:
+        self.asked: asyncio.Queue[Query] = asyncio.Queue()
+        self.answers: asyncio.Queue[int | Exception] = asyncio.Queue()
+
+    async def estimate(self, query: Query) -> Estimate:
+        self.asked.put_nowait(query)
+        found = await self.answers.get()
+        if isinstance(found, Exception):
+            raise found
+        return Estimate(query, found)
+
+    async def close(self) -> None:
+        """Hold nothing open."""
+
+    async def next(self) -> Query:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            return await self.asked.get()
+
+
+@asynccontextmanager
+async def estimating(*, cpus: int = 8, configuration: AdmissionConfiguration = ON):
+    async with looping(cpus=cpus) as stage, asyncio.TaskGroup() as group:
+        player = Player()
+        estimators = Estimators(
+            Access(timeout_seconds=LIMIT_SECONDS),
+            stage.store.estimated,
+            metrics=stage.metrics,
+            client_of=lambda _: player,
+        )
+        stage.loop.on_queries = estimators.ask
+        stage.store.estimate_nodes()
+        stage.store.configure(configuration)
+        running = group.create_task(estimators.run())
+        yield stage, player
+        running.cancel()
+
+
+def mixed(stage: Stage, name: str) -> None:
+    """Submit a job that no estimator can be asked for: what it asks of its nodes is unreadable."""
+    job = {"metadata": {"name": name, "namespace": "ns", "uid": "t"}, "spec": {"queue": "default", "tasks": [TASK]}}
+    stage.tell(stage.store.jobs, job)
+    stage.bind(name)
+
+
+TASK = {
+    "name": "main",
+    "replicas": 1,
+    "template": {
+        "spec": {
+            "nodeSelector": ["unreadable"],
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}],
+        }
+    },
+}
+
+
+async def test_job_is_admitted_when_its_estimate_has_come():
+    async with estimating() as (stage, player):
+        stage.submit("a")
+        assert (await player.next()).cluster == CLUSTER
+        assert stage.hand.writes.empty()
+        player.answers.put_nowait(3)
+
+        assert (await stage.hand.next()).workload == "Job ns/a"
+
+
+async def test_others_are_admitted_while_an_estimate_is_outstanding():
+    async with estimating() as (stage, player):
+        stage.submit("a")
+        await player.next()
+        mixed(stage, "b")
+
+        assert (await stage.hand.next()).workload == "Job ns/b"
+        assert stage.hand.writes.empty()
+        player.answers.put_nowait(3)
+        assert (await stage.hand.next()).workload == "Job ns/a"
+
+
+@pytest.mark.parametrize("answer", [-5, EstimatorError("no"), RuntimeError("what is this")])
+async def test_failing_or_lying_estimator_leaves_it_to_the_sum(answer):
+    async with estimating() as (stage, player):
+        player.answers.put_nowait(answer)
+        stage.submit("a")
+        assert (await stage.hand.next()).workload == "Job ns/a"
+        stage.submit("b")
+        assert (await stage.hand.next()).workload == "Job ns/b"
+        assert player.asked.qsize() == 1, "nobody waits for it again"
+
+
+async def test_refusal_is_told_with_the_cluster():
+    waits: asyncio.Queue = asyncio.Queue()
+    async with estimating() as (stage, player):
+        stage.loop.on_waits = lambda found: [waits.put_nowait(each) for each in found]
+        player.answers.put_nowait(0)
+        stage.submit("a")
+        async with asyncio.timeout(LIMIT_SECONDS):
+            told = await waits.get()
+
+    assert (told.refusal.reason, told.refusal.cluster) == ("NoRoom", CLUSTER)
+
+
+async def test_turning_estimates_off_admits_those_that_wait():
+    async with estimating() as (stage, player):
+        stage.submit("a")
+        await player.next()
+        stage.store.configure(AdmissionConfiguration())
+
+        assert (await stage.hand.next()).workload == "Job ns/a"
+
+
+async def test_nothing_is_asked_by_default():
+    async with estimating(configuration=AdmissionConfiguration()) as (stage, player):
+        stage.submit("a")
+        await stage.hand.next()
+
+        assert player.asked.empty()
