@@ -44,6 +44,8 @@ def test_every_key_is_read():
         preemption: {enabled: true, minRuntime: 2m, maxEvictions: 2, gracePeriod: 10s}
         tenants:
         - {namespaces: [team-a-*], queues: [a], priorityClasses: [normal, high]}
+        unmatchedTenants: Deny
+        resourceClaimTemplates: [{name: one-gpu, requests: {nvidia.com/gpu: 1}}]
         nodeShapes:
         - {clusters: [member1], nodes: [{count: 4, allocatable: {nvidia.com/gpu: 8, cpu: 95500m}}]}
         - clusters: {matchLabels: {tier: cpu}, matchExpressions: [{key: old, operator: DoesNotExist}]}
