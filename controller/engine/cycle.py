@@ -66,6 +66,7 @@ def run(world: "World", now: int, *, most: int | None = None) -> Plan:
     world.telling.doubt(suspects)
     waits = world.telling.news()
     world.lending = None
+    world.admitted_so_far = frozenset(service.admitted if service.is_full else ())
     return Plan(
         decisions=(*evicted, *service.decisions),
         waits=waits,

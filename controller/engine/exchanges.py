@@ -232,7 +232,7 @@ def _round(service: Service, exchanges: Exchanges) -> bool:
         if not count:
             turns.passed_over(head)
             continue
-        if count > 1 or service.is_full:
+        if count > 1 or service.is_full or service.has_eased():
             return True
         turns.admitted(head)
         is_due = is_due or borrows

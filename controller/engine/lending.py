@@ -56,6 +56,9 @@ class Lending:
         self._kept: dict[QueueName, _Kept] = {}
         self._sums: dict[QueueName, Resources] = {}
         """What is left below each parent, by name."""
+        self._free: dict[QueueName, Resources] = {}
+        """What each parent has beyond that, as of when it was last asked."""
+        self._has_eased = False
 
     def refusal(self, leaf: Node, lane: Lane, quota: Quota | None = None) -> Refusal | None:
         """Return why the head of *lane* may not borrow, ``None`` where it may or does not.
@@ -74,6 +77,28 @@ class Lending:
             if is_over and (refusal := self._takes_away(leaf, node, lane, quota)) is not None:
                 return refusal
         return None
+
+    def has_eased(self) -> bool:
+        """Say whether a workload that was not allowed to borrow may be now, since this was last asked."""
+        self._look_at_outlet()
+        for name, before in self._free.items():
+            self._free[name] = self._beyond(name)
+            self._has_eased |= any(amount > before.get(each, 0) for each, amount in self._free[name].items())
+        has_eased, self._has_eased = self._has_eased, False
+        return has_eased
+
+    def _beyond(self, parent: QueueName) -> Resources:
+        node, sums = self._nodes[parent], self._sums[parent]
+        return {
+            name: self._quota.unreserved(node, name) - sums.get(name, 0) for name in self._quota.limits[parent].ceiling
+        }
+
+    def _look_at_outlet(self) -> None:
+        if self._outlet.has_changed():
+            self._kept.clear()
+            self._sums.clear()
+            self._free.clear()
+            self._has_eased = True
 
     def _lifts(self, node: Node, charge: Resources, quota: Quota) -> bool:
         """Say whether *charge* lifts *node* above its entitlement, and higher than it stands now."""
@@ -101,14 +126,13 @@ class Lending:
         return None
 
     def _left_for_others(self, branch: Node, parent: Node) -> Resources:
-        if self._outlet.has_changed():
-            self._kept.clear()
-            self._sums.clear()
+        self._look_at_outlet()
         if parent.name not in self._sums:
             sums: Resources = EMPTY
             for child in parent.children:
                 sums = add(sums, self._keep(child).raised)
             self._sums[parent.name] = sums
+            self._free[parent.name] = self._beyond(parent.name)
         return subtract(self._sums[parent.name], self._keep(branch).raised)
 
     def forget(self, queue: QueueName) -> None:

@@ -36,8 +36,8 @@ class Service:
         self.now = now
         self.decisions: list[Decision] = []
         self.refused: list[Lane] = []
-        self.admitted: set[WorkloadUid] = set()
-        """Whom this cycle has let in: they are no victims in it (O3)."""
+        self.admitted: set[WorkloadUid] = {*world.admitted_so_far}
+        """Workloads admitted by this cycle, and by the cut ones that it continues: no victims in it (O3)."""
         self.lending = Lending(world, standing, now) if world.policy.reclaim.enabled else None
         """Who may borrow, while what is borrowed can be reclaimed."""
         self.may_retry = False
@@ -178,6 +178,10 @@ class Service:
             return True
         self._is_refused = True
         return False
+
+    def has_eased(self) -> bool:
+        """Say whether a workload that was not allowed to borrow may be now."""
+        return self.may_retry and self.lending is not None and self.lending.has_eased()
 
     def _fits_now(self, head: Head) -> bool:
         """Say whether the ceilings allow it while those who leave are still charged (P5)."""

@@ -71,6 +71,8 @@ class World:
         """Those for whom room is kept (O6)."""
         self.planned_at = 0
         """When the last cycle began, in milliseconds."""
+        self.admitted_so_far: frozenset[WorkloadUid] = frozenset()
+        """Workloads admitted by plans that were cut, which the next plan continues; empty after a whole one."""
         self.patience = Patience()
         self.starts = Starts()
         """Who is admitted and does not run yet (R1)."""

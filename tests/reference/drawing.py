@@ -1,0 +1,201 @@
+"""Random small worlds for comparing the engine with the reference model, and how to shrink one that differs."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from random import Random
+from typing import TypeVar
+
+from tests.reference.world import ROOT, Amounts, Cluster, Eviction, Job, Queue, World, total
+
+GPU = "nvidia.com/gpu"
+Thing = TypeVar("Thing", World, Queue, Job)
+
+
+def draw(seed: int) -> World:
+    """Return the world of that seed."""
+    random = Random(seed)
+    resources = random.choice([["cpu"], ["cpu"], ["cpu", "memory"], ["cpu", GPU]])
+    clusters = tuple(_cluster(f"m{number}", random, resources) for number in range(random.choice([1, 1, 1, 2, 2, 3])))
+    queues = tuple(_queues(random, resources))
+    parents = {queue.parent for queue in queues}
+    leaves = [queue.name for queue in queues if queue.name not in parents]
+    world = World(
+        clusters,
+        queues,
+        (),
+        queue_order=random.choice(["PriorityFirst", "EntitlementFirst"]),
+        tenant_fairness=random.choice(["None", "None", "None", "Namespace", "NamespaceFirst"]),
+        reclaim=_eviction(random, [0, 1, 1]),
+        preemption=_eviction(random, [0, 0, 1]),
+        reservation_after=600,
+    )
+    return _populated(world, random, resources, leaves)
+
+
+def _eviction(random: Random, odds: list[int]) -> Eviction | None:
+    return Eviction(random.choice([0, 0, 300, 3600]), random.choice([1, 3])) if random.choice(odds) else None
+
+
+def _amounts(random: Random, resources: list[str], most: int, least: int = 0) -> dict[str, int]:
+    found = {name: random.randint(least, most) for name in resources}
+    return {name: amount for name, amount in found.items() if amount}
+
+
+def _cluster(name: str, random: Random, resources: list[str]) -> Cluster:
+    return Cluster(
+        name, {each: random.choice([0, 4, 8]) if each == GPU else random.randint(3, 12) for each in resources}
+    )
+
+
+def _queues(random: Random, resources: list[str]) -> Iterator[Queue]:
+    names = list("abcdef"[: random.randint(1, 5)])
+    random.shuffle(names)
+    flat = random.random() < 0.5
+    parents = [ROOT]
+    for name in names:
+        yield Queue(
+            name,
+            parent=ROOT if flat else random.choice([ROOT, *parents[-2:]]),
+            weight=random.choice([1, 1, 1, 2, 3]),
+            priority=random.choice([0, 0, 0, 5]),
+            capability=_amounts(random, resources, 10, 1) if random.random() < 0.2 else {},
+            deserved=_amounts(random, resources, 6) if random.random() < 0.5 else {},
+            guarantee=_amounts(random, resources, 3) if random.random() < 0.25 else {},
+            reclaimable=random.random() < 0.9,
+            fifo=random.random() < 0.25,
+            closed=random.random() < 0.07,
+        )
+        parents.append(name)
+
+
+def _populated(world: World, random: Random, resources: list[str], leaves: list[str]) -> World:
+    """Return *world* with jobs; running ones fit beside one another."""
+    free = {cluster.name: dict(cluster.allocatable) for cluster in world.clusters}
+    jobs = []
+    for number in range(random.randint(2, 12)):
+        requests = _amounts(random, resources, random.choice([2, 4, 6]), 0) or {"cpu": 1}
+        at = random.choice(sorted(free)) if random.random() < 0.5 else None
+        if at and any(amount > free[at].get(name, 0) for name, amount in requests.items()):
+            at = None
+        for name, amount in requests.items() if at else ():
+            free[at][name] -= amount
+        jobs.append(_job(f"j{number}", random, requests, at, random.choice(leaves)))
+        if random.random() < 0.1:
+            names = tuple(sorted(random.sample(sorted(free), random.randint(1, len(free)))))
+            jobs[-1] = replace(jobs[-1], affinity=names)
+    return replace(world, jobs=tuple(jobs))
+
+
+def _job(name: str, random: Random, requests: Amounts, at: str | None, queue: str) -> Job:
+    is_smaller = random.random() < 0.2
+    return Job(
+        name,
+        queue,
+        requests,
+        {each: random.randint(0, amount) for each, amount in requests.items()} if is_smaller else requests,
+        namespace=random.choice(["one", "two"]),
+        priority=random.choice([0, 0, 0, 10, 20]),
+        since=random.randint(0, 5),
+        cluster=at,
+        ran=random.choice([60, 600, 3000, 4000]),
+        evictions=random.choice([0, 0, 0, 1, 3]),
+        never=random.random() < 0.1,
+        preserved=random.random() < 0.1,
+    )
+
+
+def shrink(world: World, differs: Callable[[World], bool]) -> World:
+    """Return the smallest world that still differs, as far as leaving out and simplifying lead."""
+    size = None
+    while size != repr(world):
+        size = repr(world)
+        for smaller in _smaller(world):
+            if _is_whole(smaller) and differs(smaller):
+                world = smaller
+                break
+    return world
+
+
+def _is_whole(world: World) -> bool:
+    names = {queue.name for queue in world.queues}
+    clusters = {None, *(cluster.name for cluster in world.clusters)}
+    are_known = all(job.queue in names and job.cluster in clusters for job in world.jobs)
+    return (
+        are_known
+        and all(queue.parent in {ROOT, *names} for queue in world.queues)
+        and all(_holds(world, each) for each in world.clusters)
+    )
+
+
+def _holds(world: World, cluster: Cluster) -> bool:
+    """Return whether what runs on the cluster fits there."""
+    used = total(job.requests for job in world.jobs if job.cluster == cluster.name)
+    return all(amount <= cluster.allocatable.get(name, 0) for name, amount in used.items())
+
+
+PLAIN_QUEUE = {
+    "weight": 1,
+    "priority": 0,
+    "capability": {},
+    "deserved": {},
+    "guarantee": {},
+    "reclaimable": True,
+    "fifo": False,
+    "closed": False,
+    "parent": ROOT,
+}
+PLAIN_JOB = {
+    "namespace": "one",
+    "priority": 0,
+    "since": 0,
+    "affinity": (),
+    "ran": 4000,
+    "evictions": 0,
+    "never": False,
+    "preserved": False,
+}
+PLAIN_WORLD = {"tenant_fairness": "None", "queue_order": "PriorityFirst", "preemption": None, "reclaim": None}
+
+
+def _smaller(world: World) -> Iterator[World]:
+    """Yield worlds with one thing less, or one thing simpler."""
+    for number, queue in enumerate(world.queues):
+        rest = _without(world.queues, number)
+        moved = tuple(replace(each, parent=queue.parent) if each.parent == queue.name else each for each in rest)
+        yield replace(world, queues=moved)
+    yield from (replace(world, jobs=_without(world.jobs, number)) for number in range(len(world.jobs)))
+    yield from (replace(world, clusters=_without(world.clusters, number)) for number in range(len(world.clusters)))
+    yield from _simpler(world, PLAIN_WORLD)
+    if world.reclaim not in {None, Eviction()}:
+        yield replace(world, reclaim=Eviction())
+    for number, queue in enumerate(world.queues):
+        for simpler in _simpler(queue, PLAIN_QUEUE):
+            yield replace(world, queues=_with(world.queues, number, simpler))
+    for number, job in enumerate(world.jobs):
+        fewer = (replace(job, requests=each, gang=each) for each in _less(job.requests))
+        for simpler in (*_simpler(job, PLAIN_JOB), replace(job, gang=job.requests), *fewer):
+            if simpler != job:
+                yield replace(world, jobs=_with(world.jobs, number, simpler))
+    for number, cluster in enumerate(world.clusters):
+        for each in _less(cluster.allocatable):
+            yield replace(world, clusters=_with(world.clusters, number, replace(cluster, allocatable=each)))
+
+
+def _simpler(thing: Thing, plain: Mapping[str, object]) -> Iterator[Thing]:
+    return (replace(thing, **{name: value}) for name, value in plain.items() if getattr(thing, name) != value)
+
+
+def _less(amounts: Amounts) -> Iterator[Amounts]:
+    """Yield the amounts with one unit less of one resource."""
+    for name in amounts:
+        fewer = {key: amount - (key == name) for key, amount in amounts.items() if amount > (key == name)}
+        if fewer:
+            yield fewer
+
+
+def _without(things: tuple, number: int) -> tuple:
+    return things[:number] + things[number + 1 :]
+
+
+def _with(things: tuple, number: int, thing: object) -> tuple:
+    return (*things[:number], thing, *things[number + 1 :])

@@ -1,0 +1,112 @@
+"""Plays a world of the reference model against the engine."""
+
+from controller.engine.clusters import Affinity, Cluster, ClusterName, Placement, Spread
+from controller.engine.plan import Admit, Plan
+from controller.engine.policy import Eviction, Policy, Reservation
+from controller.engine.queues import Queue, QueueName, QueueState
+from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Shape, State, Workload, WorkloadUid
+from controller.engine.world import World
+from tests.reference import world as plain
+from tests.reference.world import Decision
+
+NOW = 1_000_000_000
+LONG_AGO = NOW - 100_000_000
+
+
+def plan(world: plain.World) -> list[Decision]:
+    """Return the engine's decisions on *world* in one plan."""
+    return decisions(build(world).plan(NOW))
+
+
+def plan_in_parts(world: plain.World, most: int) -> list[Decision]:
+    """Return the engine's decisions in as many plans of at most so many decisions as it takes."""
+    played = build(world)
+    parts = [played.plan(NOW, most=most)]
+    while parts[-1].is_cut:
+        parts.append(played.plan(NOW, most=most))
+    made = tuple(decision for part in parts for decision in part.decisions)
+    return decisions(Plan(made, notes=tuple(note for part in parts for note in part.notes)))
+
+
+def decisions(found: Plan) -> list[Decision]:
+    """Return a plan's decisions as the reference model writes them."""
+    held = {note.workload.uid: note.held.cluster for note in found.notes if note.held is not None}
+    result: list[Decision] = []
+    beneficiary = None
+    for each in [*found.decisions, None]:
+        for_whom = None if each is None or isinstance(each, Admit) else each.for_whom
+        if beneficiary is not None and for_whom != beneficiary and beneficiary in held:
+            result.append(Decision("Nominate", beneficiary, held[beneficiary]))
+        beneficiary = for_whom
+        if isinstance(each, Admit):
+            result.append(Decision("Admit", each.workload.name, each.clusters[0].name))
+        elif each is not None:
+            result.append(Decision("Evict", each.workload.name, each.for_whom or ""))
+    return result
+
+
+def build(world: plain.World) -> World:
+    """Return an engine's World of the same objects."""
+    policy = Policy(
+        queue_order=world.queue_order,
+        tenant_fairness=world.tenant_fairness,
+        reclaim=_eviction(world.reclaim),
+        preemption=_eviction(world.preemption),
+        reservation=Reservation(after_ms=world.reservation_after * 1000),
+    )
+    found = World(policy)
+    for job in world.jobs:
+        found.workload_changed(_workload(job), LONG_AGO)
+    for queue in world.queues:
+        found.queue_changed(_queue(queue))
+    for cluster in world.clusters:
+        allocatable = {"pods": 1_000_000, **cluster.allocatable}
+        enablements = frozenset({VOLCANO_JOB})
+        found.cluster_changed(
+            Cluster(ClusterName(cluster.name), enablements=enablements, allocatable=allocatable), LONG_AGO
+        )
+    return found
+
+
+def _eviction(setting: plain.Eviction | None) -> Eviction:
+    if setting is None:
+        return Eviction()
+    return Eviction(enabled=True, min_runtime_ms=setting.min_runtime * 1000, max_evictions=setting.max_evictions)
+
+
+def _queue(queue: plain.Queue) -> Queue:
+    return Queue(
+        QueueName(queue.name),
+        parent=QueueName(queue.parent),
+        weight=queue.weight,
+        priority=queue.priority,
+        capability=queue.capability,
+        deserved=queue.deserved,
+        guarantee=queue.guarantee,
+        reclaimable=queue.reclaimable,
+        fifo=queue.fifo,
+        state=QueueState.CLOSED if queue.closed else QueueState.OPEN,
+    )
+
+
+def _workload(job: plain.Job) -> Workload:
+    names = tuple(ClusterName(name) for name in job.affinity)
+    placement = Placement(affinity=Affinity(names=names) if names else None, spread=(Spread("cluster", 1, 1),))
+    shape = Shape(demand=job.requests, gang=job.gang, placement=placement)
+    bookings = (Booking(ClusterName(job.cluster), job.requests),) if job.cluster else ()
+    return Workload(
+        uid=WorkloadUid(job.name),
+        namespace=job.namespace,
+        name=job.name,
+        kind="Job",
+        queue=QueueName(job.queue),
+        shape=shape,
+        priority=job.priority,
+        since=LONG_AGO + job.since * 1000,
+        state=State.ADMITTED if job.cluster else State.PENDING,
+        admission=Admission(job.requests, bookings, admitted_at=NOW - job.ran * 1000) if job.cluster else None,
+        evictions=job.evictions,
+        preempts=not job.never,
+        preserved=job.preserved,
+        has_run=bool(job.cluster),
+    )

@@ -1,0 +1,149 @@
+"""Rules P1 to P4 written plainly: the search for the victims of one workload."""
+
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from tests.reference.world import Eviction, Job, Running, less, plus
+
+if TYPE_CHECKING:
+    from tests.reference.order import Model
+
+Lacks = set[tuple[str, str]]
+"""Where something lacks, the cluster or a queue, and of which resource."""
+
+
+def evictable(victim: Job, setting: Eviction, ran: int) -> bool:
+    """P4: whether a job that has run for so many seconds may be evicted."""
+    return ran >= setting.min_runtime and victim.evictions < setting.max_evictions and not victim.preserved
+
+
+class Search:
+    """P3: the search for victims of one kind of exchange."""
+
+    def __init__(self, model: "Model", job: Job):
+        self.model, self.job, self.tree, self.before = model, job, model.tree, model.settled
+
+    def best(self) -> tuple[list[Job], str] | None:
+        """Return the victims and the cluster: the best worst victim, then fewer victims, then C3's order."""
+        found = []
+        for cluster in (each.name for each in self.model.candidates(self.job)):
+            self.resources = {resource for _, resource in self.lacks(cluster, self.before)}
+            if victims := self.victims(cluster):
+                worst = max(self.rank(victim, self.before) for victim in victims)
+                order = self.model.preference(self.job, cluster, less(self.before, *victims))
+                found.append((worst, len(victims), order, victims, cluster))
+        return min(found, key=lambda each: each[:3])[3:] if found else None
+
+    def lacks(self, cluster: str, usage: Running) -> Lacks:
+        room = self.model.headroom(cluster, usage)
+        asked = self.job.requests if cluster in self.model.nominated.values() else self.job.gang
+        short = {("cluster", name) for name, amount in asked.items() if amount and amount > room.get(name, 0)}
+        return self.tree.lacking(self.job, usage) | short
+
+    def helps(self, victim: Job, cluster: str, lacks: Lacks) -> bool:
+        """Return whether evicting *victim* frees some of what lacks: in the cluster first, then in the queues."""
+        lacks = {each for each in lacks if each[0] == "cluster"} or lacks
+        places = {*self.tree.path(victim.queue), *(["cluster"] if victim.cluster == cluster else [])}
+        return any(place in places and victim.requests.get(resource, 0) for place, resource in lacks)
+
+    def able(self, usage: Running) -> list[Job]:
+        return [self.tree.jobs[name] for name in usage if self.may_evict(self.tree.jobs[name], usage)]
+
+    def victims(self, cluster: str) -> list[Job]:
+        """Return the victims of an exchange on one cluster, none where it does not work."""
+        chosen: list[Job] = []
+        usage = self.before
+        while missing := self.lacks(cluster, usage):
+            able = [victim for victim in self.able(usage) if self.helps(victim, cluster, missing)]
+            if not able:
+                return []
+            chosen.append(min(able, key=lambda victim: self.rank(victim, usage)))
+            usage = less(self.before, *chosen)
+        tier = self.rank(chosen[-1], self.before)[:3] if chosen else ()
+        alike = [victim for victim in self.able(self.before) if self.rank(victim, self.before)[:3] == tier]
+        if alone := [victim for victim in alike if self.works([victim], cluster)]:
+            return [min(alone, key=lambda victim: (self.size(victim), self.rank(victim, self.before)))]
+        for victim in reversed(list(chosen)):
+            rest = [each for each in chosen if each is not victim]
+            chosen = rest if self.works(rest, cluster) else chosen
+        return chosen if self.works(chosen, cluster) else []
+
+    def size(self, victim: Job) -> list[Fraction]:
+        """Return the parts that the victim holds of what is asked, of what lacks, the largest first."""
+        parts = (Fraction(victim.requests.get(name, 0), self.job.requests[name]) for name in self.resources)
+        return sorted(parts, reverse=True)
+
+    def works(self, victims: list[Job], cluster: str) -> bool:
+        """P5: whether the whole exchange works on paper."""
+        left = less(self.before, *victims)
+        works = bool(victims) and not self.lacks(cluster, left) and self.model.may_borrow(self.job, left)
+        return works and self.is_fair(victims)
+
+    def rank(self, victim: Job, usage: Running) -> tuple:
+        """P3: the order of victims; the first three are the tier."""
+        priority = self.tree.queues[victim.queue].priority
+        return not self.branch_stays(victim, usage), priority, victim.priority, victim.ran, victim.name
+
+    def may_evict(self, victim: Job, usage: Running) -> bool:
+        raise NotImplementedError
+
+    def branch_stays(self, victim: Job, usage: Running) -> bool:
+        return True
+
+    def is_fair(self, victims: list[Job]) -> bool:
+        return True
+
+
+class Reclaim(Search):
+    """P1: victims in other queues."""
+
+    def common(self, victim: Job) -> str:
+        return next(name for name in self.tree.path(self.job.queue) if name in self.tree.path(victim.queue))
+
+    def may_evict(self, victim: Job, usage: Running) -> bool:
+        is_new = victim.name in self.model.admitted
+        if victim.queue == self.job.queue or is_new or not self.model.is_reclaimable(victim):
+            return False
+        left, common = less(usage, victim), self.common(victim)
+        lost = [resource for resource in self.resources if victim.requests.get(resource, 0)]
+        for name in self.tree.below(victim.queue, common):
+            used, rest = self.tree.used(name, usage), self.tree.used(name, left)
+            if not any(used[resource] > self.model.due[name][resource] for resource in lost):
+                return False
+            held = [resource for resource, amount in victim.requests.items() if amount]
+            if any(rest.get(resource, 0) < self.tree.guarantee(name, resource) for resource in held):
+                return False
+        return self.smaller_share(victim, plus(left, self.job)) > self.smaller_share(victim, self.before)
+
+    def smaller_share(self, victim: Job, usage: Running) -> Fraction:
+        """Return the smaller of the shares of the two branches, over what the job lacks."""
+        common = self.common(victim)
+        mine, other = (self.tree.below(queue, common)[-1] for queue in (self.job.queue, victim.queue))
+        shares = (
+            self.model.share(name, job, usage, self.resources) for name, job in ((mine, self.job), (other, victim))
+        )
+        return min(shares)
+
+    def is_fair(self, victims: Iterable[Job]) -> bool:
+        left, usage = less(self.before, *victims), self.before
+        for victim in victims:
+            if not self.may_evict(victim, usage) or not self.model.within(self.job, self.common(victim), left):
+                return False
+            usage = less(usage, victim)
+        return True
+
+    def branch_stays(self, victim: Job, usage: Running) -> bool:
+        branch = self.tree.below(victim.queue, self.common(victim))[-1]
+        left, due = self.tree.used(branch, less(usage, victim)), self.model.due[branch]
+        return all(left.get(name, 0) >= due[name] for name in self.resources if victim.requests.get(name, 0))
+
+
+class Preemption(Search):
+    """P2: victims of lower job priority in the job's own queue."""
+
+    def may_evict(self, victim: Job, usage: Running) -> bool:
+        setting = self.model.world.preemption
+        is_taken = victim.name in self.model.admitted or victim.name in self.model.nominated
+        lower = victim.queue == self.job.queue and victim.priority < self.job.priority and not self.job.never
+        return lower and not is_taken and setting is not None and evictable(victim, setting, victim.ran)

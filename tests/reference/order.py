@@ -1,0 +1,293 @@
+"""Rules O and C3, P5 and P4's bounds written plainly, from docs/reference/semantics.md alone: slow and simple."""
+
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+from itertools import pairwise
+
+from tests.reference.evictions import Preemption, Reclaim, evictable
+from tests.reference.shares import Tree, entitlements
+from tests.reference.world import ROOT, Amounts, Cluster, Decision, Job, Running, World, fits, less, plus, total
+
+INFINITE = Fraction(10**9)
+
+
+def plan(world: World) -> list[Decision]:
+    """Return the decisions of one plan, in their order."""
+    model = Model(world)
+    while model.step():
+        pass
+    model.admit_nominated()
+    return model.decisions
+
+
+class Model:
+    """One plan under way: *settled* is usage as if the evictions were done, *current* is usage now."""
+
+    def __init__(self, world: World):
+        self.world = world
+        self.tree = Tree(world)
+        self.decisions: list[Decision] = []
+        self.settled = {job.name: job.cluster for job in world.jobs if job.cluster}
+        self.current = dict(self.settled)
+        self.admitted: set[str] = set()
+        self.nominated: Running = {}
+        self.leaving: set[str] = set()
+        pending = [job for job in world.jobs if not job.cluster]
+        self.waiting = {job.name: job for job in pending if not self.held_otherwise(job)}
+        self.due = entitlements(self.tree, self.waiting.values(), self.settled)
+
+    def held_otherwise(self, job: Job) -> bool:
+        if job.queue not in self.tree.leaves() or not self.tree.open(job.queue):
+            return True
+        if not any(fits(job.gang, cluster.allocatable) for cluster in self.candidates(job)):
+            return True
+        return any(
+            amount > self.tree.ceiling(name, resource, empty=True)
+            for name in self.tree.path(job.queue)
+            for resource, amount in job.requests.items()
+            if amount
+        )
+
+    def candidates(self, job: Job) -> list[Cluster]:
+        return [cluster for cluster in self.world.clusters if not job.affinity or cluster.name in job.affinity]
+
+    def share(self, name: str, job: Job, usage: Running, resources: Iterable[str] | None = None) -> Fraction:
+        """Return the share of a queue whose next workload is *job*."""
+        used = self.tree.used(name, usage)
+        shares = [Fraction(0)]
+        for resource in resources if resources is not None else self.tree.resources:
+            due, held = self.due[name][resource], used.get(resource, 0)
+            if due:
+                shares.append(held / due)
+            elif held or job.requests.get(resource, 0):
+                shares.append(INFINITE)
+        return max(shares)
+
+    def in_turn(self, queue: str, *, exchange: bool = False) -> list[Job]:
+        """O2, O5: return the workloads of a queue in their order that may be tried; of a fifo queue the first only.
+
+        Those that leave and those nominated block a fifo queue, the latter not for an *exchange*.
+        """
+        pending = {*self.waiting, *self.leaving, *({} if exchange else self.nominated)}
+        order = sorted((self.tree.jobs[name] for name in pending if self.tree.jobs[name].queue == queue), key=self.rank)
+        return [job for job in (order[:1] if self.tree.queues[queue].fifo else order) if job.name in self.waiting]
+
+    def rank(self, job: Job) -> tuple:
+        fairness = self.world.tenant_fairness
+        jobs = (self.tree.jobs[name] for name in self.settled)
+        others = [other for other in jobs if (other.queue, other.namespace) != (job.queue, job.namespace)]
+        own = less(self.settled, *others)
+        tenant = self.share(job.queue, Job("", "", {}, {}), own) if fairness != "None" else Fraction(0)
+        first = (tenant, -job.priority) if fairness == "NamespaceFirst" else (-job.priority, tenant)
+        return (*first, job.since, job.namespace, job.name)
+
+    def first(self, heads: dict[str, Job]) -> Job | None:
+        """O1: return the head that goes first."""
+        if not heads:
+            return None
+        top = max(self.tree.queues[name].priority for name in heads)
+        heads = {name: job for name, job in heads.items() if self.tree.queues[name].priority == top}
+
+        def best(name: str) -> Job | None:
+            if name in heads:
+                return heads[name]
+            offers = [
+                (job, self.share(child, job, self.settled))
+                for child in self.tree.children(name)
+                if (job := best(child))
+            ]
+            ranked = [((share, -job.priority, job.since, job.queue), job) for job, share in offers]
+            return min(ranked)[1] if ranked else None
+
+        return best(ROOT)
+
+    def step(self) -> bool:
+        """Decide once; return whether there was anything to decide."""
+        heads = self.heads(self.can_admit)
+        if not self.world.reclaim:
+            return self.admit(self.first(self.entitled(heads) or heads)) or self.exchange_once()
+        return self.admit(self.first(self.entitled(heads))) or self.exchange_once() or self.admit(self.first(heads))
+
+    def entitled(self, heads: dict[str, Job]) -> dict[str, Job]:
+        """Return the heads that stay within their entitlements, none where that does not matter."""
+        matters = self.world.reclaim or self.world.queue_order == "EntitlementFirst"
+        return {name: job for name, job in heads.items() if matters and self.within(job, ROOT)}
+
+    def heads(self, eligible: Callable[[Job], object], *, exchange: bool = False) -> dict[str, Job]:
+        """Return the first eligible workload of each queue; none for an *exchange* behind one that can be admitted."""
+        result = {}
+        for queue in self.tree.leaves():
+            order = self.in_turn(queue, exchange=exchange)
+            job = next((job for job in order if eligible(job) or (exchange and self.can_admit(job))), None)
+            if job and not (exchange and self.can_admit(job)):
+                result[queue] = job
+        return result
+
+    def can_admit(self, job: Job) -> bool:
+        return self.place(job) is not None and self.may_borrow(job)
+
+    def admit(self, job: Job | None) -> bool:
+        if job is None:
+            return False
+        cluster = self.place(job)
+        assert cluster
+        del self.waiting[job.name]
+        self.settled[job.name] = self.current[job.name] = cluster
+        self.admitted.add(job.name)
+        self.decisions.append(Decision("Admit", job.name, cluster))
+        return True
+
+    def within(self, job: Job, common: str, usage: Running | None = None) -> bool:
+        """Return whether the job's queue, and each ancestor below *common*, stays within its entitlement with it."""
+        after = plus(self.settled if usage is None else usage, job)
+        return all(self.is_within(name, job, after) for name in self.tree.below(job.queue, common))
+
+    def is_within(self, name: str, job: Job, usage: Running) -> bool:
+        used = self.tree.used(name, usage)
+        return all(used[resource] <= self.due[name][resource] for resource, amount in job.requests.items() if amount)
+
+    def headroom(self, cluster: str, usage: Running) -> Amounts:
+        used = total(self.tree.jobs[name].requests for name, at in usage.items() if at == cluster)
+        return {name: amount - used.get(name, 0) for name, amount in self.allocatable(cluster).items()}
+
+    def allocatable(self, cluster: str) -> Amounts:
+        return next(each.allocatable for each in self.world.clusters if each.name == cluster)
+
+    def place(self, job: Job) -> str | None:
+        """Return the cluster that the job would be admitted to, ``None`` where quota or capacity lacks."""
+        if self.tree.lacking(job, self.settled) or self.tree.lacking(job, self.current):
+            return None
+        clusters = [cluster.name for cluster in self.candidates(job) if self.has_room(job, cluster.name)]
+        return min(clusters, key=lambda name: self.preference(job, name), default=None)
+
+    def has_room(self, job: Job, cluster: str, settled: Running | None = None) -> bool:
+        """Return whether the gang fits, now and once the evictions are done; or with *settled* as the usage then."""
+        asked = job.requests if cluster in self.nominated.values() else job.gang
+        if settled is not None:
+            return fits(asked, self.headroom(cluster, settled))
+        return fits(asked, self.headroom(cluster, self.settled)) and fits(
+            job.gang, self.headroom(cluster, self.current)
+        )
+
+    def preference(self, job: Job, cluster: str, usage: Running | None = None) -> tuple:
+        """C3: rank a cluster in which the gang minimum fits."""
+        left = self.headroom(cluster, self.settled if usage is None else usage)
+        has, fleet = self.allocatable(cluster), total(each.allocatable for each in self.candidates(job))
+        asked = job.requests if fits(job.requests, left) else job.gang
+        extended = any("/" in name and amount and not job.requests.get(name) for name, amount in has.items())
+        parts = [(-Fraction(amount, has[name]), name) for name, amount in asked.items() if amount and has.get(name)]
+        name = min(parts)[1] if parts else ""
+        over = Fraction(left.get(name, 0) - asked.get(name, 0), fleet.get(name, 1))
+        return (not fits(job.requests, left), extended, over, cluster)
+
+    def may_borrow(self, job: Job, base: Running | None = None) -> bool:
+        """Return whether the job may take its queues above their entitlements; *base*: usage without its victims."""
+        if not self.world.reclaim:
+            return True
+        base = self.settled if base is None else base
+        path = self.tree.path(job.queue)
+        if (job.preserved or job.evictions >= self.world.reclaim.max_evictions) and not self.within(job, path[1], base):
+            return False
+        is_over = False
+        for branch, common in pairwise(path):
+            is_over = is_over or self.lifts(branch, job, base)
+            if is_over and not self.leaves_quota(job, common, branch, base):
+                return False
+        return True
+
+    def lifts(self, name: str, job: Job, base: Running) -> bool:
+        """Return whether the job takes a queue above its entitlement, and above its usage before."""
+        now, after = self.tree.used(name, self.settled), self.tree.used(name, plus(base, job))
+        asked = [resource for resource, amount in job.requests.items() if amount]
+        return any(after[resource] > max(self.due[name][resource], now.get(resource, 0)) for resource in asked)
+
+    def leaves_quota(self, job: Job, common: str, branch: str, base: Running) -> bool:
+        """Return whether *common* has quota for the entitled waiting workloads of its other branches beside *job*."""
+        kept = [other for child in self.tree.children(common) if child != branch for other in self.entitled_in(child)]
+        after, full = plus(base, job), plus(base, job, *kept)
+        for resource in (name for name, amount in job.requests.items() if amount):
+            booked = self.tree.booked(common, resource, after)
+            raises = booked > self.tree.booked(common, resource, base)
+            raises = raises and booked > self.tree.booked(common, resource, self.settled)
+            more = self.tree.booked(common, resource, full)
+            if raises and more > booked and more > self.tree.ceiling(common, resource):
+                return False
+        return True
+
+    def entitled_in(self, name: str) -> list[Job]:
+        """Return the waiting workloads below a queue that together stay within its entitlement, in order."""
+        if name in self.tree.leaves():
+            order = [job for job in self.in_turn(name, exchange=True) if self.would_take(job)]
+        else:
+            order = [job for child in self.tree.children(name) for job in self.entitled_in(child)]
+        queues, kept = self.tree.queues, list[Job]()
+        order.sort(key=lambda job: (-queues[job.queue].priority, -job.priority, job.since, job.namespace, job.name))
+        for job in order:
+            if self.is_within(name, job, plus(self.settled, *kept, job)):
+                kept.append(job)
+        return kept
+
+    def would_take(self, job: Job) -> bool:
+        """Return whether a candidate cluster would take the job without what could be reclaimed there."""
+        rest = {name: at for name, at in self.settled.items() if not self.is_movable(name)}
+        return any(self.has_room(job, cluster.name, rest) for cluster in self.candidates(job))
+
+    def is_movable(self, name: str) -> bool:
+        """Return whether a running job could be reclaimed from its queue, which has borrowed, before a reservation."""
+        job = self.tree.jobs[name]
+        used = self.tree.used(job.queue, self.settled)
+        has_borrowed = any(amount > self.due[job.queue][resource] for resource, amount in used.items())
+        return self.is_reclaimable(job, self.world.reservation_after) and has_borrowed
+
+    def is_reclaimable(self, job: Job, within: int = 0) -> bool:
+        """P4: whether reclaim may evict a job at all, within so many seconds."""
+        setting = self.world.reclaim
+        reclaimable = all(self.tree.queues[name].reclaimable for name in self.tree.below(job.queue, ROOT))
+        ran = 0 if job.name in self.admitted else job.ran
+        is_running = setting is not None and job.name not in self.nominated
+        return is_running and reclaimable and evictable(job, setting, ran + within)
+
+    def exchange_once(self) -> bool:
+        """Carry out the first exchange in O1's order; return whether there is one."""
+        found = self.heads(self.exchange, exchange=True)
+        job = self.first(self.entitled(found) or found)
+        if job is None:
+            return False
+        victims, cluster = self.exchange(job) or ([], "")
+        for victim in victims:
+            del self.settled[victim.name]
+            self.leaving.add(victim.name)
+            self.decisions.append(Decision("Evict", victim.name, job.name))
+        del self.waiting[job.name]
+        self.settled[job.name] = self.nominated[job.name] = cluster
+        self.decisions.append(Decision("Nominate", job.name, cluster))
+        return True
+
+    def admit_nominated(self) -> None:
+        """P5: admit nominated workloads that fit beside their victims, in order; their room is kept for the others."""
+        kept: list[str] = []
+        for name, nominated in list(self.nominated.items()):
+            job = self.tree.jobs[name]
+            del self.settled[name], self.nominated[name]
+            usage = {**self.current, **{other: self.nominated[other] for other in kept}}
+            names = [cluster.name for cluster in self.candidates(job)]
+            names = [each for each in names if fits(job.gang, self.headroom(each, usage)) and self.has_room(job, each)]
+            if names and not self.tree.lacking(job, self.settled) and not self.tree.lacking(job, self.current):
+                at = min(names, key=lambda cluster: (cluster != nominated, self.preference(job, cluster)))
+                self.settled[name] = self.current[name] = at
+                self.decisions.remove(Decision("Nominate", name, nominated))
+                self.decisions.append(Decision("Admit", name, at))
+            else:
+                self.settled[name] = self.nominated[name] = nominated
+                kept.append(name)
+
+    def exchange(self, job: Job) -> tuple[list[Job], str] | None:
+        """Return the victims for *job* and its cluster: by reclaim, else by preemption; none where nothing lacks."""
+        rooms = [cluster for cluster in self.candidates(job) if self.has_room(job, cluster.name, self.settled)]
+        if rooms and not self.tree.lacking(job, self.settled):
+            return None
+        for search in (self.world.reclaim and Reclaim(self, job), self.world.preemption and Preemption(self, job)):
+            found = search.best() if search else None
+            if found:
+                return found
+        return None

@@ -1,0 +1,165 @@
+"""Rules Q2 to Q4 written plainly: guarantees, ceilings, reserved quota and entitlements of every queue."""
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from functools import cache
+from itertools import pairwise
+
+from tests.reference.world import ROOT, Job, Running, World, plus, total
+
+Exact = Mapping[str, Fraction]
+
+
+class Tree:
+    """The queues of a world and what its running jobs use in them."""
+
+    def __init__(self, world: World):
+        self.world = world
+        self.queues = {queue.name: queue for queue in world.queues}
+        self.jobs = {job.name: job for job in world.jobs}
+        self.began = {job.name: job.cluster for job in world.jobs if job.cluster}
+        self.resources = sorted(total([*(c.allocatable for c in world.clusters), *(j.requests for j in world.jobs)]))
+
+    def children(self, name: str) -> list[str]:
+        return sorted(queue.name for queue in self.world.queues if queue.parent == name)
+
+    def path(self, name: str) -> list[str]:
+        """Return the queue and its ancestors, the root last."""
+        return [name] if name == ROOT else [name, *self.path(self.queues[name].parent)]
+
+    def below(self, name: str, ancestor: str) -> list[str]:
+        """Return the queue and its ancestors below *ancestor*, the branch last."""
+        path = self.path(name)
+        return path[: path.index(ancestor)]
+
+    def leaves(self) -> list[str]:
+        return [name for name in sorted(self.queues) if not self.children(name)]
+
+    def open(self, name: str) -> bool:
+        return not any(self.queues[each].closed for each in self.path(name) if each != ROOT)
+
+    def used(self, name: str, running: Running) -> dict[str, int]:
+        """Return what the jobs of a queue and of everything below it are charged."""
+        return total(self.jobs[job].requests for job in running if name in self.path(self.jobs[job].queue))
+
+    def direct(self, name: str, running: Running) -> dict[str, int]:
+        return total(self.jobs[job].requests for job in running if self.jobs[job].queue == name)
+
+    @cache  # noqa: B019 - a tree lives as long as its plan
+    def claim(self, name: str, resource: str, *, empty: bool = False) -> int:
+        """Q3: the larger of its own and its children's, up to its capability; of a closed queue up to what it holds."""
+        queue = self.queues[name]
+        below = sum(self.claim(child, resource, empty=empty) for child in self.children(name))
+        amount = max(queue.guarantee.get(resource, 0), below)
+        amount = min(amount, queue.capability.get(resource, amount))
+        return amount if self.open(name) else min(amount, 0 if empty else self.used(name, self.began).get(resource, 0))
+
+    @cache  # noqa: B019
+    def guarantee(self, name: str, resource: str, *, empty: bool = False) -> int:
+        """Q3: the guarantee that counts: scaled down with its siblings' to what the parent has to give."""
+        if name == ROOT:
+            return self.ceiling(ROOT, resource)
+        parent = self.queues[name].parent
+        claims = sum(self.claim(child, resource, empty=empty) for child in self.children(parent))
+        available = self.guarantee(parent, resource, empty=empty)
+        own = self.claim(name, resource, empty=empty)
+        return own * available // claims if claims > available else own
+
+    @cache  # noqa: B019
+    def ceiling(self, name: str, resource: str, *, empty: bool = False) -> int:
+        """Q1, Q2: what a queue may hold at most; *empty*: while it and all others hold nothing."""
+        if name == ROOT:
+            return sum(cluster.allocatable.get(resource, 0) for cluster in self.world.clusters)
+        queue = self.queues[name]
+        siblings = [child for child in self.children(queue.parent) if child != name]
+        amount = self.ceiling(queue.parent, resource, empty=empty)
+        amount -= sum(self.guarantee(child, resource, empty=empty) for child in siblings)
+        return min(amount, queue.capability.get(resource, amount))
+
+    def reserved(self, name: str, resource: str, running: Running) -> int:
+        """Q2: the reserved quota of a queue."""
+        return max(self.guarantee(name, resource), self.booked(name, resource, running))
+
+    def booked(self, name: str, resource: str, running: Running) -> int:
+        """Q2: direct charges and the children's reserved quota."""
+        below = sum(self.reserved(child, resource, running) for child in self.children(name))
+        return self.direct(name, running).get(resource, 0) + below
+
+    def lacking(self, job: Job, running: Running) -> set[tuple[str, str]]:
+        """Return the queues, with the resource, at which quota for *job* lacks (Q2)."""
+        after = plus(running, job)
+        lacking = set()
+        for name in self.path(job.queue):
+            for resource, amount in job.requests.items():
+                ceiling = self.ceiling(name, resource)
+                booked = self.booked(name, resource, after)
+                if booked == self.booked(name, resource, running):
+                    booked = self.used(name, after)[resource]
+                if amount and booked > ceiling:
+                    lacking.add((name, resource))
+        return lacking
+
+
+def entitlements(tree: Tree, waiting: Iterable[Job], running: Running) -> dict[str, Exact]:
+    """Q4: return the entitlement of every queue, with the demands of *waiting*."""
+    divisions = [_Division(tree, resource, list(waiting), running) for resource in tree.resources]
+    for division in divisions:
+        division.share_out(ROOT, Fraction(tree.ceiling(ROOT, division.resource)))
+    return {name: {each.resource: each.due[name] for each in divisions} for name in [ROOT, *tree.queues]}
+
+
+class _Division:
+    """Q4 for one resource."""
+
+    def __init__(self, tree: Tree, resource: str, waiting: list[Job], running: Running):
+        self.tree, self.resource, self.waiting, self.running = tree, resource, waiting, running
+        self.due: dict[str, Fraction] = {}
+
+    def cap(self, name: str) -> int:
+        return max(0, min(self.demand(name), self.tree.ceiling(name, self.resource)))
+
+    def demand(self, name: str) -> int:
+        own = sum(job.requests.get(self.resource, 0) for job in self.waiting if job.queue == name)
+        return own + self.direct(name) + sum(self.cap(child) for child in self.tree.children(name))
+
+    def direct(self, name: str) -> int:
+        return self.tree.direct(name, self.running).get(self.resource, 0)
+
+    def share_out(self, name: str, entitlement: Fraction) -> None:
+        """Set the entitlement of a queue, and share it among its children in the two steps."""
+        self.due[name] = entitlement
+        children, amount = self.tree.children(name), max(Fraction(0), entitlement - self.direct(name))
+        floors = {child: Fraction(self.tree.guarantee(child, self.resource)) for child in children}
+        if (claimed := sum(floors.values())) > amount:
+            floors = {child: floor * amount / claimed for child, floor in floors.items()}
+        caps = {child: Fraction(self.cap(child)) for child in children}
+        deserved = {child: self.tree.queues[child].deserved.get(self.resource, 0) for child in children}
+        weights = {child: self.tree.queues[child].weight for child in children}
+        none = dict.fromkeys(children, Fraction(0))
+        level = highest(amount, floors, caps, none, deserved, most=Fraction(1))
+        base = {child: min(caps[child], level * deserved[child]) for child in children}
+        level = highest(amount, floors, caps, base, weights, most=None)
+        for child in children:
+            self.share_out(child, max(floors[child], min(caps[child], base[child] + level * weights[child])))
+
+
+def highest(
+    amount: Fraction, floors: Exact, caps: Exact, base: Exact, slopes: Mapping[str, int], *, most: Fraction | None
+) -> Fraction:
+    """Return the largest level up to *most* that *amount* allows, each standing at its floor, cap or base + level."""
+
+    def need(level: Fraction) -> Fraction:
+        return sum((max(floors[c], min(caps[c], base[c] + level * slopes[c])) for c in caps), Fraction(0))
+
+    bends = [
+        (bound[child] - base[child]) / slopes[child] for child in caps if slopes[child] for bound in (floors, caps)
+    ]
+    most = max([Fraction(0), *bends]) if most is None else most
+    levels = sorted({Fraction(0), most, *(bend for bend in bends if 0 < bend < most)})
+    best = Fraction(0)
+    for low, high in pairwise(levels):
+        if need(high) > amount:
+            rise = need(high) - need(low)
+            return low + (amount - need(low)) * (high - low) / rise if need(low) <= amount else best
+        best = high
+    return best

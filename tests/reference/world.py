@@ -1,0 +1,111 @@
+"""Small worlds for the reference model: clusters, queues and jobs as plain values."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+Amounts = Mapping[str, int]
+Running = Mapping[str, str]
+"""The cluster of each job that is counted as running."""
+ROOT = "root"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A member cluster without external usage."""
+
+    name: str
+    allocatable: Amounts
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A queue as its operator wrote it."""
+
+    name: str
+    parent: str = ROOT
+    weight: int = 1
+    priority: int = 0
+    capability: Amounts = field(default_factory=dict)
+    deserved: Amounts = field(default_factory=dict)
+    guarantee: Amounts = field(default_factory=dict)
+    reclaimable: bool = True
+    fifo: bool = False
+    closed: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that goes whole to one cluster; *cluster* is set while it runs."""
+
+    name: str
+    queue: str
+    requests: Amounts
+    gang: Amounts
+    namespace: str = "default"
+    priority: int = 0
+    since: int = 0
+    affinity: tuple[str, ...] = ()
+    cluster: str | None = None
+    ran: int = 0
+    """Seconds since its admission."""
+    evictions: int = 0
+    never: bool = False
+    """Its class never preempts."""
+    preserved: bool = False
+    """Taking its cluster away would not stop it."""
+
+
+@dataclass(frozen=True)
+class Eviction:
+    """Settings of reclaim or of preemption."""
+
+    min_runtime: int = 0
+    max_evictions: int = 3
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything that one plan is made from."""
+
+    clusters: tuple[Cluster, ...]
+    queues: tuple[Queue, ...]
+    jobs: tuple[Job, ...]
+    queue_order: str = "PriorityFirst"
+    tenant_fairness: str = "None"
+    reclaim: Eviction | None = None
+    preemption: Eviction | None = None
+    reservation_after: int = 1800
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One decision of a plan: Admit and Nominate name the cluster, Evict the workload it happens for."""
+
+    action: str
+    job: str
+    subject: str
+
+
+def total(amounts: Iterable[Amounts]) -> dict[str, int]:
+    """Return the sum of *amounts* by resource."""
+    result: dict[str, int] = {}
+    for each in amounts:
+        for resource, amount in each.items():
+            result[resource] = result.get(resource, 0) + amount
+    return result
+
+
+def fits(asked: Amounts, room: Amounts) -> bool:
+    """Return whether all that is asked for is there."""
+    return all(amount <= room.get(resource, 0) for resource, amount in asked.items() if amount)
+
+
+def plus(usage: Running, *jobs: Job) -> Running:
+    """Return *usage* with further jobs in it, on no cluster."""
+    return {**usage, **{job.name: "" for job in jobs}}
+
+
+def less(usage: Running, *jobs: Job) -> Running:
+    """Return *usage* without some jobs."""
+    gone = {job.name for job in jobs}
+    return {name: at for name, at in usage.items() if name not in gone}
