@@ -114,7 +114,7 @@ class Backlog:
         """The lanes of each queue; none is empty."""
         self.shapes: dict[int, list[Lane]] = {}
         """The lanes of each shape, by the shape's id."""
-        self.unjudged: set[Lane] = set()
+        self.unjudged: dict[Lane, None] = {}
         """Lanes that nobody has looked at since they began."""
         self.changed: set[QueueName] = set()
         """Queues in which somebody came or went since this was last emptied."""
@@ -169,7 +169,7 @@ class Backlog:
         self._lanes[key] = lane
         self.queues.setdefault(queue, []).append(lane)
         self.shapes.setdefault(id(shape), []).append(lane)
-        self.unjudged.add(lane)
+        self.unjudged[lane] = None
         self.on_lane(lane, 1)
         return lane
 
@@ -194,7 +194,7 @@ class Backlog:
         self.shapes[id(shape)].remove(lane)
         if not self.shapes[id(shape)]:
             del self.shapes[id(shape)], self._shapes[shape.key]
-        self.unjudged.discard(lane)
+        self.unjudged.pop(lane, None)
         self.news.pop(lane, None)
 
     def in_order(self, queue: QueueName) -> list[Workload]:

@@ -176,25 +176,25 @@ class Books:
             self.standing = Standing(quota, {}, self.tenants)
         return self.standing.quota
 
-    def sort_out(self, again: Iterable[Lane], held: Callable[[Lane], Refusal | None]) -> set[Lane]:
+    def sort_out(self, again: Iterable[Lane], held: Callable[[Lane], Refusal | None]) -> list[Lane]:
         """Find out who waits for another reason than room; return the lanes for which that was asked.
 
         All are asked again when queues or clusters have changed, else only new
         ones and those named. *held* tells of reasons that are not the queues'
         or the clusters'.
         """
-        lanes = {*self._backlog.unjudged, *again}
+        lanes = dict.fromkeys([*self._backlog.unjudged, *again])
         tree = self.tree()
         self._closed = closed_guarantees(tree, self.settled)
         if self._potential is None:
             self._potential = Quota(tree, limits(tree, self._ledger.potential()), {})
-            lanes.update(self._backlog.lanes())
+            lanes |= dict.fromkeys(self._backlog.lanes())
         for lane in lanes:
             lane.charge = self.prospects.of(lane.shape).charge
             lane.hopeless = tree.refusal(lane.queue) or self._hopeless(self._potential, lane) or held(lane)
             self._changed.add(lane.queue)
         self._backlog.unjudged.clear()
-        return lanes
+        return list(lanes)
 
     def _hopeless(self, potential: Quota, lane: Lane) -> Refusal | None:
         """Return why no room would ever help *lane*, or ``None`` (C5).

@@ -46,6 +46,8 @@ class _Branch:
         self.stale: set[int] = set()
         """The children in which somebody was served or passed over since."""
         self.is_stale = True
+        self.is_fuller = False
+        """Whether somebody was served below it since, so that its ceiling may leave less."""
 
 
 class Contest:
@@ -69,7 +71,7 @@ class Contest:
     def served(self, head: Head) -> None:
         """Go on after *head* was admitted and taken out of its lane."""
         self._line(head).moved_on()
-        self._touch(head.leaf)
+        self._touch(head.leaf, is_fuller=True)
 
     def passed_over(self, head: Head) -> None:
         """Go on after *head* was refused: nobody else in its lane would fit; in a fifo queue nobody at all."""
@@ -77,7 +79,7 @@ class Contest:
             self._line(head).drop()
         else:
             self._line(head).drop_lane()
-        self._touch(head.leaf)
+        self._touch(head.leaf, is_fuller=False)
 
     @property
     def _quota(self) -> Quota:
@@ -89,11 +91,12 @@ class Contest:
             raise AssertionError(f"nobody competes in {head.leaf.name}")
         return line
 
-    def _touch(self, leaf: Node) -> None:
+    def _touch(self, leaf: Node, *, is_fuller: bool) -> None:
         child: Node | None = None
         for node in leaf.path():
             branch = self._branches[node.name]
             branch.is_stale = True
+            branch.is_fuller |= is_fuller
             if child is not None:
                 branch.stale.add(child.place)
             child = node
@@ -145,10 +148,12 @@ class Contest:
 
     def _refresh(self, branch: _Branch) -> None:
         """Look again after something below *branch* has changed."""
-        shapes = self._with_room(branch)
+        was_served, branch.is_fuller = branch.is_fuller, False
+        shapes = self._with_room(branch) if was_served else branch.shapes
         has_changed, branch.shapes = shapes != branch.shapes, shapes
         if branch.line is not None:
-            branch.line.keep(shapes)
+            if was_served:
+                branch.line.keep(shapes)
         elif has_changed:
             self._fill(branch)
         else:

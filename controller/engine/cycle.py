@@ -42,12 +42,14 @@ def run(world: "World", now: int, *, most: int | None = None) -> Plan:
     evicted += late
     # 2. Set aside who waits for another reason than room, and give up what is held in vain.
     held_back = partial(_incomplete, world)
-    suspects = world.books.sort_out(_regrouped(world), held_back)
+    suspects = dict.fromkeys(world.books.sort_out(_regrouped(world), held_back))
     lapsed = [*holds.lapse(world, now), *reservations.lapse(world, now), *reservations.settle(world, now)]
-    suspects.update(world.books.sort_out(_regrouped(world), held_back))
+    suspects |= dict.fromkeys(world.books.sort_out(_regrouped(world), held_back))
     # 3. Divide what there is among the queues, as far as demands have changed.
     changed = {*world.backlog.changed}
     service = Service(world, world.books.stand(), now, most=most)
+    # What reservations keep depends on what queues are due.
+    world.kept = None
     # 4. Let those in for whom others have left; then serve one head after the other, with exchanges for the blocked.
     holds.serve(service)
     exchanges = serve(service)
@@ -56,13 +58,13 @@ def run(world: "World", now: int, *, most: int | None = None) -> Plan:
     world.patience.look(world, _to_look_at(world, changed, suspects), now)
     reserved = reservations.give(world, service.standing, now)
     if world.backlog.unjudged:
-        suspects.update(world.books.sort_out(_regrouped(world), held_back))
+        suspects |= dict.fromkeys(world.books.sort_out(_regrouped(world), held_back))
     # 6. Tell those whose reason has changed, and say when to look again unasked.
-    suspects.update(service.refused, world.backlog.news, _moved(world, service.quota))
-    suspects.update(_near_reservations(world, has_changed=bool(lapsed or reserved)))
-    suspects.update(_beside(world, service, {*changed, *(lane.queue for lane in suspects)}))
+    suspects |= dict.fromkeys([*service.refused, *world.backlog.news, *_moved(world, service.quota)])
+    suspects |= dict.fromkeys(_near_reservations(world, has_changed=bool(lapsed or reserved)))
+    suspects |= dict.fromkeys(_beside(world, service, {*changed, *(lane.queue for lane in suspects)}))
     if is_restless or _is_restless(world):
-        suspects.update(world.backlog.lanes())
+        suspects |= dict.fromkeys(world.backlog.lanes())
     world.telling.doubt(suspects)
     waits = world.telling.news()
     world.lending = None
@@ -155,7 +157,7 @@ def _lending(world: "World", standing: Standing) -> Lending | None:
 def _regrouped(world: "World") -> list[Lane]:
     """Return the lanes of groups of which a part came, went or started."""
     changed, world.groups.changed = world.groups.changed, set()
-    uids = (uid for group in changed for uid in world.groups.parts(group))
+    uids = (uid for group in sorted(changed, key=lambda group: group.key) for uid in world.groups.parts(group))
     return [world.backlog.lane(uid) for uid in uids if uid in world.backlog]
 
 
@@ -189,11 +191,11 @@ def _moved(world: "World", quota: Quota) -> list[Lane]:
     return found
 
 
-def _beside(world: "World", service: Service, queues: Iterable[QueueName]) -> set[Lane]:
+def _beside(world: "World", service: Service, queues: Iterable[QueueName]) -> list[Lane]:
     """Return the lanes whose queue holds more now; in a fifo queue, also those that may stand behind another head."""
     fuller = {decision.workload.queue for decision in service.decisions}
     fifo = {name for name in queues if name in world.queues and world.queues[name].fifo}
-    return {lane for name in fuller | fifo for lane in world.backlog.queues.get(name, ())}
+    return [lane for name in sorted(fuller | fifo) for lane in world.backlog.queues.get(name, ())]
 
 
 def _wake_at(world: "World", now: int, retry_at: int | None) -> int | None:

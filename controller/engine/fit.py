@@ -103,10 +103,11 @@ def choose(shape: Shape, candidates: Sequence[Room], copies: int) -> Choice | Re
     if shape.replicas and shape.placement.divided:
         return _divide(shape, candidates)
     fleet = total(room.allocatable for room in candidates)
-    ranked = sorted(candidates, key=lambda room: rank(shape, room, fleet))
+    fitting = [room for room in candidates if room.takes(shape)]
+    ranked = sorted(fitting, key=lambda room: rank(shape, room, fleet))
     chosen = _selected(shape, ranked, copies)
-    if len(chosen) < copies or not all(room.takes(shape) for room in chosen):
-        return _no_room(shape, [room for room in ranked if not room.takes(shape)])
+    if len(chosen) < copies:
+        return _no_room(shape, [room for room in candidates if not room.takes(shape)])
     replicas = shape.replicas or None
     return Choice(
         assignments=tuple(Assignment(room.name, replicas) for room in chosen),
@@ -118,7 +119,7 @@ def _selected(shape: Shape, ranked: Sequence[Room], copies: int) -> Sequence[Roo
     """Return the *copies* first of *ranked*, as far as a spread by region does not ask for others."""
     if not any(spread.by == "region" for spread in shape.placement.spread):
         return ranked[:copies]
-    fitting = {room.name: room for room in ranked if room.takes(shape)}
+    fitting = {room.name: room for room in ranked}
     clusters = [room.site.cluster for room in fitting.values() if room.site.cluster is not None]
     return [fitting[cluster.name] for cluster in selection(shape.placement, clusters)]
 

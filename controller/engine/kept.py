@@ -21,7 +21,7 @@ from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import EMPTY, Resources, add, subtract
 from controller.engine.tree import Node
-from controller.engine.workloads import Choice, Shape, Workload, WorkloadUid
+from controller.engine.workloads import Choice, Group, Shape, Workload, WorkloadUid
 
 if TYPE_CHECKING:
     from controller.engine.world import World
@@ -68,6 +68,15 @@ def _reservation(world: "World", standing: Standing, workloads: Iterable[Workloa
     return _Reservation(first, nodes[first.queue].queue.priority, since, shapes, leaves, due, rooms)
 
 
+_Key = tuple[QueueName, int, Group | None, WorkloadUid | None]
+"""Queue, shape by its id, group and, for those that have a reservation themselves, the workload."""
+
+
+def _key(workload: Workload, prospect: Prospect) -> _Key:
+    own = workload.uid if workload.is_reserved_for else None
+    return workload.queue, id(prospect.shape), workload.group, own
+
+
 def _precedence(each: _Reservation) -> tuple[int, int, Place]:
     """Return the key that puts reservations in the order in which they bind one another: the oldest first."""
     return each.since, -each.priority, place(each.first)
@@ -81,6 +90,11 @@ class Kept:
         self.standing = standing
         found = (_reservation(world, standing, each) for each in _together(world.reserved.values()))
         self._reservations = sorted(filter(None, found), key=_precedence)
+        self._soft = [self._is_soft(each) for each in self._reservations]
+        self._overs: dict[_Key, Refusal | None] = {}
+        """Which reservation of quota is in the way, as the queues stand."""
+        self._verdicts: dict[_Key, tuple[int, Choice | Refusal]] = {}
+        """With the version of the ledger that each holds for."""
         self._looks: dict[int, tuple[int, bool]] = {}
 
     def __bool__(self) -> bool:
@@ -97,22 +111,45 @@ class Kept:
     def _look(self, shape: int) -> bool:
         prospect = self._world.books.prospects.of(self._world.backlog.shapes[shape][0].shape)
         own = (kept for each in self._reservations for kept in each.shapes.values())
-        if any(kept is prospect.shape for kept in own) or any(map(self._is_soft, self._reservations)):
+        if any(kept is prospect.shape for kept in own) or any(self._soft):
             return True
         return isinstance(self._choice(prospect, self._reservations), Choice)
 
     def verdict(
         self, workload: Workload, prospect: Prospect, choice: Choice, quota: Quota | None = None
     ) -> Choice | Refusal:
-        """Return where *workload* may go that would go to *choice* otherwise, or behind whom it waits."""
-        binding = self._binding(workload, prospect.charge)
-        if not binding:
-            return choice
+        """Return where *workload* may go that would go to *choice* otherwise, or behind whom it waits.
+
+        With a *quota*: judged as that has it, beside the charges that there are.
+        """
+        if quota is not None:
+            return self._judge(workload, prospect, choice, quota)
+        key = _key(workload, prospect)
+        known, version = self._verdicts.get(key), self._world.ledger.version
+        if known is None or known[0] != version:
+            verdict = self._judge(workload, prospect, choice, self.standing.quota)
+            known = self._verdicts[key] = version, verdict
+        return known[1]
+
+    def over(self, workload: Workload, prospect: Prospect) -> Refusal | None:
+        """Return the reservation that keeps quota from *workload* wherever it would go, ``None`` where none does."""
+        key = _key(workload, prospect)
+        if key not in self._overs:
+            binding = self._binding(workload, prospect.charge)
+            self._overs[key] = self._first_over(binding, workload, prospect.charge, self.standing.quota)
+        return self._overs[key]
+
+    def _first_over(
+        self, binding: Iterable[_Reservation], workload: Workload, charge: Resources, quota: Quota
+    ) -> Refusal | None:
         leaf = self.standing.quota.tree.nodes[workload.queue]
-        for each in binding:
-            over = self._over(each, leaf, prospect.charge, quota or self.standing.quota)
-            if over is not None:
-                return over
+        return next(filter(None, (self._over(each, leaf, charge, quota) for each in binding)), None)
+
+    def _judge(self, workload: Workload, prospect: Prospect, choice: Choice, quota: Quota) -> Choice | Refusal:
+        binding = self._binding(workload, prospect.charge)
+        over = self._first_over(binding, workload, prospect.charge, quota)
+        if over is not None:
+            return over
         clusters = {booking.cluster for booking in choice.bookings}
         if not any(clusters.intersection(each.rooms) for each in binding):
             return choice
@@ -127,13 +164,13 @@ class Kept:
         """Return the reservations that bind *workload*."""
         found = []
         leaf = self.standing.quota.tree.nodes[workload.queue]
-        for each in self._reservations:
+        for each, is_soft in zip(self._reservations, self._soft, strict=True):
             if workload.uid in each.shapes:
                 # Those that were given later wait for it.
                 break
             is_own = workload.group is not None and workload.group == each.first.group
             is_other = all(node.name != workload.queue for node, _ in each.charges)
-            is_below = is_other and self._is_soft(each) and self.standing.over(leaf, charge) is None
+            is_below = is_other and is_soft and self.standing.over(leaf, charge) is None
             if not is_own and not is_below:
                 found.append(each)
         return found
@@ -145,15 +182,18 @@ class Kept:
     def _over(self, kept: _Reservation, leaf: Node, charge: Resources, quota: Quota) -> Refusal | None:
         """Return what *charge* would take of the quota that is kept, ``None`` where enough is left."""
         asks = sorted(name for name, amount in charge.items() if amount > 0)
-        after = quota.trial()
-        after.carry(after.tree.nodes[leaf.name], charge)
         for above in leaf.path():
             due = kept.due.get(above.name, EMPTY)
             for name in (each for each in asks if due.get(each, 0) > 0):
-                left = quota.limits[above.name].ceiling.get(name, 0) - after.amount(above.name, name)
+                held = quota.amount(above.name, name) + charge[name]
+                left = quota.limits[above.name].ceiling.get(name, 0) - held
                 if above.compares(name) and due[name] > left:
                     return _behind(kept, name, charge[name], max(left, 0), above)
-        return self._over_guarantees(kept, leaf, charge, after) if quota.guaranteed else None
+        if not quota.guaranteed:
+            return None
+        after = quota.trial()
+        after.carry(after.tree.nodes[leaf.name], charge)
+        return self._over_guarantees(kept, leaf, charge, after)
 
     def _over_guarantees(self, kept: _Reservation, leaf: Node, charge: Resources, after: Quota) -> Refusal | None:
         """Return what of the quota that is kept would be left only of what others are guaranteed."""

@@ -32,8 +32,8 @@ class Prospect:
     """How often clusters had been freed when it was last looked at."""
     witness: ClusterName | None = None
     """A cluster that took it when it was last looked at."""
-    refusal: tuple[int, Refusal] | None = None
-    """Why there was no room, and at which version of the ledger."""
+    verdict: tuple[int, Choice | Refusal] | None = None
+    """Where one more would go, or why nowhere, and at which version of the ledger."""
 
     @property
     def is_simple(self) -> bool:
@@ -104,17 +104,16 @@ class Prospects:
 
     def choice(self, prospect: Prospect) -> Choice | Refusal:
         """Return where one more of the shape goes, or why nowhere."""
-        candidates = rooms(self._ledger.site(name) for name in prospect.outlook.names)
-        return choose(prospect.shape, candidates, prospect.outlook.copies)
+        if prospect.verdict is None or prospect.verdict[0] != self._ledger.version:
+            candidates = rooms(self._ledger.site(name) for name in prospect.outlook.names)
+            verdict = choose(prospect.shape, candidates, prospect.outlook.copies)
+            prospect.verdict = self._ledger.version, verdict
+        return prospect.verdict[1]
 
     def refusal(self, prospect: Prospect) -> Refusal | None:
         """Return why there is no room for the shape, ``None`` where there is."""
-        if prospect.refusal is None or prospect.refusal[0] != self._ledger.version:
-            verdict = self.choice(prospect)
-            if isinstance(verdict, Choice):
-                return None
-            prospect.refusal = self._ledger.version, verdict
-        return prospect.refusal[1]
+        verdict = self.choice(prospect)
+        return verdict if isinstance(verdict, Refusal) else None
 
     def _search(self, prospect: Prospect) -> ClusterName | None:
         return next((name for name in prospect.outlook.names if self._takes(prospect, name)), None)

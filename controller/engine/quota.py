@@ -79,12 +79,23 @@ class Quota:
         A ceiling that the charges themselves would exceed comes before one
         that only the guarantees of others make too small.
         """
+        if self._is_within(node, charge):
+            return None
         reserved: Refusal | None = None
         for fault in self.faults(node, charge):
             if fault.reason is Reason.QUEUE_OVER_CEILING:
                 return fault
             reserved = reserved or fault
         return reserved
+
+    def _is_within(self, node: Node, charge: Resources) -> bool:
+        """Say whether *charge* is within every ceiling even if nothing of it were reserved already."""
+        above: Node | None = node
+        while above is not None:
+            if not self.has_free(above, charge) or (self.guaranteed and not self.has_unreserved(above, charge)):
+                return False
+            above = above.parent
+        return True
 
     def faults(self, node: Node, charge: Resources) -> Iterator[Refusal]:
         """Yield every ceiling of *node* and all above it that *charge* is not within, by resource and from below."""
@@ -139,23 +150,23 @@ class Quota:
 
     def has_free(self, node: Node, charge: Resources) -> bool:
         """Say whether *charge* alone would keep *node*, looked at without those above and below, within its ceiling."""
-        ceiling, held = self.limits[node.name].ceiling, self.allocated[node.name]
-        return all(
-            amount <= 0 or amount <= ceiling.get(name, 0) - held.get(name, 0) or not node.compares(name)
-            for name, amount in charge.items()
-        )
+        return _is_left(node, charge, self.limits[node.name].ceiling, self.allocated[node.name])
 
     def has_unreserved(self, node: Node, charge: Resources) -> bool:
         """Say whether *charge* would leave at *node* what is reserved, if nothing of it were reserved already."""
-        ceiling, sums = self.limits[node.name].ceiling, self._sums[node.name]
-        return all(
-            amount <= 0 or amount <= ceiling.get(name, 0) - sums.get(name, 0) or not node.compares(name)
-            for name, amount in charge.items()
-        )
+        return _is_left(node, charge, self.limits[node.name].ceiling, self._sums[node.name])
 
     def trial(self) -> "Quota":
         """Return a quota that begins as this one, to find out what bookings would lead to."""
         return _Trial(self)
+
+
+def _is_left(node: Node, charge: Resources, ceiling: Resources, taken: Resources) -> bool:
+    """Say whether *charge* is left of *ceiling* beside what is *taken*; asked more often than anything else."""
+    for name, amount in charge.items():
+        if amount > 0 and amount > ceiling.get(name, 0) - taken.get(name, 0) and node.compares(name):
+            return False
+    return True
 
 
 class _Trial(Quota):

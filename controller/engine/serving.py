@@ -156,8 +156,11 @@ class Service:
         prospect = prospects.of(head.lane.shape)
         if not self._fits_now(head) or not prospects.has_room(prospect):
             return None
+        kept = keeping(self.world)
+        if kept is not None and kept.over(head.workload, prospect) is not None:
+            return None
         choice: Choice | Refusal = prospects.choice(prospect)
-        if isinstance(choice, Choice) and (kept := keeping(self.world)) is not None:
+        if isinstance(choice, Choice) and kept is not None:
             choice = kept.verdict(head.workload, prospect, choice)
         if not isinstance(choice, Choice) or not self._may_borrow(head):
             return None
