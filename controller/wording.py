@@ -4,13 +4,15 @@ Command line, events, log and metrics name the same code; this is the only
 module that turns its facts into words for people.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from controller.api.quantity import format_quantity
 from controller.cache.remarks import Remark
 from controller.engine.queues import ROOT
 from controller.engine.reasons import EvictionReason, Reason, Refusal
+from controller.engine.remedies import Change, Remedy
+from controller.engine.shortfalls import Shortfall
 
 #: What each code says, with the facts as fields.
 SENTENCES: Mapping[Reason, str] = {
@@ -114,6 +116,20 @@ NOTICES: Mapping[Remark, str] = {
 #: What is said of a job whose binding's name another's binding bears.
 NAME_TAKEN = "binding '{binding}' stands for {kind} {name} of {version}: Karmada names both alike; rename one of them"
 
+#: The reasons beside which something else may be missing, which their remedy does not end.
+_PARTIAL = frozenset(
+    {
+        Reason.EXCEEDS_QUEUE,
+        Reason.QUEUE_OVER_CEILING,
+        Reason.RESERVED_FOR_GUARANTEE,
+        Reason.BEHIND_RESERVATION,
+        Reason.BEHIND_HEAD,
+        Reason.NO_ROOM,
+        Reason.FITS_NOWHERE,
+        Reason.QUEUE_OVER_ENTITLEMENT,
+        Reason.GROUP_PART_DOES_NOT_FIT,
+    }
+)
 _MORE_ROOM = "ask for less, split it, or add clusters"
 _NO_NODE = {
     Reason.NO_ROOM: "no candidate cluster has a node for each of its pods now",
@@ -145,7 +161,11 @@ def sentence(refusal: Refusal) -> str:
 
 
 def remedy(refusal: Refusal) -> str:
-    """Return what would let it in, in words; lower case, without a full stop."""
+    """Return what ends this reason, in words, and whether more may be missing; lower case, without a full stop."""
+    return _remedy(refusal) + ("; explain lists all that it lacks" if refusal.reason in _PARTIAL else "")
+
+
+def _remedy(refusal: Refusal) -> str:
     if refusal.reason is Reason.EVICTION_IN_PROGRESS and refusal.cluster is None:
         return _GONE
     if refusal.queue == ROOT and refusal.reason in AT_THE_ROOT:
@@ -155,6 +175,52 @@ def remedy(refusal: Refusal) -> str:
     if refusal.reason is Reason.BACKING_OFF and refusal.until is not None:
         return f"it is tried again by itself after {_clock(refusal.until)}"
     return REMEDIES[refusal.reason]
+
+
+def verified(refusal: Refusal, found: Remedy | None) -> str:
+    """Return the remedy that the engine has *found* for a workload, in words, with what it does not include.
+
+    Where it has found none, what ends the reason alone.
+    """
+    if found is None:
+        is_sure = refusal.reason is Reason.EVICTION_IN_PROGRESS or refusal.until is not None
+        return _remedy(refusal) + ("" if is_sure else "; not included is what else it lacks then")
+    changes = " and ".join(_changes(found.changes)) or "it lacks nothing once it is first"
+    return changes if found.is_complete else f"{changes}; not included: {_left_out(found)}"
+
+
+def _changes(changes: tuple[Change, ...]) -> Iterator[str]:
+    for change in changes:
+        before, after = (format_quantity(change.resource, amount) for amount in (change.before, change.after))
+        if change.kind == "queue":
+            yield f"raise capability of queue '{change.name}' from {before} to {after} {change.resource}"
+        else:
+            added = format_quantity(change.resource, change.after - change.before)
+            yield f"add {added} {change.resource} to cluster '{change.name}' ({before} allocatable)"
+
+
+def _left_out(found: Remedy) -> str:
+    """Return what a remedy does not include: what others take first, else why the workload still waits."""
+    if found.others:
+        more = len(found.others) - 1
+        return f"what {found.others[0].path} {f'and {more} more take' if more else 'takes'} before it"
+    return sentence(found.refusal) if found.refusal is not None else "what others take before it"
+
+
+def lack(shortfall: Shortfall) -> str:
+    """Return one thing that a workload lacks, in words; lower case, without a full stop."""
+    if shortfall.resource is None or shortfall.lacks is None:
+        return sentence(shortfall.refusal)
+    name = shortfall.resource
+    asked, free, lacks = (
+        format_quantity(name, amount or 0) for amount in (shortfall.requests, shortfall.free, shortfall.lacks)
+    )
+    where = f"cluster '{shortfall.cluster}'" if shortfall.cluster else f"queue '{shortfall.queue}'"
+    place = "all clusters together" if shortfall.queue == ROOT else where
+    others = ", ".join(f"{queue} {format_quantity(name, amount)}" for queue, amount in shortfall.guaranteed)
+    guaranteed = f"; guaranteed to others: {others}" if others else ""
+    idle = " even while idle" if shortfall.reason in {Reason.EXCEEDS_QUEUE, Reason.FITS_NOWHERE} else ""
+    return f"{place}: asks for {asked} {name}, free {free}{idle}, lacks {lacks}{guaranteed}"
 
 
 def _clock(time: int) -> str:

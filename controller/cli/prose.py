@@ -64,6 +64,9 @@ def _state(explanation: Explanation) -> str:
 
 def _why(waiting: Waiting) -> Iterator[str]:
     yield f"{waiting.reason}: {waiting.message}."
+    if len(waiting.missing) > 1 or any(each.lacks for each in waiting.missing):
+        yield "All that it lacks, what is met first coming first:"
+        yield from (f"- {each.message}" for each in waiting.missing)
     yield f"What would let it in: {waiting.remedy}."
 
 

@@ -33,4 +33,4 @@ def test_more_charged_than_there_is_shows_as_nothing_left():
 def test_the_root_is_told_as_what_it_is():
     refusal = Refusal(Reason.QUEUE_OVER_CEILING, "cpu", 4000, 0, queue="root")
     assert sentence(refusal) == "it asks for 4 cpu, all usable clusters together have 0 left"
-    assert remedy(refusal) == "it starts when workloads finish"
+    assert remedy(refusal) == "it starts when workloads finish; explain lists all that it lacks"

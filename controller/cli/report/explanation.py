@@ -4,14 +4,18 @@ from difflib import get_close_matches
 
 import msgspec
 
+from controller.api.quantity import format_quantity
 from controller.cli.report.amounts import Amounts, asked, time
 from controller.cli.report.queues import QueueStanding, queue_path, standing_of
 from controller.cli.report.sites import SiteReport, sites
 from controller.cli.snapshot import Snapshot
+from controller.engine import remedies
 from controller.engine.outlook import outlook
 from controller.engine.queues import QueueName
+from controller.engine.remedies import Change
+from controller.engine.shortfalls import Shortfall, shortfalls
 from controller.engine.workloads import State, Workload
-from controller.wording import remedy, sentence
+from controller.wording import lack, sentence, verified
 
 
 class Neighbour(msgspec.Struct, rename="camel", frozen=True):
@@ -25,12 +29,49 @@ class Neighbour(msgspec.Struct, rename="camel", frozen=True):
     reason: str
 
 
+class Guarantee(msgspec.Struct, frozen=True):
+    """What another queue is guaranteed of a resource that is missing."""
+
+    queue: str
+    amount: str
+
+
+class Missing(msgspec.Struct, rename="camel", frozen=True):
+    """One thing that a workload lacks; amounts are null where the reason has none, *free* may be negative."""
+
+    reason: str
+    queue: str | None
+    cluster: str | None
+    resource: str | None
+    requests: str | None
+    free: str | None
+    lacks: str | None
+    guaranteed_to_others: tuple[Guarantee, ...]
+    message: str
+
+
+class Step(msgspec.Struct, rename={"before": "from", "after": "to"}, frozen=True):
+    """One change of a remedy: the field of a queue or cluster, and its amount now and then."""
+
+    change: str
+    before: str
+    after: str
+
+
 class Waiting(msgspec.Struct, rename="camel", frozen=True):
-    """Why and behind whom it waits; *position* counts from 1, *of* is how many wait in its queue."""
+    """Why and behind whom it waits; *position* counts from 1, *of* is how many wait in its queue.
+
+    *missing* is all that it lacks in the order in which it binds, the reason
+    first. *changes* were tried out: carried out exactly they admit it, beside
+    all others where *complete*; null where the engine has found none.
+    """
 
     reason: str
     message: str
     remedy: str
+    missing: tuple[Missing, ...]
+    changes: tuple[Step, ...] | None
+    complete: bool
     position: int
     of: int
     before: tuple[Neighbour, ...]
@@ -130,17 +171,52 @@ def _waiting(snapshot: Snapshot, workload: Workload) -> Waiting | None:
     refusal = snapshot.world.refusal(workload.uid)
     if refusal is None:
         return None
+    found = remedies.find(snapshot.world, workload.uid, snapshot.now, snapshot.plan)
     line = snapshot.world.waiting(workload.queue)
     position = [each.uid for each in line].index(workload.uid)
     return Waiting(
         reason=refusal.reason,
         message=sentence(refusal),
-        remedy=remedy(refusal),
+        remedy=verified(refusal, found),
+        missing=tuple(map(_missing, shortfalls(snapshot.world, workload.uid))),
+        changes=tuple(map(_step, found.changes)) if found is not None else None,
+        complete=found is not None and found.is_complete,
         position=position + 1,
         of=len(line),
         before=tuple(_neighbour(snapshot, each) for each in line[:position]),
         clusters=sites(snapshot, workload.shape),
     )
+
+
+def _missing(shortfall: Shortfall) -> Missing:
+    resource = shortfall.resource
+    requests, free, lacks = (
+        None if resource is None or amount is None else format_quantity(resource, amount)
+        for amount in (shortfall.requests, shortfall.free, shortfall.lacks)
+    )
+    others = ((queue, format_quantity(resource or "", amount)) for queue, amount in shortfall.guaranteed)
+    return Missing(
+        reason=shortfall.reason,
+        queue=shortfall.queue,
+        cluster=shortfall.cluster,
+        resource=resource,
+        requests=requests,
+        free=free,
+        lacks=lacks,
+        guaranteed_to_others=tuple(Guarantee(queue, amount) for queue, amount in others),
+        message=lack(shortfall),
+    )
+
+
+def _step(change: Change) -> Step:
+    field = "spec.capability" if change.kind == "queue" else "status.resourceSummary.allocatable"
+    before, after = (format_quantity(change.resource, amount) for amount in (change.before, change.after))
+    return Step(f"{change.kind}/{change.name}.{field}.{_key(change.resource)}={after}", before, after)
+
+
+def _key(resource: str) -> str:
+    """Return *resource* as a part of a path, quoted where it has a dot of its own."""
+    return f"'{resource}'" if "." in resource else resource
 
 
 def _neighbour(snapshot: Snapshot, workload: Workload) -> Neighbour:

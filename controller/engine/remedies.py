@@ -1,0 +1,231 @@
+"""Finds by how much queues and clusters must grow for a pending workload to be admitted, and tries that out.
+
+Every change is carried out on a copy of the world and planned there, first for
+the workload alone, then beside all others. Worked out on request, never by a
+cycle.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from controller.engine.backlog import Lane, place
+from controller.engine.clusters import ClusterName
+from controller.engine.plan import Plan
+from controller.engine.policy import Eviction, Policy
+from controller.engine.queues import ROOT, Queue, QueueName
+from controller.engine.quota import Quota
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.shortfalls import gaps
+from controller.engine.tree import Node
+from controller.engine.workloads import Choice, State, Workload, WorkloadUid
+
+if TYPE_CHECKING:
+    from controller.engine.world import World
+
+#: So often what still lacks is added and the workload tried again.
+_ROUNDS: Final = 12
+#: Beside more pending workloads than this the changes are tried for the workload alone.
+_MOST_PENDING: Final = 5_000
+
+#: The reasons that more capacity may end.
+_CAPACITY: Final = frozenset(
+    {
+        Reason.EXCEEDS_QUEUE,
+        Reason.QUEUE_OVER_CEILING,
+        Reason.RESERVED_FOR_GUARANTEE,
+        Reason.BEHIND_RESERVATION,
+        Reason.BEHIND_HEAD,
+        Reason.NO_ROOM,
+        Reason.FITS_NOWHERE,
+        Reason.QUEUE_OVER_ENTITLEMENT,
+    }
+)
+
+Kind = Literal["queue", "cluster"]
+_Key = tuple[Kind, str, str]
+"""What is changed: a queue's capability or a cluster's allocatable amount, its name, the resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A queue's capability, or a cluster's allocatable amount, of one resource; in base units."""
+
+    kind: Kind
+    name: str
+    resource: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """Changes that admit a pending workload; what they do not include where others come before it."""
+
+    changes: tuple[Change, ...]
+    """Empty where it lacks nothing once it is first."""
+    is_complete: bool
+    """Whether the workload is admitted beside all others; alone it always is."""
+    others: tuple[Workload, ...] = ()
+    """The workloads that take what the changes add before it does."""
+    refusal: Refusal | None = None
+    """Why it still waits beside all others."""
+
+
+def find(world: "World", uid: WorkloadUid, now: int, plan: Plan) -> Remedy | None:
+    """Return what admits the pending workload *uid* in *world*, as *plan* left it; ``None`` where no capacity does."""
+    refusal = world.refusal(uid)
+    if refusal is None or refusal.reason not in _CAPACITY or uid not in world.backlog:
+        return None
+    changes = _alone(world, uid, now)
+    return None if changes is None else _beside(world, uid, now, plan=plan, changes=changes)
+
+
+def rebuilt(world: "World", policy: Policy, workloads: Iterable[Workload], now: int) -> "World":
+    """Return a new world with the queues and clusters of *world*, and *workloads*."""
+    fresh = type(world)(policy)
+    for queue in world.queues.values():
+        fresh.queue_changed(queue)
+    for workload in workloads:
+        fresh.workload_changed(workload, now)
+    for cluster in world.ledger.clusters:
+        fresh.cluster_changed(cluster, now)
+    return fresh
+
+
+def apply(world: "World", changes: Iterable[Change], now: int) -> None:
+    """Tell *world* of *changes*."""
+    for change in changes:
+        if change.kind == "cluster":
+            _enlarge(world, change, now)
+        else:
+            queue = world.queues.get(QueueName(change.name), Queue(QueueName(change.name)))
+            world.queue_changed(replace(queue, capability={**queue.capability, change.resource: change.after}))
+
+
+def _enlarge(world: "World", change: Change, now: int) -> None:
+    cluster = world.ledger.site(ClusterName(change.name)).cluster
+    if cluster is not None:
+        enlarged = {**(cluster.allocatable or {}), change.resource: change.after}
+        world.cluster_changed(replace(cluster, allocatable=enlarged), now)
+
+
+def _alone(world: "World", uid: WorkloadUid, now: int) -> tuple[Change, ...] | None:
+    """Return what admits a workload for which nobody is evicted while nobody else waits, ``None`` if nothing does."""
+    group = world.workloads[uid].group
+    workloads = [
+        each
+        for each in world.workloads.values()
+        if each.uid == uid or each.admission is not None or (group is not None and each.group == group)
+    ]
+    policy = replace(world.policy, reclaim=Eviction(), preemption=Eviction())
+    found: dict[_Key, int] = {}
+    for _ in range(_ROUNDS):
+        trial = rebuilt(world, policy, workloads, now)
+        changes = _changes(world, found)
+        apply(trial, changes, now)
+        trial.plan(now)
+        if trial.workloads[uid].state is State.ADMITTED:
+            return changes
+        more = dict(_needed(trial, uid)) if uid in trial.backlog else {}
+        if not more:
+            return None
+        found |= more
+    return None
+
+
+def _changes(world: "World", found: Mapping[_Key, int]) -> tuple[Change, ...]:
+    """Return the changes by kind, name and resource, with what each amount is in *world*."""
+    changes = []
+    for (kind, name, resource), after in sorted(found.items(), key=lambda item: (item[0][0] != "queue", item[0])):
+        if kind == "cluster":
+            before = world.ledger.site(ClusterName(name)).allocatable.get(resource, 0)
+        else:
+            queue = world.queues.get(QueueName(name))
+            before = queue.capability.get(resource, 0) if queue is not None else 0
+        changes.append(Change(kind, name, resource, before, after))
+    return tuple(changes)
+
+
+def _needed(trial: "World", uid: WorkloadUid) -> Iterator[tuple[_Key, int]]:
+    """Yield the amounts that must be larger: of the closest clusters, and once these have room of the queues."""
+    lane, standing = trial.backlog.lane(uid), trial.standing
+    short = [(gap.cluster, name, lack) for gap in gaps(trial, lane.shape) for name, lack in gap.lacks.items()]
+    for cluster, name, lack in short:
+        yield ("cluster", cluster, name), trial.ledger.site(cluster).allocatable.get(name, 0) + lack
+    node = trial.tree().nodes.get(lane.queue)
+    if short or standing is None or node is None:
+        return
+    quotas = [quota for quota in (standing.quota, trial.books.present()) if quota is not None]
+    faults = [(quota, fault) for quota in quotas for fault in quota.faults(quota.tree.nodes[lane.queue], lane.charge)]
+    if not faults and lane.hopeless is not None and lane.hopeless.reason is Reason.EXCEEDS_QUEUE:
+        faults = [(standing.quota, lane.hopeless)]
+    for quota, fault in faults:
+        by = (fault.asked or 0) - (fault.available or 0)
+        growth = _Growth(trial, quota, lane)
+        yield from growth.of(quota.tree.nodes[QueueName(fault.queue or ROOT)], fault.resource or "", by)
+
+
+class _Growth:
+    """By how much what limits a queue must grow: its capability, its ancestors', the clusters."""
+
+    def __init__(self, world: "World", quota: Quota, lane: Lane) -> None:
+        self._world = world
+        self._quota = quota
+        self._lane = lane
+
+    def of(self, node: Node, resource: str, by: int) -> Iterator[tuple[_Key, int]]:
+        """Yield what lifts the limit of *node* on *resource*."""
+        wanted = self._limit(node, resource) + by
+        own = node.queue.capability.get(resource)
+        if own is not None and own < wanted:
+            yield ("queue", node.name, resource), wanted
+        if node.parent is None:
+            pool = self._world.ledger.pool().get(resource, 0)
+            yield from self._of_clusters(resource, wanted - pool)
+            return
+        siblings = sum(
+            self._quota.limits[each.name].guarantee.get(resource, 0)
+            for each in node.parent.children
+            if each is not node
+        )
+        lack = wanted + siblings - self._limit(node.parent, resource)
+        if lack > 0:
+            yield from self.of(node.parent, resource, lack)
+
+    def _limit(self, node: Node, resource: str) -> int:
+        return self._quota.limits[node.name].ceiling.get(resource, 0)
+
+    def _of_clusters(self, resource: str, by: int) -> Iterator[tuple[_Key, int]]:
+        """Yield what one cluster must have more: where the workload would go, else its first candidate."""
+        prospects = self._world.books.prospects
+        prospect = prospects.of(self._lane.shape)
+        choice = prospects.choice(prospect)
+        names = [each.cluster for each in choice.bookings] if isinstance(choice, Choice) else prospect.outlook.names
+        if by > 0 and names:
+            site = self._world.ledger.site(names[0])
+            yield ("cluster", site.name, resource), site.allocatable.get(resource, 0) + by
+
+
+def _beside(world: "World", uid: WorkloadUid, now: int, *, plan: Plan, changes: tuple[Change, ...]) -> Remedy:
+    """Return *changes* with what they do not include: tried beside all others, before *plan* was carried out."""
+    workloads = before(world, plan)
+    if sum(each.state is State.PENDING for each in workloads) > _MOST_PENDING:
+        return Remedy(changes, is_complete=False, refusal=world.refusal(uid))
+    trial = rebuilt(world, world.policy, workloads, now)
+    apply(trial, changes, now)
+    trial.plan(now)
+    if trial.workloads[uid].state is State.ADMITTED:
+        return Remedy(changes, is_complete=True)
+    taken = [
+        each
+        for each in trial.workloads.values()
+        if each.state is State.ADMITTED and world.workloads[each.uid].state is State.PENDING
+    ]
+    return Remedy(changes, is_complete=False, others=tuple(sorted(taken, key=place)), refusal=trial.refusal(uid))
+
+
+def before(world: "World", plan: Plan) -> list[Workload]:
+    """Return the workloads of *world* as they were when *plan* began."""
+    changed = {each.workload.uid: each.workload for each in reversed((*plan.decisions, *plan.notes))}
+    return [changed.get(uid, workload) for uid, workload in world.workloads.items()]

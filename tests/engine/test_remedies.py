@@ -1,0 +1,176 @@
+"""Every remedy, carried out exactly on the world it was found for, admits the workload or says what it leaves out."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from controller.engine.clusters import Affinity, Cluster, ClusterName, Placement, Spread
+from controller.engine.policy import Eviction, Policy
+from controller.engine.queues import ROOT, Queue, QueueName
+from controller.engine.reasons import ABOUT_ROOM, Reason
+from controller.engine.remedies import Change, Remedy, find
+from controller.engine.shortfalls import shortfalls
+from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Shape, State, Workload, WorkloadUid
+from controller.engine.world import World
+
+NOW = 1_000_000_000
+RESOURCES = ("cpu", "memory", "nvidia.com/gpu")
+CLUSTERS = [ClusterName(f"m{number}") for number in range(3)]
+QUEUES = [QueueName(f"q{number}") for number in range(6)]
+ONE = (Spread("cluster", 1, 1),)
+
+
+class Case:
+    """A random world as the list of what is told of it."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = Random(seed)
+        self.policy = Policy(
+            queue_order=self.dice.choice(["PriorityFirst", "EntitlementFirst"]),
+            tenant_fairness=self.dice.choice(["None", "Namespace"]),
+            reclaim=Eviction(enabled=self.dice.random() < 0.2, min_runtime_ms=0),
+            preemption=Eviction(enabled=self.dice.random() < 0.1),
+        )
+        self.clusters = {name: self.cluster(name) for name in CLUSTERS}
+        self.queues = {name: self.queue(number, name) for number, name in enumerate(QUEUES)}
+        shapes = [self.shape() for _ in range(4)]
+        self.workloads = [self.workload(number, shapes) for number in range(self.dice.randint(2, 14))]
+
+    def amounts(self, most: int) -> dict[str, int]:
+        return {name: self.dice.randint(0, most) for name in RESOURCES if self.dice.random() < 0.7}
+
+    def maybe(self, part: float, most: int) -> dict[str, int]:
+        return self.amounts(most) if self.dice.random() < part else {}
+
+    def cluster(self, name: ClusterName) -> Cluster:
+        return Cluster(
+            name,
+            enablements=frozenset({VOLCANO_JOB}),
+            ready=self.dice.random() < 0.9,
+            allocatable={"pods": 10_000, **self.amounts(30)},
+            used=self.maybe(0.3, 5),
+        )
+
+    def queue(self, number: int, name: QueueName) -> Queue:
+        return Queue(
+            name,
+            parent=self.dice.choice([ROOT, ROOT, *QUEUES[:number]][: 2 + number]),
+            weight=self.dice.randint(1, 3),
+            priority=self.dice.choice([0, 0, 5]),
+            capability=self.maybe(0.5, 20),
+            deserved=self.maybe(0.4, 10),
+            guarantee=self.maybe(0.4, 8),
+            fifo=self.dice.random() < 0.2,
+        )
+
+    def shape(self) -> Shape:
+        demand = {"pods": 1000, **self.amounts(12)}
+        gang = {name: amount * self.dice.choice([4, 4, 2]) // 4 for name, amount in demand.items()}
+        names = tuple(self.dice.sample(CLUSTERS, self.dice.choice([0, 0, 1, 2])))
+        affinity = Affinity(names=names) if names else None
+        return Shape(demand, gang, Placement(affinity=affinity, spread=self.dice.choice([ONE, ONE, ONE, ()])))
+
+    def workload(self, number: int, shapes: list[Shape]) -> Workload:
+        shape, on = self.dice.choice(shapes), self.dice.choice([None, None, None, *CLUSTERS])
+        admission = Admission(shape.demand, (Booking(on, shape.demand),), shown=True, admitted_at=1) if on else None
+        return Workload(
+            WorkloadUid(f"uid-{number}"),
+            self.dice.choice(["one", "two"]),
+            name=f"job-{number}",
+            kind="Job",
+            queue=self.dice.choice(QUEUES),
+            shape=shape,
+            priority=self.dice.choice([0, 0, 10]),
+            since=self.dice.randint(0, 5) * 1000,
+            state=State.ADMITTED if on else State.PENDING,
+            admission=admission,
+        )
+
+    def carry_out(self, changes: tuple[Change, ...]) -> None:
+        """Alter the objects as an operator would who does what is printed."""
+        for change in changes:
+            if change.kind == "cluster":
+                cluster = self.clusters[ClusterName(change.name)]
+                assert (cluster.allocatable or {}).get(change.resource, 0) == change.before
+                enlarged = {**(cluster.allocatable or {}), change.resource: change.after}
+                self.clusters[cluster.name] = replace(cluster, allocatable=enlarged)
+            else:
+                queue = self.queues[QueueName(change.name)]
+                assert queue.capability[change.resource] == change.before
+                self.queues[queue.name] = replace(queue, capability={**queue.capability, change.resource: change.after})
+
+    def world(self) -> World:
+        world = World(self.policy)
+        for queue in self.queues.values():
+            world.queue_changed(queue)
+        for workload in self.workloads:
+            world.workload_changed(workload, NOW)
+        for cluster in self.clusters.values():
+            world.cluster_changed(cluster, NOW)
+        return world
+
+
+def pending(world: World) -> list[WorkloadUid]:
+    """Return the workloads that wait for capacity."""
+    refusals = {uid: world.refusal(uid) for uid in world.workloads}
+    room = ABOUT_ROOM | {Reason.EXCEEDS_QUEUE, Reason.FITS_NOWHERE}
+    return sorted(uid for uid, why in refusals.items() if why is not None and why.reason in room)
+
+
+def check(seed: int) -> tuple[int, int, int]:
+    """Carry out each remedy of one world; return how many waited, had a remedy, and had a complete one."""
+    world = Case(seed).world()
+    plan = world.plan(NOW)
+    waiting = pending(world)
+    remedies = {uid: find(world, uid, NOW, plan) for uid in waiting}
+    for uid, remedy in remedies.items():
+        if remedy is not None:
+            carry_out(seed, uid, remedy)
+    found = [remedy for remedy in remedies.values() if remedy is not None]
+    return len(waiting), len(found), sum(remedy.is_complete for remedy in found)
+
+
+def carry_out(seed: int, uid: WorkloadUid, remedy: Remedy) -> None:
+    case = Case(seed)
+    case.carry_out(remedy.changes)
+    world = case.world()
+    world.plan(NOW)
+    is_admitted = world.workloads[uid].state is State.ADMITTED
+    assert is_admitted == remedy.is_complete, (seed, uid, remedy)
+    if not is_admitted:
+        left = world.refusal(uid)
+        assert left is not None
+        assert remedy.refusal == left, (seed, uid)
+
+
+def survey(seeds: range) -> tuple[int, int, int]:
+    counts = [check(seed) for seed in seeds]
+    return sum(each[0] for each in counts), sum(each[1] for each in counts), sum(each[2] for each in counts)
+
+
+def test_every_remedy_admits_or_says_what_it_leaves_out():
+    waiting, found, complete = survey(range(40))
+    assert waiting > 70
+    assert found > 0.7 * waiting
+    assert complete > 0.4 * waiting
+
+
+@pytest.mark.long
+def test_every_remedy_of_two_thousand_worlds():
+    waiting, found, complete = survey(range(1000, 3000))
+    print(f"{waiting} waiting, {found} with a remedy, {complete} complete")  # noqa: T201 - the figure of the long run
+    assert found > 0.7 * waiting
+
+
+def test_shortfalls_begin_with_the_reason_and_come_once():
+    for seed in range(40):
+        world = Case(seed).world()
+        world.plan(NOW)
+        for uid in pending(world):
+            found, reason = shortfalls(world, uid), world.refusal(uid)
+            assert reason is not None
+            assert found[0].reason is reason.reason
+            keys = [(each.reason, each.resource, each.queue, each.cluster) for each in found]
+            assert len(keys) == len(set(keys))
+            assert all(each.lacks is None or each.lacks > 0 for each in found), (seed, uid, found)
