@@ -218,6 +218,8 @@ class AdmissionConfiguration(_Section):
     node_estimates: Literal["None", "Estimator"] = "None"
     queue_check: Literal["Warn", "Deny"] = "Warn"
     exempt_namespaces: frozenset[Name] = frozenset()
+    queue_command_namespaces: frozenset[Name] = frozenset({"default"})
+    """Where Commands are taken that open and close queues; `vcctl` creates them in ``default``."""
     repair: Repair = Repair()
     writes: Writes = Writes()
 
@@ -257,7 +259,8 @@ def check_configuration(document: object) -> AdmissionConfiguration:
 def revision(configuration: AdmissionConfiguration) -> str:
     """Return what tells one configuration from another by its contents, the same in every process."""
     document = configuration.model_dump(mode="json", by_alias=True)
-    document["exemptNamespaces"] = sorted(document["exemptNamespaces"])
+    for key in ("exemptNamespaces", "queueCommandNamespaces"):
+        document[key] = sorted(document[key])
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:_DIGITS]
 
 

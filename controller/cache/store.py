@@ -183,6 +183,10 @@ class Store:
         """Say whether the operator wants what slipped past the webhook to be paused."""
         return self._configuration.repair.unpaused
 
+    def takes_queue_commands(self, namespace: str) -> bool:
+        """Say whether Commands of *namespace* may open and close queues."""
+        return namespace in self._configuration.queue_command_namespaces
+
     @property
     def remarks(self) -> Mapping[WorkloadUid, frozenset[Remark]]:
         """Return what was remarkable about bindings when the World was last fed."""

@@ -62,6 +62,8 @@ class Surroundings:
     busy: Busy
     closing: Callable[[], Iterable[str]]
     """The queues that are closing."""
+    takes: Callable[[str], bool]
+    """Whether Commands of a namespace may open and close queues: a Command does not say who created it."""
     resume: Callable[[TemplateKey], bool]
     """Let an aborted workload wait again; say whether there was one."""
     tell: Callable[[News], None]
@@ -167,6 +169,10 @@ class Commands:
             resumed = self._about.resume(TemplateKey(VOLCANO_JOB, namespace, target.name))
             if not resumed:
                 log.info("nothing to resume", namespace=namespace, name=target.name)
+            return
+        if not self._about.takes(namespace):
+            remedy = "create it in a namespace of queueCommandNamespaces"
+            log.warning("command refused", action=command.action, queue=target.name, namespace=namespace, remedy=remedy)
             return
         tree = Tree.of([queue async for queue in self._queues()])
         try:

@@ -21,6 +21,7 @@ def surroundings(
         may_write=lambda: may_write() and world().standing is not None,
         busy=lambda name: any(each.queue == name and _takes_part(each) for each in world().workloads.values()),
         closing=lambda: _closing(store),
+        takes=store.takes_queue_commands,
         resume=store.resume,
         tell=tell,
     )

@@ -11,10 +11,11 @@ from tests.rig.stage import Stage, staged
 
 
 async def command(stage: Stage, action: str, kind: str, name: str, *, namespace: str = "", **target: Any) -> str:
-    """Create a Command as vcctl does; return its path."""
+    """Create a Command as vcctl does, one of a queue in the namespace ``default``; return its path."""
     version = "scheduling.volcano.sh/v1beta1" if kind == "Queue" else "batch.volcano.sh/v1alpha1"
     reference = {"apiVersion": version, "kind": kind, "name": name, "uid": "", "controller": True, **target}
-    folder = COMMANDS.item_path(namespace or stage.cast.namespace, "").rstrip("/")
+    usual = "default" if kind == "Queue" else stage.cast.namespace
+    folder = COMMANDS.item_path(namespace or usual, "").rstrip("/")
     made = await stage.cast.create(
         folder,
         {
@@ -40,7 +41,20 @@ async def becomes(stage: Stage, name: str, expected: str) -> None:
 
 
 def is_left(stage: Stage) -> bool:
-    return any(namespace == stage.cast.namespace for namespace, _ in stage.history.now.get("commands", {}))
+    places = {stage.cast.namespace, "default"}
+    return any(namespace in places for namespace, _ in stage.history.now.get("commands", {}))
+
+
+async def test_a_queue_command_of_a_tenants_namespace_is_refused(plane, tmp_path):
+    async with staged(plane, tmp_path, plays=False) as stage:
+        await stage.cast.queue("theirs")
+        await stage.cast.cluster("m1", cpu="4")
+        await stage.controller.start()
+        await command(stage, "CloseQueue", "Queue", "theirs", namespace=stage.cast.namespace)
+        await stage.controller.says("command refused")
+        await stage.history.until(lambda _: not is_left(stage), "no command left")
+        await stage.quiet(seconds=0.5)
+        assert state(stage, "theirs") in {"", "Open"}
 
 
 async def test_a_queue_is_closed_takes_nobody_and_is_opened_again(plane, tmp_path):

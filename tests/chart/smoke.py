@@ -232,7 +232,7 @@ class Smoke:
             "action": "CloseQueue",
             "target": owner,
         }
-        self.api.create(self.path("commands"), command)
+        self.api.create("/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands", command)
         self.until(
             lambda: self.api.get(self.path("queues", "child"))["status"]["state"] == "Closed", "the child closed"
         )
