@@ -12,7 +12,7 @@ from typing import Final
 
 from controller.engine.clusters import ClusterName
 from controller.engine.demand import PodSet
-from controller.engine.resources import MILLI, PODS, Resources
+from controller.engine.resources import CPU, MEMORY, MILLI, PODS, Resources
 from controller.engine.workloads import Booking, Shape, State, Workload, WorkloadUid
 
 Pods = tuple[PodSet, ...]
@@ -40,8 +40,11 @@ class Query:
 
     @property
     def gang(self) -> Pods:
-        """Return the pods of the gang minimum, without those of which it needs none."""
-        return gang_of(self.pods)
+        """Return the pods of the gang minimum, without those of which it needs none, the largest first.
+
+        Karmada counts whole gangs by first fit, which wastes least in this order.
+        """
+        return tuple(sorted(gang_of(self.pods), key=_size, reverse=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,13 @@ class Estimate:
 def gang_of(pods: Pods) -> Pods:
     """Return the pods of which the gang minimum needs some."""
     return tuple(each for each in pods if each.minimum > 0)
+
+
+def _size(pods: PodSet) -> tuple[int, int, int, tuple[tuple[str, int], ...]]:
+    """Return a key that puts pods in the order of what is scarce: extended resources, CPU, memory."""
+    amounts = pods.amounts
+    extended = sum(amount for name, amount in pods.request if "/" in name)
+    return extended, amounts.get(CPU, 0), amounts.get(MEMORY, 0), pods.request
 
 
 def can_be_estimated(shape: Shape) -> bool:
