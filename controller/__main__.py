@@ -90,6 +90,8 @@ class Controller:
         self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.trouble)
         around = Process(self.store, lambda: self.loop.world, lambda: file.current, self._may_write)
         self.hyperjobs = stage(for_hyperjobs, around, pace, clock)
+        if settings.hyperjobs:
+            self.store.split_hyperjobs()
         self.loop.on_waits = and_then_look(self.teller.waits, self.hyperjobs)
         self.estimators = Estimators(settings.estimator_access, self.store.estimated, metrics=self.metrics)
         self.loop.on_queries = self.estimators.ask

@@ -50,7 +50,7 @@ def validate_hyperjob(request: Request, policy: JobPolicy, queues: QueueBook) ->
         return exempt()
     try:
         hyperjob = _read(request)
-        found = list(islice(_flaws(hyperjob), _MOST_FLAWS))
+        found = list(islice(_flaws(hyperjob, policy), _MOST_FLAWS))
     except (ValueError, RecursionError) as error:
         return _unreadable(request, error)
     if found:
@@ -127,8 +127,8 @@ def _path(hyperjob: HyperJob, place: int) -> str:
     return f"/spec/replicatedJobs/{place}/templateSpec"
 
 
-def _flaws(hyperjob: HyperJob) -> Iterator[str]:
-    yield from flaws(hyperjob)
+def _flaws(hyperjob: HyperJob, policy: JobPolicy) -> Iterator[str]:
+    yield from flaws(hyperjob, policy.max_parts)
     for job in hyperjob.spec.replicated_jobs:
         where = f"replicated job {job.name!r}" if job.name else "the template"
         yield from (f"{where}: {flaw}" for flaw in job_flaws(read_job(_as_job(job)), hyperjob.name_of(job, 0)))

@@ -16,6 +16,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from controller.api.durations import Duration
+from controller.api.hyperjobrules import MOST_PARTS
 from controller.api.quantity import QuantityError, parse_quantity
 
 API_VERSION: Literal["config.volcano-global.io/v1alpha1"] = "config.volcano-global.io/v1alpha1"
@@ -213,6 +214,7 @@ class AdmissionConfiguration(_Section):
     tenants: tuple[Tenant, ...] = ()
     unmatched_tenants: Literal["Allow", "Deny"] = "Allow"
     node_shapes: tuple[NodeShapes, ...] = ()
+    max_hyperjob_parts: Annotated[int, Field(ge=1, le=MOST_PARTS)] = MOST_PARTS
     workloads: tuple[WorkloadRule, ...] = ()
     resource_claim_templates: tuple[ClaimTemplate, ...] = ()
     node_estimates: Literal["None", "Estimator"] = "None"

@@ -15,12 +15,46 @@ from controller.api.volcanojobs import JobSpec
 LONGEST_NAME = 63
 """Of a label's value and of a DNS label: the name of a HyperJob is the one, that of a part the other."""
 
+MOST_PARTS = 1000
+"""Of all jobs of a HyperJob together; an operator may allow fewer."""
+MOST_PODS = 100_000
+"""Of a template that is divided: every pod of it is looked at to share them out."""
+MOST_BYTES = 64 * 2**20
+"""Of the Jobs that a HyperJob becomes together, each of which is its template."""
+
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
-def flaws(hyperjob: HyperJob) -> tuple[str, ...]:
+def flaws(hyperjob: HyperJob, most_parts: int = MOST_PARTS) -> tuple[str, ...]:
     """Return what must be changed before *hyperjob* can be split, empty where it can be."""
-    return tuple(_flaws(hyperjob))
+    excess = size_flaw(hyperjob, most_parts)
+    return (excess,) if excess else tuple(_flaws(hyperjob))
+
+
+def size_flaw(hyperjob: HyperJob, most_parts: int = MOST_PARTS) -> str | None:
+    """Return what of *hyperjob* is more than is split, before anything is made of it; ``None`` where nothing is."""
+    counts = [parts(job) or 0 for job in hyperjob.spec.replicated_jobs]
+    if sum(counts) > most_parts:
+        return f"it would have {sum(counts)} parts; ask for {most_parts} at most"
+    for job, count in zip(hyperjob.spec.replicated_jobs, counts, strict=True):
+        where = f"replicated job {job.name!r}" if job.name else "the template"
+        pods = _divided_pods(job)
+        if pods > MOST_PODS:
+            return f"{where}: {pods} pods cannot be divided; ask for {MOST_PODS} at most"
+        size = len(job.template_spec.model_dump_json(exclude_unset=True)) if count > 1 else 0
+        if size * count > MOST_BYTES:
+            return f"{where}: {count} Jobs of {size} bytes each are too large together; make the template smaller"
+    return None
+
+
+def _divided_pods(job: ReplicatedJob) -> int:
+    """Return how many pods are divided, with those that the split policy asks for."""
+    if job.split_policy is None:
+        return 0
+    try:
+        return sized(job).pods
+    except AcceleratorError:
+        return job.template_spec.pods
 
 
 def _flaws(hyperjob: HyperJob) -> Iterator[str]:

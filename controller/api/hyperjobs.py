@@ -79,7 +79,7 @@ class SplitPolicy(Section):
     """ByCluster, ByReplicas, ByResources, Static or Auto; counts before mode."""
     clusters: tuple[ClusterShare, ...] = Field((), max_length=500, json_schema_extra=by("name"))
     """ByCluster and ByReplicas: who gets a part; ByResources: the order in which clusters are filled."""
-    parts: int | None = Field(None, ge=1)
+    parts: int | None = Field(None, ge=1, json_schema_extra={"maximum": 1000})
     """ByReplicas: how many equal parts there are."""
     min_replicas: int | None = Field(None, ge=1)
     """ByResources and Auto: the fewest pods that a part may have."""
@@ -107,16 +107,16 @@ class FailurePolicy(Section):
     """How often a HyperJob that was rolled back starts again from the beginning."""
 
 
+_OF_OPTIONS = (
+    ("!has(self.minAvailable) || self.minAvailable >= 1", "minAvailable is one or more; leave it out for all parts"),
+    ("!has(self.maxDomains) || self.maxDomains >= 1", "maxDomains is one or more; leave it out for no limit"),
+)
+
+
 class Options(Section):
     """What both spellings have besides what is split; all of it is optional."""
 
-    model_config = rules(
-        (
-            "!has(self.minAvailable) || self.minAvailable >= 1",
-            "minAvailable is one or more; leave it out for all parts",
-        ),
-        ("!has(self.maxDomains) || self.maxDomains >= 1", "maxDomains is one or more; leave it out for no limit"),
-    )
+    model_config = rules(*_OF_OPTIONS)
 
     min_available: int | None = None
     """How many parts must be admitted together and must not fail; unset: all of them."""
@@ -142,7 +142,7 @@ class ReplicatedJob(Section):
     template_spec: JobSpec
     split_policy: SplitPolicy | None = None
     """Unset: it is not split; replicas copies of it run."""
-    replicas: int = Field(1, json_schema_extra={"x-default": 1})
+    replicas: int = Field(1, json_schema_extra={"x-default": 1, "maximum": 1000})
     """How many copies there are; with a static split, how many parts."""
     cluster_names: tuple[str, ...] = ()
     """The clusters it should go to before all others, in this order."""
@@ -151,7 +151,15 @@ class ReplicatedJob(Section):
 class HyperJobSpec(Options):
     """Upstream's spec and our options: the one form that everything works on."""
 
-    replicated_jobs: tuple[ReplicatedJob, ...] = Field((), json_schema_extra=by("name"))
+    model_config = rules(
+        *_OF_OPTIONS,
+        (
+            "!has(self.replicatedJobs) || self.replicatedJobs.map(j, has(j.replicas) ? j.replicas : 1).sum() <= 1000",
+            "all replicated jobs together have at most 1000 replicas",
+        ),
+    )
+
+    replicated_jobs: tuple[ReplicatedJob, ...] = Field((), json_schema_extra={**by("name"), "maxItems": 1000})
     plugins: dict[str, list[str]] = Field(default_factory=dict)
     """Volcano plugins that every part gets unless its template names them."""
 

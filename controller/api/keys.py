@@ -86,9 +86,8 @@ REPLICATED_JOB_NAME = "volcano.sh/replicatedjob-name"
 HYPERJOB_GROUPS = frozenset({"training.volcano.sh", "batch.volcano.sh"})
 HYPERJOB_KIND = "HyperJob"
 
-#: On a HyperJob's Job, JSON: `{"uid", "split", "parts", "minAvailable", "since"}`: how many parts its group has, how
-#: many of them must be admitted in one plan (G1), and the HyperJob's creation, for its Jobs may be made anew while it
-#: waits. Parts with different `split`s do not belong together: one of them is old.
+#: On a HyperJob's Job, JSON: `{"uid", "split"}`: its HyperJob, and the split that it was made for. All else about its
+#: group (G1) the HyperJob's own spec and status say, and a Job that they do not list is no part of it.
 GROUP = "volcano-global.io/group"
 #: On a HyperJob's Job, JSON list: the clusters it should go to before all others, in order (C3).
 PREFERRED_CLUSTERS = "volcano-global.io/preferred-clusters"

@@ -5,16 +5,18 @@ choices, the PriorityClasses and the writes under way. It decides nothing
 about queues and clusters.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from controller.cache import charges
 from controller.cache.demands import Demands
-from controller.cache.facts import VOLCANO_JOB, BindingFacts, Demand, Phase, Record, TemplateFacts
+from controller.cache.facts import VOLCANO_JOB, BindingFacts, Demand, HyperJobFacts, Phase, Record, TemplateFacts
 from controller.cache.gates import Gates
 from controller.cache.overlays import Gone, Noted, Outcome
 from controller.cache.priorities import Priorities
 from controller.cache.remarks import Remark, is_copied
 from controller.cache.shapes import Shapes
+from controller.cache.translate.membership import Membership, membership
 from controller.engine.clusters import ClusterName
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal, precedence
@@ -38,6 +40,8 @@ class Rules:
     default_queue: QueueName
     shapes: Shapes
     demands: Demands
+    hyperjobs: Mapping[str, HyperJobFacts] | None = None
+    """The HyperJobs by uid; ``None`` where nobody splits any."""
     recent: int = 0
     """What has ended after this may still be in the clusters' summaries (C2). Milliseconds."""
 
@@ -89,6 +93,7 @@ class _Case:
     demand: Demand | None
     queue: QueueName
     overlay: Overlay
+    membership: Membership
     unmapped: str = ""
     """A ResourceClaimTemplate of its pods that nothing maps to resources."""
 
@@ -104,7 +109,8 @@ def assess(
     if queue is None:
         return Assessment(None, frozenset({Remark.UNGATED} if binding.paused and template else ()))
     demand, unmapped = rules.demands.of(binding, template), rules.demands.unmapped(template)
-    case = _Case(binding, template, demand, queue, overlay, unmapped)
+    belongs = membership(template, rules.hyperjobs)
+    case = _Case(binding, template, demand, queue, overlay, belongs, unmapped)
     standing = _overlaid(_recorded(case, _stand(case)), overlay)
     remarks = frozenset(
         (*standing.remarks, *_flaws(case), *_unfixed(case, standing), *_resumed_again(case, overlay), *_concerns(case))
@@ -214,11 +220,11 @@ def _workload(case: _Case, standing: _Standing, rules: Rules) -> Workload | None
         priority_class=priority_class,
         task_classes=template.demand.task_classes if template and template.demand else (),
         unknown_class=bool(priority_class) and priority_class not in rules.priorities,
-        since=_since(binding, template),
+        since=_since(case),
         state=standing.state,
         admission=standing.admission,
         hold=_hold(case, standing),
-        group=template.group if template else None,
+        group=case.membership.group,
         evictions=standing.evictions,
         preserved=binding.preserved,
         preempts=rules.priorities.preempts(priority_class),
@@ -364,6 +370,8 @@ def _hold(case: _Case, standing: _Standing) -> Refusal | None:
     record = case.binding.record
     if record is not None and record.aborted:
         holds.append(Refusal(Reason.ABORTED))
+    if case.membership.hold is not None:
+        holds.append(case.membership.hold)
     if not case.binding.claimed:
         holds.append(Refusal(Reason.UNCLAIMED))
     if case.binding.suspension is not None and case.binding.suspension.dispatching:
@@ -429,9 +437,12 @@ def _concerns(case: _Case) -> tuple[Remark, ...]:
     )
 
 
-def _since(binding: BindingFacts, template: TemplateFacts | None) -> int:
-    """Return when its age began: with its template; one that was evicted keeps what its record says (O2)."""
-    record = binding.record
+def _since(case: _Case) -> int:
+    """Return when its age began: with its template or HyperJob; an evicted one keeps what its record says (O2)."""
+    binding, template, record = case.binding, case.template, case.binding.record
     if record is not None and record.waiting_since is not None and (record.evictions or template is None):
         return record.waiting_since
+    since = case.membership.since
+    if since is not None:
+        return since
     return template.since if template else binding.since

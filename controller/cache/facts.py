@@ -16,7 +16,7 @@ from controller.engine.clusters import ApiKind, Assignment, Cluster, ClusterName
 from controller.engine.demand import JobTemplate
 from controller.engine.queues import Queue, QueueName
 from controller.engine.resources import EMPTY, Resources
-from controller.engine.workloads import Group, WorkloadUid
+from controller.engine.workloads import WorkloadUid
 
 GroupKind = NewType("GroupKind", str)
 """A kind without its version, ``Job.batch.volcano.sh``; ``Pod.`` in the core group."""
@@ -195,6 +195,30 @@ class BindingFacts(msgspec.Struct, frozen=True, gc=False):
         return self.clusters or ()
 
 
+class Claim(NamedTuple):
+    """That a Job is part of a HyperJob, as the Job says; only what the HyperJob says counts."""
+
+    hyperjob: str
+    """Its uid."""
+    split: str
+    """The split that the part was made for."""
+
+
+@dataclass(frozen=True, slots=True)
+class HyperJobFacts:
+    """What a HyperJob says of its parts."""
+
+    namespace: str
+    since: int
+    """Its creation, in milliseconds."""
+    split: str
+    """Tells one split of it from the next."""
+    parts: frozenset[str]
+    """The names of the Jobs that it consists of."""
+    minimum: int
+    """How many of them are admitted together at least (G1)."""
+
+
 class TemplateFacts(msgspec.Struct, frozen=True, gc=False):
     """One template: a Volcano Job, or an object of a further gated kind."""
 
@@ -207,8 +231,8 @@ class TemplateFacts(msgspec.Struct, frozen=True, gc=False):
     queue: str = ""
     """The queue that it names, or nothing."""
     priority_class: str = ""
-    group: Group | None = None
-    """The parts of its HyperJob that are admitted together, where it says that it is one."""
+    claim: Claim | None = None
+    """The HyperJob that controls it, and of which it claims to be a part."""
     preferred: tuple[ClusterName, ...] = ()
     """The clusters that the HyperJob names for it, the first one first (C3)."""
     deleting: bool = False

@@ -26,6 +26,7 @@ from controller.cache.facts import (
     BindingFacts,
     ClusterFacts,
     GroupKind,
+    HyperJobFacts,
     PriorityClassFacts,
     QueueFacts,
     TemplateFacts,
@@ -115,6 +116,8 @@ class Store:
         self._further = TemplateTranslator()
         self._templates: dict[GroupKind, Collection[TemplateFacts]] = {VOLCANO_JOB: self.jobs}
 
+        self._hyperjobs: dict[str, HyperJobFacts] | None = None
+        self._of_hyperjob: Index[str, TemplateKey] = Index()
         self._by_uid: dict[WorkloadUid, BindingFacts] = {}
         self._of_template: Index[TemplateKey, WorkloadUid] = Index()
         self._of_class: Index[str, TemplateKey] = Index()
@@ -255,6 +258,23 @@ class Store:
         self._estimates.append(estimate)
         self.on_change()
 
+    def split_hyperjobs(self) -> None:
+        """Expect to be told of HyperJobs: a Job that claims to be part of one waits until that one lists it."""
+        self._hyperjobs = {} if self._hyperjobs is None else self._hyperjobs
+
+    def hyperjob_changed(self, uid: str, facts: HyperJobFacts | None) -> None:
+        """Take what a HyperJob says of its parts as it is now, ``None`` where it is gone or cannot be read."""
+        known = self._hyperjobs if self._hyperjobs is not None else {}
+        if known.get(uid) == facts:
+            return
+        if facts is None:
+            del known[uid]
+        else:
+            known[uid] = facts
+        for key in self._of_hyperjob.of(uid):
+            self._news.update(dict.fromkeys(self._of_template.of(key)))
+        self.on_change()
+
     def assume(self, uid: WorkloadUid, outcome: Outcome) -> None:
         """Take *outcome* for true: that was decided, and is being written; who decided it has it in his books."""
         self._overlays.assume(uid, outcome)
@@ -353,6 +373,7 @@ class Store:
             default_queue=QueueName(self._configuration.default_queue),
             shapes=self._shapes,
             demands=self._demands,
+            hyperjobs=self._hyperjobs,
             recent=now - self._configuration.settle_period // timedelta(milliseconds=1),
         )
         for uid in sorted(self._news):
@@ -442,6 +463,10 @@ class Store:
         self.on_change()
 
     def _template_changed(self, before: TemplateFacts | None, after: TemplateFacts | None) -> None:
+        if before is not None and before.claim is not None:
+            self._of_hyperjob.discard(before.claim.hyperjob, before.key)
+        if after is not None and after.claim is not None:
+            self._of_hyperjob.add(after.claim.hyperjob, after.key)
         for facts, note in ((before, self._of_class.discard), (after, self._of_class.add)):
             if facts is not None:
                 for name in facts.classes:

@@ -23,6 +23,7 @@ from controller.cli.synthesis import bindings_of, recorded_uid
 from controller.engine.clusters import ApiKind, ClusterName
 from controller.engine.fit import empty_rooms, rooms
 from controller.engine.world import World
+from controller.hyperjob.children import group_facts
 from controller.hyperjob.split import Prospects
 
 
@@ -47,6 +48,9 @@ def read_world(paths: Sequence[str]) -> FileWorld:
         present = [each for resource in (JOBS, POLICIES) for each in inventory.of(resource)]
         inventory = inventory.with_more(missing(made, present))
         store = _filled(inventory)
+        store.split_hyperjobs()
+        for each in made:
+            store.hyperjob_changed(each.hyperjob.metadata.uid, group_facts(each.hyperjob, each.preview.parts))
     notes = (*inventory.notes, *_not_split(made), *_unknown_sizes(store))
     return FileWorld(store, notes, inventory, tuple(made))
 

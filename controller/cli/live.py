@@ -5,6 +5,7 @@ names; the next look will have both.
 """
 
 from collections.abc import AsyncIterator, Hashable
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,6 +28,8 @@ from controller.cli.report.search import NotFoundError
 from controller.cli.snapshot import Snapshot, take
 from controller.engine.clusters import ApiKind
 from controller.engine.workloads import Workload
+from controller.hyperjob.children import facts_of
+from controller.hyperjob.sighting import see_hyperjob
 from controller.kube import Api, Forbidden, Gone, NotFound
 from controller.telling.events import REPORTER
 
@@ -131,7 +134,21 @@ async def read_store(api: Api, configuration: AdmissionConfiguration, *, page: i
     ]
     for path, collection in sinks:
         collection.replace(await _list(api, path, collection, page=page))
+    await _read_hyperjobs(api, store, page=page)
     return store
+
+
+async def _read_hyperjobs(api: Api, store: Store, *, page: int) -> None:
+    """Tell *store* which Jobs are parts of HyperJobs, as far as there are any and they may be listed."""
+    for resource in SPELLINGS:
+        collection = Collection(partial(see_hyperjob, resource=resource), lambda *_: None)
+        try:
+            found = [seen async for seen in _pages(api, resource.path, collection, page=page)]
+        except (Forbidden, NotFound, Gone):
+            continue
+        store.split_hyperjobs()
+        for seen in found:
+            store.hyperjob_changed(seen.uid, facts_of(seen))
 
 
 async def _list(api: Api, path: str, collection: Collection[F], *, page: int) -> list[F]:

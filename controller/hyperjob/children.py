@@ -6,7 +6,7 @@ are applied on the server's side. Names and labels are upstream's.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +24,11 @@ from controller.api.keys import (
     REPLICATED_JOB_NAME,
 )
 from controller.api.volcanojobs import JobSpec, Task
+from controller.cache.facts import HyperJobFacts
+from controller.cache.translate.amounts import milliseconds
 from controller.hyperjob.environment import plugins, variables, with_environment
 from controller.hyperjob.lineup import minimum, task_minimum
+from controller.hyperjob.sighting import HyperJobSighting
 
 Manifest = dict[str, Any]
 
@@ -51,8 +54,8 @@ class Child:
         return self.part.name
 
 
-def children(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> list[Child]:
-    """Return the objects of all *parts*, in their order."""
+def children(hyperjob: HyperJob, parts: tuple[PartStatus, ...], besides: Collection[str] = ()) -> list[Child]:
+    """Return the objects of all *parts*, in their order, but for those that *besides* names."""
     jobs = {job.name: (job, sized(job)) for job in hyperjob.spec.replicated_jobs}
     group = _group(hyperjob, parts)
     made = []
@@ -60,11 +63,13 @@ def children(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> list[Child]:
     for part in parts:
         job, template = jobs[part.replicated_job]
         earlier = before.get(job.name, (0,) * len(part.pods))
+        if job.split_policy is not None:
+            before[job.name] = tuple(sum(pair) for pair in zip(earlier, part.pods, strict=True))
+        if part.name in besides:
+            continue
         spec = _job_spec(hyperjob, job, _Piece(template, part, earlier, _master(hyperjob, job, template)))
         manifest = _job(hyperjob, job, part, spec=spec, group=group)
         made.append(Child(part, _policy(hyperjob, part), manifest, digest(_immutable(spec))))
-        if job.split_policy is not None:
-            before[job.name] = tuple(sum(pair) for pair in zip(earlier, part.pods, strict=True))
     return made
 
 
@@ -79,20 +84,31 @@ def digest(manifest: object) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _group(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> str:
-    split = digest([[part.name, part.cluster, part.pods] for part in parts])
-    least = minimum_parts(hyperjob, len(parts))
-    created = hyperjob.metadata.creation_timestamp
-    return _compact(
-        {
-            "uid": hyperjob.metadata.uid,
-            "split": split,
-            "parts": len(parts),
-            "minAvailable": least,
-            # Its Jobs may be made anew; its age in the queue is its own.
-            "since": created.isoformat().replace("+00:00", "Z") if created else "",
-        }
+def group_facts(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> HyperJobFacts:
+    """Return what admission goes by: which Jobs are the *parts* of *hyperjob*, and how many must start together."""
+    return HyperJobFacts(
+        namespace=hyperjob.metadata.namespace,
+        since=milliseconds(hyperjob.metadata.creation_timestamp) or 0,
+        split=_split_digest(parts),
+        parts=frozenset(part.name for part in parts),
+        minimum=minimum_parts(hyperjob, len(parts)),
     )
+
+
+def facts_of(seen: HyperJobSighting) -> HyperJobFacts | None:
+    """Return what a HyperJob says of its parts, ``None`` while it has none or cannot be read."""
+    if seen.hyperjob is None or seen.status.split is None or not seen.status.split.parts:
+        return None
+    return group_facts(seen.hyperjob, seen.status.split.parts)
+
+
+def _group(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> str:
+    """Return what a Job says of its HyperJob, so that a part that was made for an earlier split is known for it."""
+    return _compact({"uid": hyperjob.metadata.uid, "split": _split_digest(parts)})
+
+
+def _split_digest(parts: tuple[PartStatus, ...]) -> str:
+    return digest([[part.name, part.cluster, part.pods] for part in parts])
 
 
 @dataclass(frozen=True, slots=True)

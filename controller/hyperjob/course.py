@@ -19,6 +19,8 @@ from controller.hyperjob.part import OVER, Seen, again, has_started, observed
 from controller.hyperjob.split import Layout, Prospects, is_automatic, part_demands, split
 from controller.hyperjob.trouble import Trouble
 
+#: So many failed parts are named in a message.
+_NAMED = 10
 #: What is said of a part because of others, the more telling first.
 _OF_GROUPS = (Reason.GROUP_PART_DOES_NOT_FIT, Reason.GROUP_INCOMPLETE)
 
@@ -47,7 +49,7 @@ def course(hyperjob: HyperJob, seen: Seen, prospects: Prospects) -> Course:
     known = status.split or SplitStatus()
     if status.is_finished and status.phase:
         return Course(status.phase, status.message, known)
-    wrong = flaws(hyperjob)
+    wrong = flaws(hyperjob, prospects.most_parts)
     if wrong:
         return Course("Pending", f"it cannot be split: {'; '.join(wrong)}", known, "Invalid", is_sound=False)
     known = known.model_copy(update={"parts": tuple(observed(part, seen) for part in known.parts)})
@@ -231,4 +233,5 @@ def _waiting(standing: SplitStatus, seen: Seen) -> Trouble | None:
 
 
 def _named(failed: Sequence[str]) -> str:
-    return f"; failed: {', '.join(failed)}" if failed else ""
+    more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
+    return f"; failed: {', '.join(failed[:_NAMED])}{more}" if failed else ""

@@ -5,7 +5,7 @@ without the policy another one might claim the Job. After a crash between any
 two writes the same comparison yields those that are left.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from controller.api.hyperjobs import HyperJob
@@ -25,25 +25,40 @@ class Duties:
 
     remove: tuple[ChildSighting, ...] = ()
     apply: tuple[Manifest, ...] = ()
+    in_step: frozenset[str] = frozenset()
+    """The parts whose objects are as they should be."""
 
 
-def duties(hyperjob: HyperJob, stands: Course, jobs: Own, policies: Own) -> Duties:
-    """Return the writes for *hyperjob*; none once all is as it should be."""
+def duties(
+    hyperjob: HyperJob, stands: Course, jobs: Own, policies: Own, *, in_step: Collection[str] = frozenset()
+) -> Duties:
+    """Return the writes for *hyperjob*; none once all is as it should be.
+
+    Of parts that were found *in_step*, and of which nothing has changed since, nothing is worked out again.
+    """
     if not stands.is_sound:
         return Duties()
-    wanted = {} if stands.phase in FINISHED or stands.phase == "Suspended" else _wanted(hyperjob, stands)
+    if stands.phase in FINISHED or stands.phase == "Suspended":
+        in_step, wanted = frozenset(), {}
+    else:
+        wanted = _wanted(hyperjob, stands, in_step)
     kept = _kept(hyperjob, stands)
-    old = [job for name, job in sorted(jobs.items()) if not _stays(job, wanted.get(name), kept)]
-    stale = [policy for name, policy in sorted(policies.items()) if name not in wanted and name not in kept]
+    old = [job for name, job in sorted(jobs.items()) if name not in in_step and not _stays(job, wanted.get(name), kept)]
+    stays = {*wanted, *kept, *in_step}
+    stale = [policy for name, policy in sorted(policies.items()) if name not in stays]
     in_the_way = {job.key.name for job in old}
     missing = (child for child in wanted.values() if child.name not in in_the_way)
     remove = tuple(each for each in (*old, *stale) if not each.deleting)
-    return Duties(remove, tuple(_writes(missing, jobs, policies)))
+    apply = tuple(_writes(missing, jobs, policies))
+    written = {manifest["metadata"]["name"] for manifest in apply}
+    found = {name for name in wanted if name in jobs and name in policies and name not in in_the_way | written}
+    return Duties(remove, apply, frozenset(found.union(in_step)))
 
 
-def _wanted(hyperjob: HyperJob, stands: Course) -> dict[str, Child]:
-    """Return the parts that are not over; those that are need no objects any more."""
-    return {child.name: child for child in children(hyperjob, stands.parts) if child.part.phase not in OVER}
+def _wanted(hyperjob: HyperJob, stands: Course, in_step: Collection[str]) -> dict[str, Child]:
+    """Return the parts that are not over, but for those *in_step*; those that are over need no objects any more."""
+    over = {part.name for part in stands.parts if part.phase in OVER}
+    return {child.name: child for child in children(hyperjob, stands.parts, over.union(in_step))}
 
 
 def _kept(hyperjob: HyperJob, stands: Course) -> Mapping[str, PartStatus]:

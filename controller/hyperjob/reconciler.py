@@ -6,8 +6,8 @@ another has made are never touched: where one is in the way of a part, nothing
 new is made and the HyperJob says so.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import msgspec
@@ -16,10 +16,11 @@ import structlog
 from controller.api.hyperjobs import HyperJob, spelling
 from controller.api.hyperjobstatus import HyperJobStatus
 from controller.api.keys import HYPERJOB_KIND, JOBS, PROPAGATION_POLICIES, Resource
+from controller.cache.events import read_meta
 from controller.cache.facts import ObjectKey
 from controller.clock import Clock, wall_clock
 from controller.hyperjob.children import Manifest
-from controller.hyperjob.course import course
+from controller.hyperjob.course import Course, course
 from controller.hyperjob.duties import Duties, duties
 from controller.hyperjob.part import Seen
 from controller.hyperjob.sighting import ChildSighting, HyperJobSighting, Placed, metadata_of
@@ -31,7 +32,26 @@ FIELD_MANAGER = "volcano-global-hyperjobs"
 #: An object of somebody else's that is in the way carries none of our labels, so nobody tells when it is gone.
 _LOOK_AGAIN_MS = 5_000
 
+#: So many objects are written or deleted for one HyperJob before it is the next one's turn.
+_STEPS = 64
+#: More new names than this are not looked up one by one.
+_LOOK_UPS = 8
+#: Of so many HyperJobs it is remembered which parts are as they should be.
+_REMEMBERED = 1000
+
+Versions = tuple[int, int]
+"""The resourceVersions of a part's Job and policy."""
+
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Parts that were found to be as they should be."""
+
+    basis: tuple[object, ...]
+    """What their objects were made of."""
+    versions: Mapping[str, Versions]
 
 
 class Sightings(Protocol):
@@ -61,6 +81,8 @@ class Reconciler:
     sightings: Sightings
     prospects: Callable[[], Prospects]
     clock: Clock = wall_clock
+    known: dict[str, _Known] = field(default_factory=dict)
+    """By the uid of their HyperJob, parts that were found to be as they should be."""
 
     async def reconcile(self, resource: Resource, key: ObjectKey) -> int | None:
         """Do what is to be done for one HyperJob; return when to look again unasked, in milliseconds.
@@ -83,19 +105,41 @@ class Reconciler:
         placed = {name: place for name in jobs if (place := self.sightings.placed(seen.key.namespace, name))}
         own = {name: job for name, job in jobs.items() if not job.deleting}
         stands = course(hyperjob, Seen(own, placed), self.prospects())
-        due = duties(hyperjob, stands, jobs, policies)
+        basis = _basis(hyperjob, stands)
+        versions = {name: (job, policies[name].resource_version) for name, job in _versions(jobs) if name in policies}
+        due = duties(hyperjob, stands, jobs, policies, in_step=self._in_step(seen.uid, basis, versions))
+        self._remember(seen.uid, _Known(basis, {name: versions[name] for name in due.in_step}))
         obstacle = await self._obstacle(hyperjob, due, jobs=jobs, policies=policies)
         if obstacle:
             stands, due = replace(stands, message=obstacle, reason="NameTaken"), Duties(due.remove)
         await self._report(seen, hyperjob.status, report(hyperjob, stands, own, self.clock()))
-        await self._carry_out(due)
+        is_done = await self._carry_out(due)
+        if not is_done:
+            return self.clock()
         return self.clock() + _LOOK_AGAIN_MS if obstacle else self._expires_at(hyperjob)
 
-    async def _carry_out(self, due: Duties) -> None:
-        for child in due.remove:
+    async def _carry_out(self, due: Duties) -> bool:
+        """Take the next steps; say whether they were all, so that a large HyperJob leaves others their turn."""
+        remove = due.remove[:_STEPS]
+        for child in remove:
             await self._delete(child.resource, child.key, child.uid)
-        for manifest in due.apply:
+        apply = due.apply[: _STEPS - len(remove)] if len(remove) == len(due.remove) else ()
+        for manifest in apply:
             await self._apply(manifest)
+        return len(remove) + len(apply) == len(due.remove) + len(due.apply)
+
+    def _in_step(self, uid: str, basis: tuple[object, ...], versions: Mapping[str, Versions]) -> frozenset[str]:
+        """Return the parts that were found to be as they should be and have not changed since."""
+        known = self.known.get(uid)
+        if known is None or known.basis != basis:
+            return frozenset()
+        return frozenset(name for name, before in known.versions.items() if versions.get(name) == before)
+
+    def _remember(self, uid: str, known: _Known) -> None:
+        self.known.pop(uid, None)
+        self.known[uid] = known
+        if len(self.known) > _REMEMBERED:
+            del self.known[next(iter(self.known))]
 
     # -- what is in the way -------------------------------------------------
 
@@ -112,15 +156,32 @@ class Reconciler:
         All names are looked up before the first object is made, so that nothing is half made.
         """
         known = {JOBS.kind: jobs, PROPAGATION_POLICIES.kind: policies}
-        for manifest in due.apply:
+        new = [manifest for manifest in due.apply if manifest["metadata"]["name"] not in known[manifest["kind"]]]
+        is_listed = len(new) > _LOOK_UPS
+        present = await self._listed(hyperjob.metadata.namespace) if is_listed else frozenset()
+        for manifest in new:
             name = manifest["metadata"]["name"]
-            if name in known[manifest["kind"]]:
+            if is_listed and (manifest["kind"], name) not in present:
                 continue
             found = await self._look_up(_resource(manifest), ObjectKey(hyperjob.metadata.namespace, name))
             if found is not None and not found.is_of(hyperjob.metadata.uid):
                 kind, path = manifest["kind"], f"{hyperjob.metadata.namespace}/{name}"
                 return f"{kind} {path} belongs to somebody else; delete it, or give the HyperJob another name"
         return ""
+
+    async def _listed(self, namespace: str) -> frozenset[tuple[str, str]]:
+        """Return kind and name of all Jobs and policies in *namespace*: a few lists in place of a look-up for each."""
+        found: set[tuple[str, str]] = set()
+        for resource in (JOBS, PROPAGATION_POLICIES):
+            token = ""
+            while True:
+                path = resource.item_path(namespace, "").rstrip("/")
+                page = await self.api.list_page(path, token=token, metadata_only=True)
+                found.update((resource.kind, read_meta(bytes(raw)).name) for raw in page.items or ())
+                token = page.metadata.continue_token
+                if not token:
+                    break
+        return frozenset(found)
 
     async def _look_up(self, resource: Resource, key: ObjectKey) -> ChildSighting | None:
         try:
@@ -190,6 +251,18 @@ class Reconciler:
     def _has_expired(self, hyperjob: HyperJob) -> bool:
         expires = self._expires_at(hyperjob)
         return expires is not None and expires <= self.clock()
+
+
+def _versions(objects: Mapping[str, ChildSighting]) -> Iterator[tuple[str, int]]:
+    return ((name, each.resource_version) for name, each in objects.items() if not each.deleting)
+
+
+def _basis(hyperjob: HyperJob, stands: Course) -> tuple[object, ...]:
+    """Return what all objects of *hyperjob* follow from besides its spec of this generation."""
+    meta = hyperjob.metadata
+    progress = {"phase", "running_on", "retries", "reason"}
+    parts = tuple(tuple(part.model_dump(exclude=progress).values()) for part in stands.parts)
+    return meta.generation, tuple(sorted(meta.annotations.items())), parts
 
 
 def _resource(manifest: Manifest) -> Resource:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from controller.api import placements as wire
-from controller.api.hyperjobrules import sized, static_parts
+from controller.api.hyperjobrules import MOST_PARTS, sized, static_parts
 from controller.api.hyperjobs import HyperJob, ReplicatedJob, SplitPolicy, Strategy
 from controller.api.hyperjobstatus import PartStatus
 from controller.api.volcanojobs import JobSpec
@@ -41,6 +41,8 @@ class Prospects:
     rooms: Sequence[Room] = ()
     empty: Sequence[Room] = ()
     quota: Quota = _no_quota
+    most_parts: int = MOST_PARTS
+    """How many parts a HyperJob may have."""
 
     @property
     def clusters(self) -> list[Cluster]:
@@ -107,6 +109,8 @@ def _lay_out(hyperjob: HyperJob, prospects: Prospects, rooms: Sequence[Room]) ->
     most = hyperjob.spec.max_domains or UNLIMITED
     books = Books([room for room in rooms if room.name in names], names, most)
     layout = _all_jobs(hyperjob, books)
+    if len(layout.parts) > prospects.most_parts:
+        raise SplitError(f"it would have {len(layout.parts)} parts; {prospects.most_parts} are allowed")
     if layout.fits or most == UNLIMITED or len(hyperjob.spec.replicated_jobs) == 1:
         return layout
     others = (_all_jobs(hyperjob, each) for each in domains(hyperjob, books))

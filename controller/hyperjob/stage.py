@@ -19,10 +19,11 @@ from controller.api.hyperjobs import SPELLINGS
 from controller.api.keys import HYPERJOB_NAME, JOBS, PROPAGATION_POLICIES, Resource
 from controller.backoff import Backoff
 from controller.cache.collection import Collection
-from controller.cache.facts import VOLCANO_JOB, BindingFacts, ObjectKey, TemplateKey
+from controller.cache.facts import VOLCANO_JOB, BindingFacts, HyperJobFacts, ObjectKey, TemplateKey
 from controller.cache.informer import Informer, Pace
 from controller.clock import Clock, wall_clock
 from controller.engine.workloads import WorkloadUid
+from controller.hyperjob.children import facts_of
 from controller.hyperjob.reconciler import Reconciler
 from controller.hyperjob.sighting import (
     ChildSighting,
@@ -42,6 +43,10 @@ _REVIEW_SECONDS = 0.5
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
+def _tell_nobody(_: str, __: HyperJobFacts | None) -> None:
+    """Keep it to ourselves."""
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What the stage asks of the rest of the controller."""
@@ -52,6 +57,8 @@ class Surroundings:
     binding: Callable[[ObjectKey], BindingFacts | None]
     trouble: Callable[[WorkloadUid], Trouble | None]
     """Why a binding waits."""
+    tell_group: Callable[[str, HyperJobFacts | None], None] = _tell_nobody
+    """Hears what a HyperJob, by its uid, says of its parts; ``None`` where it says nothing any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +160,9 @@ class Stage:
     ) -> None:
         if before is not None and (after is None or after.uid != before.uid):
             self._known.pop(before.uid, None)
+            self._surroundings.tell_group(before.uid, None)
         if after is not None:
+            self._surroundings.tell_group(after.uid, facts_of(after))
             errand = Errand(resource, after.key)
             self._known[after.uid] = errand
             self._add(errand)

@@ -41,6 +41,7 @@ def stage(api: Api, process: Process, pace: Pace, clock: Clock) -> Stage:
         prospects=lambda: prospects(world(), process.configuration()),
         binding=store.bindings.get,
         trouble=lambda uid: trouble(world().refusal(uid)),
+        tell_group=store.hyperjob_changed,
     )
     made = Stage(api, surroundings, pace=pace, clock=clock)
     listening = store.on_change
@@ -77,7 +78,7 @@ def prospects(world: World, configuration: AdmissionConfiguration) -> Prospects 
         node = held.tree.nodes.get(QueueName(name or configuration.default_queue))
         return trouble(held.refusal(node, demand)) if node is not None else None
 
-    return Prospects(rooms(world.ledger), empty_rooms(world.ledger), quota)
+    return Prospects(rooms(world.ledger), empty_rooms(world.ledger), quota, configuration.max_hyperjob_parts)
 
 
 def trouble(refusal: Refusal | None) -> Trouble | None:

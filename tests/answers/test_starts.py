@@ -3,10 +3,10 @@
 import json
 from typing import Any
 
-from controller.api.keys import ADMISSION, GROUP
+from controller.api.keys import ADMISSION, HYPERJOBS, PROPAGATION_POLICIES
 from tests.answers import kinds
 from tests.answers.telling import until_told
-from tests.rig.cast import job
+from tests.hyperjob.objects import document, replicated, task
 from tests.rig.stage import Stage, staged
 
 TIMEOUT = 3
@@ -102,13 +102,19 @@ async def test_r2_who_takes_over_knows_the_pause_and_the_cluster_that_is_left_ou
         await stage.quiet(seconds=TIMEOUT)
 
 
-def part(group: str, name: str, *, parts: int, minimum: int) -> dict[str, Any]:
-    """Return a job of a HyperJob of so many parts, of which so many must run together."""
-    manifest = job(name, "q")
-    owner = {"apiVersion": "training.volcano.sh/v1alpha1", "kind": "HyperJob", "name": group, "uid": group}
-    belongs = {"uid": group, "split": "1", "parts": parts, "minAvailable": minimum}
-    manifest["metadata"] |= {"ownerReferences": [owner], "annotations": {GROUP: json.dumps(belongs)}}
-    return manifest
+async def hyperjob(stage: Stage, name: str, *parts: str, minimum: int) -> None:
+    """Submit a HyperJob of so many Jobs, of which so many must run together, and bind them as Karmada would."""
+    jobs = [replicated(each, task(gpu=0, replicas=1), spec={"queue": "q"}) for each in parts]
+    manifest = document(*jobs, minAvailable=minimum) | {"metadata": {"name": name}}
+    await stage.cast.create(HYPERJOBS.item_path(stage.cast.namespace, "").rstrip("/"), manifest)
+    keys = [(stage.cast.namespace, f"{name}-{each}-0") for each in parts]
+    await stage.history.until(lambda now: all(key in now.now.get("jobs", {}) for key in keys), "its Jobs")
+    for key in keys:
+        await stage.cast.bind(key[1], stage.history.now["jobs"][key]["metadata"]["uid"])
+
+
+def messages(stage: Stage) -> list[str]:
+    return [each.get("status", {}).get("message", "") for each in stage.history.now["hyperjobs"].values()]
 
 
 async def test_g1_a_part_that_never_starts_takes_those_back_that_cannot_go_on_without_it(plane, tmp_path):
@@ -118,28 +124,30 @@ async def test_g1_a_part_that_never_starts_takes_those_back_that_cannot_go_on_wi
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="5")
         await stage.controller.start()
-        for name in ("whole-runs", "whole-stuck"):
-            await stage.cast.submit(part("whole", name, parts=2, minimum=2))
-        for name in ("enough-runs", "enough-too", "enough-stuck"):
-            await stage.cast.submit(part("enough", name, parts=3, minimum=2))
-        names = ("whole-runs", "whole-stuck", "enough-runs", "enough-too", "enough-stuck")
+        await hyperjob(stage, "whole", "runs", "stuck", minimum=2)
+        await hyperjob(stage, "enough", "runs", "too", "stuck", minimum=2)
+        names = ("whole-runs-0", "whole-stuck-0", "enough-runs-0", "enough-too-0", "enough-stuck-0")
         await stage.admitted(*names)
         for name in names:
-            await stage.cast.phase(name, "Pending" if name.endswith("stuck") else "Running")
-        back = ("whole-runs", "whole-stuck", "enough-stuck")
+            await stage.cast.phase(name, "Pending" if name.endswith("stuck-0") else "Running")
+        back = ("whole-runs-0", "whole-stuck-0", "enough-stuck-0")
         await stage.until(lambda seen: all(seen[name].paused and not seen[name].clusters for name in back), "back")
-        assert all(stage.sights()[name].admitted for name in ("enough-runs", "enough-too"))
+        assert all(stage.sights()[name].admitted for name in ("enough-runs-0", "enough-too-0"))
         counts = {name: (record(stage, name)["attempts"], record(stage, name)["evictions"]) for name in back}
-        assert counts == {"whole-runs": (0, 1), "whole-stuck": (1, 0), "enough-stuck": (1, 0)}
-        assert record(stage, "whole-runs")["backOffUntil"] == record(stage, "whole-stuck")["backOffUntil"]
-        assert {name for name in back if "leftOut" in record(stage, name)} == {"whole-stuck", "enough-stuck"}
-        why = (await until_told(stage, "NotStarted", "Job", "whole-runs", action="Evict"))["note"]
+        assert counts == {"whole-runs-0": (0, 1), "whole-stuck-0": (1, 0), "enough-stuck-0": (1, 0)}
+        assert record(stage, "whole-runs-0")["backOffUntil"] == record(stage, "whole-stuck-0")["backOffUntil"]
+        assert {name for name in back if "leftOut" in record(stage, name)} == {"whole-stuck-0", "enough-stuck-0"}
+        why = (await until_told(stage, "NotStarted", "Job", "whole-runs-0", action="Evict"))["note"]
         assert "a part that its HyperJob needs did not start in time" in why
         await stage.cast.cluster("m2", cpu="5")
         await leave(stage, *back)
         await stage.admitted(*back)
-        assert stage.sights()["whole-stuck"].clusters == ("m2",)
-        assert record(stage, "whole-runs")["plan"] == record(stage, "whole-stuck")["plan"] != ""
+        assert stage.sights()["whole-stuck-0"].clusters == ("m2",)
+        assert record(stage, "whole-runs-0")["plan"] == record(stage, "whole-stuck-0")["plan"] != ""
         for name in back:
             await stage.cast.phase(name, "Running")
+        whole = {"2 of 2 parts are admitted", "3 of 3 parts are admitted"}
+        await stage.history.until(lambda _: set(messages(stage)) == whole, "the HyperJobs' last word")
         await stage.quiet(seconds=TIMEOUT)
+        for resource in (HYPERJOBS, PROPAGATION_POLICIES):
+            await stage.cast.api.delete(resource.item_path(stage.cast.namespace, "").rstrip("/"))

@@ -59,6 +59,7 @@ def test_every_key_is_read():
           priorityClass: spec.priority
           podTemplate: spec.head.template
           finished: {path: jobStatus, values: [SUCCEEDED], conditions: [Done]}
+        maxHyperJobParts: 100
         queueCheck: Deny
         exemptNamespaces: [kube-system]
         repair: {webhook: true, unpaused: true}

@@ -1,6 +1,7 @@
 """What bindings amount to, as a World hears it: pending, admitted, finished or none of ours."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from controller.api.configuration import AdmissionConfiguration, WorkloadRule
 from controller.api.keys import ADMISSION
 from controller.api.record import Record, write_record
+from controller.cache.facts import HyperJobFacts
 from controller.cache.remarks import Remark
 from controller.cache.store import Store
 from controller.engine.clusters import ApiKind
@@ -539,32 +541,94 @@ def test_a_batch_job_is_finished_by_its_condition():
     assert ear.workloads["rb-j1"].state is State.FINISHED
 
 
-def test_the_parts_of_a_hyperjob_are_a_group():
-    owner = {"apiVersion": "training.volcano.sh/v1alpha1", "kind": "HyperJob", "name": "h", "uid": "hyper"}
-    written = {"uid": "hyper", "split": "s1", "parts": 3, "minAvailable": 2, "since": "2026-01-01T00:00:00Z"}
-    notes = {"volcano-global.io/group": json.dumps(written), "volcano-global.io/preferred-clusters": '["m2"]'}
-    workload, _ = heard(binding("j1"), jobs=(job("j1", meta={"ownerReferences": [owner], "annotations": notes}),))
-    assert workload is not None
+HYPERJOB = {
+    "apiVersion": "training.volcano.sh/v1alpha1",
+    "kind": "HyperJob",
+    "name": "h",
+    "uid": "hyper",
+    "controller": True,
+}
+SAID = HyperJobFacts("ml", since=1_767_225_600_000, split="s1", parts=frozenset({"j1", "j2", "j3"}), minimum=2)
+CLAIMED = {"uid": "hyper", "split": "s1"}
+UNLISTED = "its HyperJob does not list it as a part"
+
+
+def part(owner=HYPERJOB, claim=CLAIMED, **notes):
+    annotations = {"volcano-global.io/group": json.dumps(claim)} | notes
+    return job("j1", meta={"ownerReferences": [owner], "annotations": annotations})
+
+
+def heard_part(template, said=SAID):
+    """Return what a job amounts to while a HyperJob says *said*."""
+    store, ear = Store(), Ear()
+    store.split_hyperjobs()
+    if said is not None:
+        store.hyperjob_changed("hyper", said)
+    store.bindings.upsert(store.bindings.decode(binding("j1")))
+    store.jobs.upsert(store.jobs.decode(template))
+    store.feed(ear, 0)
+    return ear.workloads["rb-j1"]
+
+
+def test_the_parts_that_a_hyperjob_lists_are_a_group():
+    workload = heard_part(part(**{"volcano-global.io/preferred-clusters": '["m2"]'}))
     assert workload.group == Group("hyper/s1", parts=3, minimum=2)
     assert workload.since == 1_767_225_600_000
     assert workload.shape.preferred == ("m2",)
 
 
 @pytest.mark.parametrize(
-    "owner",
+    ("template", "said"),
     [
-        pytest.param({"apiVersion": "batch/v1", "kind": "CronJob", "name": "h", "uid": "hyper"}, id="another-kind"),
-        pytest.param(
-            {"apiVersion": "training.volcano.sh/v1alpha1", "kind": "HyperJob", "name": "h", "uid": "other"},
-            id="another-hyperjob",
-        ),
+        pytest.param(part(), None, id="no-such-hyperjob"),
+        pytest.param(part(), replace(SAID, parts=frozenset({"j2"})), id="not-listed"),
+        pytest.param(part(), replace(SAID, namespace="other"), id="of-another-namespace"),
+        pytest.param(part(), replace(SAID, split="s2"), id="made-for-an-earlier-split"),
     ],
 )
-def test_a_group_that_the_owner_does_not_confirm_is_none(owner):
-    notes = {"volcano-global.io/group": json.dumps({"uid": "hyper", "parts": 2, "minAvailable": 2})}
-    workload, _ = heard(binding("j1"), jobs=(job("j1", meta={"ownerReferences": [owner], "annotations": notes}),))
-    assert workload is not None
+def test_a_job_that_its_hyperjob_does_not_list_waits_and_is_not_older(template, said):
+    workload = heard_part(template, said)
     assert workload.group is None
+    assert (workload.hold.reason, workload.hold.subject) == (Reason.GROUP_INCOMPLETE, UNLISTED)
+    assert workload.since > SAID.since
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        pytest.param({**HYPERJOB, "apiVersion": "batch/v1", "kind": "CronJob"}, id="another-kind"),
+        pytest.param({**HYPERJOB, "uid": "other"}, id="another-hyperjob"),
+        pytest.param({**HYPERJOB, "controller": False}, id="an-owner-that-does-not-control-it"),
+    ],
+)
+def test_a_group_that_the_controlling_owner_does_not_confirm_is_none(owner):
+    workload = heard_part(part(owner))
+    assert (workload.group, workload.hold) == (None, None)
+    assert workload.since > SAID.since
+
+
+@pytest.mark.parametrize("since", ["1970-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"])
+def test_a_job_does_not_say_itself_since_when_it_waits(since):
+    """It once came before all others, and the year 1 ended every cycle."""
+    forged = {**CLAIMED, "parts": 1, "minAvailable": 1, "since": since}
+    assert heard_part(part(claim=forged)).since == SAID.since
+    plain, _ = heard(binding("j1"), jobs=(part(claim=forged),))
+    assert plain.since > SAID.since
+
+
+def test_a_part_is_judged_anew_when_its_hyperjob_lists_it():
+    store, ear = Store(), Ear()
+    store.split_hyperjobs()
+    store.bindings.upsert(store.bindings.decode(binding("j1")))
+    store.jobs.upsert(store.jobs.decode(part()))
+    store.feed(ear, 0)
+    assert ear.workloads["rb-j1"].hold is not None
+    store.hyperjob_changed("hyper", SAID)
+    store.feed(ear, 0)
+    assert ear.workloads["rb-j1"].group is not None
+    store.hyperjob_changed("hyper", None)
+    store.feed(ear, 0)
+    assert ear.workloads["rb-j1"].group is None
 
 
 @pytest.mark.parametrize(

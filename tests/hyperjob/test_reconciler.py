@@ -1,10 +1,14 @@
 import json
+from datetime import datetime
 
 import msgspec
 import pytest
 import yaml
 
 from controller.api.keys import BATCH_HYPERJOBS, GROUP, HYPERJOBS, JOBS, PREFERRED_CLUSTERS, PROPAGATION_POLICIES
+from controller.cache.facts import ObjectKey
+from controller.hyperjob.children import children, facts_of
+from controller.hyperjob.reconciler import Reconciler
 from controller.hyperjob.sighting import Placed
 from tests.cache.objects import SHARED, needs_shared
 from tests.hyperjob.objects import cluster, document, gpus, prospects, replicated, task, two_copies
@@ -66,13 +70,59 @@ async def test_each_part_carries_what_the_engine_needs_of_its_group(yard):
     await yard.settle("llm")
     groups = [json.loads((await yard.job(name))["metadata"]["annotations"][GROUP]) for name in await yard.names()]
     assert groups[0] == groups[1]
-    assert groups[0] == {
-        "uid": stored["metadata"]["uid"],
-        "split": groups[0]["split"],
-        "parts": 2,
-        "minAvailable": 1,
-        "since": stored["metadata"]["creationTimestamp"],
-    }
+    said = facts_of(yard.hyperjob(HYPERJOBS, ObjectKey(yard.namespace, "llm")))
+    assert groups[0] == {"uid": stored["metadata"]["uid"], "split": said.split}
+    assert (said.namespace, said.parts, said.minimum) == (yard.namespace, {"llm-t-0", "llm-t-1"}, 1)
+    created = datetime.fromisoformat(stored["metadata"]["creationTimestamp"])
+    assert said.since == created.timestamp() * 1000
+
+
+async def test_a_large_hyperjob_is_made_in_several_steps_and_looked_up_by_lists(yard):
+    """Other HyperJobs have their turn between the steps."""
+    await yard.submit(document(replicated("t", task(replicas=1), replicas=80)))
+    asked = []
+    get, yard.api.get = yard.api.get, lambda path: asked.append(path) or get(path)
+    again_at = await yard.run("llm")
+    assert again_at == yard.now
+    assert sum(write.startswith("apply") for write in yard.api.writes) == 64 + 1  # and the status
+    assert asked == []
+    await yard.settle("llm")
+    assert len(await yard.names()) == len(await yard.names(PROPAGATION_POLICIES)) == 80
+
+
+async def test_a_name_taken_among_many_is_seen_before_anything_is_made(yard):
+    body = {"apiVersion": JOBS.api_version, "kind": "Job", "metadata": {"name": "llm-t-40"}, "spec": {}}
+    await yard.admin.create(JOBS.item_path(yard.namespace, "").rstrip("/"), msgspec.json.encode(body))
+    await yard.submit(document(replicated("t", task(replicas=1), replicas=80)))
+    await yard.run("llm")
+    assert await yard.names() == ["llm-t-40"]
+    assert "llm-t-40 belongs to somebody else" in (await yard.status("llm"))["message"]
+
+
+async def test_objects_that_are_as_they_should_be_are_not_worked_out_again(yard, monkeypatch):
+    await yard.submit(document(replicated("t", task(replicas=1), replicas=3)))
+    await yard.settle("llm")
+    made = []
+    monkeypatch.setattr(
+        "controller.hyperjob.duties.children",
+        lambda hyperjob, parts, besides=(): (
+            made.append(len(parts) - len(besides)) or children(hyperjob, parts, besides)
+        ),
+    )
+    reconciler = Reconciler(yard.api, yard, lambda: yard.prospects, lambda: yard.now)
+    key = ObjectKey(yard.namespace, "llm")
+    await yard.look()
+    for _ in range(2):
+        await reconciler.reconcile(HYPERJOBS, key)
+    await yard.admin.patch(
+        JOBS.item_path(yard.namespace, "llm-t-1"),
+        b'{"metadata":{"annotations":{"volcano-global.io/group":"x"}}}',
+        kind="merge",
+    )
+    await yard.look()
+    await reconciler.reconcile(HYPERJOBS, key)
+    assert made == [3, 0, 1]
+    assert (await yard.job("llm-t-1"))["metadata"]["annotations"][GROUP] != "x"
 
 
 async def test_pods_are_told_their_place_in_the_whole(yard):

@@ -35,6 +35,21 @@ CLUSTERS = [{"name": "a", "replicas": 3}, {"name": "b", "replicas": 2}]
         pytest.param(
             split(task(gpu=0), mode="static", accelerators=8, acceleratorType=GPU), "asks for nvidia.com/gpu", id="none"
         ),
+        pytest.param(hyperjob(replicated("t", replicas=400_000)), "would have 400000 parts; ask for 1000", id="copies"),
+        pytest.param(
+            hyperjob(replicated("t", replicas=600), replicated("u", replicas=401)),
+            "would have 1001 parts",
+            id="sum-of-jobs",
+        ),
+        pytest.param(
+            split(task(replicas=2**31 - 1), strategy="ByReplicas", parts=2**31 - 1), "ask for 1000 at most", id="parts"
+        ),
+        pytest.param(
+            split(task(replicas=2**31 - 1), mode="auto"), "2147483647 pods cannot be divided", id="pods-to-divide"
+        ),
+        pytest.param(
+            hyperjob(replicated("t", task(note="x" * 2**20), replicas=100)), "are too large together", id="bytes"
+        ),
         pytest.param(auto(policy={"minReplicas": 9}), "there are only 4 pods", id="least-above-all"),
         pytest.param(
             hyperjob(replicated("t", task(), spec={"plugins": {"mpi": []}})), "finds no master task", id="mpi-master"

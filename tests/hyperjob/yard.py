@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS, PROPAGATION_POLICIES, Resource
+from controller.api.lists import Page
 from controller.cache.facts import ObjectKey
 from controller.hyperjob.reconciler import Reconciler
 from controller.hyperjob.sighting import ChildSighting, Placed, see_hyperjob, see_job, see_policy
@@ -34,6 +35,9 @@ class CrashingApi:
 
     async def get(self, path: str) -> bytes:
         return await self.api.get(path)
+
+    async def list_page(self, path: str, **more: Any) -> Page:
+        return await self.api.list_page(path, **more)
 
     async def apply(self, path: str, body: bytes, **more: Any) -> bytes:
         return await self._write("apply", path, lambda: self.api.apply(path, body, **more))

@@ -87,6 +87,18 @@ def batch_hyperjob(pod_class=None, **changes):
     }
 
 
+# -- HyperJobs without limit
+
+
+@pytest.mark.parametrize("replicas", [(400_000,), (600, 401)], ids=["of-one-job", "of-all-jobs"])
+def test_a_tenant_creates_no_hyperjob_of_more_than_1000_parts(reserved, tenant, replicas):
+    """One of 250 bytes once stopped admission for minutes; the definition refuses it before any webhook is asked."""
+    jobs = [{"name": f"j{place}", "replicas": each, "templateSpec": spec()} for place, each in enumerate(replicas)]
+    with pytest.raises(ApiError, match="1000") as refused:
+        tenant.create(HYPERJOBS, hyperjob() | {"spec": {"replicatedJobs": jobs}})
+    assert refused.value.status == 422
+
+
 # -- Works
 
 

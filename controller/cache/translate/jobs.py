@@ -10,7 +10,7 @@ from controller.api.meta import ObjectMeta
 from controller.cache.facts import VOLCANO_JOB, Demand, TemplateFacts, TemplateKey
 from controller.cache.pool import Pool, fingerprint
 from controller.cache.translate.amounts import AmountError, milliseconds, sentence, version
-from controller.cache.translate.membership import membership, owner
+from controller.cache.translate.membership import claim, owner
 from controller.cache.translate.pods import pod_template
 from controller.engine.clusters import ClusterName
 from controller.engine.demand import JobTemplate, Task, demand, pod_requests
@@ -31,16 +31,15 @@ class JobTranslator:
         counted = self._counted(job)
         readable = isinstance(counted, Demand) and not job.flaws
         meta, spec = job.metadata, job.spec
-        belongs = membership(meta)
         return TemplateFacts(
             uid=sys.intern(meta.uid),
             resource_version=version(meta.resource_version),
             key=TemplateKey(VOLCANO_JOB, sys.intern(meta.namespace), sys.intern(meta.name)),
             generation=meta.generation,
-            since=belongs.since or milliseconds(meta.creation_timestamp) or 0,
+            since=milliseconds(meta.creation_timestamp) or 0,
             queue=sys.intern(spec.queue),
             priority_class=sys.intern(spec.priority_class_name),
-            group=belongs.group,
+            claim=claim(meta),
             preferred=_preferred(meta),
             deleting=meta.deletion_timestamp is not None,
             demand=counted if isinstance(counted, Demand) and readable else None,

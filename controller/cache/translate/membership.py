@@ -1,60 +1,71 @@
-"""What a HyperJob says of the Jobs it has made: which of them are admitted together, and how old they are."""
+"""Which Jobs are parts of a HyperJob, as the HyperJob itself says; a Job's own word is a claim and proves nothing."""
 
-from datetime import datetime
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from controller.api.keys import GROUP, HYPERJOB_GROUPS, HYPERJOB_KIND
 from controller.api.meta import ObjectMeta
-from controller.cache.translate.amounts import milliseconds
+from controller.cache.facts import Claim, HyperJobFacts, TemplateFacts
+from controller.engine.reasons import Reason, Refusal
 from controller.engine.workloads import Group
 
 
-class _Written(msgspec.Struct, rename="camel"):
+class _Written(msgspec.Struct):
     uid: str
     split: str = ""
-    parts: int = 1
-    min_available: int = 1
-    since: str = ""
 
 
 class Membership(NamedTuple):
-    """What is kept of it; *since* is ``None`` where the Job's own age counts."""
+    """What follows for a Job from its HyperJob; *since* is ``None`` where the Job's own age counts."""
 
     group: Group | None = None
     since: int | None = None
+    hold: Refusal | None = None
+    """Why it waits although it may be no part: its HyperJob does not list it, or not any more."""
 
+
+ALONE = Membership()
+_UNLISTED = Membership(hold=Refusal(Reason.GROUP_INCOMPLETE, subject="its HyperJob does not list it as a part"))
 
 _groups = msgspec.json.Decoder(_Written)
 
 
 def owner(meta: ObjectMeta) -> str:
-    """Return the uid of the HyperJob that owns an object, or nothing."""
+    """Return the uid of the HyperJob that controls an object, or nothing."""
     for each in meta.owner_references:
-        if each.kind == HYPERJOB_KIND and each.api_version.partition("/")[0] in HYPERJOB_GROUPS:
+        if each.controller and each.kind == HYPERJOB_KIND and each.api_version.partition("/")[0] in HYPERJOB_GROUPS:
             return each.uid
     return ""
 
 
-def membership(meta: ObjectMeta) -> Membership:
-    """Return what a HyperJob says of an object; nothing where it is not the owner, whatever is written there."""
+def claim(meta: ObjectMeta) -> Claim | None:
+    """Return which HyperJob an object claims to be part of; nothing where that one does not control it."""
     text, uid = meta.annotations.get(GROUP), owner(meta)
     if not uid or text is None:
-        return Membership()
+        return None
     try:
         written = _groups.decode(text)
     except (msgspec.MsgspecError, RecursionError):
-        return Membership()
-    if written.uid != uid:
-        return Membership()
-    parts = max(written.parts, 1)
-    group = Group(f"{uid}/{written.split}", parts, min(max(written.min_available, 1), parts))
-    return Membership(group, _instant(written.since))
-
-
-def _instant(text: str) -> int | None:
-    try:
-        return milliseconds(datetime.fromisoformat(text))
-    except ValueError:
         return None
+    return Claim(uid, written.split) if written.uid == uid else None
+
+
+def membership(template: TemplateFacts | None, known: Mapping[str, HyperJobFacts] | None) -> Membership:
+    """Return what the HyperJobs that are *known* say of *template*; with ``None`` nobody splits HyperJobs here.
+
+    A Job whose HyperJob is not known, or does not list it, waits: it is about to be deleted, or nobody made it.
+    """
+    if template is None or template.claim is None or known is None:
+        return ALONE
+    uid, split = template.claim
+    hyperjob = known.get(uid)
+    if hyperjob is None or hyperjob.namespace != template.key.namespace:
+        return _UNLISTED
+    if hyperjob.split != split or template.key.name not in hyperjob.parts:
+        return _UNLISTED
+    parts = len(hyperjob.parts)
+    # Its Jobs may be made anew while it waits; none is older than the HyperJob, and none is made older by it.
+    since = min(hyperjob.since, template.since)
+    return Membership(Group(f"{uid}/{split}", parts, min(max(hyperjob.minimum, 1), parts)), since)
