@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from controller.cache import charges
 from controller.cache.demands import Demands
+from controller.cache.dispatch import Dispatched
 from controller.cache.facts import VOLCANO_JOB, BindingFacts, Demand, HyperJobFacts, Phase, Record, TemplateFacts
 from controller.cache.gates import Gates
 from controller.cache.overlays import Gone, Noted, Outcome
@@ -40,6 +41,7 @@ class Rules:
     default_queue: QueueName
     shapes: Shapes
     demands: Demands
+    dispatched: Dispatched
     hyperjobs: Mapping[str, HyperJobFacts] | None = None
     """The HyperJobs by uid; ``None`` where nobody splits any."""
     recent: int = 0
@@ -108,7 +110,8 @@ def assess(
     queue = _queue(binding, template, rules)
     if queue is None:
         return Assessment(None, frozenset({Remark.UNGATED} if binding.paused and template else ()))
-    demand, unmapped = rules.demands.of(binding, template), rules.demands.unmapped(template)
+    demand = rules.dispatched.charged(binding, rules.demands.of(binding, template))
+    unmapped = rules.demands.unmapped(template)
     belongs = membership(template, rules.hyperjobs)
     case = _Case(binding, template, demand, queue, overlay, belongs, unmapped)
     standing = _overlaid(_recorded(case, _stand(case)), overlay)

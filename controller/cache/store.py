@@ -21,6 +21,7 @@ from controller.cache.assessment import Assessment, Overlay, Rules, assess, is_a
 from controller.cache.clashes import Clashes, namesake, own_binding
 from controller.cache.collection import Collection
 from controller.cache.demands import Demands
+from controller.cache.dispatch import Dispatched
 from controller.cache.facts import (
     VOLCANO_JOB,
     BindingFacts,
@@ -126,6 +127,7 @@ class Store:
         """Whom evaluating has failed for, why, and until when it is not tried again."""
         self._shapes = Shapes()
         self._demands = Demands(_claims(self._configuration))
+        self._dispatched = Dispatched()
         self.starts = Starts()
         """Who was admitted and does not run."""
         self._priorities = Priorities()
@@ -373,6 +375,7 @@ class Store:
             default_queue=QueueName(self._configuration.default_queue),
             shapes=self._shapes,
             demands=self._demands,
+            dispatched=self._dispatched,
             hyperjobs=self._hyperjobs,
             recent=now - self._configuration.settle_period // timedelta(milliseconds=1),
         )
@@ -386,6 +389,7 @@ class Store:
         binding = self._by_uid.get(uid)
         if binding is None:
             self.starts.forget(uid)
+            self._dispatched.forget(uid)
             world.workload_removed(uid, now)
             return
         found = self._assess(binding, rules, now)

@@ -158,3 +158,40 @@ def test_the_replicas_of_an_eviction_task_are_charged_where_they_are():
         Booking("m2", {"cpu": 2000, "pods": 4000}),
         Booking("m1", {"cpu": 1500, "pods": 3000}),
     )
+
+
+def changing(*steps):
+    """Return the charge after each of *steps*: the pods' CPUs, whether dispatching is suspended."""
+    store, charges = Store(DEPLOYMENTS), []
+    sink = store.templates(ApiKind("apps/v1", "Deployment"))
+    meta = {"name": "web", "namespace": "ml", "uid": "job-web"}
+    record = Record("rb-web", queue="a", charge={"cpu": "4", "pods": "4"}, clusters=("m1",))
+    sink.replace([sink.decode(raw({"metadata": meta, "spec": {}}))])
+    for replicas, cpu, is_suspended in steps:
+        spec = {
+            "replicas": replicas,
+            "replicaRequirements": {"resourceRequest": {"cpu": cpu}},
+            "suspension": {"dispatching": is_suspended},
+        }
+        clusters = [{"name": "m1", "replicas": replicas}]
+        made = binding(
+            "web", kind="Deployment", api_version="apps/v1", paused=None, record=record, clusters=clusters, spec=spec
+        )
+        store.bindings.upsert(store.bindings.decode(made))
+        ear = Ear()
+        store.feed(ear, 0)
+        charges.append(ear.workloads["rb-web"].admission.charge["cpu"] // 1000)
+    return charges
+
+
+def test_growth_that_was_dispatched_is_charged_while_a_smaller_size_is_not():
+    """Grow, suspend dispatching, shrink."""
+    assert changing((4, 1, False), (4, 5, False), (4, 5, True), (4, 1, True), (4, 1, False)) == [4, 20, 20, 20, 4]
+
+
+def test_fewer_replicas_are_not_believed_while_dispatching_is_suspended():
+    assert changing((4, 1, False), (10, 1, False), (10, 1, True), (1, 1, True)) == [4, 10, 10, 10]
+
+
+def test_growth_while_dispatching_is_suspended_is_charged_too():
+    assert changing((4, 1, True), (4, 3, True), (4, 2, True)) == [4, 12, 12]
