@@ -13,7 +13,7 @@ from typing import NoReturn, Self
 import structlog
 
 from controller.api.keys import QUEUES
-from controller.cache.informer import UNDECODABLE, Informer
+from controller.cache.informer import UNDECODABLE, Informer, Name, name_of
 from controller.kube import Api, ApiError
 from webhook.published import Published
 from webhook.queuebook import QueueBook
@@ -61,15 +61,18 @@ class Observer:
             async with asyncio.timeout(LOOK_SECONDS), self._lock:
                 if self._looked_at < asked_at:
                     began = loop.time()
-                    self._queues.replace(await self._list())
+                    found, unread = await self._list()
+                    self._queues.replace(found, unread=unread)
                     self._looked_at = began
         except (TimeoutError, ApiError) as error:
             log.warning("queues not listed", reason=str(error) or f"not within {LOOK_SECONDS:g} s")
             return False
         return True
 
-    async def _list(self) -> list[Remembered]:
+    async def _list(self) -> tuple[list[Remembered], list[Name]]:
+        """Return all queues, and the names of those that cannot be read."""
         found: list[Remembered] = []
+        unread: list[Name] = []
         token = ""
         while True:
             page = await self._api.list_page(QUEUES.path, token=token)
@@ -77,7 +80,7 @@ class Observer:
                 try:
                     found.append(remembered(bytes(item)))
                 except UNDECODABLE:
-                    continue  # the informer tells of it
+                    unread.append(name_of(bytes(item)))  # the informer tells of it
             token = page.metadata.continue_token
             if not token:
-                return found
+                return found, unread

@@ -219,7 +219,7 @@ class Informer(Generic[T]):
                 objects.append(self._decode(bytes(raw)))
             except UNDECODABLE as error:
                 failures.append(error)
-                unread.append(_name_of(bytes(raw)))
+                unread.append(name_of(bytes(raw)))
         if failures:
             self.undecodable += len(failures)
             shown = ["/".join(filter(None, name)) for name in unread[-len(failures) :][:_SHOWN]]
@@ -322,7 +322,7 @@ class Informer(Generic[T]):
         await asyncio.sleep(delay)
 
 
-def _name_of(raw: bytes) -> Name:
+def name_of(raw: bytes) -> Name:
     """Return the name of an object that could not be read."""
     try:
         meta = read_meta(raw)

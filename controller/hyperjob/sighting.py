@@ -57,7 +57,7 @@ class ChildSighting:
     mark: Mark
     deleting: bool
     manifest: Mapping[str, Any]
-    """All of it but its status."""
+    """All of it but its status; empty where nothing controls it."""
     state: Mapping[str, Any]
     """``status.state`` of a Job."""
     counts: Mapping[str, int]
@@ -120,16 +120,18 @@ def _see(raw: bytes, resource: Resource) -> ChildSighting:
     metadata = document["metadata"]
     status = _mapping(document.pop("status", None))
     metadata.pop("managedFields", None)
+    owner = next((each["uid"] for each in metadata.get("ownerReferences", ()) if each.get("controller")), "")
     return ChildSighting(
         resource=resource,
         uid=metadata["uid"],
         resource_version=int(metadata["resourceVersion"]),
         key=ObjectKey(metadata.get("namespace", ""), metadata["name"]),
-        owner=next((each["uid"] for each in metadata.get("ownerReferences", ()) if each.get("controller")), ""),
+        owner=owner,
         hyperjob=metadata.get("labels", {}).get(HYPERJOB_NAME, ""),
         mark=_mark(metadata.get("annotations", {}).get(PART, "{}")),
         deleting="deletionTimestamp" in metadata,
-        manifest=document,
+        # Anybody may label a large Job; what nothing controls is never compared.
+        manifest=document if owner else {},
         state=_mapping(status.get("state")),
         counts={name: int(status[name]) for name in COUNTS if isinstance(status.get(name), int | float)},
     )

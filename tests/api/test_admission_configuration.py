@@ -60,6 +60,7 @@ def test_every_key_is_read():
           podTemplate: spec.head.template
           finished: {path: jobStatus, values: [SUCCEEDED], conditions: [Done]}
         maxHyperJobParts: 100
+        nodeEstimates: Estimator
         queueCheck: Deny
         exemptNamespaces: [kube-system]
         repair: {webhook: true, unpaused: true}

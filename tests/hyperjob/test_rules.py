@@ -1,7 +1,10 @@
+import json
+
 import pytest
 
 from controller.api.hyperjobrules import flaws
 from controller.api.hyperjobs import HyperJobError, read_hyperjob
+from controller.hyperjob.sighting import see_job
 from tests.hyperjob.objects import GPU, auto, document, hyperjob, replicated, task
 
 
@@ -85,3 +88,13 @@ def test_an_unreadable_field_is_named():
 def test_another_version_is_refused_with_the_one_to_write():
     with pytest.raises(HyperJobError, match=r"write training.volcano.sh/v1alpha1"):
         read_hyperjob({**document(), "apiVersion": "training.volcano.sh/v2"})
+
+
+def test_of_a_labelled_job_that_nothing_controls_nothing_is_kept():
+    """Anybody may label large Jobs."""
+    labels = {"volcano.sh/hyperjob-name": "llm"}
+    metadata = {"name": "large", "namespace": "ml", "uid": "u", "resourceVersion": "1", "labels": labels}
+    large = {"metadata": metadata, "spec": {"tasks": ["x" * 2**20]}}
+    assert see_job(json.dumps(large).encode()).manifest == {}
+    owned = metadata | {"ownerReferences": [{"uid": "h", "controller": True}]}
+    assert see_job(json.dumps(large | {"metadata": owned}).encode()).manifest["spec"] == large["spec"]
