@@ -22,7 +22,7 @@ def job_policy(configuration: AdmissionConfiguration) -> JobPolicy:
         growth=configuration.growth,
         exempt_namespaces=configuration.exempt_namespaces,
         tenants=configuration.tenants,
-        max_parts=configuration.max_hyperjob_parts,
+        max_parts=configuration.max_hyper_job_parts,
         denies_unmatched_tenants=configuration.unmatched_tenants == "Deny",
     )
 

@@ -214,7 +214,7 @@ class AdmissionConfiguration(_Section):
     tenants: tuple[Tenant, ...] = ()
     unmatched_tenants: Literal["Allow", "Deny"] = "Allow"
     node_shapes: tuple[NodeShapes, ...] = ()
-    max_hyperjob_parts: Annotated[int, Field(ge=1, le=MOST_PARTS)] = MOST_PARTS
+    max_hyper_job_parts: Annotated[int, Field(ge=1, le=MOST_PARTS)] = MOST_PARTS
     workloads: tuple[WorkloadRule, ...] = ()
     resource_claim_templates: tuple[ClaimTemplate, ...] = ()
     node_estimates: Literal["None", "Estimator"] = "None"

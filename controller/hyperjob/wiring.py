@@ -78,7 +78,7 @@ def prospects(world: World, configuration: AdmissionConfiguration) -> Prospects 
         node = held.tree.nodes.get(QueueName(name or configuration.default_queue))
         return trouble(held.refusal(node, demand)) if node is not None else None
 
-    return Prospects(rooms(world.ledger), empty_rooms(world.ledger), quota, configuration.max_hyperjob_parts)
+    return Prospects(rooms(world.ledger), empty_rooms(world.ledger), quota, configuration.max_hyper_job_parts)
 
 
 def trouble(refusal: Refusal | None) -> Trouble | None:
