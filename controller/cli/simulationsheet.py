@@ -4,7 +4,16 @@ from collections.abc import Iterator, Sequence
 
 from controller.cli.report.simulation import PerPodReport, SimulationReport
 from controller.cli.screen import Cell, Column, Screen, paragraph, table
-from controller.simulator.summary import NeverAdmitted, Number, QueueSummary, Summary, Waits
+from controller.simulator.idle import Cause
+from controller.simulator.summary import (
+    LongWait,
+    NeverAdmitted,
+    Number,
+    QueueSummary,
+    ReasonWaits,
+    Summary,
+    Waits,
+)
 
 _MOST_QUEUES = 40
 _MOST_JOBS = 20
@@ -21,6 +30,10 @@ _LEGEND = (
 def simulation_sheet(report: SimulationReport, screen: Screen) -> str:
     """Return the figures, queue by queue, who was never admitted, and the comparison."""
     parts = [_figures(report.summary, screen), _queues(report.summary, screen)]
+    if report.summary.waiting_by_reason:
+        parts.append(_reasons(report.summary.waiting_by_reason, screen))
+    if report.summary.longest_waits:
+        parts.append(_longest(report.summary.longest_waits, screen))
     if report.summary.never_admitted:
         parts.append(_never_admitted(report.summary.never_admitted, screen))
     if report.per_pod:
@@ -47,7 +60,8 @@ def _figures(summary: Summary, screen: Screen) -> str:
         ("Makespan", _or_dash(summary.makespan)),
         ("Waited", _waited(summary.waiting)),
         ("Used", ", ".join(f"{_percent(part)} {name}" for name, part in _by_size(summary)) or "-"),
-        ("Fairness", f"{summary.fairness:g} (Jain's index of the queues' satisfaction)" if summary.fairness else "-"),
+        *zip(("Idle", *[""] * len(Cause)), _idle(summary) or ["-"], strict=False),
+        ("Fairness", _fairness(summary)),
         ("Evictions", str(summary.evictions)),
     ]
     lines = table([Column(""), Column("")], [(Cell(title, "bold"), text) for title, text in rows], screen)
@@ -56,6 +70,55 @@ def _figures(summary: Summary, screen: Screen) -> str:
 
 def _by_size(summary: Summary) -> list[tuple[str, float]]:
     return sorted(summary.utilisation.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def _main(summary: Summary) -> str:
+    """Return the resource that was used most."""
+    return next((name for name, _ in _by_size(summary)), "cpu")
+
+
+def _fairness(summary: Summary) -> str:
+    """Return the index with how much was used: of what nobody competes for any division is fair."""
+    if not summary.fairness:
+        return "-"
+    name = _main(summary)
+    used = f"{_percent(summary.utilisation.get(name, 0))} {name} used"
+    return f"{summary.fairness:g} at {used} (Jain's index of satisfaction)"
+
+
+def _idle(summary: Summary) -> list[str]:
+    """Return why the resource that was used most was idle, the largest part first."""
+    name = _main(summary)
+    causes = sorted(summary.idle.get(name, {}).items(), key=lambda item: (-item[1], item[0]))
+    return [f"{_percent(part)} {name}, {_CAUSES[Cause(cause)]}" for cause, part in causes]
+
+
+_CAUSES = {
+    Cause.HELD: "held for preemptors",
+    Cause.RESERVED: "reserved for blocked jobs",
+    Cause.GUARANTEED: "guaranteed to idle queues",
+    Cause.NOTHING_PENDING: "nothing pending",
+    Cause.LIMITED: "queue limits",
+    Cause.FRAGMENTED: "fragmented",
+}
+
+
+def _reasons(reasons: Sequence[ReasonWaits], screen: Screen) -> str:
+    """Return how long jobs waited for each reason, in all."""
+    columns = [Column("WAITED FOR"), Column("JOBS", right=True), Column("TIME", right=True), Column("PART", right=True)]
+    whole = sum(each.time for each in reasons)
+    rows = [
+        (each.reason or "the write", str(each.jobs), span(each.time), _percent(each.time / whole)) for each in reasons
+    ]
+    return table(columns, rows, screen)
+
+
+def _longest(waits: Sequence[LongWait], screen: Screen) -> str:
+    columns = [Column("WAITED LONGEST"), Column("QUEUE"), Column("TIME", right=True), Column("MOSTLY FOR")]
+    rows = [
+        (f"{each.namespace}/{each.name}", each.queue, span(each.time), each.reason or "the write") for each in waits
+    ]
+    return table(columns, rows, screen)
 
 
 def _waited(waits: Waits | None) -> str:

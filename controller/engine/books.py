@@ -124,6 +124,11 @@ class Books:
 
     # -- what is asked --------------------------------------------------
 
+    @property
+    def wanted(self) -> Mapping[QueueName, Resources]:
+        """Return the demand of each queue as of the last ``stand``: its charges, and what only room holds back."""
+        return self._wanted
+
     def tree(self) -> Tree:
         """Return the tree of the queues as they are now."""
         if self._tree is None:

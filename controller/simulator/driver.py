@@ -28,6 +28,7 @@ from controller.simulator.agenda import (
     Written,
 )
 from controller.simulator.gauge import Gauge
+from controller.simulator.idle import Idle
 from controller.simulator.journal import Action, Entry
 from controller.simulator.lives import Life, Lives
 from controller.simulator.members import Members
@@ -50,6 +51,7 @@ class Outcome:
     journal: tuple[Entry, ...]
     lives: Lives
     gauge: Gauge
+    idle: Idle
     world: World
     cycles: int
     ended_at: int
@@ -73,6 +75,7 @@ class Simulation:
         self._members = Members(trace.clusters, self._tempo.status_period)
         self._lives = Lives()
         self._gauge = Gauge(series)
+        self._idle = Idle()
         self._journal: list[Entry] = []
         self._cycles = 0
         self._in_vain = 0
@@ -89,11 +92,13 @@ class Simulation:
                 break
             self._step(now)
         self._gauge.close(self._ended_at)
+        self._idle.close(self._ended_at)
         return Outcome(
             self._trace,
             journal=tuple(self._journal),
             lives=self._lives,
             gauge=self._gauge,
+            idle=self._idle,
             world=self._world,
             cycles=self._cycles,
             ended_at=self._ended_at,
@@ -148,7 +153,9 @@ class Simulation:
         self._cycles += 1
         for decision in plan.decisions:
             self._carry_out(decision, now)
-        self._journal.extend(Entry(now, Action.WAIT, wait.workload, cause=wait.refusal) for wait in plan.waits)
+        for wait in plan.waits:
+            self._journal.append(Entry(now, Action.WAIT, wait.workload, cause=wait.refusal))
+            self._lives[wait.workload.uid].explain(wait.refusal, now)
         self._wake_at(plan.wake_at)
         self._in_vain = self._in_vain + 1 if was_idle and not plan.decisions else 0
         if not was_idle or plan.decisions or self._cycles == 1:
@@ -158,6 +165,7 @@ class Simulation:
         self._ended_at = now
         if self._world.standing is not None:
             self._gauge.read(self._world.standing, now)
+            self._idle.read(self._world, now)
         if self._series is not None:
             self._series.waits(self._lives.waiting, now)
         if self._watch is not None:
@@ -198,6 +206,8 @@ class Simulation:
         """Write a decision that the World has booked."""
         if isinstance(decision, Evict):
             self._mark_leaving(decision.workload.uid, now)
+        else:
+            self._lives[decision.workload.uid].explain(None, now)
         done_at = self._writer.done_at(now)
         if done_at == now:
             self._take_effect(decision, now)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import EMPTY, Resources, add, scale
 from controller.engine.workloads import Admission, Workload, WorkloadUid
 from controller.simulator.trace import Submission
@@ -37,6 +38,13 @@ class Life:
     evictions: int = 0
     waited: int = 0
     """Without what it waits now."""
+    reason: Refusal | None = None
+    """Why it waits, as it was told last; ``None`` while its admission is being written."""
+    reason_since: int = 0
+    by_reason: dict[Reason | None, int] = field(default_factory=dict)
+    """How long it waited for each reason, without the present one."""
+    refusals: dict[Reason, Refusal] = field(default_factory=dict)
+    """The last refusal of each reason."""
     served: Resources = field(default=EMPTY)
     """What it held, multiplied by the milliseconds for which it ran; without the present run."""
 
@@ -52,8 +60,28 @@ class Life:
             return Stage.FINISHED
         return Stage.WAITING if self.running_since is None or self.leaving else Stage.RUNNING
 
+    def explain(self, reason: Refusal | None, now: int) -> None:
+        """Let it wait for *reason* from *now* on."""
+        self.by_reason = self.reasons_until(now)
+        self.reason, self.reason_since = reason, now
+        if reason is not None:
+            self.refusals[reason.reason] = reason
+
+    def reasons_until(self, now: int) -> dict[Reason | None, int]:
+        """Return how long it waited for each reason until *now*."""
+        elapsed = now - self.reason_since
+        if self.waiting_since is None or not elapsed:
+            return self.by_reason
+        code = self.reason.reason if self.reason is not None else None
+        return {**self.by_reason, code: self.by_reason.get(code, 0) + elapsed}
+
+    def waited_until(self, now: int) -> int:
+        """Return how long it waited in all until *now*."""
+        return self.waited + (now - self.waiting_since if self.waiting_since is not None else 0)
+
     def start(self, admission: Admission, now: int) -> None:
         """Let it run from *now* on."""
+        self.explain(None, now)
         if self.waiting_since is not None:
             self.waited += now - self.waiting_since
         self.waiting_since = None
@@ -94,6 +122,7 @@ class Lives:
     def begin(self, submission: Submission, *, waiting_since: int | None) -> Life:
         """Take up a job that was submitted, or that ran before."""
         life = Life(submission, waiting_since=waiting_since, ran_before=waiting_since is None)
+        life.reason_since = waiting_since or 0
         self._lives[submission.workload.uid] = life
         self.waiting += waiting_since is not None
         return life
@@ -112,5 +141,5 @@ class Lives:
     def wait_again(self, life: Life, now: int) -> None:
         """Let a victim whose pods are gone wait again from *now* on."""
         life.stop(now)
-        life.waiting_since = now
+        life.waiting_since = life.reason_since = now
         self.waiting += 1

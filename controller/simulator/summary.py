@@ -7,6 +7,7 @@ nothing is decided by it. Times are in seconds.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import ceil
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,11 +19,15 @@ from controller.simulator.lives import Life, Stage
 from controller.simulator.spans import seconds
 from controller.wording import sentence
 
+if TYPE_CHECKING:
+    from controller.engine.reasons import Reason
+
 Number = int | float
 Parts = dict[str, float]
 """By resource, as parts of all there was."""
 
 _DIGITS = 4
+_LONGEST = 10
 
 
 class Waits(msgspec.Struct, frozen=True):
@@ -71,6 +76,26 @@ class NeverAdmitted(msgspec.Struct, frozen=True):
     message: str
 
 
+class ReasonWaits(msgspec.Struct, frozen=True):
+    """How long jobs waited for one reason in all, and how many did; null: their admission was being written."""
+
+    reason: str | None
+    jobs: int
+    time: Number
+
+
+class LongWait(msgspec.Struct, frozen=True):
+    """One of the jobs that waited longest, with the reason for which it waited most of the time."""
+
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    time: Number
+    reason: str | None
+    message: str
+
+
 class Jobs(msgspec.Struct, frozen=True):
     """How many jobs there were, and where they stood at the end."""
 
@@ -93,6 +118,12 @@ class Summary(msgspec.Struct, rename="camel", frozen=True):
     fairness: float | None
     """Jain's index of the queues' satisfaction."""
     evictions: int
+    waiting_by_reason: tuple[ReasonWaits, ...]
+    """The longest time first."""
+    longest_waits: tuple[LongWait, ...]
+    """Ten at most, the longest first."""
+    idle: dict[str, dict[str, float]]
+    """What was idle, by resource and cause, of all there was, over time; causes that did not occur are left out."""
     queues: tuple[QueueSummary, ...]
     never_admitted: tuple[NeverAdmitted, ...]
 
@@ -110,6 +141,9 @@ def summarise(outcome: Outcome) -> Summary:
         utilisation=_parts(total(life.served_until(outcome.ended_at) for life in lives), outcome),
         fairness=_rounded(jain(list(satisfactions.values()))),
         evictions=sum(life.evictions for life in lives),
+        waiting_by_reason=tuple(_by_reason(outcome, lives)),
+        longest_waits=tuple(_longest(outcome, lives)),
+        idle=_idle(outcome),
         queues=tuple(_queues(outcome, lives, satisfactions)),
         never_admitted=tuple(_never_admitted(outcome, life) for life in lives if not life.runs),
     )
@@ -217,6 +251,39 @@ def _never_admitted(outcome: Outcome, life: Life) -> NeverAdmitted:
         reason=refusal.reason if refusal else None,
         message=sentence(refusal) if refusal else "its admission was being written",
     )
+
+
+def _by_reason(outcome: Outcome, lives: Iterable[Life]) -> Iterator[ReasonWaits]:
+    times: dict[Reason | None, list[int]] = {}
+    for life in lives:
+        for reason, time in life.reasons_until(outcome.ended_at).items():
+            times.setdefault(reason, []).append(time)
+    for reason, found in sorted(times.items(), key=lambda item: (-sum(item[1]), item[0] or "")):
+        yield ReasonWaits(reason, len(found), seconds(sum(found)))
+
+
+def _longest(outcome: Outcome, lives: Iterable[Life]) -> Iterator[LongWait]:
+    waited = [(life.waited_until(outcome.ended_at), life) for life in lives]
+    ranked = sorted((each for each in waited if each[0]), key=lambda each: (-each[0], each[1].workload.uid))
+    for time, life in ranked[:_LONGEST]:
+        reasons = life.reasons_until(outcome.ended_at)
+        main = max(reasons, key=lambda reason: (reasons[reason], reason or ""), default=None)
+        refusal = life.refusals.get(main) if main is not None else None
+        yield LongWait(
+            kind=life.workload.kind,
+            namespace=life.workload.namespace,
+            name=life.workload.name,
+            queue=life.workload.queue,
+            time=seconds(time),
+            reason=main,
+            message=sentence(refusal) if refusal is not None else "its admission was being written",
+        )
+
+
+def _idle(outcome: Outcome) -> dict[str, dict[str, float]]:
+    parts = {cause: _parts(areas, outcome) for cause, areas in outcome.idle.areas.items()}
+    names = sorted({name for found in parts.values() for name in found})
+    return {name: {str(cause): found[name] for cause, found in parts.items() if name in found} for name in names}
 
 
 def _rounded(value: Fraction | None) -> float | None:

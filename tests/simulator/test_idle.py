@@ -1,0 +1,71 @@
+"""Why capacity was idle and why jobs waited, in simulations whose figures are computed by hand."""
+
+import pytest
+
+from controller.engine.policy import Eviction, Policy
+from controller.engine.resources import CPU
+from controller.simulator.driver import Simulation
+from controller.simulator.summary import LongWait, ReasonWaits, summarise
+from controller.simulator.trace import Tempo
+from tests.simulator.traces import cluster, cpus, job, queue, trace
+
+
+def figures(*jobs, writes=0, **more):
+    return summarise(Simulation(trace(*jobs, **more), Tempo(writes_per_second=writes)).run())
+
+
+def idle(*jobs, **more):
+    return figures(*jobs, **more).idle[CPU]
+
+
+def test_idle_while_nothing_is_pending():
+    assert idle(job("a", 4)) == {"nothingPending": 0.5}
+
+
+def test_idle_beyond_what_pending_jobs_ask_for_is_not_wanted():
+    # For 10 of 20 seconds 4 CPUs are idle while 3 are asked for, which no cluster has in one piece.
+    found = idle(job("a", 6), job("b", 6), job("c", 3), clusters=[cluster("m", 8), cluster("n", 8)], queues=[queue()])
+    # Of 16 CPUs: 3 fragmented and 1 too many for 10 seconds, 13 too many for the other 10.
+    assert found == {"nothingPending": round(14 / 32, 4), "fragmented": round(3 / 32, 4)}
+
+
+def test_idle_because_of_a_queue_limit():
+    found = idle(job("a", 4), job("b", 4), queues=[queue(capability=cpus(4))])
+    assert found == {"limited": 0.25, "nothingPending": 0.25}
+
+
+def test_idle_because_it_is_guaranteed_to_an_idle_queue():
+    found = idle(job("a", 4), job("b", 4), queues=[queue(), queue("g", guarantee=cpus(4))])
+    assert found == {"guaranteed": 0.5}
+
+
+def test_idle_while_it_is_held_for_a_preemptor():
+    policy = Policy(preemption=Eviction(enabled=True, min_runtime_ms=0))
+    found = idle(job("low", 4, runs=100), job("high", 6, at=10, runs=10, priority=9), policy=policy)
+    # From second 10 to 40 low leaves and 4 CPUs are held for high, which asks for 6.
+    whole = 8 * figures(job("low", 4, runs=100), job("high", 6, at=10, runs=10, priority=9), policy=policy).end
+    assert found["held"] == pytest.approx(4 * 30 / whole, abs=1e-4)
+
+
+def test_waiting_time_is_told_by_reason():
+    summary = figures(job("a", 8), job("b", 8), job("c", 8))
+    assert summary.waiting_by_reason == (ReasonWaits("QueueOverCeiling", 2, 30),)
+    assert summary.longest_waits == (
+        LongWait("Job", "ml", "c", "q", 20, "QueueOverCeiling", _FULL),
+        LongWait("Job", "ml", "b", "q", 10, "QueueOverCeiling", _FULL),
+    )
+
+
+_FULL = "it asks for 8 cpu, queue 'q' has 0 left below its ceiling"
+
+
+def test_waiting_for_a_write_has_no_reason():
+    assert figures(job("a", 4), writes=1).waiting_by_reason == (ReasonWaits(None, 1, 1),)
+
+
+def test_every_second_of_waiting_has_one_reason():
+    jobs = [job(f"j{number}", 3 + number % 5, at=number, runs=5 + number % 7) for number in range(20)]
+    summary = figures(*jobs, queues=[queue(fifo=True)])
+    assert summary.waiting is not None
+    total = sum(each.time for each in summary.waiting_by_reason)
+    assert total == pytest.approx(summary.waiting.mean * summary.waiting.jobs, abs=0.1)
