@@ -225,7 +225,8 @@ def spelling(api_version: str) -> Resource:
 
 
 def read_hyperjob(document: dict[str, Any]) -> HyperJob:
-    """Return the HyperJob that *document* describes, or raise `HyperJobError`."""
+    """Return the HyperJob that *document* describes, or raise `HyperJobError`; a null is a field that is not set."""
+    document = _without_nulls(document)
     resource = spelling(str(document.get("apiVersion", "")))
     try:
         return HyperJob(
@@ -241,9 +242,16 @@ def read_hyperjob(document: dict[str, Any]) -> HyperJob:
 def read_status(document: dict[str, Any]) -> HyperJobStatus:
     """Return the status in *document*, or raise `HyperJobError`; it may be there without a readable spec."""
     try:
-        return HyperJobStatus.model_validate(document.get("status") or {})
+        return HyperJobStatus.model_validate(_without_nulls(document.get("status") or {}))
     except ValidationError as error:
         raise HyperJobError(_sentences("status", error)) from error
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return *value* without the members that are null, as Kubernetes reads them."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value if each is not None] if isinstance(value, list) else value
 
 
 def _spec(resource: Resource, spec: Any) -> HyperJobSpec:

@@ -4,13 +4,15 @@ The lists are not of one moment, so an object may be missing that another one
 names; the next look will have both.
 """
 
-from collections.abc import AsyncIterator, Hashable
+import contextlib
+from collections.abc import AsyncIterator, Callable, Hashable
 from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 
 from controller.api.configuration import AdmissionConfiguration, WorkloadRule
+from controller.api.events import Event, decode_event
 from controller.api.hyperjobs import SPELLINGS, HyperJob, HyperJobError, read_hyperjob
 from controller.api.keys import (
     CLUSTER_RESOURCE_BINDINGS,
@@ -22,6 +24,7 @@ from controller.api.keys import (
     RESOURCE_BINDINGS,
 )
 from controller.cache.collection import Collection, Observation
+from controller.cache.informer import UNDECODABLE
 from controller.cache.store import Store
 from controller.cli.report.explanation import Told
 from controller.cli.report.search import NotFoundError
@@ -30,14 +33,16 @@ from controller.engine.clusters import ApiKind
 from controller.engine.workloads import Workload
 from controller.hyperjob.children import facts_of
 from controller.hyperjob.sighting import see_hyperjob
-from controller.kube import Api, Forbidden, Gone, NotFound
+from controller.kube import NONE, Api, Forbidden, Gone, NotFound, Parameters
 from controller.telling.events import REPORTER
 
 F = TypeVar("F", bound=Observation[Hashable])
+T = TypeVar("T")
 
 _ATTEMPTS = 3
 #: So many events are shown of one workload.
 _TOLD = 5
+_PAGE = 500
 
 
 class UnservedError(Exception):
@@ -58,28 +63,6 @@ class _Group(msgspec.Struct):
 _GROUP = msgspec.json.Decoder(_Group)
 
 
-class _Series(msgspec.Struct, rename="camel"):
-    count: int = 1
-    last_observed_time: str = ""
-
-
-class _Event(msgspec.Struct, rename="camel"):
-    """What of an event is shown."""
-
-    reason: str = ""
-    note: str = ""
-    event_time: str = ""
-    reporting_controller: str = ""
-    series: _Series | None = None
-
-
-class _Events(msgspec.Struct):
-    items: list[_Event] = msgspec.field(default_factory=list)
-
-
-_EVENTS = msgspec.json.Decoder(_Events)
-
-
 async def observe(api: Api, *, configuration: AdmissionConfiguration | None = None, now: int) -> Snapshot:
     """Return the control plane behind *api* as it is, with one decision round over it; nothing is written.
 
@@ -97,7 +80,7 @@ async def find_hyperjob(api: Api, namespace: str, name: str) -> HyperJob:
             continue
         try:
             return read_hyperjob(msgspec.json.decode(raw))
-        except HyperJobError as error:
+        except (HyperJobError, msgspec.MsgspecError, RecursionError) as error:
             raise NotFoundError(f"HyperJob {namespace}/{name} cannot be read: {error}") from error
     raise NotFoundError(f"HyperJob {namespace}/{name} does not exist")
 
@@ -106,20 +89,21 @@ async def events_of(api: Api, workload: Workload) -> tuple[Told, ...]:
     """Return what our controller has told of *workload* lately; nothing where events may not be read."""
     folder = EVENTS.item_path(workload.namespace or "default", "").rstrip("/")
     selector = f"regarding.kind={workload.kind},regarding.name={workload.name}"
+    parameters = {"fieldSelector": selector}
     try:
-        found = _EVENTS.decode(await api.get(folder, {"fieldSelector": selector})).items
-    except (Forbidden, NotFound):
+        found = [event async for event in _pages(api, folder, decode_event, page=_PAGE, parameters=parameters)]
+    except (Forbidden, NotFound, Gone):
         return ()
     ours = [_told(each) for each in found if each.reporting_controller == REPORTER]
     return tuple(sorted(ours, key=lambda each: (each.last, each.reason)))[-_TOLD:]
 
 
-def _told(event: _Event) -> Told:
-    last, count = (event.series.last_observed_time, event.series.count) if event.series else (event.event_time, 1)
-    return Told(last[:19] + "Z", event.reason, event.note, count)
+def _told(event: Event) -> Told:
+    last = event.last_seen.strftime("%Y-%m-%dT%H:%M:%SZ") if event.last_seen else ""
+    return Told(last, event.reason, event.note, event.count)
 
 
-async def read_store(api: Api, configuration: AdmissionConfiguration, *, page: int = 500) -> Store:
+async def read_store(api: Api, configuration: AdmissionConfiguration, *, page: int = _PAGE) -> Store:
     """Return a store that holds every object of the kinds that decisions depend on, listed *page* at a time."""
     store = Store(configuration)
     sinks: list[tuple[str, Collection[Any]]] = [
@@ -141,9 +125,9 @@ async def read_store(api: Api, configuration: AdmissionConfiguration, *, page: i
 async def _read_hyperjobs(api: Api, store: Store, *, page: int) -> None:
     """Tell *store* which Jobs are parts of HyperJobs, as far as there are any and they may be listed."""
     for resource in SPELLINGS:
-        collection = Collection(partial(see_hyperjob, resource=resource), lambda *_: None)
+        decode = partial(see_hyperjob, resource=resource)
         try:
-            found = [seen async for seen in _pages(api, resource.path, collection, page=page)]
+            found = [seen async for seen in _pages(api, resource.path, decode, page=page)]
         except (Forbidden, NotFound, Gone):
             continue
         store.split_hyperjobs()
@@ -155,7 +139,7 @@ async def _list(api: Api, path: str, collection: Collection[F], *, page: int) ->
     """Return all that *path* lists, page by page; begin anew when the list expires between two of them."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return [facts async for facts in _pages(api, path, collection, page=page)]
+            return [facts async for facts in _pages(api, path, collection.decode, page=page)]
         except Gone:
             if attempt == _ATTEMPTS:
                 raise
@@ -166,12 +150,16 @@ async def _list(api: Api, path: str, collection: Collection[F], *, page: int) ->
     raise AssertionError("the last attempt returns or raises")
 
 
-async def _pages(api: Api, path: str, collection: Collection[F], *, page: int) -> AsyncIterator[F]:
+async def _pages(
+    api: Api, path: str, decode: Callable[[bytes], T], *, page: int, parameters: Parameters = NONE
+) -> AsyncIterator[T]:
+    """Yield what *decode* makes of each object that *path* lists; one that cannot be read hides no other."""
     token = ""
     while True:
-        answer = await api.list_page(path, limit=page, token=token)
+        answer = await api.list_page(path, parameters, limit=page, token=token)
         for item in answer.items or ():
-            yield collection.decode(bytes(item))
+            with contextlib.suppress(UNDECODABLE):
+                yield decode(bytes(item))
         token = answer.metadata.continue_token
         if not token:
             return

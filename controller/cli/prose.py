@@ -42,7 +42,7 @@ def told(explanation: Explanation, screen: Screen) -> str:
 
 def _event(told: Told) -> str:
     times = f", {told.count} times" if told.count > 1 else ""
-    return f"{told.last} {told.reason}{times}: {told.note}."
+    return f"{told.last or 'at an unknown time'} {told.reason}{times}: {told.note}."
 
 
 def _section(title: str, sentences: Iterable[str], screen: Screen) -> str:

@@ -11,7 +11,7 @@ from controller.api.hyperjobstatus import PartStatus
 from controller.hyperjob.children import Child, children
 from controller.hyperjob.counting import SplitError
 from controller.hyperjob.course import specification
-from controller.hyperjob.split import Prospects, split
+from controller.hyperjob.split import Prospects, part_demands, split
 from controller.hyperjob.trouble import Trouble
 
 
@@ -32,12 +32,21 @@ def preview(hyperjob: HyperJob, prospects: Prospects) -> Preview:
         return Preview(trouble=Trouble("Invalid", f"it cannot be split: {'; '.join(wrong)}"))
     known = hyperjob.status.split
     if known is not None and known.parts and known.specification == specification(hyperjob):
-        return Preview(known.parts, is_decided=True)
+        return _checked(hyperjob, Preview(known.parts, is_decided=True))
     try:
         layout = split(hyperjob, prospects)
     except SplitError as error:
         return Preview(trouble=Trouble("Invalid", f"it cannot be split: {error}"))
-    return Preview(layout.parts, layout.trouble)
+    return _checked(hyperjob, Preview(layout.parts, layout.trouble))
+
+
+def _checked(hyperjob: HyperJob, found: Preview) -> Preview:
+    """Return *found*, or that it is invalid where what a part asks for cannot be counted."""
+    try:
+        part_demands(hyperjob, found.parts)
+    except (SplitError, LookupError, ValueError) as error:
+        return Preview(trouble=Trouble("Invalid", f"what its parts ask for cannot be counted: {error}"))
+    return found
 
 
 def parts_of(hyperjob: HyperJob, found: Preview) -> list[Child]:

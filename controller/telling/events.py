@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
+from controller.api.events import decode_event
 from controller.api.keys import EVENTS
 from controller.telling.news import News, Reference
 
@@ -43,17 +42,6 @@ class Event:
         return EVENTS.item_path(self.namespace, self.name)
 
 
-class _Series(msgspec.Struct):
-    count: int = 1
-
-
-class _Written(msgspec.Struct):
-    series: _Series | None = None
-
-
-_written = msgspec.json.Decoder(_Written)
-
-
 def events(news: News, instance: str, now: int) -> list[Event]:
     """Return the events of *news*, one for each object it is told of; *now* in milliseconds."""
     note = _cut(news.note(), _NOTE)
@@ -67,8 +55,7 @@ def repetition(count: int, now: int) -> dict[str, Any]:
 
 def count_of(raw: bytes) -> int:
     """Return how often an event has happened, as the API server has it."""
-    series = _written.decode(raw).series
-    return series.count if series else 1
+    return max(decode_event(raw).count, 1)
 
 
 def _event(news: News, about: Reference, *, note: str, instance: str, now: int) -> Event:

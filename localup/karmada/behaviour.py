@@ -59,6 +59,9 @@ class Behaviour:
     (§1)."""
     namespaces: bool = True
     """Every namespace is sent to every cluster, as a work that belongs to no binding."""
+    events: bool = True
+    """Bindings and templates get core/v1 events: read as events.k8s.io/v1 they have `eventTime: null` and `series:
+    null`."""
     summary_late: float = 0
     """A Cluster's summary tells what happened so much later (§2); a real Karmada looks every 10 s."""
     pods_late: float = 0

@@ -11,6 +11,7 @@ from functools import partial
 
 import structlog
 
+from localup.karmada.behaviour import Behaviour
 from localup.karmada.binding import applied, binding_for, owner_of
 from localup.karmada.kinds import Kind, is_a
 from localup.karmada.mirror import Mirror
@@ -29,7 +30,7 @@ from localup.karmada.objects import (
 from localup.karmada.policies import Claim, claimed, concerns, is_claimed, permanent_id_label, policy_of, unclaimed
 from localup.karmada.store import Store
 from localup.karmada.workqueue import AgainError, WorkQueue
-from localup.karmada.writer import Writer
+from localup.karmada.writer import Said, Writer
 
 log = structlog.get_logger()
 
@@ -48,11 +49,12 @@ class Template:
 class Detector:
     """Makes and updates bindings."""
 
-    def __init__(self, mirror: Mirror, writer: Writer, *, multi_template: bool, releases: bool = True) -> None:
+    def __init__(self, mirror: Mirror, writer: Writer, *, multi_template: bool, behaviour: Behaviour) -> None:
         self._mirror = mirror
         self._writer = writer
         self._multi_template = multi_template
-        self._releases = releases
+        self._releases = behaviour.release
+        self._tells = behaviour.events
         self.queue = WorkQueue[Template]("detector", self._reconcile)
         for store in mirror.templates.values():
             store.listen(partial(self._template_changed, store.kind))
@@ -98,6 +100,9 @@ class Detector:
         if existing is None:
             await self._writer.create(bindings, desired)
             log.info("binding created", binding=str(key_of(desired)), policy=str(key_of(policy)))
+            if self._tells:
+                said = Said("resource-detector", "ApplyPolicySucceed", f"Apply policy({key_of(policy)}) succeed")
+                await self._writer.tell(template, said)
         elif owner_of(existing) != uid_of(template):
             raise AgainError(f"binding {key_of(existing)} belongs to another template of that name")
         elif not is_leaving(existing):

@@ -41,7 +41,7 @@ from localup.karmada.policies import is_claimed
 from localup.karmada.settings import Settings
 from localup.karmada.store import Store
 from localup.karmada.workqueue import WorkQueue
-from localup.karmada.writer import STATUS, Writer
+from localup.karmada.writer import STATUS, Said, Writer
 
 log = structlog.get_logger()
 
@@ -100,7 +100,18 @@ class Scheduler:
         if placed is not binding:
             log.info("binding scheduled", binding=str(key), clusters=_named(outcome), reason=str(outcome.reason))
         await self._writer.update(self._bindings, placed, _with_verdict(placed, outcome, time.time()), part=STATUS)
+        if self._behaviour.events and (placed is not binding or outcome.reason is not Reason.SUCCESS):
+            await self._tell(placed, outcome)
         self._come_back(key, outcome)
+
+    async def _tell(self, binding: Object, outcome: Outcome) -> None:
+        """Write the events that Karmada's scheduler writes of an attempt: of the binding, and of its template."""
+        said = Said(self._name, "ScheduleBindingFailed", outcome.message, "Warning")
+        if outcome.reason is Reason.SUCCESS:
+            told = f"{outcome.message} Result: {{{', '.join(_named(outcome))}}}"
+            said = Said(self._name, "ScheduleBindingSucceed", told)
+        for about in (binding, template_of(binding)):
+            await self._writer.tell(about, said)
 
     def _is_due(self, binding: Object) -> bool:
         """Say whether a binding is to be placed at all: one whose replicas are divided and add up is left as it is."""
@@ -162,6 +173,13 @@ def _with_verdict(binding: Object, outcome: Outcome, now: float) -> Object:
     if all(status.get(name) == value for name, value in told.items()):
         return binding
     return with_status(binding, **told, lastScheduledTime=timestamp(now))
+
+
+def template_of(binding: Object) -> Object:
+    """Return who the template of a binding is, as far as the binding says."""
+    resource = spec_of(binding)["resource"]
+    metadata = {"name": resource["name"], "namespace": resource.get("namespace", ""), "uid": resource.get("uid", "")}
+    return {"apiVersion": resource["apiVersion"], "kind": resource["kind"], "metadata": metadata}
 
 
 def _named(outcome: Outcome) -> list[str]:

@@ -42,7 +42,7 @@ class StandIn:
         period, late = settings.status_period_seconds, behaviour.summary_late
         clusters = Clusters(mirror, writer, fleet, period=period, late=late)
         self._execution.listen(clusters.something_happened)
-        detector = Detector(mirror, writer, multi_template=settings.multi_template, releases=behaviour.release)
+        detector = Detector(mirror, writer, multi_template=settings.multi_template, behaviour=behaviour)
         self._queues: list[WorkQueue[Any]] = [
             *(detector.queue, self._execution.queue, self._execution.reports, clusters.queue),
             *_of_bindings(mirror, mirror.bindings, writer, settings),

@@ -4,16 +4,29 @@ What the API server answers goes into the store. A refusal is the caller's.
 """
 
 import asyncio
+import time
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from controller.kube import Api, NotFound
+from controller.kube import Api, ApiError, NotFound
+from localup.karmada.conditions import timestamp
 from localup.karmada.objects import Object, difference, key_of, read, uid_of
 from localup.karmada.store import Store
 
 STATUS: Final = "/status"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What an event says, and which part of Karmada says it."""
+
+    component: str
+    reason: str
+    message: str
+    kind: str = "Normal"
 
 
 class Writer:
@@ -52,6 +65,30 @@ class Writer:
             answer = read(await self._api.patch(path, msgspec.json.encode(patch), kind="merge"))
         store.observe(answer)
         return answer
+
+    async def tell(self, about: Object, said: Said) -> None:
+        """Write a core/v1 event about an object, as Karmada's recorders do; one that is refused is lost."""
+        key, now = key_of(about), time.time()
+        namespace = key.namespace or "default"
+        stamp = timestamp(now)
+        regarding = {"apiVersion": about["apiVersion"], "kind": about["kind"], "name": key.name, "uid": uid_of(about)}
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{key.name}.{round(now * 1e9):x}", "namespace": namespace},
+            "involvedObject": {**regarding, **({"namespace": key.namespace} if key.namespace else {})},
+            "reason": said.reason,
+            "message": said.message,
+            "type": said.kind,
+            "count": 1,
+            "source": {"component": said.component},
+            "reportingComponent": said.component,
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+        }
+        async with self._turn:
+            with suppress(ApiError):
+                await self._api.create(f"/api/v1/namespaces/{namespace}/events", msgspec.json.encode(event))
 
     async def delete(self, store: Store, item: Object, *, grace_seconds: int | None = None) -> None:
         """Delete *item*, within its kind's own grace or this one; one that is gone already is no failure.

@@ -220,3 +220,20 @@ def test_it_ends_when_told_to_and_goes_on_where_it_was(desk, stand_in):
     desk.wait_for_phase("Completed", "after")
     assert desk.job()["status"] == status
     assert work in desk.works("member1")
+
+
+def test_bindings_and_templates_get_core_events(desk):
+    desk.propagate()
+    desk.submit("train")
+    desk.wait_for_phase("Completed")
+    path = f"/apis/events.k8s.io/v1/namespaces/{desk.namespace}/events"
+    wait_until(lambda: len(desk.api.get(path)["items"]) >= 3, "events", seconds=10)
+    told = {(each["regarding"]["kind"], each["reason"]) for each in desk.api.get(path)["items"]}
+    assert told >= {
+        ("Job", "ApplyPolicySucceed"),
+        ("Job", "ScheduleBindingSucceed"),
+        ("ResourceBinding", "ScheduleBindingSucceed"),
+    }
+    found = next(each for each in desk.api.get(path)["items"] if each["reason"] == "ScheduleBindingSucceed")
+    assert found["eventTime"] is None
+    assert "deprecatedSource" in found

@@ -1,0 +1,50 @@
+"""Kubernetes' Event (events.k8s.io/v1), as far as it is read.
+
+An event written as core/v1, as Karmada writes them, is served with ``eventTime: null`` and deprecated fields instead.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from controller.api import salvage
+from controller.api.meta import Watched
+
+
+class EventSeries(msgspec.Struct, rename="camel", frozen=True):
+    """How often an event has happened."""
+
+    count: int = 1
+    last_observed_time: datetime | None = None
+
+
+class Event(Watched, rename="camel", frozen=True):
+    """One event."""
+
+    reason: str = ""
+    note: str = ""
+    event_time: datetime | None = None
+    reporting_controller: str = ""
+    series: EventSeries | None = None
+    deprecated_last_timestamp: datetime | None = None
+    deprecated_count: int = 1
+
+    @property
+    def count(self) -> int:
+        """Return how often it has happened."""
+        return self.series.count if self.series else self.deprecated_count
+
+    @property
+    def last_seen(self) -> datetime | None:
+        """Return when it happened last; ``None`` where no field that can be read says so."""
+        series = self.series.last_observed_time if self.series else None
+        times = (series, self.event_time, self.deprecated_last_timestamp, self.metadata.creation_timestamp)
+        return next((time for time in times if time is not None), None)
+
+
+_EVENT = msgspec.json.Decoder(Event)
+
+
+def decode_event(raw: bytes | memoryview) -> Event:
+    """Return the Event in *raw*."""
+    return salvage.decode(_EVENT, raw)

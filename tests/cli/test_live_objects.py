@@ -1,0 +1,230 @@
+"""What other writers may have put into the objects: no command fails for it, and no bad object hides a good one."""
+
+import functools
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from controller.api import keys
+from controller.api.bindings import ResourceBinding
+from controller.api.clusters import Cluster
+from controller.api.events import Event
+from controller.api.hyperjobs import SPELLINGS, BatchHyperJobSpec, HyperJobSpec
+from controller.api.hyperjobstatus import HyperJobStatus
+from controller.api.jobs import Job
+from controller.api.lists import ListMeta, Page
+from controller.api.priorityclasses import PriorityClass
+from controller.api.queues import Queue
+from controller.cli import live
+from controller.kube import Api, NotFound
+from controller.telling.events import REPORTER
+from tests.cli.manifests import NOW, binding, cluster, job, priority_class, queue, units
+from tests.hyperjob.objects import document, replicated, task
+from tests.misfits import FEW, VALUES, fields, spoilt
+
+COMMANDS = [["plan"], ["queues"], ["pending"], ["clusters"]]
+OUTPUTS = ["table", "json"]
+CAPTURED = {
+    "apiVersion": "events.k8s.io/v1",
+    "kind": "Event",
+    "metadata": {"name": "e", "namespace": "ml", "creationTimestamp": "2026-03-01T09:00:00Z"},
+    "deprecatedCount": 1,
+    "deprecatedFirstTimestamp": "2026-03-01T09:00:00Z",
+    "deprecatedLastTimestamp": "2026-03-01T09:00:00Z",
+    "deprecatedSource": {"component": "default-scheduler"},
+    "eventTime": None,
+    "note": "Binding has been scheduled successfully. Result: {east}",
+    "reason": "ScheduleBindingSucceed",
+    "reportingController": "default-scheduler",
+    "series": None,
+    "type": "Normal",
+}
+"""A core/v1 event of Karmada's scheduler, read as events.k8s.io/v1."""
+OURS = {
+    **{name: value for name, value in CAPTURED.items() if not name.startswith("deprecated")},
+    "eventTime": "2026-03-01T09:30:00.000000Z",
+    "reportingController": REPORTER,
+    "reason": "Admitted",
+    "note": "admitted to east by queue 'a'",
+    "series": {"count": 3, "lastObservedTime": "2026-03-01T09:40:00.000000Z"},
+}
+
+
+class Server:
+    """An API server that holds these objects and answers what it is asked, whatever is in them."""
+
+    def __init__(self, **objects):
+        self.lists = {keys.QUEUES.path: [queue("a", weight=1)], keys.CLUSTERS.path: [cluster("east", units(8))]}
+        self.lists[keys.JOBS.path] = [job("good", units(2), queue="a"), job("other", units(20), queue="a")]
+        self.lists[keys.RESOURCE_BINDINGS.path] = [binding(name, paused=True) for name in ("good", "other")]
+        for number, each in enumerate(self.lists[keys.RESOURCE_BINDINGS.path]):
+            each["metadata"]["uid"] = f"good-{number}"
+        self.lists[keys.EVENTS.item_path("ml", "").rstrip("/")] = []
+        self.items = {}
+        for name, more in objects.items():
+            kind = getattr(keys, name)
+            path = kind.path if kind is not keys.EVENTS else kind.item_path("ml", "").rstrip("/")
+            self.lists[path] = [*self.lists.get(path, ()), *more]
+
+    async def get(self, path, _=None):
+        if path not in self.items:
+            raise NotFound(path, 404, "not found")
+        return msgspec.json.encode(self.items[path])
+
+    async def list_page(self, path, *_, **__):
+        # What JSON has and msgspec does not write: an integer beyond 64 bits.
+        raw = (msgspec.Raw(_json(each)) for each in self.lists.get(path, ()))
+        return Page(ListMeta("1"), list(raw))
+
+
+def _json(value):
+    import json  # noqa: PLC0415 -- takes what msgspec refuses to write
+
+    return json.dumps(value).encode()
+
+
+@pytest.fixture
+def look(run, monkeypatch):
+    """Return a function that runs a command on a server; the world behind it is read once."""
+
+    def look(server, *arguments):
+        @asynccontextmanager
+        async def connect(*_, **__):
+            yield server
+
+        monkeypatch.setattr(Api, "connect", connect)
+        return run(*arguments, "--now", NOW)
+
+    return look
+
+
+@pytest.fixture
+def read_once(monkeypatch):
+    """Let the world be read once and decided upon once, however many commands are run on it."""
+    known = []
+    observe = live.observe
+
+    @functools.wraps(observe)
+    async def observe_once(*arguments, **options):
+        if not known:
+            known.append(await observe(*arguments, **options))
+        return known[0]
+
+    monkeypatch.setattr(live, "observe", observe_once)
+
+
+def named(kind, sound, values=VALUES):
+    """Return *sound* spoilt in every way, each under a name and a uid of its own as far as they are not spoilt."""
+    found = []
+    for number, (_, each) in enumerate(spoilt(kind, sound, values)):
+        metadata = each.get("metadata")
+        if isinstance(metadata, dict):
+            if metadata.get("name") == sound["metadata"]["name"]:
+                metadata["name"] = f"bad-{number}"
+            if metadata.get("uid") == sound["metadata"]["uid"]:
+                metadata["uid"] = f"uid-{number}"
+        found.append(each)
+    return found
+
+
+def with_uid(document):
+    document["metadata"]["uid"] = "sound"
+    return document
+
+
+def bindings():
+    """Return spoilt bindings: of jobs that wait, and of jobs that we have admitted."""
+    record = {"uid": "sound", "queue": "a", "charge": {"cpu": "1"}, "clusters": ["east"]}
+    sound = [binding("good", paused=True), binding("good", clusters=["east"], phase="Pending", record=record)]
+    return [each for one in sound for each in named(ResourceBinding, with_uid(one))]
+
+
+def jobs(values=VALUES):
+    """Return spoilt jobs, and the bindings that stand for them."""
+    found = named(Job, with_uid(job("job", units(1), queue="a", priority="high")), values)
+    names = [each.get("metadata", {}) for each in found if isinstance(each.get("metadata"), dict)]
+    known = {each["name"] for each in names if isinstance(each.get("name"), str) and each["name"]}
+    paused = [binding(name, paused=True) for name in sorted(known)]
+    for each in paused:
+        each["metadata"]["uid"] = f"of-{each['metadata']['name']}"
+    return {"JOBS": found, "RESOURCE_BINDINGS": paused}
+
+
+def graded():
+    models = [{"grade": 0, "ranges": [{"name": "cpu", "min": "0", "max": "64"}]}]
+    made = cluster("sound", units(4), resourceModels=models, taints=[{"key": "k", "effect": "NoSchedule"}])
+    made["status"]["resourceSummary"]["allocatableModelings"] = [{"grade": 0, "count": 2}]
+    return with_uid(made)
+
+
+WORLDS = {
+    "bindings": lambda: {"RESOURCE_BINDINGS": bindings()},
+    "cluster-bindings": lambda: {"CLUSTER_RESOURCE_BINDINGS": bindings()},
+    "jobs": jobs,
+    "clusters": lambda: {"CLUSTERS": named(Cluster, graded())},
+    "queues": lambda: {"QUEUES": named(Queue, with_uid(queue("sound", weight=1, capability=units(4))))},
+    "classes": lambda: {"PRIORITY_CLASSES": named(PriorityClass, with_uid(priority_class("sound", 5)))},
+}
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_no_command_fails_and_what_is_good_is_shown(look, read_once, world):
+    server = Server(**WORLDS[world]())
+    for command in COMMANDS:
+        for output in OUTPUTS:
+            ended = look(server, *command, "-o", output)
+            assert (ended.code, ended.err) == (0, ""), command
+            assert {"plan": "good", "queues": "a", "pending": "other", "clusters": "east"}[command[0]] in ended.out
+    for output in OUTPUTS:
+        ended = look(server, "explain", "job", "other", "-n", "ml", "-o", output)
+        assert (ended.code, ended.err) == (0, "")
+        assert "ExceedsQueue" in ended.out or "FitsNowhere" in ended.out or "NoRoom" in ended.out
+
+
+def test_every_job_is_explained(look, read_once):
+    server = Server(**jobs(FEW))
+    waiting = {(each["namespace"], each["name"]) for each in look(server, "pending", "-o", "json").answer["pending"]}
+    assert ("ml", "other") in waiting
+    for namespace, name in sorted(waiting):
+        ended = look(server, "explain", "job", name, "-n", namespace)
+        assert ended.code in {0, 1}, name
+
+
+def test_events_of_other_writers_hide_none_of_ours(look, read_once):
+    spoilt_events = [each for _, each in spoilt(Event, CAPTURED)] + [each for _, each in spoilt(Event, OURS)]
+    server = Server(EVENTS=[CAPTURED, *spoilt_events, OURS])
+    for output in OUTPUTS:
+        ended = look(server, "explain", "job", "good", "-n", "ml", "-o", output)
+        assert (ended.code, ended.err) == (0, "")
+        assert "admitted to east by queue" in " ".join(ended.out.split())
+
+
+def test_core_events_of_karmada_are_no_failure(look):
+    ended = look(Server(EVENTS=[CAPTURED, OURS]), "explain", "job", "good", "-n", "ml", "-o", "json")
+    assert ended.answer["told"] == [
+        {"last": "2026-03-01T09:40:00Z", "reason": "Admitted", "note": OURS["note"], "count": 3}
+    ]
+
+
+def test_no_spelling_of_a_hyperjob_makes_the_command_fail(look, read_once):
+    server = Server()
+    sound = document(replicated("t", task(replicas=2), splitPolicy={"mode": "auto"}), name="llm")
+    for resource, kind in zip(SPELLINGS, (HyperJobSpec, BatchHyperJobSpec), strict=True):
+        found = [
+            *({**sound, "spec": each} for _, each in spoilt(kind, sound["spec"], FEW)),
+            *({**sound, "status": each} for _, each in spoilt(HyperJobStatus, {}, FEW)),
+        ]
+        for each in found:
+            path = resource.item_path("ml", "llm")
+            server.items = {path: {**each, "apiVersion": resource.api_version, "kind": "HyperJob"}}
+            ended = look(server, "explain", "hyperjob", "llm", "-n", "ml")
+            assert ended.code in {0, 1}
+            assert ended.code == 0 or ended.err.count("\n") == 1
+
+
+def test_fields_are_found_by_type():
+    found = set(fields(ResourceBinding))
+    assert ("spec", "placement", "clusterAffinity", "labelSelector", "matchExpressions", 0, "values", 0) in found
+    assert ("status", "aggregatedStatus", 0, "status") in found
+    assert ("metadata", "ownerReferences", 0, "uid") in found

@@ -1,0 +1,78 @@
+"""Objects whose fields hold what they should not: every field of a wire type in turn, made from the type itself."""
+
+import copy
+from collections.abc import Iterator
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+
+import msgspec
+from pydantic import BaseModel
+
+MISSING = object()
+
+#: What each field is set to, one after the other; some of it is right for some of them.
+VALUES: tuple[Any, ...] = (None, MISSING, -1, 10**30, "text", [None], {"a": {"b": 1}})
+#: Fewer of them, where each object costs a command of its own.
+FEW: tuple[Any, ...] = (None, -1, [{"a": "text"}])
+
+Path = tuple[str | int, ...]
+
+
+def fields(kind: Any) -> Iterator[Path]:
+    """Yield the path of every field below *kind*, a msgspec struct or a pydantic model; 0 stands for any item."""
+    yield from _below(kind, (), ())
+
+
+def _below(kind: Any, path: Path, seen: tuple[Any, ...]) -> Iterator[Path]:
+    for each in _alternatives(kind):
+        origin = get_origin(each)
+        if origin is dict:
+            yield (*path, "a")
+            yield from _below(get_args(each)[1], (*path, "a"), seen)
+        elif origin in {list, tuple}:
+            yield (*path, 0)
+            yield from _below(get_args(each)[0], (*path, 0), seen)
+        elif each not in seen:
+            for name, inner in _members(each):
+                yield (*path, name)
+                yield from _below(inner, (*path, name), (*seen, each))
+
+
+def _alternatives(kind: Any) -> Iterator[Any]:
+    if get_origin(kind) in {Union, UnionType}:
+        for each in get_args(kind):
+            if each is not NoneType:
+                yield from _alternatives(each)
+    else:
+        yield kind
+
+
+def _members(kind: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        for field in msgspec.structs.fields(kind):
+            yield field.encode_name, field.type
+    elif isinstance(kind, type) and issubclass(kind, BaseModel):
+        for name, known in kind.model_fields.items():
+            yield known.alias or name, known.annotation
+
+
+def spoilt(kind: Any, sound: dict[str, Any], values: tuple[Any, ...] = VALUES) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield *sound* with one field spoilt, each field of *kind* with each of *values*, and what was done to it."""
+    for path in fields(kind):
+        for value in values:
+            told = "missing" if value is MISSING else repr(value)
+            yield f"{'.'.join(map(str, path))}={told}", _with(copy.deepcopy(sound), path, value)
+
+
+def _with(document: Any, path: Path, value: Any) -> Any:
+    """Return *document* with *value* at *path*, which is made where it is not there."""
+    if not path:
+        return value
+    step, rest = path[0], path[1:]
+    if isinstance(step, int):
+        items = document if isinstance(document, list) and document else [{}]
+        return items[1:] if value is MISSING and not rest else [_with(items[0], rest, value), *items[1:]]
+    members = document if isinstance(document, dict) else {}
+    if value is MISSING and not rest:
+        return {name: each for name, each in members.items() if name != step}
+    return {**members, step: _with(members.get(step), rest, value)}
