@@ -30,7 +30,7 @@ from controller.engine.workloads import Workload, WorkloadUid
 from controller.engine.world import World
 from controller.journal.clerk import Clerk, Terms
 from controller.metrics import Metrics
-from controller.writes import Write, holding, mending, observing, requeueing, write
+from controller.writes import Write, holding, mending, observing, recording, requeueing, write
 
 #: So many admissions are decided ahead of the writes: what is sent is fresh, and the event loop is never held up long.
 _AHEAD = 256
@@ -268,8 +268,11 @@ class Loop:
         return again_at
 
     def _mending(self, uid: WorkloadUid, facts: BindingFacts) -> Write | None:
-        remarks = self._store.remarks.get(uid, frozenset())
-        return mending(remarks, facts, self.world.workloads.get(uid), repairs=self._store.repairs)
+        remarks, workload = self._store.remarks.get(uid, frozenset()), self.world.workloads.get(uid)
+        found = mending(remarks, facts, workload, repairs=self._store.repairs)
+        if found is None and workload is not None and self.world.has_accepted(uid):
+            return recording(facts, workload)
+        return found
 
     async def _recover(self, error: Exception) -> None:
         """Begin with a new World: who knows what the old one has half taken in.

@@ -91,8 +91,7 @@ def evict(binding: Binding, record: str, *, tasks: Sequence[EvictionTask] = ()) 
 
 def pause(binding: Binding) -> bytes:
     """Pause a binding that slipped past the webhook, unless Karmada has placed it meanwhile."""
-    clusters = _Operation("test", _CLUSTERS, []) if binding.has_clusters else _absent(_CLUSTERS)
-    return _patch(_same(binding), clusters, *_paused(binding))
+    return _patch(_same(binding), _unplaced(binding), *_paused(binding))
 
 
 def halt(binding: Binding) -> bytes:
@@ -100,9 +99,10 @@ def halt(binding: Binding) -> bytes:
     return _patch(_same(binding), *_paused(binding))
 
 
-def resume(binding: Binding) -> bytes:
-    """Let a paused binding go on as it is: it was admitted already, or needs no admission."""
-    return _patch(*_still_paused(binding), _Operation("replace", _PAUSED, False))
+def resume(binding: Binding, *, placed_on: str = "") -> bytes:
+    """Let a paused binding go on as it is: it needs no admission, or has one and is still *placed_on* a cluster."""
+    still_placed = (_Operation("test", f"{_CLUSTERS}/0/name", placed_on),) if placed_on else ()
+    return _patch(*_still_paused(binding), *still_placed, _Operation("replace", _PAUSED, False))
 
 
 def clear(binding: Binding) -> bytes:
@@ -119,6 +119,16 @@ def observe(binding: Binding, term: str) -> bytes:
 def note(binding: Binding, record: str) -> bytes:
     """Write the record of a waiting binding, and nothing else."""
     return _patch(*_still_paused(binding), *_annotated(binding, record))
+
+
+def record(binding: Binding, text: str) -> bytes:
+    """Write the record of an admitted binding, and nothing else."""
+    return _patch(_same(binding), *_annotated(binding, text))
+
+
+def revoke(binding: Binding, record: str) -> bytes:
+    """Write that a binding is not admitted any more, unless it was resumed or placed meanwhile."""
+    return _patch(*_still_paused(binding), _unplaced(binding), *_annotated(binding, record))
 
 
 def _patch(*operations: _Operation) -> bytes:
@@ -143,6 +153,11 @@ def _still_paused(binding: Binding) -> tuple[_Operation, ...]:
 def _absent(path: str) -> _Operation:
     """Test that *path* is not there; the API server takes null for absence, as long as the parent is there."""
     return _Operation("test", path, None)
+
+
+def _unplaced(binding: Binding) -> _Operation:
+    """Test that there are no clusters, as there were none."""
+    return _Operation("test", _CLUSTERS, []) if binding.has_clusters else _absent(_CLUSTERS)
 
 
 def _without_clusters(binding: Binding) -> tuple[_Operation, ...]:

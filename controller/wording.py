@@ -94,6 +94,7 @@ EVICTIONS: Mapping[EvictionReason, str] = {
     EvictionReason.PREEMPTED: "a workload of its queue with a higher priority needs its place",
     EvictionReason.OUTGROWN: "it asks for more than it was admitted with, and that does not fit",
     EvictionReason.NOT_STARTED: "it has not started in time",
+    EvictionReason.CLUSTER_CHANGED: "it was moved to a cluster where it does not fit",
     EvictionReason.ABORTED: "it was aborted",
 }
 
@@ -103,7 +104,11 @@ _SHORT_OF = ": it asks for {asked} {resource}, {available} are left"
 NOTICES: Mapping[Remark, str] = {
     Remark.UNPAUSED: "it was neither paused nor admitted: it came past our webhook",
     Remark.LEAKED: "somebody has placed it without admission; its clusters are taken away",
-    Remark.REPAUSED: "somebody has paused it after its admission; it is resumed",
+    Remark.REPAUSED: "it was paused by hand after its admission; it is resumed, because it kept its clusters",
+    Remark.CLEARED: (
+        "it was paused and its clusters were removed by hand after its admission; it waits in its queue again"
+    ),
+    Remark.MOVED: "its clusters were changed from {before} to {after} after its admission; its charge follows",
     Remark.GROWN: "it asks for more than it was admitted with",
     Remark.UNRECORDED: "its annotation volcano-global.io/admission is no record of ours, and is not believed",
     Remark.UNREADABLE: "a field of it, or of its binding, cannot be read",

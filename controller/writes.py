@@ -5,7 +5,7 @@ actuator's.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -14,13 +14,14 @@ from controller.api import record as wire
 from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS
 from controller.cache.facts import BindingFacts, Record, TemplateFacts
 from controller.cache.remarks import Remark
-from controller.cache.translate.amounts import moment
-from controller.cache.translate.records import admitting, evicting, noting, waiting
+from controller.cache.translate.amounts import moment, quantities
+from controller.cache.translate.records import admitting, confirming, evicting, noting, revoked, waiting
 from controller.engine.clusters import ClusterName
 from controller.engine.plan import Admit, Decision, Evict, Note
+from controller.engine.reasons import EvictionReason
 from controller.engine.workloads import Workload, WorkloadUid
 
-Effect = Literal["admit", "evict", "resume", "clear", "note", "hold", "pause", "observe", "requeue"]
+Effect = Literal["admit", "evict", "resume", "clear", "note", "record", "hold", "pause", "observe", "requeue"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Write:
     for_whom: str = ""
     """Who gets its place, as messages name it; nobody where it goes for its own fault."""
     held: str = ""
-    """What is held for it, as its record is to say; empty for nothing."""
+    """What is held for it, or where it is admitted with which charge, as its record is to say; empty for nothing."""
     term: str = ""
     """The affinity term that Karmada's scheduler is to begin with."""
     subresource: str = ""
@@ -63,11 +64,12 @@ class Write:
             case "evict" | "clear" | "pause" | "requeue":
                 return facts.paused and (self.effect == "requeue" or not facts.targets)
             case "note":
-                return facts.record is not None and facts.record.queue == self.queue and not facts.record.aborted
+                record = facts.record
+                return record is not None and record.queue == self.queue and not (record.aborted or record.admits)
             case "observe":
                 return facts.observed_term == self.term
-            case "hold":
-                return _kept(facts.record) == self.held
+            case "hold" | "record":
+                return (_kept if self.effect == "hold" else _admitted)(facts.record) == self.held
 
 
 def write(
@@ -85,7 +87,9 @@ def write(
     if isinstance(decision, Admit):
         return _admission(decision, facts, left_out)
     generation = template.generation if template else None
-    clusters = () if facts.progress else tuple(target.name for target in facts.targets)
+    # Where others have moved it, Karmada has placed it: it is not placed once more.
+    is_placed = bool(facts.progress) or decision.reason is EvictionReason.CLUSTER_CHANGED
+    clusters = () if is_placed else tuple(target.name for target in facts.targets)
     record = evicting(decision, before=facts.record, left_out=left_out, clusters=clusters, generation=generation)
     return _eviction(decision, facts, record, for_whom=for_whom)
 
@@ -178,7 +182,26 @@ def requeueing(facts: BindingFacts) -> tuple[Write, Write]:
 
     It puts off what it could not schedule, but takes what was paused and resumed as new.
     """
-    return _mending("requeue", patches.halt(facts), facts), _mending("resume", patches.resume(facts), facts)
+    return _mending("requeue", patches.halt(facts), facts), _resuming(facts)
+
+
+def recording(facts: BindingFacts, workload: Workload) -> Write | None:
+    """Return how the record of an admitted *workload* is given the clusters and the charge that it has now (D7, R1)."""
+    if workload.admission is None or facts.record is None or not facts.record.admits or facts.paused:
+        return None
+    record = confirming(workload, workload.admission, before=facts.record)
+    patch = patches.record(facts, wire.write_record(record))
+    clusters, held = tuple(record.clusters), _admitted(record)
+    made = _mending("record", patch, facts, queue=workload.queue)
+    return replace(made, clusters=clusters, held=held)
+
+
+def _admitted(record: Record | wire.Record | None) -> str:
+    """Return where and with which charge a record admits its workload, so that two may be compared."""
+    if record is None:
+        return ""
+    charge = record.charge if isinstance(record, wire.Record) else quantities(record.charge)
+    return f"{sorted(charge.items())} on {sorted(record.clusters)}"
 
 
 def mending(
@@ -191,9 +214,17 @@ def mending(
     if Remark.LEAKED in remarks:
         return _mending("clear", patches.clear(facts), facts)
     if Remark.REPAUSED in remarks or Remark.UNGATED in remarks:
-        return _mending("resume", patches.resume(facts), facts)
+        return _resuming(facts)
     if Remark.UNPAUSED in remarks and repairs:
         return _mending("pause", patches.pause(facts), facts)
+    return _noting(remarks, facts, workload)
+
+
+def _noting(remarks: Collection[Remark], facts: BindingFacts, workload: Workload | None) -> Write | None:
+    """Return how the record of a binding that waits is put right by what *remarks* say."""
+    if Remark.CLEARED in remarks and facts.record is not None:
+        record = revoked(facts.uid, facts.record, is_placeable=not facts.progress)
+        return _mending("note", patches.revoke(facts, wire.write_record(record)), facts, queue=record.queue)
     if Remark.RESUMED in remarks and facts.record is not None:
         record = waiting(facts.uid, facts.record)
         return _mending("note", patches.note(facts, wire.write_record(record)), facts, queue=record.queue)
@@ -201,6 +232,12 @@ def mending(
         record = wire.Record(workload.uid, queue=workload.queue, waiting_since=moment(workload.since))
         return _mending("note", patches.note(facts, wire.write_record(record)), facts, queue=workload.queue)
     return None
+
+
+def _resuming(facts: BindingFacts) -> Write:
+    """Return how a binding goes on where it is; one that has lost its clusters meanwhile would jump the queue."""
+    placed_on = facts.targets[0].name if facts.targets else ""
+    return _mending("resume", patches.resume(facts, placed_on=placed_on), facts)
 
 
 def _mending(effect: Effect, patch: bytes, facts: BindingFacts, *, queue: str = "") -> Write:

@@ -61,7 +61,7 @@ TASK = "name replicas minAvailable containers init overhead requests limits prio
 JOB = (
     "name uid namespace count queue priority class unknownClass since hold placement term prefers evictingFrom runsOn "
     "asks gang replicas tasks minAvailable classes on charge shown adopted grown ran evictions preserved never held "
-    "group reserved started unplaced attempts leftOut"
+    "group reserved started unplaced moved attempts leftOut"
 )
 POLICY = "queueOrder tenantFairness settleSeconds tenants nodeShapes reclaim preemption holdSeconds growth startWithin"
 EVICTION = "minRuntime maxEvictions"
@@ -284,6 +284,7 @@ def admission(asked: Shape, written: Mapping[str, Any], now: int) -> Admission:
         admitted_at=now - written["ran"] * 1000 if "ran" in written else 0,
         adopted=written.get("adopted", False),
         grown=written.get("grown", False),
+        moved=written.get("moved", False),
         shown=written.get("shown", False),
     )
 

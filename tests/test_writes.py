@@ -15,7 +15,7 @@ from controller.engine.plan import Admit, BackOff, Evict, Note
 from controller.engine.queues import QueueName
 from controller.engine.reasons import EvictionReason
 from controller.engine.workloads import Admission, Booking, Held, Reserved, Shape, Workload, WorkloadUid
-from controller.writes import holding, mending, write
+from controller.writes import holding, mending, recording, write
 
 M1 = ClusterName("m1")
 CHARGE = {"cpu": 2000, "memory": 2**30, "pods": 1000}
@@ -229,9 +229,59 @@ def test_an_eviction_is_done_when_the_binding_is_paused_and_nowhere(seen, is_don
         pytest.param({Remark.LEAKED}, "clear", id="leaked"),
         pytest.param({Remark.REPAUSED}, "resume", id="paused-again"),
         pytest.param({Remark.UNGATED}, "resume", id="needs-no-admission"),
+        pytest.param({Remark.MOVED, Remark.GROWN}, None, id="not-accepted-yet"),
         pytest.param({Remark.ADOPTED, Remark.GROWN, Remark.UNPAUSED, Remark.UNREADABLE}, None, id="only-reported"),
     ],
 )
 def test_only_what_may_be_put_right_is(remarks, effect):
     made = mending(remarks, facts(clusters=(Assignment(M1),)))
     assert (made.effect if made else None) == effect
+
+
+RECORD = Record(QueueName("a"), charge=CHARGE, clusters=(M1,), admitted_at=61_000, waiting_since=1_000, evictions=1)
+
+
+def test_a_resumption_needs_the_cluster_that_the_workload_was_admitted_to():
+    made = mending({Remark.REPAUSED}, facts(clusters=(Assignment(M1),), record=RECORD))
+    assert made is not None
+    assert {"op": "test", "path": "/spec/clusters/0/name", "value": "m1"} in json.loads(made.patch)
+
+
+def test_one_cleared_by_hand_is_recorded_as_evicted_unless_it_was_placed_meanwhile():
+    made = mending({Remark.CLEARED}, facts(record=RECORD))
+    assert made is not None
+    assert made.effect == "note"
+    assert {"op": "test", "path": "/spec/clusters", "value": None} in json.loads(made.patch)
+    record = read_record(values_of_annotation(made.patch), "u1").record
+    assert record is not None
+    assert (record.charge, record.clusters, record.evictions) == ({}, ("m1",), 2)
+    after = record_facts(read_record(values_of_annotation(made.patch), "u1"))[0]
+    assert not made.is_done(facts(record=RECORD))
+    assert made.is_done(facts(record=after))
+
+
+def test_what_was_accepted_of_a_move_and_a_growth_is_recorded():
+    m2 = ClusterName("m2")
+    larger = {**CHARGE, "cpu": 4000}
+    admission = Admission(larger, (Booking(m2, larger),), admitted_at=61_000, moved=True, grown=True)
+    workload = replace(WORKLOAD, admission=admission, placed_at=90_000)
+    seen = facts(paused=False, clusters=(Assignment(m2),), record=RECORD)
+    made = recording(seen, workload)
+    assert made is not None
+    record = record_facts(read_record(values_of_annotation(made.patch), "u1"))[0]
+    assert record is not None
+    assert (record.charge, record.clusters) == (larger, (m2,))
+    assert (record.admitted_at, record.clusters_changed_at, record.evictions) == (61_000, 90_000, 1)
+    assert not made.is_done(seen)
+    assert made.is_done(facts(paused=False, record=record))
+    assert recording(facts(record=RECORD), workload) is None, "one that is paused is resumed first"
+
+
+def test_one_evicted_where_others_moved_it_is_not_placed_once_more():
+    back_off = BackOff(120_000, 120_000, moved_to=(M1,))
+    decided = Evict(WORKLOAD, EvictionReason.CLUSTER_CHANGED, back_off=back_off)
+    made = write(decided, facts(paused=False, clusters=(Assignment(M1),), record=RECORD))
+    record = read_record(values_of_annotation(made.patch), "u1").record
+    assert record is not None
+    assert (record.clusters, record.attempts, record.evictions) == ((), 1, 1)
+    assert made.why == "it was moved to m1, where it does not fit"

@@ -42,6 +42,8 @@ class Record(msgspec.Struct, rename="camel", frozen=True, omit_defaults=False):
     """When it was last taken back because it had not started itself."""
     back_off_until: datetime | msgspec.UnsetType = msgspec.UNSET
     """Until when it does not compete after that."""
+    clusters_changed_at: datetime | msgspec.UnsetType = msgspec.UNSET
+    """When others last changed its clusters; the startup timeout counts from then."""
     left_out: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     """The clusters in which it did not start, each with a mark of how the cluster was then."""
     plan: str = ""
@@ -94,7 +96,7 @@ def _trouble(record: Record, uid: str) -> str:
 def _times(record: Record) -> list[datetime]:
     times = (
         *(record.admitted_at, record.waiting_since, record.reserved_since, record.held_since),
-        *(record.not_started_at, record.back_off_until),
+        *(record.not_started_at, record.back_off_until, record.clusters_changed_at),
     )
     return [time for time in times if isinstance(time, datetime)]
 

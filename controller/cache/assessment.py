@@ -62,6 +62,8 @@ class Overlay:
     """It runs, or has run since it was admitted."""
     left_out: frozenset[ClusterName] = frozenset()
     """The clusters in which it did not start, and which have not changed since (R1)."""
+    cleared: bool = False
+    """It was seen paused without clusters since its record admitted it: the record counts no more."""
 
 
 NO_OVERLAY = Overlay()
@@ -119,7 +121,7 @@ def assess(
         (*standing.remarks, *_flaws(case), *_unfixed(case, standing), *_resumed_again(case, overlay), *_concerns(case))
     )
     # While we write ourselves, a pause is most likely ours.
-    ours = {Remark.REPAUSED} if overlay.outcomes else frozenset[Remark]()
+    ours = {Remark.REPAUSED, Remark.CLEARED} if overlay.outcomes else frozenset[Remark]()
     return Assessment(_workload(case, standing, rules), remarks - ours)
 
 
@@ -152,9 +154,14 @@ def set_aside(binding: BindingFacts, rules: Rules, outcomes: tuple[Outcome, ...]
 
 
 def is_unplaced(binding: BindingFacts) -> bool:
-    """Say whether *binding* was evicted before Karmada had placed it: our record still names where it was to go."""
+    """Say whether *binding* was evicted, perhaps before Karmada had placed it: its record names where it was to go.
+
+    Where others have evicted it, its record still admits it.
+    """
     record = binding.record
-    return binding.paused and record is not None and not record.admits and bool(record.clusters)
+    if not binding.paused or record is None or not record.clusters:
+        return False
+    return not record.admits or not (binding.targets or binding.progress)
 
 
 def _is_gated(binding: BindingFacts, gates: Gates) -> bool:
@@ -237,8 +244,15 @@ def _workload(case: _Case, standing: _Standing, rules: Rules) -> Workload | None
         attempts=standing.attempts,
         has_run=standing.state is State.ADMITTED and case.overlay.has_run,
         unplaced=standing.state is State.ADMITTED and not binding.paused and not binding.targets,
+        placed_at=_placed_at(binding) if standing.state is State.ADMITTED else 0,
         ended=_ended(case, rules.recent) if standing.state is State.FINISHED else None,
     )
+
+
+def _placed_at(binding: BindingFacts) -> int:
+    """Return when others last changed its clusters, as its record says."""
+    record = binding.record
+    return record.clusters_changed_at or 0 if record is not None and record.admits else 0
 
 
 def _stand(case: _Case) -> _Standing:
@@ -257,12 +271,14 @@ def _stand(case: _Case) -> _Standing:
 
 def _paused(case: _Case) -> _Standing:
     binding, demand, record = case.binding, case.demand, case.binding.record
-    if record and record.admits and binding.targets:
+    is_admitted = record is not None and record.admits
+    if record and is_admitted and binding.targets and not case.overlay.cleared:
         charge = charges.recorded(binding, demand, record)
-        return _Standing(State.ADMITTED, charge.admission, remarks=(Remark.REPAUSED, *_grown(charge)))
+        return _Standing(State.ADMITTED, charge.admission, remarks=(Remark.REPAUSED, *_differences(binding, charge)))
     left = charges.remaining(binding, demand, unplaced_until=case.overlay.unplaced_until)
     hold = Refusal(Reason.EVICTION_IN_PROGRESS, cluster=left.bookings[0].cluster) if left else None
-    return _Standing(State.PENDING, left, hold, (Remark.LEAKED,) if binding.targets else ())
+    remark = Remark.LEAKED if binding.targets else Remark.CLEARED if is_admitted else None
+    return _Standing(State.PENDING, left, hold, (remark,) if remark else ())
 
 
 def _resumed(case: _Case) -> _Standing:
@@ -274,7 +290,7 @@ def _resumed(case: _Case) -> _Standing:
             # It asks for more than was admitted, and nobody knows for how much more: no size of it fits (D7).
             charge = charges.Charge(replace(charge.admission, grown=True), grown=True)
             hold = hold or Refusal(Reason.DEMAND_UNKNOWN, subject=_unmapped(case))
-        return _Standing(State.ADMITTED, charge.admission, hold, _grown(charge))
+        return _Standing(State.ADMITTED, charge.admission, hold, _differences(binding, charge))
     if binding.targets and record is not None:
         charge = charges.adopted(binding, demand)
         return _Standing(State.ADMITTED, charge.admission, remarks=(Remark.LEAKED,))
@@ -287,8 +303,13 @@ def _resumed(case: _Case) -> _Standing:
     return _Standing(None, remarks=(Remark.UNPAUSED,))
 
 
-def _grown(charge: charges.Charge) -> tuple[Remark, ...]:
-    return (Remark.GROWN,) if charge.grown else ()
+def _differences(binding: BindingFacts, charge: charges.Charge) -> tuple[Remark, ...]:
+    """Return in what an admitted workload differs from its record."""
+    moved = Remark.REDIVIDED if binding.placement.divided and charge.is_divisible else Remark.MOVED
+    return (
+        *((Remark.GROWN,) if charge.grown else ()),
+        *((moved,) if charge.admission.moved else ()),
+    )
 
 
 def _aborted(binding: BindingFacts) -> Refusal | None:

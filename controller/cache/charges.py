@@ -22,6 +22,8 @@ class Charge:
 
     admission: Admission
     grown: bool = False
+    is_divisible: bool = False
+    """Its kind has replicas that Karmada may divide among clusters."""
 
 
 def recorded(binding: BindingFacts, demand: Demand | None, record: Record) -> Charge:
@@ -35,7 +37,8 @@ def recorded(binding: BindingFacts, demand: Demand | None, record: Record) -> Ch
     grown = any(amount > record.charge.get(name, 0) for name, amount in sums.items())
     parts = _with_surplus(parts, binding, asked) | _still_there(binding, asked, {*parts})
     admission = _admission(parts, binding, admitted_at=record.admitted_at or 0)
-    return Charge(replace(admission, grown=grown), grown)
+    moved = bool(binding.targets and record.clusters) and {*wanted} != {*record.clusters}
+    return Charge(replace(admission, grown=grown, moved=moved), grown, is_divisible=bool(asked.replicas))
 
 
 def adopted(binding: BindingFacts, demand: Demand | None) -> Charge:

@@ -105,6 +105,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     attempts: int = 0
     not_started_at: int | None = None
     back_off_until: int | None = None
+    clusters_changed_at: int | None = None
     left_out: tuple[tuple[ClusterName, str], ...] = ()
     """The clusters in which it did not start, each with a mark of how the cluster was."""
     plan: str = ""

@@ -13,12 +13,19 @@ class Remark(StrEnum):
     """It asks for more than its record charges (D7)."""
     ADOPTED = "Adopted"
     """It runs without a record of ours (D10)."""
+    MOVED = "Moved"
+    """Others have changed its clusters since its admission (R1); once that is accepted, its record is to say so."""
+    REDIVIDED = "Redivided"
+    """The same of a workload that Karmada divides, as it may; nobody is told."""
     UNPAUSED = "Unpaused"
     """It is neither paused, nor placed, nor recorded: it slipped past the webhook (D10)."""
     LEAKED = "Leaked"
     """It is placed, and our record does not say that it may be: its clusters are to be cleared."""
     REPAUSED = "Repaused"
     """It is admitted and somebody paused it: it is to be resumed."""
+    CLEARED = "Cleared"
+    """Its record admits it, and others have paused it and taken its clusters away: it waits again, and its record
+    is to say so."""
     UNGATED = "Ungated"
     """It is paused, and is not gated, or not any more: it is to be let through."""
     UNFIXED = "Unfixed"
@@ -35,7 +42,20 @@ class Remark(StrEnum):
     """Taking its clusters away would not stop it, so that it is never evicted for another (P4)."""
 
 
-MENDABLE = frozenset({Remark.LEAKED, Remark.REPAUSED, Remark.UNGATED, Remark.UNFIXED, Remark.RESUMED, Remark.UNPAUSED})
+MENDABLE = frozenset(
+    {
+        Remark.LEAKED,
+        Remark.GROWN,
+        Remark.MOVED,
+        Remark.REDIVIDED,
+        Remark.REPAUSED,
+        Remark.CLEARED,
+        Remark.UNGATED,
+        Remark.UNFIXED,
+        Remark.RESUMED,
+        Remark.UNPAUSED,
+    }
+)
 """What can be put right by a write."""
 
 

@@ -24,7 +24,8 @@ class Starts:
     """Sees workloads and clusters come, change and go."""
 
     def __init__(self) -> None:
-        self._ran: set[WorkloadUid] = set()
+        self._ran: dict[WorkloadUid, frozenset[ClusterName]] = {}
+        """Where each has run since it was admitted, as long as it is there."""
         self._marks: dict[ClusterName, str] = {}
         self._left_out: dict[WorkloadUid, dict[ClusterName, str]] = {}
         """Where each is not tried, with the mark that its record has."""
@@ -34,13 +35,20 @@ class Starts:
     def see(self, binding: BindingFacts, workload: Workload | None) -> None:
         """Take note of how *binding* stands."""
         if workload is None or workload.state is State.PENDING:
-            self._ran.discard(binding.uid)
-        elif self.has_run(binding):
-            self._ran.add(binding.uid)
+            self._ran.pop(binding.uid, None)
+        elif places := self._places(binding):
+            self._ran[binding.uid] = places
+        else:
+            self._ran.pop(binding.uid, None)
 
     def has_run(self, binding: BindingFacts) -> bool:
-        """Say whether it runs, or has run since it was admitted."""
-        return binding.uid in self._ran or any(each.ran or each.phase in _HAS_RUN for each in binding.progress)
+        """Say whether it runs, or has run since it was admitted, on a cluster where it is now."""
+        return bool(self._places(binding))
+
+    def _places(self, binding: BindingFacts) -> frozenset[ClusterName]:
+        """Return the clusters of *binding* where it runs or has run; one that it has left counts no more."""
+        told = {each.cluster for each in binding.progress if each.ran or each.phase in _HAS_RUN}
+        return (self._ran.get(binding.uid, _NOWHERE) | told) & {target.name for target in binding.targets}
 
     def left_out(self, uid: WorkloadUid, recorded: Mapping[ClusterName, str]) -> frozenset[ClusterName]:
         """Return which of the *recorded* clusters are as they were, so that it is not tried there."""
@@ -62,7 +70,7 @@ class Starts:
     def forget(self, uid: WorkloadUid) -> None:
         """Forget one that is gone."""
         self._forget_places(uid)
-        self._ran.discard(uid)
+        self._ran.pop(uid, None)
 
     def _forget_places(self, uid: WorkloadUid) -> None:
         self._left_out.pop(uid, None)

@@ -131,6 +131,8 @@ class Store:
         self.starts = Starts()
         """Who was admitted and does not run."""
         self._priorities = Priorities()
+        self._cleared: set[WorkloadUid] = set()
+        """Admitted by their records, and seen paused without clusters."""
         self._resumed: set[WorkloadUid] = set()
         """Whom a Command lets wait again, until that is written."""
         self._remarks: dict[WorkloadUid, frozenset[Remark]] = {}
@@ -390,9 +392,14 @@ class Store:
         if binding is None:
             self.starts.forget(uid)
             self._dispatched.forget(uid)
+            self._cleared.discard(uid)
             world.workload_removed(uid, now)
             return
+        if not binding.paused or binding.record is None or not binding.record.admits:
+            self._cleared.discard(uid)
         found = self._assess(binding, rules, now)
+        if Remark.CLEARED in found.remarks:
+            self._cleared.add(uid)
         if found.remarks:
             self._remarks[uid] = found.remarks
             self._remarked(binding, found.remarks, known)
@@ -425,6 +432,7 @@ class Store:
             resumed=uid in self._resumed,
             has_run=has_run,
             left_out=self.starts.left_out(uid, {} if has_run else recorded(binding, outcomes)),
+            cleared=uid in self._cleared,
         )
 
     def _hold(self, binding: BindingFacts, now: int) -> Refusal | None:

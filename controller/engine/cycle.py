@@ -33,10 +33,12 @@ def run(world: "World", now: int, *, most: int | None = None) -> Plan:
     world.planned_at = now
     # What was worked out for those who asked in between, clusters and queues may have made untrue since.
     world.lending = world.kept = None
-    # 1. Take back who was aborted; learn what the clusters have left for us; take back who outgrew it or never starts.
+    # 1. Take back who was aborted; learn what the clusters have left for us; take back who was moved where it does
+    #    not fit, who outgrew its charge, and who never starts.
     evicted = list(_take_back(world, now))
     world.ledger.learn(now, world.policy.settle_ms)
     world.estimating.expire(now)
+    evicted += starting.evict_moved(world, now)
     evicted += growth.evict(world, now)
     late, requeues = starting.look_after(world, now)
     evicted += late

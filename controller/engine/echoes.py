@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from controller.engine.accounts import same_places
-from controller.engine.workloads import State, Workload
+from controller.engine.clusters import ClusterName
+from controller.engine.workloads import Admission, State, Workload
 
 
 def is_echo(before: Workload, workload: Workload) -> bool:
@@ -19,6 +20,20 @@ def as_grown(before: Workload | None, workload: Workload) -> Workload:
     return replace(workload, has_run_on=True) if ran_on else workload
 
 
+def as_moved(before: Workload | None, workload: Workload, now: int) -> Workload:
+    """Return *workload* with the time when others last changed its clusters, as far as it can be seen (R1)."""
+    if workload.state is not State.ADMITTED or workload.admission is None:
+        return workload
+    if before is None or before.state is not State.ADMITTED or before.admission is None:
+        return replace(workload, placed_at=now) if workload.has_moved else workload
+    has_changed = before.unplaced != workload.unplaced or _clusters(before.admission) != _clusters(workload.admission)
+    return replace(workload, placed_at=max(workload.placed_at, now if has_changed else before.placed_at))
+
+
+def _clusters(admission: Admission) -> set[ClusterName]:
+    return {booking.cluster for booking in admission.bookings}
+
+
 def _weight(workload: Workload) -> tuple[object, ...]:
     """Return what decides, beside its charge, whether an admitted workload may be evicted."""
     return (
@@ -29,4 +44,5 @@ def _weight(workload: Workload) -> tuple[object, ...]:
         workload.preserved,
         workload.stays_until,
         workload.has_grown,
+        workload.has_moved,
     )

@@ -32,6 +32,8 @@ def evict(world: "World", now: int) -> Iterator[Evict]:
     for workload in grown:
         if _fits(world, workload):
             _end(world, workload.uid, now)
+            if workload.uid not in world.moved:
+                world.accepted.add(workload.uid)
             continue
         if workload.uid not in world.outgrown:
             world.outgrown[workload.uid] = now - _spent(world, workload.uid, now)

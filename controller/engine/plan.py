@@ -35,11 +35,16 @@ class BackOff:
     left_out: tuple[ClusterName, ...] = ()
     """Where it did not start, now and before."""
     is_at_fault: bool = True
-    """It has itself not started in time."""
+    """It has itself not started in time, or does not fit where it was moved."""
+    moved_to: tuple[ClusterName, ...] = ()
+    """Where others have moved the one at fault, and its gang does not fit; empty where that is not why."""
 
     @property
     def why(self) -> str:
         """Return in words what has failed."""
+        if self.moved_to:
+            who = "it" if self.is_at_fault else "a part that its HyperJob needs"
+            return f"{who} was moved to {', '.join(self.moved_to)}, where it does not fit"
         if not self.is_at_fault:
             return "a part that its HyperJob needs did not start in time"
         return f"it did not start on {', '.join(self.left_out) or 'any cluster'} in time"

@@ -44,6 +44,7 @@ class EvictionReason(StrEnum):
     PREEMPTED = "Preempted"
     OUTGROWN = "Outgrown"
     NOT_STARTED = "NotStarted"
+    CLUSTER_CHANGED = "ClusterChanged"
     ABORTED = "Aborted"
 
 

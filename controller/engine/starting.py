@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Final
 from controller.engine.clusters import ClusterName
 from controller.engine.plan import BackOff, Evict
 from controller.engine.reasons import EvictionReason, Reason
-from controller.engine.workloads import Group, State, Workload, WorkloadUid
+from controller.engine.resources import EMPTY, Resources, add, subtract
+from controller.engine.workloads import Booking, Group, State, Workload, WorkloadUid
 
 if TYPE_CHECKING:
     from controller.engine.world import World
 
 _HOUR_MS: Final = 3_600_000
+#: What pauses are counted from where nobody looks whether workloads start.
+_DEFAULT_TIMEOUT_MS: Final = 1_800_000
 #: Why a part may wait that is to be started by us, and by nobody else.
 _OURS: Final = {Reason.BACKING_OFF, Reason.EVICTION_IN_PROGRESS}
 
@@ -43,7 +46,10 @@ class Starts:
                 # Until it has left, its eviction may still be refused: then it is due as before.
                 self.requeued.pop(workload.uid, None)
             return
-        began = self.requeued.get(workload.uid, admission.admitted_at)
+        admitted_at = max(admission.admitted_at, workload.placed_at)
+        if self.requeued.get(workload.uid, admitted_at) < admitted_at:
+            del self.requeued[workload.uid]
+        began = self.requeued.get(workload.uid, admitted_at)
         at = max(began + timeout_ms, workload.stays_until)
         if self._looks.get(workload.uid) != at:
             self._looks[workload.uid] = at
@@ -94,14 +100,65 @@ def look_after(world: "World", now: int) -> tuple[list[Evict], list[Workload]]:
         again.append(workload)
     uncounted, world.groups.uncounted = world.groups.uncounted, set()
     _count_parts(world, uncounted | _overdue(world, now, timeout), now)
-    return list(_take_back(world, failed, now, timeout)), again
+    units = _units(world, failed, _overdue(world, now, timeout))
+    return list(_take_back(world, units, failed, now)), again
+
+
+def evict_moved(world: "World", now: int) -> list[Evict]:
+    """Evict the workloads that others have moved to clusters where their gangs cannot fit (R1); return the evictions.
+
+    Those that stay are accepted: one that has run there, one that Karmada divides, and, the first in order first, as
+    many others as fit beside one another. Each is judged without its own charge there.
+    """
+    moved = sorted((world.workloads[uid] for uid in world.moved - world.accepted), key=_first)
+    judged = [each for each in moved if not (each.has_run or _is_divided(each))]
+    world.accepted.update(each.uid for each in moved if each not in judged)
+    lifted: dict[ClusterName, Resources] = {}
+    for workload in judged:
+        for booking in _bookings(workload):
+            lifted[booking.cluster] = add(lifted.get(booking.cluster, EMPTY), booking.charge)
+    failed: list[Workload] = []
+    for workload in judged:
+        if not all(_has_room(world, workload, each.cluster, lifted[each.cluster]) for each in _bookings(workload)):
+            failed.append(workload)
+            continue
+        world.accepted.add(workload.uid)
+        for booking in _bookings(workload):
+            lifted[booking.cluster] = subtract(lifted[booking.cluster], booking.charge)
+    leaving = [each for each in failed if each.stays_until <= now]
+    return list(_take_back(world, _units(world, leaving, set()), leaving, now, reason=EvictionReason.CLUSTER_CHANGED))
+
+
+def _first(workload: Workload) -> tuple[int, int, str, str, str]:
+    """Return which of those that were moved stays first: the highest priority, then the oldest admission."""
+    admitted_at = workload.admission.admitted_at if workload.admission else 0
+    return -workload.priority, admitted_at, workload.name, workload.namespace, workload.uid
+
+
+def _bookings(workload: Workload) -> tuple[Booking, ...]:
+    return workload.admission.bookings if workload.admission is not None else ()
+
+
+def _is_divided(workload: Workload) -> bool:
+    return workload.shape.replicas > 0 and workload.shape.placement.divided
+
+
+def _has_room(world: "World", workload: Workload, name: ClusterName, lifted: Resources) -> bool:
+    """Say whether a cluster holds the gang beside all that is not *lifted*; one that is unusable is not asked."""
+    site = world.ledger.site(name)
+    left = add(site.settled, lifted)
+    return not site.is_usable or all(
+        amount <= left.get(resource, 0) for resource, amount in workload.shape.gang.items() if amount > 0
+    )
 
 
 def due_at(world: "World") -> int | None:
     """Return when somebody is to be looked at, or a group has waited long enough for its parts."""
+    refused = [world.workloads[uid].stays_until for uid in world.moved - world.accepted]
     if world.policy.admission_timeout_ms is None:
-        return None
-    times = [_short_until(world, group, world.policy.admission_timeout_ms) for group in world.starts.short]
+        return min(refused, default=None)
+    times = [*refused]
+    times += [_short_until(world, group, world.policy.admission_timeout_ms) for group in world.starts.short]
     return min((at for at in (*times, world.starts.due_at) if at is not None), default=None)
 
 
@@ -132,30 +189,48 @@ def longest_backoff_ms(timeout_ms: int) -> int:
     return max(timeout_ms, _HOUR_MS)
 
 
-def _take_back(world: "World", failed: Collection[Workload], now: int, timeout: int) -> Iterator[Evict]:
-    """Take those back who have *failed* to start, and the groups that cannot go on."""
+def _take_back(
+    world: "World",
+    units: Iterable[list[Workload]],
+    failed: Collection[Workload],
+    now: int,
+    *,
+    reason: EvictionReason = EvictionReason.NOT_STARTED,
+) -> Iterator[Evict]:
+    """Take *units* back: those who have *failed* to start or were moved, and the groups that cannot go on."""
     at_fault = {each.uid for each in failed}
-    for unit in _units(world, failed, now, timeout):
-        until = now + backoff_ms(max(each.attempts for each in unit), timeout)
+    has_moved = reason is EvictionReason.CLUSTER_CHANGED
+    for unit in units:
+        places = {booking.cluster for each in unit if each.uid in at_fault for booking in _bookings(each)}
+        moved_to = tuple(sorted(places)) if has_moved else ()
+        until = now + _pause_ms(world, max(each.attempts for each in unit), has_moved=has_moved)
         for workload in unit:
             is_at_fault = workload.uid in at_fault
-            back_off = BackOff(now, until, _left_out(workload, is_at_fault=is_at_fault), is_at_fault)
+            left_out = _left_out(workload, is_at_fault=is_at_fault and not has_moved)
+            back_off = BackOff(now, until, left_out, is_at_fault, moved_to)
             world.take_back(workload, back_off, now)
-            yield Evict(workload, EvictionReason.NOT_STARTED, back_off=back_off)
+            yield Evict(workload, reason, back_off=back_off)
+
+
+def _pause_ms(world: "World", attempts: int, *, has_moved: bool) -> int:
+    """Return for how long one waits that is taken back: one that others have moved for the first time not at all."""
+    timeout = _DEFAULT_TIMEOUT_MS if world.policy.admission_timeout_ms is None else world.policy.admission_timeout_ms
+    if not has_moved:
+        return backoff_ms(attempts, timeout)
+    return backoff_ms(attempts - 1, timeout) if attempts else 0
 
 
 def _left_out(workload: Workload, *, is_at_fault: bool) -> tuple[ClusterName, ...]:
     """Return where it is not tried again; where it has not been tried before is no lesson for one that has run."""
     known = frozenset[ClusterName]() if workload.has_run else workload.shape.left_out
-    bookings = workload.admission.bookings if workload.admission is not None and is_at_fault else ()
+    bookings = _bookings(workload) if is_at_fault else ()
     return tuple(sorted(known | {booking.cluster for booking in bookings}))
 
 
-def _units(world: "World", failed: Collection[Workload], now: int, timeout: int) -> Iterator[list[Workload]]:
+def _units(world: "World", failed: Collection[Workload], overdue: set[Group]) -> Iterator[list[Workload]]:
     """Yield those who go together: one alone, or those of a group."""
     yield from ([each] for each in failed if each.group is None)
-    groups = {each.group for each in failed if each.group is not None}
-    groups |= _overdue(world, now, timeout)
+    groups = {each.group for each in failed if each.group is not None} | overdue
     for group in sorted(groups, key=lambda each: each.key):
         gone = [each for each in failed if each.group == group]
         yield [*gone, *_rest(world, group, gone)]

@@ -118,6 +118,8 @@ class Admission:
     """Its pods are known to be in the cluster's summary already (``plan`` over files: phase Running)."""
     ends_at: int | None = None
     """When the charge ends by itself: it was evicted before Karmada had placed it (P5)."""
+    moved: bool = False
+    """Others have changed its clusters since its record was written (R1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +193,11 @@ class Workload:
     attempts: int = 0
     """How often it was taken back without having run (R1)."""
     has_run: bool = False
-    """It runs, or has run since it was admitted."""
+    """It runs, or has run since it was admitted, on the clusters where it is now."""
     unplaced: bool = False
     """It is admitted, and Karmada has no cluster for it."""
+    placed_at: int = 0
+    """When others last changed its clusters after its admission, in milliseconds; 0: never."""
     preserved: bool = False
     """Taking its clusters away would not stop it: ``preserveResourcesOnDeletion`` (P4)."""
     preempts: bool = True
@@ -242,6 +246,11 @@ class Workload:
         admission = self.admission
         is_ours = admission is not None and not admission.adopted and admission.admitted_at > 0
         return self.state is State.ADMITTED and is_ours and not self.has_run and self.hold is None
+
+    @property
+    def has_moved(self) -> bool:
+        """Say whether others have changed its clusters, and its record does not say so yet (R1)."""
+        return self.state is State.ADMITTED and self.admission is not None and self.admission.moved
 
     @property
     def has_grown(self) -> bool:

@@ -12,11 +12,11 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from controller.engine import cycle
-from controller.engine.accounts import Accounts
+from controller.engine.accounts import Accounts, same_places
 from controller.engine.backlog import Backlog, place
 from controller.engine.books import Books
 from controller.engine.clusters import Cluster, ClusterName
-from controller.engine.echoes import as_grown, is_echo
+from controller.engine.echoes import as_grown, as_moved, is_echo
 from controller.engine.estimates import Estimate
 from controller.engine.estimating import Estimating
 from controller.engine.groups import Groups
@@ -82,6 +82,10 @@ class World:
         """Since when that of them does not fit, in milliseconds."""
         self.overrun: dict[WorkloadUid, tuple[int, int]] = {}
         """For how long workloads held more than fitted until they shrank, and when they did (D7)."""
+        self.moved: set[WorkloadUid] = set()
+        """The admitted workloads whose clusters others have changed since their records were written (R1)."""
+        self.accepted: set[WorkloadUid] = set()
+        """Those that have moved or grown, and fit as they are now: their records are to say so."""
         self.told: dict[WorkloadUid, Reason] = {}
         """The reason that each waiting workload was last given."""
         self.untold: set[WorkloadUid] = set()
@@ -154,7 +158,7 @@ class World:
     def workload_changed(self, workload: Workload, now: int) -> None:
         """Take *workload* as it is at *now*, new or changed."""
         before = self.workloads.get(workload.uid)
-        workload = as_grown(before, workload)
+        workload = as_moved(before, as_grown(before, workload), now)
         if before == workload:
             return
         if before is None or before.state is not State.ADMITTED or not is_echo(before, workload):
@@ -237,6 +241,10 @@ class World:
     def failures(self) -> list[Exception]:
         """Return the errors since it was last asked for which workloads wait as `InternalError`."""
         return self.books.prospects.take_failures()
+
+    def has_accepted(self, uid: WorkloadUid) -> bool:
+        """Say whether a workload that was moved or has grown fits as it is now, so that its record is to say so."""
+        return uid in self.accepted and uid not in self.outgrown
 
     def refusal(self, uid: WorkloadUid) -> Refusal | None:
         """Return why a workload waits, ``None`` where it does not wait or was not judged yet."""
@@ -410,13 +418,17 @@ class World:
             self.reserved.pop(before.uid, None)
             self.aborted.discard(before.uid)
             self.grown.discard(before.uid)
+            self.moved.discard(before.uid)
             self.admitted.get(before.queue, {}).pop(before.uid, None)
         if workload is None:
             uid = before.uid if before else WorkloadUid("")
             self.outgrown.pop(uid, None)
             self.overrun.pop(uid, None)
+            self.accepted.discard(uid)
             self.starts.forget(uid)
             return
+        if before is None or workload.state is not State.ADMITTED or not same_places(before, workload):
+            self.accepted.discard(workload.uid)
         self.starts.see(workload, self.policy.admission_timeout_ms)
         if workload.state is State.ADMITTED:
             self.admitted.setdefault(workload.queue, {})[workload.uid] = workload
@@ -426,6 +438,8 @@ class World:
             self.reserved[workload.uid] = workload
         if workload.has_aborted:
             self.aborted.add(workload.uid)
+        if workload.has_moved:
+            self.moved.add(workload.uid)
         if workload.has_grown:
             self.grown.add(workload.uid)
         elif workload.state is State.PENDING:

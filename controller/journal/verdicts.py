@@ -52,6 +52,7 @@ RULES: Mapping[Reason | EvictionReason, str] = {
     EvictionReason.PREEMPTED: "P2",
     EvictionReason.OUTGROWN: "D7",
     EvictionReason.NOT_STARTED: "R1",
+    EvictionReason.CLUSTER_CHANGED: "R1",
     EvictionReason.ABORTED: "D8",
 }
 

@@ -13,7 +13,7 @@ from controller.telling.teller import Teller
 from controller.wording import NAME_TAKEN, NOTICES
 
 #: What nobody does by mistake, or without harm to others.
-_ALARMING = frozenset({Remark.UNPAUSED, Remark.LEAKED, Remark.REPAUSED})
+_ALARMING = frozenset({Remark.UNPAUSED, Remark.LEAKED, Remark.REPAUSED, Remark.CLEARED})
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -43,7 +43,7 @@ class Notices:
         for remark in sorted(remarks & NOTICES.keys()):
             if remark in _ALARMING:
                 log.warning("binding remarkable", namespace=binding.namespace, name=binding.name, remark=remark)
-            self._teller.warn(binding, remark, NOTICES[remark])
+            self._teller.warn(binding, remark, _note(binding, remark))
 
     def _clashed(self, job: TemplateFacts, binding: BindingFacts) -> None:
         if not self._may_write():
@@ -54,3 +54,10 @@ class Notices:
         )
         about = Reference(JOBS.api_version, JOBS.kind, job.key.namespace, job.key.name, job.uid)
         self._teller.put(News(job.uid, "warned", "Warn", "NameTaken", (about,), lambda: note, "Warning"))
+
+
+def _note(binding: BindingFacts, remark: Remark) -> str:
+    """Return what is said of *remark*, with the clusters that the record names and those that the binding has."""
+    before = ", ".join(binding.record.clusters) if binding.record else ""
+    after = ", ".join(target.name for target in binding.targets)
+    return NOTICES[remark].replace("{before}", before or "none").replace("{after}", after or "none")

@@ -100,7 +100,7 @@ def test_a_workload_that_karmada_copied_to_more_clusters_is_charged_for_each():
     assert workload is not None
     assert workload.admission is not None
     assert workload.admission.charge == {"cpu": 2000, "pods": 2000}
-    assert remarks == {Remark.GROWN}
+    assert remarks == {Remark.GROWN, Remark.MOVED}
 
 
 def test_a_record_below_the_template_is_not_believed():
@@ -505,7 +505,7 @@ def test_a_divided_workload_keeps_its_recorded_total_wherever_karmada_moves_it()
     assert workload is not None
     assert workload.admission is not None
     assert workload.admission.charge == {"cpu": 2000, "pods": 4000}
-    assert not remarks
+    assert remarks == {Remark.MOVED}
 
 
 def test_components_count_where_karmada_tells_them():
@@ -648,3 +648,50 @@ def test_the_priority_is_that_of_the_class(named, expected):
     store.feed(ear, 0)
     workload = ear.workloads["rb-j1"]
     assert (workload.priority, workload.unknown_class) == expected
+
+
+def test_a_workload_moved_by_others_is_remarked_and_has_not_run_there():
+    moved = binding("j1", paused=False, clusters=["m2"], phases={"m1": "Running", "m2": "Pending"}, record=ADMITTED)
+    workload, remarks = heard(moved)
+    assert workload is not None
+    assert workload.has_moved
+    assert not workload.has_run
+    assert remarks == {Remark.MOVED}
+
+
+def test_what_karmada_divides_anew_is_recorded_without_a_notice():
+    record = Record("rb-web", queue="a", charge={"cpu": "2", "pods": "4"}, clusters=("m1",))
+    spec = {"placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}}}
+    divided = [{"name": "m1", "replicas": 3}, {"name": "m2", "replicas": 1}]
+    found = deployment_binding(paused=False, clusters=divided, record=record, spec=spec)
+    workload, remarks = heard_deployment(deployment(labels={"volcano.sh/queue-name": "a"}), found)
+    assert workload is not None
+    assert workload.has_moved
+    assert remarks == {Remark.REDIVIDED}
+
+
+def test_an_admitted_workload_paused_and_cleared_by_hand_waits_again():
+    workload, remarks = heard(binding("j1", clusters=[], record=ADMITTED))
+    assert workload is not None
+    assert workload.state is State.PENDING
+    assert remarks == {Remark.CLEARED}
+    assert workload.admission is not None
+    assert [booking.cluster for booking in workload.admission.bookings] == ["m1"], "Karmada may still place it"
+    assert workload.admission.ends_at == 330_000
+
+
+def test_a_cleared_binding_placed_before_its_record_says_so_is_no_admission():
+    store, ear = Store(), Ear()
+    store.jobs.replace([store.jobs.decode(job("j1"))])
+    remarks = []
+    for version, clusters in ((1, None), (2, ["m1"]), (3, None)):
+        store.bindings.upsert(store.bindings.decode(binding("j1", version=version, clusters=clusters, record=ADMITTED)))
+        store.feed(ear, 0)
+        assert ear.workloads["rb-j1"].state is State.PENDING
+        remarks.append(set(store.remarks["rb-j1"]))
+    assert remarks == [{Remark.CLEARED}, {Remark.LEAKED}, {Remark.CLEARED}]
+    store.bindings.upsert(store.bindings.decode(binding("j1", version=4, clusters=["m1"], record=EVICTED)))
+    store.feed(ear, 0)
+    store.bindings.upsert(store.bindings.decode(binding("j1", version=5, clusters=["m1"], record=ADMITTED)))
+    store.feed(ear, 0)
+    assert ear.workloads["rb-j1"].state is State.ADMITTED

@@ -7,7 +7,7 @@ from controller.cache.facts import Phase, Progress, Record
 from controller.cache.overlays import Gone, Mended
 from controller.cache.starts import Starts, backing_off, mark_of, recorded
 from controller.cache.store import Store
-from controller.engine.clusters import Cluster, ClusterName, Taint
+from controller.engine.clusters import Assignment, Cluster, ClusterName, Taint
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason
 from controller.engine.workloads import Admission, Shape, State, Workload, WorkloadUid
@@ -45,6 +45,15 @@ def test_that_it_has_run_is_remembered_until_it_is_paused(told):
     starts.see(facts(told), workload(State.ADMITTED))
     assert starts.has_run(facts((Phase.WAITING, False)))
     starts.see(facts((Phase.WAITING, False)), workload(State.PENDING))
+    assert not starts.has_run(facts((Phase.WAITING, False)))
+
+
+def test_that_it_has_run_is_forgotten_when_others_move_it():
+    starts = Starts()
+    starts.see(facts((Phase.RUNNING, True)), workload(State.ADMITTED))
+    moved = msgspec.structs.replace(facts((Phase.RUNNING, True)), clusters=(Assignment(ClusterName("m2")),))
+    assert not starts.has_run(moved)
+    starts.see(moved, workload(State.ADMITTED))
     assert not starts.has_run(facts((Phase.WAITING, False)))
 
 

@@ -50,6 +50,7 @@ def _facts(record: wire.Record) -> Record:
         attempts=record.attempts,
         not_started_at=_time(record.not_started_at),
         back_off_until=_time(record.back_off_until),
+        clusters_changed_at=_time(record.clusters_changed_at),
         left_out=_marks(record.left_out),
         plan=record.plan,
     )
@@ -114,6 +115,39 @@ def waiting(uid: str, record: Record) -> wire.Record:
     )
 
 
+def confirming(workload: Workload, admission: Admission, *, before: Record) -> wire.Record:
+    """Return the record of an admitted workload with the clusters and the charge that it has now.
+
+    Others have changed its clusters, or its growth was accepted.
+    """
+    return wire.Record(
+        uid=workload.uid,
+        queue=workload.queue,
+        charge=quantities(requested(admission.charge) or _NOTHING),
+        clusters=tuple(booking.cluster for booking in admission.bookings),
+        admitted_at=moment(before.admitted_at),
+        waiting_since=moment(before.waiting_since),
+        evictions=before.evictions,
+        attempts=before.attempts,
+        clusters_changed_at=_moment(workload.placed_at),
+        left_out=_written(dict(before.left_out)),
+        plan=before.plan,
+    )
+
+
+def revoked(uid: str, record: Record, *, is_placeable: bool) -> wire.Record:
+    """Return the record of one that others have evicted; where *is_placeable*, Karmada may still place it (P5)."""
+    return wire.Record(
+        uid=uid,
+        queue=record.queue,
+        waiting_since=moment(record.waiting_since),
+        evictions=record.evictions + 1,
+        attempts=record.attempts,
+        clusters=tuple(record.clusters) if is_placeable else (),
+        left_out=_written(dict(record.left_out)),
+    )
+
+
 def evicting(
     decision: Evict,
     *,
@@ -130,7 +164,7 @@ def evicting(
     workload, back_off = decision.workload, decision.back_off
     is_aborted = decision.reason is EvictionReason.ABORTED
     past = Past(before.evictions, before.attempts) if before else Past()
-    past = past.once_gone(has_run=workload.has_run, taken_back=decision.reason is EvictionReason.NOT_STARTED)
+    past = past.once_gone(has_run=workload.has_run, taken_back=back_off is not None)
     return wire.Record(
         uid=workload.uid,
         queue=workload.queue,
