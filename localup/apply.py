@@ -23,6 +23,8 @@ _FIRST: Final = ("Namespace", CRD_KIND)
 # The one in C: the real definitions are a megabyte of YAML.
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _POLL_SECONDS: Final = 0.05
+#: So many times its limit something is waited for at most while it progresses.
+_MOST_LIMITS: Final = 10
 _NOT_FOUND: Final = 404
 
 
@@ -30,14 +32,27 @@ class NotInTimeError(Exception):
     """Something that was to happen did not happen in time."""
 
 
-def wait_until(question: Callable[[], Answer], what: str, *, seconds: float = 180) -> Answer:
-    """Ask until the answer is truthy and return it; *what* names it in the error."""
-    ends = time.monotonic() + seconds
+def wait_until(
+    question: Callable[[], Answer], what: str, *, seconds: float = 180, progress: Callable[[], object] | None = None
+) -> Answer:
+    """Ask until the answer is truthy and return it; *what* names it in the error.
+
+    With *progress*, such as the size of a log, the limit counts from its last change, up to ten times as long in all:
+    a slow machine that goes on is waited for.
+    """
+    began, before = time.monotonic(), progress() if progress else None
+    ends, latest = began + seconds, began + seconds * (_MOST_LIMITS if progress else 1)
     while True:
         if answer := question():
             return answer
-        if time.monotonic() > ends:
-            raise NotInTimeError(f"{what}: not within {seconds:g} s")
+        now = time.monotonic()
+        if progress and (after := progress()) != before:
+            ends, before = now + seconds, after
+        if now > min(ends, latest):
+            waited = (
+                f"no progress for {seconds:g} s" if progress and now <= latest else f"not within {latest - began:g} s"
+            )
+            raise NotInTimeError(f"{what}: {waited}")
         time.sleep(_POLL_SECONDS)
 
 

@@ -93,7 +93,7 @@ class Part:
             return self._is_ready()
 
         try:
-            wait_until(answers, f"{self.name} ready", seconds=_READY_SECONDS)
+            wait_until(answers, f"{self.name} ready", seconds=_READY_SECONDS, progress=lambda: len(self.output))
         except NotInTimeError as error:
             raise ProcessError(f"{error}; its last lines:\n{tail(self.log)}") from error
 

@@ -85,9 +85,14 @@ class Server:
             return False
 
         try:
-            wait_until(answers, f"{self._service.name} ready", seconds=_READY_SECONDS)
+            wait_until(answers, f"{self._service.name} ready", seconds=_READY_SECONDS, progress=self._progress)
         except NotInTimeError as error:
             raise ProcessError(f"{error}; its last lines:\n{tail(self._service.log)}") from error
+
+    def _progress(self) -> int:
+        """Return how much it has printed."""
+        log = self._service.log
+        return log.stat().st_size if log.exists() else 0
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from localup.progress import StepError
 VARIABLE: Final = "KARMADA_BIN"
 
 _NAMES: Final = ("karmada-controller-manager", "karmada-scheduler", "karmada-webhook")
+_PREFIX: Final = "karmada-"
 _ANSWER_SECONDS: Final = 20
 
 
@@ -29,24 +30,30 @@ class Programs:
         Raises:
             StepError: One of them is missing or cannot be executed.
         """
-        if missing := [name for name in _NAMES if not os.access(folder / name, os.X_OK)]:
-            raise StepError(f"{folder} has no {', '.join(missing)}; name a folder that has {', '.join(_NAMES)}")
+        if missing := [name for name in _NAMES if _program(folder, name) is None]:
+            raise StepError(
+                f"{folder} has no {', '.join(missing)}; name a folder that has {', '.join(_NAMES)}, "
+                f"with or without '{_PREFIX}'"
+            )
         return cls(folder.resolve())
 
     @property
     def controller_manager(self) -> Path:
         """What makes bindings and works, and carries status upwards."""
-        return self.folder / _NAMES[0]
+        return self._path(_NAMES[0])
 
     @property
     def scheduler(self) -> Path:
         """What places bindings."""
-        return self.folder / _NAMES[1]
+        return self._path(_NAMES[1])
 
     @property
     def webhook(self) -> Path:
         """What defaults policies, and gives everything its permanent id."""
-        return self.folder / _NAMES[2]
+        return self._path(_NAMES[2])
+
+    def _path(self, name: str) -> Path:
+        return _program(self.folder, name) or self.folder / name
 
     @property
     def version(self) -> str:
@@ -60,6 +67,12 @@ class Programs:
         )
         found = re.search(r'GitVersion:"([^"]+)"', answer.stdout)
         return found[1] if found else "unknown"
+
+
+def _program(folder: Path, name: str) -> Path | None:
+    """Return the program *name* of a folder; ``go build ./cmd/scheduler`` leaves the prefix out."""
+    known = (folder / each for each in (name, name.removeprefix(_PREFIX)))
+    return next((path for path in known if path.is_file() and os.access(path, os.X_OK)), None)
 
 
 def named_by_environment() -> Programs | None:

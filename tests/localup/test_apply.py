@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from localup.apply import NotInTimeError, apply, read_manifests, wait_until
@@ -11,6 +13,23 @@ def test_waiting_returns_the_first_answer_that_is_one():
 def test_what_does_not_happen_is_named():
     with pytest.raises(NotInTimeError, match=r"the policy bites: not within 0\.1 s"):
         wait_until(lambda: False, "the policy bites", seconds=0.1)
+
+
+def test_what_progresses_is_waited_for_beyond_its_limit():
+    began = time.monotonic()
+    waits = iter(range(10**6))
+    assert wait_until(lambda: time.monotonic() - began > 0.5, "a slow start", seconds=0.2, progress=lambda: next(waits))
+
+
+def test_what_makes_no_progress_is_given_up_at_its_limit():
+    with pytest.raises(NotInTimeError, match=r"a start: no progress for 0\.1 s"):
+        wait_until(lambda: False, "a start", seconds=0.1, progress=lambda: 7)
+
+
+def test_what_progresses_for_ever_is_given_up_in_the_end():
+    waits = iter(range(10**6))
+    with pytest.raises(NotInTimeError, match=r"a start: not within 1 s"):
+        wait_until(lambda: False, "a start", seconds=0.1, progress=lambda: next(waits))
 
 
 def test_manifests_come_from_files_folders_and_lists(tmp_path):

@@ -32,6 +32,18 @@ def test_three_programs_are_taken_from_a_folder_and_tell_their_version(folder):
     assert programs.version == "v9.9.9"
 
 
+def test_programs_built_without_the_prefix_are_found(folder):
+    for name in NAMES:
+        (folder / name).rename(folder / name.removeprefix("karmada-"))
+    programs = Programs.found_in(folder)
+    assert [each.name for each in (programs.controller_manager, programs.scheduler, programs.webhook)] == [
+        "controller-manager",
+        "scheduler",
+        "webhook",
+    ]
+    assert programs.version == "v9.9.9"
+
+
 def test_what_a_folder_lacks_or_may_not_be_run_is_named(folder):
     (folder / NAMES[1]).unlink()
     (folder / NAMES[2]).chmod(0o644)
