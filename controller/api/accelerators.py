@@ -40,7 +40,7 @@ def scaled(job: JobSpec, resource: str, wanted: int) -> JobSpec:
     had = sum(compress(totals, grows))
     left = wanted * _ONE - singles
     if not had:
-        raise AcceleratorError(f"no task that could be divided asks for {resource}; name it in a task's resources")
+        raise AcceleratorError(_unasked(job, resource))
     if left <= 0 or any(task.replicas * left % had for task in compress(job.tasks, grows)):
         raise AcceleratorError(
             f"{wanted} {resource} are no whole number of pods; the template asks for {(had + singles) // _ONE}"
@@ -54,6 +54,30 @@ def scaled(job: JobSpec, resource: str, wanted: int) -> JobSpec:
         minimum = job.min_available * grown.all_pods // job.all_pods
         grown = grown.model_copy(update={"min_available": minimum})
     return grown
+
+
+def _unasked(job: JobSpec, resource: str) -> str:
+    """Return that no task asks for *resource*, and the qualified names that the tasks use where it has none.
+
+    Upstream's examples write ``ascend910c``, which no pod can ask for.
+    """
+    if "/" in resource:
+        return f"no task that could be divided asks for {resource}; name it in a task's resources"
+    asked = {
+        name
+        for task in job.tasks
+        for container in task.template.spec.containers
+        for name in (*container.resources.requests, *container.resources.limits)
+        if "/" in name
+    }
+    same = {name for name in asked if name.rpartition("/")[2].lower() == resource.lower()}
+    named = " or ".join(sorted(same or asked)) or f"{_vendor(resource)}/{resource}, in acceleratorType and in a task"
+    return f"{resource!r} is no qualified resource name; write {named}"
+
+
+def _vendor(resource: str) -> str:
+    """Return whose device plugin names an accelerator so, as far as its name tells."""
+    return "huawei.com" if resource.lower().startswith("ascend") else "VENDOR"
 
 
 def _grown(task: Task, replicas: int) -> Task:

@@ -53,6 +53,16 @@ CLUSTERS = [{"name": "a", "replicas": 3}, {"name": "b", "replicas": 2}]
         pytest.param(
             hyperjob(replicated("t", task(note="x" * 2**20), replicas=100)), "are too large together", id="bytes"
         ),
+        pytest.param(
+            split(task(gpu=8), mode="static", accelerators=8, acceleratorType="ascend910c"),
+            f"'ascend910c' is no qualified resource name; write {GPU}",
+            id="unqualified-type",
+        ),
+        pytest.param(
+            split(task(gpu=0), mode="static", accelerators=8, acceleratorType="ascend910c"),
+            "write huawei.com/ascend910c, in acceleratorType and in a task",
+            id="unqualified-type-without-resource",
+        ),
         pytest.param(auto(policy={"minReplicas": 9}), "there are only 4 pods", id="least-above-all"),
         pytest.param(
             hyperjob(replicated("t", task(), spec={"plugins": {"mpi": []}})), "finds no master task", id="mpi-master"
