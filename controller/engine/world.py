@@ -436,13 +436,15 @@ class World:
             self.holders[workload.uid] = workload
         if workload.is_reserved_for:
             self.reserved[workload.uid] = workload
-        if workload.has_aborted:
-            self.aborted.add(workload.uid)
-        if workload.has_moved:
-            self.moved.add(workload.uid)
-        if workload.has_grown:
-            self.grown.add(workload.uid)
-        elif workload.state is State.PENDING:
+        marks = (
+            (workload.has_aborted, self.aborted),
+            (workload.has_moved, self.moved),
+            (workload.has_grown, self.grown),
+        )
+        for is_marked, marked in marks:
+            if is_marked:
+                marked.add(workload.uid)
+        if workload.state is State.PENDING:
             self.outgrown.pop(workload.uid, None)
             self.overrun.pop(workload.uid, None)
 
