@@ -83,7 +83,8 @@ def find(world: "World", uid: WorkloadUid, now: int, plan: Plan) -> Remedy | Non
 
 def rebuilt(world: "World", policy: Policy, workloads: Iterable[Workload], now: int) -> "World":
     """Return a new world with the queues and clusters of *world*, and *workloads*."""
-    fresh = type(world)(policy)
+    # Nobody answers a copy: there the sum decides.
+    fresh = type(world)(replace(policy, node_estimates=False))
     for queue in world.queues.values():
         fresh.queue_changed(queue)
     for workload in workloads:

@@ -1,5 +1,6 @@
 import pytest
 
+from controller.engine.fit import NODES_ARE_FULL
 from controller.engine.reasons import Reason, Refusal
 from controller.wording import REMEDIES, SENTENCES, remedy, sentence
 
@@ -23,6 +24,13 @@ def test_amounts_are_shown_as_quantities():
 def test_a_lack_of_nodes_is_told_from_a_lack_of_resources():
     refusal = Refusal(Reason.NO_ROOM, cluster="member1", subject="no node takes one of its pods")
     assert sentence(refusal) == "no candidate cluster has a node for each of its pods now"
+
+
+def test_refusal_of_an_estimator_names_its_cluster():
+    refusal = Refusal(Reason.NO_ROOM, cluster="member1", subject=NODES_ARE_FULL)
+    assert sentence(refusal) == (
+        "the nodes of 'member1' have no room for its gang now, as its scheduler estimator counts"
+    )
 
 
 def test_more_charged_than_there_is_shows_as_nothing_left():
