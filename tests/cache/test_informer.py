@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from controller.backoff import Backoff
 from controller.cache.informer import Informer, Pace
@@ -219,6 +220,29 @@ async def test_a_broken_watch_goes_on_where_it_was(server, tmp_path, broken):
         await shelf.holds({"a": 1, "b": 8})
         assert shelf.replaced == 1
     assert [watch["resourceVersion"] for watch in server.seen("WATCH")] == ["7", "7"]
+
+
+async def unavailable(_: web.Request) -> web.Response:
+    """Answer as the aggregation layer does while the server behind it restarts."""
+    return web.Response(status=503, text="service unavailable\n")
+
+
+async def test_restart_of_an_aggregated_server_costs_one_list_and_no_alarm(server, tmp_path):
+    server.says(
+        "GET",
+        PATH,
+        listing(thing("a", 1), version=7),
+        unavailable,
+        listing(thing("a", 1), thing("b", 8), version=9),
+    )
+    incomplete = watching(event("BOOKMARK", thing("", 8)), event("ADDED", thing("b", 8))[:-9], then="cut")
+    server.says("WATCH", PATH, incomplete, unavailable, refusing(410), ALL_WELL)
+    with capture_logs() as logged:
+        async with informing(server, tmp_path) as (_, shelf):
+            await shelf.holds({"a": 1, "b": 8})
+            assert shelf.replaced == 2
+    assert [each["log_level"] for each in logged if each["log_level"] not in {"debug", "info", "warning"}] == []
+    assert not any("exc_info" in each for each in logged)
 
 
 async def test_watches_that_bring_nothing_for_ever_lead_to_a_new_list(server, tmp_path):
