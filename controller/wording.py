@@ -149,7 +149,7 @@ def sentence(refusal: Refusal) -> str:
         return _LEAVING
     if refusal.resource is None and refusal.reason in _NO_NODE:
         if refusal.cluster is None:
-            return "none of its candidate clusters takes new workloads now"
+            return refusal.subject or "none of its candidate clusters takes new workloads now"
         if refusal.subject == NODES_ARE_FULL:
             return f"the nodes of '{refusal.cluster}' have no room for its gang now, as its scheduler estimator counts"
         return _NO_NODE[refusal.reason]

@@ -29,6 +29,8 @@ class Starts:
         self._marks: dict[ClusterName, str] = {}
         self._left_out: dict[WorkloadUid, dict[ClusterName, str]] = {}
         """Where each is not tried, with the mark that its record has."""
+        self._others: set[ClusterName] = set()
+        """The clusters that have become other ones."""
         self._changed: dict[WorkloadUid, dict[ClusterName, str]] = {}
         """What a record leaves out in vain, because the cluster was seen to be another one since."""
 
@@ -83,7 +85,17 @@ class Starts:
             now = self._marks[name] = mark_of(cluster)
         if before is None or now == before:
             return []
+        self._others.add(name)
         return [uid for uid, known in self._left_out.items() if name in known]
+
+    def take_changed(self) -> set[ClusterName]:
+        """Return the clusters that have become other ones since this was last asked."""
+        changed, self._others = self._others, set()
+        return changed
+
+    def as_they_were(self, recorded: Mapping[ClusterName, str]) -> list[ClusterName]:
+        """Return which of the *recorded* clusters have the marks that they had."""
+        return [name for name, mark in recorded.items() if self._marks.get(name) == mark]
 
     def marks(self, names: Iterable[ClusterName]) -> dict[ClusterName, str]:
         """Return the marks of those of *names* that there are."""

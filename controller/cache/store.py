@@ -34,6 +34,7 @@ from controller.cache.facts import (
     TemplateKey,
     group_kind,
 )
+from controller.cache.failedstarts import FailedStarts, ended
 from controller.cache.gates import Gate, Gates
 from controller.cache.index import Index
 from controller.cache.listener import Listener
@@ -128,6 +129,7 @@ class Store:
         self._shapes = Shapes()
         self._demands = Demands(_claims(self._configuration))
         self._dispatched = Dispatched()
+        self._failed_starts = FailedStarts()
         self.starts = Starts()
         """Who was admitted and does not run."""
         self._priorities = Priorities()
@@ -284,6 +286,7 @@ class Store:
         self._overlays.assume(uid, outcome)
         if isinstance(outcome, Gone):
             self.starts.try_anew(uid)
+            self._failed_starts.try_again(uid)
 
     def settle(self, uid: WorkloadUid, resource_version: int) -> None:
         """Believe what is decided about *uid* until the version its write resulted in, or a later one, is observed."""
@@ -381,9 +384,13 @@ class Store:
             hyperjobs=self._hyperjobs,
             recent=now - self._configuration.settle_period // timedelta(milliseconds=1),
         )
-        for uid in sorted(self._news):
-            self._tell_workload(world, uid, rules=rules, now=now)
-        self._news.clear()
+        while self._news or self._failed_starts.news:
+            if namespaces := self._failed_starts.take_news():
+                alike = (each for each in self._by_uid.values() if each.template.namespace in namespaces)
+                self._news.update({each.uid: None for each in alike if not each.targets})
+            news, self._news = sorted(self._news), {}
+            for uid in news:
+                self._tell_workload(world, uid, rules=rules, now=now)
 
     def _tell_workload(self, world: Listener, uid: WorkloadUid, *, rules: Rules, now: int) -> None:
         known = self._remarks.pop(uid, _UNREMARKABLE)
@@ -393,6 +400,7 @@ class Store:
             self.starts.forget(uid)
             self._dispatched.forget(uid)
             self._cleared.discard(uid)
+            self._failed_starts.forget(uid)
             world.workload_removed(uid, now)
             return
         if not binding.paused or binding.record is None or not binding.record.admits:
@@ -425,15 +433,27 @@ class Store:
         unplaced_until = self._overlays.unplaced_until(uid, now, evicted=is_unplaced(binding))
         outcomes = self._overlays.outcomes(uid)
         has_run = self.starts.has_run(binding)
+        known = recorded(binding, outcomes)
+        left_out = self.starts.left_out(uid, {} if has_run else known)
+        alike = self._failed_alike(binding, known)
         return Overlay(
             outcomes,
             hold=self._hold(binding, now),
             unplaced_until=unplaced_until,
             resumed=uid in self._resumed,
             has_run=has_run,
-            left_out=self.starts.left_out(uid, {} if has_run else recorded(binding, outcomes)),
+            left_out=left_out if has_run or binding.targets else left_out | alike,
             cleared=uid in self._cleared,
         )
+
+    def _failed_alike(self, binding: BindingFacts, known: Mapping[ClusterName, str]) -> frozenset[ClusterName]:
+        """Return where workloads of its namespace that ask for the same did not start; its record names *known*."""
+        if not known and not self._failed_starts:
+            return frozenset()
+        demand = self._demands.of(binding, self.template(binding))
+        requirements = (binding.template.namespace, demand) if demand is not None else None
+        self._failed_starts.see(binding.uid, requirements, self.starts.as_they_were(known))
+        return self._failed_starts.clusters(requirements) if requirements is not None else frozenset()
 
     def _hold(self, binding: BindingFacts, now: int) -> Refusal | None:
         """Return why one is held back at *now*, by what became of its last write or of its last start."""
@@ -456,6 +476,8 @@ class Store:
         return self._further.facts(decode_template(raw), self._gates.gate(group_kind(api)) or Gate(api))
 
     def _binding_changed(self, before: BindingFacts | None, after: BindingFacts | None) -> None:
+        if self._failed_starts and before is not None:
+            self._failed_starts.lapse(ended(before, after))
         if before is not None and (after is None or before.template != after.template or before.uid != after.uid):
             self._of_template.discard(before.template, before.uid)
         if before is not None and (after is None or before.uid != after.uid):
@@ -503,6 +525,7 @@ class Store:
             if each is not None:
                 self._cluster_news[each.key] = None
                 freed = self.starts.cluster_changed(after.cluster if after is not None else None, each.key)
+                self._failed_starts.lapse(self.starts.take_changed())
                 self._news.update(dict.fromkeys(freed))
         self.on_change()
 

@@ -104,6 +104,10 @@ class Prospects:
 
     def choice(self, prospect: Prospect) -> Choice | Refusal:
         """Return where one more of the shape goes, or why nowhere."""
+        if not prospect.outlook.names and prospect.shape.left_out:
+            names = ", ".join(sorted(prospect.shape.left_out))
+            why = f"it or an equal workload did not start on {names}, which has not changed since"
+            return Refusal(Reason.NO_ROOM, subject=why)
         if prospect.verdict is None or prospect.verdict[0] != self._ledger.version:
             candidates = rooms(self._ledger.site(name) for name in prospect.outlook.names)
             verdict = choose(prospect.shape, candidates, prospect.outlook.copies)

@@ -27,7 +27,7 @@ def test_it_says_what_failed_until_when_it_waits_and_where_it_is_not_tried(expla
     said = " ".join(explained(PAUSED, now="2026-01-01T00:01:00Z").out.split())
     assert "the last attempt to start it failed: it did not start on m in time" in said
     assert "it is tried again by itself after 2026-01-01T00:15:00Z" in said
-    assert "it did not start there, and the cluster has not changed since" in said
+    assert "it or an equal workload did not start there, and the cluster has not changed since" in said
 
 
 @pytest.mark.parametrize(

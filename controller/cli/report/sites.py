@@ -23,7 +23,7 @@ _EXCLUSIONS: Mapping[Exclusion, str] = MappingProxyType(
         Exclusion.SPREAD_PROPERTY_MISSING: "it lacks a property that the placement spreads by",
         Exclusion.EVICTION_TASK: "it was just evicted from there",
         Exclusion.TOO_FEW_GROUPS: "the placement spreads over more clusters than there are",
-        Exclusion.LEFT_OUT: "it did not start there, and the cluster has not changed since",
+        Exclusion.LEFT_OUT: "it or an equal workload did not start there, and the cluster has not changed since",
     }
 )
 

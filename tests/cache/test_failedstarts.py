@@ -1,0 +1,130 @@
+"""Equal workloads of a namespace do not each try a cluster on which one of them did not start (R1)."""
+
+import pytest
+
+from controller.api.record import Record
+from controller.cache.starts import mark_of
+from controller.cache.store import Store
+from controller.engine.workloads import WorkloadUid
+from controller.engine.world import World
+from controller.wording import sentence
+from tests.cache.objects import binding, cluster, job, queue
+
+SIZE = {"cpu": "8", "pods": "110"}
+
+
+class Stage:
+    """A store that feeds a World, with one cluster and one job that did not start there."""
+
+    def __init__(self) -> None:
+        self.store, self.world, self.version = Store(), World(), 1000
+        self.store.queues.replace([self.store.queues.decode(queue("a"))])
+        self.store.priority_classes.replace([])
+        self.store.cluster_bindings.replace([])
+        self.store.clusters.replace([self.store.clusters.decode(cluster("m1", **SIZE))])
+        self.store.jobs.replace([])
+        self.store.bindings.replace([])
+        mark = mark_of(self.store.clusters.decode(cluster("m1", **SIZE)).cluster)
+        self.failed = Record(uid="rb-failed", queue="a", left_out={"m1": mark}, attempts=1)
+        self.add("failed", record=self.failed)
+
+    def add(self, name: str, *, cpu: str = "2", namespace: str = "ml", **more) -> None:
+        template = job(name, namespace=namespace, uid=f"job-{name}", requests={"cpu": cpu})
+        self.store.jobs.upsert(self.store.jobs.decode(template))
+        self.store.bindings.upsert(self.store.bindings.decode(binding(name, namespace=namespace, **more)))
+
+    def left_out(self, name: str) -> set[str]:
+        self.store.feed(self.world, 0)
+        return set(self.world.workloads[WorkloadUid(f"rb-{name}")].shape.left_out)
+
+
+def test_equal_workload_of_the_namespace_is_not_tried_there():
+    stage = Stage()
+    stage.add("equal")
+    stage.add("larger", cpu="3")
+    stage.add("elsewhere", namespace="other")
+    assert [stage.left_out(name) for name in ("failed", "equal", "larger", "elsewhere")] == [
+        {"m1"},
+        {"m1"},
+        set(),
+        set(),
+    ]
+
+
+def test_workloads_that_waited_before_learn_of_it():
+    stage = Stage()
+    stage.add("failed", record=None)
+    stage.add("equal")
+    assert stage.left_out("equal") == set()
+    stage.add("failed", record=stage.failed)
+    assert stage.left_out("equal") == {"m1"}
+
+
+def test_reason_says_where_it_is_not_tried():
+    stage = Stage()
+    stage.add("equal")
+    stage.store.feed(stage.world, 0)
+    stage.world.plan(0)
+    refusal = stage.world.refusal(WorkloadUid("rb-equal"))
+    assert sentence(refusal) == "it or an equal workload did not start on m1, which has not changed since"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"cpu": "9", "pods": "110"}, id="more-nodes"),
+        pytest.param({"cpu": "8", "pods": "220"}, id="other-nodes"),
+    ],
+)
+def test_changed_nodes_let_all_try_again(changes):
+    stage = Stage()
+    stage.add("equal")
+    assert stage.left_out("equal") == {"m1"}
+    stage.store.clusters.upsert(stage.store.clusters.decode(cluster("m1", **changes)))
+    assert [stage.left_out(name) for name in ("equal", "failed")] == [set(), set()]
+
+
+def test_what_is_used_on_the_cluster_changes_nothing():
+    stage = Stage()
+    stage.add("equal")
+    stage.store.clusters.upsert(stage.store.clusters.decode(cluster("m1", used={"cpu": "4"}, **SIZE)))
+    assert stage.left_out("equal") == {"m1"}
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_end_of_a_workload_that_ran_there_lets_equals_try_again(deleted):
+    stage = Stage()
+    running = {"paused": False, "clusters": ["m1"]}
+    stage.add("runs", **running, phases={"m1": "Running"})
+    stage.add("equal")
+    assert stage.left_out("equal") == {"m1"}
+    if deleted:
+        stage.store.bindings.remove(stage.store.bindings.decode(binding("runs")))
+    else:
+        stage.add("runs", **running, phases={"m1": "Completed"})
+    assert stage.left_out("equal") == set()
+    assert stage.left_out("failed") == {"m1"}
+
+
+def test_deleted_failure_is_forgotten():
+    stage = Stage()
+    stage.add("equal")
+    assert stage.left_out("equal") == {"m1"}
+    stage.store.bindings.remove(stage.store.bindings.decode(binding("failed")))
+    assert stage.left_out("equal") == set()
+    assert not stage.store._failed_starts
+
+
+def test_one_that_runs_elsewhere_still_tells_where_it_did_not_start():
+    stage = Stage()
+    stage.add("failed", record=stage.failed, paused=False, clusters=["m2"], phases={"m2": "Running"})
+    stage.add("equal")
+    assert stage.left_out("equal") == {"m1"}
+
+
+def test_after_a_restart_the_records_say_it_again():
+    stage = Stage()
+    stage.add("equal")
+    again = Stage()
+    again.add("equal")
+    assert again.left_out("equal") == stage.left_out("equal") == {"m1"}
