@@ -20,6 +20,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 _LIFE: Final = dt.timedelta(days=30)
+#: The name by which an API server calls Karmada's aggregated API server.
+AGGREGATED: Final = "karmada-aggregated-apiserver.karmada-system.svc"
+_FRONT_PROXY: Final = "front-proxy-client"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,14 @@ class Credentials:
             f"--service-account-key-file={self.folder / 'accounts.key'}",
             f"--service-account-signing-key-file={self.folder / 'accounts.key'}",
             f"--token-auth-file={self.folder / 'tokens.csv'}",
+            # How it hands requests on to an aggregated API server.
+            f"--proxy-client-cert-file={self.folder / 'front-proxy.crt'}",
+            f"--proxy-client-key-file={self.folder / 'front-proxy.key'}",
+            f"--requestheader-client-ca-file={self.folder / 'ca.crt'}",
+            f"--requestheader-allowed-names={_FRONT_PROXY}",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
         ]
 
 
@@ -69,7 +80,12 @@ def issue(folder: Path) -> Credentials:
     ca = _certificate("localup", ca_key, issuer=None, signer=ca_key)
     key = _key()
     leaf = _certificate("kube-apiserver", key, issuer=ca, signer=ca_key)
+    proxy_key = _key()
+    proxy = _certificate(_FRONT_PROXY, proxy_key, issuer=ca, signer=ca_key)
     tokens = {name: secrets.token_urlsafe(24) for name in IDENTITIES}
+    _write(folder / "ca.crt", _pem(ca))
+    _write(folder / "front-proxy.crt", _pem(proxy))
+    _write(folder / "front-proxy.key", _private_pem(proxy_key))
     _write(folder / "apiserver.crt", _pem(leaf))
     _write(folder / "apiserver.key", _private_pem(key))
     _write(folder / "accounts.key", _private_pem(_key()))
@@ -130,7 +146,7 @@ def _certificate(
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
     )
     if issuer:
-        here = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        here = [x509.DNSName("localhost"), x509.DNSName(AGGREGATED), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         builder = builder.add_extension(x509.SubjectAlternativeName(here), critical=False)
     return builder.sign(signer, hashes.SHA256())
 

@@ -15,6 +15,7 @@ from localup.apply import apply, apply_files, read_manifests, wait_until
 from localup.controlplane import ControlPlane
 from localup.credentials import Credentials, issue
 from localup.part import Options, Part, Program, answers_ready
+from localup.realkarmada.aggregated import AggregatedServer
 from localup.realkarmada.programs import Programs
 
 _HERE: Final = Path(__file__).parent
@@ -65,6 +66,8 @@ class Crew:
         self._options = options or {}
         self._ports = {name: ports.claim() for name in (*_NAMES, "hook")}
         self._credentials: Credentials | None = None
+        program = programs.aggregated_apiserver
+        self.aggregated = AggregatedServer(program, plane) if program else None
         self.webhook = self._part("webhook", programs.webhook, self._webhook_flags)
         self.controller_manager = self._part("controller-manager", programs.controller_manager, self._manager_flags)
         self.scheduler = self._part("scheduler", programs.scheduler, self._scheduler_flags)
@@ -108,6 +111,8 @@ class Crew:
         apply(admin, definitions)
         apply_files(admin, _RIGHTS)
         self._credentials = issue(self._folder)
+        if self.aggregated:
+            self.aggregated.start(self._credentials)
         for part in self._parts:
             part.begin()
 
@@ -127,6 +132,8 @@ class Crew:
         """End them in order; nothing happens when they do not run."""
         for part in reversed(self._parts):
             part.stop()
+        if self.aggregated:
+            self.aggregated.stop()
 
     def kill(self) -> None:
         """End Karmada's programs without any grace, as a power cut would; the members run on."""

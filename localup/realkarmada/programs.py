@@ -14,6 +14,7 @@ VARIABLE: Final = "KARMADA_BIN"
 
 _NAMES: Final = ("karmada-controller-manager", "karmada-scheduler", "karmada-webhook")
 _PREFIX: Final = "karmada-"
+_AGGREGATED: Final = "karmada-aggregated-apiserver"
 _ANSWER_SECONDS: Final = 20
 
 
@@ -54,6 +55,11 @@ class Programs:
 
     def _path(self, name: str) -> Path:
         return _program(self.folder, name) or self.folder / name
+
+    @property
+    def aggregated_apiserver(self) -> Path | None:
+        """What serves Clusters, ``None`` where the folder lacks it: a definition stands in for it."""
+        return _program(self.folder, _AGGREGATED)
 
     @property
     def version(self) -> str:
