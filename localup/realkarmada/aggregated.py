@@ -67,7 +67,7 @@ class AggregatedServer:
             self._program,
             *(f"--{purpose}kubeconfig={kubeconfig}" for purpose in ("", "authentication-", "authorization-")),
             f"--etcd-servers={self._plane.etcd.url}",
-            f"--etcd-prefix={self._plane.prefix}-aggregated",
+            f"--etcd-prefix={self._plane.prefix}",
             f"--tls-cert-file={credentials.folder / 'apiserver.crt'}",
             f"--tls-private-key-file={credentials.folder / 'apiserver.key'}",
             "--bind-address=127.0.0.1",
