@@ -34,6 +34,14 @@ from controller.writes import Write, holding, mending, observing, recording, req
 
 #: So many admissions are decided ahead of the writes: what is sent is fresh, and the event loop is never held up long.
 _AHEAD = 256
+#: So few are decided at least, however long that takes.
+_LEAST_AHEAD = 8
+#: A cycle that takes longer keeps others waiting, renewals of the lease among them, in seconds.
+_LONG_CYCLE = 0.2
+#: How many times a workload is judged on a cluster in one go: a few hundredths of a second.
+_STEPS = 2000
+#: After so many goes a plan is made, however much is left to judge.
+_MOST_PREPARING = 500
 #: So often it is seen which caches are waited for, in seconds.
 _SYNC_SECONDS = 1
 #: Clocks jump, so a time of day is never waited for longer than this, in seconds.
@@ -102,6 +110,10 @@ class Loop:
         self._clock = clock
         self._backoff = Backoff(first=0.5, most=30)
         self._lasted = 0.0
+        self._preparing = 0
+        """How many cycles have judged workloads since the last plan."""
+        self._ahead = _AHEAD
+        """How many admissions are decided in one cycle at most."""
         self._wake = asyncio.Event()
         store.on_change = self._wake.set
         store.on_error = partial(self._report, "assess")
@@ -139,17 +151,34 @@ class Loop:
         self.clerk.keep_up(self.world, now)
         if not self._actuator.may_write:
             return None
+        if not self._is_prepared():
+            self._lasted = time.monotonic() - began
+            return now
         planned_at = self._decide(now, began)
         wake_ats = (planned_at, self._mend(now), self._store.again_at)
         return min((at for at in wake_ats if at is not None), default=None)
+
+    def _is_prepared(self) -> bool:
+        """Judge waiting workloads for a bounded time; say whether the next plan can be made.
+
+        Others take their turn on the event loop before it goes on. What comes in meanwhile is judged, too, but a plan
+        is not put off for ever.
+        """
+        if self._preparing < _MOST_PREPARING and not self.world.prepare(_STEPS):
+            self._preparing += 1
+            return False
+        self._preparing = 0
+        return True
 
     def _decide(self, now: int, began: float) -> int | None:
         """Decide as much as can be written soon; return when there is more to decide."""
         room = _AHEAD - self._actuator.backlog
         if room < _AHEAD // 2:
             return now
+        room = min(room, self._ahead)
         plan = self.world.plan(now, most=room)
         self._lasted = time.monotonic() - began
+        self._pace(is_cut=plan.is_cut)
         self._metrics.count_cycle(self._lasted)
         self.clerk.planned(self.world, plan, Terms(now, room, self._store.revision))
         for error in self.world.failures():
@@ -160,6 +189,13 @@ class Loop:
         self.on_waits(plan.waits)
         self.on_queries(plan.queries)
         return now if plan.is_cut else plan.wake_at
+
+    def _pace(self, *, is_cut: bool) -> None:
+        """Decide less in one cycle after a long one that was cut, and more again after a short one."""
+        if self._lasted > _LONG_CYCLE and is_cut:
+            self._ahead = max(self._ahead // 2, _LEAST_AHEAD)
+        elif self._lasted < _LONG_CYCLE / 4:
+            self._ahead = min(self._ahead * 2, _AHEAD)
 
     def _record(self, notes: Iterable[Note], now: int) -> None:
         """Write down what is held for whom, before anybody leaves for them."""

@@ -401,3 +401,44 @@ async def test_a_job_whose_pods_name_a_forbidden_priority_class_waits():
         assert (await stage.hand.next()).workload == "Job ns/b"
         refusal = stage.loop.world.refusal(WorkloadUid(UID.format("a")))
         assert (refusal.reason, refusal.subject) == (Reason.PRIORITY_CLASS_NOT_ALLOWED, "high")
+
+
+async def test_many_shapes_are_judged_over_several_turns_of_the_event_loop(monkeypatch):
+    goes = []
+    prepare = World.prepare
+
+    def counted(world, steps):
+        goes.append(prepare(world, steps))
+        return goes[-1]
+
+    monkeypatch.setattr(World, "prepare", counted)
+    monkeypatch.setattr("controller.loop._STEPS", 1)
+    async with looping(cpus=1) as stage:
+        for number in range(4):
+            name = f"j{number}"
+            new = job(name, "default") | {"metadata": {"name": name, "namespace": "ns", "uid": "t"}}
+            new["spec"]["tasks"][0]["replicas"] = number + 1
+            stage.tell(stage.store.jobs, new)
+            stage.bind(name)
+        assert (await stage.hand.next()).workload == "Job ns/j0"
+        assert goes.index(True) >= 3
+
+
+async def test_a_plan_is_not_put_off_for_ever(monkeypatch):
+    monkeypatch.setattr(World, "prepare", lambda *_: False)
+    monkeypatch.setattr("controller.loop._MOST_PREPARING", 2)
+    async with looping(cpus=1) as stage:
+        stage.submit("a")
+        assert (await stage.hand.next()).workload == "Job ns/a"
+
+
+def test_long_cycles_that_are_cut_decide_less_and_short_ones_more():
+    loop = Stage(1, {}).loop
+    loop._lasted = 1.0
+    for _ in range(20):
+        loop._pace(is_cut=True)
+    assert loop._ahead == 8
+    loop._lasted = 0.001
+    for _ in range(20):
+        loop._pace(is_cut=False)
+    assert loop._ahead == 256

@@ -14,6 +14,7 @@ from controller.engine.clusters import (
     Cluster,
     ClusterName,
     Operator,
+    Placement,
     Requirement,
     Taint,
     Toleration,
@@ -48,7 +49,22 @@ class Candidates:
     excluded: Mapping[ClusterName, Exclusion] = field(default_factory=dict)
 
 
-def candidates(shape: Shape, clusters: Iterable[Cluster], *, as_if_usable: bool = False) -> Candidates:
+Selects = Callable[[Affinity, Cluster], bool]
+"""Says whether an affinity selects a cluster."""
+
+
+def matches(affinity: Affinity, cluster: Cluster) -> bool:
+    """Say whether *affinity* selects *cluster*; a selector that is not valid selects nothing."""
+    if cluster.name in affinity.excluded or (affinity.names and cluster.name not in affinity.names):
+        return False
+    return all(_holds_label(requirement, cluster.labels) for requirement in affinity.labels) and all(
+        _holds_field(requirement, cluster) for requirement in affinity.fields
+    )
+
+
+def candidates(
+    shape: Shape, clusters: Iterable[Cluster], *, as_if_usable: bool = False, selects: Selects = matches
+) -> Candidates:
     """Return the clusters that Karmada's scheduler would not filter out for *shape*.
 
     Of ordered affinities the first term that serves counts, from the observed
@@ -59,11 +75,97 @@ def candidates(shape: Shape, clusters: Iterable[Cluster], *, as_if_usable: bool 
     sites = sorted(clusters, key=lambda cluster: cluster.name)
     tried: list[Candidates] = []
     for term, affinities in _terms(shape):
-        found = _of_term(shape, sites, affinities, as_if_usable=as_if_usable)
+        selected = [
+            affinities is None or any(selects(affinity, cluster) for affinity in affinities) for cluster in sites
+        ]
+        found = _of_term(shape, sites, selected, as_if_usable=as_if_usable)
         if found.names:
             return Candidates(found.names, term, found.excluded) if as_if_usable else _kept(shape, found, term)
         tried.append(Candidates((), term, found.excluded))
     return tried[0]
+
+
+_Asked = tuple[object, ...]
+"""All that candidates depend on, but the clusters."""
+
+
+class CandidateCache:
+    """Candidates as they were found last: what a change of one cluster does not concern is not judged again.
+
+    Shapes that differ in their amounts only have the same candidates.
+    """
+
+    def __init__(self) -> None:
+        self.steps = 0
+        """How many judgements of one affinity, or of one placement, on one cluster were made."""
+        self._clusters: dict[ClusterName, Cluster] = {}
+        self._selected: dict[ClusterName, dict[int, bool]] = {}
+        """Which affinities, by id, select each cluster."""
+        self._affinities: dict[int, Affinity] = {}
+        """Those affinities, so that their ids stay their own."""
+        self._found: dict[_Asked, tuple[Placement, Candidates]] = {}
+
+    def of(self, shape: Shape, clusters: Sequence[Cluster], *, as_if_usable: bool = False) -> Candidates:
+        """Return ``candidates`` of *shape* among *clusters*."""
+        self._see(clusters)
+        placement = shape.placement
+        key = (
+            id(placement),
+            shape.api,
+            bool(shape.replicas),
+            shape.observed_term,
+            shape.evicting_from,
+            shape.left_out,
+            shape.current,
+            as_if_usable,
+        )
+        known = self._found.get(key)
+        if known is None or known[0] is not placement:
+            self._forget_if_many()
+            self.steps += len(clusters)
+            found = candidates(shape, clusters, as_if_usable=as_if_usable, selects=self._selects)
+            known = self._found[key] = placement, found
+        return known[1]
+
+    def _see(self, clusters: Sequence[Cluster]) -> None:
+        """Forget what was found for clusters that are others than before in anything that counts here."""
+        if len(clusters) == len(self._clusters) and all(self._clusters.get(each.name) is each for each in clusters):
+            return
+        before, self._clusters = self._clusters, {cluster.name: cluster for cluster in clusters}
+        changed = {name for name in before.keys() | self._clusters.keys() if not self._is_as_before(before, name)}
+        for name in changed:
+            self._selected.pop(name, None)
+        if changed:
+            self._found.clear()
+
+    def _is_as_before(self, before: Mapping[ClusterName, Cluster], name: ClusterName) -> bool:
+        one, other = before.get(name), self._clusters.get(name)
+        return one is not None and other is not None and _filtered_by(one) == _filtered_by(other)
+
+    def _selects(self, affinity: Affinity, cluster: Cluster) -> bool:
+        selected = self._selected.setdefault(cluster.name, {})
+        known = selected.get(id(affinity))
+        if known is None or self._affinities.get(id(affinity)) is not affinity:
+            self.steps += 1
+            self._affinities[id(affinity)] = affinity
+            known = selected[id(affinity)] = matches(affinity, cluster)
+        return known
+
+    def _forget_if_many(self) -> None:
+        """Begin anew where more is kept than waiting workloads can need: placements come and go."""
+        if len(self._affinities) > _MOST_KEPT or len(self._found) > _MOST_KEPT:
+            self._selected.clear()
+            self._affinities.clear()
+            self._found.clear()
+
+
+_MOST_KEPT = 100_000
+
+
+def _filtered_by(cluster: Cluster) -> tuple[object, ...]:
+    """Return all of *cluster* that decides whether it is a candidate."""
+    where = cluster.labels, cluster.provider, cluster.region, cluster.zones
+    return *where, cluster.taints, cluster.enablements, cluster.deleting
 
 
 def targets(shape: Shape) -> int | None:
@@ -82,15 +184,6 @@ def targets(shape: Shape) -> int | None:
     return max(most, regions) if most else None
 
 
-def matches(affinity: Affinity, cluster: Cluster) -> bool:
-    """Say whether *affinity* selects *cluster*; a selector that is not valid selects nothing."""
-    if cluster.name in affinity.excluded or (affinity.names and cluster.name not in affinity.names):
-        return False
-    return all(_holds_label(requirement, cluster.labels) for requirement in affinity.labels) and all(
-        _holds_field(requirement, cluster) for requirement in affinity.fields
-    )
-
-
 def _terms(shape: Shape) -> Iterator[tuple[str, tuple[Affinity, ...] | None]]:
     """Yield each term's name with the affinities of which one must match, ``None`` where none is asked."""
     placement = shape.placement
@@ -103,13 +196,12 @@ def _terms(shape: Shape) -> Iterator[tuple[str, tuple[Affinity, ...] | None]]:
         yield term.name, (term.affinity, *(term.overflow if shape.replicas else ()))
 
 
-def _of_term(
-    shape: Shape, sites: Sequence[Cluster], affinities: tuple[Affinity, ...] | None, *, as_if_usable: bool
-) -> Candidates:
+def _of_term(shape: Shape, sites: Sequence[Cluster], selected: Sequence[bool], *, as_if_usable: bool) -> Candidates:
+    """Return the candidates among *sites*, of which the term's affinities have *selected* some."""
     excluded: dict[ClusterName, Exclusion] = {}
     passed: list[Cluster] = []
-    for cluster in sites:
-        if affinities is not None and not any(matches(affinity, cluster) for affinity in affinities):
+    for cluster, is_selected in zip(sites, selected, strict=True):
+        if not is_selected:
             excluded[cluster.name] = Exclusion.AFFINITY_MISMATCH
         elif (why := _exclusion(shape, cluster, as_if_usable=as_if_usable)) is not None:
             excluded[cluster.name] = why

@@ -190,6 +190,7 @@ def _moved(world: "World", quota: Quota) -> list[Lane]:
         if before.get(key, after[key]) != after[key]:
             found += lanes
     world.books.prospects.stages = after
+    world.books.prospects.keep(after, len(after))
     return found
 
 

@@ -7,6 +7,7 @@ divided by replicas (C4).
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 from typing import Final
 
 from controller.engine.candidates import matches
@@ -102,17 +103,31 @@ def choose(shape: Shape, candidates: Sequence[Room], copies: int) -> Choice | Re
     """
     if shape.replicas and shape.placement.divided:
         return _divide(shape, candidates)
-    fleet = total(room.allocatable for room in candidates)
-    fitting = [room for room in candidates if room.takes(shape)]
-    ranked = sorted(fitting, key=lambda room: rank(shape, room, fleet))
-    chosen = _selected(shape, ranked, copies)
+    taking = [room for room in candidates if room.takes(shape)]
+    chosen = _selected(shape, _ranked(shape, taking, candidates), copies) if len(taking) >= copies else ()
     if len(chosen) < copies:
-        return _no_room(shape, [room for room in candidates if not room.takes(shape)])
+        taken = {room.name for room in taking}
+        return _no_room(shape, [room for room in candidates if room.name not in taken])
     replicas = shape.replicas or None
     return Choice(
         assignments=tuple(Assignment(room.name, replicas) for room in chosen),
         bookings=tuple(Booking(room.name, shape.demand) for room in chosen),
     )
+
+
+def has_places(shape: Shape, rooms: Iterable[Room], copies: int) -> bool:
+    """Say whether as many of *rooms* take *shape* as it needs; ``False`` also where only ``choose`` can tell."""
+    if (shape.replicas and shape.placement.divided) or any(spread.by == "region" for spread in shape.placement.spread):
+        return False
+    return sum(1 for _ in islice((room for room in rooms if room.takes(shape)), copies)) >= copies
+
+
+def _ranked(shape: Shape, taking: Sequence[Room], candidates: Sequence[Room]) -> Sequence[Room]:
+    """Return the rooms that are *taking* it in C3's order among all *candidates*."""
+    if len(taking) <= 1:
+        return taking
+    fleet = total(room.allocatable for room in candidates)
+    return sorted(taking, key=lambda room: rank(shape, room, fleet))
 
 
 def _selected(shape: Shape, ranked: Sequence[Room], copies: int) -> Sequence[Room]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
+from controller.engine.candidates import CandidateCache
 from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.estimates import SiteEstimates
 from controller.engine.resources import EMPTY, Resources, add, floored, nonzero, requested, subtract, total
@@ -181,6 +182,7 @@ class Ledger:
         self._freed: deque[ClusterName] = deque(maxlen=_REMEMBERED)
         self.version = 0
         """Changes whenever any headroom does."""
+        self.candidates = CandidateCache()
         self._sites: dict[ClusterName, Site] = {}
         self._restless: set[ClusterName] = set()
         """Sites whose foreign use may change with time."""

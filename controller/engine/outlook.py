@@ -7,9 +7,9 @@ now" (C5), once per shape and change of the clusters.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.engine.candidates import Candidates, candidates, targets
+from controller.engine.candidates import Candidates, targets
 from controller.engine.clusters import Cluster, ClusterName
-from controller.engine.fit import choose, empty_rooms
+from controller.engine.fit import choose, empty_rooms, has_places
 from controller.engine.ledger import Ledger
 from controller.engine.nodes import holds_gang
 from controller.engine.reasons import Reason, Refusal
@@ -36,11 +36,11 @@ class Outlook:
 def outlook(shape: Shape, ledger: Ledger) -> Outlook:
     """Return what *shape* can hope for from the clusters of *ledger*."""
     clusters = ledger.clusters
-    hoped = candidates(shape, clusters, as_if_usable=True)
+    hoped = ledger.candidates.of(shape, clusters, as_if_usable=True)
     if not hoped.names:
         return Outlook((), 1, Refusal(Reason.NO_CANDIDATE_CLUSTER, subject=_why(hoped)))
     refusal = _fits_nowhere(shape, hoped.names, ledger)
-    now = candidates(shape, clusters)
+    now = ledger.candidates.of(shape, clusters)
     usable = {cluster.name for cluster in clusters if cluster.is_usable and _has_nodes(shape, cluster)}
     names = tuple(name for name in now.names if name in usable)
     return Outlook(names, copies(shape, now.names or hoped.names), refusal)
@@ -64,7 +64,7 @@ def _fits_nowhere(shape: Shape, names: Sequence[ClusterName], ledger: Ledger) ->
     if any(room.site.is_unknown for room in holding):
         return None
     wanted = copies(shape, names)
-    if not isinstance(choose(shape, holding, wanted), Refusal):
+    if has_places(shape, holding, wanted) or not isinstance(choose(shape, holding, wanted), Refusal):
         return None
     verdict = choose(shape, rooms, wanted)
     if not isinstance(verdict, Refusal):

@@ -5,6 +5,7 @@ given some since; one that has room is asked again at the cluster where it was
 last seen to fit.
 """
 
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from controller.engine.clusters import ClusterName
@@ -34,6 +35,8 @@ class Prospect:
     """A cluster that took it when it was last looked at."""
     verdict: tuple[int, Choice | Refusal] | None = None
     """Where one more would go, or why nowhere, and at which version of the ledger."""
+    is_refused: bool = False
+    """There was no room for it when it was last looked at."""
 
     @property
     def is_simple(self) -> bool:
@@ -41,6 +44,13 @@ class Prospect:
         is_divided = self.shape.replicas > 0 and self.shape.placement.divided
         return self.outlook.copies == 1 and not is_divided
 
+    @property
+    def is_monotone(self) -> bool:
+        """Say whether it finds no room as long as no cluster is given some: a choice of regions may."""
+        return not any(spread.by == "region" for spread in self.shape.placement.spread)
+
+
+_SPARE = 1024
 
 Stage = tuple[bool, bool, bool]
 """Whether the root has enough, has enough that nobody is guaranteed, and some cluster has room."""
@@ -52,6 +62,8 @@ class Prospects:
     def __init__(self, ledger: Ledger) -> None:
         self.stages: dict[int, Stage] = {}
         """How far each waiting shape came in the last cycle, by the shape's id."""
+        self.steps = 0
+        """How often a cluster was looked at for a shape."""
         self._ledger = ledger
         self._of: dict[int, Prospect] = {}
         self._failures: list[Exception] = []
@@ -83,14 +95,39 @@ class Prospects:
         charge = found.charge(shape)
         asks = frozenset(name for name, amount in charge.items() if amount > 0 and name != PODS)
         known = Prospect(shape, found, charge, asks, frozenset(found.names))
-        known.witness = self._search(known)
-        known.looked = self._ledger.frees
+        self.steps += len(found.names) + 1
+        if known.is_simple:
+            known.witness = self._search(known)
+            known.looked = self._ledger.frees
         return known
+
+    def prepare(self, shapes: Iterable[Shape], steps: int) -> bool:
+        """Judge those of *shapes* that were not since a cluster changed, until *steps* are done; say whether all are.
+
+        One more step than that is done for each cluster at most. Whether it was called changes no decision.
+        """
+        end = self._steps + steps
+        for shape in shapes:
+            if id(shape) in self._of:
+                continue
+            if self._steps >= end:
+                return False
+            self.of(shape)
+        return True
+
+    def keep(self, shapes: Container[int], count: int) -> None:
+        """Forget shapes that wait no more, where they are more than the *count* of *shapes* that do."""
+        if len(self._of) > 2 * count + _SPARE:
+            self._of = {key: known for key, known in self._of.items() if key in shapes}
+
+    @property
+    def _steps(self) -> int:
+        return self.steps + self._ledger.candidates.steps
 
     def has_room(self, prospect: Prospect) -> bool:
         """Say whether the clusters have room for one more of the shape."""
         if not prospect.is_simple:
-            return isinstance(self.choice(prospect), Choice)
+            return self._has_places(prospect)
         if prospect.witness is not None and self._takes(prospect, prospect.witness):
             return True
         freed = None if prospect.witness is not None else self._ledger.freed_since(prospect.looked)
@@ -102,6 +139,33 @@ class Prospects:
         prospect.looked = self._ledger.frees
         return prospect.witness is not None
 
+    def _has_places(self, prospect: Prospect) -> bool:
+        """Say the same of a shape that needs several clusters; one that was refused waits for one of them."""
+        if prospect.is_monotone and prospect.is_refused:
+            freed = self._ledger.freed_since(prospect.looked)
+            if freed is not None and freed.isdisjoint(prospect.names):
+                return False
+        prospect.looked = self._ledger.frees
+        shape = prospect.shape
+        if prospect.is_monotone and not (shape.replicas and shape.placement.divided):
+            prospect.is_refused = not self._takes_enough(prospect)
+        else:
+            prospect.is_refused = not isinstance(self.choice(prospect), Choice)
+        return not prospect.is_refused
+
+    def _takes_enough(self, prospect: Prospect) -> bool:
+        """Say whether as many clusters take the shape as it needs, no further than that is known."""
+        needed, spare = prospect.outlook.copies, len(prospect.outlook.names) - prospect.outlook.copies
+        for name in prospect.outlook.names:
+            if needed == 0 or spare < 0:
+                break
+            self.steps += 1
+            if self._takes(prospect, name):
+                needed -= 1
+            else:
+                spare -= 1
+        return needed <= 0 <= spare
+
     def choice(self, prospect: Prospect) -> Choice | Refusal:
         """Return where one more of the shape goes, or why nowhere."""
         if not prospect.outlook.names and prospect.shape.left_out:
@@ -112,6 +176,7 @@ class Prospects:
             candidates = rooms(self._ledger.site(name) for name in prospect.outlook.names)
             verdict = choose(prospect.shape, candidates, prospect.outlook.copies)
             prospect.verdict = self._ledger.version, verdict
+            self.steps += len(candidates)
         return prospect.verdict[1]
 
     def refusal(self, prospect: Prospect) -> Refusal | None:

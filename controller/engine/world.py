@@ -189,6 +189,14 @@ class World:
 
     # -- what is asked --------------------------------------------------
 
+    def prepare(self, steps: int) -> bool:
+        """Judge waiting workloads on the clusters ahead of the next plan, about *steps* times; say whether all are.
+
+        It decides nothing: a plan after any number of such calls equals the plan without them.
+        """
+        shapes = (lanes[0].shape for lanes in self.backlog.shapes.values())
+        return not self._is_news or self.books.prospects.prepare(shapes, steps)
+
     def plan(self, now: int, *, most: int | None = None) -> Plan:
         """Decide at *now*, book what is admitted, and return what changed.
 

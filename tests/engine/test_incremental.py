@@ -316,6 +316,26 @@ def compare(seed: int, *, exchanges: bool = False) -> None:
         life.now += 10
 
 
+def compare_prepared(seed: int, *, exchanges: bool) -> None:
+    """Compare plans that workloads were judged ahead of, in parts of any size, with plans that judge them at once."""
+    life = Life(seed, exchanges=exchanges, groups=True)
+    for number in range(EVENTS):
+        steps = life.dice.choice([1, 2, 3, 7, 50])
+        for _ in range(life.dice.choice([0, 1, 2, 1000])):
+            if life.world.prepare(steps):
+                break
+        life.happen()
+        other = fresh(life.world, life.now)
+        for _ in range(life.dice.choice([0, 1, 1000])):
+            if life.world.prepare(steps):
+                break
+        expected, plan = other.plan(life.now), life.world.plan(life.now)
+        found, due = ((each.decisions, each.notes, each.requeues) for each in (plan, expected))
+        assert found == due, f"seed {seed}, event {number}, {steps} steps"
+        assert dict(reasons(life.world)) == dict(reasons(other)), f"seed {seed}, event {number}, {steps} steps"
+        life.now += 10
+
+
 def check_reservations(world: World) -> None:
     """Check that room is kept for one at most on each cluster, and for a group as a whole or not at all (O6, G1)."""
     owners: dict[ClusterName, set[object]] = {}
@@ -336,6 +356,18 @@ def test_after_any_events_it_decides_as_a_world_built_afresh(seed):
 @pytest.mark.parametrize("seed", [*range(500, 512), 1250])
 def test_with_evictions_under_way_it_decides_as_a_world_built_afresh(seed):
     compare(seed, exchanges=True)
+
+
+@pytest.mark.parametrize(("seed", "exchanges"), [(1, False), (2, False), (501, True), (502, True)])
+def test_judging_ahead_in_parts_changes_no_plan(seed, exchanges):
+    compare_prepared(seed, exchanges=exchanges)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("exchanges", [False, True])
+def test_judging_ahead_in_parts_changes_no_plan_in_very_many_worlds(exchanges):
+    for seed in range(3000, 3000 + int(os.environ.get("LIVES", "300"))):
+        compare_prepared(seed, exchanges=exchanges)
 
 
 @pytest.mark.long

@@ -18,6 +18,11 @@ from controller.engine.clusters import (
 
 ANYWHERE = Placement()
 
+#: The most ordered affinities of a placement: each is compared with every cluster until one has candidates.
+MOST_TERMS = 100
+#: The most names, expressions, values, tolerations, constraints and weights of a placement, all together.
+MOST_CONDITIONS = 2000
+
 _OPERATORS: dict[str, Operator] = {operator: operator for operator in get_args(Operator)}
 
 
@@ -29,6 +34,7 @@ def placement(asked: wire.Placement | None) -> Placement:
     """Return where a policy lets its objects go; without a placement, anywhere."""
     if asked is None:
         return ANYWHERE
+    _check_size(asked)
     scheduling = asked.replica_scheduling
     divided = scheduling is not None and scheduling.replica_scheduling_type in {"", "Divided"}
     return Placement(
@@ -39,6 +45,47 @@ def placement(asked: wire.Placement | None) -> Placement:
         divided=divided,
         weights=_weights(scheduling) if divided and scheduling else (),
         aggregated=divided and scheduling is not None and scheduling.replica_division_preference == "Aggregated",
+    )
+
+
+def _check_size(asked: wire.Placement) -> None:
+    """Raise `PlacementError` where each cluster would have to be compared with more than a policy sensibly says."""
+    terms = len(asked.cluster_affinities)
+    if terms > MOST_TERMS:
+        raise PlacementError(f"spec.placement: {terms} clusterAffinities are too many; use at most {MOST_TERMS}")
+    size = _size(asked)
+    if size > MOST_CONDITIONS:
+        raise PlacementError(
+            f"spec.placement: {size} names, expressions, values, tolerations, constraints and weights are too many;"
+            f" use at most {MOST_CONDITIONS}, as by labels of clusters"
+        )
+
+
+def _size(asked: wire.Placement) -> int:
+    preference = asked.replica_scheduling.weight_preference if asked.replica_scheduling else None
+    weights = preference.static_weight_list if preference else []
+    own = [asked.cluster_affinity] if asked.cluster_affinity else []
+    affinities = [*own, *asked.cluster_affinities, *(each.target_cluster for each in weights)]
+    return (
+        len(asked.cluster_tolerations)
+        + len(asked.spread_constraints)
+        + len(weights)
+        + sum(_affinity_size(affinity) for affinity in affinities)
+    )
+
+
+def _affinity_size(asked: wire.ClusterAffinity) -> int:
+    labels = asked.label_selector
+    expressions = [
+        *(labels.match_expressions if labels else ()),
+        *(asked.field_selector.match_expressions if asked.field_selector else ()),
+    ]
+    return (
+        len(asked.cluster_names)
+        + len(asked.exclude)
+        + (len(labels.match_labels) if labels else 0)
+        + sum(1 + len(expression.values) for expression in expressions)
+        + sum(_affinity_size(further) for further in asked.overflow_affinities)
     )
 
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from controller.api import placements as wire
-from controller.cache.translate.placements import PlacementError, placement
+from controller.cache.translate.placements import MOST_CONDITIONS, MOST_TERMS, PlacementError, placement
 from controller.engine.clusters import Affinity, Placement, Requirement, Spread, StaticWeight, Term, Toleration
 
 
@@ -110,6 +110,40 @@ def test_a_placement_is_read_with_its_defaults(document, expected):
 
 def test_without_a_placement_everywhere_is_right():
     assert placement(None) == Placement()
+
+
+def large(**parts):
+    expressions = [{"key": f"k{n}", "operator": "In", "values": ["a"] * 9} for n in range(parts.get("expressions", 0))]
+    names = [f"m{n}" for n in range(parts.get("names", 0))]
+    affinity = {"clusterNames": names, "exclude": names, "labelSelector": {"matchExpressions": expressions}}
+    tolerations = [{"key": f"t{n}"} for n in range(parts.get("tolerations", 0))]
+    overflow = {"clusterNames": [f"o{n}" for n in range(parts.get("overflow", 0))]}
+    terms = [{"affinityName": f"a{n}", **affinity, "overflowAffinities": [overflow]} for n in range(parts["terms"])]
+    return {"clusterAffinities": terms, "clusterTolerations": tolerations}
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param({"terms": MOST_TERMS}, id="terms"),
+        pytest.param({"terms": 1, "names": MOST_CONDITIONS // 2}, id="names"),
+        pytest.param({"terms": 1, "expressions": MOST_CONDITIONS // 10}, id="values"),
+        pytest.param({"terms": 0, "tolerations": MOST_CONDITIONS}, id="tolerations"),
+        pytest.param({"terms": 1, "overflow": MOST_CONDITIONS}, id="overflow"),
+    ],
+)
+def test_a_placement_larger_than_can_be_compared_is_refused(parts):
+    *_, last = parts
+    read(large(**parts))
+    with pytest.raises(PlacementError, match="use at most"):
+        read(large(**{name: count + (name == last) for name, count in parts.items()}))
+
+
+def test_static_weights_count_towards_the_size_of_a_placement():
+    weights = [{"targetCluster": {"clusterNames": ["m"]}, "weight": 1}] * (MOST_CONDITIONS // 2 + 1)
+    preference = {"replicaSchedulingType": "Divided", "weightPreference": {"staticWeightList": weights}}
+    with pytest.raises(PlacementError, match=f"use at most {MOST_CONDITIONS}"):
+        read({"replicaScheduling": preference})
 
 
 def test_an_operator_that_nobody_knows_is_refused_by_name():
