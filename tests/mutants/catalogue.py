@@ -96,8 +96,8 @@ MUTANTS = (
     Mutant(
         "a-decision-is-not-charged-while-it-is-written",
         "controller/loop.py",
-        "                self._store.assume(uid, decision.admission)\n",
-        "                pass\n",
+        "        self._store.assume(step.uid, outcome)\n",
+        "        if step.effect != 'admit':\n            self._store.assume(step.uid, outcome)\n",
         f"{_ANSWERS}test_news_of_a_binding_while_its_admission_is_written_does_not_free_its_room",
     ),
     Mutant(
@@ -309,8 +309,8 @@ MUTANTS = (
     Mutant(
         "an-affinity-that-is-told-voids-what-is-under-way",
         "controller/loop.py",
-        "        self._store.hold_back(facts.uid, ",
-        "        self._store.withdraw(facts.uid, ",
+        "        self._store.hold_back(facts.uid, Refusal(Reason.BACKING_OFF, subject=why))\n",
+        "        self._store.withdraw(facts.uid, Refusal(Reason.BACKING_OFF, subject=why))\n",
         "tests/test_loop.py::test_c1_an_affinity_is_told_without_forgetting_what_is_written_already",
     ),
     Mutant(
