@@ -117,6 +117,10 @@ NOTICES: Mapping[Remark, str] = {
         "its policy does not keep it to one cluster: Karmada would copy the whole of it to every candidate cluster, "
         "and each copy is charged; add spreadConstraints [{spreadByField: cluster, minGroups: 1, maxGroups: 1}]"
     ),
+    Remark.FAILS_OVER: (
+        "its policy sets failover.application: Karmada takes a failed job for unhealthy and makes it again on another "
+        "cluster, again and again, and each run is charged; leave it out and set maxRetry in the job"
+    ),
     Remark.PRESERVED: "its policy sets preserveResourcesOnDeletion, so taking its clusters away would not stop it",
 }
 #: What is said of a job whose binding's name another's binding bears.

@@ -53,6 +53,16 @@ class GracefulEvictionTask(msgspec.Struct, rename="camel", frozen=True):
     replicas: int | None = None
 
 
+class ApplicationFailover(msgspec.Struct, rename="camel", frozen=True):
+    """That Karmada moves what its interpreter calls unhealthy; how, is not read."""
+
+
+class Failover(msgspec.Struct, rename="camel", frozen=True):
+    """What makes Karmada move a workload by itself."""
+
+    application: ApplicationFailover | None = None
+
+
 class BindingSnapshot(msgspec.Struct, rename="camel", frozen=True):
     """A binding that brought this one along as its dependency."""
 
@@ -72,6 +82,8 @@ class BindingSpec(msgspec.Struct, rename="camel", frozen=True):
     required_by: list[BindingSnapshot] = msgspec.field(default_factory=list)
     suspension: Suspension | None = None
     preserve_resources_on_deletion: bool = False
+    propagate_deps: bool = False
+    failover: Failover | None = None
 
 
 class AggregatedStatusItem(msgspec.Struct, rename="camel", frozen=True):

@@ -11,7 +11,16 @@ from dataclasses import dataclass, replace
 from controller.cache import charges
 from controller.cache.demands import Demands
 from controller.cache.dispatch import Dispatched
-from controller.cache.facts import VOLCANO_JOB, BindingFacts, Demand, HyperJobFacts, Phase, Record, TemplateFacts
+from controller.cache.facts import (
+    BATCH_JOB,
+    VOLCANO_JOB,
+    BindingFacts,
+    Demand,
+    HyperJobFacts,
+    Phase,
+    Record,
+    TemplateFacts,
+)
 from controller.cache.gates import Gates
 from controller.cache.overlays import Gone, Noted, Outcome
 from controller.cache.priorities import Priorities
@@ -452,12 +461,18 @@ def _resumed_again(case: _Case, overlay: Overlay) -> tuple[Remark, ...]:
     return (Remark.RESUMED,) if is_changed or overlay.resumed else ()
 
 
+def _runs_once(binding: BindingFacts) -> bool:
+    """Say whether a workload is over one day, so that a failure of it is no reason to begin anew for ever."""
+    return binding.template.kind in {VOLCANO_JOB, BATCH_JOB}
+
+
 def _concerns(case: _Case) -> tuple[Remark, ...]:
     """Return what its policy does that its tenant may not expect."""
     copied = case.binding.template.kind == VOLCANO_JOB and is_copied(case.binding.placement)
     return (
         *((Remark.COPIED,) if copied else ()),
         *((Remark.PRESERVED,) if case.binding.preserved else ()),
+        *((Remark.FAILS_OVER,) if case.binding.fails_over and _runs_once(case.binding) else ()),
     )
 
 

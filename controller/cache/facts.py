@@ -22,6 +22,7 @@ GroupKind = NewType("GroupKind", str)
 """A kind without its version, ``Job.batch.volcano.sh``; ``Pod.`` in the core group."""
 
 VOLCANO_JOB = GroupKind("Job.batch.volcano.sh")
+BATCH_JOB = GroupKind("Job.batch")
 
 
 def group_kind(api: ApiKind) -> GroupKind:
@@ -162,6 +163,8 @@ class BindingFacts(msgspec.Struct, frozen=True, gc=False):
     deleting: bool = False
     preserved: bool = False
     """``preserveResourcesOnDeletion``: taking its clusters away would not stop it."""
+    fails_over: bool = False
+    """``failover.application``: Karmada makes it again elsewhere once it has failed."""
     flaw: str = ""
     """What of it could not be read."""
 

@@ -38,6 +38,8 @@ class Remark(StrEnum):
     """It, or its template, has a field that cannot be read."""
     COPIED = "Copied"
     """Its policy lets Karmada copy it whole to every candidate cluster; each copy is charged (D5)."""
+    FAILS_OVER = "FailsOver"
+    """Karmada makes a job again elsewhere once it has failed, again and again; each run is charged (D7)."""
     PRESERVED = "Preserved"
     """Taking its clusters away would not stop it, so that it is never evicted for another (P4)."""
 

@@ -31,7 +31,7 @@ What it reproduces:
   pods, so that no summary shows it (§2), and summaries and pods may be late.
 
 What it leaves out: overrides, preemption among policies, spread by region, the
-estimate of components under the gate, quotas, priorities, events on objects,
-needs of pods other than ConfigMaps, tolerations that end, failover of
-applications. Its members have no nodes: what adds up, fits.
+estimate of components under the gate, quotas, priorities, most events on
+objects, needs of pods other than ConfigMaps, tolerations that end. Its members
+have no nodes: what adds up, fits.
 """

@@ -45,6 +45,9 @@ class Behaviour:
     taint_eviction: bool = False
     """A taint with the effect NoExecute moves what runs in a cluster, without asking anybody (§1); Karmada has it
     off by itself."""
+    application_failover: bool = True
+    """`failover.application`, together with `propagateDeps`, moves what stays unhealthy out of its cluster, a failed
+    Volcano Job as well: again and again."""
     affinity_terms: bool = True
     """Ordered affinities are tried one after the other, from the one observed last (§2); else only the first."""
     copies: bool = True

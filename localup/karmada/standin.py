@@ -12,6 +12,7 @@ from localup.karmada.dependents import Dependents
 from localup.karmada.detector import Detector
 from localup.karmada.dispatcher import Dispatcher
 from localup.karmada.execution import Execution
+from localup.karmada.failover import ApplicationFailover
 from localup.karmada.fleet import Fleet
 from localup.karmada.graceful import GracefulEviction
 from localup.karmada.mirror import Mirror
@@ -77,6 +78,8 @@ def _of_bindings(mirror: Mirror, bindings: Store, writer: Writer, settings: Sett
     ]
     if behaviour.graceful_eviction:
         queues.append(GracefulEviction(bindings, writer, timeout=behaviour.graceful_eviction_timeout).queue)
+    if behaviour.application_failover:
+        queues.append(ApplicationFailover(bindings, writer).queue)
     if behaviour.taint_eviction:
         queues.append(NoExecute(mirror.clusters, bindings, writer).queue)
     return queues

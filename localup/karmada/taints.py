@@ -96,11 +96,13 @@ def tainted(cluster: Object) -> Object:
     return with_spec(cluster, taints=[*others, *([wanted] if wanted else [])] or None)
 
 
-def evicted(binding: Object, cluster: str) -> Object:
+def evicted(
+    binding: Object, cluster: str, *, producer: str = "TaintManager", reason: str = "TaintUntolerated"
+) -> Object:
     """Return *binding* without a target, and with the task that sees it out."""
     kept = [each for each in spec_of(binding)["clusters"] if each["name"] != cluster]
     left = next(each for each in spec_of(binding)["clusters"] if each["name"] == cluster)
-    task = {"fromCluster": cluster, "producer": "TaintManager", "purgeMode": "Gracefully", "reason": "TaintUntolerated"}
+    task = {"fromCluster": cluster, "producer": producer, "purgeMode": "Gracefully", "reason": reason}
     replicas = {"replicas": left["replicas"]} if left.get("replicas") else {}
     tasks = tasks_of(binding)
     if all(each["fromCluster"] != cluster for each in tasks):

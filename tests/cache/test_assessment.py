@@ -695,3 +695,34 @@ def test_a_cleared_binding_placed_before_its_record_says_so_is_no_admission():
     store.bindings.upsert(store.bindings.decode(binding("j1", version=5, clusters=["m1"], record=ADMITTED)))
     store.feed(ear, 0)
     assert ear.workloads["rb-j1"].state is State.ADMITTED
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_warned"),
+    [
+        pytest.param(
+            {"propagateDeps": True, "failover": {"application": {"purgeMode": "Graciously"}}}, True, id="both"
+        ),
+        pytest.param({"failover": {"application": {}}}, False, id="without-dependencies"),
+        pytest.param({"propagateDeps": True, "failover": {"cluster": {}}}, False, id="of-clusters"),
+        pytest.param({"propagateDeps": True, "failover": None}, False, id="none"),
+    ],
+)
+def test_a_job_that_karmada_makes_again_after_each_failure_is_warned_of(spec, is_warned):
+    _, remarks = heard(binding("j1", spec=spec))
+    assert remarks == ({Remark.FAILS_OVER} if is_warned else set())
+
+
+def test_a_failed_job_that_karmada_makes_again_elsewhere_is_charged_again():
+    store, ear = Store(), Ear()
+    store.jobs.replace([store.jobs.decode(job("j1"))])
+    states = []
+    for version, clusters, phases in ((1, ["m1"], {"m1": "Failed"}), (2, ["m2"], {"m1": "Failed"})):
+        found = binding("j1", version=version, paused=False, clusters=clusters, phases=phases, record=ADMITTED)
+        store.bindings.upsert(store.bindings.decode(found))
+        store.feed(ear, 0)
+        states.append(ear.workloads["rb-j1"])
+    assert [each.state for each in states] == [State.FINISHED, State.ADMITTED]
+    assert states[1].admission is not None
+    assert [each.cluster for each in states[1].admission.bookings] == ["m2"]
+    assert states[1].has_moved

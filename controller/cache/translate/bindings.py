@@ -81,6 +81,8 @@ class BindingTranslator:
             attached=bool(spec.required_by),
             deleting=meta.deletion_timestamp is not None,
             preserved=spec.preserve_resources_on_deletion,
+            # Without propagateDeps Karmada's controller passes it over.
+            fails_over=spec.propagate_deps and spec.failover is not None and spec.failover.application is not None,
             flaw=sentence(binding.flaws, where_flaw, demand_flaw),
         )
 

@@ -237,3 +237,13 @@ def test_bindings_and_templates_get_core_events(desk):
     found = next(each for each in desk.api.get(path)["items"] if each["reason"] == "ScheduleBindingSucceed")
     assert found["eventTime"] is None
     assert "deprecatedSource" in found
+
+
+def test_a_failed_job_is_made_again_on_another_cluster(desk):
+    failover = {"application": {"decisionConditions": {"tolerationSeconds": 0}}}
+    desk.propagate(failover=failover, propagateDeps=True)
+    desk.submit("train", annotations={"volcano-global.io/outcome": "Failed", "volcano-global.io/runtime": "100ms"})
+    tasks = wait_until(lambda: (desk.binding() or {"spec": {}})["spec"].get("gracefulEvictionTasks"), "taken out")
+    assert tasks[0]["reason"] == "ApplicationFailure"
+    left = {each["fromCluster"] for each in tasks}
+    wait_until(lambda: desk.targets() and not left & set(desk.targets()), "placed elsewhere")
