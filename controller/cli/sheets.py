@@ -9,7 +9,7 @@ from controller.cli.report.clusters import ClusterReport, Clusters
 from controller.cli.report.pending import Pending, PendingReport
 from controller.cli.report.plan import PlanReport, Step
 from controller.cli.report.queues import QueueReport, Queues, QueueStanding, in_tree_order
-from controller.cli.screen import Cell, Column, Screen, table
+from controller.cli.screen import Cell, Column, Screen, paragraph, table
 
 _ACTIONS = MappingProxyType({"Admit": "green", "Wait": "yellow", "Evict": "red"})
 _MAIN = ("cpu", "memory")
@@ -19,10 +19,14 @@ _MOST_RESOURCES = 3
 def plan_sheet(report: PlanReport, screen: Screen) -> str:
     """Return the decisions in order, and where or why."""
     if not report.decisions:
-        return f"Nothing waits.\n\n{_standings(report.queues, screen)}"
+        return f"Nothing waits.\n\n{_standings(report.queues, screen)}{_notes(report.notes, screen)}"
     titles = ("ACTION", "KIND", "NAME", "QUEUE", "CLUSTERS", "REASON")
     decisions = table([Column(title) for title in titles], map(_step, report.decisions), screen)
-    return f"{decisions}\n\n{_standings(report.queues, screen)}"
+    return f"{decisions}\n\n{_standings(report.queues, screen)}{_notes(report.notes, screen)}"
+
+
+def _notes(notes: Sequence[str], screen: Screen) -> str:
+    return "".join(f"\n\n{paragraph(f'Note: {note}.', screen)}" for note in notes)
 
 
 def _standings(queues: Sequence[QueueStanding], screen: Screen) -> str:
@@ -85,7 +89,7 @@ def queues_sheet(report: Queues, screen: Screen) -> str:
         *(Column(_title(name)) for name in resources),
     ]
     rows = (_queue(depth, queue, resources) for depth, queue in in_tree_order(report))
-    return f"{table(columns, rows, screen)}\n\n{_LEGEND}"
+    return f"{table(columns, rows, screen)}\n\n{_LEGEND}{_notes(report.notes, screen)}"
 
 
 _LEGEND = "Of each resource: allocated / entitlement / ceiling."

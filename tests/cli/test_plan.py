@@ -16,6 +16,7 @@ from tests.cli.manifests import (
     priority_class,
     queue,
     running,
+    units,
     write,
 )
 from tests.clusters import with_models
@@ -347,3 +348,22 @@ def test_claims_of_either_kind_count(plan):
     other = {"clusterpropagationpolicy.karmada.io/permanent-id": "x"}
     ended = plan(cluster("m", CPU), queue("a"), job("j", CPU, queue="a"), binding("j", paused=True, labels=other))
     assert ended.clusters() == {"j": ["m"]}
+
+
+def high_before_low(**more):
+    queues = [queue("high", priority=5, deserved=units(1)), queue("low", deserved=units(7))]
+    waiting = [*jobs("h", 8, units(1), queue="high"), *jobs("l", 8, units(1), queue="low")]
+    return [cluster("m", units(8)), *queues, *waiting, *([configuration(**more)] if more else [])]
+
+
+@pytest.mark.parametrize("command", ["plan", "queues"])
+def test_borrowing_before_lower_priority_is_noted(run, tmp_path, command):
+    written = write(tmp_path, *high_before_low())
+    [note] = run(command, "-f", written, "-o", "json").answer["notes"]
+    assert note.startswith("queue 'high' (priority 5) holds more cpu, memory than its entitlement, and queue 'low'")
+    assert "Note: queue 'high' (priority 5)" in run(command, "-f", written).out
+
+
+@pytest.mark.parametrize("more", [{"queueOrder": "EntitlementFirst"}, {"reclaim": {"enabled": True}}])
+def test_nothing_is_noted_where_the_entitled_go_first(run, tmp_path, more):
+    assert "notes" not in run("plan", "-f", write(tmp_path, *high_before_low(**more)), "-o", "json").answer

@@ -53,12 +53,13 @@ class Search:
     def victims(self, cluster: str) -> list[Job]:
         """Return the victims of an exchange on one cluster, none where it does not work."""
         chosen: list[Job] = []
-        usage = self.before
+        usage, ranks = self.before, {}
         while missing := self.lacks(cluster, usage):
             able = [victim for victim in self.able(usage) if self.helps(victim, cluster, missing)]
             if not able:
                 return []
-            chosen.append(min(able, key=lambda victim: self.rank(victim, usage)))
+            ranks |= {victim.name: self.rank(victim, usage) for victim in able}
+            chosen.append(min(able, key=lambda victim: ranks[victim.name]))
             usage = less(self.before, *chosen)
         tier = self.rank(chosen[-1], self.before)[:3] if chosen else ()
         alike = [victim for victim in self.able(self.before) if self.rank(victim, self.before)[:3] == tier]
@@ -67,7 +68,7 @@ class Search:
         for victim in reversed(list(chosen)):
             rest = [each for each in chosen if each is not victim]
             chosen = rest if self.works(rest, cluster) else chosen
-        return chosen if self.works(chosen, cluster) else []
+        return sorted(chosen, key=lambda victim: ranks[victim.name]) if self.works(chosen, cluster) else []
 
     def size(self, victim: Job) -> list[Fraction]:
         """Return the parts that the victim holds of what is asked, of what lacks, the largest first."""
@@ -103,9 +104,9 @@ class Reclaim(Search):
 
     def may_evict(self, victim: Job, usage: Running) -> bool:
         is_new = victim.name in self.model.admitted
-        if victim.queue == self.job.queue or is_new or not self.model.is_reclaimable(victim):
-            return False
         left, common = less(usage, victim), self.common(victim)
+        if victim.queue == self.job.queue or is_new or not self.model.is_reclaimable(victim, common):
+            return False
         lost = [resource for resource in self.resources if victim.requests.get(resource, 0)]
         for name in self.tree.below(victim.queue, common):
             used, rest = self.tree.used(name, usage), self.tree.used(name, left)

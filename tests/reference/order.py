@@ -237,12 +237,12 @@ class Model:
         job = self.tree.jobs[name]
         used = self.tree.used(job.queue, self.settled)
         has_borrowed = any(amount > self.due[job.queue][resource] for resource, amount in used.items())
-        return self.is_reclaimable(job, self.world.reservation_after) and has_borrowed
+        return self.is_reclaimable(job, ROOT, self.world.reservation_after) and has_borrowed
 
-    def is_reclaimable(self, job: Job, within: int = 0) -> bool:
-        """P4: whether reclaim may evict a job at all, within so many seconds."""
+    def is_reclaimable(self, job: Job, common: str, within: int = 0) -> bool:
+        """P1, P4: whether reclaim by a queue not below *common* may evict a job at all, within so many seconds."""
         setting = self.world.reclaim
-        reclaimable = all(self.tree.queues[name].reclaimable for name in self.tree.below(job.queue, ROOT))
+        reclaimable = all(self.tree.queues[name].reclaimable for name in self.tree.below(job.queue, common))
         ran = 0 if job.name in self.admitted else job.ran
         is_running = setting is not None and job.name not in self.nominated
         return is_running and reclaimable and evictable(job, setting, ran + within)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from controller.cli.report.borrowing import borrowing_notes
 from controller.cli.report.queues import QueueStanding, standings
 from controller.cli.snapshot import Snapshot
 from controller.engine.clusters import Assignment
@@ -33,18 +34,23 @@ class Step(msgspec.Struct, frozen=True):
     message: str
 
 
-class PlanReport(msgspec.Struct, frozen=True):
+class PlanReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """One decision round: what was decided, in order, and how the queues stand after it."""
 
     decisions: tuple[Step, ...]
     queues: tuple[QueueStanding, ...]
+    notes: tuple[str, ...] = ()
+    """What surprises in it and is intended."""
 
 
 def plan_report(snapshot: Snapshot) -> PlanReport:
-    """Return the whole plan: decisions as taken, then everyone who waits, by queue and position."""
+    """Return the whole plan: decisions as taken, then pending workloads without one, by queue and position."""
     decided = (_decided(decision) for decision in snapshot.plan.decisions)
-    waiting = (_waits(workload, refusal) for _, workload, refusal in waiting_list(snapshot))
-    return PlanReport((*decided, *waiting), standings(snapshot))
+    evicted = {decision.workload.uid for decision in snapshot.plan.decisions}
+    waiting = (
+        _waits(workload, refusal) for _, workload, refusal in waiting_list(snapshot) if workload.uid not in evicted
+    )
+    return PlanReport((*decided, *waiting), standings(snapshot), borrowing_notes(snapshot))
 
 
 def waiting_list(snapshot: Snapshot) -> Iterator[tuple[int, Workload, Refusal]]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from controller.cli.report.amounts import Amounts, exact
+from controller.cli.report.borrowing import borrowing_notes
 from controller.cli.snapshot import Snapshot
 from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.resources import PODS, Resources
@@ -42,10 +43,12 @@ class QueueReport(msgspec.Struct, rename="camel", frozen=True):
     share: float | None
 
 
-class Queues(msgspec.Struct, frozen=True):
+class Queues(msgspec.Struct, frozen=True, omit_defaults=True):
     """All queues, by name."""
 
     queues: tuple[QueueReport, ...]
+    notes: tuple[str, ...] = ()
+    """What surprises in it and is intended."""
 
 
 def standings(snapshot: Snapshot) -> tuple[QueueStanding, ...]:
@@ -92,7 +95,8 @@ def _share(snapshot: Snapshot, name: QueueName, held: Resources) -> float | None
 
 def queue_reports(snapshot: Snapshot) -> Queues:
     """Return all queues with their place in the tree."""
-    return Queues(tuple(_report(snapshot, standing) for standing in standings(snapshot)))
+    reports = tuple(_report(snapshot, standing) for standing in standings(snapshot))
+    return Queues(reports, borrowing_notes(snapshot))
 
 
 def in_tree_order(queues: Queues) -> Iterator[tuple[int, QueueReport]]:
