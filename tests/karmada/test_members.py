@@ -15,6 +15,10 @@ def test_a_summary_follows_what_runs_and_leaves_out_what_is_zero(desk):
     )
     allocatable = desk.cluster("member2")["status"]["resourceSummary"]["allocatable"]
     assert allocatable == {"cpu": "16", "memory": "64Gi", "nvidia.com/gpu": "4", "pods": "110"}
+    if desk.cluster("member2")["spec"].get("resourceModels"):
+        told = desk.cluster("member2")["status"]
+        counts = [each["count"] for each in told["resourceSummary"]["allocatableModelings"]]
+        assert (len(counts), sum(counts)) == (9, told["nodeSummary"]["totalNum"])
     desk.api.delete(f"{desk.jobs}/train")
     desk.wait(lambda: "allocated" not in desk.cluster("member2")["status"]["resourceSummary"], "use gone")
 
