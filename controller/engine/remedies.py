@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: So often what still lacks is added and the workload tried again.
 _ROUNDS: Final = 12
+#: After evictions a plan looks again at once; so often, until nothing more is decided.
+_PLANS: Final = 4
 #: Beside more pending workloads than this the changes are tried for the workload alone.
 _MOST_PENDING: Final = 5_000
 
@@ -104,6 +106,13 @@ def apply(world: "World", changes: Iterable[Change], now: int) -> None:
             world.queue_changed(replace(queue, capability={**queue.capability, change.resource: change.after}))
 
 
+def settle(world: "World", now: int) -> None:
+    """Plan at *now* until nothing more is decided."""
+    for _ in range(_PLANS):
+        if not world.plan(now).decisions:
+            return
+
+
 def _enlarge(world: "World", change: Change, now: int) -> None:
     cluster = world.ledger.site(ClusterName(change.name)).cluster
     if cluster is not None:
@@ -125,7 +134,7 @@ def _alone(world: "World", uid: WorkloadUid, now: int) -> tuple[Change, ...] | N
         trial = rebuilt(world, policy, workloads, now)
         changes = _changes(world, found)
         apply(trial, changes, now)
-        trial.plan(now)
+        settle(trial, now)
         if trial.workloads[uid].state is State.ADMITTED:
             return changes
         more = dict(_needed(trial, uid)) if uid in trial.backlog else {}
@@ -215,7 +224,7 @@ def _beside(world: "World", uid: WorkloadUid, now: int, *, plan: Plan, changes: 
         return Remedy(changes, is_complete=False, refusal=world.refusal(uid))
     trial = rebuilt(world, world.policy, workloads, now)
     apply(trial, changes, now)
-    trial.plan(now)
+    settle(trial, now)
     if trial.workloads[uid].state is State.ADMITTED:
         return Remedy(changes, is_complete=True)
     taken = [
