@@ -30,7 +30,7 @@ class Arena:
         self._made: list[str] = []
 
     async def cluster(self, name: str, **capacity: str) -> None:
-        """Add a member cluster; capacity as quantities, ``gpu`` for nvidia.com/gpu."""
+        """Add a member cluster and wait for its summary; capacity as quantities, ``gpu`` for nvidia.com/gpu."""
         amounts = {"nvidia.com/gpu" if key == "gpu" else key: value for key, value in capacity.items()}
         allocatable = {"memory": "1Ti", "pods": "1000", **amounts}
         head = {"name": name, "annotations": {ALLOCATABLE: json.dumps(allocatable)}}
@@ -38,6 +38,16 @@ class Arena:
         await self._create(
             CLUSTERS.path, {"apiVersion": CLUSTERS.api_version, "kind": "Cluster", "metadata": head, "spec": spec}
         )
+        # The first summary of a real Karmada may still show a member of that name from the test before.
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while await self._cpus(name) != capacity["cpu"]:  # noqa: ASYNC110 -- a status is polled
+                await asyncio.sleep(0.1)
+
+    async def _cpus(self, name: str) -> str | None:
+        """Return the allocatable CPUs that a cluster's summary shows."""
+        status = json.loads(await self.api.get(f"{CLUSTERS.path}/{name}")).get("status") or {}
+        cpus: str | None = (status.get("resourceSummary") or {}).get("allocatable", {}).get("cpu")
+        return cpus
 
     async def queue(self, name: str, **spec: Any) -> None:
         """Add a queue."""
