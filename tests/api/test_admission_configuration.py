@@ -2,8 +2,10 @@
 
 import re
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
+import yaml
 
 from controller.api.configuration import (
     AdmissionConfiguration,
@@ -14,14 +16,16 @@ from controller.api.configuration import (
 )
 from controller.cache.translate.policies import policy
 from controller.engine.clusters import Affinity, NodeShape, Requirement
-from tests.cache.objects import SHARED, needs_shared
+
+README = Path(__file__).parents[2] / "README.md"
 
 
-@needs_shared
 def test_the_documented_configuration_is_the_default():
-    text = (SHARED / "design.md").read_text()
-    documented = next(block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "defaultQueue" in block)
+    blocks = re.findall(r"```yaml\n(.*?)```", README.read_text(), re.DOTALL)
+    documented = next(block for block in blocks if "defaultQueue" in block)
     assert load_configuration(documented) == AdmissionConfiguration()
+    keys = {field.alias or name for name, field in AdmissionConfiguration.model_fields.items()}
+    assert yaml.safe_load(documented).keys() == keys
 
 
 def test_an_empty_mapping_is_the_default():
@@ -62,6 +66,7 @@ def test_every_key_is_read():
         maxHyperJobParts: 100
         nodeEstimates: Estimator
         queueCheck: Deny
+        queueCommandNamespaces: [operators]
         exemptNamespaces: [kube-system]
         repair: {webhook: true, unpaused: true}
         writes: {inFlight: 16, perSecond: 100}
