@@ -31,7 +31,8 @@ def submit(stage: Stage, name: str, queue: str, **bound: Any) -> None:
 
 def run(stage: Stage, name: str) -> None:
     """Let a job of the borrower's run by a record of ours."""
-    record = {"uid": UID.format(name), "queue": "borrower", "charge": {"cpu": "1"}, "clusters": [CLUSTER]}
+    charge = {"cpu": "1", "memory": "1Gi", "pods": "1"}
+    record = {"uid": UID.format(name), "queue": "borrower", "charge": charge, "clusters": [CLUSTER]}
     submit(stage, name, "borrower", record=record, status=RUNS, **PLACED)
 
 
