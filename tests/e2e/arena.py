@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
+from controller.api.quantity import parse_quantity
 from controller.kube import Api, Conflict, NotFound
 from tests.e2e.observer import Observer
 from tests.waiting import LIMIT_SECONDS
@@ -40,14 +41,14 @@ class Arena:
         )
         # The first summary of a real Karmada may still show a member of that name from the test before.
         async with asyncio.timeout(LIMIT_SECONDS):
-            while await self._cpus(name) != capacity["cpu"]:  # noqa: ASYNC110 -- a status is polled
+            while await self._cpus(name) != parse_quantity("cpu", capacity["cpu"]):  # noqa: ASYNC110 -- a status is polled
                 await asyncio.sleep(0.1)
 
-    async def _cpus(self, name: str) -> str | None:
+    async def _cpus(self, name: str) -> int | None:
         """Return the allocatable CPUs that a cluster's summary shows."""
         status = json.loads(await self.api.get(f"{CLUSTERS.path}/{name}")).get("status") or {}
-        cpus: str | None = (status.get("resourceSummary") or {}).get("allocatable", {}).get("cpu")
-        return cpus
+        cpus = (status.get("resourceSummary") or {}).get("allocatable", {}).get("cpu")
+        return None if cpus is None else parse_quantity("cpu", cpus)
 
     async def queue(self, name: str, **spec: Any) -> None:
         """Add a queue."""
