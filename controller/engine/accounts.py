@@ -6,11 +6,14 @@ taken for charged (P5).
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from controller.engine.books import Books
 from controller.engine.clusters import ClusterName
 from controller.engine.ledger import Ledger
-from controller.engine.workloads import Admission, Workload
+from controller.engine.orphans import Orphans
+from controller.engine.resources import subtract, total
+from controller.engine.workloads import Admission, State, Workload
 
 
 class Accounts:
@@ -25,7 +28,7 @@ class Accounts:
         old, new = before.admission if before else None, workload.admission
         if before is None or old is None or new is None or not same_places(before, workload):
             if before is not None:
-                self.close(before, now)
+                self.end(before, workload, now)
             elif workload.ended is not None:
                 self._ledger.recall(workload.ended, now)
             self.open(workload, now)
@@ -60,6 +63,31 @@ class Accounts:
             self._ledger.release(workload.held.cluster, workload.held.demand)
             self._books.release(queue, namespace, workload.held.demand)
 
+    def end(self, before: Workload, after: Workload | None, now: int) -> None:
+        """Free what a workload held *before*, except where its pods stay as orphans once it is as *after* says."""
+        admission = before.admission
+        left = _left_running(before, after)
+        if admission is None or not left:
+            self.close(before, now)
+            return
+        if before.is_leaving:
+            self._rejoin(before, admission)
+        orphaned = _only(admission, left)
+        gone = _only(admission, {each.cluster for each in admission.bookings} - left)
+        self._ledger.free(gone, now)
+        self._ledger.orphan(orphaned, before, now)
+        self._books.free(before.queue, before.namespace, subtract(admission.charge, orphaned.charge))
+
+    def release_orphans(self) -> None:
+        """Free the queues of orphaned charges that have ended."""
+        for orphan in self._ledger.take_released():
+            self._books.free(orphan.queue, orphan.namespace, orphan.charge)
+
+    def recall_orphans(self, orphans: Orphans) -> None:
+        """Charge the queues of *orphans*, which a cluster has already."""
+        for orphan in orphans.charges:
+            self._books.book(orphan.queue, orphan.namespace, orphan.charge)
+
     def _depart(self, workload: Workload, admission: Admission) -> None:
         self._ledger.depart(admission)
         self._books.depart(workload.queue, workload.namespace, admission.charge)
@@ -67,6 +95,27 @@ class Accounts:
     def _rejoin(self, workload: Workload, admission: Admission) -> None:
         self._ledger.rejoin(admission)
         self._books.rejoin(workload.queue, workload.namespace, admission.charge)
+
+
+def _left_running(before: Workload, after: Workload | None) -> set[ClusterName]:
+    """Return the clusters that a workload has left, and in which Karmada preserves its pods.
+
+    One that is pending again though nothing was seen of it there was not admitted after all: the write has failed.
+    """
+    if not before.preserved or before.admission is None:
+        return set()
+    if after is not None and after.state is not State.ADMITTED:
+        has_failed = after.state is State.PENDING and not (before.is_leaving or before.has_run)
+        if has_failed or after.state is State.FINISHED:
+            return set()
+    kept = after.admission.bookings if after is not None and after.admission is not None else ()
+    return {each.cluster for each in before.admission.bookings} - {each.cluster for each in kept}
+
+
+def _only(admission: Admission, clusters: set[ClusterName]) -> Admission:
+    """Return the part of *admission* on *clusters*."""
+    bookings = tuple(each for each in admission.bookings if each.cluster in clusters)
+    return replace(admission, bookings=bookings, charge=total(each.charge for each in bookings))
 
 
 def same_places(before: Workload, workload: Workload) -> bool:

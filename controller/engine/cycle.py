@@ -37,6 +37,7 @@ def run(world: "World", now: int, *, most: int | None = None) -> Plan:
     #    not fit, who outgrew its charge, and who never starts.
     evicted = list(_take_back(world, now))
     world.ledger.learn(now, world.policy.settle_ms)
+    world.accounts.release_orphans()
     world.estimating.expire(now)
     evicted += starting.evict_moved(world, now)
     evicted += growth.evict(world, now)

@@ -15,8 +15,9 @@ from typing import Final
 from controller.engine.candidates import CandidateCache
 from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.estimates import SiteEstimates
+from controller.engine.orphans import NO_ORPHANS, Orphan, Orphans
 from controller.engine.resources import EMPTY, Resources, add, floored, nonzero, requested, subtract, total
-from controller.engine.workloads import Admission, Booking
+from controller.engine.workloads import Admission, Booking, Workload
 
 #: So many of the last frees are remembered one by one.
 _REMEMBERED: Final = 1024
@@ -72,6 +73,8 @@ class Site:
     held: Resources = EMPTY
     """What is held here for those who wait for others to leave (P5)."""
     ended: Ended = field(default_factory=Ended)
+    orphans: Orphans = NO_ORPHANS
+    """The part of *foreign* that queues are still charged with: pods that deleted workloads have left running."""
     changed_at: int | None = None
     """When something of ours last changed there."""
     estimates: SiteEstimates | None = None
@@ -186,6 +189,8 @@ class Ledger:
         self._sites: dict[ClusterName, Site] = {}
         self._restless: set[ClusterName] = set()
         """Sites whose foreign use may change with time."""
+        self._released: list[Orphan] = []
+        """Orphaned charges that have ended, and that queues are charged with still."""
         self._pool: Resources | None = None
         self.turned_at: int | None = None
         """When a cluster last became usable or unusable; what is told before the first plan was so all along."""
@@ -231,6 +236,7 @@ class Ledger:
             site.ended.forget(now - settle_ms)
             site.foreign = floored(subtract(site._most_foreign(), site.ended.total))  # noqa: SLF001 - the ledger and its sites are one
         site.learn(now, settle_ms)
+        self._follow(site, now, settle_ms)
         self._restless.add(cluster.name)
         self._has_changed(site, gave_room=True)
 
@@ -265,6 +271,8 @@ class Ledger:
         site = self.site(name)
         self._has_turned |= self._has_begun and site.is_usable
         site.cluster = None
+        self._released += site.orphans.charges
+        site.orphans = NO_ORPHANS
         self.version += 1
         self._pool = None
         if not any(site.booked.values()) and not site.held:
@@ -307,6 +315,32 @@ class Ledger:
             self._has_changed(site, gave_room=False)
             if admission.shown:
                 site.shown = subtract(site.shown, booking.charge)
+
+    def orphan(self, admission: Admission, workload: Workload, now: int) -> None:
+        """Take what *admission* books for external usage with which the queue of *workload* stays charged."""
+        for booking in admission.bookings:
+            site = self.site(booking.cluster)
+            orphan = Orphan(workload.queue, workload.namespace, booking.charge)
+            site.orphans = site.orphans.added(orphan, site.foreign, now)
+            site.foreign = requested(add(site.foreign, booking.charge))
+            site.booked = subtract(site.booked, booking.charge)
+            site.changed_at = now
+            self._restless.add(site.name)
+            self._has_changed(site, gave_room=True)
+            if admission.shown:
+                site.shown = subtract(site.shown, booking.charge)
+
+    def _follow(self, site: Site, now: int, settle_ms: int) -> None:
+        """End orphaned charges as far as external usage has fallen."""
+        site.orphans, ended = site.orphans.after(site.foreign, now, settle_ms)
+        if ended:
+            self._released += ended
+            self._has_changed(site, gave_room=True)
+
+    def take_released(self) -> list[Orphan]:
+        """Return the orphaned charges that have ended since it was last asked."""
+        released, self._released = self._released, []
+        return released
 
     def recall(self, admission: Admission, now: int) -> None:
         """Remember what was freed when *admission* ended, before we looked: the summary may not have followed yet."""
@@ -369,6 +403,7 @@ class Ledger:
                 continue
             before = site.foreign
             site.learn(now, settle_ms)
+            self._follow(site, now, settle_ms)
             if site.foreign != before:
                 self._has_changed(site, gave_room=True)
             if not site.ended and site.settles_at(settle_ms) is None:
@@ -377,11 +412,12 @@ class Ledger:
     def pool(self) -> Resources:
         """Return the root's ceiling: what usable clusters leave us, and the charges on the others (Q1).
 
-        What leaves is taken for gone, as everywhere where it is decided who may have what (P5).
+        What leaves is taken for gone, as everywhere where it is decided who may have what (P5). Orphans are charged
+        to queues as well, so that they are not taken off here.
         """
         if self._pool is None:
             self._pool = total(
-                site.capacity if site.is_usable else subtract(site.booked, site.leaving)
+                add(site.capacity if site.is_usable else subtract(site.booked, site.leaving), site.orphans.total)
                 for site in self._sites.values()
             )
         return self._pool

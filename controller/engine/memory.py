@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.estimates import EstimatesMemory
 from controller.engine.ledger import Site
+from controller.engine.orphans import NO_ORPHANS, Orphans
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.reservations import Blocked
@@ -30,6 +31,8 @@ class SiteMemory:
     changed_at: int | None = None
     estimates: EstimatesMemory | None = None
     """What its estimator was asked, and has answered."""
+    orphans: Orphans = NO_ORPHANS
+    """What queues are charged with for pods that deleted workloads have left running there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ def _memory(world: World) -> Memory:
 def _site(site: Site) -> SiteMemory:
     ended = tuple(site.ended._charges)  # noqa: SLF001 - the same
     estimates = site.estimates.remember() if site.estimates is not None else None
-    return SiteMemory(site.name, site.cluster, site.foreign, ended, site.changed_at, estimates)
+    return SiteMemory(site.name, site.cluster, site.foreign, ended, site.changed_at, estimates, site.orphans)
 
 
 def rebuild(policy: Policy, queues: Iterable[Queue], workloads: Iterable[Workload], memory: Memory, now: int) -> World:
@@ -130,5 +133,7 @@ def _recall(world: World, memory: SiteMemory) -> None:
     for at, charge in memory.ended:
         site.ended.add(charge, at)
     site.changed_at = memory.changed_at
+    site.orphans = memory.orphans
+    world.accounts.recall_orphans(memory.orphans)
     if memory.estimates is not None:
         world.estimating.recall(memory.name, memory.estimates)

@@ -137,6 +137,7 @@ class World:
         site = self.ledger.site(cluster.name)
         before, foreign = site.cluster, site.foreign
         self.ledger.see(cluster, now, self.policy.settle_ms)
+        self.accounts.release_orphans()
         if before is None or replace(before, used=cluster.used, grades=cluster.grades) != cluster:
             self.books.forget_clusters()
             self._is_news = True
@@ -152,6 +153,7 @@ class World:
     def cluster_removed(self, name: ClusterName) -> None:
         """Forget a cluster; what is booked there stays charged until its workloads say otherwise."""
         self.ledger.lose(name)
+        self.accounts.release_orphans()
         self.books.forget_clusters()
         self._is_news = True
 
@@ -182,7 +184,7 @@ class World:
         self._is_news = True
         if before.state is State.PENDING:
             self._leave(before)
-        self.accounts.close(before, now)
+        self.accounts.end(before, None, now)
         self._estimate(before, None, now)
         self._index(before, None)
         self.told.pop(uid, None)

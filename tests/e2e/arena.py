@@ -41,13 +41,13 @@ class Arena:
         )
         # The first summary of a real Karmada may still show a member of that name from the test before.
         async with asyncio.timeout(LIMIT_SECONDS):
-            while await self._cpus(name) != parse_quantity("cpu", capacity["cpu"]):  # noqa: ASYNC110 -- a status is polled
+            while await self.cpus(name) != parse_quantity("cpu", capacity["cpu"]):  # noqa: ASYNC110 -- a status is polled
                 await asyncio.sleep(0.1)
 
-    async def _cpus(self, name: str) -> int | None:
-        """Return the allocatable CPUs that a cluster's summary shows."""
+    async def cpus(self, name: str, amount: str = "allocatable") -> int | None:
+        """Return the CPUs that a cluster's summary shows as an *amount*, in thousandths."""
         status = json.loads(await self.api.get(f"{CLUSTERS.path}/{name}")).get("status") or {}
-        cpus = (status.get("resourceSummary") or {}).get("allocatable", {}).get("cpu")
+        cpus = (status.get("resourceSummary") or {}).get(amount, {}).get("cpu")
         return None if cpus is None else parse_quantity("cpu", cpus)
 
     async def queue(self, name: str, **spec: Any) -> None:
@@ -69,8 +69,11 @@ class Arena:
         head = {"apiVersion": PRIORITY_CLASSES.api_version, "kind": "PriorityClass", "metadata": {"name": name}}
         await self._create(PRIORITY_CLASSES.path, {**head, "value": value})
 
-    async def policy(self, **suspension: bool) -> None:
-        """Propagate all Volcano Jobs of the namespace, each to one cluster."""
+    async def policy(self, *, preserves: bool = False, **suspension: bool) -> None:
+        """Propagate all Volcano Jobs of the namespace, each to one cluster.
+
+        With *preserves* their pods stay in the clusters when the jobs are deleted.
+        """
         spec: dict[str, Any] = {
             "resourceSelectors": [{"apiVersion": JOBS.api_version, "kind": "Job"}],
             "placement": {
@@ -80,6 +83,8 @@ class Arena:
         }
         if suspension:
             spec["suspension"] = suspension
+        if preserves:
+            spec["preserveResourcesOnDeletion"] = True
         head = {"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy", "metadata": {"name": "jobs"}}
         await self._create(POLICIES.format(self.namespace), {**head, "spec": spec})
 
@@ -89,7 +94,15 @@ class Arena:
 
     async def manifest(self, manifest: Mapping[str, Any]) -> None:
         """Submit any job."""
-        await self._create(f"{JOBS.path.rpartition('/')[0]}/namespaces/{self.namespace}/jobs", manifest)
+        await self._create(self._jobs, manifest)
+
+    async def delete_job(self, name: str) -> None:
+        """Delete a job, as its tenant may."""
+        await self.api.delete(f"{self._jobs}/{name}")
+
+    @property
+    def _jobs(self) -> str:
+        return f"{JOBS.path.rpartition('/')[0]}/namespaces/{self.namespace}/jobs"
 
     async def uid(self, name: str) -> str:
         """Return the uid of a job's binding."""

@@ -1,11 +1,13 @@
 """The main job from end to end: real server, real webhook, real controller; Karmada and members stood in for."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.e2e.arena import job
+from tests.waiting import LIMIT_SECONDS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -123,6 +125,30 @@ async def test_the_room_of_a_finished_job_goes_to_the_next(arena):
         await arena.job(f"link-{number}", "chain", runtime="200ms")
     await arena.observer.until(lambda seen: len(seen.finished()) == 6, "six jobs one after the other")
     assert max(charged(state, dict.fromkeys(state, 1)) for state in arena.observer.walk()) == 1
+
+
+async def test_deleting_a_preserved_job_frees_no_quota_while_its_pods_run(arena):
+    """What its policy says was stored before the policies that refuse it."""
+    await arena.cluster("c1", cpu="8")
+    await arena.queue("capped", capability={"cpu": "2"})
+    await arena.policy(preserves=True)
+    await arena.job("kept", "capped", cpu=2, runtime="15s")
+    await arena.observer.until(lambda seen: "kept" in seen.now and seen.now["kept"].is_running, "job running")
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while await arena.cpus("c1", "allocated") != 2000:  # noqa: ASYNC110 -- a status is polled
+            await asyncio.sleep(0.1)
+    await arena.delete_job("kept")
+    await arena.observer.until(lambda seen: "kept" not in seen.now, "its binding gone")
+    await arena.job("next", "capped", cpu=2, runtime="1s")
+    await arena.observer.until(lambda seen: "next" in seen.now, "binding of the next")
+    async with asyncio.timeout(LIMIT_SECONDS):
+        polls = 0
+        while await arena.cpus("c1", "allocated") == 2000:
+            assert arena.observer.now["next"].paused
+            polls += 1
+            await asyncio.sleep(0.1)
+    assert polls > 10
+    await arena.observer.until(lambda seen: seen.finished() == ["next"], "the next after the pods have ended")
 
 
 async def test_a_closed_queue_admits_nobody_and_others_go_on(arena):

@@ -275,6 +275,8 @@ def fresh(world: World, now: int) -> World:
     for queue in world.queues.values():
         built.queue_changed(queue)
     built.ledger._sites = deepcopy(world.ledger._sites)
+    for site in world.ledger:
+        built.accounts.recall_orphans(site.orphans)
     built.ledger._restless = {site.name for site in world.ledger}
     built.ledger._pool = None
     built.ledger.turned_at = world.ledger.turned_at

@@ -18,6 +18,7 @@ from controller.engine.clusters import (
     Toleration,
 )
 from controller.engine.memory import Memory, Patient, SiteMemory
+from controller.engine.orphans import Orphan, Orphans
 from controller.engine.policy import Eviction, Policy, Tenant
 from controller.engine.queues import Queue, QueueName, QueueState
 from controller.engine.reasons import Reason, Refusal
@@ -114,7 +115,12 @@ queues = st.builds(Queue, names.map(QueueName), capability=amounts, deserved=amo
 tenants = st.lists(st.builds(Tenant, st.tuples(names), st.tuples(names)), max_size=2).map(tuple)
 policies = st.builds(Policy, settle_ms=times, reclaim=st.builds(Eviction, st.booleans(), times), tenants=tenants)
 ended = st.lists(st.tuples(times, amounts), max_size=2).map(tuple)
-sites = st.builds(SiteMemory, names, st.none() | clusters, amounts, ended, st.none() | times)
+orphans = st.builds(
+    Orphans, st.lists(st.builds(Orphan, names, names, amounts), max_size=2).map(tuple), amounts, amounts, times
+)
+sites = st.builds(
+    SiteMemory, names, st.none() | clusters, amounts, ended, st.none() | times, st.none(), orphans=orphans
+)
 memories = st.builds(
     Memory,
     st.lists(sites, max_size=2).map(tuple),

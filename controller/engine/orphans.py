@@ -1,0 +1,87 @@
+"""Charges of deleted workloads whose pods Karmada leaves running: ``preserveResourcesOnDeletion`` (C2).
+
+No object says any more what these pods do. On their cluster they are external
+usage, and the queue stays charged until external usage falls.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from controller.engine.queues import QueueName
+from controller.engine.resources import EMPTY, Resources, add, floored, requested, subtract, total
+
+#: A rise of external usage that lasts so many settle periods is not the late summary of a workload that has ended.
+_LASTING_PERIODS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """What one namespace is charged in one queue, for all its workloads that were left running in a cluster."""
+
+    queue: QueueName
+    namespace: str
+    charge: Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """The orphaned charges of one cluster, the earliest first."""
+
+    charges: tuple[Orphan, ...] = ()
+    baseline: Resources = EMPTY
+    """External usage without the orphans."""
+    excess: Resources = EMPTY
+    """The least external usage beyond baseline and orphans in the present window."""
+    since: int = 0
+    """When the present window began, in milliseconds."""
+
+    @property
+    def total(self) -> Resources:
+        """Return the sum of all charges."""
+        return total(each.charge for each in self.charges)
+
+    def added(self, orphan: Orphan, external: Resources, now: int) -> "Orphans":
+        """Return them with *orphan*, at *now*, when external usage without it is *external*."""
+        base = self if self.charges else Orphans(baseline=external, since=now)
+        charges = {(each.queue, each.namespace): each for each in base.charges}
+        key = orphan.queue, orphan.namespace
+        known = charges.get(key)
+        charges[key] = replace(orphan, charge=add(known.charge, orphan.charge)) if known is not None else orphan
+        return replace(base, charges=tuple(charges.values()))
+
+    def after(self, external: Resources, now: int, settle_ms: int) -> tuple["Orphans", tuple[Orphan, ...]]:
+        """Return what is left of them when external usage is *external* at *now*, and what has ended.
+
+        External usage also rises and falls while the summary still shows workloads that have ended. Only a rise
+        that lasts moves the baseline, so that such a fall ends no charge.
+        """
+        if not self.charges:
+            return self, ()
+        is_over = now - self.since >= _LASTING_PERIODS * settle_ms
+        baseline = add(self.baseline, self.excess) if is_over else self.baseline
+        above = floored(subtract(external, baseline))
+        kept: list[Orphan] = []
+        ended: list[Orphan] = []
+        for each, lost in self._losses(floored(subtract(self.total, above))):
+            rest = requested(subtract(each.charge, lost))
+            if rest:
+                kept.append(replace(each, charge=rest))
+            if lost:
+                ended.append(replace(each, charge=lost))
+        if not kept:
+            return NO_ORPHANS, tuple(ended)
+        beyond = floored(subtract(above, total(each.charge for each in kept)))
+        excess = beyond if is_over else {name: min(beyond.get(name, 0), self.excess.get(name, 0)) for name in beyond}
+        since = now if is_over else self.since
+        return Orphans(tuple(kept), baseline, requested(excess), since), tuple(ended)
+
+    def _losses(self, missing: Resources) -> Iterator[tuple[Orphan, Resources]]:
+        """Yield each charge with what it loses when *missing* does not run any more; the earliest loses first."""
+        for each in self.charges:
+            lost = requested({name: min(amount, missing.get(name, 0)) for name, amount in each.charge.items()})
+            missing = subtract(missing, lost)
+            yield each, lost
+
+
+NO_ORPHANS: Final = Orphans()

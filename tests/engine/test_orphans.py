@@ -1,0 +1,104 @@
+"""Charges of deleted workloads whose pods are preserved in their clusters."""
+
+from collections.abc import Mapping
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.engine.memory import rebuild, whole
+from controller.engine.orphans import Orphan, Orphans
+from controller.engine.queues import QueueName
+from controller.engine.resources import add, requested, total
+from controller.engine.workloads import State, Workload
+from controller.engine.world import World
+from tests.scenario import Scenario, cluster
+
+SETTLE_MS = 30_000
+few = st.integers(0, 6)
+amounts = st.fixed_dictionaries({}, optional={"cpu": few, "memory": few})
+
+
+@given(st.lists(st.tuples(amounts, st.integers(0, 400_000)), max_size=12), st.lists(amounts, min_size=1, max_size=3))
+def test_orphaned_charges_only_fall_and_none_is_lost(usages, charges):
+    orphans, now = Orphans(), 0
+    for number, charge in enumerate(charges):
+        orphans = orphans.added(Orphan(QueueName("q"), f"team-{number}", charge), {}, now)
+    for external, later in usages:
+        now += later
+        before = orphans
+        orphans, ended = orphans.after(external, now, SETTLE_MS)
+        assert requested(before.total) == requested(add(orphans.total, total(each.charge for each in ended)))
+        assert all(amount <= external.get(name, 0) for name, amount in orphans.total.items())
+
+
+def test_many_orphans_of_one_namespace_are_kept_as_one():
+    orphans = Orphans()
+    for number in range(1000):
+        orphans = orphans.added(Orphan(QueueName("q"), "team", {"cpu": 1}), {"cpu": number}, 0)
+    assert orphans.charges == (Orphan(QueueName("q"), "team", {"cpu": 1000}),)
+
+
+WORLD = {
+    "clusters": [{"name": "m", "has": {"cpu": 40}, "used": {"cpu": 12}}],
+    "queues": [{"name": "q", "capability": {"cpu": 10}}],
+    "jobs": [
+        {"name": "kept", "queue": "q", "asks": {"cpu": 9}, "on": "m", "shown": True, "preserved": True},
+        {"name": "next", "queue": "q", "asks": {"cpu": 9}},
+    ],
+}
+
+remove, summary, rest = st.just("remove"), st.integers(0, 24), st.just("rest")
+
+
+@given(st.lists(st.one_of(remove, summary, rest), max_size=12))
+def test_queues_are_charged_for_admitted_workloads_and_orphans(events):
+    """Whatever happens, and also in a world that is built again from what this one remembers."""
+    scenario = Scenario(WORLD)
+    scenario.play({})
+    for event in events:
+        _happen(scenario, event)
+        assert _charged(scenario.world) == _due(scenario.world)
+        assert scenario.world.present.allocated["q"].get("cpu", 0) <= 10_000
+        known = whole(scenario.world)
+        again = rebuild(known.policy, known.queues, known.workloads, known.memory, scenario.now)
+        assert _charged(again) == _charged(scenario.world)
+        assert whole(again).memory.sites == known.memory.sites
+
+
+def _happen(scenario: Scenario, event: str | int) -> None:
+    admitted = [each for each in scenario.world.workloads.values() if each.state is State.ADMITTED]
+    if event == "remove":
+        scenario.play({"remove": [each.name for each in admitted[:1]]})
+    elif event == "rest":
+        scenario.play({"after": 100})
+    else:
+        scenario.world.cluster_changed(cluster({**WORLD["clusters"][0], "used": {"cpu": event}}), scenario.now)
+        scenario.play({"after": 15})
+
+
+def _charged(world: World) -> Mapping[str, int]:
+    return requested(world.charged.get(QueueName("q"), {}))
+
+
+def _due(world: World) -> Mapping[str, int]:
+    charges = [each.admission.charge for each in world.workloads.values() if each.admission is not None]
+    orphaned = [site.orphans.total for site in world.ledger]
+    return requested(total([*charges, *orphaned]))
+
+
+def test_a_failed_write_of_a_preserved_workload_orphans_nothing():
+    scenario = Scenario({**WORLD, "jobs": [{"name": "j", "queue": "q", "asks": {"cpu": 9}, "preserved": True}]})
+    scenario.play({})
+    admitted: Workload = scenario.by_name("j")
+    assert admitted.state is State.ADMITTED
+    scenario._tell(admitted, state=State.PENDING, admission=None)
+    assert scenario.world.ledger.site("m").orphans == Orphans()
+    assert scenario.play({}).admitted == {"j": ["m"]}
+
+
+def test_a_preserved_workload_that_finished_orphans_nothing():
+    scenario = Scenario(WORLD)
+    scenario.play({})
+    assert scenario.play({"finish": ["kept"]}).admitted == {"next": ["m"]}
+    scenario.play({"remove": ["kept"]})
+    assert scenario.world.ledger.site("m").orphans == Orphans()
