@@ -32,6 +32,6 @@ What it reproduces:
 
 What it leaves out: overrides, preemption among policies, spread by region, the
 estimate of components under the gate, quotas, priorities, most events on
-objects, needs of pods other than ConfigMaps, tolerations that end. Its members
-have no nodes: what adds up, fits.
+objects, needs of pods other than ConfigMaps, tolerations that end, and what
+else than resources keeps a pod off a node.
 """

@@ -39,8 +39,9 @@ app = typer.Typer(add_completion=False)
     help="Play Karmada's part on the control plane of localup, until SIGTERM. A stand-in for trying and testing: it "
     "is not Karmada, and its member clusters are simulated.\n\n"
     "A Cluster is simulated when its annotation standin.volcano-global.io/allocatable says what it has, for instance "
-    '{"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "8", "pods": "220"}; .../foreign-use, in the same form, is '
-    "what other people's pods hold there; .../ready is True, False or Unknown. A job runs for the time of its "
+    '{"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "8", "pods": "220"}, on one node, or .../nodes does, for '
+    'instance [{"count": 4, "allocatable": {"cpu": "64", "nvidia.com/gpu": "8"}}]; .../foreign-use, in the first '
+    "form, is what other people's pods hold there; .../ready is True, False or Unknown. A job runs for the time of its "
     "annotation volcano-global.io/runtime and ends as volcano-global.io/outcome says (Failed; else Completed).\n\n"
     f"Behaviours that can be set: {', '.join(Behaviour.__dataclass_fields__)}."
 )

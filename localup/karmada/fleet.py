@@ -56,5 +56,6 @@ class Fleet:
         site = self.sites.setdefault(name, Site(description, Member(pods_late=self._pods_late)))
         site.description = description
         site.member.allocatable, site.member.foreign = description.allocatable, description.foreign
+        site.member.node_sizes = description.nodes
         for listener in self._listeners:
             listener(name)

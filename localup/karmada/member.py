@@ -1,9 +1,9 @@
-"""A member cluster: one pool of resources, and what runs in it.
+"""A member cluster: its nodes, and what runs on them.
 
-A state machine without I/O or clock. A job waits until its gang fits into what
-is free, then runs for its time; what of it did not fit follows when there is
-room. There are no nodes: what adds up, fits. A job that waits has no pods yet,
-as with Volcano, so that it is invisible in the summary (facts, §2).
+A state machine without I/O or clock. A job waits until each pod of its gang has
+a place on a node, first fit, then runs for its time; what of it did not fit
+follows when there is room. A job that waits has no pods yet, as with Volcano,
+so that it is invisible in the summary (facts, §2).
 """
 
 from collections.abc import Hashable, Iterator
@@ -11,8 +11,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from controller.engine.resources import EMPTY, Resources, add, fits, requested, scale, subtract, total
+from controller.engine.resources import EMPTY, Resources, add, requested, scale, subtract, total
 from localup.karmada.loads import Load, Task
+from localup.karmada.modeling import Node
+from localup.karmada.packing import Packing, Places, spread
 
 K = TypeVar("K", bound=Hashable)
 
@@ -81,8 +83,12 @@ class Member(Generic[K]):
     """What pods that we did not cause hold."""
     pods_late: float = 0
     """For how many seconds a job that fits has no pods yet."""
+    node_sizes: tuple[Resources, ...] = ()
+    """What each node has; without any there is one node with all that is allocatable."""
     runs: dict[K, Run] = field(default_factory=dict)
     _active: dict[K, None] = field(default_factory=dict)
+    _places: dict[K, Places] = field(default_factory=dict)
+    """Where the pods of active jobs were when time last passed."""
     _seen: float = 0
     """The time of the last look."""
 
@@ -106,6 +112,7 @@ class Member(Generic[K]):
         """Forget a job; its pods are gone at once."""
         self.runs.pop(key, None)
         self._active.pop(key, None)
+        self._places.pop(key, None)
 
     def advance(self, now: float) -> set[K]:
         """Let everything happen that is due; return the jobs that it happened to."""
@@ -113,12 +120,11 @@ class Member(Generic[K]):
         before = {key: self.runs[key] for key in self._active}
         for key in before:
             self._finish(key, now)
-        free = subtract(subtract(self.allocatable, self.foreign), self.used)
+        packing, self._places = self._packed()
         for key in self._active:
-            for change in (_with_more,) if self._is_early(key, now) else (_with_gang, _with_more):
-                changed = change(self.runs[key], free, now)
-                free = subtract(free, subtract(changed.used, self.runs[key].used))
-                self.runs[key] = changed
+            if self._is_early(key, now):
+                continue
+            self.runs[key], self._places[key] = _advanced(self.runs[key], self._places[key], packing, now)
         return {key for key, run in before.items() if self.runs[key] != run}
 
     def next_change(self) -> float | None:
@@ -139,6 +145,29 @@ class Member(Generic[K]):
     def allocating(self) -> Resources:
         """What the pods without a node ask for."""
         return requested(total(self.runs[key].asked for key in self._active))
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Return the nodes, and what all pods hold on each."""
+        free = self._packed()[0].free
+        return [Node(size, requested(subtract(size, left))) for size, left in zip(self._sizes, free, strict=True)]
+
+    def nodes_of(self, key: K) -> list[list[int]]:
+        """Return the number of the node of each pod that runs, by task."""
+        rows = self._packed()[1].get(key, ())
+        return [[number for number, count in enumerate(row) for _ in range(count)] for row in rows]
+
+    @property
+    def _sizes(self) -> tuple[Resources, ...]:
+        return self.node_sizes or (self.allocatable,)
+
+    def _packed(self) -> tuple[Packing, dict[K, Places]]:
+        """Return what is free on each node, and where pods run: they stay where they are, while that node is there."""
+        foreign = spread(self.foreign, self._sizes)
+        packing = Packing([subtract(*each) for each in zip(self._sizes, foreign, strict=True)])
+        runs = {key: self.runs[key] for key in self._active}
+        kept = {key: packing.keep(run.load.tasks, run.pods, self._places.get(key, ())) for key, run in runs.items()}
+        return packing, {key: packing.restore(run.load.tasks, run.pods, kept[key]) for key, run in runs.items()}
 
     def _is_early(self, key: K, now: float) -> bool:
         """Say whether a job waits and has not waited for as long as its pods are late."""
@@ -161,23 +190,14 @@ class Member(Generic[K]):
             del self._active[key]
 
 
-def _with_gang(run: Run, free: Resources, now: float) -> Run:
-    """Return *run* running with its gang, if that waits and fits."""
-    if run.phase is not Phase.PENDING:
-        return run
-    gang = total(scale(task.pod, task.together) for task in run.load.tasks)
-    if not fits(gang, free):
-        return run
-    return replace(run, phase=Phase.RUNNING, since=now, pods=tuple(task.together for task in run.load.tasks))
-
-
-def _with_more(run: Run, free: Resources, _: float) -> Run:
-    """Return *run* with as many more of its pods as fit, in task order."""
-    if not run.waiting:
-        return run
-    pods = []
-    for task, count in zip(run.load.tasks, run.pods, strict=True):
-        more = min([task.count - count, *(max(free.get(name, 0), 0) // asked for name, asked in task.pod.items())])
-        free = subtract(free, scale(task.pod, more))
-        pods.append(count + more)
-    return replace(run, pods=tuple(pods))
+def _advanced(run: Run, places: Places, packing: Packing, now: float) -> tuple[Run, Places]:
+    """Return *run* with its gang, if that waits and fits, and with as many more of its pods as fit."""
+    if run.phase is Phase.PENDING:
+        gang = packing.gang(run.load.tasks)
+        if gang is None:
+            return run, places
+        run, places = replace(run, phase=Phase.RUNNING, since=now), gang
+    if run.phase is Phase.RUNNING:
+        places = packing.more(run.load.tasks, places)
+    pods = tuple(map(sum, places))
+    return (run if pods == run.pods else replace(run, pods=pods)), places

@@ -10,20 +10,25 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from controller.api.quantity import QuantityError
-from controller.engine.resources import EMPTY, MILLI, PODS, Resources
+from controller.engine.resources import EMPTY, MILLI, PODS, Resources, total
 from localup.karmada.conditions import Condition, with_condition
 from localup.karmada.kinds import TEMPLATES
 from localup.karmada.member import Member
-from localup.karmada.modeling import Node, allocatable_modelings
+from localup.karmada.modeling import allocatable_modelings
 from localup.karmada.objects import Key, Object, annotations_of, spec_of, status_of, with_status
 from localup.karmada.pods import amounts, quantities
 
 ALLOCATABLE: Final = "standin.volcano-global.io/allocatable"
+NODES: Final = "standin.volcano-global.io/nodes"
 FOREIGN_USE: Final = "standin.volcano-global.io/foreign-use"
 READY: Final = "standin.volcano-global.io/ready"
 
 #: The pods a member takes when its Cluster does not say.
 _MANY_PODS: Final = 1000 * MILLI
+#: The pods a node takes when its description does not say.
+_NODE_PODS: Final = 110 * MILLI
+#: So many nodes are simulated of one member.
+_MOST_NODES: Final = 10_000
 
 _READINESS: Final[Mapping[str, Condition]] = {
     "True": Condition("Ready", "True", "ClusterReady", "cluster is healthy and ready to accept workloads"),
@@ -48,22 +53,25 @@ class Description:
     allocatable: Resources = EMPTY
     foreign: Resources = EMPTY
     ready: str = "True"
+    nodes: tuple[Resources, ...] = ()
+    """What each node has; without any there is one node with all that is allocatable."""
 
     @classmethod
     def of(cls, cluster: Object) -> Self | None:
-        """Read the annotations; without the first there is no member to simulate.
+        """Read the annotations; without ``allocatable`` and ``nodes`` there is no member to simulate.
 
         Raises:
             DescriptionError: One of them is neither JSON nor quantities.
         """
         told = annotations_of(cluster)
-        if ALLOCATABLE not in told:
+        if ALLOCATABLE not in told and NODES not in told:
             return None
         ready = told.get(READY, "True")
         if ready not in _READINESS:
             raise DescriptionError(f"{READY}: {ready!r} is none of {', '.join(_READINESS)}")
-        allocatable = {PODS: _MANY_PODS, **_amounts(ALLOCATABLE, told[ALLOCATABLE])}
-        return cls(allocatable, _amounts(FOREIGN_USE, told.get(FOREIGN_USE, "{}")), ready)
+        nodes = _nodes(told[NODES]) if NODES in told else ()
+        allocatable = total(nodes) if nodes else {PODS: _MANY_PODS, **_amounts(ALLOCATABLE, told[ALLOCATABLE])}
+        return cls(allocatable, _amounts(FOREIGN_USE, told.get(FOREIGN_USE, "{}")), ready, nodes)
 
 
 def summarized(cluster: Object, description: Description, member: Member[Key], *, now: float) -> Object:
@@ -78,7 +86,7 @@ def summarized(cluster: Object, description: Description, member: Member[Key], *
         apiEnablements=_enablements(),
         conditions=conditions,
         kubernetesVersion="v1.33.0",
-        nodeSummary={"readyNum": 1, "totalNum": 1},
+        nodeSummary={"readyNum": len(description.nodes) or 1, "totalNum": len(description.nodes) or 1},
         resourceSummary=_resources(cluster, description, member),
     )
 
@@ -88,9 +96,7 @@ def _resources(cluster: Object, description: Description, member: Member[Key]) -
         "allocatable": quantities(description.allocatable),
         "allocated": quantities(member.allocated),
         "allocating": quantities(member.allocating),
-        "allocatableModelings": allocatable_modelings(
-            spec_of(cluster).get("resourceModels") or (), [Node(description.allocatable, member.allocated)]
-        ),
+        "allocatableModelings": allocatable_modelings(spec_of(cluster).get("resourceModels") or (), member.nodes),
     }
     return {name: part for name, part in parts.items() if part}
 
@@ -114,3 +120,20 @@ def _amounts(annotation: str, text: str) -> Resources:
         return amounts(told)
     except (AttributeError, QuantityError, TypeError, ValueError) as error:
         raise DescriptionError(f'{annotation}: {error}; write it like {{"cpu": "64", "memory": "256Gi"}}') from error
+
+
+def _nodes(text: str) -> tuple[Resources, ...]:
+    """Read what each node has.
+
+    Raises:
+        DescriptionError: It is no list of counts and amounts, or tells of no node or of too many.
+    """
+    example = '[{"count": 4, "allocatable": {"cpu": "64", "nvidia.com/gpu": "8"}}]'
+    try:
+        told: Any = json.loads(text)
+        shapes = [(int(each["count"]), {PODS: _NODE_PODS, **amounts(each["allocatable"])}) for each in told]
+    except (AttributeError, KeyError, QuantityError, TypeError, ValueError) as error:
+        raise DescriptionError(f"{NODES}: {error}; write it like {example}") from error
+    if not all(count > 0 for count, _ in shapes) or not 0 < sum(count for count, _ in shapes) <= _MOST_NODES:
+        raise DescriptionError(f"{NODES}: write 1 to {_MOST_NODES} nodes, like {example}")
+    return tuple(size for count, size in shapes for _ in range(count))

@@ -1,4 +1,4 @@
-"""The node of a member cluster, and the pod that holds what others use there.
+"""The nodes of a member cluster, and the pods that hold what others use there.
 
 Pure.
 """
@@ -16,21 +16,31 @@ NODE_NAME: Final = "node"
 FOREIGN: Final = Key("kube-system", "foreign-use")
 
 
-def bare_node() -> dict[str, Any]:
-    """Return the node as it is created."""
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE_NAME}}
+def node_name(number: int) -> str:
+    """Return the name of a node by its number in the member's description."""
+    return f"{NODE_NAME}-{number}" if number else NODE_NAME
+
+
+def foreign_key(number: int) -> Key:
+    """Return the key of the pod that holds what others use on a node."""
+    return Key(FOREIGN.namespace, f"{FOREIGN.name}-{number}" if number else FOREIGN.name)
+
+
+def bare_node(number: int = 0) -> dict[str, Any]:
+    """Return a node as it is created."""
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node_name(number)}}
 
 
 def node_status(allocatable: Resources) -> list[dict[str, Any]]:
-    """Return the patch that makes the node as large as told, and ready."""
+    """Return the patch that makes a node as large as told, and ready."""
     amounts = quantities(allocatable)
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "played"}
     told = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
     return [{"op": "add", "path": f"/status/{name}", "value": value} for name, value in told.items()]
 
 
-def foreign_pod(amounts: Resources) -> dict[str, Any] | None:
-    """Return the one pod that holds all that others use, but for the number of their pods; none for nothing."""
+def foreign_pod(amounts: Resources, number: int = 0) -> dict[str, Any] | None:
+    """Return the one pod that holds all that others use on a node, but for their number; none for nothing."""
     held = quantities({name: amount for name, amount in amounts.items() if name != PODS})
     if not held:
         return None
@@ -38,6 +48,6 @@ def foreign_pod(amounts: Resources) -> dict[str, Any] | None:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": FOREIGN.name, "namespace": FOREIGN.namespace},
-        "spec": {"nodeName": NODE_NAME, "containers": [container]},
+        "metadata": {"name": foreign_key(number).name, "namespace": FOREIGN.namespace},
+        "spec": {"nodeName": node_name(number), "containers": [container]},
     }

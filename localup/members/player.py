@@ -20,12 +20,13 @@ from localup.karmada.loads import load_of
 from localup.karmada.member import Member
 from localup.karmada.mirror import decoder
 from localup.karmada.objects import Key, Object, generation_of, is_leaving, key_of
+from localup.karmada.packing import spread
 from localup.karmada.reflection import reflect
 from localup.karmada.store import Store
 from localup.karmada.summary import Description
 from localup.karmada.workqueue import WorkQueue
 from localup.karmada.writer import STATUS, Writer
-from localup.members.furniture import FOREIGN, NODE, POD, bare_node, foreign_pod, node_status
+from localup.members.furniture import FOREIGN, NODE, POD, bare_node, foreign_key, foreign_pod, node_status
 from localup.members.pods import belongs_to, pods_of
 
 log = structlog.get_logger()
@@ -57,6 +58,7 @@ class Player:
         self._queue = WorkQueue[Subject]("player", self._reconcile)
         self._changed: set[Subject] = set()
         self._wake = asyncio.Event()
+        self._nodes = 0
         for kind, store in self._stores.items():
             store.listen(partial(self._object_changed, kind))
 
@@ -73,17 +75,27 @@ class Player:
             tasks.create_task(self._pass_time())
 
     async def furnish(self, description: Description) -> None:
-        """Put a node there as large as told, and what others use."""
-        with suppress(Conflict):
-            await self._api.create(NODE.path, msgspec.json.encode(bare_node()))
-        status = msgspec.json.encode(node_status(description.allocatable))
-        await self._api.patch(f"{NODE.path_of(key_of(bare_node()))}/status", status, kind="json")
-        with suppress(NotFound):
-            await self._api.delete(POD.path_of(FOREIGN), msgspec.json.encode({"gracePeriodSeconds": 0}))
-        if pod := foreign_pod(description.foreign):
-            await self._api.create(POD.collection(FOREIGN.namespace), msgspec.json.encode(pod))
+        """Put nodes there as large as told, and what others use on them."""
+        sizes = description.nodes or (description.allocatable,)
+        for number, (size, used) in enumerate(zip(sizes, spread(description.foreign, sizes), strict=True)):
+            with suppress(Conflict):
+                await self._api.create(NODE.path, msgspec.json.encode(bare_node(number)))
+            status = msgspec.json.encode(node_status(size))
+            await self._api.patch(f"{NODE.path_of(key_of(bare_node(number)))}/status", status, kind="json")
+            await self._delete(POD.path_of(foreign_key(number)))
+            if pod := foreign_pod(used, number):
+                await self._api.create(POD.collection(FOREIGN.namespace), msgspec.json.encode(pod))
+        for number in range(len(sizes), self._nodes):
+            await self._delete(POD.path_of(foreign_key(number)))
+            await self._delete(NODE.path_of(key_of(bare_node(number))))
+        self._nodes = len(sizes)
         self._member.allocatable, self._member.foreign = description.allocatable, description.foreign
+        self._member.node_sizes = description.nodes
         self._wake.set()
+
+    async def _delete(self, path: str) -> None:
+        with suppress(NotFound):
+            await self._api.delete(path, msgspec.json.encode({"gracePeriodSeconds": 0}))
 
     def _object_changed(self, kind: Kind, old: Object | None, new: Object | None) -> None:
         subject = Subject(kind, key_of(new or old or {}))
@@ -120,7 +132,9 @@ class Player:
     async def _reconcile(self, subject: Subject) -> None:
         store = self._stores[subject.kind]
         found, run = store.get(subject.key), self._member.runs.get(subject)
-        wanted = {key_of(each): each for each in pods_of(found, run, owner=str(subject))} if found and run else {}
+        nodes = self._member.nodes_of(subject)
+        pods = pods_of(found, run, nodes, owner=str(subject)) if found and run else []
+        wanted = {key_of(each): each for each in pods}
         for pod in self._pods:
             if belongs_to(pod, str(subject)) and not _same(pod, wanted.get(key_of(pod))):
                 await self._writer.delete(self._pods, pod, grace_seconds=0)

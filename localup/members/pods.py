@@ -3,13 +3,13 @@
 Pure. Pods that have found room have the node; those that wait have none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from localup.karmada.kinds import VOLCANO_JOB, is_a
 from localup.karmada.member import Phase, Run
 from localup.karmada.objects import Object, annotations_of, key_of, spec_of, uid_of
-from localup.members.furniture import NODE_NAME
+from localup.members.furniture import node_name
 
 OWNER: Final = "members.volcano-global.io/owner"
 
@@ -18,9 +18,9 @@ _LEFT_OUT: Final = frozenset({"priorityClassName", "priority", "serviceAccountNa
 _NAME: Final = 40
 
 
-def pods_of(found: Object, run: Run, *, owner: str) -> list[Object]:
-    """Return the pods that are there while it runs, and none before and after."""
-    return list(_pods(found, run, owner)) if run.phase is Phase.RUNNING else []
+def pods_of(found: Object, run: Run, nodes: Sequence[Sequence[int]], *, owner: str) -> list[Object]:
+    """Return the pods that are there while it runs, on *nodes* by task, and none before and after."""
+    return list(_pods(found, run, nodes, owner)) if run.phase is Phase.RUNNING else []
 
 
 def belongs_to(pod: Object, owner: str) -> bool:
@@ -28,12 +28,13 @@ def belongs_to(pod: Object, owner: str) -> bool:
     return annotations_of(pod).get(OWNER) == owner
 
 
-def _pods(found: Object, run: Run, owner: str) -> Iterator[Object]:
+def _pods(found: Object, run: Run, nodes: Sequence[Sequence[int]], owner: str) -> Iterator[Object]:
     key = key_of(found)
-    for index, (template, task, bound) in enumerate(zip(_templates(found), run.load.tasks, run.pods, strict=True)):
+    for index, (template, task, bound) in enumerate(zip(_templates(found), run.load.tasks, nodes, strict=True)):
         for number in range(task.count):
             name = f"{key.name[:_NAME]}-{uid_of(found)[:6]}-{index}-{number}"
-            yield _pod(template, name, key.namespace, owner=owner, bound=number < bound)
+            node = node_name(bound[number]) if number < len(bound) else ""
+            yield _pod(template, name, key.namespace, owner=owner, node=node)
 
 
 def _templates(found: Object) -> list[Object]:
@@ -43,9 +44,9 @@ def _templates(found: Object) -> list[Object]:
     return [spec.get("template") or {}]
 
 
-def _pod(template: Object, name: str, namespace: str, *, owner: str, bound: bool) -> dict[str, Any]:
+def _pod(template: Object, name: str, namespace: str, *, owner: str, node: str) -> dict[str, Any]:
     spec = {field: value for field, value in (template.get("spec") or {}).items() if field not in _LEFT_OUT}
     labels = (template.get("metadata") or {}).get("labels") or {}
     metadata = {"name": name, "namespace": namespace, "labels": labels, "annotations": {OWNER: owner}}
-    node = {"nodeName": NODE_NAME} if bound else {}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**spec, **node}}
+    placed = {"nodeName": node} if node else {}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**spec, **placed}}

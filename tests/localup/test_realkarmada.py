@@ -78,15 +78,15 @@ def run(phase, *, bound):
 
 
 def test_a_job_that_runs_has_its_pods_and_those_without_room_have_no_node():
-    pods = pods_of(job(), run(Phase.RUNNING, bound=2), owner="jobs/ml/train")
+    pods = pods_of(job(), run(Phase.RUNNING, bound=2), [[0, 3]], owner="jobs/ml/train")
     assert [each["metadata"]["name"] for each in pods] == [f"train-123456-0-{number}" for number in range(3)]
-    assert [each["spec"].get("nodeName") for each in pods] == ["node", "node", None]
+    assert [each["spec"].get("nodeName") for each in pods] == ["node", "node-3", None]
     assert all(belongs_to(each, "jobs/ml/train") and "priorityClassName" not in each["spec"] for each in pods)
 
 
 @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.COMPLETED])
 def test_a_job_that_waits_or_is_over_has_none(phase):
-    assert pods_of(job(), run(phase, bound=0), owner="x") == []
+    assert pods_of(job(), run(phase, bound=0), [[]], owner="x") == []
 
 
 def test_the_node_is_as_large_as_the_member_and_a_pod_holds_what_others_use():

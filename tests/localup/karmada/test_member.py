@@ -2,9 +2,9 @@
 
 import pytest
 
-from controller.engine.resources import PODS
+from controller.engine.resources import PODS, total
 from localup.karmada.loads import Load, Task, load_of
-from localup.karmada.member import Member, Phase
+from localup.karmada.member import Member, Phase, Run
 from localup.karmada.objects import Key
 
 
@@ -153,3 +153,72 @@ def test_a_job_whose_pods_appear_late_waits_although_it_fits():
     assert (phases(cluster), cluster.next_change(), cluster.allocating) == ({"a": "Pending"}, 105, {})
     cluster.advance(105)
     assert (phases(cluster), cluster.next_change()) == ({"a": "Running"}, 115)
+
+
+def nodes_member(*gpus):
+    """Return a member with a node for each number of GPUs."""
+    sizes = tuple({"gpu": count * 1000, PODS: 110_000} for count in gpus)
+    return Member(total(sizes), node_sizes=sizes)
+
+
+def gang(*sizes, lasts=10.0):
+    """Return a load of one pod for each number of GPUs, all of which start together."""
+    return Load(tuple(Task({"gpu": gpus * 1000, PODS: 1000}, 1, 1) for gpus in sizes), lasts)
+
+
+def used(cluster):
+    return [node.used.get("gpu", 0) // 1000 for node in cluster.nodes]
+
+
+@pytest.mark.parametrize("pods", [pytest.param((5,) * 6, id="six-of-five"), pytest.param((9,), id="one-of-nine")])
+def test_a_gang_that_fits_in_sum_but_not_on_nodes_waits(pods):
+    cluster = nodes_member(8, 8, 8, 8)
+    cluster.submit(key("a"), gang(*pods), 0)
+    cluster.submit(key("b"), gang(8, 8, 8), 0)
+    cluster.advance(0)
+    assert (phases(cluster), used(cluster)) == ({"a": "Pending", "b": "Running"}, [8, 8, 8, 0])
+
+
+def test_pods_stay_on_their_nodes_and_free_ones_are_taken_first_fit():
+    cluster = nodes_member(8, 8)
+    for name, size in (("a", 5), ("b", 5), ("c", 3)):
+        cluster.submit(key(name), gang(size, lasts=10.0 if name == "a" else None), 0)
+    cluster.advance(0)
+    assert (used(cluster), cluster.nodes_of(key("c"))) == ([8, 5], [[0]])
+    cluster.advance(10)
+    assert used(cluster) == [3, 5]
+    cluster.submit(key("d"), gang(8), 10)
+    cluster.advance(10)
+    assert phases(cluster)["d"] == "Pending", "8 are free, 5 and 3 on two nodes"
+
+
+def test_what_follows_the_gang_takes_nodes_too():
+    cluster = nodes_member(8, 8)
+    cluster.submit(key("a"), Load((Task({"gpu": 5000}, 3, 1),)), 0)
+    cluster.advance(0)
+    assert (cluster.runs[key("a")].running, cluster.runs[key("a")].waiting) == (2, 1)
+
+
+def test_pods_that_run_already_are_on_nodes_whether_they_fit_or_not():
+    cluster = nodes_member(8, 8)
+    cluster.adopt(key("a"), Run(gang(5, 5, 5), Phase.RUNNING, 0, (1, 1, 1)))
+    cluster.advance(1)
+    assert used(cluster) == [5, 10]
+
+
+def test_pods_of_a_node_that_goes_move_to_those_that_stay():
+    cluster = nodes_member(8, 8)
+    cluster.submit(key("a"), gang(5, 5), 0)
+    cluster.advance(0)
+    cluster.node_sizes = cluster.node_sizes[:1]
+    cluster.advance(1)
+    assert (used(cluster), phases(cluster)) == ([10], {"a": "Running"})
+
+
+def test_foreign_use_fills_nodes_one_after_the_other():
+    cluster = nodes_member(8, 8, 8)
+    cluster.foreign = {"gpu": 11_000}
+    assert used(cluster) == [8, 3, 0]
+    cluster.submit(key("a"), gang(8, 8), 0)
+    cluster.advance(0)
+    assert phases(cluster) == {"a": "Pending"}

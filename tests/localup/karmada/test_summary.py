@@ -7,6 +7,7 @@ import yaml
 
 from localup.karmada.loads import Load, Task
 from localup.karmada.member import Member
+from localup.karmada.modeling import default_models
 from localup.karmada.objects import Key
 from localup.karmada.summary import Description, DescriptionError, summarized
 
@@ -22,6 +23,7 @@ def cluster(**annotations):
 def summary(shown, member):
     description = Description.of(shown)
     member.allocatable, member.foreign = description.allocatable, description.foreign
+    member.node_sizes = description.nodes
     return summarized(shown, description, member, now=NOON)["status"]
 
 
@@ -40,6 +42,18 @@ def test_use_is_split_into_what_has_a_node_and_what_has_none():
         "allocated": {"cpu": "3500m", "pods": "4"},
         "allocating": {"cpu": "2", "pods": "2"},
     }
+
+
+def test_nodes_are_summed_up_and_counted_by_grade():
+    sizes = '[{"count": 3, "allocatable": {"cpu": "64", "memory": "256Gi"}}, {"count": 1, "allocatable": {"cpu": "4"}}]'
+    told = cluster(nodes=sizes, foreign_use='{"cpu": "60", "memory": "16Gi"}')
+    told["spec"]["resourceModels"] = default_models()
+    shown = summary(told, Member())
+    assert shown["nodeSummary"] == {"readyNum": 4, "totalNum": 4}
+    assert shown["resourceSummary"]["allocatable"] == {"cpu": "196", "memory": "768Gi", "pods": "440"}
+    counted = {each["grade"]: each["count"] for each in shown["resourceSummary"]["allocatableModelings"]}
+    # Two nodes are empty, one has 4 CPUs left, and one has no memory.
+    assert {grade: count for grade, count in counted.items() if count} == {6: 2, 3: 1, 0: 1}
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="no real clusters beside the project")
@@ -75,6 +89,10 @@ def test_a_cluster_without_the_annotation_is_somebody_elses():
         pytest.param({"allocatable": '{"cpu": "64 cores"}'}, id="no-quantity"),
         pytest.param({"allocatable": '{"cpu": null}'}, id="null"),
         pytest.param({"allocatable": "{}", "ready": "maybe"}, id="no-readiness"),
+        pytest.param({"nodes": '{"count": 4}'}, id="no-list-of-nodes"),
+        pytest.param({"nodes": '[{"count": 4}]'}, id="no-node-size"),
+        pytest.param({"nodes": '[{"count": 0, "allocatable": {}}]'}, id="no-node"),
+        pytest.param({"nodes": '[{"count": 99999, "allocatable": {}}]'}, id="too-many-nodes"),
     ],
 )
 def test_annotations_that_cannot_be_read_are_refused(annotations):

@@ -1,0 +1,92 @@
+"""Places the pods of a member cluster on its nodes, first fit.
+
+Pure.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from controller.engine.resources import Resources, scale, subtract
+from localup.karmada.loads import Task
+
+Counts = tuple[int, ...]
+"""How many pods there are of each task."""
+Places = tuple[tuple[int, ...], ...]
+"""By task, how many of its pods are on each node."""
+
+
+class Packing:
+    """What is free on each node while pods are placed one after the other."""
+
+    def __init__(self, nodes: Sequence[Resources]) -> None:
+        self.free = list(nodes)
+
+    def gang(self, tasks: Sequence[Task]) -> Places | None:
+        """Place the gang of *tasks* whole, or not at all."""
+        before = list(self.free)
+        places = tuple(self._place(task.pod, task.together) for task in tasks)
+        if all(sum(row) == task.together for row, task in zip(places, tasks, strict=True)):
+            return places
+        self.free = before
+        return None
+
+    def more(self, tasks: Sequence[Task], places: Places) -> Places:
+        """Add as many of the missing pods as there is room for, in task order."""
+        added = (self._place(task.pod, task.count - sum(row)) for task, row in zip(tasks, places, strict=True))
+        return tuple(tuple(map(sum, zip(row, more, strict=True))) for row, more in zip(places, added, strict=True))
+
+    def keep(self, tasks: Sequence[Task], counts: Counts, before: Places) -> Places:
+        """Leave pods that run where they were *before*, as far as their task and node are still there."""
+        rows = []
+        for number, count in enumerate(counts):
+            row = before[number] if number < len(before) else ()
+            rows.append(_at_most(row, count) if len(row) == len(self.free) else (0,) * len(self.free))
+        self._occupy(tasks, tuple(rows))
+        return tuple(rows)
+
+    def restore(self, tasks: Sequence[Task], counts: Counts, kept: Places) -> Places:
+        """Place the rest of the pods that run: first fit, else on the last node whether they fit there or not."""
+        rows = []
+        for task, count, row in zip(tasks, counts, kept, strict=True):
+            added = self._place(task.pod, count - sum(row))
+            forced = (0,) * (len(row) - 1) + (count - sum(row) - sum(added),)
+            self._occupy((task,), (forced,))
+            rows.append(tuple(map(sum, zip(row, added, forced, strict=True))))
+        return tuple(rows)
+
+    def _occupy(self, tasks: Sequence[Task], places: Places) -> None:
+        """Take what the pods at *places* hold."""
+        for task, row in zip(tasks, places, strict=True):
+            for number, count in enumerate(row):
+                if count:
+                    self.free[number] = subtract(self.free[number], scale(task.pod, count))
+
+    def _place(self, pod: Resources, count: int) -> tuple[int, ...]:
+        """Place as many of *count* pods as there is room for, and return how many each node takes."""
+        row = []
+        for number, free in enumerate(self.free):
+            taken = min([count, *(max(free.get(name, 0), 0) // asked for name, asked in pod.items() if asked > 0)])
+            if taken:
+                self.free[number] = subtract(free, scale(pod, taken))
+            row.append(taken)
+            count -= taken
+        return tuple(row)
+
+
+def spread(amounts: Resources, nodes: Sequence[Resources]) -> list[Resources]:
+    """Fill *nodes* with *amounts*, one node after the other; what exceeds all of them is on the last."""
+    left, parts = dict(amounts), list[Resources]()
+    for node in nodes[:-1]:
+        part = {name: min(amount, max(node.get(name, 0), 0)) for name, amount in left.items()}
+        left = {name: amount - part[name] for name, amount in left.items()}
+        parts.append({name: amount for name, amount in part.items() if amount})
+    return [*parts, {name: amount for name, amount in left.items() if amount}]
+
+
+def _at_most(row: Sequence[int], count: int) -> tuple[int, ...]:
+    return tuple(_taken(row, count))
+
+
+def _taken(row: Sequence[int], count: int) -> Iterator[int]:
+    for each in row:
+        yield min(each, count)
+        count -= min(each, count)
