@@ -119,7 +119,7 @@ def evict_moved(world: "World", now: int) -> list[Evict]:
             lifted[booking.cluster] = add(lifted.get(booking.cluster, EMPTY), booking.charge)
     failed: list[Workload] = []
     for workload in judged:
-        if not all(_has_room(world, workload, each.cluster, lifted[each.cluster]) for each in _bookings(workload)):
+        if not all(_has_room(world, workload, each.cluster, lifted[each.cluster]) for each in _placed(workload)):
             failed.append(workload)
             continue
         world.accepted.add(workload.uid)
@@ -137,6 +137,13 @@ def _first(workload: Workload) -> tuple[int, int, str, str, str]:
 
 def _bookings(workload: Workload) -> tuple[Booking, ...]:
     return workload.admission.bookings if workload.admission is not None else ()
+
+
+def _placed(workload: Workload) -> tuple[Booking, ...]:
+    """Return its bookings but for those on clusters that Karmada evicts it from: it runs on there only for a while."""
+    bookings = _bookings(workload)
+    placed = tuple(each for each in bookings if each.cluster not in workload.shape.evicting_from)
+    return placed or bookings
 
 
 def _is_divided(workload: Workload) -> bool:
@@ -201,7 +208,7 @@ def _take_back(
     at_fault = {each.uid for each in failed}
     has_moved = reason is EvictionReason.CLUSTER_CHANGED
     for unit in units:
-        places = {booking.cluster for each in unit if each.uid in at_fault for booking in _bookings(each)}
+        places = {booking.cluster for each in unit if each.uid in at_fault for booking in _placed(each)}
         moved_to = tuple(sorted(places)) if has_moved else ()
         until = now + _pause_ms(world, max(each.attempts for each in unit), has_moved=has_moved)
         for workload in unit:
@@ -223,7 +230,7 @@ def _pause_ms(world: "World", attempts: int, *, has_moved: bool) -> int:
 def _left_out(workload: Workload, *, is_at_fault: bool) -> tuple[ClusterName, ...]:
     """Return where it is not tried again; where it has not been tried before is no lesson for one that has run."""
     known = frozenset[ClusterName]() if workload.has_run else workload.shape.left_out
-    bookings = _bookings(workload) if is_at_fault else ()
+    bookings = _placed(workload) if is_at_fault else ()
     return tuple(sorted(known | {booking.cluster for booking in bookings}))
 
 

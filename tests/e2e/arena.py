@@ -16,6 +16,7 @@ from tests.waiting import LIMIT_SECONDS
 
 POLICIES = "/apis/policy.karmada.io/v1alpha1/namespaces/{}/propagationpolicies"
 ALLOCATABLE = "standin.volcano-global.io/allocatable"
+NODES = "standin.volcano-global.io/nodes"
 RUNTIME = "volcano-global.io/runtime"
 #: Volcano lets nobody delete it, so it stays for the next who asks for it.
 DEFAULT_QUEUE = "default"
@@ -30,18 +31,23 @@ class Arena:
         self.observer = observer
         self._made: list[str] = []
 
-    async def cluster(self, name: str, **capacity: str) -> None:
-        """Add a member cluster and wait for its summary; capacity as quantities, ``gpu`` for nvidia.com/gpu."""
+    async def cluster(self, name: str, *, nodes: int = 0, **capacity: str) -> None:
+        """Add a member cluster and wait for its summary; capacity as quantities, ``gpu`` for nvidia.com/gpu.
+
+        With *nodes*, the cluster has so many of that capacity, else one.
+        """
         amounts = {"nvidia.com/gpu" if key == "gpu" else key: value for key, value in capacity.items()}
         allocatable = {"memory": "1Ti", "pods": "1000", **amounts}
-        head = {"name": name, "annotations": {ALLOCATABLE: json.dumps(allocatable)}}
+        told = {NODES: json.dumps([{"count": nodes, "allocatable": allocatable}])} if nodes else {}
+        head = {"name": name, "annotations": {ALLOCATABLE: json.dumps(allocatable), **told}}
         spec = {"syncMode": "Push", "apiEndpoint": "https://127.0.0.1:1"}
         await self._create(
             CLUSTERS.path, {"apiVersion": CLUSTERS.api_version, "kind": "Cluster", "metadata": head, "spec": spec}
         )
         # The first summary of a real Karmada may still show a member of that name from the test before.
         async with asyncio.timeout(LIMIT_SECONDS):
-            while await self.cpus(name) != parse_quantity("cpu", capacity["cpu"]):  # noqa: ASYNC110 -- a status is polled
+            cpus = parse_quantity("cpu", capacity["cpu"]) * (nodes or 1)
+            while await self.cpus(name) != cpus:  # noqa: ASYNC110 -- a status is polled
                 await asyncio.sleep(0.1)
 
     async def cpus(self, name: str, amount: str = "allocatable") -> int | None:

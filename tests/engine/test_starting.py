@@ -75,3 +75,43 @@ def test_another_time_for_it_counts_from_its_admission():
 )
 def test_the_pause_grows_but_not_for_ever(attempts, timeout, pause):
     assert backoff_ms(attempts, timeout) == pause
+
+
+def moving(near: int) -> Scenario:
+    """A job that Karmada moves from ``near`` to ``far``, and still evicts from ``near``."""
+    scenario = Scenario(
+        {
+            "policy": {"startWithin": 600},
+            "clusters": [{"name": "near", "has": {"u": near}}, {"name": "far", "has": {"u": 3}}],
+            "queues": [{"name": "q"}],
+            "jobs": [{"name": "j", "queue": "q", "asks": {"u": 3}, "on": ["far", "near"], "ran": 60, "moved": True}],
+        }
+    )
+    job = scenario.by_name("j")
+    shape = replace(job.shape, evicting_from=frozenset({"near"}))
+    scenario.world.workload_changed(replace(job, shape=shape), scenario.now)
+    return scenario
+
+
+def test_moved_job_stays_though_the_cluster_it_leaves_has_lost_nodes():
+    assert evicted(moving(near=1)) == []
+
+
+def test_moved_job_that_does_not_start_leaves_out_only_where_it_was_moved():
+    scenario = moving(near=4)
+    assert evicted(scenario) == []
+    scenario.now += 600_000
+    assert [each.name for each in scenario.world.plan(scenario.now).requeues] == ["j"]
+    scenario.now += 600_000
+    plan = scenario.world.plan(scenario.now)
+    (eviction,) = (each for each in plan.decisions if isinstance(each, Evict))
+    assert eviction.back_off is not None
+    assert eviction.back_off.left_out == ("far",)
+
+
+def test_moved_job_is_told_only_the_cluster_where_it_does_not_fit():
+    scenario = moving(near=4)
+    scenario.world.cluster_changed(replace(scenario.world.ledger.site("far").cluster, allocatable={"u": 2}), 0)
+    (eviction,) = (each for each in scenario.world.plan(scenario.now).decisions if isinstance(each, Evict))
+    assert eviction.back_off is not None
+    assert eviction.back_off.moved_to == ("far",)

@@ -1,0 +1,98 @@
+"""Gangs that fit a cluster in sum but not on its nodes: refused at once, or taken back when they do not start."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.api.keys import EVENTS
+from controller.kube import Api
+from localup.controlplane import ControlPlane
+from localup.namespaces import open_namespace
+from localup.part import Options
+from localup.processes import tail
+from localup.realkarmada.programs import named_by_environment
+from localup.stack import Stack
+from tests.answers import kinds
+from tests.e2e.arena import Arena, opened
+from tests.e2e.observer import Observer
+from tests.waiting import LIMIT_SECONDS
+
+SHAPES = [{"clusters": ["c1"], "nodes": [{"count": 4, "allocatable": {"cpu": 64, "nvidia.com/gpu": 8}}]}]
+
+
+@pytest.fixture(scope="module")
+def plane(fresh_control_plane) -> ControlPlane:
+    return fresh_control_plane()
+
+
+@asynccontextmanager
+async def world(plane: ControlPlane, folder: Path, **configuration: Any) -> AsyncIterator[Arena]:
+    """Open an arena with everything at work and a cluster of 4 nodes with 8 GPUs each."""
+    file = folder / "admission.yaml"
+    file.write_text(kinds.configuration(**configuration))
+    options = {
+        "karmada": Options(flags=["--status-period", "200ms"]),
+        "controller": Options(flags=["--write-seconds", "0.5", "--admission-configuration", file]),
+    }
+    name = f"nodes-{uuid.uuid4().hex[:8]}"
+    open_namespace(plane.admin, name)
+    with Stack(plane, options=options, karmada=named_by_environment() or True) as stack:
+        async with Api.connect(plane.kubeconfig("admin")) as api, opened(api, name) as arena:
+            try:
+                await arena.cluster("c1", cpu="64", gpu="8", nodes=4)
+                await arena.queue(name)
+                await arena.policy()
+                yield arena
+            finally:
+                print("--- controller", tail(stack.log("controller"), lines=40), sep="\n")  # noqa: T201 -- for the report of a failure
+        stack.check()
+
+
+def phases(seen: Observer, name: str) -> tuple[str, ...]:
+    return seen.now[name].phases if name in seen.now else ()
+
+
+async def until_told(arena: Arena, reason: str, name: str) -> str:
+    """Wait for an event of that reason on a job, and return what it says."""
+    folder = EVENTS.item_path(arena.namespace, "").rstrip("/")
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while True:
+            for each in json.loads(await arena.api.get(folder))["items"]:
+                if (each["reason"], each["regarding"].get("name")) == (reason, name):
+                    return str(each["note"])
+            await asyncio.sleep(0.1)
+
+
+async def test_gangs_without_a_place_on_described_nodes_are_refused_at_once(plane, tmp_path):
+    async with world(plane, tmp_path, nodeShapes=SHAPES) as arena:
+        queue = arena.namespace
+        await arena.job("scattered", queue, replicas=6, gpu=5, runtime="1h")
+        await arena.job("giant", queue, gpu=9, runtime="1h")
+        for name in ("scattered", "giant"):
+            await until_told(arena, "FitsNowhere", name)
+        await arena.job("packed", queue, replicas=4, gpu=8, runtime="1h")
+        await arena.observer.until(lambda seen: phases(seen, "packed") == ("Running",), "packed")
+        assert arena.observer.order() == ["packed"]
+
+
+async def test_gangs_without_a_place_on_nodes_are_taken_back_and_spare_equal_ones_the_attempt(plane, tmp_path):
+    async with world(plane, tmp_path, admissionTimeout="2s") as arena:
+        queue = arena.namespace
+        await arena.job("scattered", queue, replicas=6, gpu=5, runtime="1h")
+        await arena.observer.until(lambda seen: phases(seen, "scattered") == ("Pending",), "admitted, not started")
+        for number in range(3):
+            await arena.job(f"equal-{number}", queue, replicas=6, gpu=5, runtime="1h")
+        await until_told(arena, "NotStarted", "scattered")
+        await arena.job("packed", queue, replicas=4, gpu=8, runtime="1h")
+        await arena.observer.until(lambda seen: phases(seen, "packed") == ("Running",), "packed")
+        assert arena.observer.order() == ["scattered", "packed"]
+        assert arena.observer.now["scattered"].record["leftOut"].keys() == {"c1"}
+        # Twice as long as the first attempt took: no other is tried, and no attempt is repeated.
+        await asyncio.sleep(8)
+        assert arena.observer.admitted() == ["packed"]

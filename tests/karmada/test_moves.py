@@ -1,0 +1,107 @@
+"""What Karmada moves to a cluster where it does not fit is evicted there, with our controller at work (R1)."""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from controller.api.keys import EVENTS, QUEUES
+from localup.namespaces import close_namespace, open_namespace
+from localup.part import Options
+from localup.processes import tail
+from localup.stack import Stack
+from tests.karmada.conftest import OPTIONS, REAL_OPTIONS
+from tests.karmada.desk import LONG, Desk
+from tests.localup.karmada.desk import CLUSTERS
+
+SHORT = {"volcano-global.io/runtime": "1s"}
+NEAR, FAR = {"cpu": "4"}, {"cpu": "3"}
+
+
+@pytest.fixture(scope="module")
+def whole(fresh_control_plane, programs) -> Iterator[Stack]:
+    """Yield everything at work."""
+    ours = {"controller": Options(flags=["--write-seconds", "0.5"])}
+    options = {**(REAL_OPTIONS if programs else OPTIONS), **ours}
+    with Stack(fresh_control_plane(), karmada=programs or True, options=options) as stack:
+        yield stack
+
+
+@pytest.fixture
+def desk(whole: Stack) -> Iterator[Desk]:
+    """Yield a namespace and two clusters, of which the job that is moved fits one only."""
+    whole.check()
+    name = f"moves-{uuid.uuid4().hex[:8]}"
+    open_namespace(whole.plane.admin, name)
+    desk = Desk(whole.plane.admin, name)
+    head = {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": {"name": name}}
+    desk.make(QUEUES.path, {**head, "spec": {"weight": 1}})
+    for cluster, capacity in (("near", NEAR), ("far", FAR)):
+        desk.join(cluster, **capacity)
+    for cluster, capacity in (("near", NEAR), ("far", FAR)):
+        desk.wait(lambda at=cluster, cpu=capacity["cpu"]: cpus(desk, at) == cpu, f"{cluster} has told what it has")
+    desk.propagate(clusters=("near", "far"))
+    yield desk
+    desk.clear()
+    for cluster in ("near", "far"):
+        desk.wait(lambda at=cluster: desk.look(f"{CLUSTERS}/{at}") is None, "it is gone")
+    close_namespace(whole.plane.admin, name)
+    for part in (whole.controller, whole.karmada):
+        print(f"--- {part.name}", tail(part.log, lines=30), sep="\n")  # noqa: T201 -- for the report of a failure
+    whole.check()
+
+
+def cpus(desk: Desk, cluster: str) -> str | None:
+    """Return the allocatable CPUs of a cluster's summary."""
+    summary = desk.cluster(cluster).get("status", {}).get("resourceSummary", {})
+    found: str | None = summary.get("allocatable", {}).get("cpu")
+    return found
+
+
+def ask(desk: Desk, name: str, *, cpu: str, annotations=LONG) -> None:
+    desk.submit(name, replicas=1, cpu=cpu, annotations=annotations, queue=desk.namespace)
+
+
+def events(desk: Desk, name: str) -> dict[str, str]:
+    """Return the notes of a job's events by reason."""
+    found = desk.api.get(EVENTS.item_path(desk.namespace, "").rstrip("/"))["items"]
+    return {each["reason"]: each["note"] for each in found if each["regarding"].get("name") == name}
+
+
+def is_gone(desk: Desk, name: str) -> bool:
+    """Say whether a job is paused, on no cluster, and without a work on any that is left."""
+    works = [work for each in ("near", "far") if desk.look(f"{CLUSTERS}/{each}") for work in desk.works_of(name, each)]
+    return bool(desk.binding(name)["spec"]["suspension"]["scheduling"]) and not (desk.targets(name) or works)
+
+
+def unjoin(desk: Desk) -> None:
+    desk.leave("near")
+
+
+def taint(desk: Desk) -> None:
+    desk.taint("near", {"key": "repair", "value": "yes", "effect": "NoExecute"})
+
+
+def edit_policy(desk: Desk) -> None:
+    desk.change_policy(placement={"clusterAffinity": {"clusterNames": ["far"]}})
+
+
+@pytest.mark.parametrize("move", [unjoin, taint, edit_policy])
+def test_r1_one_moved_where_it_does_not_fit_is_evicted_and_blocks_nobody(desk: Desk, move):
+    ask(desk, "stays", cpu="2")
+    desk.wait_for_phase("Running", "stays")
+    ask(desk, "moves", cpu="3")
+    desk.wait_for_phase("Running", "moves")
+    assert (desk.targets("stays"), desk.targets("moves")) == (["far"], ["near"])
+    move(desk)
+    desk.wait(lambda: "ClusterChanged" in events(desk, "moves"), "moves evicted")
+    assert "it was moved to far, where it does not fit" in events(desk, "moves")["ClusterChanged"]
+    # Karmada may place it there once more, for it was in the scheduler's queue already.
+    desk.wait(lambda: is_gone(desk, "moves"), "it waits again, and its works are gone")
+    ask(desk, "small", cpu="1", annotations=SHORT)
+    desk.wait_for_phase("Completed", "small")
+    assert desk.phase("stays") == "Running"
+    desk.api.delete(f"{desk.jobs}/stays")
+    desk.wait_for_targets("far", name="moves")
+    desk.wait_for_conditions("moves", FullyApplied="FullyAppliedSuccess")
+    desk.wait(lambda: desk.works_of("moves", "far"), "it runs there")
