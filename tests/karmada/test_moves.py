@@ -15,14 +15,17 @@ from tests.karmada.desk import LONG, Desk
 from tests.localup.karmada.desk import CLUSTERS
 
 SHORT = {"volcano-global.io/runtime": "1s"}
+GRACE, GRACE_REAL = ("--set", "graceful-eviction-timeout=5s"), ("--graceful-eviction-timeout=5s",)
 NEAR, FAR = {"cpu": "4"}, {"cpu": "3"}
 
 
 @pytest.fixture(scope="module")
 def whole(fresh_control_plane, programs) -> Iterator[Stack]:
     """Yield everything at work."""
-    ours = {"controller": Options(flags=["--write-seconds", "0.5"])}
-    options = {**(REAL_OPTIONS if programs else OPTIONS), **ours}
+    options = {**(REAL_OPTIONS if programs else OPTIONS), "controller": Options(flags=["--write-seconds", "0.5"])}
+    # A paused binding is not scheduled, so that Karmada waits for the whole grace before it ends the move.
+    name, grace = ("karmada-controller-manager", GRACE_REAL) if programs else ("karmada", GRACE)
+    options[name] = Options(flags=[*options[name].flags, *grace])
     with Stack(fresh_control_plane(), karmada=programs or True, options=options) as stack:
         yield stack
 
