@@ -12,7 +12,9 @@ from controller.api.hyperjobrules import sized
 from controller.api.hyperjobs import HyperJob, ReplicatedJob, SplitPolicy
 from controller.api.quantity import format_quantity
 from controller.api.volcanojobs import JobSpec
+from controller.engine.demand import PodSet
 from controller.engine.fit import Room
+from controller.engine.nodes import holds_gang
 from controller.engine.reasons import Reason
 from controller.engine.resources import Resources, add, fits, subtract, total
 from controller.hyperjob.counting import demand, pod_requests
@@ -54,6 +56,13 @@ class _Need:
     unit: Resources
     singles: Resources
     pods: tuple[Resources, ...]
+    tasks: tuple[tuple[Resources, int, int], ...]
+    """By task: what a pod asks for, and how many pods there are in a unit, and once."""
+
+    def pod_sets(self, count: int, *, hosting: bool) -> list[PodSet]:
+        """Return the pods of *count* units, beside those that exist once where it is *hosting* them."""
+        counted = [(request, each * count + (once if hosting else 0)) for request, each, once in self.tasks]
+        return [PodSet(tuple(sorted(request.items())), pods, pods) for request, pods in counted]
 
 
 def _need(template: JobSpec) -> _Need:
@@ -63,7 +72,7 @@ def _need(template: JobSpec) -> _Need:
     once = tuple(task.replicas if is_single else 0 for task, is_single in tasks)
     unit = tuple(0 if is_single else task.replicas // stretches for task, is_single in tasks)
     asked = tuple(request for request, task in zip(requests, template.tasks, strict=True) if task.replicas > 0)
-    return _Need(demand(requests, unit), demand(requests, once), asked)
+    return _Need(demand(requests, unit), demand(requests, once), asked, tuple(zip(requests, unit, once, strict=True)))
 
 
 def place(job: ReplicatedJob, policy: SplitPolicy, books: Books) -> list[Share] | Trouble:
@@ -124,11 +133,26 @@ def _packed(
 
 def _bin(room: Room, need: _Need, books: Books) -> Bin:
     headroom = books.headroom(room)
-    plain = _times(need.unit, headroom)
+    plain = _on_nodes(_times(need.unit, headroom), room, need)
     if not need.singles:
         return Bin(room.name, plain, plain)
     hosting = _times(need.unit, subtract(headroom, need.singles)) if fits(need.singles, headroom) else -1
-    return Bin(room.name, plain, hosting)
+    return Bin(room.name, plain, _on_nodes(hosting, room, need, hosting=True))
+
+
+def _on_nodes(most: int, room: Room, need: _Need, *, hosting: bool = False) -> int:
+    """Return how many of at most *most* units have a place on the cluster's nodes, as far as these are described."""
+    nodes = room.site.cluster.nodes if room.site.cluster else ()
+    if most < 0 or not nodes or holds_gang(need.pod_sets(most, hosting=hosting), nodes):
+        return most
+    fitting, too_many = -1, most
+    while too_many - fitting > 1:
+        count = (fitting + too_many) // 2
+        if holds_gang(need.pod_sets(count, hosting=hosting), nodes):
+            fitting = count
+        else:
+            too_many = count
+    return fitting
 
 
 def _times(unit: Resources, headroom: Resources) -> int:

@@ -2,6 +2,7 @@ import pytest
 import yaml
 
 from controller.api.hyperjobs import read_hyperjob
+from controller.engine.clusters import NodeShape
 from controller.hyperjob.counting import SplitError
 from controller.hyperjob.split import split
 from controller.hyperjob.trouble import Trouble
@@ -181,3 +182,27 @@ def test_a_part_has_the_fewest_pods_it_may_have(least):
 def test_the_shortage_is_told_by_the_resource_that_is_shortest():
     layout = split(auto(task(replicas=100, cpu="20000")), gpus(a=8))
     assert layout.trouble.message == "even while empty, its candidate clusters have 8 nvidia.com/gpu of 100 free"
+
+
+@pytest.mark.parametrize("strategy", ["Auto", "ByResources"])
+def test_parts_are_as_large_as_described_nodes_hold(strategy):
+    nodes = (NodeShape(4, ((GPU, 8_000),)),)
+    clusters = prospects(*(cluster(name, 32, nodes=nodes) for name in "ab"))
+    layout = split(auto(task(replicas=6, gpu=5), policy={"strategy": strategy}), clusters)
+    assert [(part.cluster, part.pods) for part in layout.parts] == [("a", (4,)), ("b", (2,))]
+
+
+def test_a_host_keeps_room_on_described_nodes_for_what_exists_once():
+    nodes = (NodeShape(2, ((GPU, 8_000),)),)
+    clusters = prospects(*(cluster(name, 16, nodes=nodes) for name in "ab"))
+    layout = split(auto(task("master", 1, gpu=5), task(replicas=3, gpu=5)), clusters)
+    assert [(part.cluster, part.pods) for part in layout.parts] == [("a", (1, 1)), ("b", (0, 2))]
+
+
+def test_what_no_described_node_holds_has_no_parts():
+    clusters = prospects(cluster("a", 32, nodes=(NodeShape(4, ((GPU, 8_000),)),)))
+    layout = split(auto(task(replicas=2, gpu=9)), clusters)
+    assert layout.parts == ()
+    assert layout.trouble == Trouble(
+        "FitsNowhere", "even while empty, its candidate clusters have room, but not in parts that fit"
+    )
