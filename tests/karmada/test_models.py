@@ -1,6 +1,6 @@
 """Default resource models: what a stock Karmada writes into every Cluster, and what it counts by them."""
 
-from tests.karmada.desk import Desk
+from tests.karmada.desk import LONG, Desk
 
 LOWER_ENDS = {
     "cpu": ["0", "1", "2", "4", "8", "16", "32", "64", "128"],
@@ -23,3 +23,23 @@ def test_nodes_are_counted_by_the_lower_grade_of_what_is_free(desk: Desk):
 
     # 16 CPUs are grade 5, 64 GiB are grade 4; GPUs have no grade.
     desk.wait(lambda: counted() == {4: 1}, "one node, in the lower grade of its two resources")
+
+
+def test_a_gang_without_a_place_on_nodes_waits_and_each_node_is_counted(desk: Desk):
+    desk.join(name := f"nodes-{desk.namespace}", cpu="32")
+    desk.describe(name, nodes='[{"count": 4, "allocatable": {"cpu": "8", "memory": "32Gi"}}]')
+
+    def counted() -> dict[int, int]:
+        found = desk.cluster(name).get("status", {}).get("resourceSummary", {}).get("allocatableModelings", ())
+        return {model["grade"]: model["count"] for model in found if model["count"]}
+
+    desk.wait(lambda: counted() == {3: 4}, "four empty nodes")
+    desk.propagate(clusters=[name])
+    for job, replicas in (("scattered", 6), ("packed", 4)):
+        desk.submit(job, replicas=replicas, cpu="5", annotations=LONG)
+        desk.wait_for_binding(job)
+        desk.resume(job, name)
+    desk.wait_for_phase("Running", "packed")
+    desk.wait_for_phase("Pending", "scattered")
+    # 3 CPUs are left on each.
+    desk.wait(lambda: counted() == {2: 4}, "what is left on each node")
