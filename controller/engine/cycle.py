@@ -102,7 +102,8 @@ def _near_reservations(world: "World", *, has_changed: bool) -> list[Lane]:
     if has_changed:
         return list(world.backlog.lanes())
     stages = world.books.prospects.stages if world.reserved else {}
-    return [lane for key, found in stages.items() if all(found) for lane in world.backlog.shapes.get(key, ())]
+    near = (lane for key, found in stages.items() if all(found) for lane in world.backlog.shapes.get(key, ()))
+    return [lane for lane in near if lane.told is not Reason.BEHIND_RESERVATION or reason(world, lane) is not lane.told]
 
 
 def _is_restless(world: "World") -> bool:
@@ -178,7 +179,10 @@ def reason(world: "World", lane: Lane) -> Reason | None:
     if over is not None:
         return over.reason
     prospects = world.books.prospects
-    return None if prospects.has_room(prospects.of(lane.shape)) else Reason.NO_ROOM
+    if not prospects.has_room(prospects.of(lane.shape)):
+        return Reason.NO_ROOM
+    kept = keeping(world)
+    return Reason.BEHIND_RESERVATION if kept is not None and kept.blocks(lane) else None
 
 
 def _moved(world: "World", quota: Quota) -> list[Lane]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from controller.engine.backlog import Place, place
+from controller.engine.backlog import Lane, Place, place
 from controller.engine.clusters import ClusterName
 from controller.engine.fit import Room, choose, room_of
 from controller.engine.ordering import Standing
@@ -68,6 +68,16 @@ def _reservation(world: "World", standing: Standing, workloads: Iterable[Workloa
     return _Reservation(first, nodes[first.queue].queue.priority, since, shapes, leaves, due, rooms)
 
 
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What is left of the quota above one leaf, of each resource that is reserved there."""
+
+    beside_own: Resources
+    """Beside the reservations of this leaf, which bind all its other workloads."""
+    beside_all: Resources
+    """Beside every reservation."""
+
+
 _Key = tuple[QueueName, int, Group | None, WorkloadUid | None]
 """Queue, shape by its id, group and, for those that have a reservation themselves, the workload."""
 
@@ -96,6 +106,7 @@ class Kept:
         self._verdicts: dict[_Key, tuple[int, Choice | Refusal]] = {}
         """With the version of the ledger that each holds for."""
         self._looks: dict[int, tuple[int, bool]] = {}
+        self._lefts: dict[QueueName, _Left] = {}
 
     def __bool__(self) -> bool:
         return bool(self._reservations)
@@ -138,6 +149,42 @@ class Kept:
             binding = self._binding(workload, prospect.charge)
             self._overs[key] = self._first_over(binding, workload, prospect.charge, self.standing.quota)
         return self._overs[key]
+
+    def blocks(self, lane: Lane) -> bool:
+        """Say whether reservations keep quota from all workloads of *lane* as long as usage only grows.
+
+        A reservation that ends because its workload is admitted leaves as much as before. ``False``: perhaps.
+        """
+        if lane.group is not None or lane.reserved is not None:
+            return False
+        left = self._left(lane.queue)
+        if _exceeds(lane.charge, left.beside_own):
+            return True
+        if not _exceeds(lane.charge, left.beside_all):
+            return False
+        return self.standing.over(self.standing.quota.tree.nodes[lane.queue], lane.charge) is not None
+
+    def _left(self, queue: QueueName) -> _Left:
+        """Return what reservations leave of the quota of *queue* and its ancestors."""
+        known = self._lefts.get(queue)
+        if known is None:
+            known = self._lefts[queue] = self._count_left(self.standing.quota.tree.nodes[queue])
+        return known
+
+    def _count_left(self, leaf: Node) -> _Left:
+        quota = self.standing.quota
+        beside_own: dict[str, int] = {}
+        beside_all: dict[str, int] = {}
+        for each in self._reservations:
+            is_own = any(node.name == leaf.name for node, _ in each.charges)
+            for above in leaf.path():
+                for name, due in each.due.get(above.name, EMPTY).items():
+                    if due <= 0 or not above.compares(name):
+                        continue
+                    left = quota.limits[above.name].ceiling.get(name, 0) - quota.amount(above.name, name) - due
+                    for lefts in (beside_all, beside_own) if is_own else (beside_all,):
+                        lefts[name] = min(lefts.get(name, left), left)
+        return _Left(beside_own, beside_all)
 
     def _first_over(
         self, binding: Iterable[_Reservation], workload: Workload, charge: Resources, quota: Quota
@@ -214,6 +261,11 @@ class Kept:
         sites = (self._world.ledger.site(name) for name in prospect.outlook.names)
         rooms = [_beside(room_of(site), binding) for site in sites]
         return choose(prospect.shape, rooms, prospect.outlook.copies)
+
+
+def _exceeds(charge: Resources, left: Resources) -> bool:
+    """Say whether *charge* asks for more than is *left* of one of the resources named there."""
+    return any(0 < charge.get(name, 0) > amount for name, amount in left.items())
 
 
 def _behind(kept: _Reservation, resource: str, asked: int, left: int, queue: Node) -> Refusal:

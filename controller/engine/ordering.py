@@ -72,6 +72,11 @@ class Standing:
             known = self._ranks[queue] = (is_infinite, _coarse(share), share), entitled
         return known[0] if asks <= known[1] else _INFINITE
 
+    def counts(self, queue: QueueName, asks: frozenset[str]) -> bool:
+        """Say whether *queue* is entitled to all resources *asks*, so that they leave its rank as it is."""
+        self.rank(queue, asks)
+        return asks <= self._ranks[queue][1]
+
     def tenant_share(self, queue: QueueName, namespace: str) -> Share:
         """Return the namespace's dominant share of the queue's entitlement (O2)."""
         return _dominant(self.tenants.get((queue, namespace), {}), self.entitlements[queue])

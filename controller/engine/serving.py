@@ -12,7 +12,7 @@ from controller.engine import groups
 from controller.engine.backlog import Lane, Sleep
 from controller.engine.census import Counts
 from controller.engine.contest import Contest
-from controller.engine.kept import keeping
+from controller.engine.kept import Kept, keeping
 from controller.engine.lending import Lending
 from controller.engine.ordering import Entry, Head, Line, Standing, Turns
 from controller.engine.plan import Admit, Decision
@@ -79,8 +79,26 @@ class Service:
     def _with_room(self, shapes: Iterable[int]) -> frozenset[int]:
         """Return those of *shapes* that still wait and for which there is room at the root and on the clusters."""
         lanes = ((key, self.world.backlog.shapes.get(key)) for key in shapes)
+        kept = keeping(self.world)
+        if kept is not None:
+            lanes = ((key, each) for key, each in lanes if each and not self._are_blocked(kept, each))
         found = frozenset(key for key, each in lanes if each and _has_room(self.world, self.quota, each[0].shape))
-        return found if (kept := keeping(self.world)) is None else frozenset(filter(kept.may_have_room, found))
+        return found if kept is None else frozenset(filter(kept.may_have_room, found))
+
+    def _are_blocked(self, kept: Kept, lanes: Iterable[Lane]) -> bool:
+        """Say whether leaving out *lanes*, which reservations block, changes nobody's turn."""
+        if self.quota.guaranteed or self.world.policy.is_by_tenant:
+            return False
+        return all(self._is_blocked(kept, lane) for lane in lanes)
+
+    def _is_blocked(self, kept: Kept, lane: Lane) -> bool:
+        """Say whether reservations block *lane*, and its head ranks its queue as any other head would (O1)."""
+        if lane.hopeless is not None or not lane.is_waiting or not kept.blocks(lane):
+            return False
+        leaf, asks = self.quota.tree.nodes[lane.queue], self.world.books.prospects.of(lane.shape).asks
+        return not leaf.queue.fifo and all(
+            above.parent is None or self.standing.counts(above.name, asks) for above in leaf.path()
+        )
 
     def _contest(self, counts: Counts) -> Contest:
         of = self.world.books.prospects.of
