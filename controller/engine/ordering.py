@@ -310,8 +310,12 @@ class Turns:
     def _look_behind(self) -> None:
         """Pass over borrowing heads that no longer fit and hide workloads that would not borrow (O3)."""
         self._is_stale = False
-        for leaf in list(self._hiding.values()):
-            self._seat(leaf)
+        for name, leaf in list(self._hiding.items()):
+            head = self._lines[name].head()
+            if head is None or not self._fits(head):
+                self._seat(leaf)
+            elif not self._hides(leaf):
+                del self._hiding[name]
 
     def borrows(self, head: Head) -> bool:
         """Say whether the head comes after the entitled because it would borrow."""
