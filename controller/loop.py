@@ -24,8 +24,9 @@ from controller.clock import Clock, wall_clock
 from controller.engine.backlog import Lane
 from controller.engine.clusters import ClusterName
 from controller.engine.estimates import Query
-from controller.engine.plan import Admit, Decision, Evict, Note, Wait
+from controller.engine.plan import Admit, Decision, Evict, Note, Plan, Wait
 from controller.engine.reasons import Reason, Refusal
+from controller.engine.steps import Steps, advance
 from controller.engine.workloads import Workload, WorkloadUid
 from controller.engine.world import World
 from controller.journal.clerk import Clerk, Terms
@@ -34,11 +35,7 @@ from controller.writes import Write, holding, mending, observing, recording, req
 
 #: So many admissions are decided ahead of the writes: what is sent is fresh, and the event loop is never held up long.
 _AHEAD = 256
-#: So few are decided at least, however long that takes.
-_LEAST_AHEAD = 8
-#: A cycle that takes longer keeps others waiting, renewals of the lease among them, in seconds.
-_LONG_CYCLE = 0.2
-#: How many times a workload is judged on a cluster in one go: a few hundredths of a second.
+#: How many times a workload is evaluated on a cluster in one go: a few hundredths of a second.
 _STEPS = 2000
 #: After so many goes a plan is made, however much is left to judge.
 _MOST_PREPARING = 500
@@ -112,8 +109,12 @@ class Loop:
         self._lasted = 0.0
         self._preparing = 0
         """How many cycles have judged workloads since the last plan."""
-        self._ahead = _AHEAD
-        """How many admissions are decided in one cycle at most."""
+        self._planning: tuple[Steps[Plan], Terms] | None = None
+        """The plan that is being made over several goes."""
+        self._took = 0.0
+        """How long the goes of that plan have taken, in seconds."""
+        self._goes = 0
+        """How many they are."""
         self._wake = asyncio.Event()
         store.on_change = self._wake.set
         store.on_error = partial(self._report, "assess")
@@ -147,6 +148,8 @@ class Loop:
     def _cycle(self) -> int | None:
         """Look once, decide, hand on; return when to look again unasked, in milliseconds."""
         began, now = time.monotonic(), self._clock()
+        if self._planning is not None:
+            return self._continue(now, began)
         self._store.feed(self.clerk.listener(self.world), now)
         self.clerk.keep_up(self.world, now)
         if not self._actuator.may_write:
@@ -154,9 +157,12 @@ class Loop:
         if not self._is_prepared():
             self._lasted = time.monotonic() - began
             return now
-        planned_at = self._decide(now, began)
-        wake_ats = (planned_at, self._mend(now), self._store.again_at)
-        return min((at for at in wake_ats if at is not None), default=None)
+        room = _AHEAD - self._actuator.backlog
+        if room < _AHEAD // 2:
+            return self._earliest(now, now)
+        self._planning = self.world.plan_in_steps(now, most=room), Terms(now, room, self._store.revision)
+        self._took, self._goes = 0.0, 0
+        return self._continue(now, began)
 
     def _is_prepared(self) -> bool:
         """Judge waiting workloads for a bounded time; say whether the next plan can be made.
@@ -170,32 +176,61 @@ class Loop:
         self._preparing = 0
         return True
 
-    def _decide(self, now: int, began: float) -> int | None:
-        """Decide as much as can be written soon; return when there is more to decide."""
-        room = _AHEAD - self._actuator.backlog
-        if room < _AHEAD // 2:
-            return now
-        room = min(room, self._ahead)
-        plan = self.world.plan(now, most=room)
+    def _continue(self, now: int, began: float) -> int | None:
+        """Go on with the plan for a bounded number of steps; return when there is more to do.
+
+        The world is told nothing before the plan is made, so that the goes together decide as one would.
+        """
+        if self._planning is None:
+            raise AssertionError("no plan is being made")
+        work, terms = self._planning
+        made = advance(work, _STEPS)
         self._lasted = time.monotonic() - began
-        self._pace(is_cut=plan.is_cut)
-        self._metrics.count_cycle(self._lasted)
-        self.clerk.planned(self.world, plan, Terms(now, room, self._store.revision))
+        self._took += self._lasted
+        self._goes += 1
+        if made is None:
+            return now
+        self._planning = None
+        self._metrics.count_cycle(self._took)
+        planned_at = self._decided(made[0], terms, now)
+        # What came in since the plan was begun has not been told to the world.
+        return self._earliest(planned_at if self._goes == 1 else now, now)
+
+    def _earliest(self, planned_at: int | None, now: int) -> int | None:
+        """Return when to look again: for the plan, for what is to be mended, or for what the store knows."""
+        wake_ats = (planned_at, self._mend(now), self._store.again_at)
+        return min((at for at in wake_ats if at is not None), default=None)
+
+    def _decided(self, plan: Plan, terms: Terms, now: int) -> int | None:
+        """Hand on what *plan* decides; return when there is more to decide."""
+        self.clerk.planned(self.world, plan, terms)
         for error in self.world.failures():
             self._report("decide", None, error)
-        self._record(plan.notes, now)
-        self._requeue(plan.requeues, now)
-        self._hand_on(plan.decisions, now)
+        stale = self._stale(plan)
+        self._store.tell_again(stale)
+        self._record([note for note in plan.notes if note.workload.uid not in stale], now)
+        self._requeue([each for each in plan.requeues if each.uid not in stale], now)
+        self._hand_on([each for each in plan.decisions if each.workload.uid not in stale], now)
         self.on_waits(plan.waits)
         self.on_queries(plan.queries)
         return now if plan.is_cut else plan.wake_at
 
-    def _pace(self, *, is_cut: bool) -> None:
-        """Decide less in one cycle after a long one that was cut, and more again after a short one."""
-        if self._lasted > _LONG_CYCLE and is_cut:
-            self._ahead = max(self._ahead // 2, _LEAST_AHEAD)
-        elif self._lasted < _LONG_CYCLE / 4:
-            self._ahead = min(self._ahead * 2, _AHEAD)
+    def _stale(self, plan: Plan) -> set[WorkloadUid]:
+        """Return the workloads of *plan* that have changed since its first go, with all that depends on them.
+
+        They are decided anew: the parts of a HyperJob together, and victims with the workload that needs their room.
+        """
+        if self._goes == 1:
+            return set()
+        stale = {each.workload.uid for each in (*plan.decisions, *plan.notes) if self._store.is_news(each.workload.uid)}
+        stale |= {each.uid for each in plan.requeues if self._store.is_news(each.uid)}
+        if not stale:
+            return stale
+        admitted = [each for each in plan.decisions if isinstance(each, Admit) and each.plan]
+        plans = {each.plan for each in admitted if each.workload.uid in stale}
+        stale |= {each.workload.uid for each in admitted if each.plan in plans}
+        evicted = [each for each in plan.decisions if isinstance(each, Evict)]
+        return stale | {each.workload.uid for each in evicted if each.for_whom in stale}
 
     def _record(self, notes: Iterable[Note], now: int) -> None:
         """Write down what is held for whom, before anybody leaves for them."""
@@ -325,6 +360,7 @@ class Loop:
         delay = self._backoff.first if found else self._backoff.failed()
         log.error("cycle failed", exc_info=error, again_in=round(delay, 2), set_aside=len(found))
         await asyncio.sleep(delay)
+        self._planning = None
         self._store.drop_unsent(lambda uid: self._actuator.free_at(uid) is None)
         self.world = World(self.world.policy)
         self.clerk.begin(self.world, self._clock())
@@ -344,6 +380,9 @@ class Loop:
 
     async def _rest(self, wake_at: int | None) -> None:
         """Wait for news, but not beyond *wake_at*; after a long look, gather them for a while, too."""
+        if self._planning is not None:
+            await asyncio.sleep(_LEAST_GATHERING)
+            return
         rested_from = time.monotonic()
         rest = None if wake_at is None else min(max((wake_at - self._clock()) / 1000, _LEAST_REST), _MOST_REST)
         with contextlib.suppress(TimeoutError):

@@ -12,14 +12,17 @@ from controller.api.keys import ADMISSION
 from controller.cache.assessment import assess
 from controller.cache.overlays import Noted
 from controller.cache.store import Store
+from controller.cache.translate.placements import MOST_TERMS
 from controller.clock import wall_clock
 from controller.engine.outlook import outlook
 from controller.engine.plan import Plan
 from controller.engine.reasons import Reason, Refusal
+from controller.engine.steps import Steps
 from controller.engine.workloads import Workload, WorkloadUid
 from controller.engine.world import World
 from controller.loop import Loop
 from controller.metrics import Metrics
+from controller.wording import sentence
 from controller.writes import Write, write
 from tests.benchmarks.seed import CLUSTER, binding, job
 from tests.clusters import with_models
@@ -204,7 +207,7 @@ async def test_what_was_taken_back_is_decided_again_when_its_time_has_come():
 
 async def test_a_cycle_that_fails_is_followed_by_one_in_a_new_world():
     class Broken(World):
-        def plan(self, now: int, *, most: int | None = None) -> Plan:
+        def plan_in_steps(self, now: int, *, most: int | None = None) -> Steps[Plan]:
             raise ZeroDivisionError(now, most)
 
     async with looping() as stage:
@@ -293,8 +296,8 @@ async def test_what_is_decided_in_slices_is_what_would_be_decided_at_once():
 class Sliced(World):
     """Decides a few at a time, however many it may."""
 
-    def plan(self, now: int, *, most: int | None = None) -> Plan:
-        return super().plan(now, most=None if most is None else 7)
+    def plan_in_steps(self, now: int, *, most: int | None = None) -> Steps[Plan]:
+        return super().plan_in_steps(now, most=None if most is None else 7)
 
 
 async def test_a_workload_whose_write_cannot_be_built_is_set_aside_and_the_next_is_admitted(monkeypatch):
@@ -432,13 +435,54 @@ async def test_a_plan_is_not_put_off_for_ever(monkeypatch):
         assert (await stage.hand.next()).workload == "Job ns/a"
 
 
-def test_long_cycles_that_are_cut_decide_less_and_short_ones_more():
-    loop = Stage(1, {}).loop
-    loop._lasted = 1.0
-    for _ in range(20):
-        loop._pace(is_cut=True)
-    assert loop._ahead == 8
-    loop._lasted = 0.001
-    for _ in range(20):
-        loop._pace(is_cut=False)
-    assert loop._ahead == 256
+def in_turn(stage: Stage) -> int:
+    """Let the loop of *stage* look until its plan is made; return how many goes that took."""
+    goes = 1
+    stage.loop._cycle()
+    while stage.loop._planning is not None:
+        stage.loop._cycle()
+        goes += 1
+    return goes
+
+
+def test_one_plan_over_many_goes_admits_what_one_go_admits(monkeypatch):
+    names = []
+    for steps in (1, 2000):
+        monkeypatch.setattr("controller.loop._STEPS", steps)
+        stage = Stage(3, {})
+        for name in "abcde":
+            stage.submit(name)
+        stage.loop._preparing = 10_000
+        goes = in_turn(stage)
+        assert (goes > 3) == (steps == 1)
+        names.append([stage.hand.writes.get_nowait().workload for _ in range(stage.hand.writes.qsize())])
+    assert names[0] == names[1] == ["Job ns/a", "Job ns/b", "Job ns/c"]
+
+
+def test_a_job_deleted_while_its_plan_is_made_is_not_admitted_and_frees_its_quota(monkeypatch):
+    monkeypatch.setattr("controller.loop._STEPS", 1)
+    stage = Stage(1, {})
+    stage.submit("a")
+    stage.submit("b")
+    stage.loop._preparing = 10_000
+    stage.loop._cycle()
+    assert stage.loop._planning is not None
+    stage.store.bindings.remove(stage.store.binding(WorkloadUid(UID.format("a"))))
+    in_turn(stage)
+    assert stage.hand.writes.empty()
+    stage.loop._preparing = 10_000
+    in_turn(stage)
+    assert stage.hand.writes.get_nowait().workload == "Job ns/b"
+
+
+def test_a_placement_over_the_limit_waits_with_a_sentence_that_names_the_limit():
+    stage = Stage(1, {})
+    terms = [{"affinityName": f"a{number}", "clusterNames": [CLUSTER]} for number in range(MOST_TERMS + 1)]
+    stage.submit("a", placement={"clusterAffinities": terms})
+    stage.submit("b")
+    in_turn(stage)
+    assert stage.hand.writes.get_nowait().workload == "Job ns/b"
+    assert stage.hand.writes.empty()
+    refusal = stage.loop.world.refusal(WorkloadUid(UID.format("a")))
+    assert refusal.reason is Reason.DEMAND_UNKNOWN
+    assert f"use at most {MOST_TERMS}" in sentence(refusal)

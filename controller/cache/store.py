@@ -288,6 +288,14 @@ class Store:
             self.starts.try_anew(uid)
             self._failed_starts.try_again(uid)
 
+    def is_news(self, uid: WorkloadUid) -> bool:
+        """Say whether a workload has changed since a world was last fed."""
+        return uid in self._news
+
+    def tell_again(self, uids: Iterable[WorkloadUid]) -> None:
+        """Tell the world at the next feed how *uids* are, whatever it has booked for them."""
+        self._news.update(dict.fromkeys(uids))
+
     def settle(self, uid: WorkloadUid, resource_version: int) -> None:
         """Believe what is decided about *uid* until the version its write resulted in, or a later one, is observed."""
         binding = self._by_uid.get(uid)

@@ -18,6 +18,7 @@ from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import Refusal
 from controller.engine.resources import Resources, add, nonzero, scale, subtract, total
+from controller.engine.steps import Steps
 from controller.engine.tree import Tree, closed_guarantees, limits
 
 _Given = tuple[Resources, Resources, dict[QueueName, Resources]]
@@ -181,7 +182,7 @@ class Books:
             self.standing = Standing(quota, {}, self.tenants)
         return self.standing.quota
 
-    def sort_out(self, again: Iterable[Lane], held: Callable[[Lane], Refusal | None]) -> list[Lane]:
+    def sort_out(self, again: Iterable[Lane], held: Callable[[Lane], Refusal | None]) -> Steps[list[Lane]]:
         """Find out who waits for another reason than room; return the lanes for which that was asked.
 
         All are asked again when queues or clusters have changed, else only new
@@ -198,6 +199,7 @@ class Books:
             lane.charge = self.prospects.of(lane.shape).charge
             lane.hopeless = tree.refusal(lane.queue) or self._hopeless(self._potential, lane) or held(lane)
             self._changed.add(lane.queue)
+            yield 1
         self._backlog.unjudged.clear()
         return list(lanes)
 

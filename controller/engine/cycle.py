@@ -20,6 +20,7 @@ from controller.engine.queues import QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import EvictionReason, Reason, Refusal
 from controller.engine.serving import Service, stage
+from controller.engine.steps import Steps, finish
 from controller.engine.workloads import Choice
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 
 def run(world: "World", now: int, *, most: int | None = None) -> Plan:
     """Decide at *now*, book what is decided in *world*, and return what changed; end early after *most* decisions."""
+    return finish(steps(world, now, most=most))
+
+
+def steps(world: "World", now: int, *, most: int | None = None) -> Steps[Plan]:
+    """Do the same in parts, between which nothing may be told to *world*."""
     is_restless = _is_restless(world)
     world.planned_at = now
     # What was worked out for those who asked in between, clusters and queues may have made untrue since.
@@ -45,9 +51,9 @@ def run(world: "World", now: int, *, most: int | None = None) -> Plan:
     evicted += late
     # 2. Set aside who waits for another reason than room, and give up what is held in vain.
     held_back = partial(_incomplete, world)
-    suspects = dict.fromkeys(world.books.sort_out(_regrouped(world), held_back))
+    suspects = dict.fromkeys((yield from world.books.sort_out(_regrouped(world), held_back)))
     lapsed = [*holds.lapse(world, now), *reservations.lapse(world, now), *reservations.settle(world, now)]
-    suspects |= dict.fromkeys(world.books.sort_out(_regrouped(world), held_back))
+    suspects |= dict.fromkeys((yield from world.books.sort_out(_regrouped(world), held_back)))
     # 3. Divide what there is among the queues, as far as demands have changed.
     changed = {*world.backlog.changed}
     service = Service(world, world.books.stand(), now, most=most)
@@ -55,21 +61,21 @@ def run(world: "World", now: int, *, most: int | None = None) -> Plan:
     world.kept = None
     # 4. Let those in for whom others have left; then serve one head after the other, with exchanges for the blocked.
     holds.serve(service)
-    exchanges = serve(service)
+    exchanges = yield from serve(service)
     agreed = _served_at_once(service, exchanges.notes)
     # 5. Keep room for those who have been passed over for long.
     world.patience.look(world, _to_look_at(world, changed, suspects), now)
     reserved = reservations.give(world, service.standing, now)
     if world.backlog.unjudged:
-        suspects |= dict.fromkeys(world.books.sort_out(_regrouped(world), held_back))
+        suspects |= dict.fromkeys((yield from world.books.sort_out(_regrouped(world), held_back)))
     # 6. Tell those whose reason has changed, and say when to look again unasked.
-    suspects |= dict.fromkeys([*service.refused, *world.backlog.news, *_moved(world, service.quota)])
+    suspects |= dict.fromkeys([*service.refused, *world.backlog.news, *(yield from _moved(world, service.quota))])
     suspects |= dict.fromkeys(_near_reservations(world, has_changed=bool(lapsed or reserved)))
     suspects |= dict.fromkeys(_beside(world, service, {*changed, *(lane.queue for lane in suspects)}))
     if is_restless or _is_restless(world):
         suspects |= dict.fromkeys(world.backlog.lanes())
     world.telling.doubt(suspects)
-    waits = world.telling.news()
+    waits = yield from world.telling.news()
     world.lending = None
     world.admitted_so_far = frozenset(service.admitted if service.is_full else ())
     return Plan(
@@ -185,7 +191,7 @@ def reason(world: "World", lane: Lane) -> Reason | None:
     return Reason.BEHIND_RESERVATION if kept is not None and kept.blocks(lane) else None
 
 
-def _moved(world: "World", quota: Quota) -> list[Lane]:
+def _moved(world: "World", quota: Quota) -> Steps[list[Lane]]:
     """Return the lanes whose shape comes further now than in the last cycle, or less far."""
     before = world.books.prospects.stages
     after: dict[int, Stage] = {}
@@ -194,6 +200,7 @@ def _moved(world: "World", quota: Quota) -> list[Lane]:
         after[key] = stage(world, quota, world.books.prospects.of(lanes[0].shape))
         if before.get(key, after[key]) != after[key]:
             found += lanes
+        yield 1
     world.books.prospects.stages = after
     world.books.prospects.keep(after, len(after))
     return found

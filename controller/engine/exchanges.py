@@ -5,6 +5,7 @@ held for those who will be.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from controller.engine import groups, joint, preemption, reclaim
 from controller.engine.backlog import Lane
@@ -18,10 +19,14 @@ from controller.engine.queues import QueueName
 from controller.engine.reasons import EvictionReason
 from controller.engine.reclaim import CALM_MS, Reclaim
 from controller.engine.resources import PODS, Resources, total
-from controller.engine.serving import Service
+from controller.engine.serving import Service, awake
+from controller.engine.steps import Steps
 from controller.engine.tree import Node
 from controller.engine.victims import Roster, Victim
 from controller.engine.workloads import Held, Workload
+
+#: What looking for victims on one cluster costs at least, in evaluations of a cluster.
+_STEPS_PER_CLUSTER: Final = 4
 
 
 class Exchanges:
@@ -38,16 +43,16 @@ class Exchanges:
         self._roster = service.lending.roster if service.lending else Roster(self._world, self._standing.quota.tree)
         self._failed: set[Lane] = set()
 
-    def make(self) -> bool:
+    def make(self) -> Steps[bool]:
         """Make all exchanges that work; say whether there was any."""
         self._failed.clear()
         made = False
-        while (deal := self._next()) is not None:
+        while (deal := (yield from self._next())) is not None:
             self._carry_out(*deal)
             made = True
         return made
 
-    def _next(self) -> tuple[Deal, EvictionReason] | None:
+    def _next(self) -> Steps[tuple[Deal, EvictionReason] | None]:
         """Return the exchange for the first blocked head for which one works.
 
         A head that has room would borrow, and ends its queue's turn.
@@ -64,7 +69,8 @@ class Exchanges:
             return deals[head.lane] is not None
 
         turns = Turns(self._standing, self._policy, self._lines(), fits=waits_for_its_turn)
-        while (head := turns.next()) is not None:
+        while (head := (yield from turns.next())) is not None:
+            yield 1
             if self._service.fits(head):
                 turns.ended(head)
                 continue
@@ -142,6 +148,7 @@ class Exchanges:
             return joint.find(self._world, head, together, candidates=victims, rule=rule)
         names = self._world.books.prospects.of(head.lane.shape).outlook.names
         sites = [self._world.ledger.site(name) for name in names]
+        self._world.books.prospects.steps += len(sites) * (_STEPS_PER_CLUSTER + len(victims))
         return find(self._standing, head, sites, candidates=victims, rule=rule)
 
     def _will_fit(self, head: Head, together: Sequence[Workload], charge: Resources) -> bool:
@@ -199,7 +206,7 @@ class Exchanges:
             self._service.lending.forget(queue)
 
 
-def serve(service: Service) -> Exchanges:
+def serve(service: Service) -> Steps[Exchanges]:
     """Serve everybody, with exchanges for those without room; return what was agreed.
 
     While reclaim is on: the entitled, then exchanges, then one borrower after
@@ -208,27 +215,28 @@ def serve(service: Service) -> Exchanges:
     """
     exchanges = Exchanges(service)
     if service.world.policy.reclaim.enabled:
-        while not service.is_full and _round(service, exchanges):
+        while not service.is_full and (yield from _round(service, exchanges)):
             pass
     else:
-        service.serve()
-        while service.world.policy.preemption.enabled and not service.is_full and exchanges.make():
-            service.serve()
+        yield from service.serve()
+        while service.world.policy.preemption.enabled and not service.is_full and (yield from exchanges.make()):
+            yield from service.serve()
     return exchanges
 
 
-def _round(service: Service, exchanges: Exchanges) -> bool:
+def _round(service: Service, exchanges: Exchanges) -> Steps[bool]:
     """Serve until nobody else gets in; say whether another round begins."""
-    turns = service.turns()
+    turns = service.turns((yield from awake(service.world, service.quota)))
     is_due = True
     service.may_retry = False
-    while (head := turns.next()) is not None:
+    while (head := (yield from turns.next())) is not None:
         borrows = turns.borrows(head)
         if borrows and is_due:
-            if exchanges.make():
+            if (yield from exchanges.make()):
                 return True
             is_due = False
         count = service.try_(head)
+        yield 1
         if not count:
             turns.passed_over(head)
             continue
@@ -237,4 +245,4 @@ def _round(service: Service, exchanges: Exchanges) -> bool:
         turns.admitted(head)
         is_due = is_due or borrows
     service.refused.extend(turns.refused)
-    return (is_due and exchanges.make()) or service.may_retry
+    return (is_due and (yield from exchanges.make())) or service.may_retry

@@ -17,6 +17,7 @@ from controller.engine.policy import Policy
 from controller.engine.queues import QueueName
 from controller.engine.quota import Quota
 from controller.engine.resources import PODS, Resources
+from controller.engine.steps import Steps
 from controller.engine.tree import Node
 from controller.engine.workloads import Workload
 
@@ -285,35 +286,45 @@ class Turns:
         self._lines: dict[QueueName, Line] = {}
         self._hiding: dict[QueueName, Node] = {}
         """Queues whose borrowing head comes before workloads that would not borrow."""
+        self._unseated: list[Node] = []
+        """Queues that have another head since they were seated."""
         self._is_stale = False
         """Whether something was admitted since their heads were last found to fit."""
         for name in sorted(lanes):
             leaf = standing.quota.tree.nodes[name]
             self._lines[name] = Line(leaf, lanes[name], standing, policy)
-            self._seat(leaf)
+            self._unseated.append(leaf)
 
-    def next(self) -> Head | None:
+    def next(self) -> Steps[Head | None]:
         """Return the head whose turn it is, or ``None`` when all are done."""
+        yield from self._seat_all()
         while self._seats:
             level = min(self._seats)
             if self._is_stale:
-                self._look_behind()
+                yield from self._look_behind()
                 continue
             head = self._contest(level).best(self._root)
             if head is None:
                 raise AssertionError(f"level {level} has seats but no head")
             if self._level(head) == level:
                 return head
-            self._seat(head.leaf)
+            yield from self._seat(head.leaf)
         return None
 
-    def _look_behind(self) -> None:
+    def _seat_all(self) -> Steps[None]:
+        """Seat the queues that have another head, in the order in which they got it."""
+        unseated, self._unseated = self._unseated, []
+        for leaf in unseated:
+            yield from self._seat(leaf)
+
+    def _look_behind(self) -> Steps[None]:
         """Pass over borrowing heads that no longer fit and hide workloads that would not borrow (O3)."""
         self._is_stale = False
         for name, leaf in list(self._hiding.items()):
             head = self._lines[name].head()
+            yield 1
             if head is None or not self._fits(head):
-                self._seat(leaf)
+                yield from self._seat(leaf)
             elif not self._hides(leaf):
                 del self._hiding[name]
 
@@ -324,18 +335,18 @@ class Turns:
     def ended(self, head: Head) -> None:
         """Go on without the whole queue of *head*."""
         self._lines[head.leaf.name].drop()
-        self._seat(head.leaf)
+        self._unseated.append(head.leaf)
 
     def admitted(self, head: Head) -> None:
         """Go on after *head* was admitted and taken out of its lane."""
         self._lines[head.leaf.name].moved_on()
         self._is_stale = bool(self._hiding)
-        self._seat(head.leaf)
+        self._unseated.append(head.leaf)
 
     def passed_over(self, head: Head) -> None:
         """Go on after *head* was refused: nobody else in its lane would fit; in a fifo queue nobody at all."""
         self._drop(head)
-        self._seat(head.leaf)
+        self._unseated.append(head.leaf)
 
     def _drop(self, head: Head) -> None:
         self.refused.append(head.lane)
@@ -345,7 +356,7 @@ class Turns:
         else:
             line.drop_lane()
 
-    def _seat(self, leaf: Node) -> None:
+    def _seat(self, leaf: Node) -> Steps[None]:
         """Put the leaf with its present head on the level where it belongs."""
         before = self._levels.pop(leaf.name, None)
         if before is not None:
@@ -357,6 +368,7 @@ class Turns:
         while head is not None and self._borrows(head) and not self._fits(head):
             self._drop(head)
             head = self._lines[leaf.name].head()
+            yield 1
         if head is not None and self._borrows(head) and self._hides(leaf):
             self._hiding[leaf.name] = leaf
         level = self._level(head) if head else None

@@ -5,8 +5,10 @@ given some since; one that has room is asked again at the cluster where it was
 last seen to fit.
 """
 
+from bisect import bisect_right
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
+from itertools import chain
 
 from controller.engine.clusters import ClusterName
 from controller.engine.fit import choose, room_of, rooms
@@ -106,11 +108,11 @@ class Prospects:
 
         One more step than that is done for each cluster at most. Whether it was called changes no decision.
         """
-        end = self._steps + steps
+        end = self.counted + steps
         for shape in shapes:
             if id(shape) in self._of:
                 continue
-            if self._steps >= end:
+            if self.counted >= end:
                 return False
             self.of(shape)
         return True
@@ -121,7 +123,8 @@ class Prospects:
             self._of = {key: known for key, known in self._of.items() if key in shapes}
 
     @property
-    def _steps(self) -> int:
+    def counted(self) -> int:
+        """Return how many evaluations were made in all, those of affinities included."""
         return self.steps + self._ledger.candidates.steps
 
     def has_room(self, prospect: Prospect) -> bool:
@@ -130,12 +133,14 @@ class Prospects:
             return self._has_places(prospect)
         if prospect.witness is not None and self._takes(prospect, prospect.witness):
             return True
-        freed = None if prospect.witness is not None else self._ledger.freed_since(prospect.looked)
+        freed = self._ledger.freed_since(prospect.looked)
         if freed is None:
             prospect.witness = self._search(prospect)
         else:
-            news = sorted(freed & prospect.names)
-            prospect.witness = next((name for name in news if self._takes(prospect, name)), None)
+            # The clusters before the witness took it no more than the last time, but for those that were given room.
+            news, last = sorted(freed & prospect.names), prospect.witness
+            others = prospect.outlook.names[bisect_right(prospect.outlook.names, last) :] if last is not None else ()
+            prospect.witness = next((name for name in chain(news, others) if self._takes(prospect, name)), None)
         prospect.looked = self._ledger.frees
         return prospect.witness is not None
 
@@ -159,7 +164,6 @@ class Prospects:
         for name in prospect.outlook.names:
             if needed == 0 or spare < 0:
                 break
-            self.steps += 1
             if self._takes(prospect, name):
                 needed -= 1
             else:
@@ -189,5 +193,6 @@ class Prospects:
 
     def _takes(self, prospect: Prospect, name: ClusterName) -> bool:
         site, shape = self._ledger.site(name), prospect.shape
+        self.steps += 1
         # Most clusters are too full in any case, which is seen without asking what is held there for whom.
         return fits(shape.gang, site.headroom) and room_of(site).takes(shape)

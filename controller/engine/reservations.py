@@ -16,6 +16,7 @@ from controller.engine.ordering import Entry, Standing, Turns
 from controller.engine.plan import Note
 from controller.engine.queues import QueueName
 from controller.engine.resources import requested
+from controller.engine.steps import finish
 from controller.engine.workloads import Group, Reserved, Workload, WorkloadUid
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def _in_turn(world: "World", standing: Standing, due: Iterable[Workload]) -> lis
         return []
     turns = Turns(standing, world.policy, entries, fits=lambda _: True)
     found = []
-    while (head := turns.next()) is not None:
+    while (head := finish(turns.next())) is not None:
         found.append(head.lane)
         turns.passed_over(head)
     return found

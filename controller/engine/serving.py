@@ -20,6 +20,7 @@ from controller.engine.prospects import Prospect, Stage
 from controller.engine.queues import ROOT, QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal
+from controller.engine.steps import Steps, finish
 from controller.engine.tree import Node
 from controller.engine.workloads import Admission, Choice, Group, Shape, Workload, WorkloadUid
 
@@ -44,6 +45,8 @@ class Service:
         """Whether somebody was let in after another was not allowed to borrow, for whom it may be otherwise now."""
         self._is_refused = False
         self._most = most
+        self._shapes: frozenset[int] = frozenset()
+        """The shapes for which there is room at the root and on the clusters."""
 
     @property
     def is_full(self) -> bool:
@@ -55,12 +58,12 @@ class Service:
         """Return the settled charges."""
         return self.standing.quota
 
-    def serve(self) -> None:
+    def serve(self) -> Steps[None]:
         """Admit or pass over one head after the other (O1-O5)."""
         if self.world.policy.queue_order == "EntitlementFirst":
-            self._serve_in_turn()
+            yield from self._serve_in_turn()
             return
-        shapes = self._with_room(self.world.backlog.shapes)
+        shapes = self._shapes = yield from self._with_room(self.world.backlog.shapes)
         for counts in self.world.books.census().levels():
             contest = self._contest(counts)
             while shapes and not self.is_full and (head := contest.next(shapes)) is not None:
@@ -68,22 +71,26 @@ class Service:
                 if not count:
                     self.refused.append(head.lane)
                     contest.passed_over(head)
+                    yield 1
                     continue
-                shapes = self._with_room(shapes)
+                shapes = self._shapes = yield from self._with_room(shapes)
                 if count == 1:
                     contest.served(head)
                 else:
                     # The others of its group have left their lanes unseen.
                     contest = self._contest(counts)
 
-    def _with_room(self, shapes: Iterable[int]) -> frozenset[int]:
+    def _with_room(self, shapes: Iterable[int]) -> Steps[frozenset[int]]:
         """Return those of *shapes* that still wait and for which there is room at the root and on the clusters."""
-        lanes = ((key, self.world.backlog.shapes.get(key)) for key in shapes)
-        kept = keeping(self.world)
-        if kept is not None:
-            lanes = ((key, each) for key, each in lanes if each and not self._are_blocked(kept, each))
-        found = frozenset(key for key, each in lanes if each and _has_room(self.world, self.quota, each[0].shape))
-        return found if kept is None else frozenset(filter(kept.may_have_room, found))
+        kept, found = keeping(self.world), set[int]()
+        for key in tuple(shapes):
+            yield 1
+            lanes = self.world.backlog.shapes.get(key)
+            if not lanes or (kept is not None and self._are_blocked(kept, lanes)):
+                continue
+            if _has_room(self.world, self.quota, lanes[0].shape) and (kept is None or kept.may_have_room(key)):
+                found.add(key)
+        return frozenset(found)
 
     def _are_blocked(self, kept: Kept, lanes: Iterable[Lane]) -> bool:
         """Say whether leaving out *lanes*, which reservations block, changes nobody's turn."""
@@ -106,32 +113,34 @@ class Service:
         return Contest(self.standing, counts, charges, open_line=self._line)
 
     def _line(self, leaf: Node) -> Line:
-        return Line(leaf, _entries(self.world, self.quota, leaf), self.standing, self.world.policy)
+        return Line(
+            leaf, finish(_entries(self.world, self.quota, leaf, self._shapes)), self.standing, self.world.policy
+        )
 
-    def _serve_in_turn(self) -> None:
+    def _serve_in_turn(self) -> Steps[None]:
         """Do the same where it matters to everybody's turn who would borrow (O3).
 
         When an admission has left most of the lanes without a chance, the
         others go on alone.
         """
-        lanes = awake(self.world, self.quota)
+        lanes = yield from awake(self.world, self.quota)
         while lanes and not self.is_full:
             turns = self.turns(lanes)
             alive = _Alive(self.world, self.quota, lanes)
-            while (head := turns.next()) is not None:
+            while (head := (yield from turns.next())) is not None:
                 count = self.try_(head)
+                yield 1
                 if not count:
                     turns.passed_over(head)
                     continue
-                if count > 1 or alive.are_few() or self.is_full:
+                if count > 1 or (yield from alive.are_few()) or self.is_full:
                     break
                 turns.admitted(head)
             self.refused.extend(turns.refused)
-            lanes = awake(self.world, self.quota) if head is not None else {}
+            lanes = (yield from awake(self.world, self.quota)) if head is not None else {}
 
-    def turns(self, lanes: Mapping[QueueName, list[Entry]] | None = None) -> Turns:
-        """Return the turns of *lanes*, of all that may fit unless some are given."""
-        lanes = awake(self.world, self.quota) if lanes is None else lanes
+    def turns(self, lanes: Mapping[QueueName, list[Entry]]) -> Turns:
+        """Return the turns of *lanes*."""
         return Turns(self.standing, self.world.policy, lanes, fits=self.fits)
 
     def fits(self, head: Head) -> bool:
@@ -221,19 +230,31 @@ class Service:
             self.lending.forget(workload.queue)
 
 
-def awake(world: "World", quota: Quota) -> Mapping[QueueName, list[Entry]]:
+def awake(world: "World", quota: Quota) -> Steps[Mapping[QueueName, list[Entry]]]:
     """Return, by queue, the lanes that may fit: room for their shape, and something freed since they were refused."""
-    shapes = [lanes for lanes in world.backlog.shapes.values() if _has_room(world, quota, lanes[0].shape)]
-    queues = {lane.queue for lanes in shapes for lane in lanes if quota.tree.leaf(lane.queue) is not None}
-    found = {name: _entries(world, quota, quota.tree.nodes[name]) for name in queues}
+    queues, found = set[QueueName](), dict[QueueName, list[Entry]]()
+    for lanes in world.backlog.shapes.values():
+        if _has_room(world, quota, lanes[0].shape):
+            queues.update(lane.queue for lane in lanes if quota.tree.leaf(lane.queue) is not None)
+        yield 1
+    for name in queues:
+        found[name] = yield from _entries(world, quota, quota.tree.nodes[name])
     return {name: entries for name, entries in found.items() if entries}
 
 
-def _entries(world: "World", quota: Quota, leaf: Node) -> list[Entry]:
-    """Return the lanes of a leaf that may be tried; of a fifo queue all, and only if its first may."""
+def _entries(world: "World", quota: Quota, leaf: Node, with_room: frozenset[int] | None = None) -> Steps[list[Entry]]:
+    """Return the lanes of a leaf that may be tried; of a fifo queue all, and only if its first may.
+
+    Whether there is room for a shape is known where the shapes *with_room* are given.
+    """
     of = world.books.prospects.of
     lanes = [lane for lane in world.backlog.queues.get(leaf.name, ()) if lane.hopeless is None and lane.is_waiting]
-    tried = [lane for lane in lanes if _is_awake(world, quota, lane)]
+    tried = []
+    for lane in lanes:
+        has_room = _has_room(world, quota, lane.shape) if with_room is None else id(lane.shape) in with_room
+        if has_room and _is_awake(quota, lane):
+            tried.append(lane)
+        yield 1
     if leaf.queue.fifo:
         first = world.blocking(leaf.name)
         tried = lanes if any(lane.head is first for lane in tried) else []
@@ -241,8 +262,11 @@ def _entries(world: "World", quota: Quota, leaf: Node) -> list[Entry]:
 
 
 def _has_room(world: "World", quota: Quota, shape: Shape) -> bool:
-    has_free, _, has_room = stage(world, quota, world.books.prospects.of(shape))
-    return has_free and has_room
+    """Say whether there is room at the root and on the clusters, guarantees aside."""
+    prospects = world.books.prospects
+    prospect = prospects.of(shape)
+    is_free = prospect.outlook.refusal is None and quota.has_free(quota.tree.root, prospect.charge)
+    return is_free and prospects.has_room(prospect)
 
 
 def stage(world: "World", quota: Quota, prospect: Prospect) -> Stage:
@@ -257,10 +281,8 @@ def stage(world: "World", quota: Quota, prospect: Prospect) -> Stage:
     )
 
 
-def _is_awake(world: "World", quota: Quota, lane: Lane) -> bool:
-    """Say whether there is room for the shape, and something was freed since the lane was refused."""
-    if not _has_room(world, quota, lane.shape):
-        return False
+def _is_awake(quota: Quota, lane: Lane) -> bool:
+    """Say whether something was freed since the lane was refused."""
     sleep = lane.sleep
     if sleep is None or sleep.epoch != quota.epoch or quota.freed[sleep.queue] != sleep.freed:
         return True
@@ -280,12 +302,13 @@ class _Alive:
         self._shapes = {id(entry.lane.shape): entry.lane.shape for entries in lanes.values() for entry in entries}
         self._most = sum(self._lanes.values())
 
-    def are_few(self) -> bool:
+    def are_few(self) -> Steps[bool]:
         """Say whether going on alone would spare the others more than half of the turns."""
         for key, shape in list(self._shapes.items()):
             has_free, _, has_room = stage(self._world, self._quota, self._world.books.prospects.of(shape))
             if not (has_free and has_room):
                 del self._shapes[key], self._lanes[key]
+            yield 1
         return 2 * sum(self._lanes.values()) < self._most
 
 

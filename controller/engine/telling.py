@@ -14,6 +14,7 @@ from controller.engine.backlog import Lane
 from controller.engine.plan import Wait
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal
+from controller.engine.steps import Steps
 from controller.engine.workloads import Workload, WorkloadUid
 
 if TYPE_CHECKING:
@@ -47,14 +48,16 @@ class Telling:
         for lane in lanes:
             self._doubtful.setdefault(id(lane.shape), {})[lane] = None
 
-    def news(self) -> tuple[Wait, ...]:
+    def news(self) -> Steps[tuple[Wait, ...]]:
         """Return who is to be told now, by queue and position."""
         self._changed = {}
         for lane, uids in self._world.backlog.news.items():
             self._introduce(lane, uids)
+            yield 1 + len(uids)
         self._world.backlog.news.clear()
         for uid in self._world.untold:
             self._note(self._world.workloads[uid], self._world.refusal(uid))
+            yield 1
         self._world.untold.clear()
         self._resolve()
         changed, self._changed = self._changed, {}

@@ -30,6 +30,7 @@ from controller.engine.reasons import Reason, Refusal, precedence
 from controller.engine.reservations import Patience
 from controller.engine.resources import Resources
 from controller.engine.starting import Starts, taken_back
+from controller.engine.steps import Steps, finish
 from controller.engine.telling import PAUSE_MS, Telling
 from controller.engine.tree import Tree
 from controller.engine.workloads import Admission, Choice, Held, Reserved, State, Workload, WorkloadUid
@@ -205,12 +206,28 @@ class World:
         Nothing is looked at while there is no news and nothing has come due.
         After *most* admissions it is cut, and the next plan goes on.
         """
+        return finish(self.plan_in_steps(now, most=most))
+
+    def plan_in_steps(self, now: int, *, most: int | None = None) -> Steps[Plan]:
+        """Make the same plan in parts, each of few steps; no event may be told before it is made."""
+        counted = self.books.prospects.counted
+        work = self._plan(now, most)
+        while True:
+            try:
+                part = next(work)
+            except StopIteration as ended:
+                plan: Plan = ended.value
+                return plan
+            before, counted = counted, self.books.prospects.counted
+            yield part + counted - before
+
+    def _plan(self, now: int, most: int | None) -> Steps[Plan]:
         is_due = self._wake_at is not None and self._wake_at <= now
         if not self._is_news and not is_due:
-            waits = self.telling.news() if self.telling.is_behind else ()
+            waits = (yield from self.telling.news()) if self.telling.is_behind else ()
             return self._going_on(Plan(waits=waits, wake_at=self._wake_at), now)
         self._release(now)
-        plan = cycle.run(self, now, most=most)
+        plan = yield from cycle.steps(self, now, most=most)
         # Who is evicted may want something else than he had, and who has grown may fit no longer: look again.
         is_settled = not any(self.grown or isinstance(decision, Evict) for decision in plan.decisions)
         self._is_news = plan.is_cut or not is_settled

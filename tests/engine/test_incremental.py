@@ -14,6 +14,7 @@ from controller.engine.policy import Eviction, Growth, Policy, Reservation, Tena
 from controller.engine.queues import ROOT, Queue, QueueName, QueueState
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import scale
+from controller.engine.steps import advance
 from controller.engine.workloads import VOLCANO_JOB, Group, Shape, State, Workload, WorkloadUid
 from controller.engine.world import World
 
@@ -338,6 +339,26 @@ def compare_prepared(seed: int, *, exchanges: bool) -> None:
         life.now += 10
 
 
+def compare_cut(seed: int, *, exchanges: bool) -> None:
+    """Compare plans that are made in parts of a few steps, with reads in between, with plans made at once."""
+    life = Life(seed, exchanges=exchanges, groups=True)
+    for number in range(EVENTS):
+        life.happen()
+        other = fresh(life.world, life.now)
+        expected = other.plan(life.now)
+        steps = life.dice.choice([1, 2, 3, 7, 50])
+        work = life.world.plan_in_steps(life.now)
+        while (made := advance(work, steps)) is None:
+            for queue in life.world.waiting_queues():
+                for each in life.world.waiting(queue)[:1]:
+                    life.world.position(each)
+        (plan,) = made
+        found, due = ((each.decisions, each.notes, each.requeues) for each in (plan, expected))
+        assert found == due, f"seed {seed}, event {number}, {steps} steps"
+        assert dict(reasons(life.world)) == dict(reasons(other)), f"seed {seed}, event {number}, {steps} steps"
+        life.now += 10
+
+
 def check_reservations(world: World) -> None:
     """Check that room is kept for one at most on each cluster, and for a group as a whole or not at all (O6, G1)."""
     owners: dict[ClusterName, set[object]] = {}
@@ -363,6 +384,18 @@ def test_with_evictions_under_way_it_decides_as_a_world_built_afresh(seed):
 @pytest.mark.parametrize(("seed", "exchanges"), [(1, False), (2, False), (501, True), (502, True)])
 def test_judging_ahead_in_parts_changes_no_plan(seed, exchanges):
     compare_prepared(seed, exchanges=exchanges)
+
+
+@pytest.mark.parametrize(("seed", "exchanges"), [(1, False), (5, False), (501, True), (506, True)])
+def test_a_plan_made_in_parts_decides_as_a_plan_made_at_once(seed, exchanges):
+    compare_cut(seed, exchanges=exchanges)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("exchanges", [False, True])
+def test_a_plan_made_in_parts_decides_as_one_made_at_once_in_very_many_worlds(exchanges):
+    for seed in range(4000, 4000 + int(os.environ.get("LIVES", "300"))):
+        compare_cut(seed, exchanges=exchanges)
 
 
 @pytest.mark.long
