@@ -129,14 +129,15 @@ async def offered(api) -> None:
 
 
 async def test_it_admits_what_waits_and_says_so_and_ends_when_told(plane, api, offered):
-    path = await submit(api, "one", suspension={"scheduling": True, "dispatching": True})
+    elsewhere = {"dispatchingOnClusters": {"clusterNames": ["elsewhere"]}}
+    path = await submit(api, "one", suspension={"scheduling": True, **elsewhere})
     async with running("--kubeconfig", plane.kubeconfig("volcano-global-controller")) as controller:
         told = await controller.says("workload admitted", workload="Job default/one")
         admitted = await read(api, path)
         ready, metrics = await controller.page("/readyz"), await controller.page("/metrics")
         assert await controller.ends() == 0
     assert told["clusters"] == [CLUSTER]
-    assert admitted["spec"]["suspension"] == {"scheduling": False, "dispatching": True}
+    assert admitted["spec"]["suspension"] == {"scheduling": False, **elsewhere}
     assert admitted["spec"]["clusters"] == [{"name": CLUSTER}]
     record = json.loads(admitted["metadata"]["annotations"]["volcano-global.io/admission"])
     assert (record["uid"], record["queue"], record["charge"]["cpu"]) == (admitted["metadata"]["uid"], "default", "1")

@@ -7,7 +7,8 @@ which the loop goes on answering: the interpreter switches between the two.
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from functools import partial
+from typing import NoReturn, TypeVar
 
 T = TypeVar("T")
 
@@ -33,24 +34,42 @@ class Worker:
             raise BusyError(f"{self.unfinished} large reviews are waiting: try again")
         loop = asyncio.get_running_loop()
         self.unfinished += 1
-        judging = self._thread.submit(judge)
+        judging = self._thread.submit(_outcome, judge)
         judging.add_done_callback(lambda done: self._ended(loop, done))
         try:
             # A thread cannot be stopped: a review that is late goes on, and counts until it ends.
-            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(judging)), self._seconds)
+            outcome = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(judging)), self._seconds)
         except TimeoutError as error:
             sentence = f"judging took longer than {self._seconds:g} s: make the object smaller, or try again"
             raise BusyError(sentence) from error
         finally:
             judging.cancel()
+        try:
+            return outcome()
+        finally:
+            # The traceback of an error names this frame: a cycle would keep the review's body in memory.
+            del outcome, judging
 
     def close(self) -> None:
         """Drop the reviews that wait."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _ended(self, loop: asyncio.AbstractEventLoop, _: "Future[T]") -> None:
+    def _ended(self, loop: asyncio.AbstractEventLoop, _: "Future[Callable[[], T]]") -> None:
         if not loop.is_closed():
             loop.call_soon_threadsafe(self._count_down)
 
     def _count_down(self) -> None:
         self.unfinished -= 1
+
+
+def _outcome(judge: Callable[[], T]) -> Callable[[], T]:
+    """Return a function that returns what *judge* returned, or raises its error: futures would keep the error."""
+    try:
+        result = judge()
+    except Exception as error:  # noqa: BLE001 -- raised again by whoever waits
+        return partial(_raise, [error])
+    return lambda: result
+
+
+def _raise(errors: list[Exception]) -> NoReturn:
+    raise errors.pop()

@@ -93,6 +93,7 @@ class Site:
 @contextmanager
 def site(plane, karmada, folder):
     with ExitStack() as stack:
+        plane.admin.delete(BINDINGS)
         made = Site(plane, folder, stack)
         register(plane, made.balancer.port)
         made.upkeep(webhook_configuration=("volcano-global",), settle_seconds=0).run()

@@ -48,13 +48,14 @@ class Guest:
         return " ".join(ended.stdout.split())
 
     def events(self, name):
-        """Return type, reason and words of the job's events, as `kubectl describe` shows them."""
+        """Return type, reason and words of the controller's events of the job, as `kubectl describe` shows them."""
         namespace, _, short = name.partition("/")
         found = json.loads(self._ask("get", EVENTS.item_path(namespace, "").rstrip("/")))["items"]
         about = [
             each for each in found if (each["regarding"].get("kind"), each["regarding"].get("name")) == ("Job", short)
         ]
-        return [(each["type"], each["reason"], each["note"]) for each in about]
+        ours = [each for each in about if each.get("reportingController") == "volcano-global.io/controller"]
+        return [(each["type"], each["reason"], each["note"]) for each in ours]
 
     def told(self, name, stage):
         """Return the words of the demo's own line about a job, once it is printed."""
@@ -133,7 +134,9 @@ def test_a_job_that_fits_is_admitted_and_runs(guest):
 def test_a_job_that_cannot_run_is_told_why_everywhere(guest, name, asked, reason, words):
     guest.submit(name, runtime="600s", **asked)
     assert guest.told(name, "waiting") == f"{reason}: {words}"
-    assert f"{reason}: {words}. What would let it in: " in guest.explained(name)
+    explained = guest.explained(name)
+    assert f"{reason}: {words}. " in explained
+    assert "What would let it in: " in explained
     wait_until(lambda: guest.events(name), "an event")
     ((kind, code, note),) = guest.events(name)
     assert (kind, code) == ("Warning", reason)
