@@ -37,7 +37,9 @@ def recorded(binding: BindingFacts, demand: Demand | None, record: Record) -> Ch
     grown = any(amount > record.charge.get(name, 0) for name, amount in sums.items())
     parts = _with_surplus(parts, binding, asked) | _still_there(binding, asked, {*parts})
     admission = _admission(parts, binding, admitted_at=record.admitted_at or 0)
-    moved = bool(binding.targets and record.clusters) and {*wanted} != {*record.clusters}
+    # A cluster that it still leaves is in the record of the move, and is no move of its own.
+    leaving = {each.name for each in binding.evicting} - {*wanted}
+    moved = bool(binding.targets and record.clusters) and {*wanted} != {*record.clusters} - leaving
     return Charge(replace(admission, grown=grown, moved=moved), grown, is_divisible=bool(asked.replicas))
 
 

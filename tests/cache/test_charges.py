@@ -111,6 +111,22 @@ def test_a_graceful_failover_is_charged_on_both_clusters_until_its_task_ends():
     assert heard(clusters=["m2"]).admission.bookings == (Booking("m2", ONE),)
 
 
+@pytest.mark.parametrize(
+    ("recorded", "leaving", "moved"),
+    [
+        pytest.param(("m1",), True, True, id="before-it-is-recorded"),
+        pytest.param(("m1", "m2"), True, False, id="recorded"),
+        pytest.param(("m1", "m2"), False, True, id="the-old-cluster-is-left"),
+        pytest.param(("m2",), False, False, id="over"),
+    ],
+)
+def test_a_recorded_move_is_found_once_more_when_its_task_ends(recorded, leaving, moved):
+    tasks = [{"fromCluster": "m1", "reason": "TaintUntolerated", "producer": "TaintManager"}] if leaving else []
+    record = Record("rb-j1", queue="a", charge={"cpu": "2", "pods": "2"}, clusters=recorded)
+    workload = heard(record=record, clusters=["m2"], spec={"gracefulEvictionTasks": tasks})
+    assert workload.admission.moved is moved
+
+
 def test_suspended_dispatching_keeps_a_pending_workload_back():
     workload = heard(
         record=None, clusters=(), paused=True, spec={"suspension": {"scheduling": True, "dispatching": True}}
