@@ -69,7 +69,10 @@ async def test_the_same_again_adds_to_the_series_also_after_a_restart(plane, tmp
         await until_told(stage, "QueueMissing", "ResourceBinding", "lost-job")
         await stage.controller.start()
         await stage.controller.says("workload waits")
-        await stage.proxied(lambda call: call.method == "PATCH" and call.is_event)
+        async with asyncio.timeout(LIMIT_SECONDS):
+            # The job and its binding are told one after the other.
+            while "series" not in (await told(stage, "Job", "lost"))[0]:  # noqa: ASYNC110 -- events are polled
+                await asyncio.sleep(0.1)
         (event,) = await told(stage, "Job", "lost")
         assert event["series"]["count"] == 2
 
