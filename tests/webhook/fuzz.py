@@ -93,12 +93,12 @@ def body(number: int) -> bytes:
     dice = random.Random(number)
     review_ = copy.deepcopy(dice.choice(SEEDS))
     for _ in range(dice.choice((0, 1, 1, 2, 3, 8))):
-        _bend(review_, dice)
+        bend(review_, dice)
     text = wire(review_) if dice.random() < 0.8 else json.dumps(review_, indent=dice.choice((None, 1))).encode()
     return _break(text, dice) if dice.random() < 0.3 else text
 
 
-def _bend(node: Any, dice: random.Random) -> None:
+def bend(node: Any, dice: random.Random) -> None:
     """Put something odd in a place of a tree, take something away, or say something twice."""
     places = list(_places(node))
     if not places:

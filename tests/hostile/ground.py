@@ -1,0 +1,141 @@
+"""The whole system with the namespaces, queues and clusters of hostile, harmless and other tenants."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import Any
+
+from controller.kube import Api
+from localup.controlplane import ControlPlane
+from localup.namespaces import open_namespace
+from localup.part import Options
+from localup.processes import tail
+from localup.stack import Stack
+from tests.e2e.arena import Arena
+from tests.e2e.observer import Observer
+from tests.hostile.bystanders import JOBS_PER_SECOND, Bystander, Latencies, ask
+from tests.hostile.traffic import CLOSING_SECONDS, Request, Sender
+
+WILD = tuple(f"wild-{number}" for number in range(20))
+PLAIN = tuple(f"plain-{number}" for number in range(20))
+CALM = ("calm-0", "calm-1")
+_OURS = {"cpu": "60", "memory": "200Gi"}
+_WHOLE = {"memory": "200Gi", "nvidia.com/gpu": "8"}
+#: Together less than three clusters of 100 CPUs have, so that there is always room for the others.
+QUEUES: dict[str, dict[str, Any]] = {
+    "calm": {"guarantee": {"resource": _OURS}, "deserved": _OURS},
+    "plain": {"capability": {"cpu": "100", **_WHOLE}},
+    "wild-a": {"capability": {"cpu": "50", **_WHOLE}},
+    "wild-b": {"capability": {"cpu": "50", **_WHOLE}},
+    "default": {"capability": {"cpu": "20", **_WHOLE}},
+}
+_CONFIGURATION: dict[str, Any] = {
+    "apiVersion": "config.volcano-global.io/v1alpha1",
+    "kind": "AdmissionConfiguration",
+    "unmatchedTenants": "Deny",
+    "resourceClaimTemplates": [{"name": "one-gpu", "requests": {"nvidia.com/gpu": 1}}],
+    "tenants": [
+        {"namespaces": ["calm-*"], "queues": ["calm"], "priorityClasses": ["calm-high"]},
+        {"namespaces": ["plain-*"], "queues": ["plain"]},
+        {"namespaces": ["wild-*"], "queues": ["wild-a", "wild-b", "default"]},
+    ],
+}
+
+
+@dataclass(slots=True)
+class Ground:
+    """The running system, and what the other tenants measure on it."""
+
+    stack: Stack
+    api: Api
+    bystanders: Sequence[Bystander]
+    pids: tuple[int | None, ...] = ()
+    senders: list[Sender] = field(default_factory=list)
+
+    async def measure(self, requests: Sequence[Request], *, seconds: float) -> Latencies:
+        """Send *requests* as the tenants of their namespaces, and return what the others met with meanwhile."""
+        found = Latencies()
+        plane = self.stack.plane
+        sender = Sender(plane.url, plane.ca, plane.token("tenant"))
+        self.senders.append(sender)
+        certificates = plane.folder / "certificates"
+        each = JOBS_PER_SECOND / len(self.bystanders)
+        asking = asyncio.create_task(ask(self.stack.webhook_url, certificates, found))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for one in self.bystanders:
+                    tasks.create_task(one.submit(found, per_second=each, seconds=seconds))
+                tasks.create_task(sender.send(cycle(requests), seconds=seconds))
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            await asyncio.sleep(CLOSING_SECONDS)
+        return found
+
+    async def drain(self, *, seconds: float) -> None:
+        """Wait until all jobs of the other tenants are admitted."""
+        await until(lambda: not any(one.waiting for one in self.bystanders), seconds=seconds)
+
+    def waiting(self) -> list[str]:
+        """Return the jobs of the other tenants that are not admitted."""
+        return [name for one in self.bystanders for name in one.waiting]
+
+    def restarted(self) -> bool:
+        """Say whether a process has ended or was replaced."""
+        self.stack.check()
+        return self.pids != tuple(part.pid for part in self.stack.parts)
+
+
+async def until(is_so: Callable[[], bool], *, seconds: float) -> bool:
+    """Wait for so long at most; return whether it came to be."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while not is_so():
+        if asyncio.get_running_loop().time() > deadline:
+            return False
+        await asyncio.sleep(0.2)
+    return True
+
+
+def start(plane: ControlPlane) -> Iterator[Stack]:
+    """Yield the whole system on *plane*; the configuration confines each tenant to its queues."""
+    path = plane.folder / "admission.json"
+    path.write_text(json.dumps(_CONFIGURATION))
+    flags = ["--admission-configuration", path]
+    options = {
+        "webhook": Options(flags=flags),
+        "controller": Options(flags=flags),
+        "karmada": Options(flags=["--status-period", "1s"]),
+    }
+    with Stack(plane, options=options) as stack:
+        yield stack
+
+
+@asynccontextmanager
+async def opened(stack: Stack) -> AsyncIterator[Ground]:
+    """Make namespaces, queues and clusters, and follow the jobs of the other tenants."""
+    plane = stack.plane
+    for namespace in (*WILD, *PLAIN, *CALM):
+        open_namespace(plane.admin, namespace)
+    async with Api.connect(plane.kubeconfig("admin")) as api:
+        for namespace in (*WILD, *PLAIN, *CALM):
+            await Arena(api, namespace, Observer(namespace)).policy()
+        arena = Arena(api, CALM[0], Observer(CALM[0]))
+        for name, spec in QUEUES.items():
+            await arena.queue(name, **spec)
+        await arena.priority_class("calm-high", 1000)
+        for number in (1, 2, 3):
+            await arena.cluster(f"c{number}", cpu="100", gpu="16", pods=str(10**12))
+        bystanders = [Bystander(api, namespace, "calm") for namespace in CALM]
+        tasks = [asyncio.create_task(one.follow()) for one in bystanders]
+        try:
+            yield Ground(stack, api, bystanders, tuple(part.pid for part in stack.parts))
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.sleep(CLOSING_SECONDS)
+            for part in ("controller", "webhook", "karmada"):
+                print(f"--- {part}", tail(stack.log(part), lines=40), sep="\n")

@@ -1,0 +1,94 @@
+"""Hostile tenants write every kind that the stock role `edit` may write; other tenants are served all the same."""
+
+import asyncio
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+import pytest
+
+from localup.controlplane import ControlPlane
+from localup.stack import Stack
+from tests.hostile import ground
+from tests.hostile.audit import charges, memory_limit, metric, peak_memory, running
+from tests.hostile.bystanders import Latencies, percentile
+from tests.hostile.ground import Ground
+from tests.hostile.traffic import PER_SECOND, harmless, hostile
+
+SEED = int(os.environ.get("HOSTILE_SEED", "20261122"))
+SAMPLE_SECONDS = 10
+LONG_SECONDS = 600
+SETTLE_SECONDS = 30
+
+
+@pytest.fixture
+def stack(fresh_control_plane: Callable[..., ControlPlane]) -> Iterator[Stack]:
+    """Yield the whole system on a control plane of the test's own."""
+    yield from ground.start(fresh_control_plane())
+
+
+async def test_hostile_tenants_stop_no_cycle_and_no_other_tenant(stack: Stack) -> None:
+    async with ground.opened(stack) as there:
+        await measured(there, seconds=SAMPLE_SECONDS)
+        await assert_sound(there)
+        await assert_charged(there)
+
+
+@pytest.mark.long
+async def test_hostile_tenants_delay_others_no_more_than_harmless_ones(stack: Stack) -> None:
+    async with ground.opened(stack) as there:
+        calm, wild = await measured(there, seconds=LONG_SECONDS)
+        await assert_sound(there)
+        await assert_charged(there)
+    assert percentile(wild.admissions, 50) <= 2 * percentile(calm.admissions, 50)
+    assert percentile(wild.admissions, 99) <= 2 * percentile(calm.admissions, 99)
+    assert percentile(wild.reviews, 99) <= 3 * percentile(calm.reviews, 99)
+
+
+async def measured(there: Ground, *, seconds: float) -> tuple[Latencies, Latencies]:
+    """Send harmless requests for so long, then as many hostile ones of the same bytes; print what others met with."""
+    requests = list(islice(hostile(random.Random(SEED), ground.WILD), int(seconds * PER_SECOND)))
+    plain = list(harmless(requests, ground.PLAIN))
+    calm = await there.measure(plain, seconds=seconds)
+    await there.drain(seconds=SETTLE_SECONDS)
+    wild = await there.measure(requests, seconds=seconds)
+    await there.drain(seconds=SETTLE_SECONDS)
+    for name, found, sender in zip(("harmless", "hostile"), (calm, wild), there.senders, strict=True):
+        print(f"{name}: {found.summary()}\n  {sender.summary()}\n  {sender.errors.most_common(8)}")
+    for name, percent in (("admissions", 50), ("admissions", 99), ("reviews", 50), ("reviews", 99), ("creates", 99)):
+        one, other = (percentile(getattr(each, name), percent) for each in (calm, wild))
+        print(f"hostile to harmless, p{percent} of {name}: {other / one if one else 0:.2f}")
+    return calm, wild
+
+
+async def assert_sound(there: Ground) -> None:
+    """Check what must hold after any load."""
+    url = there.stack.metrics_url
+    names = ("failed_cycles_total", "internal_errors_total", "admissions_total", "evictions_total")
+    counts = {name: await asyncio.to_thread(metric, url, f"volcano_global_{name}") for name in names}
+    memory = {
+        name: (peak_memory(pid), memory_limit(name))
+        for name, pid in (("controller", there.stack.controller.pid), ("webhook", there.stack.webhook.pid))
+        if pid is not None
+    }
+    print(counts, {name: f"{peak >> 20} of {limit >> 20} MiB" for name, (peak, limit) in memory.items()})
+    assert counts["failed_cycles_total"] == 0
+    assert counts["internal_errors_total"] == 0
+    assert there.waiting() == []
+    assert not there.restarted()
+    assert all(peak < limit for peak, limit in memory.values())
+
+
+async def assert_charged(there: Ground) -> None:
+    """Check that each job that runs in a member is charged with at least what it runs; print what is charged beside."""
+    for _ in range(SETTLE_SECONDS):
+        charged, run = await charges(there.api), await running(there.api)
+        uncharged = {key: more for key, each in run.items() if (more := each - charged.get(key, Counter()))}
+        if not uncharged:
+            break
+        await asyncio.sleep(1)
+    beside = {key: amounts for key, amounts in charged.items() if key not in run}
+    print(f"{len(run)} jobs run in members; charged and not running: {beside}"[:20_000])
+    assert uncharged == {}
