@@ -11,7 +11,7 @@ from controller.api.quantity import format_quantity
 from controller.cache.remarks import Remark
 from controller.engine.fit import NODES_ARE_FULL
 from controller.engine.queues import ROOT
-from controller.engine.reasons import EvictionReason, Reason, Refusal
+from controller.engine.reasons import CAPACITY, EvictionReason, Reason, Refusal
 from controller.engine.remedies import Change, Remedy
 from controller.engine.shortfalls import Shortfall
 
@@ -127,19 +127,7 @@ NOTICES: Mapping[Remark, str] = {
 NAME_TAKEN = "binding '{binding}' stands for {kind} {name} of {version}: Karmada names both alike; rename one of them"
 
 #: The reasons beside which something else may be missing, which their remedy does not end.
-_PARTIAL = frozenset(
-    {
-        Reason.EXCEEDS_QUEUE,
-        Reason.QUEUE_OVER_CEILING,
-        Reason.RESERVED_FOR_GUARANTEE,
-        Reason.BEHIND_RESERVATION,
-        Reason.BEHIND_HEAD,
-        Reason.NO_ROOM,
-        Reason.FITS_NOWHERE,
-        Reason.QUEUE_OVER_ENTITLEMENT,
-        Reason.GROUP_PART_DOES_NOT_FIT,
-    }
-)
+_PARTIAL = CAPACITY | {Reason.GROUP_PART_DOES_NOT_FIT}
 _MORE_ROOM = "ask for less, split it, or add clusters"
 _NO_NODE = {
     Reason.NO_ROOM: "no candidate cluster has a node for each of its pods now",

@@ -48,6 +48,20 @@ class EvictionReason(StrEnum):
     ABORTED = "Aborted"
 
 
+#: The reasons that more capacity may end.
+CAPACITY = frozenset(
+    {
+        Reason.EXCEEDS_QUEUE,
+        Reason.QUEUE_OVER_CEILING,
+        Reason.RESERVED_FOR_GUARANTEE,
+        Reason.BEHIND_RESERVATION,
+        Reason.BEHIND_HEAD,
+        Reason.NO_ROOM,
+        Reason.FITS_NOWHERE,
+        Reason.QUEUE_OVER_ENTITLEMENT,
+    }
+)
+
 ABOUT_ROOM = frozenset(
     {
         Reason.QUEUE_OVER_CEILING,

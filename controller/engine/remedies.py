@@ -15,7 +15,7 @@ from controller.engine.plan import Plan
 from controller.engine.policy import Eviction, Policy
 from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.quota import Quota
-from controller.engine.reasons import Reason, Refusal
+from controller.engine.reasons import CAPACITY, Reason, Refusal
 from controller.engine.shortfalls import gaps
 from controller.engine.tree import Node
 from controller.engine.workloads import Choice, State, Workload, WorkloadUid
@@ -29,20 +29,6 @@ _ROUNDS: Final = 12
 _PLANS: Final = 4
 #: Beside more pending workloads than this the changes are tried for the workload alone.
 _MOST_PENDING: Final = 5_000
-
-#: The reasons that more capacity may end.
-_CAPACITY: Final = frozenset(
-    {
-        Reason.EXCEEDS_QUEUE,
-        Reason.QUEUE_OVER_CEILING,
-        Reason.RESERVED_FOR_GUARANTEE,
-        Reason.BEHIND_RESERVATION,
-        Reason.BEHIND_HEAD,
-        Reason.NO_ROOM,
-        Reason.FITS_NOWHERE,
-        Reason.QUEUE_OVER_ENTITLEMENT,
-    }
-)
 
 Kind = Literal["queue", "cluster"]
 _Key = tuple[Kind, str, str]
@@ -77,7 +63,7 @@ class Remedy:
 def find(world: "World", uid: WorkloadUid, now: int, plan: Plan) -> Remedy | None:
     """Return what admits the pending workload *uid* in *world*, as *plan* left it; ``None`` where no capacity does."""
     refusal = world.refusal(uid)
-    if refusal is None or refusal.reason not in _CAPACITY or uid not in world.backlog:
+    if refusal is None or refusal.reason not in CAPACITY or uid not in world.backlog:
         return None
     changes = _alone(world, uid, now)
     return None if changes is None else _beside(world, uid, now, plan=plan, changes=changes)
