@@ -1,6 +1,6 @@
 """Decisions with what decided them: one flat record for each, the same in the log, the journal and the replay.
 
-``docs/audit.md`` describes the fields. What is taken down is copied out of
+``docs/operations/decision-log.md`` describes the fields. What is taken down is copied out of
 the World at once; words and quantities are made of it when it is written.
 """
 

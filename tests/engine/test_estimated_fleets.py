@@ -1,7 +1,7 @@
 """Random fleets with an estimator that counts: nothing is admitted in vain, and next to nothing refused wrongly.
 
 ``make test`` looks at some of the fleets, ``make test-long`` at 2,000, and
-prints the rates that docs/placement.md names.
+prints the rates that docs/concepts/placement.md names.
 """
 
 from collections import Counter

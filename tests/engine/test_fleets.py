@@ -1,7 +1,7 @@
 """Random fleets: nothing that fits an empty fleet is refused for ever, and how often a gang is admitted in vain.
 
 ``make test`` looks at some of the fleets, ``make test-long`` at 2,000, and
-prints the rates that docs/placement.md names.
+prints the rates that docs/concepts/placement.md names.
 """
 
 from collections import Counter

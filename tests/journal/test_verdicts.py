@@ -16,7 +16,7 @@ from controller.journal.verdicts import RULES, Bench, Fields, fields
 from tests.journal.lives import JournalledLife
 
 GIB = 1 << 30
-AUDIT = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+AUDIT = (Path(__file__).parents[2] / "docs" / "operations" / "decision-log.md").read_text()
 
 
 def cluster(name: str, cpu: int, *, used: int = 0, ready: bool = True) -> Cluster:

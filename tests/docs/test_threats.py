@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-TABLE = ROOT / "docs" / "threats.md"
+ROOT = Path(__file__).parents[2]
+TABLE = ROOT / "docs" / "operations" / "threats.md"
 FILE = re.compile(r"`(tests/[^`]+)`(?: \(([^)]*)\))?")
 NAME = re.compile(r"`([^`]+)`")
 

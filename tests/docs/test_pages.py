@@ -18,8 +18,8 @@ from webhook.metrics import Metrics as WebhookMetrics
 
 ROOT = CHART.parents[1]
 DOCS = ROOT / "docs"
-PAGES = sorted(DOCS.glob("*.md"))
-CONFIGURE = (DOCS / "configure.md").read_text()
+PAGES = sorted(DOCS.rglob("*.md"))
+CONFIGURE = (DOCS / "reference" / "configuration.md").read_text()
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 
 
@@ -73,7 +73,7 @@ def test_every_key_of_a_rule_for_further_kinds_is_told():
 
 @pytest.mark.parametrize("reasons", [Reason, EvictionReason])
 def test_every_reason_is_told_with_what_to_do(reasons):
-    text = (DOCS / "troubleshoot.md").read_text()
+    text = (DOCS / "operations" / "troubleshooting.md").read_text()
     waits, _, evicted = text.partition("## A job was evicted")
     told = rows(waits if reasons is Reason else evicted.partition("## ")[0])
     assert list(told) == [each.value for each in reasons]
@@ -88,7 +88,7 @@ def test_every_link_leads_somewhere(page):
 
 def test_the_readme_leads_to_every_page():
     text = (ROOT / "README.md").read_text()
-    assert all(f"docs/{page.name}" in text for page in PAGES)
+    assert all(page.relative_to(ROOT).as_posix() in text for page in PAGES)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

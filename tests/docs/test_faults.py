@@ -1,4 +1,4 @@
-"""The tables of faults and invariants beside this file: each is answered by tests that are there."""
+"""The tables of faults and invariants of docs/operations/faults.md: each is answered by tests that are there."""
 
 import ast
 import re
@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+ROOT = Path(__file__).parents[2]
+HERE = ROOT / "tests" / "faults"
+PAGE = ROOT / "docs" / "operations" / "faults.md"
 FAULTS = [f"F{number}" for number in (*range(1, 18), *range(22, 28), 29, 30)]
 INVARIANTS = [f"I{number}" for number in range(1, 9)]
 
-table = dict(re.findall(r"^\| ([FI]\d+) (.*) \|$", (HERE / "README.md").read_text(), re.MULTILINE))
+table = dict(re.findall(r"^\| ([FI]\d+) (.*) \|$", PAGE.read_text(), re.MULTILINE))
 
 
 def named(row: str) -> list[tuple[Path, str]]:
