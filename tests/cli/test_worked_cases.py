@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cli.manifests import cluster, job, jobs, queue, running, units
+from tests.cli.manifests import binding, cluster, configuration, job, jobs, priority_class, queue, running, units
 
 ONE = units(1)
 
@@ -123,3 +123,58 @@ def test_case_15_an_idle_guarantee_is_kept_from_all_siblings(plan):
     )
     ended = plan(pool(10), *queues, *jobs("a", 10, ONE, queue="a"), *jobs("b", 10, ONE, queue="b"))
     assert sum(admitted(ended).values()) == 6
+
+
+def recorded(name, requests, *, queue, since="2026-02-01T00:00:00Z"):
+    """Return a job admitted to cluster m at *since*, with its binding and its record."""
+    record = {
+        "uid": name,
+        "queue": queue,
+        "charge": {**requests, "pods": "1"},
+        "clusters": ["m"],
+        "admittedAt": since,
+    }
+    bound = binding(name, clusters=["m"], phase="Running", record=record, uid=name)
+    return [job(name, requests, queue=queue), bound]
+
+
+def test_case_16_closed_queue_guarantee_counts_up_to_usage(plan):
+    there = cluster("m", units(8), used={**ONE, "pods": "1"})
+    closed = queue("c", state="Closed", guarantee={"resource": units(4)})
+    ended = plan(there, queue("a"), closed, *running("old", ONE, on="m", queue="c"), *jobs("a", 8, ONE, queue="a"))
+    assert admitted(ended) == {"a": 7}
+
+
+def test_case_17_namespaces_take_turns_across_priorities(plan):
+    fair = configuration(tenantFairness="NamespaceFirst")
+    x = jobs("x", 4, ONE, queue="q", namespace="x", priority="high")
+    y = jobs("y", 4, ONE, queue="q", namespace="y")
+    ended = plan(fair, priority_class("high", 1000), pool(4), queue("q"), *x, *y)
+    assert [name.partition("-")[0] for name in ended.clusters()] == ["x", "y", "x", "y"]
+
+
+def test_case_18_protected_victim_holds_no_quota_back(plan):
+    on = configuration(reclaim={"enabled": True, "minRuntime": "24h"})
+    there = cluster("m", units(8), used={**ONE, "pods": "1"})
+    victim = recorded("b-old", ONE, queue="b", since="2026-03-01T09:59:00Z")
+    queues = queue("a", deserved=units(8)), queue("b")
+    ended = plan(on, there, *queues, *victim, job("a", units(8), queue="a"), *jobs("b", 8, ONE, queue="b"))
+    assert admitted(ended) == {"b": 7}
+
+
+def test_case_19_smallest_victim_that_suffices_is_evicted(plan):
+    on = configuration(reclaim={"enabled": True})
+    there = cluster("m", units(8), used={**units(8), "pods": "2"})
+    victims = [*recorded("six", units(6), queue="v"), *recorded("two", units(2), queue="v")]
+    ended = plan(on, there, queue("v"), queue("a", deserved=ONE), *victims, job("a", ONE, queue="a"))
+    evicted = [step["name"] for step in ended.answer["decisions"] if step["action"] == "Evict"]
+    assert evicted == ["two"]
+
+
+def test_case_20_cpu_jobs_leave_gpu_clusters_to_gpu_jobs(plan):
+    gpu = "nvidia.com/gpu"
+    members = cluster("g", {"cpu": 8, gpu: 4}), cluster("c", {"cpu": 16})
+    first = job("first", {"cpu": 4}, queue="q", created="2026-03-01T09:00:00Z")
+    second = job("second", {"cpu": 4, gpu: 4}, queue="q", created="2026-03-01T09:00:01Z")
+    ended = plan(*members, queue("q"), first, second)
+    assert ended.clusters() == {"first": ["c"], "second": ["g"]}
