@@ -85,5 +85,5 @@ def _writes(wanted: Iterable[Child], jobs: Own, policies: Own) -> Iterator[Manif
         if policy is not None and policy.deleting:
             continue
         for manifest, seen in ((child.policy, policy), (child.job, job)):
-            if seen is None or not covers(seen.manifest, manifest):
+            if seen is None or not covers(seen, manifest):
                 yield manifest

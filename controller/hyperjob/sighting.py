@@ -3,6 +3,7 @@
 Whose an object is says its controlling owner's uid, never its labels or its name.
 """
 
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,8 +57,8 @@ class ChildSighting:
     """The name in its label; a hint only."""
     mark: Mark
     deleting: bool
-    manifest: Mapping[str, Any]
-    """All of it but its status; empty where nothing controls it."""
+    fields: "array[int]"
+    """Hashes of all its fields but the status (`field_hashes`); none where nothing controls it or it has no mark."""
     state: Mapping[str, Any]
     """``status.state`` of a Job."""
     counts: Mapping[str, int]
@@ -121,6 +122,7 @@ def _see(raw: bytes, resource: Resource) -> ChildSighting:
     status = _mapping(document.pop("status", None))
     metadata.pop("managedFields", None)
     owner = next((each["uid"] for each in metadata.get("ownerReferences", ()) if each.get("controller")), "")
+    mark = _mark(metadata.get("annotations", {}).get(PART, "{}"))
     return ChildSighting(
         resource=resource,
         uid=metadata["uid"],
@@ -128,10 +130,10 @@ def _see(raw: bytes, resource: Resource) -> ChildSighting:
         key=ObjectKey(metadata.get("namespace", ""), metadata["name"]),
         owner=owner,
         hyperjob=metadata.get("labels", {}).get(HYPERJOB_NAME, ""),
-        mark=_mark(metadata.get("annotations", {}).get(PART, "{}")),
+        mark=mark,
         deleting="deletionTimestamp" in metadata,
-        # Anybody may label a large Job; what nothing controls is never compared.
-        manifest=document if owner else {},
+        # Any tenant may label a large Job. Without an owner or a mark it is never compared, or always applied.
+        fields=field_hashes(document) if owner and mark.digest else array("q"),
         state=_mapping(status.get("state")),
         counts={name: int(status[name]) for name in COUNTS if isinstance(status.get(name), int | float)},
     )
@@ -156,16 +158,28 @@ def metadata_of(sighting: HyperJobSighting) -> Metadata:
     )
 
 
-def covers(seen: Any, wanted: Any) -> bool:
-    """Say whether *seen* has all that is *wanted*; what the server or others have added does not matter."""
-    if isinstance(wanted, dict):
-        return isinstance(seen, dict) and all(
-            name in seen and covers(seen[name], each) for name, each in wanted.items()
-        )
-    if isinstance(wanted, list):
-        return (
-            isinstance(seen, list)
-            and len(seen) == len(wanted)
-            and all(covers(one, other) for one, other in zip(seen, wanted, strict=True))
-        )
-    return bool(seen == wanted)
+def field_hashes(document: Mapping[str, Any]) -> "array[int]":
+    """Return a hash of each field's path and value, and of each list's length: 8 bytes in place of each value.
+
+    Hashes differ from process to process, so that nobody can choose values of equal hashes.
+    """
+    hashes: array[int] = array("q")
+    rest: list[tuple[int, Any]] = [(0, document)]
+    while rest:
+        path, value = rest.pop()
+        if isinstance(value, dict):
+            hashes.append(hash((path, "object")))
+            rest += [(hash((path, name)), each) for name, each in value.items()]
+        elif isinstance(value, list | tuple):
+            hashes.append(hash((path, "list", len(value))))
+            rest += [(hash((path, place)), each) for place, each in enumerate(value)]
+        else:
+            # The API server returns 1.0 as 1. The text, because -1 and -2 have the same hash.
+            whole = isinstance(value, float) and value.is_integer()
+            hashes.append(hash((path, repr(int(value) if whole else value))))
+    return hashes
+
+
+def covers(seen: ChildSighting, wanted: Mapping[str, Any]) -> bool:
+    """Say whether *seen* has all fields that are *wanted*; fields that the server or others added do not matter."""
+    return set(seen.fields).issuperset(field_hashes(wanted))

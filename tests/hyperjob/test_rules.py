@@ -4,7 +4,7 @@ import pytest
 
 from controller.api.hyperjobrules import flaws
 from controller.api.hyperjobs import HyperJobError, read_hyperjob
-from controller.hyperjob.sighting import see_job
+from controller.hyperjob.sighting import covers, see_job
 from tests.hyperjob.objects import GPU, auto, document, hyperjob, replicated, task
 
 
@@ -100,11 +100,52 @@ def test_another_version_is_refused_with_the_one_to_write():
         read_hyperjob({**document(), "apiVersion": "training.volcano.sh/v2"})
 
 
-def test_of_a_labelled_job_that_nothing_controls_nothing_is_kept():
-    """Anybody may label large Jobs."""
-    labels = {"volcano.sh/hyperjob-name": "llm"}
-    metadata = {"name": "large", "namespace": "ml", "uid": "u", "resourceVersion": "1", "labels": labels}
-    large = {"metadata": metadata, "spec": {"tasks": ["x" * 2**20]}}
-    assert see_job(json.dumps(large).encode()).manifest == {}
-    owned = metadata | {"ownerReferences": [{"uid": "h", "controller": True}]}
-    assert see_job(json.dumps(large | {"metadata": owned}).encode()).manifest["spec"] == large["spec"]
+HASHED = {"labels": {"a": "b"}, "counts": [1, 2.0, -1], "on": True, "empty": {}, "none": None, "large": "x" * 2**20}
+
+
+def _seen(spec, *, owner=True, mark=True):
+    metadata = {"name": "large", "namespace": "ml", "uid": "u", "resourceVersion": "1"}
+    metadata["labels"] = {"volcano.sh/hyperjob-name": "llm"}
+    if owner:
+        metadata["ownerReferences"] = [{"uid": "h", "controller": True}]
+    if mark:
+        metadata["annotations"] = {"volcano-global.io/part": '{"digest":"d"}'}
+    return see_job(json.dumps({"metadata": metadata, "spec": spec}).encode())
+
+
+@pytest.mark.parametrize("missing", ["owner", "mark"])
+def test_of_a_job_that_is_no_part_no_field_is_stored(missing):
+    """Any tenant may label large Jobs."""
+    assert not _seen({"tasks": ["x"] * 1000}, **{missing: False}).fields
+
+
+def test_of_a_part_only_hashes_of_its_fields_are_stored():
+    seen = _seen({"tasks": ["x" * 2**20]})
+    assert len(seen.fields) < 30
+    assert "x" * 100 not in repr(seen)
+
+
+def test_a_part_covers_what_it_has_and_what_others_added_is_ignored():
+    seen = _seen({**HASHED, "added": [1], "labels": {"a": "b", "c": "d"}})
+    assert covers(seen, {"metadata": {"name": "large"}, "spec": HASHED})
+    assert covers(seen, {"spec": {"counts": [1, 2, -1]}})
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"labels": {"a": "c"}},
+        {"labels": {"c": "b"}},
+        {"counts": [1, 2.0, -2]},
+        {"counts": [1, 2.0]},
+        {"counts": [2.0, 1, -1]},
+        {"counts": {}},
+        {"on": "True"},
+        {"empty": []},
+        {"none": ""},
+        {"large": "x" * (2**20 - 1)},
+        {"more": {}},
+    ],
+)
+def test_a_part_with_another_value_does_not_cover(changed):
+    assert not covers(_seen(HASHED), {"spec": {**HASHED, **changed}})
