@@ -15,7 +15,6 @@ from typing import Any, Never
 import structlog
 
 from controller.actuator import Actuator
-from controller.aftermath.stage import Aftermath
 from controller.api.configuration import AdmissionConfiguration, ConfigurationError
 from controller.backoff import Backoff
 from controller.cache.facts import BindingFacts
@@ -24,23 +23,24 @@ from controller.cache.kinds import Kinds
 from controller.cache.store import Store
 from controller.cache.watches import informers
 from controller.clock import SteadyClock
-from controller.commands import wiring as commands
 from controller.configuration import ConfigurationFile
+from controller.decision_log.wiring import journalling
 from controller.election import Election
 from controller.estimator.estimators import Estimators
+from controller.events.notices import Notices
+from controller.events.teller import Manner, Teller
 from controller.hyperjob.wiring import Process, and_then_look, stage
-from controller.journal.wiring import journalling
 from controller.kube import Api, KubeconfigError, Timeouts
 from controller.leadership import Candidate
 from controller.loop import Loop
 from controller.metrics import Metrics
 from controller.observe import Readiness, configure_logging, serving
-from controller.registration.guard import Guard, Surroundings, WantedFile
+from controller.queue_commands import wiring as commands
 from controller.settings import Settings, SettingsError, parse_flags
-from controller.telling.notices import Notices
-from controller.telling.teller import Manner, Teller
+from controller.status_cleanup.stage import Aftermath
 from controller.throttle import Limits
 from controller.watchdog import Watchdog
+from controller.webhook_config.guard import Guard, Surroundings, WantedFile
 from controller.writes import Write
 
 #: More than the most writes in flight with the watches beside them: the actuator sets the limit, not the pool.

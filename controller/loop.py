@@ -21,6 +21,7 @@ from controller.cache.facts import BindingFacts
 from controller.cache.overlays import Gone, Mended, Noted, Outcome
 from controller.cache.store import Store
 from controller.clock import Clock, wall_clock
+from controller.decision_log.clerk import Clerk, Terms
 from controller.engine.backlog import Lane
 from controller.engine.clusters import ClusterName
 from controller.engine.estimates import Query
@@ -29,7 +30,6 @@ from controller.engine.reasons import Reason, Refusal
 from controller.engine.steps import Steps, advance
 from controller.engine.workloads import Workload, WorkloadUid
 from controller.engine.world import World
-from controller.journal.clerk import Clerk, Terms
 from controller.metrics import Metrics
 from controller.writes import Write, holding, mending, observing, recording, requeueing, write
 

@@ -31,10 +31,10 @@ from controller.cli.report.search import NotFoundError
 from controller.cli.snapshot import Snapshot, take
 from controller.engine.clusters import ApiKind
 from controller.engine.workloads import Workload
+from controller.events.events import REPORTER
 from controller.hyperjob.children import facts_of
 from controller.hyperjob.sighting import see_hyperjob
 from controller.kube import NONE, Api, Forbidden, Gone, NotFound, Parameters
-from controller.telling.events import REPORTER
 
 F = TypeVar("F", bound=Observation[Hashable])
 T = TypeVar("T")

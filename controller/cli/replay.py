@@ -12,7 +12,7 @@ from controller.cli.manifests import STDIN, InputError
 from controller.cli.replaysheet import replay_sheet
 from controller.cli.report.replay import FileReport, PassageReport, ReplayReport, file_report
 from controller.cli.screen import Format, screen_of, show, written
-from controller.journal.replay import JournalError
+from controller.decision_log.replay import JournalError
 
 
 def replay(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from controller.cli.report.replay import DifferenceReport, FileReport, PassageReport, ReplayReport
 from controller.cli.screen import Cell, Column, Screen, paragraph, table
-from controller.journal.verdicts import Fields
+from controller.decision_log.verdicts import Fields
 
 _SHOWN = 10
 _FILES = ("FILE", "FROM (UTC)", "UNTIL (UTC)", "PLANS", "DECISIONS", "RESULT")

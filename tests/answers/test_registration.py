@@ -17,8 +17,8 @@ from localup.controlplane import ControlPlane
 from localup.credentials import issue
 from tests.answers.kinds import HEAD
 from tests.answers.telling import until_told
-from tests.registration.test_comparison import FILE
 from tests.rig.stage import Stage, staged
+from tests.webhook_config.test_comparison import FILE
 
 ROLE = FILE.with_name("repair.yaml")
 MUTATING = MUTATING_WEBHOOKS.item_path("", "volcano-global")

@@ -17,8 +17,8 @@ from controller.api.lists import ListMeta, Page
 from controller.api.priorityclasses import PriorityClass
 from controller.api.queues import Queue
 from controller.cli import live
+from controller.events.events import REPORTER
 from controller.kube import Api, NotFound
-from controller.telling.events import REPORTER
 from tests.cli.manifests import NOW, binding, cluster, job, priority_class, queue, units
 from tests.hyperjob.objects import document, replicated, task
 from tests.misfits import FEW, VALUES, fields, spoilt

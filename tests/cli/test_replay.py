@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from tests.journal.lives import JournalledLife, written
+from tests.decision_log.lives import JournalledLife, written
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controller.journal.replay import Findings, Passage, replay
+from controller.decision_log.replay import Findings, Passage, replay
 from tests.faults.test_exchanges import borrowed, evicted, gone
 from tests.rig.faults import Kill
 from tests.rig.scenarios import SCENARIOS, Scenario

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from controller.api.keys import CLUSTERS, LEASES, PRIORITY_CLASSES, QUEUES
-from controller.journal.replay import replay
+from controller.decision_log.replay import replay
 from controller.kube import Api, NotFound
 from localup import ports
 from localup.controlplane import ControlPlane

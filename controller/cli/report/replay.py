@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from controller.cli.report.amounts import time
-from controller.journal.replay import Difference, Passage, replay
-from controller.journal.verdicts import Fields
+from controller.decision_log.replay import Difference, Passage, replay
+from controller.decision_log.verdicts import Fields
 
 
 class DifferenceReport(msgspec.Struct, rename="camel", frozen=True):

@@ -1,0 +1,77 @@
+"""Who takes every decision down: in the log always, in the journal where there is one."""
+
+from collections import Counter as Tally
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import structlog
+
+from controller.cache.listener import Listener
+from controller.decision_log.entries import Planned
+from controller.decision_log.journal import Journal
+from controller.decision_log.verdicts import Bench, Verdict, fields
+from controller.engine.plan import Plan, Wait
+from controller.engine.world import World
+
+#: More news of waiting workloads than this are told by their number only; the journal has them all.
+_MANY_WAITS = 50
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Under which a plan was made."""
+
+    now: int
+    most: int | None
+    """After so many admissions it was to be cut."""
+    revision: str
+    """Of the AdmissionConfiguration."""
+
+
+class Clerk:
+    """Hears of every plan; without a journal it costs a line of the log for each decision."""
+
+    def __init__(self, journal: Journal | None = None) -> None:
+        self._journal = journal
+        self._number = 0
+
+    def listener(self, world: World) -> Listener:
+        """Return who is to be told in place of *world*."""
+        return world if self._journal is None else self._journal.listener(world)
+
+    def begin(self, world: World, now: int) -> None:
+        """Hear that *world*, which knows nothing, takes the place of the one before."""
+        if self._journal is not None:
+            self._journal.begin(world, now)
+
+    def keep_up(self, world: World, now: int) -> None:
+        """Begin another file where that is due."""
+        if self._journal is not None:
+            self._journal.keep_up(world, now)
+
+    def planned(self, world: World, plan: Plan, terms: Terms) -> None:
+        """Take down what *world* has just planned."""
+        bench, is_told = Bench(world), len(plan.waits) <= _MANY_WAITS
+        decided = bench.of_plan(plan)
+        waits = bench.of_waits(plan.waits) if is_told or self._journal is not None else []
+        self._number += 1
+        for verdict in (*decided, *(waits if is_told else ())):
+            _tell(verdict, self._number, terms.revision)
+        if not is_told:
+            _count(plan.waits)
+        if self._journal is not None:
+            verdicts = (*decided, *waits)
+            planned = Planned(self._number, terms.now, terms.most, terms.revision, len(verdicts))
+            self._journal.planned(planned, verdicts)
+
+
+def _tell(verdict: Verdict, plan: int, revision: str) -> None:
+    event = "workload waits" if verdict.action == "Wait" else "decision"
+    log.info(event, workload=verdict.workload.path, **fields(verdict, plan, revision))
+
+
+def _count(waits: Iterable[Wait]) -> None:
+    for reason, count in sorted(Tally(wait.refusal.reason for wait in waits).items()):
+        log.info("workloads wait", reason=reason, count=count)

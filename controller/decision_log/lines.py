@@ -1,0 +1,163 @@
+"""How entries are written, one JSON object a line, and read again.
+
+Pure. A shape is written once in each file, before the first workload that has
+it, and known by its number from then on: a hundred thousand workloads have few.
+The line of a plan bears a digest of all lines before it.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, fields, replace
+from typing import Any, Final
+
+import msgspec
+
+from controller.decision_log.entries import (
+    Begun,
+    ClusterEstimated,
+    ClusterGone,
+    ClusterTold,
+    Decided,
+    Entry,
+    Planned,
+    PolicyTold,
+    QueueGone,
+    QueueTold,
+    Remembered,
+    WorkloadGone,
+    WorkloadTold,
+)
+from controller.engine.workloads import Shape, Workload
+
+_TYPES: Final[dict[str, type[Any]]] = {
+    "begin": Begun,
+    "policy": PolicyTold,
+    "queue": QueueTold,
+    "queue-gone": QueueGone,
+    "cluster": ClusterTold,
+    "cluster-gone": ClusterGone,
+    "estimate": ClusterEstimated,
+    "workload": WorkloadTold,
+    "workload-gone": WorkloadGone,
+    "memory": Remembered,
+    "plan": Planned,
+    "decision": Decided,
+}
+_NAMES: Final = {kind: name for name, kind in _TYPES.items()}
+_SHAPE: Final = "shape"
+_DIGEST: Final = "digest"
+_DIGITS: Final = 16
+#: So many shapes are known by their numbers at a time; after that they are written anew, and not kept for nobody.
+_MOST_SHAPES: Final = 10_000
+
+
+def _default(field: Field[Any]) -> object:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+_WORKLOAD: Final = {each.name: _default(each) for each in fields(Workload) if each.name != _SHAPE}
+
+
+class LineError(ValueError):
+    """A line that is none of ours; the message says why."""
+
+
+class Pen:
+    """Writes the lines of one file."""
+
+    def __init__(self) -> None:
+        self._encoder = msgspec.json.Encoder(enc_hook=_plain)
+        self._shapes: dict[int, tuple[int, Shape]] = {}
+        """The number of each shape by its id, which stays its own while it is kept here."""
+        self._numbered = 0
+        self._sum = hashlib.sha256()
+
+    def lines(self, entry: Entry) -> Iterator[bytes]:
+        """Yield what *entry* is written as."""
+        if isinstance(entry, WorkloadTold):
+            shape = entry.workload.shape
+            if id(shape) not in self._shapes:
+                yield self._line({"type": _SHAPE, "number": self._numbered, "shape": shape})
+                self._know(shape)
+            number = self._shapes[id(shape)][0]
+            yield self._line({"type": "workload", "now": entry.now, "workload": _brief(entry.workload, number)})
+        elif isinstance(entry, Decided):
+            yield self._line({"type": "decision", **entry.fields})
+        else:
+            values = {each.name: getattr(entry, each.name) for each in fields(entry)}
+            digest = {_DIGEST: self._sum.hexdigest()[:_DIGITS]} if isinstance(entry, Planned) else {}
+            yield self._line({"type": _NAMES[type(entry)], **values, **digest})
+
+    def _know(self, shape: Shape) -> None:
+        if len(self._shapes) >= _MOST_SHAPES:
+            self._shapes.clear()
+        self._shapes[id(shape)] = self._numbered, shape
+        self._numbered += 1
+
+    def _line(self, value: dict[str, Any]) -> bytes:
+        line = self._encoder.encode(value) + b"\n"
+        self._sum.update(line)
+        return line
+
+
+def _brief(workload: Workload, shape: int) -> dict[str, Any]:
+    """Return all of *workload* that is not as usual."""
+    found: dict[str, Any] = {_SHAPE: shape}
+    for name, usual in _WORKLOAD.items():
+        value = getattr(workload, name)
+        if value != usual:
+            found[name] = value
+    return found
+
+
+def _plain(value: object) -> object:
+    """Return what JSON can hold in place of a mapping that is no dict."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise NotImplementedError(f"a {type(value).__name__} cannot be written")
+
+
+class Eye:
+    """Reads the lines of one file."""
+
+    def __init__(self) -> None:
+        self.is_intact = True
+        """Whether all is as it was written, as far as plans have told."""
+        self._shapes: dict[int, Shape] = {}
+        self._sum = hashlib.sha256()
+
+    def entry(self, line: bytes) -> Entry | None:
+        """Return what *line* says, ``None`` for a shape; raise ``LineError`` for what is no line of ours."""
+        try:
+            value = msgspec.json.decode(line)
+            if not isinstance(value, dict):
+                raise LineError("it is no JSON object")
+            if value.get("type") == _NAMES[Planned]:
+                self.is_intact &= value.get(_DIGEST) == self._sum.hexdigest()[:_DIGITS]
+            self._sum.update(line)
+            return self._entry(value)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise LineError(str(error)) from error
+
+    def _entry(self, value: dict[str, Any]) -> Entry | None:
+        name = value.pop("type", None)
+        if name == _SHAPE:
+            self._shapes[msgspec.convert(value.get("number"), int)] = msgspec.convert(value.get("shape"), Shape)
+            return None
+        if not isinstance(name, str) or name not in _TYPES:
+            raise LineError(f"type {name!r} is not known")
+        if name == "decision":
+            return Decided(value)
+        if name == "workload":
+            return self._workload(value)
+        found: Entry = msgspec.convert(value, _TYPES[name])
+        return found
+
+    def _workload(self, value: dict[str, Any]) -> WorkloadTold:
+        brief = value.get("workload")
+        number = brief.pop(_SHAPE, None) if isinstance(brief, dict) else None
+        shape = self._shapes.get(number) if isinstance(number, int) else None
+        if shape is None or not isinstance(brief, dict):
+            raise LineError(f"shape {number!r} was not told before")
+        told: WorkloadTold = msgspec.convert({**value, "workload": {**brief, _SHAPE: {}}}, WorkloadTold)
+        return WorkloadTold(replace(told.workload, shape=shape), told.now)

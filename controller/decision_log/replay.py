@@ -1,0 +1,256 @@
+"""A journal judged again: its inputs told to a new World, and each decision compared with what was taken down.
+
+Pure, but for the lines that it reads one by one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Final
+
+from controller.decision_log.entries import (
+    SCHEMA,
+    Begun,
+    ClusterEstimated,
+    ClusterGone,
+    ClusterTold,
+    Decided,
+    Entry,
+    Planned,
+    PolicyTold,
+    QueueGone,
+    QueueTold,
+    Remembered,
+    Told,
+    WorkloadGone,
+    WorkloadTold,
+)
+from controller.decision_log.lines import Eye, LineError
+from controller.decision_log.verdicts import Bench, Fields, Verdict, fields
+from controller.engine.memory import rebuild
+from controller.engine.plan import Plan
+from controller.engine.queues import Queue
+from controller.engine.workloads import Workload, WorkloadUid
+from controller.engine.world import World
+
+#: So many differences are kept; those after a first one may follow from it.
+_MOST_DIFFERENCES: Final = 100
+
+
+class JournalError(ValueError):
+    """A file that is no journal; the message names the line."""
+
+    def __init__(self, line: int, why: str) -> None:
+        super().__init__(f"line {line}: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One decision as it was taken down, with its plan and time."""
+
+    line: int
+    plan: int
+    at: int
+    fields: Fields
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A decision that was taken down otherwise than it is taken now; one of both may be missing."""
+
+    line: int
+    plan: int
+    at: int
+    recorded: Fields | None
+    replayed: Fields | None
+
+
+@dataclass(slots=True)
+class Findings:
+    """What came of a replay."""
+
+    begun: Begun | None = None
+    until: int | None = None
+    """When the last plan was made, in milliseconds."""
+    plans: int = 0
+    decisions: int = 0
+    different: int = 0
+    differences: list[Difference] = field(default_factory=list)
+    """The first of them."""
+    altered_before: int | None = None
+    """The line of the first plan that tells that something before it is not as it was written."""
+    remarks: list[str] = field(default_factory=list)
+    """What else is to be known."""
+
+    @property
+    def is_same(self) -> bool:
+        """Say whether the journal is what was written, and all is decided as it says."""
+        return not self.different and self.altered_before is None
+
+
+def replay(lines: Iterable[bytes], wanted: Callable[[Fields], bool] = lambda _: True) -> tuple[Findings, list[Passage]]:
+    """Return whether a new World decides as the journal in *lines* says, and those that it says which are *wanted*.
+
+    Raises ``JournalError`` for what is no journal.
+    """
+    player = _Player(wanted)
+    for number, entry in _entries(lines, player.findings):
+        player.take(number, entry)
+    player.end()
+    return player.findings, player.passages
+
+
+def _entries(lines: Iterable[bytes], findings: Findings) -> Iterator[tuple[int, Entry]]:
+    """Yield the entries with the numbers of their lines; a last line that is cut off is remarked and left out."""
+    eye, number = Eye(), 0
+    for number, line in enumerate(lines, start=1):
+        try:
+            entry = eye.entry(line)
+        except LineError as error:
+            if number == 1 or line.endswith(b"\n"):
+                raise JournalError(number, str(error)) from error
+            findings.remarks.append(f"line {number}, the last one, is cut off and was left out")
+            return
+        if (number == 1) != isinstance(entry, Begun):
+            raise JournalError(number, "a journal begins with a line of type 'begin', and has one only")
+        if isinstance(entry, Begun) and entry.schema != SCHEMA:
+            raise JournalError(number, f"schema {entry.schema} is not read, only {SCHEMA}")
+        if not eye.is_intact and findings.altered_before is None:
+            findings.altered_before = number
+        if entry is not None:
+            yield number, entry
+    if number == 0:
+        raise JournalError(1, "the file is empty")
+
+
+class _Player:
+    """Tells a World what the entries say, and compares what it decides."""
+
+    def __init__(self, wanted: Callable[[Fields], bool]) -> None:
+        self._wanted = wanted
+        self.findings = Findings()
+        self.passages: list[Passage] = []
+        self._world = World()
+        self._known: tuple[list[Queue], list[Workload]] | None = None
+        """What a World that is not new knew, until all of it is told."""
+        self._planned: tuple[int, Planned] | None = None
+        """The plan whose decisions are being read, and its line."""
+        self._recorded: list[Passage] = []
+        self._number: int | None = None
+        """The last plan's."""
+
+    def take(self, line: int, entry: Entry) -> None:
+        """Take one entry."""
+        if (self._planned is None) == isinstance(entry, Decided):
+            why = "it belongs to no plan" if self._planned is None else f"{self._missing()} should stand here"
+            raise JournalError(line, why)
+        if isinstance(entry, Begun):
+            self.findings.begun = entry
+            self._world = World(entry.policy)
+            self._known = None if entry.is_whole else ([], [])
+        elif isinstance(entry, Planned):
+            self._planned, self._recorded = (line, entry), []
+            self._judge_if_complete()
+        elif isinstance(entry, Decided):
+            self._read(line, entry)
+        elif self._known is not None:
+            self._gather(line, entry, *self._known)
+        elif isinstance(entry, Remembered):
+            raise JournalError(line, "nothing was known before")
+        else:
+            _tell(self._world, entry)
+
+    def _missing(self) -> str:
+        number, left = (self._planned[1].number, self._planned[1].verdicts) if self._planned else (0, 0)
+        return f"{left - len(self._recorded)} more decisions of plan {number}"
+
+    def _gather(self, line: int, entry: Entry, queues: list[Queue], workloads: list[Workload]) -> None:
+        """Take what was known when the file began."""
+        if isinstance(entry, QueueTold):
+            queues.append(entry.queue)
+        elif isinstance(entry, WorkloadTold):
+            workloads.append(entry.workload)
+        elif isinstance(entry, Remembered):
+            self._world = rebuild(self._world.policy, queues, workloads, entry.memory, entry.now)
+            self._known = None
+        else:
+            raise JournalError(line, "it comes before all is told that was known when the file began")
+
+    def _read(self, line: int, entry: Decided) -> None:
+        if self._planned is not None:
+            planned = self._planned[1]
+            self._recorded.append(Passage(line, planned.number, planned.now, entry.fields))
+            self._judge_if_complete()
+
+    def _judge_if_complete(self) -> None:
+        """Decide as soon as all is read that was decided."""
+        if self._planned is None or len(self._recorded) < self._planned[1].verdicts:
+            return
+        (line, planned), self._planned = self._planned, None
+        if self._number is not None and planned.number != self._number + 1:
+            raise JournalError(line, f"plan {planned.number} cannot come after plan {self._number}")
+        self._number = planned.number
+        plan = self._world.plan(planned.now, most=planned.most)
+        findings = self.findings
+        findings.plans += 1
+        findings.decisions += len(self._recorded)
+        findings.until = planned.now
+        self.passages += [each for each in self._recorded if self._wanted(each.fields)]
+        for recorded, replayed in _pairs(self._world, plan, self._recorded, planned):
+            if recorded is None or recorded.fields != replayed:
+                findings.different += 1
+                told = (recorded.line, recorded.fields) if recorded else (line, None)
+                findings.differences.append(Difference(told[0], planned.number, planned.now, told[1], replayed))
+                del findings.differences[_MOST_DIFFERENCES:]
+
+    def end(self) -> None:
+        """Take the end of the file."""
+        if self._planned is not None:
+            self.findings.remarks.append(f"the last plan is cut off and was left out: {self._missing()} are missing")
+        if self._known is not None:
+            self.findings.remarks.append("what was known when the file began is cut off: nothing was decided in it")
+
+
+def _tell(world: World, told: Told) -> None:
+    match told:
+        case PolicyTold(policy=policy):
+            world.policy_changed(policy)
+        case QueueTold(queue=queue):
+            world.queue_changed(queue)
+        case QueueGone(name=queue_name):
+            world.queue_removed(queue_name)
+        case ClusterTold(cluster=cluster, now=now):
+            world.cluster_changed(cluster, now)
+        case ClusterGone(name=name):
+            world.cluster_removed(name)
+        case ClusterEstimated(estimate=estimate, now=now):
+            world.cluster_estimated(estimate, now)
+        case WorkloadTold(workload=workload, now=now):
+            world.workload_changed(workload, now)
+        case WorkloadGone(uid=uid, now=now):
+            world.workload_removed(uid, now)
+
+
+def _pairs(
+    world: World, plan: Plan, recorded: Iterable[Passage], planned: Planned
+) -> Iterator[tuple[Passage | None, Fields | None]]:
+    """Yield what was taken down beside what should have been.
+
+    Who is told when that he waits for another reason hangs on no decision; so
+    whoever was told is compared with the reason that there is.
+    """
+    bench = Bench(world)
+    taken = [fields(each, planned.number, planned.revision) for each in bench.of_plan(plan)]
+    done = [each for each in recorded if each.fields.get("action") != "Wait"]
+    yield from zip_longest(done, taken)
+    for each in recorded:
+        if each.fields.get("action") == "Wait":
+            verdict = _waiting(world, bench, each.fields.get("uid"))
+            yield each, fields(verdict, planned.number, planned.revision) if verdict else None
+
+
+def _waiting(world: World, bench: Bench, uid: object) -> Verdict | None:
+    """Return why a workload waits, ``None`` where it does not."""
+    workload = world.workloads.get(WorkloadUid(uid)) if isinstance(uid, str) else None
+    refusal = world.refusal(workload.uid) if workload else None
+    return bench.wait(workload, refusal, world.position(workload)) if workload and refusal else None

@@ -1,0 +1,31 @@
+"""The journal that the flags ask for, begun and ended with the process."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from controller.clock import wall_clock
+from controller.decision_log.clerk import Clerk
+from controller.decision_log.journal import Journal, Place
+from controller.loop import Loop
+from controller.metrics import Metrics
+from controller.settings import Settings
+
+_STOP_SECONDS = 5
+
+
+@asynccontextmanager
+async def journalling(settings: Settings, loop: Loop, metrics: Metrics) -> AsyncIterator[None]:
+    """Take down what *loop* decides as long as this lasts, in a file if there is to be one."""
+    if settings.decision_journal is None:
+        yield
+        return
+    place = Place(settings.decision_journal, settings.decision_journal_mib << 20, settings.decision_journal_files)
+    journal = Journal(place, settings.identity, on_lost=metrics.count_journal_loss)
+    loop.clerk = Clerk(journal)
+    journal.start()
+    loop.clerk.begin(loop.world, wall_clock())
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(journal.stop, _STOP_SECONDS)

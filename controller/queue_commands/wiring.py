@@ -1,0 +1,50 @@
+"""What the stage of Commands sees of the rest of the controller."""
+
+from collections.abc import Callable, Iterator
+
+from controller.cache.informer import Pace
+from controller.cache.store import Store
+from controller.engine.queues import QueueState
+from controller.engine.reasons import Reason
+from controller.engine.workloads import State, Workload
+from controller.engine.world import World
+from controller.events.news import News
+from controller.kube import Api
+from controller.queue_commands.stage import Commands, Surroundings
+
+
+def surroundings(
+    store: Store, world: Callable[[], World], *, may_write: Callable[[], bool], tell: Callable[[News], None]
+) -> Surroundings:
+    """Return what the stage asks of *store* and *world*; before the first cycle nobody knows who waits and runs."""
+    return Surroundings(
+        may_write=lambda: may_write() and world().standing is not None,
+        busy=lambda name: any(each.queue == name and _takes_part(each) for each in world().workloads.values()),
+        closing=lambda: _closing(store),
+        takes=store.takes_queue_commands,
+        resume=store.resume,
+        tell=tell,
+    )
+
+
+def stage(api: Api, about: Surroundings, store: Store, pace: Pace) -> Commands:
+    """Return the stage; it looks at closing queues when *store* has news, and whoever listened before listens on."""
+    made = Commands(api, about, pace=pace)
+    listening = store.on_change
+
+    def changed() -> None:
+        listening()
+        made.look()
+
+    store.on_change = changed
+    return made
+
+
+def _closing(store: Store) -> Iterator[str]:
+    return (facts.key for facts in store.queues if facts.queue.state is QueueState.CLOSING)
+
+
+def _takes_part(workload: Workload) -> bool:
+    """Say whether Volcano would have a PodGroup for it: what is over or was aborted has none."""
+    is_aborted = workload.hold is not None and workload.hold.reason is Reason.ABORTED
+    return workload.state is State.ADMITTED or (workload.state is State.PENDING and not is_aborted)

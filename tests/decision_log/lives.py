@@ -1,0 +1,74 @@
+"""Lives of Worlds whose journal is kept in memory."""
+
+from collections.abc import Iterator
+
+from controller.decision_log.entries import Begun, Planned
+from controller.decision_log.journal import Witness
+from controller.decision_log.lines import Pen
+from controller.decision_log.verdicts import Bench
+from controller.decision_log.writing import Beginning, Item, Ruling, entries
+from controller.engine.memory import whole
+from controller.engine.workloads import Group, WorkloadUid
+from controller.engine.world import World
+from tests.engine.test_incremental import Life
+
+REVISION = "0123456789ab"
+
+
+class Front:
+    """A World whose events are taken down."""
+
+    def __init__(self, world: World, put) -> None:
+        self._world = world
+        self._witness = Witness(world, put)
+
+    def __getattr__(self, name):
+        own = name.endswith(("_changed", "_removed"))
+        return getattr(self._witness if own else self._world, name)
+
+
+class JournalledLife(Life):
+    """A life of which a journal is kept, in several files where another one is begun now and then."""
+
+    def __init__(self, seed: int, *, exchanges: bool = False) -> None:
+        self.files: list[list[Item]] = []
+        self.plans = 0
+        super().__init__(seed, exchanges=exchanges)
+
+    @property
+    def world(self):
+        return self._front
+
+    @world.setter
+    def world(self, world):
+        self._own = world
+        self._front = Front(world, self.take)
+        self.files.append([Beginning(Begun(world.policy, self.now))])
+
+    def arrive(self) -> None:
+        """Let one arrive; with exchanges, some are parts of groups."""
+        super().arrive()
+        if self.exchanges and self.dice.random() < 0.2:
+            group = Group(f"hyperjob-{self.number // 20}/split", 3, self.dice.choice([1, 2, 3]))
+            self.tell(self.world.workloads[WorkloadUid(f"uid-{self.number}")], group=group)
+
+    def take(self, item: Item) -> None:
+        self.files[-1].append(item)
+
+    def plan(self, most: int | None = None) -> None:
+        plan, bench = self._own.plan(self.now, most=most), Bench(self._own)
+        self.plans += 1
+        verdicts = (*bench.of_plan(plan), *bench.of_waits(plan.waits))
+        planned = Planned(self.plans, self.now, most, REVISION, len(verdicts))
+        self.files[-1].append(Ruling(planned, verdicts))
+
+    def begin_anew(self) -> None:
+        begun = Begun(self._own.policy, self.now, is_whole=False)
+        self.files.append([Beginning(begun, whole(self._own))])
+
+
+def written(items: list[Item]) -> Iterator[bytes]:
+    pen = Pen()
+    for item in items:
+        for entry in entries(item):
+            yield from pen.lines(entry)

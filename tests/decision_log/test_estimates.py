@@ -1,0 +1,62 @@
+"""What estimators answer is taken down, so that a replay decides as they made the World decide."""
+
+from controller.decision_log.entries import Begun, Planned
+from controller.decision_log.journal import Witness
+from controller.decision_log.replay import replay
+from controller.decision_log.verdicts import Bench
+from controller.decision_log.writing import Beginning, Ruling
+from controller.engine.estimates import LASTS_MS, Estimate
+from controller.engine.memory import whole
+from controller.engine.policy import Policy
+from controller.engine.queues import Queue, QueueName
+from controller.engine.workloads import WorkloadUid
+from controller.engine.world import World
+from tests.decision_log.lives import written
+from tests.engine.test_estimating import START, gang, job, pods, site
+
+POLICY = Policy(node_estimates=True, admission_timeout_ms=None)
+
+
+class Taken:
+    """A World whose events and plans are taken down in files."""
+
+    def __init__(self) -> None:
+        self.world, self.now, self.plans = World(POLICY), START, 0
+        self.files = [[Beginning(Begun(POLICY, self.now))]]
+        self.hears = Witness(self.world, self.take)
+
+    def take(self, item) -> None:
+        self.files[-1].append(item)
+
+    def plan(self, after: int = 0):
+        self.now += after
+        self.plans += 1
+        plan, bench = self.world.plan(self.now), Bench(self.world)
+        verdicts = (*bench.of_plan(plan), *bench.of_waits(plan.waits))
+        self.files[-1].append(Ruling(Planned(self.plans, self.now, None, "0" * 12, len(verdicts)), verdicts))
+        return plan
+
+    def another_file(self) -> None:
+        self.files.append([Beginning(Begun(POLICY, self.now, is_whole=False), whole(self.world))])
+
+
+def test_answers_are_replayed_from_every_file():
+    life = Taken()
+    life.hears.queue_changed(Queue(QueueName("q")))
+    life.hears.cluster_changed(site("m1", 100), life.now)
+    for name in "abcd":
+        life.hears.workload_changed(job(name, gang(pods(2, cpu=5)), since=ord(name)), life.now)
+    asked = life.plan().queries
+    life.another_file()
+    life.hears.cluster_estimated(Estimate(asked[0], 4), life.now)
+    assert len(life.plan().decisions) == 2
+    life.another_file()
+    assert not life.plan(after=10).decisions
+    asked = life.plan(after=LASTS_MS).queries
+    life.hears.cluster_estimated(Estimate(asked[0], 6), life.now)
+    assert [each.workload.uid for each in life.plan().decisions] == [WorkloadUid("c")]
+
+    for number, items in enumerate(life.files):
+        findings, _ = replay(written(items))
+        assert not findings.remarks, number
+        assert findings.is_same, findings.differences

@@ -1,0 +1,243 @@
+"""What a journal says was decided is decided again, and what is not so is noticed."""
+
+import dataclasses
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from controller.decision_log import replay as replaying
+from controller.decision_log.journal import Witness
+from controller.decision_log.replay import JournalError, replay
+from controller.decision_log.writing import Item
+from controller.engine.quota import Quota
+from tests.decision_log.lives import JournalledLife, written
+
+EVENTS = 150
+ACTIONS = ["Admit", "Evict", "Wait", "Keep"]
+
+
+def live(seed: int, *, exchanges: bool = False, file_of: int = 15, events: int = EVENTS) -> JournalledLife:
+    """Let things happen; now and then a plan is cut, or made of several events, or another file begins."""
+    life = JournalledLife(seed, exchanges=exchanges)
+    for number in range(events):
+        for _ in range(life.dice.choice([1, 1, 1, 4])):
+            life.happen()
+        life.plan(life.dice.choice([None, None, 1, 3]))
+        life.now += 10
+        if number % file_of == file_of - 1:
+            if life.dice.random() < 0.5:
+                life.happen()
+            life.begin_anew()
+    return life
+
+
+def compare(seed: int, *, exchanges: bool = False) -> None:
+    plans = decisions = 0
+    for number, items in enumerate(live(seed, exchanges=exchanges).files):
+        findings, passages = replay(written(items))
+        assert not findings.remarks
+        assert not findings.differences, f"seed {seed}, file {number}: {findings.differences[0]}"
+        assert findings.is_same
+        plans += findings.plans
+        decisions += len(passages)
+    assert plans == EVENTS
+    assert decisions > EVENTS // 2
+
+
+@pytest.mark.parametrize("exchanges", [False, True])
+@pytest.mark.parametrize("seed", [*range(6), 2019])
+def test_every_file_is_replayed_to_the_same_decisions(seed, exchanges):
+    compare(seed, exchanges=exchanges)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("exchanges", [False, True])
+def test_very_many_files_are_replayed_to_the_same_decisions(exchanges):
+    for seed in range(2000, 2200):
+        compare(seed, exchanges=exchanges)
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[bytes]:
+    """A journal in which all sorts of decisions were taken."""
+    for seed in range(100):
+        found = list(written(live(seed, exchanges=True, file_of=1000, events=30).files[0]))
+        if all(where(found, type="decision", action=action) for action in ACTIONS):
+            return found
+    raise AssertionError("no such life")
+
+
+def where(lines: list[bytes], **members: object) -> list[int]:
+    """The places of the lines that have these members."""
+    values = [json.loads(line) for line in lines]
+    return [place for place, value in enumerate(values) if members.items() <= value.items()]
+
+
+def altered(lines: list[bytes], place: int, **members: object) -> list[bytes]:
+    value = json.dumps(json.loads(lines[place]) | members).encode() + b"\n"
+    return [*lines[:place], value, *lines[place + 1 :]]
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"uid": "uid-0"},
+        {"queue": "another"},
+        {"request": {"cpu": "1k"}},
+        {"used": {"cpu": "1k"}},
+        {"limit": {"cpu": "1k"}},
+        {"rule": "Z9"},
+        {"revision": "000000000000"},
+        {"clusters": [{"name": "m9", "replicas": None, "charge": {}}]},
+    ],
+    ids=lambda members: next(iter(members)),
+)
+def test_a_decision_that_was_altered_is_named(lines, action, members):
+    place = where(lines, type="decision", action=action)[0]
+    before = json.loads(lines[place])
+    findings, _ = replay(altered(lines, place, **members))
+    assert not findings.is_same
+    difference = findings.differences[0]
+    assert difference.line == place + 1
+    assert difference.recorded["name"] == before["name"]
+    assert difference.recorded.items() >= members.items()
+    if "uid" not in members:
+        assert difference.replayed == {name: value for name, value in before.items() if name != "type"}
+
+
+def test_an_admission_that_was_left_out_is_named(lines):
+    place = where(lines, type="decision", action="Admit")[0]
+    plan = max(each for each in where(lines, type="plan") if each < place)
+    fewer = altered(lines, plan, verdicts=json.loads(lines[plan])["verdicts"] - 1)
+    del fewer[place]
+    findings, _ = replay(fewer)
+    left_out = json.loads(lines[place])["uid"]
+    assert any(each.replayed is not None and each.replayed["uid"] == left_out for each in findings.differences)
+
+
+def test_an_input_that_was_altered_is_noticed_though_it_decides_nothing(lines):
+    place = where(lines, type="begin")[0]
+    findings, _ = replay(altered(lines, place, identity="somebody else"))
+    assert findings.different == 0
+    assert not findings.is_same
+    assert findings.altered_before == where(lines, type="plan")[0] + 1
+
+
+def test_another_way_to_decide_is_noticed(monkeypatch):
+    journals = [list(written(live(seed, file_of=1000).files[0])) for seed in range(3)]
+    assert all(replay(each)[0].is_same for each in journals)
+    monkeypatch.setattr(Quota, "refusal", lambda *_: None)
+    found = [replay(each)[0] for each in journals]
+    assert any(each.different for each in found)
+    assert all(each.altered_before is None for each in found)
+
+
+@pytest.mark.parametrize("cut", [1, 20, 2])
+def test_a_last_line_that_is_cut_off_is_left_out_and_told(lines, cut):
+    findings, passages = replay([*lines[:-1], lines[-1][:-cut]])
+    whole = cut == 1
+    assert findings.is_same
+    assert len(passages) == len(replay(lines)[1]) - (0 if whole else passages_of_last(lines))
+    assert bool(findings.remarks) == (not whole)
+
+
+def passages_of_last(lines: list[bytes]) -> int:
+    return json.loads(lines[where(lines, type="plan")[-1]])["verdicts"]
+
+
+def test_a_last_plan_without_all_of_its_decisions_is_left_out_and_told(lines):
+    last = max(place for place in where(lines, type="plan") if json.loads(lines[place])["verdicts"])
+    findings, _ = replay(lines[: last + 1])
+    assert findings.is_same
+    assert "cut off" in findings.remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        pytest.param(b"nonsense\n", "malformed", id="no-json"),
+        pytest.param(b"[]\n", "no JSON object", id="no-object"),
+        pytest.param(b'{"type":"other"}\n', "'other' is not known", id="unknown-type"),
+        pytest.param(b'{"type":"queue"}\n', "missing required field `queue`", id="field-missing"),
+        pytest.param(b'{"type":"cluster","cluster":{"name":1},"now":1}\n', "Expected `str`", id="wrong-type"),
+        pytest.param(b'{"type":"workload","workload":{"shape":999},"now":1}\n', "shape 999", id="unknown-shape"),
+        pytest.param(b'{"type":"decision"}\n', "belongs to no plan", id="stray-decision"),
+        pytest.param(b'{"type":"memory","memory":{},"now":1}\n', "nothing was known", id="stray-memory"),
+    ],
+)
+def test_a_line_that_is_none_is_named_by_its_number(lines, line, says):
+    place = where(lines, type="plan")[5]
+    with pytest.raises(JournalError, match=f"line {place + 1}: ") as raised:
+        replay([*lines[:place], line, *lines[place:]])
+    assert says in str(raised.value)
+
+
+def test_a_second_beginning_is_refused(lines):
+    with pytest.raises(JournalError, match="has one only"):
+        replay([lines[0], *lines])
+
+
+def test_a_plan_that_was_taken_out_is_noticed(lines):
+    plans = where(lines, type="plan")
+    place = next(each for each in plans[3:] if not json.loads(lines[each])["verdicts"])
+    with pytest.raises(JournalError, match="cannot come after plan"):
+        replay([*lines[:place], *lines[place + 1 :]])
+
+
+@pytest.mark.parametrize("text", [b"", b"{}\n", b"\n", b"no journal"])
+def test_what_does_not_begin_as_a_journal_is_none(text):
+    with pytest.raises(JournalError, match="line 1: "):
+        replay([text] if text else [])
+
+
+def test_another_schema_is_not_read(lines):
+    with pytest.raises(JournalError, match="schema 2 is not read"):
+        replay(altered(lines, 0, schema=2))
+
+
+def files_that_go_on() -> Iterator[list[Item]]:
+    """Files that begin with what was known, of as many lives as somebody looks at."""
+    for seed in range(40):
+        yield from live(seed, exchanges=True).files[1:]
+
+
+@pytest.mark.parametrize(
+    "forgotten",
+    [
+        pytest.param({"sites": ()}, id="clusters"),
+        pytest.param({"blocked": ()}, id="patience"),
+        pytest.param({"outgrown": ()}, id="growth"),
+        pytest.param({"requeued": ()}, id="starts"),
+        pytest.param({"short": ()}, id="groups", marks=pytest.mark.long),  # found only after many lives
+        pytest.param({"turned_at": None}, id="calm"),
+    ],
+)
+def test_a_past_that_was_forgotten_when_a_file_began_is_noticed(forgotten, monkeypatch):
+    """Shows that the replays above would notice it, if a file did not begin with all that decisions depend on."""
+    rebuild = replaying.rebuild
+
+    def forgetful(policy, queues, workloads, memory, now):
+        return rebuild(policy, queues, workloads, dataclasses.replace(memory, **forgotten), now)
+
+    monkeypatch.setattr(replaying, "rebuild", forgetful)
+    assert any(not replay(written(items))[0].is_same for items in files_that_go_on())
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        "policy_changed",
+        "queue_changed",
+        "queue_removed",
+        "cluster_changed",
+        "cluster_removed",
+        "workload_changed",
+        "workload_removed",
+    ],
+)
+def test_an_event_that_is_not_taken_down_is_noticed(event, monkeypatch):
+    monkeypatch.setattr(Witness, event, lambda self, *told: getattr(self._world, event)(*told))
+    lives = (live(seed, exchanges=seed % 2 == 1, file_of=1000) for seed in range(40))
+    assert any(not replay(written(life.files[0]))[0].is_same for life in lives)

@@ -1,0 +1,86 @@
+import base64
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.webhook_config.comparison import differences, shortcomings
+
+FILE = Path(__file__).parents[2] / "charts" / "volcano-global" / "files" / "webhooks.yaml"
+BUNDLE = base64.b64encode(b"-----BEGIN CERTIFICATE-----\n...").decode()
+WANTED = {each["kind"]: each for each in yaml.safe_load_all(FILE.read_text())}
+MUTATING = WANTED["MutatingWebhookConfiguration"]
+
+
+def stored(**changes: Any) -> dict[str, Any]:
+    """Return the mutating configuration as the API server has it, the first webhook changed."""
+    found = copy.deepcopy(MUTATING)
+    for each in found["webhooks"]:
+        each["clientConfig"]["caBundle"] = BUNDLE
+        each |= {"namespaceSelector": {}, "objectSelector": {}}
+        each.setdefault("matchConditions", [])
+    first = found["webhooks"][0]
+    client = changes.pop("clientConfig", {})
+    found["webhooks"][0] = {**first, **changes, "clientConfig": {**first["clientConfig"], **client}}
+    return found
+
+
+def test_what_the_server_fills_in_and_the_bundle_are_no_difference():
+    assert differences(MUTATING, stored()) == []
+    assert shortcomings(stored()) == []
+    renewed = base64.b64encode(b"-----BEGIN CERTIFICATE-----\nanother").decode()
+    assert differences(MUTATING, stored(clientConfig={"caBundle": renewed})) == []
+
+
+RULE = MUTATING["webhooks"][0]["rules"][0]
+
+
+@pytest.mark.parametrize(
+    ("field", "changes"),
+    [
+        pytest.param("failurePolicy", {"failurePolicy": "Ignore"}, id="ignore"),
+        pytest.param("timeoutSeconds", {"timeoutSeconds": 1}, id="timeout"),
+        pytest.param("matchPolicy", {"matchPolicy": "Exact"}, id="exact"),
+        pytest.param("sideEffects", {"sideEffects": "NoneOnDryRun"}, id="side-effects"),
+        pytest.param("reinvocationPolicy", {"reinvocationPolicy": "Never"}, id="reinvocation"),
+        pytest.param("admissionReviewVersions", {"admissionReviewVersions": ["v1beta1"]}, id="versions"),
+        pytest.param("matchConditions", {"matchConditions": [{"name": "never", "expression": "false"}]}, id="never"),
+        pytest.param("namespaceSelector", {"namespaceSelector": {"matchLabels": {"a": "b"}}}, id="namespaces"),
+        pytest.param("objectSelector", {"objectSelector": {"matchLabels": {"a": "b"}}}, id="objects"),
+        pytest.param("rules", {"rules": [{**RULE, "resources": ["resourcebindings"]}]}, id="one-resource-less"),
+        pytest.param("rules", {"rules": [{**RULE, "operations": ["UPDATE"]}]}, id="other-operation"),
+        pytest.param("rules", {"rules": [{**RULE, "scope": "Namespaced"}]}, id="scope"),
+        pytest.param("clientConfig", {"clientConfig": {"url": "https://elsewhere.invalid/"}}, id="url"),
+        pytest.param("caBundle", {"clientConfig": {"caBundle": ""}}, id="no-bundle"),
+        pytest.param("caBundle", {"clientConfig": {"caBundle": "!"}}, id="no-base64"),
+    ],
+)
+def test_each_field_that_is_altered_is_named(field, changes):
+    (said,) = differences(MUTATING, stored(**changes))
+    assert said.startswith(f"webhook resourcebindings.volcano-global.io: {field} is")
+
+
+def test_what_is_missing_and_what_is_added_is_named():
+    assert differences(MUTATING, None) == shortcomings(None) == ["it is not there"]
+    found = stored()
+    gone = found["webhooks"].pop(0)
+    found["webhooks"].append({**gone, "name": "stranger.example.com"})
+    said = differences(MUTATING, found)
+    assert said == ["webhook resourcebindings.volcano-global.io is missing", "webhook stranger.example.com is not ours"]
+    assert shortcomings(found) == ["webhook resourcebindings.volcano-global.io is missing"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"failurePolicy": "Ignore"}, id="ignore"),
+        pytest.param({"objectSelector": {"matchLabels": {"a": "b"}}}, id="objects"),
+        pytest.param({"rules": []}, id="no-rules"),
+        pytest.param({"rules": [{**RULE, "resources": ["resourcebindings"]}]}, id="cluster-wide-ones-pass"),
+        pytest.param({"clientConfig": {"caBundle": ""}}, id="no-bundle"),
+    ],
+)
+def test_who_has_nothing_to_compare_sees_what_lets_bindings_pass(changes):
+    assert len(shortcomings(stored(**changes))) == 1
