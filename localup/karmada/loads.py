@@ -43,11 +43,11 @@ def load_of(manifest: Object, *, run_time: float) -> Load:
     """Read a manifest; *run_time* is how long a job lasts that does not say so itself.
 
     Raises:
-        ValueError: An amount or a duration in it cannot be read.
+        ValueError: An amount in it cannot be read.
     """
     if not any(is_a(manifest, kind) for kind in WORKLOADS):
         return Load(())
-    lasts = seconds_in(annotations_of(manifest).get(RUN_TIME, f"{run_time}s"))
+    lasts = _run_time(manifest, run_time)
     fails = annotations_of(manifest).get(OUTCOME) == FAILED
     spec = spec_of(manifest)
     if is_a(manifest, VOLCANO_JOB):
@@ -56,6 +56,14 @@ def load_of(manifest: Object, *, run_time: float) -> Load:
     if is_a(manifest, BATCH_JOB):
         return Load((Task(pod, int(spec.get("parallelism", 1))),), lasts, fails)
     return Load((Task(pod, int(spec.get("replicas", 1))),))
+
+
+def _run_time(manifest: Object, default: float) -> float:
+    """Return the seconds of its annotation; a text that is no duration is ignored, as a real cluster does."""
+    try:
+        return seconds_in(annotations_of(manifest)[RUN_TIME])
+    except (KeyError, ValueError):
+        return default
 
 
 def least_of(manifest: Object) -> int:

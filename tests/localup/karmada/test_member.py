@@ -145,6 +145,14 @@ def test_a_job_says_how_long_it_runs_and_how_it_ends():
     assert (load_of(manifest, run_time=1).lasts, load_of(manifest, run_time=1).fails) == (90, True)
 
 
+@pytest.mark.parametrize("text", ["", "x", "90", "-1h", '{"uid":"u"}', "1970-01-01T00:00:00Z"])
+def test_a_run_time_that_is_no_duration_is_ignored(text):
+    """Any tenant may write the annotation; a real cluster runs the job all the same."""
+    metadata = {"name": "a", "annotations": {"volcano-global.io/runtime": text}}
+    manifest = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": metadata, "spec": {}}
+    assert load_of(manifest, run_time=7).lasts == 7
+
+
 def test_a_job_whose_pods_appear_late_waits_although_it_fits():
     cluster = member()
     cluster.pods_late = 5
