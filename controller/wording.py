@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from controller.api.quantity import format_quantity
 from controller.cache.remarks import Remark
-from controller.engine.fit import NODES_ARE_FULL
+from controller.engine.fit import NODES_FULL
 from controller.engine.queues import ROOT
 from controller.engine.reasons import CAPACITY, EvictionReason, Reason, Refusal
 from controller.engine.remedies import Change, Remedy
@@ -142,7 +142,7 @@ def sentence(refusal: Refusal) -> str:
     if refusal.resource is None and refusal.reason in _NO_NODE:
         if refusal.cluster is None:
             return refusal.subject or "none of its candidate clusters takes new workloads now"
-        if refusal.subject == NODES_ARE_FULL:
+        if refusal.subject == NODES_FULL:
             return f"the nodes of '{refusal.cluster}' have no room for its gang now, as its scheduler estimator counts"
         return _NO_NODE[refusal.reason]
     if refusal.reason is Reason.QUEUE_MISSING and not refusal.queue:

@@ -342,7 +342,7 @@ async def test_a_shape_that_cannot_be_judged_is_set_aside_and_the_next_is_admitt
             raise ZeroDivisionError
         return outlook(shape, ledger)
 
-    monkeypatch.setattr("controller.engine.prospects.outlook", judging)
+    monkeypatch.setattr("controller.engine.feasibility_cache.outlook", judging)
     async with looping(cpus=9) as stage:
         large = job("a", "default") | {"metadata": {"name": "a", "namespace": "ns", "uid": "t"}}
         large["spec"]["tasks"][0]["replicas"] = 7

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from controller.engine.clusters import Placement
-from controller.engine.spread import is_in_force
+from controller.engine.spread import is_effective
 
 
 class Remark(StrEnum):
@@ -65,4 +65,4 @@ def is_copied(placement: Placement) -> bool:
     """Say whether nothing keeps a workload that is not divided to one cluster."""
     names = placement.affinity.names if placement.affinity is not None else ()
     limits = [each for each in placement.spread if each.by == "cluster" and each.maximum == 1]
-    return len(names) != 1 and not (limits and is_in_force(placement))
+    return len(names) != 1 and not (limits and is_effective(placement))

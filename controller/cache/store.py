@@ -56,7 +56,7 @@ from controller.engine.estimates import Estimate
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Refusal
 from controller.engine.resources import Resources
-from controller.engine.starting import longest_backoff_ms
+from controller.engine.startup import max_backoff_ms
 from controller.engine.workloads import WorkloadUid
 
 
@@ -465,7 +465,7 @@ class Store:
 
     def _hold(self, binding: BindingFacts, now: int) -> Refusal | None:
         """Return why one is held back at *now*, by what became of its last write or of its last start."""
-        paused = backing_off(binding.record, now, longest_backoff_ms(self.admission_timeout_ms))
+        paused = backing_off(binding.record, now, max_backoff_ms(self.admission_timeout_ms))
         holds = [each for each in (self._overlays.hold(binding.uid, now), paused) if each is not None]
         return max(holds, key=lambda each: each.until or 0, default=None)
 

@@ -21,7 +21,7 @@ from controller.cli.manifests import InputError, Manifest, read
 from controller.cli.policies import CLUSTER_POLICIES, POLICIES, read_policy
 from controller.cli.synthesis import bindings_of, recorded_uid
 from controller.engine.clusters import ApiKind, ClusterName
-from controller.engine.fit import empty_rooms, rooms
+from controller.engine.fit import capacities_when_empty, free_capacities
 from controller.engine.world import World
 from controller.hyperjob.children import group_facts
 from controller.hyperjob.split import Prospects
@@ -69,7 +69,7 @@ def _prospects(store: Store) -> Prospects:
     """Return what the clusters can hold beside what runs there; *store* can be fed to nobody else afterwards."""
     world = World()
     store.feed(world, 0)
-    return Prospects(rooms(world.ledger), empty_rooms(world.ledger))
+    return Prospects(free_capacities(world.ledger), capacities_when_empty(world.ledger))
 
 
 def _not_split(made: Iterable[Split]) -> Iterator[Note]:

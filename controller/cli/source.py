@@ -24,7 +24,7 @@ from controller.cli.report.search import NotFoundError
 from controller.cli.screen import Format, Screen, screen_of, show, visible, written
 from controller.cli.snapshot import Snapshot, take
 from controller.clock import wall_clock
-from controller.engine.fit import empty_rooms, rooms
+from controller.engine.fit import capacities_when_empty, free_capacities
 from controller.engine.workloads import Workload
 from controller.hyperjob.preview import Preview, preview
 from controller.hyperjob.split import Prospects
@@ -72,7 +72,7 @@ class Source:
             raise NotFoundError(f"HyperJob {namespace}/{name} is not in the files")
         snapshot, hyperjob = self._live_with(namespace, name)
         ledger = snapshot.world.ledger
-        return snapshot, hyperjob, preview(hyperjob, Prospects(rooms(ledger), empty_rooms(ledger)))
+        return snapshot, hyperjob, preview(hyperjob, Prospects(free_capacities(ledger), capacities_when_empty(ledger)))
 
     def told(self, workload: Workload) -> tuple[Told, ...] | msgspec.UnsetType:
         """Return what the live control plane keeps of what was told of *workload*; unset for files."""

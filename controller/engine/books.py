@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from controller.engine.backlog import Backlog, Lane
 from controller.engine.census import Census
 from controller.engine.entitlement import Division
+from controller.engine.feasibility_cache import FeasibilityCache
 from controller.engine.ledger import Ledger
 from controller.engine.ordering import Standing
-from controller.engine.prospects import Prospects
 from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import Refusal
@@ -39,7 +39,7 @@ class Books:
         """Charges of each namespace in each queue."""
         self.standing: Standing | None = None
         """How the queues stand; ``None`` until it is asked for first."""
-        self.prospects = Prospects(ledger)
+        self.prospects = FeasibilityCache(ledger)
         self._ledger = ledger
         self._backlog = backlog
         self._wanted: dict[QueueName, Resources] = {}

@@ -19,7 +19,7 @@ from controller.engine.clusters import (
     Taint,
     Toleration,
 )
-from controller.engine.spread import has_property, is_in_force, unmet
+from controller.engine.spread import has_property, is_effective, unmet_constraint
 from controller.engine.workloads import Shape
 
 
@@ -175,7 +175,7 @@ def targets(shape: Shape) -> int | None:
     so that there are never fewer than regions.
     """
     constraints = {spread.by: spread for spread in shape.placement.spread}
-    if not is_in_force(shape.placement):
+    if not is_effective(shape.placement):
         return None
     regions = constraints["region"].minimum if "region" in constraints else 0
     if "cluster" not in constraints:
@@ -207,7 +207,7 @@ def _of_term(shape: Shape, sites: Sequence[Cluster], selected: Sequence[bool], *
             excluded[cluster.name] = why
         else:
             passed.append(cluster)
-    if unmet(shape.placement, passed) is not None:
+    if unmet_constraint(shape.placement, passed) is not None:
         excluded |= {cluster.name: Exclusion.TOO_FEW_GROUPS for cluster in passed}
         passed = []
     return Candidates(tuple(cluster.name for cluster in passed), excluded=excluded)

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from controller.engine import groups, growth, holds, reservations, starting
+from controller.engine import gangs, nominations, reservations, resize, startup
+from controller.engine.active_reservations import active_reservations
 from controller.engine.backlog import Lane, place
-from controller.engine.exchanges import serve
-from controller.engine.kept import keeping
 from controller.engine.ledger import earliest
 from controller.engine.lending import Lending
 from controller.engine.ordering import Standing
 from controller.engine.plan import Evict, Note, Plan
+from controller.engine.preemption_pass import admit_with_preemption
 from controller.engine.queues import QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import EvictionReason, Reason, Refusal
@@ -24,7 +24,7 @@ from controller.engine.steps import Steps, finish
 from controller.engine.workloads import Choice
 
 if TYPE_CHECKING:
-    from controller.engine.prospects import Stage
+    from controller.engine.feasibility_cache import Stage
     from controller.engine.world import World
 
 
@@ -45,14 +45,14 @@ def steps(world: "World", now: int, *, most: int | None = None) -> Steps[Plan]:
     world.ledger.learn(now, world.policy.settle_ms)
     world.accounts.release_orphans()
     world.estimating.expire(now)
-    evicted += starting.evict_moved(world, now)
-    evicted += growth.evict(world, now)
-    late, requeues = starting.look_after(world, now)
+    evicted += startup.evict_moved(world, now)
+    evicted += resize.evict_rejected(world, now)
+    late, requeues = startup.check_timeouts(world, now)
     evicted += late
     # 2. Set aside who waits for another reason than room, and give up what is held in vain.
     held_back = partial(_incomplete, world)
     suspects = dict.fromkeys((yield from world.books.sort_out(_regrouped(world), held_back)))
-    lapsed = [*holds.lapse(world, now), *reservations.lapse(world, now), *reservations.settle(world, now)]
+    lapsed = [*nominations.expire(world, now), *reservations.expire(world, now), *reservations.complete(world, now)]
     suspects |= dict.fromkeys((yield from world.books.sort_out(_regrouped(world), held_back)))
     # 3. Divide what there is among the queues, as far as demands have changed.
     changed = {*world.backlog.changed}
@@ -60,12 +60,12 @@ def steps(world: "World", now: int, *, most: int | None = None) -> Steps[Plan]:
     # What reservations keep depends on what queues are due.
     world.kept = None
     # 4. Let those in for whom others have left; then serve one head after the other, with exchanges for the blocked.
-    holds.serve(service)
-    exchanges = yield from serve(service)
+    nominations.admit_nominated(service)
+    exchanges = yield from admit_with_preemption(service)
     agreed = _served_at_once(service, exchanges.notes)
     # 5. Keep room for those who have been passed over for long.
     world.patience.look(world, _to_look_at(world, changed, suspects), now)
-    reserved = reservations.give(world, service.standing, now)
+    reserved = reservations.grant(world, service.standing, now)
     if world.backlog.unjudged:
         suspects |= dict.fromkeys((yield from world.books.sort_out(_regrouped(world), held_back)))
     # 6. Tell those whose reason has changed, and say when to look again unasked.
@@ -92,7 +92,7 @@ def steps(world: "World", now: int, *, most: int | None = None) -> Steps[Plan]:
 def _served_at_once(service: Service, notes: Sequence[Note]) -> list[Note]:
     """Let those in who fit even beside the ones that leave for them; return the *notes* of those who do not yet."""
     if notes:
-        holds.serve(service)
+        nominations.admit_nominated(service)
     return [note for note in notes if note.workload.uid not in service.admitted]
 
 
@@ -132,8 +132,8 @@ def refusal(world: "World", lane: Lane) -> Refusal | None:
         return lane.hopeless
     if not lane.is_waiting:
         return Refusal(Reason.EVICTION_IN_PROGRESS, cluster=lane.held)
-    if lane.group is not None and groups.is_whole(world, lane):
-        return groups.attempt(world, lane.group, _lending(world, standing)).refusal
+    if lane.group is not None and gangs.is_all_or_nothing(world, lane):
+        return gangs.try_gang(world, lane.group, _lending(world, standing)).refusal
     over = standing.quota.refusal(standing.quota.tree.nodes[lane.queue], lane.charge)
     if over is None and (present := world.books.present()) is not None:
         over = present.refusal(present.tree.nodes[lane.queue], lane.charge)
@@ -143,7 +143,7 @@ def refusal(world: "World", lane: Lane) -> Refusal | None:
 
 def _behind(world: "World", lane: Lane) -> Refusal | None:
     """Return the reservation that keeps from the first of *lane* what there is room for (O6)."""
-    kept = keeping(world)
+    kept = active_reservations(world)
     if kept is None:
         return None
     prospect = world.books.prospects.of(lane.shape)
@@ -172,13 +172,13 @@ def _regrouped(world: "World") -> list[Lane]:
 
 
 def _incomplete(world: "World", lane: Lane) -> Refusal | None:
-    return groups.incomplete(world, lane.group) if lane.group is not None else None
+    return gangs.incomplete_refusal(world, lane.group) if lane.group is not None else None
 
 
 def reason(world: "World", lane: Lane) -> Reason | None:
     """Return the code of ``refusal`` alone, which costs less where nothing but ceilings and clusters decides."""
     standing = world.standing
-    if lane.hopeless is not None or standing is None or _is_restless(world) or groups.is_whole(world, lane):
+    if lane.hopeless is not None or standing is None or _is_restless(world) or gangs.is_all_or_nothing(world, lane):
         why = refusal(world, lane)
         return why.reason if why else None
     over = standing.quota.refusal(standing.quota.tree.nodes[lane.queue], lane.charge)
@@ -187,7 +187,7 @@ def reason(world: "World", lane: Lane) -> Reason | None:
     prospects = world.books.prospects
     if not prospects.has_room(prospects.of(lane.shape)):
         return Reason.NO_ROOM
-    kept = keeping(world)
+    kept = active_reservations(world)
     return Reason.BEHIND_RESERVATION if kept is not None and kept.blocks(lane) else None
 
 
@@ -216,10 +216,10 @@ def _beside(world: "World", service: Service, queues: Iterable[QueueName]) -> li
 def _wake_at(world: "World", now: int, retry_at: int | None) -> int | None:
     """Return when something may change by itself: foreign use settles, a hold ends, somebody may be evicted."""
     settles_at = world.ledger.settles_at(world.policy.settle_ms)
-    lapses_at = earliest((holds.lapses_at(world, now), reservations.lapses_at(world)))
+    lapses_at = earliest((nominations.next_expiry(world, now), reservations.next_expiry(world)))
     aborted_until = earliest(world.workloads[uid].stays_until for uid in world.aborted)
     patience_ends_at = world.patience.ends_at(world, now)
-    evicts_at = earliest((retry_at, aborted_until, growth.due_at(world), starting.due_at(world)))
+    evicts_at = earliest((retry_at, aborted_until, resize.next_eviction_at(world), startup.next_check_at(world)))
     own = settles_at, world.release_at(), world.estimating.ends_at()
     wake_at = earliest((*own, lapses_at, patience_ends_at, evicts_at))
     return None if wake_at is None else max(wake_at, now + 1)

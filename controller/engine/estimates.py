@@ -18,15 +18,15 @@ from controller.engine.workloads import Booking, Shape, State, Workload, Workloa
 Pods = tuple[PodSet, ...]
 
 #: How long an answer counts while nothing changes, and a silent estimator is left alone, in milliseconds.
-LASTS_MS: Final = 30_000
+ANSWER_TTL_MS: Final = 30_000
 #: How long a refusal counts at least, whatever changes: so often a question is repeated at most.
-RETRY_MS: Final = 200
+MIN_REFUSAL_MS: Final = 200
 #: After this the sum decides, even if nobody has told that the estimator is silent.
-PATIENCE_MS: Final = 10_000
+QUERY_TIMEOUT_MS: Final = 10_000
 #: So many questions to one estimator are open at a time.
-MOST_OPEN: Final = 32
+MAX_OPEN_QUERIES: Final = 32
 #: A gang of more different pods is judged by the sum.
-MOST_SETS: Final = 64
+MAX_POD_SETS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Query:
 
         Karmada counts whole gangs by first fit, which wastes least in this order.
         """
-        return tuple(sorted(gang_of(self.pods), key=_size, reverse=True))
+        return tuple(sorted(gang_of(self.pods), key=_scarcity_key, reverse=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def gang_of(pods: Pods) -> Pods:
     return tuple(each for each in pods if each.minimum > 0)
 
 
-def _size(pods: PodSet) -> tuple[int, int, int, tuple[tuple[str, int], ...]]:
+def _scarcity_key(pods: PodSet) -> tuple[int, int, int, tuple[tuple[str, int], ...]]:
     """Return a key that puts pods in the order of what is scarce: extended resources, CPU, memory."""
     amounts = pods.amounts
     extended = sum(amount for name, amount in pods.request if "/" in name)
@@ -74,7 +74,7 @@ def can_be_estimated(shape: Shape) -> bool:
     """Say whether an estimator can be asked for *shape*: it goes whole to a cluster, and all its pods are known."""
     gang = gang_of(shape.pod_sets)
     is_divided = shape.replicas > 0 and shape.placement.divided
-    return bool(gang) and not is_divided and len(gang) <= MOST_SETS and all(p.node_claim is not None for p in gang)
+    return bool(gang) and not is_divided and len(gang) <= MAX_POD_SETS and all(p.node_claim is not None for p in gang)
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class Answer:
 
 
 @dataclass(slots=True)
-class Open:
+class OpenQuery:
     """A question without an answer."""
 
     query: Query
@@ -106,25 +106,25 @@ class Open:
     @property
     def ends_at(self) -> int:
         """Return when the sum decides instead."""
-        return self.query.asked_at + PATIENCE_MS
+        return self.query.asked_at + QUERY_TIMEOUT_MS
 
 
 @dataclass(frozen=True, slots=True)
-class EstimatesMemory:
+class EstimatesCheckpoint:
     """All that was asked and answered of one cluster at one moment; nothing in it changes any more."""
 
     answers: tuple[tuple[Pods, Answer], ...] = ()
-    open: tuple[Open, ...] = ()
+    open: tuple[OpenQuery, ...] = ()
     is_silent: bool = False
     ask_again_at: int = 0
 
 
 @dataclass(slots=True, eq=False)
-class SiteEstimates:
+class ClusterEstimates:
     """The questions to the estimator of one cluster, and its answers."""
 
     answers: dict[Pods, Answer] = field(default_factory=dict)
-    open: dict[Pods, Open] = field(default_factory=dict)
+    open: dict[Pods, OpenQuery] = field(default_factory=dict)
     unseen: dict[WorkloadUid, Pods] = field(default_factory=dict)
     """The pods of workloads that are admitted there and do not run yet."""
     is_silent: bool = False
@@ -132,13 +132,13 @@ class SiteEstimates:
     ask_again_at: int = 0
     """When a silent one is asked again."""
 
-    def remember(self) -> EstimatesMemory:
+    def remember(self) -> EstimatesCheckpoint:
         """Return all of it but what the workloads tell."""
         answers = tuple((pods, replace(answer)) for pods, answer in self.answers.items())
         asked = tuple(replace(each) for each in self.open.values())
-        return EstimatesMemory(answers, asked, self.is_silent, self.ask_again_at)
+        return EstimatesCheckpoint(answers, asked, self.is_silent, self.ask_again_at)
 
-    def recall(self, memory: EstimatesMemory) -> None:
+    def recall(self, memory: EstimatesCheckpoint) -> None:
         """Take *memory* for what was asked and answered."""
         self.answers = {pods: replace(answer) for pods, answer in memory.answers}
         self.open = {each.query.pods: replace(each) for each in memory.open}
@@ -155,7 +155,7 @@ class SiteEstimates:
 
     def may_ask(self, shape: Shape, now: int) -> bool:
         """Say whether a question for *shape* makes sense now."""
-        if shape.pod_sets in self.open or len(self.open) >= MOST_OPEN or not can_be_estimated(shape):
+        if shape.pod_sets in self.open or len(self.open) >= MAX_OPEN_QUERIES or not can_be_estimated(shape):
             return False
         is_due = not self.is_silent or (self.ask_again_at <= now and not self.open)
         return is_due and not self._is_answered(shape, now)
@@ -167,9 +167,9 @@ class SiteEstimates:
     def ask(self, query: Query) -> None:
         """Take *query* for asked."""
         self.answers.pop(query.pods, None)
-        self.open[query.pods] = Open(query, sum(taken(query.pods, pods) for pods in self.unseen.values()))
+        self.open[query.pods] = OpenQuery(query, sum(units_consumed(query.pods, pods) for pods in self.unseen.values()))
         if self.is_silent:
-            self.ask_again_at = query.asked_at + LASTS_MS
+            self.ask_again_at = query.asked_at + ANSWER_TTL_MS
 
     def take(self, estimate: Estimate, now: int) -> Answer | None:
         """Take an answer at *now*; return it, ``None`` for one to a question that is not open."""
@@ -179,10 +179,10 @@ class SiteEstimates:
         del self.open[estimate.query.pods]
         is_counted = estimate.count is not None and estimate.count >= 0
         self.is_silent = estimate.is_silent or (estimate.count is not None and not is_counted)
-        self.ask_again_at = now + LASTS_MS
+        self.ask_again_at = now + ANSWER_TTL_MS
         left = estimate.count - asked.taken if estimate.count is not None and is_counted else None
-        lasts = RETRY_MS if asked.is_stale and left is not None else LASTS_MS
-        answer = Answer(left, needed(estimate.query.pods), now, now + lasts)
+        lasts = MIN_REFUSAL_MS if asked.is_stale and left is not None else ANSWER_TTL_MS
+        answer = Answer(left, units_per_gang(estimate.query.pods), now, now + lasts)
         self.answers[estimate.query.pods] = answer
         return answer
 
@@ -190,14 +190,14 @@ class SiteEstimates:
         """Take the pods of a workload that was admitted off all that was counted."""
         self.unseen[uid] = pods
         for question, asked in self.open.items():
-            asked.taken += taken(question, pods)
+            asked.taken += units_consumed(question, pods)
         self.lend(pods)
 
     def lend(self, pods: Pods, times: int = 1) -> None:
         """Take *pods* off all that was counted, for a trial; give them back with *times* -1."""
         for question, answer in self.answers.items():
             if answer.left is not None:
-                answer.left -= times * taken(question, pods)
+                answer.left -= times * units_consumed(question, pods)
 
     def doubt(self, now: int) -> list[tuple[Pods, Answer]]:
         """Ask again what was counted before something changed at *now*; return the refusals that count a little longer.
@@ -209,8 +209,8 @@ class SiteEstimates:
         for pods, answer in list(self.answers.items()):
             if answer.left is None:
                 continue
-            if answer.refuses and now < answer.at + RETRY_MS:
-                answer.expires_at = answer.at + RETRY_MS
+            if answer.refuses and now < answer.at + MIN_REFUSAL_MS:
+                answer.expires_at = answer.at + MIN_REFUSAL_MS
                 kept.append((pods, answer))
             else:
                 del self.answers[pods]
@@ -219,13 +219,13 @@ class SiteEstimates:
         return kept
 
 
-def needed(pods: Pods) -> int:
+def units_per_gang(pods: Pods) -> int:
     """Return how much of what is counted one gang takes: its pods where they are equal, else one."""
     gang = gang_of(pods)
     return gang[0].minimum if len(gang) == 1 else 1
 
 
-def is_unseen(workload: Workload | None) -> bool:
+def is_unobserved(workload: Workload | None) -> bool:
     """Say whether a workload is admitted and its pods may not be on nodes yet."""
     return (
         workload is not None
@@ -240,33 +240,33 @@ def pods_of(workload: Workload, booking: Booking) -> Pods:
     """Return the pods of *workload* on one cluster; where nobody has counted them, its charge as if it were one pod."""
     sets, shape = workload.shape.pod_sets, workload.shape
     if not sets:
-        return (PodSet(_key(booking.charge), 1, 1),)
+        return (PodSet(_sorted_amounts(booking.charge), 1, 1),)
     if shape.replicas and shape.placement.divided:
         count = booking.charge.get(PODS, 0) // MILLI
         return (PodSet(sets[0].request, count, count),)
     return sets
 
 
-def _key(amounts: Resources) -> tuple[tuple[str, int], ...]:
+def _sorted_amounts(amounts: Resources) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(amounts.items()))
 
 
 @lru_cache(maxsize=8192)
-def taken(asked: Pods, others: Pods) -> int:
+def units_consumed(asked: Pods, others: Pods) -> int:
     """Return how much of what was counted for the gang of *asked* the pods *others* take at most.
 
     A pod takes the place of the fewest pods of the gang that ask together for
     as much, and of whole gangs at most as many as of its pods.
     """
     gang = gang_of(asked)
-    if len(gang) > 1 and _counts((each.request, each.minimum) for each in gang) == _counts(
+    if len(gang) > 1 and _count_by_request((each.request, each.minimum) for each in gang) == _count_by_request(
         (each.request, each.count) for each in others
     ):
         return 1
-    return sum(other.count * _replaced(gang, other) for other in others)
+    return sum(other.count * _displaced_pods(gang, other) for other in others)
 
 
-def _counts(pods: Iterable[tuple[object, int]]) -> dict[object, int]:
+def _count_by_request(pods: Iterable[tuple[object, int]]) -> dict[object, int]:
     """Return how many pods there are of each request."""
     counts: dict[object, int] = {}
     for request, count in pods:
@@ -274,7 +274,7 @@ def _counts(pods: Iterable[tuple[object, int]]) -> dict[object, int]:
     return {request: count for request, count in counts.items() if count}
 
 
-def _replaced(gang: Pods, other: PodSet) -> int:
+def _displaced_pods(gang: Pods, other: PodSet) -> int:
     """Return of how many pods of *gang* one pod of *other* takes the place at most."""
     requests = [each.amounts for each in gang]
     parts = []

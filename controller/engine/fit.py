@@ -12,17 +12,17 @@ from typing import Final
 
 from controller.engine.candidates import matches
 from controller.engine.clusters import Assignment, ClusterName, StaticWeight
-from controller.engine.estimates import SiteEstimates
+from controller.engine.estimates import ClusterEstimates
 from controller.engine.ledger import Site
-from controller.engine.nodes import replicas_that_pack
+from controller.engine.node_packing import replicas_that_pack
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import EMPTY, PODS, Resources, add, fits, lacking, scale, total
-from controller.engine.spread import selection
+from controller.engine.spread import select_clusters
 from controller.engine.workloads import Booking, Choice, Shape
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class FreeCapacity:
     """What one candidate cluster has left, out of how much."""
 
     site: Site
@@ -32,7 +32,7 @@ class Room:
     """What is left beside what is held there for others, ``None`` where nothing is: all of it must fit (D11)."""
     freed: Resources | None = EMPTY
     """What its nodes may have gained since its summary; ``None`` where they are taken for empty."""
-    estimates: SiteEstimates | None = None
+    estimates: ClusterEstimates | None = None
     """What the cluster's estimator has counted on its nodes as they are; ``None`` where they are judged otherwise."""
 
     @property
@@ -62,52 +62,52 @@ class Room:
         if not grades or self.freed is None:
             return True
         ends = [{name: end + self.freed.get(name, 0) for name, end in grade.items()} for grade in grades]
-        return all(any(_may_hold(pod, end) for end in ends) for pod in pods)
+        return all(any(_grade_may_hold(pod, end) for end in ends) for pod in pods)
 
 
-def _may_hold(pod: Resources, end: Resources) -> bool:
+def _grade_may_hold(pod: Resources, end: Resources) -> bool:
     """Say whether a node of the grade with this upper *end* may hold *pod*: it stays below it on some resource."""
     return any(pod.get(name, 0) < amount for name, amount in end.items())
 
 
-def rooms(sites: Iterable[Site]) -> list[Room]:
+def free_capacities(sites: Iterable[Site]) -> list[FreeCapacity]:
     """Return what *sites* have left as they are now."""
-    return [room_of(site) for site in sites]
+    return [free_capacity(site) for site in sites]
 
 
-def room_of(site: Site) -> Room:
+def free_capacity(site: Site) -> FreeCapacity:
     """Return what one more may take of *site*."""
     beside = site.settled if site.held else None
-    return Room(site, site.room, site.allocatable, beside, site.freed, site.estimates)
+    return FreeCapacity(site, site.room, site.allocatable, beside, site.freed, site.estimates)
 
 
-def settled_room(site: Site, gone: Resources = EMPTY) -> Room:
+def free_after_evictions(site: Site, gone: Resources = EMPTY) -> FreeCapacity:
     """Return what *site* will have left once the evictions under way, and those that free *gone*, are done."""
     room, freed = add(site.settled, gone), total((site.freed, site.leaving, gone))
-    return Room(site, room, site.allocatable, room if site.held else None, freed)
+    return FreeCapacity(site, room, site.allocatable, room if site.held else None, freed)
 
 
-def empty_rooms(sites: Iterable[Site]) -> list[Room]:
+def capacities_when_empty(sites: Iterable[Site]) -> list[FreeCapacity]:
     """Return what *sites* would have if they held nothing, foreign use included (C5).
 
     Resource models count what is free now, so they say nothing of empty nodes.
     """
-    return [Room(site, site.allocatable, site.allocatable, freed=None) for site in sites]
+    return [FreeCapacity(site, site.allocatable, site.allocatable, freed=None) for site in sites]
 
 
-def choose(shape: Shape, candidates: Sequence[Room], copies: int) -> Choice | Refusal:
+def choose_clusters(shape: Shape, candidates: Sequence[FreeCapacity], copies: int) -> Choice | Refusal:
     """Return where *shape* goes, or ``NoRoom`` with the cluster that comes closest.
 
     *copies* is the number of clusters that get the whole of an indivisible
     workload (D5).
     """
     if shape.replicas and shape.placement.divided:
-        return _divide(shape, candidates)
+        return _divide_replicas(shape, candidates)
     taking = [room for room in candidates if room.takes(shape)]
-    chosen = _selected(shape, _ranked(shape, taking, candidates), copies) if len(taking) >= copies else ()
+    chosen = _select_copies(shape, _rank_fitting(shape, taking, candidates), copies) if len(taking) >= copies else ()
     if len(chosen) < copies:
         taken = {room.name for room in taking}
-        return _no_room(shape, [room for room in candidates if room.name not in taken])
+        return _insufficient_capacity(shape, [room for room in candidates if room.name not in taken])
     replicas = shape.replicas or None
     return Choice(
         assignments=tuple(Assignment(room.name, replicas) for room in chosen),
@@ -115,50 +115,52 @@ def choose(shape: Shape, candidates: Sequence[Room], copies: int) -> Choice | Re
     )
 
 
-def has_places(shape: Shape, rooms: Iterable[Room], copies: int) -> bool:
+def fits_enough_clusters(shape: Shape, rooms: Iterable[FreeCapacity], copies: int) -> bool:
     """Say whether as many of *rooms* take *shape* as it needs; ``False`` also where only ``choose`` can tell."""
     if (shape.replicas and shape.placement.divided) or any(spread.by == "region" for spread in shape.placement.spread):
         return False
     return sum(1 for _ in islice((room for room in rooms if room.takes(shape)), copies)) >= copies
 
 
-def _ranked(shape: Shape, taking: Sequence[Room], candidates: Sequence[Room]) -> Sequence[Room]:
+def _rank_fitting(
+    shape: Shape, taking: Sequence[FreeCapacity], candidates: Sequence[FreeCapacity]
+) -> Sequence[FreeCapacity]:
     """Return the rooms that are *taking* it in C3's order among all *candidates*."""
     if len(taking) <= 1:
         return taking
     fleet = total(room.allocatable for room in candidates)
-    return sorted(taking, key=lambda room: rank(shape, room, fleet))
+    return sorted(taking, key=lambda room: rank_cluster(shape, room, fleet))
 
 
-def _selected(shape: Shape, ranked: Sequence[Room], copies: int) -> Sequence[Room]:
+def _select_copies(shape: Shape, ranked: Sequence[FreeCapacity], copies: int) -> Sequence[FreeCapacity]:
     """Return the *copies* first of *ranked*, as far as a spread by region does not ask for others."""
     if not any(spread.by == "region" for spread in shape.placement.spread):
         return ranked[:copies]
     fitting = {room.name: room for room in ranked}
     clusters = [room.site.cluster for room in fitting.values() if room.site.cluster is not None]
-    return [fitting[cluster.name] for cluster in selection(shape.placement, clusters)]
+    return [fitting[cluster.name] for cluster in select_clusters(shape.placement, clusters)]
 
 
 #: Why a cluster with room on all its nodes together has none for a gang.
-NODES_ARE_FULL: Final = "its nodes have no room for the gang, as its scheduler estimator counts"
+NODES_FULL: Final = "its nodes have no room for the gang, as its scheduler estimator counts"
 
-Rank = tuple[bool, bool, int, bool, Fraction, str]
+ClusterRank = tuple[bool, bool, int, bool, Fraction, str]
 
 
-def rank(shape: Shape, room: Room, fleet: Resources) -> Rank:
+def rank_cluster(shape: Shape, room: FreeCapacity, fleet: Resources) -> ClusterRank:
     """Return C3's order: fits, holds all of it, its preference, no unrequested devices, least left over, name."""
     whole = fits(shape.demand, room.headroom)
     preference = shape.preferred.index(room.name) if room.name in shape.preferred else len(shape.preferred)
-    left = _left_over(shape.demand if whole else shape.gang, room, fleet)
+    left = _leftover_fraction(shape.demand if whole else shape.gang, room, fleet)
     return not room.takes(shape), not whole, preference, _has_unrequested(shape.demand, room), left, room.name
 
 
-def _has_unrequested(request: Resources, room: Room) -> bool:
+def _has_unrequested(request: Resources, room: FreeCapacity) -> bool:
     """Say whether the cluster has an extended resource, such as GPUs, that is not requested."""
     return any("/" in name and amount > 0 and request.get(name, 0) <= 0 for name, amount in room.allocatable.items())
 
 
-def _left_over(request: Resources, room: Room, fleet: Resources) -> Fraction:
+def _leftover_fraction(request: Resources, room: FreeCapacity, fleet: Resources) -> Fraction:
     """Return what stays free of the resource of which *request* takes the largest part of the cluster.
 
     As a part of what all candidates have of it: amounts of one resource are
@@ -172,7 +174,7 @@ def _left_over(request: Resources, room: Room, fleet: Resources) -> Fraction:
     return Fraction(room.headroom.get(dominant, 0) - taken, fleet[dominant]) if dominant else Fraction(0)
 
 
-def _no_room(shape: Shape, left: Sequence[Room]) -> Refusal:
+def _insufficient_capacity(shape: Shape, left: Sequence[FreeCapacity]) -> Refusal:
     """Return the refusal with the cluster that lacks least, and what it lacks."""
     request = shape.demand if shape.replicas and shape.placement.divided else shape.gang
     if all(fits(request, room.headroom) and room.beside is not None for room in left):
@@ -182,31 +184,31 @@ def _no_room(shape: Shape, left: Sequence[Room]) -> Refusal:
     refused = [room.name for room in left if room.is_refused(shape) and fits(request, room.headroom)]
     if refused:
         # They come closest: only their nodes, one by one, have too little free.
-        return Refusal(Reason.NO_ROOM, cluster=min(refused), subject=NODES_ARE_FULL)
+        return Refusal(Reason.NO_ROOM, cluster=min(refused), subject=NODES_FULL)
     if not short:
         name = min((room.name for room in left), default=None)
         return Refusal(
             Reason.NO_ROOM, cluster=name, subject="no node has enough free for one of its pods" if name else None
         )
-    resource, room = min(short, key=lambda pair: (-_part(request, *pair), pair[1].name))
+    resource, room = min(short, key=lambda pair: (-_free_fraction(request, *pair), pair[1].name))
     return Refusal(Reason.NO_ROOM, resource, request[resource], room.headroom.get(resource, 0), cluster=room.name)
 
 
-def _part(request: Resources, resource: str, room: Room) -> Fraction:
+def _free_fraction(request: Resources, resource: str, room: FreeCapacity) -> Fraction:
     """Return which part of what is asked of *resource* there is."""
     return Fraction(room.headroom.get(resource, 0), request[resource])
 
 
-def _divide(shape: Shape, candidates: Sequence[Room]) -> Choice | Refusal:
+def _divide_replicas(shape: Shape, candidates: Sequence[FreeCapacity]) -> Choice | Refusal:
     capacity = {room.name: replicas_that_fit(shape, room) for room in candidates}
     if shape.placement.weights:
-        parts = static_parts(shape.replicas, _weights(shape.placement.weights, candidates))
+        parts = split_by_weight(shape.replicas, _static_weights(shape.placement.weights, candidates))
         fitting = all(count <= capacity[name] for name, count in parts.items())
     else:
-        parts = _filled(shape, capacity)
+        parts = _fill_largest_first(shape, capacity)
         fitting = sum(parts.values()) == shape.replicas
     if not fitting or not parts:
-        return _no_room(shape, candidates)
+        return _insufficient_capacity(shape, candidates)
     used = {name: count for name, count in parts.items() if count > 0}
     return Choice(
         assignments=tuple(Assignment(name, used[name]) for name in sorted(used)),
@@ -214,7 +216,7 @@ def _divide(shape: Shape, candidates: Sequence[Room]) -> Choice | Refusal:
     )
 
 
-def replicas_that_fit(shape: Shape, room: Room) -> int:
+def replicas_that_fit(shape: Shape, room: FreeCapacity) -> int:
     """Return how many replicas of a divisible *shape* there is room for."""
     counts = [max(room.headroom.get(name, 0), 0) // amount for name, amount in shape.replica.items() if amount > 0]
     nodes = room.site.cluster.nodes if room.site.cluster else ()
@@ -222,7 +224,7 @@ def replicas_that_fit(shape: Shape, room: Room) -> int:
     return min(counts if most is None else [*counts, most], default=shape.replicas)
 
 
-def _filled(shape: Shape, capacity: Mapping[ClusterName, int]) -> dict[ClusterName, int]:
+def _fill_largest_first(shape: Shape, capacity: Mapping[ClusterName, int]) -> dict[ClusterName, int]:
     """Return the replicas by cluster, those that take most of them first, as many clusters as the spread allows."""
     parts: dict[ClusterName, int] = {}
     left = shape.replicas
@@ -233,7 +235,7 @@ def _filled(shape: Shape, capacity: Mapping[ClusterName, int]) -> dict[ClusterNa
     return parts
 
 
-def _weights(weights: Sequence[StaticWeight], candidates: Sequence[Room]) -> dict[ClusterName, int]:
+def _static_weights(weights: Sequence[StaticWeight], candidates: Sequence[FreeCapacity]) -> dict[ClusterName, int]:
     """Return each cluster's static weight: the largest of the rules that match it."""
     found: dict[ClusterName, int] = {}
     for room in candidates:
@@ -243,7 +245,7 @@ def _weights(weights: Sequence[StaticWeight], candidates: Sequence[Room]) -> dic
     return found
 
 
-def static_parts(replicas: int, weights: Mapping[ClusterName, int]) -> dict[ClusterName, int]:
+def split_by_weight(replicas: int, weights: Mapping[ClusterName, int]) -> dict[ClusterName, int]:
     """Return the replicas by cluster, in proportion to *weights*.
 
     Each gets its share rounded down; what is left goes one by one to the

@@ -14,7 +14,7 @@ from typing import Final
 
 from controller.engine.candidates import CandidateCache
 from controller.engine.clusters import Cluster, ClusterName
-from controller.engine.estimates import SiteEstimates
+from controller.engine.estimates import ClusterEstimates
 from controller.engine.orphans import NO_ORPHANS, Orphan, Orphans
 from controller.engine.resources import EMPTY, Resources, add, floored, nonzero, requested, subtract, total
 from controller.engine.workloads import Admission, Booking, Workload
@@ -77,7 +77,7 @@ class Site:
     """The part of *foreign* that queues are still charged with: pods that deleted workloads have left running."""
     changed_at: int | None = None
     """When something of ours last changed there."""
-    estimates: SiteEstimates | None = None
+    estimates: ClusterEstimates | None = None
     """What its estimator has counted; ``None`` where none is asked."""
     _known: tuple[Cluster | None, Resources, Resources] = (None, EMPTY, EMPTY)
     """Cluster, foreign use and charges that *_headroom* was counted from."""
@@ -204,7 +204,7 @@ class Ledger:
         """Keep estimates for every cluster from now on, none asked yet; or none at all."""
         self._is_estimating = on
         for site in self._sites.values():
-            site.estimates = SiteEstimates() if on else None
+            site.estimates = ClusterEstimates() if on else None
             self._has_changed(site, gave_room=True)
 
     def reestimated(self, name: ClusterName) -> None:
@@ -214,7 +214,7 @@ class Ledger:
     def site(self, name: ClusterName) -> Site:
         """Return the books of one cluster, opened if need be."""
         if name not in self._sites:
-            self._sites[name] = Site(name, estimates=SiteEstimates() if self._is_estimating else None)
+            self._sites[name] = Site(name, estimates=ClusterEstimates() if self._is_estimating else None)
         return self._sites[name]
 
     def __iter__(self) -> Iterator[Site]:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from controller.engine.backlog import Lane, Place, place
 from controller.engine.ordering import Standing
-from controller.engine.outlet import Outlet
 from controller.engine.queues import QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal
+from controller.engine.reclaimable_capacity import ReclaimableCapacity
 from controller.engine.resources import EMPTY, PODS, Resources, add, subtract
 from controller.engine.tree import Node
-from controller.engine.victims import Roster
+from controller.engine.victims import PreemptionCandidates
 
 if TYPE_CHECKING:
     from controller.engine.world import World
@@ -47,12 +47,12 @@ class Lending:
     """The lending rule; it must be told of queues in which something was admitted, evicted or held."""
 
     def __init__(self, world: "World", standing: Standing, now: int) -> None:
-        self.roster = Roster(world, standing.quota.tree)
+        self.roster = PreemptionCandidates(world, standing.quota.tree)
         self._world = world
         self._standing = standing
         self._quota = standing.quota
         self._nodes = standing.quota.tree.nodes
-        self._outlet = Outlet(world, standing, self.roster, now)
+        self._outlet = ReclaimableCapacity(world, standing, self.roster, now)
         self._kept: dict[QueueName, _Kept] = {}
         self._sums: dict[QueueName, Resources] = {}
         """What is left below each parent, by name."""

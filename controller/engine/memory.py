@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from controller.engine.clusters import Cluster, ClusterName
-from controller.engine.estimates import EstimatesMemory
+from controller.engine.estimates import EstimatesCheckpoint
 from controller.engine.ledger import Site
 from controller.engine.orphans import NO_ORPHANS, Orphans
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
-from controller.engine.reservations import Blocked
+from controller.engine.reservations import BlockedHead
 from controller.engine.resources import EMPTY, Resources
 from controller.engine.workloads import Group, Workload, WorkloadUid
 from controller.engine.world import World
@@ -29,7 +29,7 @@ class SiteMemory:
     ended: tuple[tuple[int, Resources], ...] = ()
     """What was freed lately, and when."""
     changed_at: int | None = None
-    estimates: EstimatesMemory | None = None
+    estimates: EstimatesCheckpoint | None = None
     """What its estimator was asked, and has answered."""
     orphans: Orphans = NO_ORPHANS
     """What queues are charged with for pods that deleted workloads have left running there."""
@@ -110,7 +110,7 @@ def rebuild(policy: Policy, queues: Iterable[Queue], workloads: Iterable[Workloa
     for each in memory.sites:
         _recall(world, each)
     for patient in memory.blocked:
-        world.patience.blocked[patient.queue] = Blocked(patient.uid, patient.since)
+        world.patience.blocked[patient.queue] = BlockedHead(patient.uid, patient.since)
     world.outgrown.update(memory.outgrown)
     world.overrun.update({uid: (spent, ended) for uid, spent, ended in memory.overrun})
     world.starts.requeued.update(memory.requeued)

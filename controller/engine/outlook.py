@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from controller.engine.candidates import Candidates, targets
 from controller.engine.clusters import Cluster, ClusterName
-from controller.engine.fit import choose, empty_rooms, has_places
+from controller.engine.fit import capacities_when_empty, choose_clusters, fits_enough_clusters
 from controller.engine.ledger import Ledger
-from controller.engine.nodes import holds_gang
+from controller.engine.node_packing import can_hold_gang
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import Resources, scale
 from controller.engine.workloads import Shape
@@ -59,14 +59,14 @@ def _fits_nowhere(shape: Shape, names: Sequence[ClusterName], ledger: Ledger) ->
 
     A cluster without a resource summary might have it, so nothing is said while there is one.
     """
-    rooms = empty_rooms(ledger.site(name) for name in names)
+    rooms = capacities_when_empty(ledger.site(name) for name in names)
     holding = [room for room in rooms if room.site.cluster is None or _has_nodes(shape, room.site.cluster)]
     if any(room.site.is_unknown for room in holding):
         return None
     wanted = copies(shape, names)
-    if has_places(shape, holding, wanted) or not isinstance(choose(shape, holding, wanted), Refusal):
+    if fits_enough_clusters(shape, holding, wanted) or not isinstance(choose_clusters(shape, holding, wanted), Refusal):
         return None
-    verdict = choose(shape, rooms, wanted)
+    verdict = choose_clusters(shape, rooms, wanted)
     if not isinstance(verdict, Refusal):
         verdict = Refusal(Reason.FITS_NOWHERE, subject="its gang has no place on the nodes of a cluster, even empty")
     return Refusal(
@@ -82,7 +82,7 @@ def _fits_nowhere(shape: Shape, names: Sequence[ClusterName], ledger: Ledger) ->
 def _has_nodes(shape: Shape, cluster: Cluster) -> bool:
     """Say whether the gang has a place on the cluster's nodes while they are empty, as far as they are known."""
     is_divided = shape.replicas > 0 and shape.placement.divided
-    return is_divided or not cluster.nodes or holds_gang(shape.pod_sets, cluster.nodes)
+    return is_divided or not cluster.nodes or can_hold_gang(shape.pod_sets, cluster.nodes)
 
 
 def _why(found: Candidates) -> str:

@@ -6,16 +6,16 @@ Whether victims suffice, and which are spared again, is ``exchange``.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from controller.engine.exchange import Attempt, Short
 from controller.engine.lending import Lending
-from controller.engine.victims import Roster, Victim
+from controller.engine.preemption_search import PreemptionAttempt, Shortage
+from controller.engine.victims import PreemptionCandidates, Victim
 from controller.engine.workloads import Workload
 
 if TYPE_CHECKING:
     from controller.engine.world import World
 
 
-def candidates(world: "World", together: Sequence[Workload], roster: Roster) -> list[Victim]:
+def preemption_candidates(world: "World", together: Sequence[Workload], roster: PreemptionCandidates) -> list[Victim]:
     """Return who might be evicted for those who start *together*, the first to go first."""
     if not all(workload.preempts for workload in together):
         return []
@@ -29,20 +29,20 @@ def candidates(world: "World", together: Sequence[Workload], roster: Roster) -> 
     ]
 
 
-class Preemption:
+class PriorityPreemptionPolicy:
     """P2's conditions for one preemptor; what the queue takes besides is borrowed like everything else."""
 
     def __init__(self, lending: Lending | None) -> None:
         self._lending = lending
 
-    def allows(self, attempt: Attempt, victim: Victim, short: Short) -> bool:  # noqa: ARG002 - all candidates are lower
+    def allows(self, attempt: PreemptionAttempt, victim: Victim, short: Shortage) -> bool:  # noqa: ARG002 - all candidates are lower
         """Say that any of the candidates may be taken."""
         return True
 
-    def keeps(self, attempt: Attempt, victim: Victim, short: Short) -> bool:  # noqa: ARG002 - no branch loses anything
+    def keeps(self, attempt: PreemptionAttempt, victim: Victim, short: Shortage) -> bool:  # noqa: ARG002 - no branch loses anything
         """Say that the branch keeps what it has: preemptor and victim are of one queue."""
         return True
 
-    def holds(self, attempt: Attempt) -> bool:
+    def holds(self, attempt: PreemptionAttempt) -> bool:
         """Say whether the queue may borrow what the preemptor takes beyond its victims."""
         return attempt.may_borrow(self._lending)

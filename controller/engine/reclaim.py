@@ -6,108 +6,112 @@ Whether victims suffice, and which are spared again, is ``exchange``.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controller.engine.exchange import Attempt, Short
 from controller.engine.lending import Lending
 from controller.engine.ordering import INFINITE, NONE, Head, Share, Standing
+from controller.engine.preemption_search import PreemptionAttempt, Shortage
 from controller.engine.quota import Quota
 from controller.engine.resources import EMPTY, PODS, Resources, scale
 from controller.engine.tree import Node
-from controller.engine.victims import Roster, Victim
+from controller.engine.victims import PreemptionCandidates, Victim
 
 if TYPE_CHECKING:
     from controller.engine.world import World
 
 #: So long nothing is reclaimed after a cluster has become usable or unusable.
-CALM_MS = 300_000
+TOPOLOGY_COOLDOWN_MS = 300_000
 
 
 @dataclass(frozen=True, slots=True)
-class Fork:
+class DivergingPaths:
     """Where the paths of two queues meet: those below the lowest common ancestor, from below."""
 
     ours: tuple[Node, ...]
     theirs: tuple[Node, ...]
 
 
-def fork(ours: Node, theirs: Node) -> Fork | None:
+def diverge(ours: Node, theirs: Node) -> DivergingPaths | None:
     """Return where two queues fork, ``None`` where one lies above the other."""
     above = {node.name for node in ours.path()}
     lower = tuple(node for node in theirs.path() if node.name not in above)
     below = {node.name for node in theirs.path()}
     upper = tuple(node for node in ours.path() if node.name not in below)
-    return Fork(upper, lower) if upper and lower else None
+    return DivergingPaths(upper, lower) if upper and lower else None
 
 
-def candidates(world: "World", standing: Standing, head: Head, charge: Resources, roster: Roster) -> list[Victim]:
+def reclaim_candidates(
+    world: "World", standing: Standing, head: Head, charge: Resources, roster: PreemptionCandidates
+) -> list[Victim]:
     """Return who might be evicted for *head*, that is to be charged with *charge*, the first to go first."""
     asks = frozenset(name for name, amount in charge.items() if amount > 0 and name != PODS)
     found: list[Victim] = []
     for node in roster.queues():
-        split = fork(head.leaf, node)
-        if split is not None and all(_may_lose(standing, each, asks) for each in split.theirs):
+        split = diverge(head.leaf, node)
+        if split is not None and all(_is_reclaimable(standing, each, asks) for each in split.theirs):
             found += roster.of(node.name)
     most = world.policy.reclaim.max_evictions
     return sorted((each for each in found if each.evictions < most), key=lambda victim: victim.rank)
 
 
-def _may_lose(standing: Standing, node: Node, resources: frozenset[str]) -> bool:
-    return node.queue.reclaimable and _is_above(standing, node, resources, standing.quota)
+def _is_reclaimable(standing: Standing, node: Node, resources: frozenset[str]) -> bool:
+    return node.queue.reclaimable and _exceeds_fair_share(standing, node, resources, standing.quota)
 
 
-class Reclaim:
+class ReclaimPolicy:
     """P1's conditions; what a branch above the common ancestor grows by is borrowed like everything else."""
 
     def __init__(self, lending: Lending | None) -> None:
         self._lending = lending
 
-    def allows(self, attempt: Attempt, victim: Victim, short: Short) -> bool:
+    def allows(self, attempt: PreemptionAttempt, victim: Victim, short: Shortage) -> bool:
         """Say whether *victim* may be the next to be taken: its branch has borrowed what is lacking."""
-        split = fork(attempt.head.leaf, victim.node)
-        lacking = _lacking(short, victim)
+        split = diverge(attempt.head.leaf, victim.node)
+        lacking = _lacking_resources(short, victim)
         if split is None or not lacking:
             return False
         return (
-            all(_is_above(attempt.standing, node, lacking, attempt.quota) for node in split.theirs)
-            and all(_stays_guaranteed(node, victim, attempt.quota) for node in split.theirs)
-            and _is_within(attempt, split)
-            and _is_fairer(attempt, split, victim, further=victim.charge)
+            all(_exceeds_fair_share(attempt.standing, node, lacking, attempt.quota) for node in split.theirs)
+            and all(_keeps_guarantee(node, victim, attempt.quota) for node in split.theirs)
+            and _stays_within_fair_share(attempt, split)
+            and _improves_fairness(attempt, split, victim, further=victim.charge)
         )
 
-    def keeps(self, attempt: Attempt, victim: Victim, short: Short) -> bool:
+    def keeps(self, attempt: PreemptionAttempt, victim: Victim, short: Shortage) -> bool:
         """Say whether its branch stays at or above its entitlement, in what is lacking, without *victim*."""
-        split = fork(attempt.head.leaf, victim.node)
+        split = diverge(attempt.head.leaf, victim.node)
         if split is None:
             return False
         branch = split.theirs[-1]
         due = attempt.standing.entitlements[branch.name]
         return all(
             attempt.quota.amount(branch.name, name) - victim.charge[name] >= due.get(name, 0)
-            for name in _lacking(short, victim)
+            for name in _lacking_resources(short, victim)
         )
 
-    def holds(self, attempt: Attempt) -> bool:
+    def holds(self, attempt: PreemptionAttempt) -> bool:
         """Say whether the reclaimer stays within its entitlements and every exchange of two branches is fairer."""
         if not attempt.may_borrow(self._lending):
             return False
-        forks = [(fork(attempt.head.leaf, victim.node), victim) for victim in attempt.taken]
+        forks = [(diverge(attempt.head.leaf, victim.node), victim) for victim in attempt.taken]
         return all(
-            split is not None and _is_within(attempt, split) and _is_fairer(attempt, split, victim, further=EMPTY)
+            split is not None
+            and _stays_within_fair_share(attempt, split)
+            and _improves_fairness(attempt, split, victim, further=EMPTY)
             for split, victim in forks
         )
 
 
-def _lacking(short: Short, victim: Victim) -> frozenset[str]:
+def _lacking_resources(short: Shortage, victim: Victim) -> frozenset[str]:
     """Return what is lacking and *victim* holds; ``pods`` alone reclaim nothing."""
     return frozenset(name for name in short.resources if name != PODS and victim.charge.get(name, 0) > 0)
 
 
-def _is_above(standing: Standing, node: Node, resources: frozenset[str], quota: Quota) -> bool:
+def _exceeds_fair_share(standing: Standing, node: Node, resources: frozenset[str], quota: Quota) -> bool:
     """Say whether a queue is above its entitlement on one of *resources*."""
     due = standing.entitlements[node.name]
     return any(quota.amount(node.name, name) > due.get(name, 0) for name in resources)
 
 
-def _stays_guaranteed(node: Node, victim: Victim, quota: Quota) -> bool:
+def _keeps_guarantee(node: Node, victim: Victim, quota: Quota) -> bool:
     guarantee = quota.limits[node.name].guarantee
     return all(
         amount <= 0 or quota.amount(node.name, name) - amount >= guarantee.get(name, 0)
@@ -115,26 +119,28 @@ def _stays_guaranteed(node: Node, victim: Victim, quota: Quota) -> bool:
     )
 
 
-def _is_within(attempt: Attempt, split: Fork) -> bool:
+def _stays_within_fair_share(attempt: PreemptionAttempt, split: DivergingPaths) -> bool:
     """Say whether the reclaimer's queues below the common ancestor are within their entitlements with it."""
     return all(attempt.standing.over(node, attempt.charge, attempt.quota) is None for node in split.ours)
 
 
-def _is_fairer(attempt: Attempt, split: Fork, victim: Victim, *, further: Resources) -> bool:
+def _improves_fairness(
+    attempt: PreemptionAttempt, split: DivergingPaths, victim: Victim, *, further: Resources
+) -> bool:
     """Say whether the smaller share of the two branches becomes larger, *further* being freed as well.
 
     Over what the reclaimer lacks; next in line are the reclaimer and the victim.
     """
     ours, theirs = split.ours[-1], split.theirs[-1]
-    before = min(_share(attempt, ours, attempt.charge), _share(attempt, theirs, victim.charge))
+    before = min(_usage_ratio(attempt, ours, attempt.charge), _usage_ratio(attempt, theirs, victim.charge))
     after = min(
-        _share(attempt, ours, attempt.charge, more=attempt.charge),
-        _share(attempt, theirs, victim.charge, more=scale(further, -1)),
+        _usage_ratio(attempt, ours, attempt.charge, more=attempt.charge),
+        _usage_ratio(attempt, theirs, victim.charge, more=scale(further, -1)),
     )
     return after > before
 
 
-def _share(attempt: Attempt, branch: Node, asks: Resources, *, more: Resources | None = None) -> Share:
+def _usage_ratio(attempt: PreemptionAttempt, branch: Node, asks: Resources, *, more: Resources | None = None) -> Share:
     """Return the share of *branch* in what the reclaimer lacks, while *asks* is next in line.
 
     As it stands before the exchange; with *more* charged, after it.

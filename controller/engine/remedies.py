@@ -16,7 +16,7 @@ from controller.engine.policy import Eviction, Policy
 from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import CAPACITY, Reason, Refusal
-from controller.engine.shortfalls import gaps
+from controller.engine.shortfalls import cluster_gaps
 from controller.engine.tree import Node
 from controller.engine.workloads import Choice, State, Workload, WorkloadUid
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from controller.engine.world import World
 
 #: So often what still lacks is added and the workload tried again.
-_ROUNDS: Final = 12
+_MAX_ROUNDS: Final = 12
 #: After evictions a plan looks again at once; so often, until nothing more is decided.
-_PLANS: Final = 4
+_MAX_PLANS: Final = 4
 #: Beside more pending workloads than this the changes are tried for the workload alone.
-_MOST_PENDING: Final = 5_000
+_MAX_PENDING: Final = 5_000
 
 Kind = Literal["queue", "cluster"]
 _Key = tuple[Kind, str, str]
@@ -60,16 +60,16 @@ class Remedy:
     """Why it still waits beside all others."""
 
 
-def find(world: "World", uid: WorkloadUid, now: int, plan: Plan) -> Remedy | None:
+def find_remedy(world: "World", uid: WorkloadUid, now: int, plan: Plan) -> Remedy | None:
     """Return what admits the pending workload *uid* in *world*, as *plan* left it; ``None`` where no capacity does."""
     refusal = world.refusal(uid)
     if refusal is None or refusal.reason not in CAPACITY or uid not in world.backlog:
         return None
-    changes = _alone(world, uid, now)
-    return None if changes is None else _beside(world, uid, now, plan=plan, changes=changes)
+    changes = _changes_for_workload_alone(world, uid, now)
+    return None if changes is None else _try_with_other_workloads(world, uid, now, plan=plan, changes=changes)
 
 
-def rebuilt(world: "World", policy: Policy, workloads: Iterable[Workload], now: int) -> "World":
+def rebuild_state(world: "World", policy: Policy, workloads: Iterable[Workload], now: int) -> "World":
     """Return a new world with the queues and clusters of *world*, and *workloads*."""
     # Nobody answers a copy: there the sum decides.
     fresh = type(world)(replace(policy, node_estimates=False))
@@ -82,31 +82,31 @@ def rebuilt(world: "World", policy: Policy, workloads: Iterable[Workload], now: 
     return fresh
 
 
-def apply(world: "World", changes: Iterable[Change], now: int) -> None:
+def apply_changes(world: "World", changes: Iterable[Change], now: int) -> None:
     """Tell *world* of *changes*."""
     for change in changes:
         if change.kind == "cluster":
-            _enlarge(world, change, now)
+            _enlarge_cluster(world, change, now)
         else:
             queue = world.queues.get(QueueName(change.name), Queue(QueueName(change.name)))
             world.queue_changed(replace(queue, capability={**queue.capability, change.resource: change.after}))
 
 
-def settle(world: "World", now: int) -> None:
+def plan_until_stable(world: "World", now: int) -> None:
     """Plan at *now* until nothing more is decided."""
-    for _ in range(_PLANS):
+    for _ in range(_MAX_PLANS):
         if not world.plan(now).decisions:
             return
 
 
-def _enlarge(world: "World", change: Change, now: int) -> None:
+def _enlarge_cluster(world: "World", change: Change, now: int) -> None:
     cluster = world.ledger.site(ClusterName(change.name)).cluster
     if cluster is not None:
         enlarged = {**(cluster.allocatable or {}), change.resource: change.after}
         world.cluster_changed(replace(cluster, allocatable=enlarged), now)
 
 
-def _alone(world: "World", uid: WorkloadUid, now: int) -> tuple[Change, ...] | None:
+def _changes_for_workload_alone(world: "World", uid: WorkloadUid, now: int) -> tuple[Change, ...] | None:
     """Return what admits a workload for which nobody is evicted while nobody else waits, ``None`` if nothing does."""
     group = world.workloads[uid].group
     workloads = [
@@ -116,14 +116,14 @@ def _alone(world: "World", uid: WorkloadUid, now: int) -> tuple[Change, ...] | N
     ]
     policy = replace(world.policy, reclaim=Eviction(), preemption=Eviction())
     found: dict[_Key, int] = {}
-    for _ in range(_ROUNDS):
-        trial = rebuilt(world, policy, workloads, now)
+    for _ in range(_MAX_ROUNDS):
+        trial = rebuild_state(world, policy, workloads, now)
         changes = _changes(world, found)
-        apply(trial, changes, now)
-        settle(trial, now)
+        apply_changes(trial, changes, now)
+        plan_until_stable(trial, now)
         if trial.workloads[uid].state is State.ADMITTED:
             return changes
-        more = dict(_needed(trial, uid)) if uid in trial.backlog else {}
+        more = dict(_required_amounts(trial, uid)) if uid in trial.backlog else {}
         if not more:
             return None
         found |= more
@@ -143,10 +143,10 @@ def _changes(world: "World", found: Mapping[_Key, int]) -> tuple[Change, ...]:
     return tuple(changes)
 
 
-def _needed(trial: "World", uid: WorkloadUid) -> Iterator[tuple[_Key, int]]:
+def _required_amounts(trial: "World", uid: WorkloadUid) -> Iterator[tuple[_Key, int]]:
     """Yield the amounts that must be larger: of the closest clusters, and once these have room of the queues."""
     lane, standing = trial.backlog.lane(uid), trial.standing
-    short = [(gap.cluster, name, lack) for gap in gaps(trial, lane.shape) for name, lack in gap.lacks.items()]
+    short = [(gap.cluster, name, lack) for gap in cluster_gaps(trial, lane.shape) for name, lack in gap.lacks.items()]
     for cluster, name, lack in short:
         yield ("cluster", cluster, name), trial.ledger.site(cluster).allocatable.get(name, 0) + lack
     node = trial.tree().nodes.get(lane.queue)
@@ -158,11 +158,11 @@ def _needed(trial: "World", uid: WorkloadUid) -> Iterator[tuple[_Key, int]]:
         faults = [(standing.quota, lane.hopeless)]
     for quota, fault in faults:
         by = (fault.asked or 0) - (fault.available or 0)
-        growth = _Growth(trial, quota, lane)
+        growth = _LimitIncrease(trial, quota, lane)
         yield from growth.of(quota.tree.nodes[QueueName(fault.queue or ROOT)], fault.resource or "", by)
 
 
-class _Growth:
+class _LimitIncrease:
     """By how much what limits a queue must grow: its capability, its ancestors', the clusters."""
 
     def __init__(self, world: "World", quota: Quota, lane: Lane) -> None:
@@ -203,14 +203,16 @@ class _Growth:
             yield ("cluster", site.name, resource), site.allocatable.get(resource, 0) + by
 
 
-def _beside(world: "World", uid: WorkloadUid, now: int, *, plan: Plan, changes: tuple[Change, ...]) -> Remedy:
+def _try_with_other_workloads(
+    world: "World", uid: WorkloadUid, now: int, *, plan: Plan, changes: tuple[Change, ...]
+) -> Remedy:
     """Return *changes* with what they do not include: tried beside all others, before *plan* was carried out."""
-    workloads = before(world, plan)
-    if sum(each.state is State.PENDING for each in workloads) > _MOST_PENDING:
+    workloads = workloads_before(world, plan)
+    if sum(each.state is State.PENDING for each in workloads) > _MAX_PENDING:
         return Remedy(changes, is_complete=False, refusal=world.refusal(uid))
-    trial = rebuilt(world, world.policy, workloads, now)
-    apply(trial, changes, now)
-    settle(trial, now)
+    trial = rebuild_state(world, world.policy, workloads, now)
+    apply_changes(trial, changes, now)
+    plan_until_stable(trial, now)
     if trial.workloads[uid].state is State.ADMITTED:
         return Remedy(changes, is_complete=True)
     taken = [
@@ -221,7 +223,7 @@ def _beside(world: "World", uid: WorkloadUid, now: int, *, plan: Plan, changes: 
     return Remedy(changes, is_complete=False, others=tuple(sorted(taken, key=place)), refusal=trial.refusal(uid))
 
 
-def before(world: "World", plan: Plan) -> list[Workload]:
+def workloads_before(world: "World", plan: Plan) -> list[Workload]:
     """Return the workloads of *world* as they were when *plan* began."""
     changed = {each.workload.uid: each.workload for each in reversed((*plan.decisions, *plan.notes))}
     return [changed.get(uid, workload) for uid, workload in world.workloads.items()]

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controller.engine import groups
+from controller.engine import gangs
 from controller.engine.backlog import Lane
-from controller.engine.clearance import Claim, claim
 from controller.engine.clusters import ClusterName
 from controller.engine.ledger import earliest
 from controller.engine.ordering import Entry, Standing, Turns
 from controller.engine.plan import Note
 from controller.engine.queues import QueueName
+from controller.engine.reservation_placement import PlacedReservations, place_reservations
 from controller.engine.resources import requested
 from controller.engine.steps import finish
 from controller.engine.workloads import Group, Reserved, Workload, WorkloadUid
@@ -24,34 +24,34 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocked:
+class BlockedHead:
     """Who is the best blocked one of a queue, and since when."""
 
     uid: WorkloadUid
     since: int
 
 
-class Patience:
+class StarvationTimers:
     """How long the best blocked one of each queue has been that."""
 
     def __init__(self) -> None:
-        self.blocked: dict[QueueName, Blocked] = {}
+        self.blocked: dict[QueueName, BlockedHead] = {}
 
     def look(self, world: "World", queues: Iterable[QueueName], now: int) -> None:
         """See who it is in *queues*, in which somebody came, went or changed."""
         for name in queues:
-            first = _first(world, name)
+            first = _first_blocked(world, name)
             known = self.blocked.get(name)
             if first is None:
                 self.blocked.pop(name, None)
             elif known is None or known.uid != first.uid:
-                self.blocked[name] = Blocked(first.uid, now)
+                self.blocked[name] = BlockedHead(first.uid, now)
 
     def begin_anew(self, workload: Workload, now: int) -> None:
         """Let the patience of *workload* begin anew: its reservation has lapsed."""
         known = self.blocked.get(workload.queue)
         if known is not None and known.uid == workload.uid:
-            self.blocked[workload.queue] = Blocked(workload.uid, now)
+            self.blocked[workload.queue] = BlockedHead(workload.uid, now)
 
     def due(self, world: "World", now: int) -> list[Workload]:
         """Return those whose patience is at an end, of queues without a reservation."""
@@ -69,20 +69,22 @@ class Patience:
         return min((at for at in ends if at > now), default=None)
 
 
-def _first(world: "World", queue: QueueName) -> Workload | None:
+def _first_blocked(world: "World", queue: QueueName) -> Workload | None:
     """Return the first of a queue who waits for nothing but room."""
     lanes = (lane for lane in world.backlog.queues.get(queue, ()) if lane.hopeless is None and lane.is_waiting)
     return world.first(queue, [lane.head for lane in lanes])
 
 
-def lapse(world: "World", now: int) -> list[Note]:
+def expire(world: "World", now: int) -> list[Note]:
     """Keep nothing any more for those for whom it has been kept too long, or is of no use; of a group for nobody."""
-    lapsed = {uid for uid, each in world.reserved.items() if _has_lapsed(world, each, now)}
+    lapsed = {uid for uid, each in world.reserved.items() if _has_expired(world, each, now)}
     groups_too = {world.reserved[uid].group for uid in lapsed} - {None}
-    return _end(world, [uid for uid, each in world.reserved.items() if uid in lapsed or each.group in groups_too], now)
+    return _cancel(
+        world, [uid for uid, each in world.reserved.items() if uid in lapsed or each.group in groups_too], now
+    )
 
 
-def _end(world: "World", uids: Iterable[WorkloadUid], now: int) -> list[Note]:
+def _cancel(world: "World", uids: Iterable[WorkloadUid], now: int) -> list[Note]:
     notes = []
     for uid in sorted(uids):
         workload = world.reserved[uid]
@@ -92,13 +94,13 @@ def _end(world: "World", uids: Iterable[WorkloadUid], now: int) -> list[Note]:
     return notes
 
 
-def lapses_at(world: "World") -> int | None:
+def next_expiry(world: "World") -> int | None:
     """Return when the next reservation lapses by itself."""
     begun = (each.reserved.since for each in world.reserved.values() if each.reserved is not None)
     return earliest(since + world.policy.reservation.max_ms for since in begun)
 
 
-def _has_lapsed(world: "World", workload: Workload, now: int) -> bool:
+def _has_expired(world: "World", workload: Workload, now: int) -> bool:
     reserved = workload.reserved
     if workload.uid not in world.backlog or reserved is None:
         return True
@@ -110,7 +112,7 @@ def _has_lapsed(world: "World", workload: Workload, now: int) -> bool:
     return is_other or any(booking.cluster not in names for booking in reserved.rooms)
 
 
-def settle(world: "World", now: int) -> list[Note]:
+def complete(world: "World", now: int) -> list[Note]:
     """Choose the rooms of reservations of which only the time is known, and of parts that a restart left without.
 
     A group for which that cannot be has none any more.
@@ -121,29 +123,29 @@ def settle(world: "World", now: int) -> list[Note]:
         if workload is None or workload.reserved is None:
             continue
         lane = world.backlog.lane(uid)
-        if groups.is_whole(world, lane):
-            notes += _complete(world, lane, now)
+        if gangs.is_all_or_nothing(world, lane):
+            notes += _complete_gang(world, lane, now)
         elif workload.reserved.demand is None:
-            rooms = claim(world, workload, _taken(world)).get(uid, ())
+            rooms = place_reservations(world, workload, _reserved_clusters(world)).get(uid, ())
             charge = world.books.prospects.of(lane.shape).charge
             world.reserve(workload, Reserved(workload.reserved.since, rooms, charge), now)
     return notes
 
 
-def _complete(world: "World", lane: Lane, now: int) -> list[Note]:
+def _complete_gang(world: "World", lane: Lane, now: int) -> list[Note]:
     """Choose the rooms of parts that have none, as long as too few have some for the group to start."""
     parts = [part for part in world.reserved.values() if part.group == lane.group]
     count = sum(part.reserved is not None and bool(part.reserved.rooms) for part in parts)
     if lane.group is None or count >= world.groups.missing(lane.group):
         return []
-    claimed = claim(world, parts[0], _taken(world, but=lane.group))
+    claimed = place_reservations(world, parts[0], _reserved_clusters(world, but=lane.group))
     if not claimed:
-        return _end(world, [part.uid for part in parts], now)
+        return _cancel(world, [part.uid for part in parts], now)
     since = min(map(_since, parts))
-    return _reserve(world, claimed, since, now)
+    return _apply(world, claimed, since, now)
 
 
-def _reserve(world: "World", claimed: Claim, since: int, now: int) -> list[Note]:
+def _apply(world: "World", claimed: PlacedReservations, since: int, now: int) -> list[Note]:
     """Keep what is *claimed*; return what is not in the records yet."""
     notes = []
     for uid, rooms in claimed.items():
@@ -159,34 +161,34 @@ def _since(workload: Workload) -> int:
     return workload.reserved.since if workload.reserved else 0
 
 
-def _taken(world: "World", but: Group | None = None) -> set[ClusterName]:
+def _reserved_clusters(world: "World", but: Group | None = None) -> set[ClusterName]:
     """Return the clusters on which room is kept already, *but* not that for a certain group."""
     found = (each.reserved for each in world.reserved.values() if but is None or each.group != but)
     return {booking.cluster for reserved in found if reserved is not None for booking in reserved.rooms}
 
 
-def give(world: "World", standing: Standing, now: int) -> list[Note]:
+def grant(world: "World", standing: Standing, now: int) -> list[Note]:
     """Keep quota and rooms for those whose patience is at an end, in the order of their turns (O1, O2).
 
     Where those who come first find clusters taken that they need, nobody who
     comes after them is given the others, or they might never be free at once.
     """
     notes: list[Note] = []
-    taken = _taken(world)
+    taken = _reserved_clusters(world)
     for lane in _in_turn(world, standing, world.patience.due(world, now)):
-        if _is_served(world, lane):
+        if _has_reservation(world, lane):
             continue
-        claimed = claim(world, lane.head, taken)
-        wanted = claimed or claim(world, lane.head, ())
+        claimed = place_reservations(world, lane.head, taken)
+        wanted = claimed or place_reservations(world, lane.head, ())
         taken.update(booking.cluster for rooms in wanted.values() for booking in rooms)
         if lane.group is not None and not wanted:
             # All its parts together find no room as the clusters are: that is not looked into again and again.
             world.patience.begin_anew(lane.head, now)
-        notes += _reserve(world, claimed, now, now)
+        notes += _apply(world, claimed, now, now)
     return notes
 
 
-def _is_served(world: "World", lane: Lane) -> bool:
+def _has_reservation(world: "World", lane: Lane) -> bool:
     """Say whether a queue of the group has a reservation already."""
     if lane.group is None:
         return False

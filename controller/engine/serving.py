@@ -8,15 +8,15 @@ from collections import Counter as Tally
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from controller.engine import groups
+from controller.engine import gangs
+from controller.engine.active_reservations import ActiveReservations, active_reservations
 from controller.engine.backlog import Lane, Sleep
 from controller.engine.census import Counts
 from controller.engine.contest import Contest
-from controller.engine.kept import Kept, keeping
+from controller.engine.feasibility_cache import ClassFeasibility, Stage
 from controller.engine.lending import Lending
 from controller.engine.ordering import Entry, Head, Line, Standing, Turns
 from controller.engine.plan import Admit, Decision
-from controller.engine.prospects import Prospect, Stage
 from controller.engine.queues import ROOT, QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal
@@ -82,7 +82,7 @@ class Service:
 
     def _with_room(self, shapes: Iterable[int]) -> Steps[frozenset[int]]:
         """Return those of *shapes* that still wait and for which there is room at the root and on the clusters."""
-        kept, found = keeping(self.world), set[int]()
+        kept, found = active_reservations(self.world), set[int]()
         for key in tuple(shapes):
             yield 1
             lanes = self.world.backlog.shapes.get(key)
@@ -92,13 +92,13 @@ class Service:
                 found.add(key)
         return frozenset(found)
 
-    def _are_blocked(self, kept: Kept, lanes: Iterable[Lane]) -> bool:
+    def _are_blocked(self, kept: ActiveReservations, lanes: Iterable[Lane]) -> bool:
         """Say whether leaving out *lanes*, which reservations block, changes nobody's turn."""
         if self.quota.guaranteed or self.world.policy.is_by_tenant:
             return False
         return all(self._is_blocked(kept, lane) for lane in lanes)
 
-    def _is_blocked(self, kept: Kept, lane: Lane) -> bool:
+    def _is_blocked(self, kept: ActiveReservations, lane: Lane) -> bool:
         """Say whether reservations block *lane*, and its head ranks its queue as any other head would (O1)."""
         if lane.hopeless is not None or not lane.is_waiting or not kept.blocks(lane):
             return False
@@ -145,14 +145,14 @@ class Service:
 
     def fits(self, head: Head) -> bool:
         """Say whether the head would get in now, together with its group."""
-        if head.lane.group is not None and groups.is_whole(self.world, head.lane):
+        if head.lane.group is not None and gangs.is_all_or_nothing(self.world, head.lane):
             trial = self._attempt(head.lane.group)
             return trial.refusal is None and self.are_settled(trial.chosen)
         return self.judge(head) is not None
 
     def try_(self, head: Head) -> int:
         """Let the head in, together with the other parts of its group; return how many that were."""
-        if head.lane.group is not None and groups.is_whole(self.world, head.lane):
+        if head.lane.group is not None and gangs.is_all_or_nothing(self.world, head.lane):
             return self._try_group(head.lane.group)
         choice = self.judge(head)
         if choice is None:
@@ -168,8 +168,8 @@ class Service:
             self.admit(part, choice, plan=f"{group.key}@{self.now}")
         return len(trial.chosen)
 
-    def _attempt(self, group: Group) -> groups.Trial:
-        trial = groups.attempt(self.world, group, self.lending)
+    def _attempt(self, group: Group) -> gangs.GangTrial:
+        trial = gangs.try_gang(self.world, group, self.lending)
         self._is_refused |= trial.refusal is not None and self.lending is not None
         return trial
 
@@ -183,7 +183,7 @@ class Service:
         prospect = prospects.of(head.lane.shape)
         if not self._fits_now(head) or not prospects.has_room(prospect):
             return None
-        kept = keeping(self.world)
+        kept = active_reservations(self.world)
         if kept is not None and kept.over(head.workload, prospect) is not None:
             return None
         choice: Choice | Refusal = prospects.choice(prospect)
@@ -269,7 +269,7 @@ def _has_room(world: "World", quota: Quota, shape: Shape) -> bool:
     return is_free and prospects.has_room(prospect)
 
 
-def stage(world: "World", quota: Quota, prospect: Prospect) -> Stage:
+def stage(world: "World", quota: Quota, prospect: ClassFeasibility) -> Stage:
     """Return how far a shape comes: ceiling and guarantees at the root, room on a cluster."""
     if prospect.outlook.refusal is not None:
         return False, False, False

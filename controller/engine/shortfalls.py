@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from controller.engine import cycle
 from controller.engine.backlog import Lane
 from controller.engine.clusters import ClusterName
-from controller.engine.fit import Room, replicas_that_fit, room_of
+from controller.engine.fit import FreeCapacity, free_capacity, replicas_that_fit
 from controller.engine.queues import QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal
@@ -48,14 +48,14 @@ def shortfalls(world: "World", uid: WorkloadUid) -> tuple[Shortfall, ...]:
         return ()
     found = [_shortfall(world, reason)]
     if uid in world.backlog:
-        found += _of_lane(world, world.backlog.lane(uid))
+        found += _class_shortfalls(world, world.backlog.lane(uid))
     unique: dict[tuple[object, ...], Shortfall] = {}
     for each in found:
         unique.setdefault((each.reason, each.resource, each.queue, each.cluster), each)
     return tuple(unique.values())
 
 
-def _of_lane(world: "World", lane: Lane) -> Iterator[Shortfall]:
+def _class_shortfalls(world: "World", lane: Lane) -> Iterator[Shortfall]:
     """Yield what the first of *lane* lacks once it is first: of queues from below, of clusters, by other rules."""
     standing, node = world.standing, world.tree().nodes.get(lane.queue)
     if standing is None or node is None or not lane.is_waiting:
@@ -63,24 +63,24 @@ def _of_lane(world: "World", lane: Lane) -> Iterator[Shortfall]:
     if lane.hopeless is not None:
         yield _shortfall(world, lane.hopeless)
     node = standing.quota.tree.nodes[lane.queue]
-    yield from _of_queues(standing.quota, node, lane.charge)
+    yield from _queue_shortfalls(standing.quota, node, lane.charge)
     present = world.books.present()
     if present is not None:
-        yield from _of_queues(present, present.tree.nodes[lane.queue], lane.charge)
-    yield from of_clusters(world, lane.shape)
+        yield from _queue_shortfalls(present, present.tree.nodes[lane.queue], lane.charge)
+    yield from cluster_shortfalls(world, lane.shape)
     why = cycle.refusal(world, lane)
     if why is not None:
         yield _shortfall(world, why)
 
 
-def _of_queues(quota: Quota, node: Node, charge: Resources) -> Iterator[Shortfall]:
+def _queue_shortfalls(quota: Quota, node: Node, charge: Resources) -> Iterator[Shortfall]:
     """Yield the limits on the path of *node* that *charge* is not within, what is full before what is guaranteed."""
     faults = list(quota.faults(node, charge))
     for fault in sorted(faults, key=lambda fault: fault.reason is not Reason.QUEUE_OVER_CEILING):
-        yield _of_quota(quota, fault)
+        yield _quota_shortfall(quota, fault)
 
 
-def _of_quota(quota: Quota, fault: Refusal) -> Shortfall:
+def _quota_shortfall(quota: Quota, fault: Refusal) -> Shortfall:
     name = QueueName(fault.queue or "")
     raised = fault.asked or 0
     return Shortfall(
@@ -91,11 +91,11 @@ def _of_quota(quota: Quota, fault: Refusal) -> Shortfall:
         free=fault.available,
         lacks=raised - (fault.available or 0),
         queue=name,
-        guaranteed=_guarantees(quota, quota.tree.nodes[name], fault),
+        guaranteed=_limiting_guarantees(quota, quota.tree.nodes[name], fault),
     )
 
 
-def _guarantees(quota: Quota, node: Node, fault: Refusal) -> tuple[tuple[QueueName, int], ...]:
+def _limiting_guarantees(quota: Quota, node: Node, fault: Refusal) -> tuple[tuple[QueueName, int], ...]:
     """Return whose guarantees make the limit smaller: a full queue's siblings, else the children it reserves for."""
     resource = fault.resource or ""
     if fault.reason is Reason.RESERVED_FOR_GUARANTEE:
@@ -104,13 +104,13 @@ def _guarantees(quota: Quota, node: Node, fault: Refusal) -> tuple[tuple[QueueNa
             for child in node.children
         )
         return tuple((name, amount) for name, amount in idle if amount > 0)
-    if node.parent is None or not is_lowered(quota, node, resource):
+    if node.parent is None or not is_limited_by_siblings(quota, node, resource):
         return ()
     amounts = ((each.name, quota.limits[each.name].guarantee.get(resource, 0)) for each in node.parent.children)
     return tuple((name, amount) for name, amount in amounts if amount > 0 and name != node.name)
 
 
-def is_lowered(quota: Quota, node: Node, resource: str) -> bool:
+def is_limited_by_siblings(quota: Quota, node: Node, resource: str) -> bool:
     """Say whether the limit of *node* is what its siblings' guarantees leave of its parent's."""
     own = node.queue.capability.get(resource)
     return own is None or own > quota.limits[node.name].ceiling.get(resource, 0)
@@ -128,13 +128,13 @@ class Gap:
     """By resource, above zero only."""
 
 
-def of_clusters(world: "World", shape: Shape) -> Iterator[Shortfall]:
+def cluster_shortfalls(world: "World", shape: Shape) -> Iterator[Shortfall]:
     """Yield every resource that the closest candidate clusters lack for *shape*; nothing where there is room."""
     prospects = world.books.prospects
     refusal = prospects.refusal(prospects.of(shape))
     if refusal is None:
         return
-    for gap in gaps(world, shape):
+    for gap in cluster_gaps(world, shape):
         for resource in sorted(gap.lacks):
             free = gap.room.get(resource, 0)
             fault = Refusal(Reason.NO_ROOM, resource, gap.request[resource], free, cluster=gap.cluster)
@@ -143,27 +143,27 @@ def of_clusters(world: "World", shape: Shape) -> Iterator[Shortfall]:
         yield _shortfall(world, refusal)
 
 
-def gaps(world: "World", shape: Shape) -> list[Gap]:
+def cluster_gaps(world: "World", shape: Shape) -> list[Gap]:
     """Return what the clusters that come closest lack for *shape*, as many as it needs, without those with room."""
     prospect = world.books.prospects.of(shape)
-    found = [room_of(world.ledger.site(name)) for name in prospect.outlook.names]
+    found = [free_capacity(world.ledger.site(name)) for name in prospect.outlook.names]
     if shape.replicas and shape.placement.divided:
-        return [] if shape.placement.weights else _divided(shape, found)
-    nearest = sorted((_gap(shape, room) for room in found), key=_nearness)
+        return [] if shape.placement.weights else _divided_gap(shape, found)
+    nearest = sorted((_gap(shape, room) for room in found), key=_relative_gap)
     return [gap for gap in nearest[: prospect.outlook.copies] if gap.lacks]
 
 
-def _gap(shape: Shape, room: Room) -> Gap:
+def _gap(shape: Shape, room: FreeCapacity) -> Gap:
     left, request = room.headroom, shape.gang
     if room.beside is not None:
         # Beside what is held there for others, all of it must fit (D11).
         request = shape.demand
         names = {*room.headroom, *room.beside}
         left = {name: min(room.headroom.get(name, 0), room.beside.get(name, 0)) for name in names}
-    return Gap(room.name, request, left, _lacks(request, left))
+    return Gap(room.name, request, left, _missing_amounts(request, left))
 
 
-def _divided(shape: Shape, found: Sequence[Room]) -> list[Gap]:
+def _divided_gap(shape: Shape, found: Sequence[FreeCapacity]) -> list[Gap]:
     """Return what the cluster that takes most replicas lacks to take those for which there is no room."""
     counts = {room.name: replicas_that_fit(shape, room) for room in found}
     missing = shape.replicas - sum(counts.values())
@@ -171,15 +171,15 @@ def _divided(shape: Shape, found: Sequence[Room]) -> list[Gap]:
         return []
     room = min(found, key=lambda room: (-counts[room.name], room.name))
     request = scale(shape.replica, counts[room.name] + missing)
-    return [Gap(room.name, request, room.headroom, _lacks(request, room.headroom))]
+    return [Gap(room.name, request, room.headroom, _missing_amounts(request, room.headroom))]
 
 
-def _lacks(request: Resources, room: Resources) -> Resources:
+def _missing_amounts(request: Resources, room: Resources) -> Resources:
     short = subtract(request, room)
     return {name: short[name] for name, amount in request.items() if amount > 0 and short[name] > 0}
 
 
-def _nearness(gap: Gap) -> tuple[Fraction, ClusterName]:
+def _relative_gap(gap: Gap) -> tuple[Fraction, ClusterName]:
     """Return the key that puts first which cluster lacks the smallest part of what it would have to take."""
     return max(
         (Fraction(lack, gap.request[name]) for name, lack in gap.lacks.items()), default=Fraction(0)
@@ -190,7 +190,7 @@ def _shortfall(world: "World", refusal: Refusal) -> Shortfall:
     """Return *refusal* with its amounts, and with whose guarantees lower the limit that it names."""
     quota = world.standing.quota if world.standing is not None else None
     if quota is not None and refusal.reason in _QUOTA and refusal.queue in quota.tree.nodes:
-        return _of_quota(quota, refusal)
+        return _quota_shortfall(quota, refusal)
     has_amounts = refusal.asked is not None and refusal.available is not None
     return Shortfall(
         refusal.reason,

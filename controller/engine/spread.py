@@ -21,14 +21,14 @@ def has_property(cluster: Cluster, spread: Spread) -> bool:
     return spread.by not in _PROPERTIES or _PROPERTIES[spread.by](cluster)
 
 
-def is_in_force(placement: Placement) -> bool:
+def is_effective(placement: Placement) -> bool:
     """Say whether the placement's constraints limit the selection: static weights overrule them."""
     return bool(placement.spread) and not (placement.divided and placement.weights)
 
 
-def unmet(placement: Placement, clusters: Sequence[Cluster]) -> Spread | None:
+def unmet_constraint(placement: Placement, clusters: Sequence[Cluster]) -> Spread | None:
     """Return the constraint for which *clusters* are too few, or which Karmada cannot group by."""
-    if not is_in_force(placement):
+    if not is_effective(placement):
         return None
     by_field = {spread.by: spread for spread in placement.spread}
     region, cluster = by_field.get("region"), by_field.get("cluster")
@@ -39,15 +39,15 @@ def unmet(placement: Placement, clusters: Sequence[Cluster]) -> Spread | None:
     return cluster if len(clusters) < cluster.minimum else None
 
 
-def selection(placement: Placement, ranked: Sequence[Cluster]) -> tuple[Cluster, ...]:
+def select_clusters(placement: Placement, ranked: Sequence[Cluster]) -> tuple[Cluster, ...]:
     """Return those of *ranked* on which a workload that is not divided runs, best first (D5).
 
     By region: the regions with most clusters, as few as the constraints allow;
     then the best cluster of each, then the best of the others.
     """
-    if not ranked or unmet(placement, ranked) is not None:
+    if not ranked or unmet_constraint(placement, ranked) is not None:
         return ()
-    if not is_in_force(placement):
+    if not is_effective(placement):
         return tuple(ranked)
     by_field = {spread.by: spread for spread in placement.spread}
     cluster = by_field.get("cluster")

@@ -85,7 +85,7 @@ class Victim:
         return held
 
 
-class Roster:
+class PreemptionCandidates:
     """The possible victims of every queue as they are; it must be told of queues in which somebody came or went."""
 
     def __init__(self, world: "World", tree: Tree) -> None:
@@ -102,7 +102,7 @@ class Roster:
         if queue not in self._of:
             node = self._tree.nodes[queue]
             admitted = self._world.admitted.get(queue, {}).values()
-            found = [_victim((each,), node) for each in admitted if each.group is None and self._is_movable(each)]
+            found = [_new_victim((each,), node) for each in admitted if each.group is None and self._is_movable(each)]
             for group in {each.group for each in admitted if each.group is not None}:
                 found += self._parts(group, node)
             self._of[queue] = sorted(found, key=lambda victim: victim.rank)
@@ -132,13 +132,13 @@ class Roster:
         admitted = [part for part in parts if part.state is State.ADMITTED]
         if any(part.queue != node.name or not self._is_movable(part) for part in admitted):
             return []
-        singles = sorted((_victim((part,), node) for part in admitted), key=lambda victim: victim.rank)
+        singles = sorted((_new_victim((part,), node) for part in admitted), key=lambda victim: victim.rank)
         spare = max(sum(part.state is not State.PENDING for part in parts) - group.minimum, 0)
         found: list[Victim] = []
         for single in singles[:spare]:
             found.append(replace(single, after=found[-1] if found else None))
         rest = tuple(victim.workloads[0] for victim in singles[spare:])
-        return [*found, _victim(rest, node, after=found[-1] if found else None)] if rest else found
+        return [*found, _new_victim(rest, node, after=found[-1] if found else None)] if rest else found
 
     def _is_movable(self, workload: Workload) -> bool:
         """Say whether evicting it would free anything for certain, and is ours to do."""
@@ -148,7 +148,7 @@ class Roster:
         return all(site.is_usable for site in sites)
 
 
-def _victim(workloads: tuple[Workload, ...], node: Node, *, after: Victim | None = None) -> Victim:
+def _new_victim(workloads: tuple[Workload, ...], node: Node, *, after: Victim | None = None) -> Victim:
     ranks = [_rank(workload, node) for workload in workloads]
     charge = total(workload.admission.charge for workload in workloads if workload.admission is not None)
     return Victim(workloads, node, max(ranks), charge, after)

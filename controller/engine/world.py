@@ -17,9 +17,9 @@ from controller.engine.backlog import Backlog, place
 from controller.engine.books import Books
 from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.echoes import as_grown, as_moved, is_echo
+from controller.engine.estimate_tracker import EstimateTracker
 from controller.engine.estimates import Estimate
-from controller.engine.estimating import Estimating
-from controller.engine.groups import Groups
+from controller.engine.gangs import HyperJobGangs
 from controller.engine.ledger import Ledger, earliest
 from controller.engine.ordering import Standing
 from controller.engine.plan import BackOff, Evict, Plan
@@ -27,16 +27,16 @@ from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal, precedence
-from controller.engine.reservations import Patience
+from controller.engine.reservations import StarvationTimers
 from controller.engine.resources import Resources
-from controller.engine.starting import Starts, taken_back
+from controller.engine.startup import StartupTracker, with_startup_backoff
 from controller.engine.steps import Steps, finish
 from controller.engine.telling import PAUSE_MS, Telling
 from controller.engine.tree import Tree
 from controller.engine.workloads import Admission, Choice, Held, Reserved, State, Workload, WorkloadUid
 
 if TYPE_CHECKING:
-    from controller.engine.kept import Kept
+    from controller.engine.active_reservations import ActiveReservations
     from controller.engine.lending import Lending
 
 
@@ -55,15 +55,15 @@ class World:
         self.backlog.is_by_tenant = self.policy.is_by_tenant
         self.lending: Lending | None = None
         """Who may borrow as things stand; ``None`` until somebody asks."""
-        self.kept: Kept | None = None
+        self.kept: ActiveReservations | None = None
         """What reservations keep from others; ``None`` until somebody asks."""
         self.held: dict[QueueName, dict[WorkloadUid, Refusal]] = {}
         """Who waits for reasons of his own, by queue."""
         self.books = Books(self.ledger, self.backlog)
         self.accounts = Accounts(self.ledger, self.books)
-        self.estimating = Estimating(self.ledger)
+        self.estimating = EstimateTracker(self.ledger)
         self.estimating.switch((), on=self.policy.node_estimates)
-        self.groups = Groups()
+        self.groups = HyperJobGangs()
         self.admitted: dict[QueueName, dict[WorkloadUid, Workload]] = {}
         """Who is admitted, by queue."""
         self.holders: dict[WorkloadUid, Workload] = {}
@@ -74,8 +74,8 @@ class World:
         """When the last cycle began, in milliseconds."""
         self.admitted_so_far: frozenset[WorkloadUid] = frozenset()
         """Workloads admitted by plans that were cut, which the next plan continues; empty after a whole one."""
-        self.patience = Patience()
-        self.starts = Starts()
+        self.patience = StarvationTimers()
+        self.starts = StartupTracker()
         """Who is admitted and does not run yet (R1)."""
         self.grown: set[WorkloadUid] = set()
         """Who is admitted and asks for more than he was let in with, or runs on after he had finished (D7)."""
@@ -360,7 +360,7 @@ class World:
 
     def take_back(self, workload: Workload, back_off: BackOff, now: int) -> None:
         """Take an eviction for begun that was just decided because it, or its group, does not start (R1)."""
-        self.workload_changed(taken_back(workload, back_off), now)
+        self.workload_changed(with_startup_backoff(workload, back_off), now)
 
     def hold(self, workload: Workload, held: Held | None, now: int) -> None:
         """Hold quota and a cluster for *workload* from now on, or nothing any more."""

@@ -13,8 +13,8 @@ from controller.api.hyperjobs import HyperJob, ReplicatedJob, SplitPolicy
 from controller.api.quantity import format_quantity
 from controller.api.volcanojobs import JobSpec
 from controller.engine.demand import PodSet
-from controller.engine.fit import Room
-from controller.engine.nodes import holds_gang
+from controller.engine.fit import FreeCapacity
+from controller.engine.node_packing import can_hold_gang
 from controller.engine.reasons import Reason
 from controller.engine.resources import Resources, add, fits, subtract, total
 from controller.hyperjob.counting import demand, pod_requests
@@ -34,13 +34,13 @@ Share = tuple[str, Pods]
 class Books:
     """What the parts laid out so far take, and on which clusters they are."""
 
-    rooms: Sequence[Room]
+    rooms: Sequence[FreeCapacity]
     names: frozenset[str]
     """The candidates."""
     most: int
     taken: dict[str, Resources] = field(default_factory=dict)
 
-    def headroom(self, room: Room) -> Resources:
+    def headroom(self, room: FreeCapacity) -> Resources:
         """Return what is left of *room*."""
         return subtract(room.headroom, self.taken.get(room.name, {}))
 
@@ -111,7 +111,7 @@ def _whole(job: ReplicatedJob) -> Resources:
     return demand(pod_requests(template), tuple(max(task.replicas, 0) for task in template.tasks))
 
 
-def _worth(whole: Resources, room: Room) -> Fraction:
+def _worth(whole: Resources, room: FreeCapacity) -> Fraction:
     """Return how much of *whole* a cluster holds, by the resource it has least of."""
     shares = (Fraction(room.headroom.get(name, 0), each) for name, each in whole.items() if each > 0)
     return min(shares, default=Fraction())
@@ -131,7 +131,7 @@ def _packed(
     return way(bins, Load(load.units, load.most - len(books.taken), load.least), preferred)
 
 
-def _bin(room: Room, need: _Need, books: Books) -> Bin:
+def _bin(room: FreeCapacity, need: _Need, books: Books) -> Bin:
     headroom = books.headroom(room)
     plain = _on_nodes(_times(need.unit, headroom), room, need)
     if not need.singles:
@@ -140,15 +140,15 @@ def _bin(room: Room, need: _Need, books: Books) -> Bin:
     return Bin(room.name, plain, _on_nodes(hosting, room, need, hosting=True))
 
 
-def _on_nodes(most: int, room: Room, need: _Need, *, hosting: bool = False) -> int:
+def _on_nodes(most: int, room: FreeCapacity, need: _Need, *, hosting: bool = False) -> int:
     """Return how many of at most *most* units have a place on the cluster's nodes, as far as these are described."""
     nodes = room.site.cluster.nodes if room.site.cluster else ()
-    if most < 0 or not nodes or holds_gang(need.pod_sets(most, hosting=hosting), nodes):
+    if most < 0 or not nodes or can_hold_gang(need.pod_sets(most, hosting=hosting), nodes):
         return most
     fitting, too_many = -1, most
     while too_many - fitting > 1:
         count = (fitting + too_many) // 2
-        if holds_gang(need.pod_sets(count, hosting=hosting), nodes):
+        if can_hold_gang(need.pod_sets(count, hosting=hosting), nodes):
             fitting = count
         else:
             too_many = count

@@ -17,7 +17,7 @@ from controller.api.volcanojobs import JobSpec
 from controller.cache.translate.placements import PlacementError, placement
 from controller.engine.candidates import candidates
 from controller.engine.clusters import Cluster, Placement
-from controller.engine.fit import Room
+from controller.engine.fit import FreeCapacity
 from controller.engine.reasons import Reason
 from controller.engine.resources import Resources
 from controller.engine.workloads import Shape
@@ -38,8 +38,8 @@ def _no_quota(_: str, __: Resources) -> Trouble | None:
 class Prospects:
     """What the clusters can hold: now, and if they held nothing of ours."""
 
-    rooms: Sequence[Room] = ()
-    empty: Sequence[Room] = ()
+    rooms: Sequence[FreeCapacity] = ()
+    empty: Sequence[FreeCapacity] = ()
     quota: Quota = _no_quota
     most_parts: int = MOST_PARTS
     """How many parts a HyperJob may have."""
@@ -103,7 +103,7 @@ def part_demands(hyperjob: HyperJob, parts: Iterable[PartStatus]) -> list[Resour
     return [demand(requests[part.replicated_job], part.pods) for part in parts]
 
 
-def _lay_out(hyperjob: HyperJob, prospects: Prospects, rooms: Sequence[Room]) -> Layout:
+def _lay_out(hyperjob: HyperJob, prospects: Prospects, rooms: Sequence[FreeCapacity]) -> Layout:
     """Return the parts one job after the other; where jobs share few clusters, in other ways before none."""
     names = frozenset(candidates(Shape(placement=choice(hyperjob)), prospects.clusters).names)
     most = hyperjob.spec.max_domains or UNLIMITED

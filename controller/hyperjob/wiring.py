@@ -7,7 +7,7 @@ from controller.api.configuration import AdmissionConfiguration
 from controller.cache.informer import Pace
 from controller.cache.store import Store
 from controller.clock import Clock
-from controller.engine.fit import empty_rooms, rooms
+from controller.engine.fit import capacities_when_empty, free_capacities
 from controller.engine.plan import Wait
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Refusal
@@ -78,7 +78,9 @@ def prospects(world: World, configuration: AdmissionConfiguration) -> Prospects 
         node = held.tree.nodes.get(QueueName(name or configuration.default_queue))
         return trouble(held.refusal(node, demand)) if node is not None else None
 
-    return Prospects(rooms(world.ledger), empty_rooms(world.ledger), quota, configuration.max_hyper_job_parts)
+    return Prospects(
+        free_capacities(world.ledger), capacities_when_empty(world.ledger), quota, configuration.max_hyper_job_parts
+    )
 
 
 def trouble(refusal: Refusal | None) -> Trouble | None:

@@ -1,6 +1,6 @@
 import pytest
 
-from controller.engine.fit import NODES_ARE_FULL
+from controller.engine.fit import NODES_FULL
 from controller.engine.reasons import Reason, Refusal
 from controller.wording import REMEDIES, SENTENCES, remedy, sentence
 
@@ -27,7 +27,7 @@ def test_a_lack_of_nodes_is_told_from_a_lack_of_resources():
 
 
 def test_refusal_of_an_estimator_names_its_cluster():
-    refusal = Refusal(Reason.NO_ROOM, cluster="member1", subject=NODES_ARE_FULL)
+    refusal = Refusal(Reason.NO_ROOM, cluster="member1", subject=NODES_FULL)
     assert sentence(refusal) == (
         "the nodes of 'member1' have no room for its gang now, as its scheduler estimator counts"
     )

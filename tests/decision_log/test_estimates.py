@@ -5,14 +5,14 @@ from controller.decision_log.journal import Witness
 from controller.decision_log.replay import replay
 from controller.decision_log.verdicts import Bench
 from controller.decision_log.writing import Beginning, Ruling
-from controller.engine.estimates import LASTS_MS, Estimate
+from controller.engine.estimates import ANSWER_TTL_MS, Estimate
 from controller.engine.memory import whole
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.workloads import WorkloadUid
 from controller.engine.world import World
 from tests.decision_log.lives import written
-from tests.engine.test_estimating import START, gang, job, pods, site
+from tests.engine.test_estimate_tracker import START, gang, job, pods, site
 
 POLICY = Policy(node_estimates=True, admission_timeout_ms=None)
 
@@ -52,7 +52,7 @@ def test_answers_are_replayed_from_every_file():
     assert len(life.plan().decisions) == 2
     life.another_file()
     assert not life.plan(after=10).decisions
-    asked = life.plan(after=LASTS_MS).queries
+    asked = life.plan(after=ANSWER_TTL_MS).queries
     life.hears.cluster_estimated(Estimate(asked[0], 6), life.now)
     assert [each.workload.uid for each in life.plan().decisions] == [WorkloadUid("c")]
 

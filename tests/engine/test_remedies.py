@@ -9,7 +9,7 @@ from controller.engine.clusters import Affinity, Cluster, ClusterName, Placement
 from controller.engine.policy import Eviction, Policy
 from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.reasons import ABOUT_ROOM, Reason
-from controller.engine.remedies import Change, Remedy, find, settle
+from controller.engine.remedies import Change, Remedy, find_remedy, plan_until_stable
 from controller.engine.shortfalls import shortfalls
 from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Shape, State, Workload, WorkloadUid
 from controller.engine.world import World
@@ -123,7 +123,7 @@ def check(seed: int) -> tuple[int, int, int]:
     world = Case(seed).world()
     plan = world.plan(NOW)
     waiting = pending(world)
-    remedies = {uid: find(world, uid, NOW, plan) for uid in waiting}
+    remedies = {uid: find_remedy(world, uid, NOW, plan) for uid in waiting}
     for uid, remedy in remedies.items():
         if remedy is not None:
             carry_out(seed, uid, remedy)
@@ -135,7 +135,7 @@ def carry_out(seed: int, uid: WorkloadUid, remedy: Remedy) -> None:
     case = Case(seed)
     case.carry_out(remedy.changes)
     world = case.world()
-    settle(world, NOW)
+    plan_until_stable(world, NOW)
     is_admitted = world.workloads[uid].state is State.ADMITTED
     assert is_admitted == remedy.is_complete, (seed, uid, remedy)
     if not is_admitted:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.engine.clusters import Affinity, Cluster, ClusterName, Placement, Spread, StaticWeight
-from controller.engine.spread import selection, unmet
+from controller.engine.spread import select_clusters, unmet_constraint
 
 CLUSTER, REGION = "cluster", "region"
 
@@ -16,7 +16,7 @@ def ranked(names: str) -> list[Cluster]:
 
 
 def chosen(placement: Placement, names: str) -> str:
-    return " ".join(cluster.name for cluster in selection(placement, ranked(names)))
+    return " ".join(cluster.name for cluster in select_clusters(placement, ranked(names)))
 
 
 def spread(**groups: tuple[int, int]) -> Placement:
@@ -67,7 +67,7 @@ def test_static_weights_overrule_the_constraints():
     ],
 )
 def test_the_constraint_that_is_not_met_is_named(placement: Placement, names: str, by: str | None):
-    found = unmet(placement, ranked(names))
+    found = unmet_constraint(placement, ranked(names))
     assert (found.by if found else None) == by
 
 
@@ -94,12 +94,12 @@ def test_regions_suffice_exactly_where_some_set_of_them_does(
 ):
     placement = spread(region=regions, cluster=clusters)
     possible = by_trying_all_sets_of_regions(*placement.spread, fleet)
-    assert (unmet(placement, fleet) is None) == possible == bool(selection(placement, fleet))
+    assert (unmet_constraint(placement, fleet) is None) == possible == bool(select_clusters(placement, fleet))
 
 
 @given(bounds, bounds, fleets)
 def test_a_selection_keeps_the_bounds(regions: tuple[int, int], clusters: tuple[int, int], fleet: list[Cluster]):
-    chosen_ones = selection(spread(region=regions, cluster=clusters), fleet)
+    chosen_ones = select_clusters(spread(region=regions, cluster=clusters), fleet)
     if chosen_ones:
         count = len({cluster.region for cluster in chosen_ones})
         assert regions[0] <= count <= regions[1]

@@ -4,7 +4,7 @@ from typing import Any
 
 from controller.api.hyperjobs import HyperJob, read_hyperjob
 from controller.engine.clusters import ApiKind, Cluster, ClusterName
-from controller.engine.fit import empty_rooms, rooms
+from controller.engine.fit import capacities_when_empty, free_capacities
 from controller.engine.ledger import Ledger
 from controller.engine.workloads import VOLCANO_JOB
 from controller.hyperjob.split import Prospects
@@ -69,7 +69,7 @@ def prospects(*clusters: Cluster, **more: Any) -> Prospects:
     ledger = Ledger()
     for each in clusters:
         ledger.see(each, 0, 0)
-    return Prospects(rooms(ledger), empty_rooms(ledger), **more)
+    return Prospects(free_capacities(ledger), capacities_when_empty(ledger), **more)
 
 
 def gpus(**free: int) -> Prospects:

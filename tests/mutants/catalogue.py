@@ -337,24 +337,24 @@ MUTANTS = (
     # -- what is decided for groups -----------------------------------------
     Mutant(
         "room-is-promised-to-two-parts",
-        "controller/engine/clearance.py",
+        "controller/engine/reservation_placement.py",
         "        clearance.promise(rooms)\n",
         "        pass\n",
         "tests/engine/test_reservations.py",
     ),
     Mutant(
         "one-part-is-let-in-where-all-were-to-fit",
-        "controller/engine/holds.py",
+        "controller/engine/nominations.py",
         "group is None or world.groups.missing(group) <= 1:",
         "True:",
-        "tests/engine/test_joint.py",
+        "tests/engine/test_gang_preemption.py",
     ),
     Mutant(
         "room-is-held-for-one-part-of-several",
-        "controller/engine/exchanges.py",
+        "controller/engine/preemption_pass.py",
         "for uid, cluster in deal.places.items():",
         "for uid, cluster in [*deal.places.items()][:1]:",
-        "tests/engine/test_joint.py",
+        "tests/engine/test_gang_preemption.py",
     ),
     # -- what it shows ----------------------------------------------------
     Mutant(

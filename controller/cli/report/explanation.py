@@ -171,7 +171,7 @@ def _waiting(snapshot: Snapshot, workload: Workload) -> Waiting | None:
     refusal = snapshot.world.refusal(workload.uid)
     if refusal is None:
         return None
-    found = remedies.find(snapshot.world, workload.uid, snapshot.now, snapshot.plan)
+    found = remedies.find_remedy(snapshot.world, workload.uid, snapshot.now, snapshot.plan)
     line = snapshot.world.waiting(workload.queue)
     position = [each.uid for each in line].index(workload.uid)
     return Waiting(

@@ -9,7 +9,7 @@ from controller.cli.report.amounts import Amounts, asked, exact
 from controller.cli.report.clusters import trouble
 from controller.cli.snapshot import Snapshot
 from controller.engine.candidates import Candidates, Exclusion, candidates
-from controller.engine.fit import Room
+from controller.engine.fit import FreeCapacity
 from controller.engine.ledger import Site
 from controller.engine.resources import requested, subtract
 from controller.engine.workloads import Shape
@@ -55,7 +55,7 @@ def sites(snapshot: Snapshot, shape: Shape) -> tuple[SiteReport, ...]:
 def _report(site: Site, shape: Shape, found: Candidates) -> SiteReport:
     wanted = requested(shape.gang)
     out = found.excluded.get(site.name)
-    room = Room(site, site.headroom, site.allocatable, freed=site.freed)
+    room = FreeCapacity(site, site.headroom, site.allocatable, freed=site.freed)
     return SiteReport(
         name=site.name,
         candidate=site.name in found.names,
@@ -73,11 +73,11 @@ def _excluded(site: Site, shape: Shape, why: Exclusion) -> str:
     return _EXCLUSIONS[why].format(api=f"{shape.api.group_version} {shape.api.kind}", taints=written)
 
 
-def _no_node(room: Room, shape: Shape) -> str:
+def _no_node(room: FreeCapacity, shape: Shape) -> str:
     return "" if room.has_nodes_for(shape.pods) else "no node has enough free for one of its pods"
 
 
-def _replicas(room: Room, shape: Shape) -> int:
+def _replicas(room: FreeCapacity, shape: Shape) -> int:
     """Return how many replicas the cluster has room for, at most those that are wanted."""
     one = requested(shape.replica)
     fitting = [max(room.headroom.get(name, 0), 0) // amount for name, amount in one.items()]

@@ -7,12 +7,12 @@ is booked here.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from controller.engine import groups
+from controller.engine import gangs
 from controller.engine.clusters import ClusterName
-from controller.engine.exchange import Attempt, Deal, Rule, works
-from controller.engine.fit import settled_room
+from controller.engine.fit import free_after_evictions
 from controller.engine.ledger import Site
 from controller.engine.ordering import Head
+from controller.engine.preemption_search import PreemptionAttempt, PreemptionPlan, PreemptionPolicy, select_victims
 from controller.engine.resources import EMPTY, Resources, add, fits, larger, subtract, total
 from controller.engine.victims import Victim
 from controller.engine.workloads import Shape, Workload
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from controller.engine.world import World
 
 
-def parts(world: "World", head: Head) -> list[Workload]:
+def parts_to_admit(world: "World", head: Head) -> list[Workload]:
     """Return those who must start together with *head*, as few as may; the head alone where no others must.
 
     Nobody where others leave for some of them already, or where too few wait in one queue.
     """
     group = head.lane.group
-    if group is None or not groups.is_whole(world, head.lane):
+    if group is None or not gangs.is_all_or_nothing(world, head.lane):
         return [head.workload]
-    waiting = groups.waiting(world, group)
+    waiting = gangs.pending_parts(world, group)
     lanes = [world.backlog.lane(part.uid) for part in waiting]
     if any(lane.held is not None for lane in lanes):
         return []
@@ -42,25 +42,27 @@ def parts(world: "World", head: Head) -> list[Workload]:
     return free[:missing] if len(free) >= missing else []
 
 
-def find(
-    world: "World", head: Head, together: Sequence[Workload], *, candidates: Sequence[Victim], rule: Rule
-) -> Deal | None:
+def find_plan(
+    world: "World", head: Head, together: Sequence[Workload], *, candidates: Sequence[Victim], rule: PreemptionPolicy
+) -> PreemptionPlan | None:
     """Return an exchange that lets all in who start *together*, ``None`` where there is none.
 
     *candidates* come in the order of their ranks.
     """
-    floors = seat(world, together, candidates)
+    floors = assign_clusters(world, together, candidates)
     if floors is None or world.standing is None:
         return None
     lanes = [world.backlog.lane(part.uid) for part in together]
     places = {part.uid: name for name, floor in floors.items() for part in floor.parts}
-    attempt = Attempt(world.standing, head, lanes, {name: (floor.site, floor.asked) for name, floor in floors.items()})
-    if not works(attempt, candidates, rule):
+    attempt = PreemptionAttempt(
+        world.standing, head, lanes, {name: (floor.site, floor.asked) for name, floor in floors.items()}
+    )
+    if not select_victims(attempt, candidates, rule):
         return None
-    return Deal(attempt, {part.uid: places[part.uid] for part in together}, None)
+    return PreemptionPlan(attempt, {part.uid: places[part.uid] for part in together}, None)
 
 
-class Floor:
+class ClusterAfterEvictions:
     """One cluster, as it will be once those are gone who come first among its possible victims."""
 
     def __init__(self, site: Site, victims: Sequence[tuple[int, Resources]]) -> None:
@@ -81,7 +83,7 @@ class Floor:
             return None
         gone = found[0]
         freed = total(charge for _, charge in self._victims[:gone])
-        if not settled_room(self.site, freed).has_nodes_for(shape.pods):
+        if not free_after_evictions(self.site, freed).has_nodes_for(shape.pods):
             return None
         worst = self._victims[gone - 1][0] if gone > self._gone else -1
         preference = (
@@ -114,20 +116,20 @@ class Floor:
         return gone, left
 
 
-def seat(
+def assign_clusters(
     world: "World", together: Sequence[Workload], candidates: Iterable[Victim]
-) -> Mapping[ClusterName, Floor] | None:
+) -> Mapping[ClusterName, ClusterAfterEvictions] | None:
     """Return where all who start *together* would go if any of *candidates* went; ``None`` where they would not fit."""
     victims: dict[ClusterName, list[tuple[int, Resources]]] = {}
     for number, victim in enumerate(candidates):
         for booking in victim.bookings:
             victims.setdefault(booking.cluster, []).append((number, booking.charge))
-    floors: dict[ClusterName, Floor] = {}
+    floors: dict[ClusterName, ClusterAfterEvictions] = {}
     for part in together:
         shape = world.backlog.lane(part.uid).shape
         for name in world.books.prospects.of(shape).outlook.names:
             if name not in floors:
-                floors[name] = Floor(world.ledger.site(name), victims.get(name, ()))
+                floors[name] = ClusterAfterEvictions(world.ledger.site(name), victims.get(name, ()))
         orders = (floors[name].order(shape) for name in world.books.prospects.of(shape).outlook.names)
         best = min((order for order in orders if order is not None), default=None)
         if best is None:

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 from controller.engine.backlog import Lane
 from controller.engine.clusters import ClusterName
-from controller.engine.fit import Rank, Room, rank, settled_room
+from controller.engine.fit import ClusterRank, FreeCapacity, free_after_evictions, rank_cluster
 from controller.engine.ledger import Site
 from controller.engine.lending import Lending
 from controller.engine.ordering import Head, Standing
@@ -21,16 +21,16 @@ from controller.engine.victims import Rank as VictimRank
 from controller.engine.victims import Victim
 from controller.engine.workloads import WorkloadUid
 
-Taken = tuple[int, VictimRank]
+SelectionRank = tuple[int, VictimRank]
 """How a victim was chosen: 0 over its charge, 1 its branch keeps its entitlement, 2 otherwise; then its own order."""
 
 
-Asked = tuple[Site, Resources]
+ClusterTarget = tuple[Site, Resources]
 """A cluster, and what must be free there at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Short:
+class Shortage:
     """What is lacking still: by resource the queues whose ceilings are in the way, and the clusters without room."""
 
     quota: Mapping[str, frozenset[QueueName]]
@@ -48,18 +48,18 @@ class Short:
 _Name = TypeVar("_Name", bound=str)
 
 
-def _frozen(found: Mapping[str, set[_Name]]) -> dict[str, frozenset[_Name]]:
+def _freeze(found: Mapping[str, set[_Name]]) -> dict[str, frozenset[_Name]]:
     return {resource: frozenset(names) for resource, names in found.items()}
 
 
-class Attempt:
+class PreemptionAttempt:
     """One try to let a head in on one cluster, or a group on several, victims taken and spared one by one.
 
     *quota* is without the charge of the head itself.
     """
 
     def __init__(
-        self, standing: Standing, head: Head, lanes: Sequence[Lane], asked: Mapping[ClusterName, Asked]
+        self, standing: Standing, head: Head, lanes: Sequence[Lane], asked: Mapping[ClusterName, ClusterTarget]
     ) -> None:
         self.standing = standing
         self.head = head
@@ -67,17 +67,17 @@ class Attempt:
         """Of the head; of each part that starts together with others."""
         self.charge = total(lane.charge for lane in lanes)
         self.quota = standing.quota.trial()
-        self.taken: dict[Victim, Taken] = {}
+        self.taken: dict[Victim, SelectionRank] = {}
         self._asked = {name: amounts for name, (_, amounts) in asked.items()}
         self._room = {name: site.settled for name, (site, _) in asked.items()}
         self.lacked = self.short()
         """What is lacking before anybody is taken."""
 
-    def room_of(self, site: Site) -> Room:
+    def room_of(self, site: Site) -> FreeCapacity:
         """Return what a cluster would have left by then."""
-        return settled_room(site, total(victim.on(site.name) for victim in self.taken))
+        return free_after_evictions(site, total(victim.on(site.name) for victim in self.taken))
 
-    def short(self) -> Short:
+    def short(self) -> Shortage:
         """Return what is lacking with the victims taken so far."""
         over: dict[str, set[QueueName]] = {}
         for fault in self.quota.faults(self.head.leaf, self.charge):
@@ -88,9 +88,9 @@ class Attempt:
             for name, amount in asked.items():
                 if amount > 0 and amount > self._room[cluster].get(name, 0):
                     room.setdefault(name, set()).add(cluster)
-        return Short(_frozen(over), _frozen(room))
+        return Shortage(_freeze(over), _freeze(room))
 
-    def helps(self, victim: Victim, short: Short) -> bool:
+    def helps(self, victim: Victim, short: Shortage) -> bool:
         """Say whether losing *victim* frees something that is lacking: on the clusters first, then in the queues."""
         if short.room:
             here = [booking for booking in victim.bookings if booking.cluster in self._room]
@@ -112,12 +112,12 @@ class Attempt:
         """Say whether others of its group go only because *victim* does."""
         return any(other.after is victim for other in self.taken)
 
-    def take(self, victim: Victim, taken: Taken) -> None:
+    def take(self, victim: Victim, taken: SelectionRank) -> None:
         """Take *victim* for gone."""
         self.taken[victim] = taken
         self._free(victim, 1)
 
-    def spare(self, victim: Victim) -> Taken:
+    def spare(self, victim: Victim) -> SelectionRank:
         """Take *victim* for staying after all; return how it was chosen."""
         self._free(victim, -1)
         return self.taken.pop(victim)
@@ -140,27 +140,27 @@ class Attempt:
         return True
 
 
-class Rule(Protocol):
+class PreemptionPolicy(Protocol):
     """Who may be evicted for whom."""
 
-    def allows(self, attempt: Attempt, victim: Victim, short: Short) -> bool:
+    def allows(self, attempt: PreemptionAttempt, victim: Victim, short: Shortage) -> bool:
         """Say whether *victim* may be the next to be taken."""
 
-    def keeps(self, attempt: Attempt, victim: Victim, short: Short) -> bool:
+    def keeps(self, attempt: PreemptionAttempt, victim: Victim, short: Shortage) -> bool:
         """Say whether its branch stays at or above its entitlement without it."""
 
-    def holds(self, attempt: Attempt) -> bool:
+    def holds(self, attempt: PreemptionAttempt) -> bool:
         """Say whether the exchange as a whole may be made."""
 
 
 @dataclass(frozen=True, slots=True)
-class Deal:
+class PreemptionPlan:
     """An exchange that works."""
 
-    attempt: Attempt
+    attempt: PreemptionAttempt
     places: Mapping[WorkloadUid, ClusterName]
     """Where the head goes, or each part that starts together with others."""
-    rank: Rank | None
+    rank: ClusterRank | None
     """That cluster's place in C3's order, where there is but one."""
 
     @property
@@ -169,46 +169,46 @@ class Deal:
         return sorted(self.attempt.taken, key=lambda victim: self.attempt.taken[victim])
 
     @property
-    def order(self) -> tuple[Taken, int, Rank | None]:
+    def order(self) -> tuple[SelectionRank, int, ClusterRank | None]:
         """Return P3's order of clusters: the worst victim, the number of victims, C3's order."""
         return max(self.attempt.taken.values()), len(self.attempt.taken), self.rank
 
 
-def find(
-    standing: Standing, head: Head, sites: Sequence[Site], *, candidates: Sequence[Victim], rule: Rule
-) -> Deal | None:
+def find_plan(
+    standing: Standing, head: Head, sites: Sequence[Site], *, candidates: Sequence[Victim], rule: PreemptionPolicy
+) -> PreemptionPlan | None:
     """Return the best exchange that lets *head* in on one of *sites*, ``None`` where there is none.
 
     *candidates* come in the order of their ranks.
     """
     shape, fleet = head.lane.shape, total(site.allocatable for site in sites)
     deals = []
-    for group in _alike(head, sites):
+    for group in _equivalent_clusters(head, sites):
         site = group[0]
         asked = shape.demand if site.held else shape.gang
-        attempt = Attempt(standing, head, [head.lane], {site.name: (site, asked)})
-        if works(attempt, candidates, rule) and attempt.room_of(site).has_nodes_for(shape.pods):
-            best, name = min((rank(shape, attempt.room_of(site), fleet), site.name) for site in group)
-            deals.append(Deal(attempt, {head.workload.uid: name}, best))
+        attempt = PreemptionAttempt(standing, head, [head.lane], {site.name: (site, asked)})
+        if select_victims(attempt, candidates, rule) and attempt.room_of(site).has_nodes_for(shape.pods):
+            best, name = min((rank_cluster(shape, attempt.room_of(site), fleet), site.name) for site in group)
+            deals.append(PreemptionPlan(attempt, {head.workload.uid: name}, best))
     return min(deals, key=lambda deal: deal.order, default=None)
 
 
-def works(attempt: Attempt, candidates: Sequence[Victim], rule: Rule) -> bool:
+def select_victims(attempt: PreemptionAttempt, candidates: Sequence[Victim], rule: PreemptionPolicy) -> bool:
     """Choose the victims of *attempt*; say whether the exchange may be made."""
-    if not attempt.lacked or not _gather(attempt, candidates, rule):
+    if not attempt.lacked or not _select_until_it_fits(attempt, candidates, rule):
         return False
-    return _replace_by_one(attempt, candidates, rule) or _spare(attempt, rule)
+    return _try_single_victim(attempt, candidates, rule) or _minimise(attempt, rule)
 
 
-def _alike(head: Head, sites: Sequence[Site]) -> list[list[Site]]:
+def _equivalent_clusters(head: Head, sites: Sequence[Site]) -> list[list[Site]]:
     """Return the sites in groups for which the same victims would do: those with room, and each other by itself."""
     shape = head.lane.shape
-    roomy = [site for site in sites if settled_room(site).takes(shape)]
+    roomy = [site for site in sites if free_after_evictions(site).takes(shape)]
     others = [[site] for site in sites if site not in roomy]
     return [roomy, *others] if roomy else others
 
 
-def _gather(attempt: Attempt, candidates: Sequence[Victim], rule: Rule) -> bool:
+def _select_until_it_fits(attempt: PreemptionAttempt, candidates: Sequence[Victim], rule: PreemptionPolicy) -> bool:
     """Take victims until the head fits; say whether it does.
 
     A victim that may not go yet may go once another has gone, so they are gone
@@ -218,11 +218,13 @@ def _gather(attempt: Attempt, candidates: Sequence[Victim], rule: Rule) -> bool:
     while short and len(attempt.taken) != before:
         before = len(attempt.taken)
         for tier in range(3):
-            short = _sweep(attempt, candidates, rule, tier=tier, short=short)
+            short = _select_tier(attempt, candidates, rule, tier=tier, short=short)
     return not short
 
 
-def _sweep(attempt: Attempt, candidates: Sequence[Victim], rule: Rule, *, tier: int, short: Short) -> Short:
+def _select_tier(
+    attempt: PreemptionAttempt, candidates: Sequence[Victim], rule: PreemptionPolicy, *, tier: int, short: Shortage
+) -> Shortage:
     """Take what may be taken of one tier; return what is lacking then."""
     for victim in candidates:
         if not short:
@@ -235,26 +237,26 @@ def _sweep(attempt: Attempt, candidates: Sequence[Victim], rule: Rule, *, tier: 
     return short
 
 
-def _tier(attempt: Attempt, victim: Victim, rule: Rule, short: Short) -> int:
+def _tier(attempt: PreemptionAttempt, victim: Victim, rule: PreemptionPolicy, short: Shortage) -> int:
     if victim.is_over:
         return 0
     return 1 if rule.keeps(attempt, victim, short) else 2
 
 
-def _replace_by_one(attempt: Attempt, candidates: Sequence[Victim], rule: Rule) -> bool:
+def _try_single_victim(attempt: PreemptionAttempt, candidates: Sequence[Victim], rule: PreemptionPolicy) -> bool:
     """Take the smallest victim of the last one's tier instead of all that were taken, where it suffices alone (P3)."""
     gathered = dict(attempt.taken)
     for victim in gathered:
         attempt.spare(victim)
     last = next(reversed(gathered))
-    tier = _alike_in((_tier(attempt, last, rule, attempt.lacked), last.rank))
+    tier = _tier_key((_tier(attempt, last, rule, attempt.lacked), last.rank))
     alone = [
-        (_size(attempt, victim), number, victim)
+        (_relative_size(attempt, victim), number, victim)
         for number, victim in enumerate(candidates)
         if attempt.may_take(victim)
         and attempt.helps(victim, attempt.lacked)
         and rule.allows(attempt, victim, attempt.lacked)
-        and _alike_in((_tier(attempt, victim, rule, attempt.lacked), victim.rank)) == tier
+        and _tier_key((_tier(attempt, victim, rule, attempt.lacked), victim.rank)) == tier
     ]
     for _, _, victim in sorted(alone, key=lambda each: each[:2]):
         attempt.take(victim, (_tier(attempt, victim, rule, attempt.lacked), victim.rank))
@@ -266,13 +268,13 @@ def _replace_by_one(attempt: Attempt, candidates: Sequence[Victim], rule: Rule) 
     return False
 
 
-def _alike_in(taken: Taken) -> tuple[int, bool, int, int]:
+def _tier_key(taken: SelectionRank) -> tuple[int, bool, int, int]:
     """Return what is alike for all victims of one tier: over its charge, branch, queue priority, job priority."""
     tier, (is_within_charge, queue_priority, priority, *_) = taken
     return tier, is_within_charge, queue_priority, priority
 
 
-def _size(attempt: Attempt, victim: Victim) -> tuple[Fraction, ...]:
+def _relative_size(attempt: PreemptionAttempt, victim: Victim) -> tuple[Fraction, ...]:
     """Return how much the victim holds of what is lacking, as parts of what is asked, the largest first."""
     asked = attempt.charge
     return tuple(
@@ -280,7 +282,7 @@ def _size(attempt: Attempt, victim: Victim) -> tuple[Fraction, ...]:
     )
 
 
-def _spare(attempt: Attempt, rule: Rule) -> bool:
+def _minimise(attempt: PreemptionAttempt, rule: PreemptionPolicy) -> bool:
     """Spare again who has proved unnecessary, the last taken first; say whether the exchange may be made."""
     for victim in reversed(list(attempt.taken)):
         if attempt.must_stay_taken(victim):

@@ -23,13 +23,13 @@ Nodes = tuple[tuple[Amounts, int], ...]
 #: What a node has of a resource that it does not name.
 _UNBOUNDED: Final = 1 << 200
 #: So many distinct requests are compared with one another; of more only the sums and each request alone are judged.
-_MOST_REQUESTS: Final = 48
+_MAX_REQUESTS: Final = 48
 #: A search through all placements is tried for so many pods and nodes, and in so many steps.
-_MOST_PLACED: Final = 24
-_MOST_STEPS: Final = 2_000
+_MAX_PLACED: Final = 24
+_MAX_STEPS: Final = 2_000
 
 
-def holds_gang(pod_sets: Iterable[PodSet], nodes: Sequence[NodeShape]) -> bool:
+def can_hold_gang(pod_sets: Iterable[PodSet], nodes: Sequence[NodeShape]) -> bool:
     """Say whether the pods that must start together may find a place each on the empty *nodes*."""
     names = sorted({name for node in nodes for name, _ in node.allocatable})
     counts: dict[Amounts, int] = {}
@@ -39,7 +39,7 @@ def holds_gang(pod_sets: Iterable[PodSet], nodes: Sequence[NodeShape]) -> bool:
         if pod_set.minimum > 0 and any(request):
             counts[request] = counts.get(request, 0) + pod_set.minimum
     empty = ((tuple(dict(node.allocatable).get(name, _UNBOUNDED) for name in names), node.count) for node in nodes)
-    return _packs(tuple(sorted(counts.items())), tuple(sorted((has, count) for has, count in empty if count > 0)))
+    return _may_pack(tuple(sorted(counts.items())), tuple(sorted((has, count) for has, count in empty if count > 0)))
 
 
 def replicas_that_pack(replica: Resources, nodes: Sequence[NodeShape]) -> int | None:
@@ -54,71 +54,71 @@ def replicas_that_pack(replica: Resources, nodes: Sequence[NodeShape]) -> int | 
 
 
 @lru_cache(maxsize=4096)
-def _packs(pods: Pods, nodes: Nodes) -> bool:
-    if _exceeds(pods, nodes):
+def _may_pack(pods: Pods, nodes: Nodes) -> bool:
+    if _exceeds_bounds(pods, nodes):
         return False
-    if not pods or any(_fill(order, choice) for order in _orders(pods) for choice in (nodes, nodes[::-1])):
+    if not pods or any(_first_fit(order, choice) for order in _packing_orders(pods) for choice in (nodes, nodes[::-1])):
         return True
-    if sum(count for _, count in pods) > _MOST_PLACED or sum(count for _, count in nodes) > _MOST_PLACED:
+    if sum(count for _, count in pods) > _MAX_PLACED or sum(count for _, count in nodes) > _MAX_PLACED:
         return True
     return _Search(pods, nodes).may_pack()
 
 
-def _exceeds(pods: Pods, nodes: Nodes) -> bool:
+def _exceeds_bounds(pods: Pods, nodes: Nodes) -> bool:
     """Say whether a bound shows that *pods* have no place: all of one resource, or too few pods to a node."""
     needs = [sum(request[place] * count for request, count in pods) for place in range(len(pods[0][0]) if pods else 0)]
     haves = [sum(has[place] * count for has, count in nodes) for place in range(len(needs))]
     if any(need > have for need, have in zip(needs, haves, strict=True)):
         return True
     groups = [[each] for each in pods]
-    if len(pods) <= _MOST_REQUESTS:
-        groups += _large_ones(pods)
-    return any(_are_too_many(group, nodes) for group in groups)
+    if len(pods) <= _MAX_REQUESTS:
+        groups += _large_requests(pods)
+    return any(_has_too_many_pods(group, nodes) for group in groups)
 
 
-def _large_ones(pods: Pods) -> Iterator[list[tuple[Amounts, int]]]:
+def _large_requests(pods: Pods) -> Iterator[list[tuple[Amounts, int]]]:
     """Yield the pods that ask for so much of a resource or more, for each resource and amount."""
     for place in range(len(pods[0][0]) if pods else 0):
         for least in sorted({request[place] for request, _ in pods}):
             yield [each for each in pods if each[0][place] >= least]
 
 
-def _are_too_many(group: Sequence[tuple[Amounts, int]], nodes: Nodes) -> bool:
+def _has_too_many_pods(group: Sequence[tuple[Amounts, int]], nodes: Nodes) -> bool:
     """Say whether there are more pods than the nodes hold of pods that ask for the least of each resource."""
     least = tuple(map(min, zip(*(request for request, _ in group), strict=True)))
     if not any(least):
         return False
-    return sum(count for _, count in group) > sum(_times(least, has) * count for has, count in nodes)
+    return sum(count for _, count in group) > sum(_pods_per_node(least, has) * count for has, count in nodes)
 
 
-def _times(request: Amounts, has: Amounts) -> int:
+def _pods_per_node(request: Amounts, has: Amounts) -> int:
     """Return how many pods with this *request* fit into what a node *has*."""
     return min(left // asked for asked, left in zip(request, has, strict=True) if asked > 0)
 
 
-def _less(has: Amounts, request: Amounts, times: int) -> Amounts:
+def _left_after(has: Amounts, request: Amounts, times: int) -> Amounts:
     return tuple(left - asked * times for asked, left in zip(request, has, strict=True))
 
 
-def _orders(pods: Pods) -> Iterator[Pods]:
+def _packing_orders(pods: Pods) -> Iterator[Pods]:
     """Yield the orders in which to place: the largest requests first, by each resource in turn."""
     for first in range(len(pods[0][0])):
         yield tuple(sorted(pods, key=lambda each: (each[0][first], each[0]), reverse=True))
 
 
-def _fill(pods: Pods, nodes: Nodes) -> bool:
+def _first_fit(pods: Pods, nodes: Nodes) -> bool:
     """Place all pods of one request after the other, node by node; say whether that works out."""
     groups = list(nodes)
     for request, count in pods:
         left, after = count, list[tuple[Amounts, int]]()
         for has, alike in groups:
-            times = _times(request, has)
+            times = _pods_per_node(request, has)
             if not left or not times:
                 after.append((has, alike))
                 continue
             full, rest = (alike, 0) if left >= times * alike else divmod(left, times)
             left -= full * times + rest
-            used = [(_less(has, request, times), full), (_less(has, request, rest), int(rest > 0))]
+            used = [(_left_after(has, request, times), full), (_left_after(has, request, rest), int(rest > 0))]
             after += [each for each in (*used, (has, alike - full - (rest > 0))) if each[1] > 0]
         if left:
             return False
@@ -141,16 +141,16 @@ class _Search:
 
     def _place(self, number: int, nodes: tuple[Amounts, ...]) -> bool:
         self._steps += 1
-        if number == len(self._pods) or self._steps > _MOST_STEPS:
+        if number == len(self._pods) or self._steps > _MAX_STEPS:
             return True
         key = number, tuple(sorted(nodes))
         if key in self._failed:
             return False
         request = self._pods[number]
         for has in sorted(set(nodes)):
-            if _times(request, has):
+            if _pods_per_node(request, has):
                 at = nodes.index(has)
-                after = (*nodes[:at], _less(has, request, 1), *nodes[at + 1 :])
+                after = (*nodes[:at], _left_after(has, request, 1), *nodes[at + 1 :])
                 if self._place(number + 1, after):
                     return True
         self._failed.add(key)

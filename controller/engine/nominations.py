@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from controller.engine.clusters import ClusterName
-from controller.engine.fit import Room, choose, settled_room
+from controller.engine.fit import FreeCapacity, choose_clusters, free_after_evictions
 from controller.engine.ledger import Site, earliest
 from controller.engine.plan import Note
 from controller.engine.quota import Quota
@@ -19,7 +19,7 @@ from controller.engine.workloads import Booking, Choice, Held, Workload, Workloa
 if TYPE_CHECKING:
     from controller.engine.world import World
 
-Together = Sequence[tuple[Workload, Held]]
+NominatedParts = Sequence[tuple[Workload, Held]]
 """Those who start together, each with what is held for it; one alone but for the parts of a group (G1)."""
 
 
@@ -29,21 +29,21 @@ def in_order(world: "World") -> list[tuple[Workload, Held]]:
     return sorted(found, key=lambda pair: (pair[1].since, pair[1].rank, pair[0].namespace, pair[0].name, pair[0].uid))
 
 
-def lapse(world: "World", now: int) -> list[Note]:
+def expire(world: "World", now: int) -> list[Note]:
     """Hold nothing any more for those for whom it is too late or of no use, the youngest first; of a group none."""
     notes = []
     for workload, _ in reversed(in_order(world)):
         if workload.uid not in world.holders:
             continue
-        together = _together(world, workload)
-        if any(_has_lapsed(world, each, held, now) for each, held in together) or _is_in_vain(world, together, now):
+        together = _nominated_parts(world, workload)
+        if any(_has_expired(world, each, held, now) for each, held in together) or _is_infeasible(world, together, now):
             for each, _ in reversed(together):
                 notes.append(Note(each, None))
                 world.hold(each, None, now)
     return notes
 
 
-def _together(world: "World", workload: Workload) -> list[tuple[Workload, Held]]:
+def _nominated_parts(world: "World", workload: Workload) -> list[tuple[Workload, Held]]:
     """Return all for whom something is held and who start together with *workload*, in order."""
     group = workload.group
     if group is None or world.groups.missing(group) <= 1:
@@ -51,29 +51,29 @@ def _together(world: "World", workload: Workload) -> list[tuple[Workload, Held]]
     return [(each, held) for each, held in in_order(world) if each.group == group]
 
 
-def _are_few(world: "World", together: Together) -> bool:
+def _lacks_nominated_parts(world: "World", together: NominatedParts) -> bool:
     """Say whether others of the group are needed for whom nothing is held."""
     group = together[0][0].group
     return group is not None and len(together) < world.groups.missing(group)
 
 
-def lapses_at(world: "World", now: int) -> int | None:
+def next_expiry(world: "World", now: int) -> int | None:
     """Return when the next hold lapses by itself, or is found to be in vain."""
     holds = [held for _, held in in_order(world)]
-    quiet = (at for at in (_quiet_at(world, held) for held in holds) if at > now)
+    quiet = (at for at in (_settled_at(world, held) for held in holds) if at > now)
     return earliest((*(held.since + world.policy.reservation.max_ms for held in holds), *quiet))
 
 
-def serve(service: Service) -> None:
+def admit_nominated(service: Service) -> None:
     """Let those in who fit now; what is free on a cluster is kept for older ones that do not fit yet."""
     world, kept = service.world, dict[ClusterName, Resources]()
     seen: set[WorkloadUid] = set()
     for workload, _ in in_order(world):
         if workload.uid in seen:
             continue
-        together = _together(world, workload)
+        together = _nominated_parts(world, workload)
         seen.update(each.uid for each, _ in together)
-        choices = _choices(service, together, kept)
+        choices = _choose_all(service, together, kept)
         parts = [each for each, _ in together]
         if choices is None or not service.are_settled(list(zip(parts, choices, strict=True))):
             for _, held in together:
@@ -84,7 +84,9 @@ def serve(service: Service) -> None:
             service.admit(each, choice, plan=f"{group.key}@{service.now}" if group is not None else "")
 
 
-def _choices(service: Service, together: Together, kept: Mapping[ClusterName, Resources]) -> list[Choice] | None:
+def _choose_all(
+    service: Service, together: NominatedParts, kept: Mapping[ClusterName, Resources]
+) -> list[Choice] | None:
     """Return where those who start *together* go, ``None`` as long as one of them does not fit."""
     world, choices = service.world, list[Choice]()
     # They are judged beside what is held for others only.
@@ -92,7 +94,7 @@ def _choices(service: Service, together: Together, kept: Mapping[ClusterName, Re
         world.accounts.close(each, service.now)
     quotas = [quota.trial() for quota in (service.quota, world.books.present()) if quota is not None]
     for each, held in together:
-        choice = _choice(world, each, held, kept, quotas)
+        choice = _choose_one(world, each, held, kept, quotas)
         if choice is None:
             break
         world.begin_trial(each, choice)
@@ -106,53 +108,55 @@ def _choices(service: Service, together: Together, kept: Mapping[ClusterName, Re
     return choices if len(choices) == len(together) else None
 
 
-def _choice(
+def _choose_one(
     world: "World", workload: Workload, held: Held, kept: Mapping[ClusterName, Resources], quotas: Sequence[Quota]
 ) -> Choice | None:
     """Return where a workload goes for which others leave: to the cluster held for it, else to any that takes it."""
     prospect = world.books.prospects.of(workload.shape)
     if any(quota.refusal(quota.tree.nodes[workload.queue], held.demand) is not None for quota in quotas):
         return None
-    rooms = [_room(world.ledger.site(name), kept.get(name, EMPTY)) for name in prospect.outlook.names]
+    rooms = [
+        _free_capacity_for_nominated(world.ledger.site(name), kept.get(name, EMPTY)) for name in prospect.outlook.names
+    ]
     for candidates in ([room for room in rooms if room.name == held.cluster], rooms):
-        choice = choose(workload.shape, candidates, prospect.outlook.copies)
+        choice = choose_clusters(workload.shape, candidates, prospect.outlook.copies)
         if isinstance(choice, Choice):
             return choice
     return None
 
 
-def _room(site: Site, kept: Resources) -> Room:
+def _free_capacity_for_nominated(site: Site, kept: Resources) -> FreeCapacity:
     """Return what is left now without what is *kept*, and once the evictions under way are done."""
     now, then = subtract(site.headroom, kept), site.settled
     headroom = {name: min(now.get(name, 0), then.get(name, 0)) for name in {**now, **then}}
-    return Room(site, headroom, site.allocatable, then if site.held else None, site.freed, site.estimates)
+    return FreeCapacity(site, headroom, site.allocatable, then if site.held else None, site.freed, site.estimates)
 
 
-def _is_in_vain(world: "World", together: Together, now: int) -> bool:
+def _is_infeasible(world: "World", together: NominatedParts, now: int) -> bool:
     """Say whether they would not fit even when all who leave are gone: somebody has stayed after all.
 
     That is asked when their clusters have been quiet for a while; until then
     their summaries may show pods of those who have gone.
     """
-    if _are_few(world, together):
+    if _lacks_nominated_parts(world, together):
         return True
-    if any(_quiet_at(world, held) > now for _, held in together):
+    if any(_settled_at(world, held) > now for _, held in together):
         return False
     for each, _ in together:
         world.accounts.close(each, now)
-    fits = _would_fit(world, together)
+    fits = _would_fit_after_evictions(world, together)
     for each, _ in together:
         world.accounts.open(each, now)
     return not fits
 
 
-def _would_fit(world: "World", together: Together) -> bool:
+def _would_fit_after_evictions(world: "World", together: NominatedParts) -> bool:
     """Say whether they would fit beside one another once all who leave are gone."""
     quota, lent = world.books.quota().trial(), list[Booking]()
     for workload, held in together:
         node, names = quota.tree.nodes[workload.queue], world.books.prospects.of(workload.shape).outlook.names
         sites = [world.ledger.site(name) for name in sorted(names, key=lambda name: name != held.cluster)]
-        taking = next((site for site in sites if settled_room(site).takes(workload.shape)), None)
+        taking = next((site for site in sites if free_after_evictions(site).takes(workload.shape)), None)
         if taking is None or quota.refusal(node, held.demand) is not None:
             break
         quota.carry(node, held.demand)
@@ -162,12 +166,12 @@ def _would_fit(world: "World", together: Together) -> bool:
     return len(lent) == len(together)
 
 
-def _quiet_at(world: "World", held: Held) -> int:
+def _settled_at(world: "World", held: Held) -> int:
     changed_at = world.ledger.site(held.cluster).changed_at
     return max(held.since, changed_at or 0) + world.policy.settle_ms
 
 
-def _has_lapsed(world: "World", workload: Workload, held: Held, now: int) -> bool:
+def _has_expired(world: "World", workload: Workload, held: Held, now: int) -> bool:
     if workload.uid not in world.backlog or world.backlog.lane(workload.uid).hopeless is not None:
         return True
     prospect = world.books.prospects.of(workload.shape)

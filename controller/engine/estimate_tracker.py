@@ -10,16 +10,16 @@ from heapq import heappop, heappush
 from typing import Final
 
 from controller.engine.clusters import ClusterName
-from controller.engine.estimates import Estimate, EstimatesMemory, Pods, Query, is_unseen, pods_of
+from controller.engine.estimates import Estimate, EstimatesCheckpoint, Pods, Query, is_unobserved, pods_of
 from controller.engine.ledger import Ledger
 from controller.engine.resources import fits
 from controller.engine.workloads import Booking, Choice, Shape, Workload
 
 #: Once a cluster has refused a shape, so many others are asked at once.
-_ASIDE: Final = 8
+_MAX_ALTERNATIVES: Final = 8
 
 
-class Estimating:
+class EstimateTracker:
     """The estimates of all clusters; without ``estimating`` of the ledger there are none, and nothing is asked."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -44,8 +44,10 @@ class Estimating:
         Return whether something is to be asked again for it.
         """
         has_doubts = False
-        old, new = _unseen(before), _unseen(workload)
-        for name in sorted(_places(before) - _places(workload) | {name for name in old if name not in new}):
+        old, new = _unobserved_pods(before), _unobserved_pods(workload)
+        for name in sorted(
+            _booked_clusters(before) - _booked_clusters(workload) | {name for name in old if name not in new}
+        ):
             estimates = self._ledger.site(name).estimates
             if estimates is not None and before is not None:
                 estimates.unseen.pop(before.uid, None)
@@ -81,7 +83,7 @@ class Estimating:
             others = [name for name in candidates if name not in chosen]
             if any(self._refuses(name, shape) for name in others):
                 free = [name for name in others if fits(shape.gang, self._ledger.site(name).headroom)]
-                for name in sorted(free)[:_ASIDE]:
+                for name in sorted(free)[:_MAX_ALTERNATIVES]:
                     self._ask(name, shape, now)
         return not awaited
 
@@ -149,7 +151,7 @@ class Estimating:
         found, self._wanted = tuple(self._wanted), []
         return found
 
-    def recall(self, name: ClusterName, memory: EstimatesMemory) -> None:
+    def recall(self, name: ClusterName, memory: EstimatesCheckpoint) -> None:
         """Give a cluster the questions and answers back that it had."""
         estimates = self._ledger.site(name).estimates
         if estimates is None:
@@ -166,13 +168,13 @@ class Estimating:
         heappush(self._ends, (at, self._number, name, pods))
 
 
-def _places(workload: Workload | None) -> set[ClusterName]:
+def _booked_clusters(workload: Workload | None) -> set[ClusterName]:
     admission = workload.admission if workload is not None else None
     return {booking.cluster for booking in admission.bookings} if admission is not None else set()
 
 
-def _unseen(workload: Workload | None) -> dict[ClusterName, Pods]:
+def _unobserved_pods(workload: Workload | None) -> dict[ClusterName, Pods]:
     """Return the pods of a workload that its clusters' estimators may not see yet."""
-    if workload is None or workload.admission is None or not is_unseen(workload):
+    if workload is None or workload.admission is None or not is_unobserved(workload):
         return {}
     return {booking.cluster: pods_of(workload, booking) for booking in workload.admission.bookings}

@@ -7,7 +7,7 @@ import pytest
 
 from controller.engine.clusters import NodeShape
 from controller.engine.demand import PodSet
-from controller.engine.nodes import holds_gang, replicas_that_pack
+from controller.engine.node_packing import can_hold_gang, replicas_that_pack
 from tests.engine.fleets import has_place
 
 
@@ -42,7 +42,7 @@ def nodes(*shapes):
     ],
 )
 def test_gang_is_held_by_nodes_it_can_be_placed_on(gang, fleet, holds):
-    assert holds_gang(pods(*gang), nodes(*fleet)) == holds
+    assert can_hold_gang(pods(*gang), nodes(*fleet)) == holds
 
 
 def test_small_gangs_are_judged_exactly():
@@ -53,7 +53,7 @@ def test_small_gangs_are_judged_exactly():
         exact = has_place(
             [(request, count) for count, request in gang], [has for count, has in fleet for _ in range(count)]
         )
-        assert holds_gang(pods(*gang), nodes(*fleet)) == exact, seed
+        assert can_hold_gang(pods(*gang), nodes(*fleet)) == exact, seed
 
 
 def test_work_is_bounded_for_hostile_gangs():
@@ -63,7 +63,7 @@ def test_work_is_bounded_for_hostile_gangs():
     )
     gang = pods(*((1, {"a": random.randint(1, 500), "b": random.randint(1, 500)}) for _ in range(1000)))
     began = time.process_time()
-    holds_gang(gang, fleet)
+    can_hold_gang(gang, fleet)
     assert time.process_time() - began < 5
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from controller.engine.clusters import ClusterName
-from controller.engine.fit import Room, choose, settled_room
+from controller.engine.feasibility_cache import ClassFeasibility
+from controller.engine.fit import FreeCapacity, choose_clusters, free_after_evictions
 from controller.engine.ordering import Standing
-from controller.engine.prospects import Prospect
 from controller.engine.resources import EMPTY, PODS, Resources, add, subtract
 from controller.engine.tree import Node
-from controller.engine.victims import Roster
+from controller.engine.victims import PreemptionCandidates
 from controller.engine.workloads import Choice, Shape
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class _Look:
+class _Finding:
     """What was found out about a shape."""
 
     shape: Shape
@@ -33,10 +33,10 @@ class _Look:
     """How often clusters had been freed by then."""
 
 
-class Outlet:
+class ReclaimableCapacity:
     """Where waiting shapes could go; it must be told of queues in which somebody came or went."""
 
-    def __init__(self, world: "World", standing: Standing, roster: Roster, now: int) -> None:
+    def __init__(self, world: "World", standing: Standing, roster: PreemptionCandidates, now: int) -> None:
         self._world = world
         self._now = now
         self._ledger = world.ledger
@@ -46,7 +46,7 @@ class Outlet:
         """What could be moved out of each queue that has borrowed."""
         self._sums: dict[ClusterName, Resources] = {}
         """The same by cluster."""
-        self._looks: dict[int, _Look] = {}
+        self._looks: dict[int, _Finding] = {}
         self._gained: set[ClusterName] = set()
         self._version = self._ledger.version
         for node in roster.queues():
@@ -84,16 +84,16 @@ class Outlet:
         self._gained.clear()
         return any(look.takes != before[key].takes for key, look in self._looks.items())
 
-    def _look(self, shape: Shape, before: _Look | None) -> _Look:
+    def _look(self, shape: Shape, before: _Finding | None) -> _Finding:
         prospect = self._world.books.prospects.of(shape)
         if not prospect.is_simple:
             rooms = [self._room(name) for name in prospect.outlook.names]
-            takes = isinstance(choose(shape, rooms, prospect.outlook.copies), Choice)
-            return _Look(shape, takes, None, self._ledger.frees)
+            takes = isinstance(choose_clusters(shape, rooms, prospect.outlook.copies), Choice)
+            return _Finding(shape, takes, None, self._ledger.frees)
         witness = self._witness(prospect, before)
-        return _Look(shape, witness is not None, witness, self._ledger.frees)
+        return _Finding(shape, witness is not None, witness, self._ledger.frees)
 
-    def _witness(self, prospect: Prospect, before: _Look | None) -> ClusterName | None:
+    def _witness(self, prospect: ClassFeasibility, before: _Finding | None) -> ClusterName | None:
         names = prospect.outlook.names
         if before is not None and before.witness is not None and self._room(before.witness).takes(prospect.shape):
             return before.witness
@@ -103,8 +103,8 @@ class Outlet:
                 names = tuple(name for name in names if name in freed or name in self._gained)
         return next((name for name in names if self._room(name).takes(prospect.shape)), None)
 
-    def _room(self, name: ClusterName) -> Room:
+    def _room(self, name: ClusterName) -> FreeCapacity:
         site, gone = self._ledger.site(name), self._sums.get(name, EMPTY)
-        room = settled_room(site, gone)
+        room = free_after_evictions(site, gone)
         # Where nobody goes, nodes stay as they have been counted.
         return room if site.leaving or any(gone.values()) else replace(room, estimates=site.estimates)

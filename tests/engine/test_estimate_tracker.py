@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
 from controller.engine.demand import PodSet
-from controller.engine.estimates import LASTS_MS, PATIENCE_MS, RETRY_MS, Estimate, taken
+from controller.engine.estimates import ANSWER_TTL_MS, MIN_REFUSAL_MS, QUERY_TIMEOUT_MS, Estimate, units_consumed
 from controller.engine.plan import Admit
 from controller.engine.policy import Eviction, Policy
 from controller.engine.queues import ROOT, Queue, QueueName
@@ -109,9 +109,9 @@ def test_gang_that_nodes_do_not_hold_waits_for_room_and_is_asked_for_again():
     assert (refusal.reason, refusal.cluster) == (Reason.NO_ROOM, "m1")
     assert "estimator" in (refusal.subject or "")
     assert play.asked() == []
-    assert play.last.wake_at == START + LASTS_MS
+    assert play.last.wake_at == START + ANSWER_TTL_MS
 
-    play.plan(after=LASTS_MS)
+    play.plan(after=ANSWER_TTL_MS)
     assert play.asked() == ["m1"]
     play.answer(6)
     assert play.plan() == ["a@m1"]
@@ -163,7 +163,7 @@ def test_nobody_waits_for_an_estimator_that_was_silent():
     assert play.asked() == []
     play.add(job("c", gang(pods(3, cpu=5))))
 
-    assert play.plan(after=LASTS_MS) == ["c@m1"]
+    assert play.plan(after=ANSWER_TTL_MS) == ["c@m1"]
     assert play.asked() == ["m1"], "one question tells whether it answers again"
 
 
@@ -171,8 +171,8 @@ def test_answer_that_never_comes_is_given_up():
     play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
     play.plan()
 
-    assert play.last.wake_at == START + PATIENCE_MS
-    assert play.plan(after=PATIENCE_MS) == ["a@m1"]
+    assert play.last.wake_at == START + QUERY_TIMEOUT_MS
+    assert play.plan(after=QUERY_TIMEOUT_MS) == ["a@m1"]
 
 
 def test_negative_count_is_no_answer():
@@ -210,13 +210,13 @@ def test_admissions_that_the_estimator_cannot_see_are_taken_off():
     assert play.plan() == ["a@m1", "b@m1"]
     assert play.world.refusal(WorkloadUid("c")).reason is Reason.NO_ROOM
 
-    play.plan(after=LASTS_MS)
+    play.plan(after=ANSWER_TTL_MS)
     play.answer(4)
     assert play.plan() == [], "their pods are still to come"
 
     play.run("a")
     play.run("b")
-    play.plan(after=RETRY_MS)
+    play.plan(after=MIN_REFUSAL_MS)
     play.answer(2)
     assert play.plan() == ["c@m1"]
 
@@ -238,7 +238,7 @@ def test_changed_summary_ends_all_answers():
     play.plan()
     play.answer(5)
     play.plan()
-    play.now += RETRY_MS
+    play.now += MIN_REFUSAL_MS
     play.world.cluster_changed(site("m1", 40, used=1), play.now)
     play.plan()
 
@@ -254,7 +254,7 @@ def test_refusal_is_asked_for_again_at_a_bounded_rate():
         count += len(play.queries)
         play.answer(5)
 
-    assert 3 <= count <= 1000 // RETRY_MS + 1
+    assert 3 <= count <= 1000 // MIN_REFUSAL_MS + 1
 
 
 def test_idle_world_asks_nothing_and_wakes_once():
@@ -263,7 +263,7 @@ def test_idle_world_asks_nothing_and_wakes_once():
     play.answer(5)
     play.plan()
     play.world.workload_removed(WorkloadUid("a"), play.now)
-    play.plan(after=LASTS_MS)
+    play.plan(after=ANSWER_TTL_MS)
 
     assert play.asked() == []
     assert play.last.wake_at is None
@@ -291,7 +291,7 @@ def test_parts_of_a_hyperjob_are_counted_beside_one_another():
     play.answer(3)
     assert play.plan() == []
 
-    play.plan(after=LASTS_MS)
+    play.plan(after=ANSWER_TTL_MS)
     play.answer(4)
     assert play.plan() == ["h-0@m1", "h-1@m1"]
 
@@ -316,10 +316,10 @@ def test_only_the_gang_minimum_must_fit_nodes():
 def test_pods_take_as_many_places_as_they_are_large():
     small, large = pods(4, cpu=2), pods(3, cpu=5)
 
-    assert taken((small,), (large,)) == 9
-    assert taken((large,), (small,)) == 4
-    assert taken((small,), (small,)) == 4
-    assert taken((small, large), (small, large)) == 1
+    assert units_consumed((small,), (large,)) == 9
+    assert units_consumed((large,), (small,)) == 4
+    assert units_consumed((small,), (small,)) == 4
+    assert units_consumed((small, large), (small, large)) == 1
 
 
 def test_waiting_workload_is_still_pending_after_a_refusal():

@@ -12,7 +12,7 @@ from controller.engine.queues import Queue, QueueName
 from controller.engine.resources import total
 from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Group, State, Workload, WorkloadUid
 from tests.draws import draws
-from tests.engine.test_exchanges import LEAVES, admissions, crowded, decides_all_at_once, evictions, few, one_of, play
+from tests.engine.test_preemption import LEAVES, admissions, crowded, decides_all_at_once, evictions, few, one_of, play
 from tests.engine.worlds import CLUSTERS, NOW, build
 
 crowds = draws(120)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from controller.engine.backlog import Lane, Place, place
 from controller.engine.clusters import ClusterName
-from controller.engine.fit import Room, choose, room_of
+from controller.engine.feasibility_cache import ClassFeasibility
+from controller.engine.fit import FreeCapacity, choose_clusters, free_capacity
 from controller.engine.ordering import Standing
-from controller.engine.prospects import Prospect
 from controller.engine.queues import QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal
@@ -69,7 +69,7 @@ def _reservation(world: "World", standing: Standing, workloads: Iterable[Workloa
 
 
 @dataclass(frozen=True, slots=True)
-class _Left:
+class _RemainingQuota:
     """What is left of the quota above one leaf, of each resource that is reserved there."""
 
     beside_own: Resources
@@ -82,7 +82,7 @@ _Key = tuple[QueueName, int, Group | None, WorkloadUid | None]
 """Queue, shape by its id, group and, for those that have a reservation themselves, the workload."""
 
 
-def _key(workload: Workload, prospect: Prospect) -> _Key:
+def _key(workload: Workload, prospect: ClassFeasibility) -> _Key:
     own = workload.uid if workload.is_reserved_for else None
     return workload.queue, id(prospect.shape), workload.group, own
 
@@ -92,13 +92,13 @@ def _precedence(each: _Reservation) -> tuple[int, int, Place]:
     return each.since, -each.priority, place(each.first)
 
 
-class Kept:
+class ActiveReservations:
     """What all reservations keep, as the queues and clusters stand."""
 
     def __init__(self, world: "World", standing: Standing) -> None:
         self._world = world
         self.standing = standing
-        found = (_reservation(world, standing, each) for each in _together(world.reserved.values()))
+        found = (_reservation(world, standing, each) for each in _group_by_gang(world.reserved.values()))
         self._reservations = sorted(filter(None, found), key=_precedence)
         self._soft = [self._is_soft(each) for each in self._reservations]
         self._overs: dict[_Key, Refusal | None] = {}
@@ -106,7 +106,7 @@ class Kept:
         self._verdicts: dict[_Key, tuple[int, Choice | Refusal]] = {}
         """With the version of the ledger that each holds for."""
         self._looks: dict[int, tuple[int, bool]] = {}
-        self._lefts: dict[QueueName, _Left] = {}
+        self._lefts: dict[QueueName, _RemainingQuota] = {}
 
     def __bool__(self) -> bool:
         return bool(self._reservations)
@@ -127,7 +127,7 @@ class Kept:
         return isinstance(self._choice(prospect, self._reservations), Choice)
 
     def verdict(
-        self, workload: Workload, prospect: Prospect, choice: Choice, quota: Quota | None = None
+        self, workload: Workload, prospect: ClassFeasibility, choice: Choice, quota: Quota | None = None
     ) -> Choice | Refusal:
         """Return where *workload* may go that would go to *choice* otherwise, or behind whom it waits.
 
@@ -142,7 +142,7 @@ class Kept:
             known = self._verdicts[key] = version, verdict
         return known[1]
 
-    def over(self, workload: Workload, prospect: Prospect) -> Refusal | None:
+    def over(self, workload: Workload, prospect: ClassFeasibility) -> Refusal | None:
         """Return the reservation that keeps quota from *workload* wherever it would go, ``None`` where none does."""
         key = _key(workload, prospect)
         if key not in self._overs:
@@ -164,14 +164,14 @@ class Kept:
             return False
         return self.standing.over(self.standing.quota.tree.nodes[lane.queue], lane.charge) is not None
 
-    def _left(self, queue: QueueName) -> _Left:
+    def _left(self, queue: QueueName) -> _RemainingQuota:
         """Return what reservations leave of the quota of *queue* and its ancestors."""
         known = self._lefts.get(queue)
         if known is None:
             known = self._lefts[queue] = self._count_left(self.standing.quota.tree.nodes[queue])
         return known
 
-    def _count_left(self, leaf: Node) -> _Left:
+    def _count_left(self, leaf: Node) -> _RemainingQuota:
         quota = self.standing.quota
         beside_own: dict[str, int] = {}
         beside_all: dict[str, int] = {}
@@ -184,7 +184,7 @@ class Kept:
                     left = quota.limits[above.name].ceiling.get(name, 0) - quota.amount(above.name, name) - due
                     for lefts in (beside_all, beside_own) if is_own else (beside_all,):
                         lefts[name] = min(lefts.get(name, left), left)
-        return _Left(beside_own, beside_all)
+        return _RemainingQuota(beside_own, beside_all)
 
     def _first_over(
         self, binding: Iterable[_Reservation], workload: Workload, charge: Resources, quota: Quota
@@ -192,7 +192,7 @@ class Kept:
         leaf = self.standing.quota.tree.nodes[workload.queue]
         return next(filter(None, (self._over(each, leaf, charge, quota) for each in binding)), None)
 
-    def _judge(self, workload: Workload, prospect: Prospect, choice: Choice, quota: Quota) -> Choice | Refusal:
+    def _judge(self, workload: Workload, prospect: ClassFeasibility, choice: Choice, quota: Quota) -> Choice | Refusal:
         binding = self._binding(workload, prospect.charge)
         over = self._first_over(binding, workload, prospect.charge, quota)
         if over is not None:
@@ -235,7 +235,7 @@ class Kept:
                 held = quota.amount(above.name, name) + charge[name]
                 left = quota.limits[above.name].ceiling.get(name, 0) - held
                 if above.compares(name) and due[name] > left:
-                    return _behind(kept, name, charge[name], max(left, 0), above)
+                    return _blocked_refusal(kept, name, charge[name], max(left, 0), above)
         if not quota.guaranteed:
             return None
         after = quota.trial()
@@ -252,15 +252,15 @@ class Kept:
                     (above for above in leaf.path() if above.name == over.queue and above.name in kept.due), None
                 )
                 if shared is not None:
-                    return _behind(kept, over.resource, asked, over.available or 0, shared)
+                    return _blocked_refusal(kept, over.resource, asked, over.available or 0, shared)
             after.carry(after.tree.nodes[own.name], due)
         return None
 
-    def _choice(self, prospect: Prospect, binding: Sequence[_Reservation]) -> Choice | Refusal:
+    def _choice(self, prospect: ClassFeasibility, binding: Sequence[_Reservation]) -> Choice | Refusal:
         """Return where a shape goes beside what is kept on the clusters."""
         sites = (self._world.ledger.site(name) for name in prospect.outlook.names)
-        rooms = [_beside(room_of(site), binding) for site in sites]
-        return choose(prospect.shape, rooms, prospect.outlook.copies)
+        rooms = [_excluding_reservations(free_capacity(site), binding) for site in sites]
+        return choose_clusters(prospect.shape, rooms, prospect.outlook.copies)
 
 
 def _exceeds(charge: Resources, left: Resources) -> bool:
@@ -268,11 +268,11 @@ def _exceeds(charge: Resources, left: Resources) -> bool:
     return any(0 < charge.get(name, 0) > amount for name, amount in left.items())
 
 
-def _behind(kept: _Reservation, resource: str, asked: int, left: int, queue: Node) -> Refusal:
+def _blocked_refusal(kept: _Reservation, resource: str, asked: int, left: int, queue: Node) -> Refusal:
     return Refusal(Reason.BEHIND_RESERVATION, resource, asked, left, queue=queue.name, subject=kept.first.path)
 
 
-def _beside(room: Room, binding: Iterable[_Reservation]) -> Room:
+def _excluding_reservations(room: FreeCapacity, binding: Iterable[_Reservation]) -> FreeCapacity:
     """Return what is left of *room* beside what is kept there: all of a workload must fit (D11)."""
     for each in binding:
         kept = each.rooms.get(room.name)
@@ -282,7 +282,7 @@ def _beside(room: Room, binding: Iterable[_Reservation]) -> Room:
     return room
 
 
-def _together(workloads: Iterable[Workload]) -> Iterable[list[Workload]]:
+def _group_by_gang(workloads: Iterable[Workload]) -> Iterable[list[Workload]]:
     """Return those for whom something is kept, all parts of a group together."""
     found: dict[object, list[Workload]] = {}
     for each in workloads:
@@ -290,10 +290,10 @@ def _together(workloads: Iterable[Workload]) -> Iterable[list[Workload]]:
     return found.values()
 
 
-def keeping(world: "World") -> Kept | None:
+def active_reservations(world: "World") -> ActiveReservations | None:
     """Return what reservations keep from others as things stand, ``None`` where there are none."""
     if world.standing is None or not world.reserved:
         return None
     if world.kept is None or world.kept.standing is not world.standing:
-        world.kept = Kept(world, world.standing)
+        world.kept = ActiveReservations(world, world.standing)
     return world.kept

@@ -7,29 +7,29 @@ held for those who will be.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from controller.engine import groups, joint, preemption, reclaim
+from controller.engine import gang_preemption, gangs, preemption, reclaim
 from controller.engine.backlog import Lane
-from controller.engine.exchange import Deal, Rule, find
-from controller.engine.fit import settled_room
+from controller.engine.fit import free_after_evictions
 from controller.engine.ledger import earliest
 from controller.engine.ordering import Entry, Head, Turns
 from controller.engine.plan import Evict, Note
-from controller.engine.preemption import Preemption
+from controller.engine.preemption import PriorityPreemptionPolicy
+from controller.engine.preemption_search import PreemptionPlan, PreemptionPolicy, find_plan
 from controller.engine.queues import QueueName
 from controller.engine.reasons import EvictionReason
-from controller.engine.reclaim import CALM_MS, Reclaim
+from controller.engine.reclaim import TOPOLOGY_COOLDOWN_MS, ReclaimPolicy
 from controller.engine.resources import PODS, Resources, total
 from controller.engine.serving import Service, awake
 from controller.engine.steps import Steps
 from controller.engine.tree import Node
-from controller.engine.victims import Roster, Victim
+from controller.engine.victims import PreemptionCandidates, Victim
 from controller.engine.workloads import Held, Workload
 
 #: What looking for victims on one cluster costs at least, in evaluations of a cluster.
 _STEPS_PER_CLUSTER: Final = 4
 
 
-class Exchanges:
+class PreemptionPass:
     """Makes exchanges for the blocked, in the order of their turns."""
 
     def __init__(self, service: Service) -> None:
@@ -40,7 +40,9 @@ class Exchanges:
         self._world = service.world
         self._standing = service.standing
         self._policy = service.world.policy
-        self._roster = service.lending.roster if service.lending else Roster(self._world, self._standing.quota.tree)
+        self._roster = (
+            service.lending.roster if service.lending else PreemptionCandidates(self._world, self._standing.quota.tree)
+        )
         self._failed: set[Lane] = set()
 
     def make(self) -> Steps[bool]:
@@ -52,12 +54,12 @@ class Exchanges:
             made = True
         return made
 
-    def _next(self) -> Steps[tuple[Deal, EvictionReason] | None]:
+    def _next(self) -> Steps[tuple[PreemptionPlan, EvictionReason] | None]:
         """Return the exchange for the first blocked head for which one works.
 
         A head that has room would borrow, and ends its queue's turn.
         """
-        deals: dict[Lane, tuple[Deal, EvictionReason] | None] = {}
+        deals: dict[Lane, tuple[PreemptionPlan, EvictionReason] | None] = {}
 
         def waits_for_its_turn(head: Head) -> bool:
             """Say whether a head that would borrow has room, or an exchange that works."""
@@ -83,7 +85,7 @@ class Exchanges:
 
     def _lanes_with(self, head: Head) -> list[Lane]:
         """Return the lanes for which the same was tried: of a group that starts together all."""
-        if not groups.is_whole(self._world, head.lane):
+        if not gangs.is_all_or_nothing(self._world, head.lane):
             return [head.lane]
         lanes = self._world.backlog.queues[head.lane.queue]
         return [lane for lane in lanes if lane.group == head.lane.group]
@@ -121,9 +123,9 @@ class Exchanges:
         asks = any(amount > 0 and name != PODS for name, amount in charge.items())
         return asks and self._standing.over(leaf, charge) is None
 
-    def _deal(self, head: Head) -> tuple[Deal, EvictionReason] | None:
+    def _deal(self, head: Head) -> tuple[PreemptionPlan, EvictionReason] | None:
         """Return an exchange for a head without room: by reclaim, else by preemption (P2)."""
-        together = joint.parts(self._world, head)
+        together = gang_preemption.parts_to_admit(self._world, head)
         of = self._world.books.prospects.of
         prospects = [of(self._world.backlog.lane(part.uid).shape) for part in together]
         if not prospects or not all(prospect.is_simple for prospect in prospects):
@@ -132,42 +134,46 @@ class Exchanges:
         if self._will_fit(head, together, charge):
             return None
         if self._may_reclaim(head, charge):
-            found = reclaim.candidates(self._world, self._standing, head, charge, self._roster)
-            deal = self._find(head, together, self._ripe(found, reclaiming=True), Reclaim(self._service.lending))
+            found = reclaim.reclaim_candidates(self._world, self._standing, head, charge, self._roster)
+            deal = self._find(head, together, self._ripe(found, reclaiming=True), ReclaimPolicy(self._service.lending))
             if deal is not None:
                 return deal, EvictionReason.RECLAIMED
         if self._policy.preemption.enabled:
-            found = preemption.candidates(self._world, together, self._roster)
-            deal = self._find(head, together, self._ripe(found, reclaiming=False), Preemption(self._service.lending))
+            found = preemption.preemption_candidates(self._world, together, self._roster)
+            deal = self._find(
+                head, together, self._ripe(found, reclaiming=False), PriorityPreemptionPolicy(self._service.lending)
+            )
             if deal is not None:
                 return deal, EvictionReason.PREEMPTED
         return None
 
-    def _find(self, head: Head, together: Sequence[Workload], victims: Sequence[Victim], rule: Rule) -> Deal | None:
+    def _find(
+        self, head: Head, together: Sequence[Workload], victims: Sequence[Victim], rule: PreemptionPolicy
+    ) -> PreemptionPlan | None:
         if len(together) > 1:
-            return joint.find(self._world, head, together, candidates=victims, rule=rule)
+            return gang_preemption.find_plan(self._world, head, together, candidates=victims, rule=rule)
         names = self._world.books.prospects.of(head.lane.shape).outlook.names
         sites = [self._world.ledger.site(name) for name in names]
         self._world.books.prospects.steps += len(sites) * (_STEPS_PER_CLUSTER + len(victims))
-        return find(self._standing, head, sites, candidates=victims, rule=rule)
+        return find_plan(self._standing, head, sites, candidates=victims, rule=rule)
 
     def _will_fit(self, head: Head, together: Sequence[Workload], charge: Resources) -> bool:
         """Say whether the evictions under way will do."""
         if self._standing.quota.refusal(head.leaf, charge) is not None:
             return False
         if len(together) > 1:
-            return joint.seat(self._world, together, ()) is not None
+            return gang_preemption.assign_clusters(self._world, together, ()) is not None
         names = self._world.books.prospects.of(head.lane.shape).outlook.names
-        return any(settled_room(self._world.ledger.site(name)).takes(head.lane.shape) for name in names)
+        return any(free_after_evictions(self._world.ledger.site(name)).takes(head.lane.shape) for name in names)
 
     def _may_reclaim(self, head: Head, charge: Resources) -> bool:
         """Say whether *head* is entitled to *charge*, and the clusters have been as they are for a while."""
         if not self._policy.reclaim.enabled or not self._is_entitled(head.leaf, charge):
             return False
         turned_at = self._world.ledger.turned_at
-        if turned_at is None or turned_at + CALM_MS <= self._service.now:
+        if turned_at is None or turned_at + TOPOLOGY_COOLDOWN_MS <= self._service.now:
             return True
-        self.retry_at = earliest((self.retry_at, turned_at + CALM_MS))
+        self.retry_at = earliest((self.retry_at, turned_at + TOPOLOGY_COOLDOWN_MS))
         return False
 
     def _ripe(self, victims: list[Victim], *, reclaiming: bool) -> list[Victim]:
@@ -183,7 +189,7 @@ class Exchanges:
                 ripe.append(victim)
         return ripe
 
-    def _carry_out(self, deal: Deal, reason: EvictionReason) -> None:
+    def _carry_out(self, deal: PreemptionPlan, reason: EvictionReason) -> None:
         head, now = deal.attempt.head, self._service.now
         rules = self._policy.reclaim if reason is EvictionReason.RECLAIMED else self._policy.preemption
         first, place = next(iter(deal.places.items()))
@@ -206,16 +212,16 @@ class Exchanges:
             self._service.lending.forget(queue)
 
 
-def serve(service: Service) -> Steps[Exchanges]:
+def admit_with_preemption(service: Service) -> Steps[PreemptionPass]:
     """Serve everybody, with exchanges for those without room; return what was agreed.
 
     While reclaim is on: the entitled, then exchanges, then one borrower after
     the other, each of which lets it all begin again (O3). Otherwise exchanges
     come after all admissions (P2).
     """
-    exchanges = Exchanges(service)
+    exchanges = PreemptionPass(service)
     if service.world.policy.reclaim.enabled:
-        while not service.is_full and (yield from _round(service, exchanges)):
+        while not service.is_full and (yield from _admission_round(service, exchanges)):
             pass
     else:
         yield from service.serve()
@@ -224,7 +230,7 @@ def serve(service: Service) -> Steps[Exchanges]:
     return exchanges
 
 
-def _round(service: Service, exchanges: Exchanges) -> Steps[bool]:
+def _admission_round(service: Service, exchanges: PreemptionPass) -> Steps[bool]:
     """Serve until nobody else gets in; say whether another round begins."""
     turns = service.turns((yield from awake(service.world, service.quota)))
     is_due = True

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from controller.engine.clusters import ClusterName
-from controller.engine.fit import choose, room_of, rooms
+from controller.engine.fit import choose_clusters, free_capacities, free_capacity
 from controller.engine.ledger import Ledger
 from controller.engine.outlook import Outlook, outlook
 from controller.engine.reasons import Reason, Refusal
@@ -20,7 +20,7 @@ from controller.engine.workloads import Choice, Shape
 
 
 @dataclass(slots=True, eq=False)
-class Prospect:
+class ClassFeasibility:
     """What one shape can hope for from the clusters as they are."""
 
     shape: Shape
@@ -52,13 +52,13 @@ class Prospect:
         return not any(spread.by == "region" for spread in self.shape.placement.spread)
 
 
-_SPARE = 1024
+_MAX_UNUSED = 1024
 
 Stage = tuple[bool, bool, bool]
 """Whether the root has enough, has enough that nobody is guaranteed, and some cluster has room."""
 
 
-class Prospects:
+class FeasibilityCache:
     """The prospects of every shape that was asked for since the clusters last changed."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -67,14 +67,14 @@ class Prospects:
         self.steps = 0
         """How often a cluster was looked at for a shape."""
         self._ledger = ledger
-        self._of: dict[int, Prospect] = {}
+        self._of: dict[int, ClassFeasibility] = {}
         self._failures: list[Exception] = []
 
     def forget(self) -> None:
         """Begin anew: a cluster is another one than before."""
         self._of.clear()
 
-    def of(self, shape: Shape) -> Prospect:
+    def of(self, shape: Shape) -> ClassFeasibility:
         """Return the prospect of *shape*."""
         known = self._of.get(id(shape))
         if known is None:
@@ -83,7 +83,7 @@ class Prospects:
             except Exception as error:  # noqa: BLE001 -- tenants write what shapes are made of; one must not stop all
                 self._failures.append(error)
                 refusal = Refusal(Reason.INTERNAL_ERROR, subject=type(error).__name__)
-                known = Prospect(shape, Outlook((), 1, refusal), EMPTY, frozenset(), frozenset())
+                known = ClassFeasibility(shape, Outlook((), 1, refusal), EMPTY, frozenset(), frozenset())
             self._of[id(shape)] = known
         return known
 
@@ -92,11 +92,11 @@ class Prospects:
         found, self._failures = self._failures, []
         return found
 
-    def _judged(self, shape: Shape) -> Prospect:
+    def _judged(self, shape: Shape) -> ClassFeasibility:
         found = outlook(shape, self._ledger)
         charge = found.charge(shape)
         asks = frozenset(name for name, amount in charge.items() if amount > 0 and name != PODS)
-        known = Prospect(shape, found, charge, asks, frozenset(found.names))
+        known = ClassFeasibility(shape, found, charge, asks, frozenset(found.names))
         self.steps += len(found.names) + 1
         if known.is_simple:
             known.witness = self._search(known)
@@ -119,7 +119,7 @@ class Prospects:
 
     def keep(self, shapes: Container[int], count: int) -> None:
         """Forget shapes that wait no more, where they are more than the *count* of *shapes* that do."""
-        if len(self._of) > 2 * count + _SPARE:
+        if len(self._of) > 2 * count + _MAX_UNUSED:
             self._of = {key: known for key, known in self._of.items() if key in shapes}
 
     @property
@@ -127,7 +127,7 @@ class Prospects:
         """Return how many evaluations were made in all, those of affinities included."""
         return self.steps + self._ledger.candidates.steps
 
-    def has_room(self, prospect: Prospect) -> bool:
+    def has_room(self, prospect: ClassFeasibility) -> bool:
         """Say whether the clusters have room for one more of the shape."""
         if not prospect.is_simple:
             return self._has_places(prospect)
@@ -144,7 +144,7 @@ class Prospects:
         prospect.looked = self._ledger.frees
         return prospect.witness is not None
 
-    def _has_places(self, prospect: Prospect) -> bool:
+    def _has_places(self, prospect: ClassFeasibility) -> bool:
         """Say the same of a shape that needs several clusters; one that was refused waits for one of them."""
         if prospect.is_monotone and prospect.is_refused:
             freed = self._ledger.freed_since(prospect.looked)
@@ -158,7 +158,7 @@ class Prospects:
             prospect.is_refused = not isinstance(self.choice(prospect), Choice)
         return not prospect.is_refused
 
-    def _takes_enough(self, prospect: Prospect) -> bool:
+    def _takes_enough(self, prospect: ClassFeasibility) -> bool:
         """Say whether as many clusters take the shape as it needs, no further than that is known."""
         needed, spare = prospect.outlook.copies, len(prospect.outlook.names) - prospect.outlook.copies
         for name in prospect.outlook.names:
@@ -170,29 +170,29 @@ class Prospects:
                 spare -= 1
         return needed <= 0 <= spare
 
-    def choice(self, prospect: Prospect) -> Choice | Refusal:
+    def choice(self, prospect: ClassFeasibility) -> Choice | Refusal:
         """Return where one more of the shape goes, or why nowhere."""
         if not prospect.outlook.names and prospect.shape.left_out:
             names = ", ".join(sorted(prospect.shape.left_out))
             why = f"it or an equal workload did not start on {names}, which has not changed since"
             return Refusal(Reason.NO_ROOM, subject=why)
         if prospect.verdict is None or prospect.verdict[0] != self._ledger.version:
-            candidates = rooms(self._ledger.site(name) for name in prospect.outlook.names)
-            verdict = choose(prospect.shape, candidates, prospect.outlook.copies)
+            candidates = free_capacities(self._ledger.site(name) for name in prospect.outlook.names)
+            verdict = choose_clusters(prospect.shape, candidates, prospect.outlook.copies)
             prospect.verdict = self._ledger.version, verdict
             self.steps += len(candidates)
         return prospect.verdict[1]
 
-    def refusal(self, prospect: Prospect) -> Refusal | None:
+    def refusal(self, prospect: ClassFeasibility) -> Refusal | None:
         """Return why there is no room for the shape, ``None`` where there is."""
         verdict = self.choice(prospect)
         return verdict if isinstance(verdict, Refusal) else None
 
-    def _search(self, prospect: Prospect) -> ClusterName | None:
+    def _search(self, prospect: ClassFeasibility) -> ClusterName | None:
         return next((name for name in prospect.outlook.names if self._takes(prospect, name)), None)
 
-    def _takes(self, prospect: Prospect, name: ClusterName) -> bool:
+    def _takes(self, prospect: ClassFeasibility, name: ClusterName) -> bool:
         site, shape = self._ledger.site(name), prospect.shape
         self.steps += 1
         # Most clusters are too full in any case, which is seen without asking what is held there for whom.
-        return fits(shape.gang, site.headroom) and room_of(site).takes(shape)
+        return fits(shape.gang, site.headroom) and free_capacity(site).takes(shape)

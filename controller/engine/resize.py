@@ -21,53 +21,53 @@ if TYPE_CHECKING:
     from controller.engine.world import World
 
 #: So much longer a workload must hold no more than fits until the time is returned that it did not.
-_RETURN: Final = 24
+_BUDGET_RETURN_FACTOR: Final = 24
 
 
-def evict(world: "World", now: int) -> Iterator[Evict]:
+def evict_rejected(world: "World", now: int) -> Iterator[Evict]:
     """Note since when each growth does not fit, and evict whose time is over, the first to outgrow first."""
     for uid in [uid for uid in world.outgrown if uid not in world.grown]:
-        _end(world, uid, now)
-    grown = sorted((world.workloads[uid] for uid in world.grown), key=lambda each: _order(world, each, now))
+        _stop_timer(world, uid, now)
+    grown = sorted((world.workloads[uid] for uid in world.grown), key=lambda each: _eviction_order(world, each, now))
     for workload in grown:
         if _fits(world, workload):
-            _end(world, workload.uid, now)
+            _stop_timer(world, workload.uid, now)
             if workload.uid not in world.moved:
                 world.accepted.add(workload.uid)
             continue
         if workload.uid not in world.outgrown:
-            world.outgrown[workload.uid] = now - _spent(world, workload.uid, now)
-        if world.policy.growth.evict and _due_at(world, workload) <= now:
+            world.outgrown[workload.uid] = now - _spent_budget(world, workload.uid, now)
+        if world.policy.growth.evict and _eviction_due_at(world, workload) <= now:
             for part in (workload, *world.groups.bound_to(workload, world.workloads)):
                 world.evict(part, now)
                 yield Evict(part, EvictionReason.OUTGROWN)
 
 
-def _end(world: "World", uid: WorkloadUid, now: int) -> None:
+def _stop_timer(world: "World", uid: WorkloadUid, now: int) -> None:
     """Note how long a workload held more than fitted, which counts when it does so again."""
     since = world.outgrown.pop(uid, None)
     if since is not None:
         world.overrun[uid] = (now - since, now)
 
 
-def _spent(world: "World", uid: WorkloadUid, now: int) -> int:
+def _spent_budget(world: "World", uid: WorkloadUid, now: int) -> int:
     """Return how much of its time a workload has spent before *now* and was not returned since."""
     spent, ended = world.overrun.pop(uid, (0, now))
-    return max(spent - max(now - ended, 0) // _RETURN, 0)
+    return max(spent - max(now - ended, 0) // _BUDGET_RETURN_FACTOR, 0)
 
 
-def due_at(world: "World") -> int | None:
+def next_eviction_at(world: "World") -> int | None:
     """Return when the next one has to go."""
     if not world.policy.growth.evict:
         return None
-    return earliest(_due_at(world, world.workloads[uid]) for uid in world.outgrown)
+    return earliest(_eviction_due_at(world, world.workloads[uid]) for uid in world.outgrown)
 
 
-def _due_at(world: "World", workload: Workload) -> int:
+def _eviction_due_at(world: "World", workload: Workload) -> int:
     return max(world.outgrown[workload.uid] + world.policy.growth.grace_ms, workload.stays_until)
 
 
-def _order(world: "World", workload: Workload, now: int) -> tuple[int, int, int, str, str, str]:
+def _eviction_order(world: "World", workload: Workload, now: int) -> tuple[int, int, int, str, str, str]:
     """Return who goes first: who has not fitted for longest, then the lowest priority, then the newest."""
     since = world.outgrown.get(workload.uid, now)
     admitted_at = workload.admission.admitted_at if workload.admission else 0
@@ -82,19 +82,19 @@ def _fits(world: "World", workload: Workload) -> bool:
     if admission is None:
         return True
     quota = world.books.quota()
-    return _is_within(quota, workload, admission) and all(
-        _has_room(world, workload, booking) for booking in admission.bookings
+    return _fits_quota(quota, workload, admission) and all(
+        _fits_cluster(world, workload, booking) for booking in admission.bookings
     )
 
 
-def _is_within(quota: Quota, workload: Workload, admission: Admission) -> bool:
+def _fits_quota(quota: Quota, workload: Workload, admission: Admission) -> bool:
     node = quota.tree.nodes.get(workload.queue, quota.tree.root)
     trial = quota.trial()
     trial.carry(node, scale(admission.charge, -1))
     return trial.refusal(node, admission.charge) is None
 
 
-def _has_room(world: "World", workload: Workload, booking: Booking) -> bool:
+def _fits_cluster(world: "World", workload: Workload, booking: Booking) -> bool:
     """Say whether the cluster holds as much of it as must run at once (D11); one that is unusable is not asked."""
     site = world.ledger.site(booking.cluster)
     asked: Resources = booking.charge if workload.shape.replicas else workload.shape.gang

@@ -8,20 +8,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from controller.engine.active_reservations import active_reservations
 from controller.engine.backlog import Lane
-from controller.engine.fit import choose, room_of
-from controller.engine.kept import keeping
+from controller.engine.fit import choose_clusters, free_capacity
 from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.workloads import Choice, Group, State, Workload, WorkloadUid
 
 if TYPE_CHECKING:
+    from controller.engine.feasibility_cache import ClassFeasibility
     from controller.engine.lending import Lending
-    from controller.engine.prospects import Prospect
     from controller.engine.world import World
 
 
-class Groups:
+class HyperJobGangs:
     """The known parts of every group, by state."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Groups:
 
 
 @dataclass(slots=True)
-class Trial:
+class GangTrial:
     """Which parts of a group would be admitted where, or which one does not fit."""
 
     chosen: list[tuple[Workload, Choice]] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Trial:
     """Why too few fit."""
 
 
-def incomplete(world: "World", group: Group) -> Refusal | None:
+def incomplete_refusal(world: "World", group: Group) -> Refusal | None:
     """Return why a group cannot be tried yet: too few of its parts are there and free to run."""
     missing = world.groups.missing(group)
     here = sum(uid in world.backlog for uid in world.groups.parts(group))
@@ -99,60 +99,62 @@ def incomplete(world: "World", group: Group) -> Refusal | None:
     return Refusal(Reason.GROUP_INCOMPLETE, subject=f"{missing - here} of at least {group.minimum} parts are missing")
 
 
-def is_whole(world: "World", lane: Lane) -> bool:
+def is_all_or_nothing(world: "World", lane: Lane) -> bool:
     """Say whether *lane* holds parts that are admitted together with others, or not at all."""
     return lane.group is not None and world.groups.missing(lane.group) > 1
 
 
-def attempt(world: "World", group: Group, lending: "Lending | None" = None) -> Trial:
+def try_gang(world: "World", group: Group, lending: "Lending | None" = None) -> GangTrial:
     """Try to place the waiting parts of *group* beside one another, in their order; change nothing.
 
     With *lending* they must also be allowed to borrow what they take beyond
     their queues' entitlements. Where that fails and room is kept for parts of
     it, they are tried once more with those going there.
     """
-    parts = waiting(world, group)
-    trial = _try(world, group, parts, lending)
+    parts = pending_parts(world, group)
+    trial = _try_parts(world, group, parts, lending)
     kept = [part for part in parts if part.is_reserved_for]
     if trial.refusal is None or not kept:
         return trial
     others = [part for part in parts if not part.is_reserved_for]
-    other = _try(world, group, [*kept, *others], lending, to_kept=True)
+    other = _try_parts(world, group, [*kept, *others], lending, to_kept=True)
     return trial if other.refusal is not None else other
 
 
-def _try(
+def _try_parts(
     world: "World", group: Group, parts: Sequence[Workload], lending: "Lending | None", *, to_kept: bool = False
-) -> Trial:
-    trial = Trial()
+) -> GangTrial:
+    trial = GangTrial()
     standing, present = world.standing, world.books.present()
     if standing is None:
         return trial
     quotas = [quota.trial() for quota in (standing.quota, present) if quota is not None]
-    _place(world, parts, trial, quotas, to_kept=to_kept)
+    _place_parts(world, parts, trial, quotas, to_kept=to_kept)
     if lending is not None:
-        _borrow(world, trial, lending, standing.quota.trial())
+        _drop_parts_that_may_not_borrow(world, trial, lending, standing.quota.trial())
     if len(trial.chosen) >= world.groups.missing(group):
         trial.refusal = None
     return trial
 
 
-def _place(world: "World", parts: Sequence[Workload], trial: Trial, quotas: Sequence[Quota], *, to_kept: bool) -> None:
+def _place_parts(
+    world: "World", parts: Sequence[Workload], trial: GangTrial, quotas: Sequence[Quota], *, to_kept: bool
+) -> None:
     """Choose where each part goes, beside those chosen before it."""
     for workload in parts:
-        verdict = _verdict(world, workload, quotas, to_kept=to_kept)
+        verdict = _place_part(world, workload, quotas, to_kept=to_kept)
         if isinstance(verdict, Choice):
             for quota in quotas:
                 quota.carry(quota.tree.nodes[workload.queue], verdict.charge)
             world.begin_trial(workload, verdict)
             trial.chosen.append((workload, verdict))
         elif trial.refusal is None:
-            trial.refusal = _names(workload, verdict)
+            trial.refusal = _part_refusal(workload, verdict)
     for workload, choice in trial.chosen:
         world.end_trial(workload, choice)
 
 
-def _verdict(world: "World", workload: Workload, quotas: Sequence[Quota], *, to_kept: bool) -> Choice | Refusal:
+def _place_part(world: "World", workload: Workload, quotas: Sequence[Quota], *, to_kept: bool) -> Choice | Refusal:
     lane = world.backlog.lane(workload.uid)
     if lane.hopeless is not None:
         return lane.hopeless
@@ -161,21 +163,25 @@ def _verdict(world: "World", workload: Workload, quotas: Sequence[Quota], *, to_
     overs = (quota.refusal(quota.tree.nodes[lane.queue], lane.charge) for quota in quotas)
     over = next(filter(None, overs), None)
     prospect = world.books.prospects.of(lane.shape)
-    choice = over or (_kept(world, workload, prospect) if to_kept else None) or world.books.prospects.choice(prospect)
-    if isinstance(choice, Choice) and (kept := keeping(world)) is not None:
+    choice = (
+        over
+        or (_place_on_reservation(world, workload, prospect) if to_kept else None)
+        or world.books.prospects.choice(prospect)
+    )
+    if isinstance(choice, Choice) and (kept := active_reservations(world)) is not None:
         return kept.verdict(workload, prospect, choice, quotas[0])
     return choice
 
 
-def _kept(world: "World", part: Workload, prospect: "Prospect") -> Choice | None:
+def _place_on_reservation(world: "World", part: Workload, prospect: "ClassFeasibility") -> Choice | None:
     """Return the room that is kept for *part*, ``None`` where it is not free yet."""
     names = {booking.cluster for booking in part.reserved.rooms} if part.reserved is not None else set()
-    rooms = [room_of(world.ledger.site(name)) for name in prospect.outlook.names if name in names]
-    choice = choose(part.shape, rooms, prospect.outlook.copies) if rooms else None
+    rooms = [free_capacity(world.ledger.site(name)) for name in prospect.outlook.names if name in names]
+    choice = choose_clusters(part.shape, rooms, prospect.outlook.copies) if rooms else None
     return choice if isinstance(choice, Choice) else None
 
 
-def _borrow(world: "World", trial: Trial, lending: "Lending", quota: Quota) -> None:
+def _drop_parts_that_may_not_borrow(world: "World", trial: GangTrial, lending: "Lending", quota: Quota) -> None:
     """Leave out of *trial* the parts that may not borrow beside those before them."""
     chosen, trial.chosen = trial.chosen, []
     for workload, choice in chosen:
@@ -185,16 +191,16 @@ def _borrow(world: "World", trial: Trial, lending: "Lending", quota: Quota) -> N
             quota.carry(leaf, choice.charge)
             trial.chosen.append((workload, choice))
         elif trial.refusal is None:
-            trial.refusal = _names(workload, over)
+            trial.refusal = _part_refusal(workload, over)
 
 
-def waiting(world: "World", group: Group) -> list[Workload]:
+def pending_parts(world: "World", group: Group) -> list[Workload]:
     """Return the parts that wait and that nothing but room may hold back, in their order."""
     uids = [uid for uid in world.groups.parts(group) if uid in world.backlog]
     return sorted((world.workloads[uid] for uid in uids), key=lambda part: (len(part.name), part.name, part.uid))
 
 
-def _names(part: Workload, refusal: Refusal) -> Refusal:
+def _part_refusal(part: Workload, refusal: Refusal) -> Refusal:
     """Return the group's refusal, which names the part and what it lacks."""
     return Refusal(
         Reason.GROUP_PART_DOES_NOT_FIT,

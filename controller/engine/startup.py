@@ -22,10 +22,10 @@ _HOUR_MS: Final = 3_600_000
 #: What pauses are counted from where nobody looks whether workloads start.
 _DEFAULT_TIMEOUT_MS: Final = 1_800_000
 #: Why a part may wait that is to be started by us, and by nobody else.
-_OURS: Final = {Reason.BACKING_OFF, Reason.EVICTION_IN_PROGRESS}
+_STARTABLE_REASONS: Final = {Reason.BACKING_OFF, Reason.EVICTION_IN_PROGRESS}
 
 
-class Starts:
+class StartupTracker:
     """When to look at whom, whom Karmada was given again, and which groups have lost parts that they need."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Starts:
         return self._agenda[0][0] if self._agenda else None
 
 
-def look_after(world: "World", now: int) -> tuple[list[Evict], list[Workload]]:
+def check_timeouts(world: "World", now: int) -> tuple[list[Evict], list[Workload]]:
     """Take back who has not started in time; return them, and whom Karmada's scheduler is to be given again."""
     timeout = world.policy.admission_timeout_ms
     if timeout is None:
@@ -99,9 +99,9 @@ def look_after(world: "World", now: int) -> tuple[list[Evict], list[Workload]]:
         world.starts.see(workload, timeout)
         again.append(workload)
     uncounted, world.groups.uncounted = world.groups.uncounted, set()
-    _count_parts(world, uncounted | _overdue(world, now, timeout), now)
-    units = _units(world, failed, _overdue(world, now, timeout))
-    return list(_take_back(world, units, failed, now)), again
+    _track_incomplete_gangs(world, uncounted | _overdue_gangs(world, now, timeout), now)
+    units = _eviction_units(world, failed, _overdue_gangs(world, now, timeout))
+    return list(_evict_units(world, units, failed, now)), again
 
 
 def evict_moved(world: "World", now: int) -> list[Evict]:
@@ -110,38 +110,42 @@ def evict_moved(world: "World", now: int) -> list[Evict]:
     Those that stay are accepted: one that has run there, one that Karmada divides, and, the first in order first, as
     many others as fit beside one another. Each is judged without its own charge there.
     """
-    moved = sorted((world.workloads[uid] for uid in world.moved - world.accepted), key=_first)
+    moved = sorted((world.workloads[uid] for uid in world.moved - world.accepted), key=_keep_order)
     judged = [each for each in moved if not (each.has_run or _is_divided(each))]
     world.accepted.update(each.uid for each in moved if each not in judged)
     lifted: dict[ClusterName, Resources] = {}
     for workload in judged:
-        for booking in _bookings(workload):
+        for booking in _bookings_of(workload):
             lifted[booking.cluster] = add(lifted.get(booking.cluster, EMPTY), booking.charge)
     failed: list[Workload] = []
     for workload in judged:
-        if not all(_has_room(world, workload, each.cluster, lifted[each.cluster]) for each in _placed(workload)):
+        if not all(
+            _fits_cluster(world, workload, each.cluster, lifted[each.cluster]) for each in _current_bookings(workload)
+        ):
             failed.append(workload)
             continue
         world.accepted.add(workload.uid)
-        for booking in _bookings(workload):
+        for booking in _bookings_of(workload):
             lifted[booking.cluster] = subtract(lifted[booking.cluster], booking.charge)
     leaving = [each for each in failed if each.stays_until <= now]
-    return list(_take_back(world, _units(world, leaving, set()), leaving, now, reason=EvictionReason.CLUSTER_CHANGED))
+    return list(
+        _evict_units(world, _eviction_units(world, leaving, set()), leaving, now, reason=EvictionReason.CLUSTER_CHANGED)
+    )
 
 
-def _first(workload: Workload) -> tuple[int, int, str, str, str]:
+def _keep_order(workload: Workload) -> tuple[int, int, str, str, str]:
     """Return which of those that were moved stays first: the highest priority, then the oldest admission."""
     admitted_at = workload.admission.admitted_at if workload.admission else 0
     return -workload.priority, admitted_at, workload.name, workload.namespace, workload.uid
 
 
-def _bookings(workload: Workload) -> tuple[Booking, ...]:
+def _bookings_of(workload: Workload) -> tuple[Booking, ...]:
     return workload.admission.bookings if workload.admission is not None else ()
 
 
-def _placed(workload: Workload) -> tuple[Booking, ...]:
+def _current_bookings(workload: Workload) -> tuple[Booking, ...]:
     """Return its bookings but for those on clusters that Karmada evicts it from: it runs on there only for a while."""
-    bookings = _bookings(workload)
+    bookings = _bookings_of(workload)
     placed = tuple(each for each in bookings if each.cluster not in workload.shape.evicting_from)
     return placed or bookings
 
@@ -150,7 +154,7 @@ def _is_divided(workload: Workload) -> bool:
     return workload.shape.replicas > 0 and workload.shape.placement.divided
 
 
-def _has_room(world: "World", workload: Workload, name: ClusterName, lifted: Resources) -> bool:
+def _fits_cluster(world: "World", workload: Workload, name: ClusterName, lifted: Resources) -> bool:
     """Say whether a cluster holds the gang beside all that is not *lifted*; one that is unusable is not asked."""
     site = world.ledger.site(name)
     left = add(site.settled, lifted)
@@ -159,17 +163,17 @@ def _has_room(world: "World", workload: Workload, name: ClusterName, lifted: Res
     )
 
 
-def due_at(world: "World") -> int | None:
+def next_check_at(world: "World") -> int | None:
     """Return when somebody is to be looked at, or a group has waited long enough for its parts."""
     refused = [world.workloads[uid].stays_until for uid in world.moved - world.accepted]
     if world.policy.admission_timeout_ms is None:
         return min(refused, default=None)
     times = [*refused]
-    times += [_short_until(world, group, world.policy.admission_timeout_ms) for group in world.starts.short]
+    times += [_may_lack_parts_until(world, group, world.policy.admission_timeout_ms) for group in world.starts.short]
     return min((at for at in (*times, world.starts.due_at) if at is not None), default=None)
 
 
-def taken_back(workload: Workload, back_off: BackOff) -> Workload:
+def with_startup_backoff(workload: Workload, back_off: BackOff) -> Workload:
     """Return one that is taken back, as it waits from then on.
 
     Whose run is ended was evicted; who has not run has tried in vain once more.
@@ -188,15 +192,15 @@ def taken_back(workload: Workload, back_off: BackOff) -> Workload:
 
 def backoff_ms(attempts: int, timeout_ms: int) -> int:
     """Return how long one that did not start *attempts* times before waits: half the timeout, doubled each time."""
-    return min((timeout_ms << min(attempts, 16)) // 2, longest_backoff_ms(timeout_ms))
+    return min((timeout_ms << min(attempts, 16)) // 2, max_backoff_ms(timeout_ms))
 
 
-def longest_backoff_ms(timeout_ms: int) -> int:
+def max_backoff_ms(timeout_ms: int) -> int:
     """Return how long it waits at most."""
     return max(timeout_ms, _HOUR_MS)
 
 
-def _take_back(
+def _evict_units(
     world: "World",
     units: Iterable[list[Workload]],
     failed: Collection[Workload],
@@ -208,18 +212,18 @@ def _take_back(
     at_fault = {each.uid for each in failed}
     has_moved = reason is EvictionReason.CLUSTER_CHANGED
     for unit in units:
-        places = {booking.cluster for each in unit if each.uid in at_fault for booking in _placed(each)}
+        places = {booking.cluster for each in unit if each.uid in at_fault for booking in _current_bookings(each)}
         moved_to = tuple(sorted(places)) if has_moved else ()
-        until = now + _pause_ms(world, max(each.attempts for each in unit), has_moved=has_moved)
+        until = now + _backoff_for_ms(world, max(each.attempts for each in unit), has_moved=has_moved)
         for workload in unit:
             is_at_fault = workload.uid in at_fault
-            left_out = _left_out(workload, is_at_fault=is_at_fault and not has_moved)
+            left_out = _excluded_clusters(workload, is_at_fault=is_at_fault and not has_moved)
             back_off = BackOff(now, until, left_out, is_at_fault, moved_to)
             world.take_back(workload, back_off, now)
             yield Evict(workload, reason, back_off=back_off)
 
 
-def _pause_ms(world: "World", attempts: int, *, has_moved: bool) -> int:
+def _backoff_for_ms(world: "World", attempts: int, *, has_moved: bool) -> int:
     """Return for how long one waits that is taken back: one that others have moved for the first time not at all."""
     timeout = _DEFAULT_TIMEOUT_MS if world.policy.admission_timeout_ms is None else world.policy.admission_timeout_ms
     if not has_moved:
@@ -227,49 +231,49 @@ def _pause_ms(world: "World", attempts: int, *, has_moved: bool) -> int:
     return backoff_ms(attempts - 1, timeout) if attempts else 0
 
 
-def _left_out(workload: Workload, *, is_at_fault: bool) -> tuple[ClusterName, ...]:
+def _excluded_clusters(workload: Workload, *, is_at_fault: bool) -> tuple[ClusterName, ...]:
     """Return where it is not tried again; where it has not been tried before is no lesson for one that has run."""
     known = frozenset[ClusterName]() if workload.has_run else workload.shape.left_out
-    bookings = _placed(workload) if is_at_fault else ()
+    bookings = _current_bookings(workload) if is_at_fault else ()
     return tuple(sorted(known | {booking.cluster for booking in bookings}))
 
 
-def _units(world: "World", failed: Collection[Workload], overdue: set[Group]) -> Iterator[list[Workload]]:
+def _eviction_units(world: "World", failed: Collection[Workload], overdue: set[Group]) -> Iterator[list[Workload]]:
     """Yield those who go together: one alone, or those of a group."""
     yield from ([each] for each in failed if each.group is None)
     groups = {each.group for each in failed if each.group is not None} | overdue
     for group in sorted(groups, key=lambda each: each.key):
         gone = [each for each in failed if each.group == group]
-        yield [*gone, *_rest(world, group, gone)]
+        yield [*gone, *_dependent_parts(world, group, gone)]
 
 
-def _overdue(world: "World", now: int, timeout: int) -> set[Group]:
+def _overdue_gangs(world: "World", now: int, timeout: int) -> set[Group]:
     """Return the groups that have gone on for too long without parts that they need."""
-    return {group for group in world.starts.short if _short_until(world, group, timeout) <= now}
+    return {group for group in world.starts.short if _may_lack_parts_until(world, group, timeout) <= now}
 
 
-def _rest(world: "World", group: Group, gone: Collection[Workload]) -> list[Workload]:
+def _dependent_parts(world: "World", group: Group, gone: Collection[Workload]) -> list[Workload]:
     """Return who else of *group* has to go: nobody while enough of its parts are left without those who are *gone*."""
     left = [each for each in _parts(world, group) if each not in gone]
-    if group.parts - len(gone) - sum(_is_missing(each) for each in left) >= group.minimum:
+    if group.parts - len(gone) - sum(_is_to_be_admitted(each) for each in left) >= group.minimum:
         return []
-    return [each for each in left if _is_ours(each)]
+    return [each for each in left if _is_admitted_by_us(each)]
 
 
-def _count_parts(world: "World", groups: Collection[Group], now: int) -> None:
+def _track_incomplete_gangs(world: "World", groups: Collection[Group], now: int) -> None:
     """Note since when *groups* hold places and lack parts."""
     for group in groups:
         parts = _parts(world, group)
-        lacks = group.parts - sum(_is_missing(each) for each in parts) < group.minimum
-        if lacks and any(_is_ours(each) for each in parts):
+        lacks = group.parts - sum(_is_to_be_admitted(each) for each in parts) < group.minimum
+        if lacks and any(_is_admitted_by_us(each) for each in parts):
             world.starts.short.setdefault(group, now)
         else:
             world.starts.short.pop(group, None)
 
 
-def _short_until(world: "World", group: Group, timeout: int) -> int:
+def _may_lack_parts_until(world: "World", group: Group, timeout: int) -> int:
     """Return until when the others of a group may go on without the parts that it lacks."""
-    stays = (each.stays_until for each in _parts(world, group) if _is_ours(each))
+    stays = (each.stays_until for each in _parts(world, group) if _is_admitted_by_us(each))
     return max(world.starts.short[group] + timeout, *stays, 0)
 
 
@@ -277,11 +281,11 @@ def _parts(world: "World", group: Group) -> list[Workload]:
     return [world.workloads[uid] for uid in world.groups.parts(group)]
 
 
-def _is_missing(part: Workload) -> bool:
+def _is_to_be_admitted(part: Workload) -> bool:
     """Say whether it is for us to start; who was finished and deleted, or is held back by its tenant, is not."""
-    return part.state is State.PENDING and (part.hold is None or part.hold.reason in _OURS)
+    return part.state is State.PENDING and (part.hold is None or part.hold.reason in _STARTABLE_REASONS)
 
 
-def _is_ours(part: Workload) -> bool:
+def _is_admitted_by_us(part: Workload) -> bool:
     """Say whether we let it in; what ran before we came is left alone (D10)."""
     return part.state is State.ADMITTED and part.admission is not None and not part.admission.adopted

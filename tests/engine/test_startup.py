@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from controller.engine.plan import Evict
-from controller.engine.starting import backoff_ms
+from controller.engine.startup import backoff_ms
 from controller.engine.workloads import State
 from tests.scenario import Scenario
 

@@ -3,13 +3,13 @@
 import pytest
 
 from controller.engine.clusters import Affinity, ClusterName, Placement, Spread
-from controller.engine.estimates import PATIENCE_MS, Estimate
+from controller.engine.estimates import QUERY_TIMEOUT_MS, Estimate
 from controller.engine.plan import Admit
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.workloads import WorkloadUid
 from controller.engine.world import World
-from tests.engine.test_estimating import gang, job, pods, site
+from tests.engine.test_estimate_tracker import gang, job, pods, site
 
 END_MS, STEP_MS = 60_000, 50
 TIMEOUT_MS = 3_000
@@ -57,7 +57,7 @@ PROMPT = admission_times(lambda _: (STEP_MS, 1000, False))
 BAD = [
     pytest.param(lambda _: (2_900, 1000, False), 2_900, id="slow"),
     pytest.param(lambda _: (TIMEOUT_MS, None, True), TIMEOUT_MS, id="timed-out"),
-    pytest.param(lambda _: (END_MS, 1000, False), PATIENCE_MS, id="never"),
+    pytest.param(lambda _: (END_MS, 1000, False), QUERY_TIMEOUT_MS, id="never"),
     pytest.param(lambda _: (STEP_MS, None, True), STEP_MS, id="failing"),
     pytest.param(lambda _: (STEP_MS, -7, False), STEP_MS, id="negative"),
     pytest.param(lambda _: (STEP_MS, 2**31 - 2, False), STEP_MS, id="huge"),
