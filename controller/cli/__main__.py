@@ -6,14 +6,14 @@ from io import TextIOWrapper
 
 from controller.cli.app import app
 from controller.cli.manifests import InputError
+from controller.cli.options import LiveReadError
+from controller.cli.output import escape
 from controller.cli.report.search import NotFoundError
-from controller.cli.screen import visible
-from controller.cli.source import LookError
 from controller.simulator.drawing import DrawingError
 
 _FAILED = 1
 _BAD_INPUT = 2
-_MOST_PROBLEMS = 50
+_MAX_PROBLEMS = 50
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -24,18 +24,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(arguments, prog_name="volcano-global")
     except InputError as error:
-        _complain(*error.problems)
+        _print_errors(*error.problems)
         sys.exit(_BAD_INPUT)
-    except (DrawingError, LookError, NotFoundError, OSError) as error:
-        _complain(str(error))
+    except (DrawingError, LiveReadError, NotFoundError, OSError) as error:
+        _print_errors(str(error))
         sys.exit(_FAILED)
 
 
-def _complain(*problems: str) -> None:
+def _print_errors(*problems: str) -> None:
     """Write what is wrong to stderr, a line for each problem."""
-    lines = [visible(problem) for problem in problems[:_MOST_PROBLEMS]]
-    if len(problems) > _MOST_PROBLEMS:
-        lines.append(f"and {len(problems) - _MOST_PROBLEMS} more problems")
+    lines = [escape(problem) for problem in problems[:_MAX_PROBLEMS]]
+    if len(problems) > _MAX_PROBLEMS:
+        lines.append(f"and {len(problems) - _MAX_PROBLEMS} more problems")
     sys.stderr.writelines(f"{line}\n" for line in lines)
 
 

@@ -11,7 +11,7 @@ from controller.hyperjob.split import Prospects
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class HyperJobSplit:
     """One HyperJob of the files and what it would become."""
 
     manifest: Manifest
@@ -39,13 +39,13 @@ def is_hyperjob(manifest: Manifest) -> bool:
     return manifest.kind == HYPERJOB_KIND and manifest.group in HYPERJOB_GROUPS
 
 
-def splits(manifests: Iterable[Manifest], prospects: Prospects) -> list[Split]:
+def split_hyperjobs(manifests: Iterable[Manifest], prospects: Prospects) -> list[HyperJobSplit]:
     """Return what becomes of each HyperJob, all of them judged by the same room; those unreadable are left out."""
     found = []
     for manifest in manifests:
         hyperjob = read_manifest(manifest)
         if isinstance(hyperjob, HyperJob):
-            found.append(Split(manifest, hyperjob, preview(hyperjob, prospects)))
+            found.append(HyperJobSplit(manifest, hyperjob, preview(hyperjob, prospects)))
     return found
 
 
@@ -59,7 +59,7 @@ def read_manifest(manifest: Manifest) -> HyperJob | str:
         return str(error)
 
 
-def missing(made: Sequence[Split], present: Iterable[Manifest]) -> list[Manifest]:
+def missing_objects(made: Sequence[HyperJobSplit], present: Iterable[Manifest]) -> list[Manifest]:
     """Return the objects of *made* that are not among those *present*."""
     known = {(each.api_version, each.kind, each.namespace, each.name) for each in present}
     return [

@@ -26,9 +26,9 @@ from controller.api.keys import (
 from controller.cache.collection import Collection, Observation
 from controller.cache.informer import UNDECODABLE
 from controller.cache.store import Store
-from controller.cli.report.explanation import Told
+from controller.cli.report.explanation import PublishedEvent
 from controller.cli.report.search import NotFoundError
-from controller.cli.snapshot import Snapshot, take
+from controller.cli.snapshot import Snapshot, take_snapshot
 from controller.engine.clusters import ApiKind
 from controller.engine.workloads import Workload
 from controller.events.events import REPORTER
@@ -41,34 +41,34 @@ T = TypeVar("T")
 
 _ATTEMPTS = 3
 #: So many events are shown of one workload.
-_TOLD = 5
-_PAGE = 500
+_MAX_EVENTS = 5
+_PAGE_SIZE = 500
 
 
-class UnservedError(Exception):
+class KindNotServedError(Exception):
     """The API server does not serve a kind that is needed; the message says which."""
 
 
-class _Served(msgspec.Struct):
+class _ApiResource(msgspec.Struct):
     """One resource of an API group, as the server tells it."""
 
     name: str
     kind: str
 
 
-class _Group(msgspec.Struct):
-    resources: list[_Served] = msgspec.field(default_factory=list)
+class _ApiResourceList(msgspec.Struct):
+    resources: list[_ApiResource] = msgspec.field(default_factory=list)
 
 
-_GROUP = msgspec.json.Decoder(_Group)
+_API_RESOURCES = msgspec.json.Decoder(_ApiResourceList)
 
 
-async def observe(api: Api, *, configuration: AdmissionConfiguration | None = None, now: int) -> Snapshot:
+async def live_snapshot(api: Api, *, configuration: AdmissionConfiguration | None = None, now: int) -> Snapshot:
     """Return the control plane behind *api* as it is, with one decision round over it; nothing is written.
 
     Raises `ApiError`, and `UnservedError` for a control plane without the kinds we read.
     """
-    return take(await read_store(api, configuration or AdmissionConfiguration()), now)
+    return take_snapshot(await read_store(api, configuration or AdmissionConfiguration()), now)
 
 
 async def find_hyperjob(api: Api, namespace: str, name: str) -> HyperJob:
@@ -85,25 +85,25 @@ async def find_hyperjob(api: Api, namespace: str, name: str) -> HyperJob:
     raise NotFoundError(f"HyperJob {namespace}/{name} does not exist")
 
 
-async def events_of(api: Api, workload: Workload) -> tuple[Told, ...]:
+async def events_of(api: Api, workload: Workload) -> tuple[PublishedEvent, ...]:
     """Return what our controller has told of *workload* lately; nothing where events may not be read."""
     folder = EVENTS.item_path(workload.namespace or "default", "").rstrip("/")
     selector = f"regarding.kind={workload.kind},regarding.name={workload.name}"
     parameters = {"fieldSelector": selector}
     try:
-        found = [event async for event in _pages(api, folder, decode_event, page=_PAGE, parameters=parameters)]
+        found = [event async for event in _pages(api, folder, decode_event, page=_PAGE_SIZE, parameters=parameters)]
     except (Forbidden, NotFound, Gone):
         return ()
-    ours = [_told(each) for each in found if each.reporting_controller == REPORTER]
-    return tuple(sorted(ours, key=lambda each: (each.last, each.reason)))[-_TOLD:]
+    ours = [_published_event(each) for each in found if each.reporting_controller == REPORTER]
+    return tuple(sorted(ours, key=lambda each: (each.last, each.reason)))[-_MAX_EVENTS:]
 
 
-def _told(event: Event) -> Told:
+def _published_event(event: Event) -> PublishedEvent:
     last = event.last_seen.strftime("%Y-%m-%dT%H:%M:%SZ") if event.last_seen else ""
-    return Told(last, event.reason, event.note, event.count)
+    return PublishedEvent(last, event.reason, event.note, event.count)
 
 
-async def read_store(api: Api, configuration: AdmissionConfiguration, *, page: int = _PAGE) -> Store:
+async def read_store(api: Api, configuration: AdmissionConfiguration, *, page: int = _PAGE_SIZE) -> Store:
     """Return a store that holds every object of the kinds that decisions depend on, listed *page* at a time."""
     store = Store(configuration)
     sinks: list[tuple[str, Collection[Any]]] = [
@@ -111,7 +111,7 @@ async def read_store(api: Api, configuration: AdmissionConfiguration, *, page: i
         (QUEUES.path, store.queues),
         (PRIORITY_CLASSES.path, store.priority_classes),
         (JOBS.path, store.jobs),
-        *[(await _path(api, rule), store.templates(_api_kind(rule))) for rule in configuration.workloads],
+        *[(await _list_path(api, rule), store.templates(_api_kind(rule))) for rule in configuration.workloads],
         # Last, so that the templates of nearly all of them are there.
         (RESOURCE_BINDINGS.path, store.bindings),
         (CLUSTER_RESOURCE_BINDINGS.path, store.cluster_bindings),
@@ -144,7 +144,7 @@ async def _list(api: Api, path: str, collection: Collection[F], *, page: int) ->
             if attempt == _ATTEMPTS:
                 raise
         except NotFound as error:
-            raise UnservedError(
+            raise KindNotServedError(
                 f"the control plane does not serve {path}; install the definition of its kind"
             ) from error
     raise AssertionError("the last attempt returns or raises")
@@ -165,14 +165,14 @@ async def _pages(
             return
 
 
-async def _path(api: Api, rule: WorkloadRule) -> str:
+async def _list_path(api: Api, rule: WorkloadRule) -> str:
     """Return the path that lists the kind of *rule*, whose plural only the server knows."""
     root = f"/apis/{rule.api_version}" if rule.group else f"/api/{rule.api_version}"
-    unserved = UnservedError(
+    unserved = KindNotServedError(
         f"the control plane does not serve {rule.kind} of {rule.api_version}, which `workloads` names"
     )
     try:
-        group = _GROUP.decode(await api.get(root))
+        group = _API_RESOURCES.decode(await api.get(root))
     except NotFound as error:
         raise unserved from error
     plurals = [each.name for each in group.resources if each.kind == rule.kind and "/" not in each.name]

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from controller.cli.texts import TextError, values
+from controller.cli.yaml_loader import ParseError, load_documents
 
 STDIN = "-"
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
-_LONGEST_NAME = 253
-_SHOWN = 40
+_MAX_NAME_LENGTH = 253
+_MAX_SHOWN = 40
 
 
 class InputError(Exception):
@@ -25,7 +25,7 @@ class InputError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where an object stands: file, document and, inside a List, item, both counted from 1."""
 
     file: str
@@ -41,7 +41,7 @@ class Place:
 class Manifest:
     """One object with its place; ``body`` is all of it."""
 
-    place: Place
+    place: Location
     api_version: str
     kind: str
     namespace: str
@@ -78,46 +78,46 @@ def read(paths: Sequence[str]) -> list[Manifest]:
     """Return all objects in the files and folders *paths*, ``-`` being standard input; raise `InputError`."""
     found: list[Manifest] = []
     problems: list[str] = []
-    for file, text in _texts(paths):
+    for file, text in _read_texts(paths):
         try:
-            found.extend(_manifests(file, text, problems))
-        except TextError as error:
+            found.extend(_parse_manifests(file, text, problems))
+        except ParseError as error:
             problems.append(str(error))
     if problems:
         raise InputError(*problems)
     if not found:
-        raise InputError(f"{', '.join(_name(path) for path in paths)}: no Kubernetes object is there")
+        raise InputError(f"{', '.join(_display_name(path) for path in paths)}: no Kubernetes object is there")
     return found
 
 
-def shown(value: object) -> str:
+def abbreviate(value: object) -> str:
     """Return *value* as a message shows it: as JSON, and short."""
     if isinstance(value, Mapping):
         return "a mapping"
     if isinstance(value, list):
         return "a list"
     text = msgspec.json.encode(value).decode()
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 4]}..."
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 4]}..."
 
 
-def _name(path: str) -> str:
+def _display_name(path: str) -> str:
     return "standard input" if path == STDIN else path
 
 
-def _texts(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _read_texts(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
     for path in paths:
         if path == STDIN:
-            yield _name(path), _decoded(_name(path), sys.stdin.buffer.read())
+            yield _display_name(path), _decode_text(_display_name(path), sys.stdin.buffer.read())
             continue
-        for file in _files(Path(path)):
+        for file in _list_files(Path(path)):
             try:
                 content = file.read_bytes()
             except OSError as error:
                 raise InputError(f"{file}: {(error.strerror or 'it cannot be read').lower()}") from error
-            yield str(file), _decoded(str(file), content)
+            yield str(file), _decode_text(str(file), content)
 
 
-def _files(path: Path) -> list[Path]:
+def _list_files(path: Path) -> list[Path]:
     """Return *path*, or the manifests in the folder *path* and below it, by name."""
     if not path.is_dir():
         return [path]
@@ -127,7 +127,7 @@ def _files(path: Path) -> list[Path]:
     return found
 
 
-def _decoded(file: str, content: bytes) -> str:
+def _decode_text(file: str, content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -135,22 +135,22 @@ def _decoded(file: str, content: bytes) -> str:
         raise InputError(f"{file}: line {line}: it is not UTF-8 text") from error
 
 
-def _manifests(file: str, text: str, problems: list[str]) -> Iterator[Manifest]:
+def _parse_manifests(file: str, text: str, problems: list[str]) -> Iterator[Manifest]:
     """Yield the objects of one file; what is no object is told to *problems*."""
     number = 0
     try:
-        for number, value in enumerate(values(text), start=1):
-            for place, body in _objects(Place(file, number), value):
-                manifest = _manifest(place, body)
+        for number, value in enumerate(load_documents(text), start=1):
+            for place, body in _list_items(Location(file, number), value):
+                manifest = _parse_manifest(place, body)
                 if isinstance(manifest, Manifest):
                     yield manifest
                 else:
                     problems.append(manifest)
-    except TextError as error:
-        raise TextError(f"{Place(file, number + 1)}: {error}") from error
+    except ParseError as error:
+        raise ParseError(f"{Location(file, number + 1)}: {error}") from error
 
 
-def _objects(place: Place, value: Any) -> Iterator[tuple[Place, Any]]:
+def _list_items(place: Location, value: Any) -> Iterator[tuple[Location, Any]]:
     """Yield *value*, or the items of a List; an empty document is nothing."""
     if value is None:
         return
@@ -161,39 +161,39 @@ def _objects(place: Place, value: Any) -> Iterator[tuple[Place, Any]]:
     # The items of a typed list do not repeat what the list says.
     said = {} if kind == "List" else {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List")}
     for number, item in enumerate(value["items"], start=1):
-        yield Place(place.file, place.document, number), {**said, **item} if isinstance(item, dict) else item
+        yield Location(place.file, place.document, number), {**said, **item} if isinstance(item, dict) else item
 
 
-def _manifest(place: Place, body: Any) -> Manifest | str:
+def _parse_manifest(place: Location, body: Any) -> Manifest | str:
     """Return the object, or what keeps it from being one."""
     if not isinstance(body, dict):
-        return f"{place}: a Kubernetes object is expected, not {shown(body)}"
+        return f"{place}: a Kubernetes object is expected, not {abbreviate(body)}"
     for field, example in (("apiVersion", "batch.volcano.sh/v1alpha1"), ("kind", "Job")):
         value = body.get(field)
         if not isinstance(value, str) or not value:
-            return f"{place}: {field}: {_missing(value)}; write for example {field}: {example}"
+            return f"{place}: {field}: {_missing_field(value)}; write for example {field}: {example}"
     metadata = {} if body.get("metadata") is None else body["metadata"]
     named = f"{place} ({body['kind']})"
     if not isinstance(metadata, dict):
-        return f"{named}: metadata: {shown(metadata)} is not a mapping"
+        return f"{named}: metadata: {abbreviate(metadata)} is not a mapping"
     name, namespace = metadata.get("name"), metadata.get("namespace")
     return (
-        (_bad_name(f"{named}: metadata.name", name) if name is not None else "")
-        or (_bad_name(f"{named}: metadata.namespace", namespace) if namespace else "")
+        (_name_violation(f"{named}: metadata.name", name) if name is not None else "")
+        or (_name_violation(f"{named}: metadata.namespace", namespace) if namespace else "")
         or Manifest(place, body["apiVersion"], body["kind"], namespace or "", name or "", body)
     )
 
 
-def _missing(value: object) -> str:
-    return "it is missing" if value is None or value == "" else f"{shown(value)} is not text"
+def _missing_field(value: object) -> str:
+    return "it is missing" if value is None or value == "" else f"{abbreviate(value)} is not text"
 
 
-def _bad_name(field: str, name: object) -> str:
+def _name_violation(field: str, name: object) -> str:
     """Return why nothing can bear *name*, or nothing where something can."""
     if not isinstance(name, str):
-        return f"{field}: {shown(name)} is not text; write it in quotes"
-    if not name or len(name) > _LONGEST_NAME or name in {".", ".."}:
-        return f"{field}: a name has 1 to {_LONGEST_NAME} characters"
+        return f"{field}: {abbreviate(name)} is not text; write it in quotes"
+    if not name or len(name) > _MAX_NAME_LENGTH or name in {".", ".."}:
+        return f"{field}: a name has 1 to {_MAX_NAME_LENGTH} characters"
     if any(not sign.isprintable() or sign in " /%" for sign in name):
-        return f"{field}: {shown(name)} is no name; write letters, digits, - and ."
+        return f"{field}: {abbreviate(name)} is no name; write letters, digits, - and ."
     return ""

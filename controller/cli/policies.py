@@ -82,27 +82,27 @@ def read_policy(manifest: Manifest) -> Policy:
     return Policy(wire, (manifest.body.get("spec") or {}).get("placement") or {})
 
 
-def policy_for(template: Manifest, policies: Iterable[Policy]) -> Policy | None:
+def matching_policy(template: Manifest, policies: Iterable[Policy]) -> Policy | None:
     """Return the policy that propagates *template*, ``None`` where none selects it."""
     selecting = [
         (closeness, policy)
         for policy in policies
-        if policy.wire.metadata.deletion_timestamp is None and (closeness := _closeness(policy, template))
+        if policy.wire.metadata.deletion_timestamp is None and (closeness := _match(policy, template))
     ]
-    return min(selecting, key=lambda pair: _rank(*pair))[1] if selecting else None
+    return min(selecting, key=lambda pair: _sort_key(*pair))[1] if selecting else None
 
 
-def _rank(closeness: Match, policy: Policy) -> tuple[bool, int, int, str]:
+def _sort_key(closeness: Match, policy: Policy) -> tuple[bool, int, int, str]:
     return not policy.namespace, -policy.wire.spec.priority, -closeness, policy.wire.metadata.name
 
 
-def _closeness(policy: Policy, template: Manifest) -> Match:
+def _match(policy: Policy, template: Manifest) -> Match:
     if policy.namespace not in {"", template.namespace}:
         return Match.NONE
-    return max((_selects(each, template) for each in policy.wire.spec.resource_selectors), default=Match.NONE)
+    return max((_match_selector(each, template) for each in policy.wire.spec.resource_selectors), default=Match.NONE)
 
 
-def _selects(selector: ResourceSelector, template: Manifest) -> Match:
+def _match_selector(selector: ResourceSelector, template: Manifest) -> Match:
     if (selector.api_version, selector.kind) != (template.api_version, template.kind):
         return Match.NONE
     if selector.namespace not in {"", template.namespace}:
@@ -112,10 +112,10 @@ def _selects(selector: ResourceSelector, template: Manifest) -> Match:
     if selector.label_selector is None:
         return Match.ALL
     labels = template.body["metadata"].get("labels") or {}
-    return Match.LABELS if _holds(selector.label_selector, labels) else Match.NONE
+    return Match.LABELS if _labels_match(selector.label_selector, labels) else Match.NONE
 
 
-def _holds(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
+def _labels_match(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
     """Say whether *selector* selects an object with *labels*: as it would select a cluster that has them."""
     asked = placement(Placement(cluster_affinity=ClusterAffinity(label_selector=selector)))
     return asked.affinity is not None and matches(asked.affinity, Cluster(ClusterName(""), labels=labels))

@@ -9,9 +9,9 @@ from typing import Annotated, BinaryIO
 import typer
 
 from controller.cli.manifests import STDIN, InputError
-from controller.cli.replaysheet import replay_sheet
-from controller.cli.report.replay import FileReport, PassageReport, ReplayReport, file_report
-from controller.cli.screen import Format, screen_of, show, written
+from controller.cli.output import Format, output_style, print_text, serialize
+from controller.cli.replay_table import replay_table
+from controller.cli.report.replay import FileReport, RecordedDecisionReport, ReplayReport, file_report
 from controller.decision_log.replay import JournalError
 
 
@@ -28,7 +28,7 @@ def replay(
 ) -> None:
     """Judge journals again."""
     reports: list[FileReport] = []
-    history: list[PassageReport] = []
+    history: list[RecordedDecisionReport] = []
     for file in files:
         report, passages = _read(file, workload)
         reports.append(report)
@@ -36,21 +36,21 @@ def replay(
     history.sort(key=lambda each: each.time or "")
     is_same = all(each.same for each in reports)
     answer = ReplayReport(is_same, tuple(reports), tuple(history) if workload is not None else None)
-    show(written(answer, output) or replay_sheet(answer, screen_of(sys.stdout)))
+    print_text(serialize(answer, output) or replay_table(answer, output_style(sys.stdout)))
     if not is_same:
         raise typer.Exit(1)
 
 
-def _read(file: str, workload: str | None) -> tuple[FileReport, list[PassageReport]]:
+def _read(file: str, workload: str | None) -> tuple[FileReport, list[RecordedDecisionReport]]:
     try:
-        with _opened(file) as lines:
+        with _open_file(file) as lines:
             return file_report(file, lines, workload)
     except (JournalError, OSError) as error:
         raise InputError(f"{file}: {error}" if isinstance(error, JournalError) else str(error)) from error
 
 
 @contextmanager
-def _opened(file: str) -> Iterator[BinaryIO]:
+def _open_file(file: str) -> Iterator[BinaryIO]:
     if file == STDIN:
         yield sys.stdin.buffer
         return

@@ -11,12 +11,12 @@ from typing import Annotated
 import typer
 import yaml
 
-from controller.cli.progress import progress
+from controller.cli.options import CommonOptions
+from controller.cli.output import Format, print_text
+from controller.cli.progress_bar import progress_bar
 from controller.cli.report.simulation import PerPodReport, per_pod_report, simulation_report
-from controller.cli.screen import Format, show
-from controller.cli.simulationsheet import simulation_sheet
-from controller.cli.source import Source
-from controller.cli.tracefile import read_trace
+from controller.cli.simulation_table import simulation_table
+from controller.cli.trace_file import read_trace
 from controller.simulator.drawing import draw, must_be_drawable
 from controller.simulator.driver import Outcome, Simulation
 from controller.simulator.generators.load import Load, as_trace
@@ -39,7 +39,7 @@ class Comparison(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Play:
+class SimulationOptions:
     """What is played, and how."""
 
     trace: Trace
@@ -49,7 +49,7 @@ class Play:
     plot: Path | None = None
 
 
-def _span(text: str) -> int:
+def _parse_duration(text: str) -> int:
     try:
         return parse_span(text)
     except SpanError as error:
@@ -57,19 +57,25 @@ def _span(text: str) -> int:
 
 
 def simulate(  # noqa: PLR0913 - the one place where its options stand
-    source: Source,
+    source: CommonOptions,
     *,
-    until: Annotated[int | None, typer.Option(parser=_span, metavar="TIME", help="Stop looking then.")] = None,
+    until: Annotated[
+        int | None, typer.Option(parser=_parse_duration, metavar="TIME", help="Stop looking then.")
+    ] = None,
     runtime: Annotated[
         int | None,
-        typer.Option(parser=_span, metavar="TIME", help="Run time of jobs that do not say theirs; by default 10m."),
+        typer.Option(
+            parser=_parse_duration, metavar="TIME", help="Run time of jobs that do not say theirs; by default 10m."
+        ),
     ] = None,
     writes: Annotated[
         int | None, typer.Option(min=0, help="Writes a second; 0: they cost nothing. By default as writes.perSecond.")
     ] = None,
     status_period: Annotated[
         int | None,
-        typer.Option(parser=_span, metavar="TIME", help="How often clusters write their summaries; by default 10s."),
+        typer.Option(
+            parser=_parse_duration, metavar="TIME", help="How often clusters write their summaries; by default 10s."
+        ),
     ] = None,
     generate: Annotated[Shape | None, typer.Option(help="Make up a load of this shape instead of reading one.")] = None,
     jobs: Annotated[int | None, typer.Option(help="How many jobs to make up.")] = None,
@@ -84,20 +90,20 @@ def simulate(  # noqa: PLR0913 - the one place where its options stand
     """Play jobs on virtual time."""
     if plot is not None:
         must_be_drawable(plot)
-    made = _made(source, generate, seed, jobs=jobs, queues=queues, clusters=clusters, load=load)
+    made = _generate_load(source, generate, seed, jobs=jobs, queues=queues, clusters=clusters, load=load)
     if dump:
-        show(_dumped(made, source.output))
+        print_text(_dump_manifests(made, source.output))
         return
-    trace, limit = _trace(source, made, _RUNTIME if runtime is None else runtime)
+    trace, limit = _load_trace(source, made, _RUNTIME if runtime is None else runtime)
     tempo = Tempo(
         writes_per_second=limit if writes is None else writes,
         status_period=_STATUS_PERIOD if status_period is None else status_period,
         until=until,
     )
-    _answer(source, Play(trace, tempo, seed, compare, plot))
+    _run(source, SimulationOptions(trace, tempo, seed, compare, plot))
 
 
-def _made(source: Source, shape: Shape | None, seed: int, **sizes: int | None) -> Load | None:
+def _generate_load(source: CommonOptions, shape: Shape | None, seed: int, **sizes: int | None) -> Load | None:
     """Return the load that is to be made up, ``None`` where files are to be read."""
     if source.kubeconfig or source.context or source.configuration:
         raise typer.BadParameter("a simulation reads files, not the live control plane; name them with -f")
@@ -114,7 +120,7 @@ def _made(source: Source, shape: Shape | None, seed: int, **sizes: int | None) -
         raise typer.BadParameter(str(error)) from error
 
 
-def _trace(source: Source, made: Load | None, runtime: int) -> tuple[Trace, int]:
+def _load_trace(source: CommonOptions, made: Load | None, runtime: int) -> tuple[Trace, int]:
     """Return what is to be played, and how many writes a second its configuration allows."""
     if made is not None:
         return as_trace(made, start=source.now), 0
@@ -123,7 +129,7 @@ def _trace(source: Source, made: Load | None, runtime: int) -> tuple[Trace, int]
     return read.trace, read.writes_per_second
 
 
-def _dumped(made: Load | None, output: Format) -> str:
+def _dump_manifests(made: Load | None, output: Format) -> str:
     if made is None:
         raise typer.BadParameter("--dump prints what --generate makes up")
     objects = manifests(made)
@@ -133,23 +139,23 @@ def _dumped(made: Load | None, output: Format) -> str:
     return text.rstrip()
 
 
-def _answer(source: Source, play: Play) -> None:
+def _run(source: CommonOptions, play: SimulationOptions) -> None:
     series = Series() if play.plot else None
-    with progress("simulating") as watch:
+    with progress_bar("simulating") as watch:
         began = process_time()
         outcome = Simulation(play.trace, play.tempo, watch=watch, series=series).run()
         took = process_time() - began
     if source.verbose:
-        _tell_cost(outcome, took)
+        _print_cost(outcome, took)
     if play.plot is not None and series is not None:
         draw(series, outcome, play.plot)
-    source.answer(simulation_report(outcome, _compared(play)), simulation_sheet)
+    source.answer(simulation_report(outcome, _compare_per_pod(play)), simulation_table)
 
 
-def _compared(play: Play) -> PerPodReport | None:
+def _compare_per_pod(play: SimulationOptions) -> PerPodReport | None:
     return per_pod_report(admit_per_pod(play.trace, play.seed), play.seed) if play.compare else None
 
 
-def _tell_cost(outcome: Outcome, took: float) -> None:
+def _print_cost(outcome: Outcome, took: float) -> None:
     cycles = f"{outcome.cycles} cycles" + (f", {1000 * took / outcome.cycles:.1f} ms each" if outcome.cycles else "")
     sys.stderr.write(f"note: {seconds(outcome.ended_at)} s of virtual time took {took:.1f} s of CPU in {cycles}\n")

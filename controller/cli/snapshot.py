@@ -44,7 +44,7 @@ class Snapshot:
         return self.store.binding(workload.uid)
 
 
-def take(store: Store, now: int) -> Snapshot:
+def take_snapshot(store: Store, now: int) -> Snapshot:
     """Return the world that *store* amounts to at *now*, with one decision round over it."""
     world = World()
     store.feed(world, now)

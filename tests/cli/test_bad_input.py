@@ -18,9 +18,9 @@ def cases(file: str) -> list[tuple[str, str, str]]:
     return [(each["name"], each["text"], each["says"]) for each in documents]
 
 
-FIELDS = cases("bad_fields.yaml")
+FIELDS = cases("invalid_fields.yaml")
 TEXTS = [
-    *cases("bad_texts.yaml"),
+    *cases("invalid_yaml.yaml"),
     ("yaml-deep", "[" * 100_000, ": line 1: it is nested more than 100 levels deep"),
     ("not-utf-8", b"a: \xff", ": line 1: it is not UTF-8 text"),
     ("utf-16", "a: 1".encode("utf-16"), ": line 1: it is not UTF-8 text"),

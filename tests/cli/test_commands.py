@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from controller.cli.screen import Cell, Column, Screen, paragraph, screen_of, table, visible
+from controller.cli.output import Cell, Column, OutputStyle, escape, output_style, paragraph, table
 from tests.cli.manifests import NOW, binding, cluster, job, jobs, priority_class, queue, running, write
 from tests.waiting import LIMIT_SECONDS
 
@@ -149,15 +149,15 @@ def test_only_a_terminal_gets_colours(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "70")
-    assert screen_of(Terminal()) == Screen(70, coloured=True)
-    assert screen_of(io.StringIO()) == Screen(None, coloured=False)
+    assert output_style(Terminal()) == OutputStyle(70, coloured=True)
+    assert output_style(io.StringIO()) == OutputStyle(None, coloured=False)
 
 
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
 def test_a_terminal_may_refuse_colours(monkeypatch, name, value):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv(name, value)
-    assert not screen_of(Terminal()).coloured
+    assert not output_style(Terminal()).coloured
 
 
 def test_forced_colours_do_not_reach_a_pipe(run, world, monkeypatch):
@@ -167,19 +167,19 @@ def test_forced_colours_do_not_reach_a_pipe(run, world, monkeypatch):
 
 def test_a_table_fits_the_terminal_and_is_one_row_a_line_elsewhere():
     columns, rows = [Column("NAME"), Column("N", right=True)], [("x" * 50, "1"), ("", "22")]
-    narrow = table(columns, rows, Screen(30)).splitlines()
+    narrow = table(columns, rows, OutputStyle(30)).splitlines()
     assert max(len(line) for line in narrow) <= 30
     assert table(columns, rows).splitlines() == [f"{'NAME':50}   N", f"{'x' * 50}   1", f"{'-':50}  22"]
 
 
 def test_a_coloured_cell_is_coloured():
-    assert "\x1b[" in table([Column("A")], [(Cell("x", "red"),)], Screen(80, coloured=True))
-    assert "\x1b[" not in table([Column("A")], [(Cell("x", "red"),)], Screen(80))
+    assert "\x1b[" in table([Column("A")], [(Cell("x", "red"),)], OutputStyle(80, coloured=True))
+    assert "\x1b[" not in table([Column("A")], [(Cell("x", "red"),)], OutputStyle(80))
 
 
 def test_markup_and_escapes_in_names_stay_what_they_are():
     assert table([Column("A")], [("[red]x[/red] :smile:",)]).splitlines()[1] == "[red]x[/red] :smile:"
-    assert visible("a\x1b[31mb\nc") == "a\\x1b[31mb\\nc"
+    assert escape("a\x1b[31mb\nc") == "a\\x1b[31mb\\nc"
     assert paragraph("a\x1b[0m") == "a\\x1b[0m"
 
 

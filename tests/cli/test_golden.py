@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.manifests import NOW
 
-WORLD = str(Path(__file__).parent / "research.yaml")
+WORLD = str(Path(__file__).parent / "queues_and_clusters.yaml")
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 COMMANDS = {
@@ -26,7 +26,7 @@ COMMANDS = {
     "clusters.json": ["clusters", "-o", "json"],
     "explain-waiting.txt": ["explain", "job", "pretrain", "-n", "ml"],
     "explain-waiting.json": ["explain", "job", "pretrain", "-n", "ml", "-o", "json"],
-    "explain-behind.txt": ["explain", "job", "backfill", "-n", "ml"],
+    "explain-blocked-by-head.txt": ["explain", "job", "backfill", "-n", "ml"],
     "explain-next.txt": ["explain", "job", "finetune", "-n", "ml"],
     "explain-admitted.txt": ["explain", "job", "running", "-n", "ml"],
     "explain-admitted.json": ["explain", "job", "running", "-n", "ml", "-o", "json"],

@@ -7,7 +7,7 @@ import pytest
 
 from controller.api import keys
 from controller.api.configuration import AdmissionConfiguration
-from controller.cli.live import observe, read_store
+from controller.cli.live import live_snapshot, read_store
 from controller.kube import Api
 from tests.cli.manifests import NOW, binding, cluster, job, priority_class, queue, running, units, write
 
@@ -136,7 +136,7 @@ def test_who_may_not_list_is_told_so(run, server):
 def test_other_programs_observe_by_one_call(server):
     async def observed():
         async with Api.connect(server.kubeconfig("volcano-global-controller")) as api:
-            return await observe(api, now=10**12)
+            return await live_snapshot(api, now=10**12)
 
     snapshot = asyncio.run(observed())
     assert [each.workload.name for each in snapshot.plan.decisions] == ["one"]

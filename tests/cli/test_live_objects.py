@@ -103,7 +103,7 @@ def look(run, monkeypatch):
 def read_once(monkeypatch):
     """Let the world be read once and decided upon once, however many commands are run on it."""
     known = []
-    observe = live.observe
+    observe = live.live_snapshot
 
     @functools.wraps(observe)
     async def observe_once(*arguments, **options):

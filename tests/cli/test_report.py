@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from controller.cli.fileworld import read_world
-from controller.cli.report.amounts import listed, short
+from controller.cli.offline import read_offline_state
+from controller.cli.output import PLAIN, as_json
+from controller.cli.report.amounts import describe_requests, format_short
 from controller.cli.report.plan import plan_report
-from controller.cli.screen import PLAIN, as_json
-from controller.cli.sheets import plan_sheet
-from controller.cli.snapshot import take
+from controller.cli.snapshot import take_snapshot
+from controller.cli.tables import plan_table
 from controller.engine.plan import Evict, Plan
 from controller.engine.reasons import EvictionReason
 from tests.cli.manifests import binding, cluster, job, queue, running, write
@@ -25,7 +25,7 @@ def snapshot(tmp_path):
         *running("victim", {"cpu": 1}, on="m", queue="a"),
         *(job("leaving", {"cpu": 1}, queue="a"), binding("leaving", paused=True, clusters=["m"])),
     ]
-    return take(read_world([write(tmp_path, *documents)]).store, 10**12)
+    return take_snapshot(read_offline_state([write(tmp_path, *documents)]).store, 10**12)
 
 
 @pytest.mark.parametrize("reason", EvictionReason)
@@ -43,7 +43,7 @@ def test_an_eviction_says_why(snapshot, reason):
         "clusters": [],
         "reason": reason,
     }
-    assert plan_sheet(report, PLAIN).splitlines()[1].split() == ["Evict", "Job", "ml/victim", "a", "-", reason]
+    assert plan_table(report, PLAIN).splitlines()[1].split() == ["Evict", "Job", "ml/victim", "a", "-", reason]
 
 
 def test_one_that_is_itself_still_leaving_has_no_cluster_held_for_it(snapshot):
@@ -67,9 +67,9 @@ def test_one_that_is_itself_still_leaving_has_no_cluster_held_for_it(snapshot):
     ],
 )
 def test_amounts_are_short_for_people(resource, amount, text):
-    assert short(resource, amount) == text
+    assert format_short(resource, amount) == text
 
 
 def test_what_is_asked_for_is_listed():
-    assert listed({"pods": 2000, "cpu": 1500, "memory": 2**30}) == "1.5 cpu, 1Gi memory in 2 pods"
-    assert listed({"pods": 1000}) == "nothing in 1 pod"
+    assert describe_requests({"pods": 2000, "cpu": 1500, "memory": 2**30}) == "1.5 cpu, 1Gi memory in 2 pods"
+    assert describe_requests({"pods": 1000}) == "nothing in 1 pod"

@@ -101,7 +101,7 @@ PROVED = {
         "test_it_says_how_a_hyperjob_would_be_split_and_why",
     ),
     "plan shows the Jobs it becomes": (
-        "tests/cli/test_fileworld.py",
+        "tests/cli/test_offline.py",
         "test_a_hyperjob_is_planned_as_the_jobs_it_becomes",
     ),
     "hyperjob_split_ms for a hundred clusters": ("tests/benchmarks/hyperjob.py", "measure"),

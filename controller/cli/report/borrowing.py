@@ -13,13 +13,13 @@ def borrowing_notes(snapshot: Snapshot) -> tuple[str, ...]:
     if policy.queue_order != "PriorityFirst" or policy.reclaim.enabled:
         return ()
     leaves = [node for node in snapshot.standing.quota.tree.leaves() if node.parent is not None]
-    lacking = [(leaf, resources) for leaf in leaves if (resources := _entitled_to(snapshot, leaf))]
+    lacking = [(leaf, resources) for leaf in leaves if (resources := _requests_within_fair_share(snapshot, leaf))]
     return tuple(_notes(snapshot, leaves, lacking))
 
 
 def _notes(snapshot: Snapshot, leaves: list[Node], lacking: list[tuple[Node, frozenset[str]]]) -> Iterator[str]:
     for leaf in leaves:
-        over = _over(snapshot, leaf)
+        over = _borrowed_resources(snapshot, leaf)
         behind = [other for other, asked in lacking if other.queue.priority < leaf.queue.priority and over & asked]
         if behind:
             first, other = leaf.queue, behind[0].queue
@@ -30,13 +30,13 @@ def _notes(snapshot: Snapshot, leaves: list[Node], lacking: list[tuple[Node, fro
             )
 
 
-def _over(snapshot: Snapshot, leaf: Node) -> frozenset[str]:
+def _borrowed_resources(snapshot: Snapshot, leaf: Node) -> frozenset[str]:
     """Return the resources of which a queue holds more than its entitlement."""
     due, held = snapshot.standing.entitlements[leaf.name], snapshot.standing.quota.allocated[leaf.name]
     return frozenset(name for name, amount in held.items() if name != PODS and amount > due.get(name, 0))
 
 
-def _entitled_to(snapshot: Snapshot, leaf: Node) -> frozenset[str]:
+def _requests_within_fair_share(snapshot: Snapshot, leaf: Node) -> frozenset[str]:
     """Return what the workloads of a queue ask for that wait for room and would stay within its entitlement."""
     lanes = snapshot.world.backlog.queues.get(leaf.name, ())
     waiting = [lane for lane in lanes if lane.hopeless is None and lane.is_waiting]

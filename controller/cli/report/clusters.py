@@ -2,7 +2,7 @@
 
 import msgspec
 
-from controller.cli.report.amounts import Amounts, exact
+from controller.cli.report.amounts import Amounts, quantities
 from controller.cli.snapshot import Snapshot
 from controller.engine.ledger import Site
 from controller.engine.outlook import unusable
@@ -31,7 +31,7 @@ def cluster_reports(snapshot: Snapshot) -> Clusters:
     return Clusters(tuple(_report(site) for site in snapshot.world.ledger))
 
 
-def trouble(site: Site) -> str:
+def unusable_reason(site: Site) -> str:
     """Return why a cluster takes no new workloads, or nothing."""
     return "is unknown" if site.cluster is None else unusable(site.cluster) or ""
 
@@ -42,9 +42,9 @@ def _report(site: Site) -> ClusterReport:
     return ClusterReport(
         name=site.name,
         ready=site.is_usable,
-        trouble=trouble(site),
-        allocatable=exact(site.allocatable, resources),
-        foreign=exact(site.foreign, resources),
-        ours=exact(site.booked, resources),
-        free=exact(site.headroom, resources),
+        trouble=unusable_reason(site),
+        allocatable=quantities(site.allocatable, resources),
+        foreign=quantities(site.foreign, resources),
+        ours=quantities(site.booked, resources),
+        free=quantities(site.headroom, resources),
     )

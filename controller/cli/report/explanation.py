@@ -5,9 +5,9 @@ from difflib import get_close_matches
 import msgspec
 
 from controller.api.quantity import format_quantity
-from controller.cli.report.amounts import Amounts, asked, time
-from controller.cli.report.queues import QueueStanding, queue_path, standing_of
-from controller.cli.report.sites import SiteReport, sites
+from controller.cli.report.amounts import Amounts, format_time, positive_quantities
+from controller.cli.report.candidates import CandidateReport, candidate_reports
+from controller.cli.report.queues import QueueShareReport, queue_path, queue_share_report
 from controller.cli.snapshot import Snapshot
 from controller.engine import remedies
 from controller.engine.outlook import outlook
@@ -18,7 +18,7 @@ from controller.engine.workloads import State, Workload
 from controller.wording import lack, sentence, verified
 
 
-class Neighbour(msgspec.Struct, rename="camel", frozen=True):
+class WorkloadAhead(msgspec.Struct, rename="camel", frozen=True):
     """A workload that is before another one in its queue."""
 
     kind: str
@@ -36,7 +36,7 @@ class Guarantee(msgspec.Struct, frozen=True):
     amount: str
 
 
-class Missing(msgspec.Struct, rename="camel", frozen=True):
+class UnmetRequirement(msgspec.Struct, rename="camel", frozen=True):
     """One thing that a workload lacks; amounts are null where the reason has none, *free* may be negative."""
 
     reason: str
@@ -50,7 +50,7 @@ class Missing(msgspec.Struct, rename="camel", frozen=True):
     message: str
 
 
-class Step(msgspec.Struct, rename={"before": "from", "after": "to"}, frozen=True):
+class RemedyStep(msgspec.Struct, rename={"before": "from", "after": "to"}, frozen=True):
     """One change of a remedy: the field of a queue or cluster, and its amount now and then."""
 
     change: str
@@ -58,7 +58,7 @@ class Step(msgspec.Struct, rename={"before": "from", "after": "to"}, frozen=True
     after: str
 
 
-class Waiting(msgspec.Struct, rename="camel", frozen=True):
+class PendingState(msgspec.Struct, rename="camel", frozen=True):
     """Why and behind whom it waits; *position* counts from 1, *of* is how many wait in its queue.
 
     *missing* is all that it lacks in the order in which it binds, the reason
@@ -69,29 +69,29 @@ class Waiting(msgspec.Struct, rename="camel", frozen=True):
     reason: str
     message: str
     remedy: str
-    missing: tuple[Missing, ...]
-    changes: tuple[Step, ...] | None
+    missing: tuple[UnmetRequirement, ...]
+    changes: tuple[RemedyStep, ...] | None
     complete: bool
     position: int
     of: int
-    before: tuple[Neighbour, ...]
-    clusters: tuple[SiteReport, ...]
+    before: tuple[WorkloadAhead, ...]
+    clusters: tuple[CandidateReport, ...]
 
 
-class Part(msgspec.Struct, frozen=True):
+class ClusterCharge(msgspec.Struct, frozen=True):
     """What one cluster is charged with for it."""
 
     name: str
     charge: Amounts
 
 
-class Running(msgspec.Struct, rename="camel", frozen=True):
+class AdmittedState(msgspec.Struct, rename="camel", frozen=True):
     """Where it is and what it is charged with; *now* says that this very plan admits it.
 
     *outgrown* is what it was admitted with, where it asks for more since (D7).
     """
 
-    clusters: tuple[Part, ...]
+    clusters: tuple[ClusterCharge, ...]
     charge: Amounts
     outgrown: Amounts | None
     since: str | None
@@ -99,7 +99,7 @@ class Running(msgspec.Struct, rename="camel", frozen=True):
     now: bool
 
 
-class OwnQueue(msgspec.Struct, frozen=True):
+class WorkloadQueue(msgspec.Struct, frozen=True):
     """The queue of a workload; *path* is empty for one that does not hang on the root."""
 
     name: str
@@ -108,13 +108,13 @@ class OwnQueue(msgspec.Struct, frozen=True):
     state: str
     weight: int
     priority: int
-    standings: tuple[QueueStanding, ...]
+    standings: tuple[QueueShareReport, ...]
     """Its own, then those of its ancestors, the root last."""
     near: tuple[str, ...]
     """Queues that may have been meant, where there is none of its name."""
 
 
-class Told(msgspec.Struct, rename="camel", frozen=True):
+class PublishedEvent(msgspec.Struct, rename="camel", frozen=True):
     """One event that the controller has written of a workload."""
 
     last: str
@@ -137,11 +137,11 @@ class Explanation(msgspec.Struct, rename="camel", frozen=True):
     demand: Amounts
     gang: Amounts
     copies: int
-    queue: OwnQueue
-    waiting: Waiting | None
-    running: Running | None
+    queue: WorkloadQueue
+    waiting: PendingState | None
+    running: AdmittedState | None
     finished_on: tuple[str, ...]
-    told: tuple[Told, ...] | msgspec.UnsetType = msgspec.UNSET
+    told: tuple[PublishedEvent, ...] | msgspec.UnsetType = msgspec.UNSET
     """What its tenant was told, the latest last; only of the live control plane."""
 
 
@@ -156,46 +156,46 @@ def explain(snapshot: Snapshot, workload: Workload) -> Explanation:
         priority=workload.priority,
         priority_class=workload.priority_class,
         unknown_class=workload.unknown_class,
-        since=time(workload.since),
-        demand=asked(shape.demand),
-        gang=asked(shape.gang),
+        since=format_time(workload.since),
+        demand=positive_quantities(shape.demand),
+        gang=positive_quantities(shape.gang),
         copies=outlook(shape, snapshot.world.ledger).copies,
         queue=_queue(snapshot, workload.queue),
-        waiting=_waiting(snapshot, workload),
-        running=_running(snapshot, workload),
+        waiting=_pending_state(snapshot, workload),
+        running=_admitted_state(snapshot, workload),
         finished_on=_finished_on(snapshot, workload),
     )
 
 
-def _waiting(snapshot: Snapshot, workload: Workload) -> Waiting | None:
+def _pending_state(snapshot: Snapshot, workload: Workload) -> PendingState | None:
     refusal = snapshot.world.refusal(workload.uid)
     if refusal is None:
         return None
     found = remedies.find_remedy(snapshot.world, workload.uid, snapshot.now, snapshot.plan)
     line = snapshot.world.waiting(workload.queue)
     position = [each.uid for each in line].index(workload.uid)
-    return Waiting(
+    return PendingState(
         reason=refusal.reason,
         message=sentence(refusal),
         remedy=verified(refusal, found),
-        missing=tuple(map(_missing, shortfalls(snapshot.world, workload.uid))),
+        missing=tuple(map(_unmet_requirement, shortfalls(snapshot.world, workload.uid))),
         changes=tuple(map(_step, found.changes)) if found is not None else None,
         complete=found is not None and found.is_complete,
         position=position + 1,
         of=len(line),
-        before=tuple(_neighbour(snapshot, each) for each in line[:position]),
-        clusters=sites(snapshot, workload.shape),
+        before=tuple(_workload_ahead(snapshot, each) for each in line[:position]),
+        clusters=candidate_reports(snapshot, workload.shape),
     )
 
 
-def _missing(shortfall: Shortfall) -> Missing:
+def _unmet_requirement(shortfall: Shortfall) -> UnmetRequirement:
     resource = shortfall.resource
     requests, free, lacks = (
         None if resource is None or amount is None else format_quantity(resource, amount)
         for amount in (shortfall.requests, shortfall.free, shortfall.lacks)
     )
     others = ((queue, format_quantity(resource or "", amount)) for queue, amount in shortfall.guaranteed)
-    return Missing(
+    return UnmetRequirement(
         reason=shortfall.reason,
         queue=shortfall.queue,
         cluster=shortfall.cluster,
@@ -208,51 +208,51 @@ def _missing(shortfall: Shortfall) -> Missing:
     )
 
 
-def _step(change: Change) -> Step:
+def _step(change: Change) -> RemedyStep:
     field = "spec.capability" if change.kind == "queue" else "status.resourceSummary.allocatable"
     before, after = (format_quantity(change.resource, amount) for amount in (change.before, change.after))
-    return Step(f"{change.kind}/{change.name}.{field}.{_key(change.resource)}={after}", before, after)
+    return RemedyStep(f"{change.kind}/{change.name}.{field}.{_quote_resource(change.resource)}={after}", before, after)
 
 
-def _key(resource: str) -> str:
+def _quote_resource(resource: str) -> str:
     """Return *resource* as a part of a path, quoted where it has a dot of its own."""
     return f"'{resource}'" if "." in resource else resource
 
 
-def _neighbour(snapshot: Snapshot, workload: Workload) -> Neighbour:
+def _workload_ahead(snapshot: Snapshot, workload: Workload) -> WorkloadAhead:
     refusal = snapshot.world.refusal(workload.uid)
-    return Neighbour(
+    return WorkloadAhead(
         kind=workload.kind,
         namespace=workload.namespace,
         name=workload.name,
         priority=workload.priority,
-        since=time(workload.since),
+        since=format_time(workload.since),
         reason=refusal.reason if refusal else "",
     )
 
 
-def _running(snapshot: Snapshot, workload: Workload) -> Running | None:
+def _admitted_state(snapshot: Snapshot, workload: Workload) -> AdmittedState | None:
     admission = workload.admission
     if workload.state is not State.ADMITTED or admission is None:
         return None
-    return Running(
-        clusters=tuple(Part(each.cluster, asked(each.charge)) for each in admission.bookings),
-        charge=asked(admission.charge),
-        outgrown=_outgrown(snapshot, workload),
-        since=time(admission.admitted_at),
+    return AdmittedState(
+        clusters=tuple(ClusterCharge(each.cluster, positive_quantities(each.charge)) for each in admission.bookings),
+        charge=positive_quantities(admission.charge),
+        outgrown=_resized_from(snapshot, workload),
+        since=format_time(admission.admitted_at),
         adopted=admission.adopted,
         now=snapshot.admission(workload.uid) is not None,
     )
 
 
-def _outgrown(snapshot: Snapshot, workload: Workload) -> Amounts | None:
+def _resized_from(snapshot: Snapshot, workload: Workload) -> Amounts | None:
     """Return the charge that its record tells, where its template asks for more of anything by now."""
     binding, admission = snapshot.binding(workload), workload.admission
     record = binding.record if binding else None
     if record is None or not record.admits or admission is None:
         return None
     has_grown = any(amount > record.charge.get(name, 0) for name, amount in admission.charge.items())
-    return asked(record.charge) if has_grown else None
+    return positive_quantities(record.charge) if has_grown else None
 
 
 def _finished_on(snapshot: Snapshot, workload: Workload) -> tuple[str, ...]:
@@ -262,18 +262,18 @@ def _finished_on(snapshot: Snapshot, workload: Workload) -> tuple[str, ...]:
     return tuple(target.name for target in binding.targets)
 
 
-def _queue(snapshot: Snapshot, name: QueueName) -> OwnQueue:
+def _queue(snapshot: Snapshot, name: QueueName) -> WorkloadQueue:
     world = snapshot.world
     node = world.tree().nodes.get(name)
     queue = node.queue if node else world.queues.get(name)
     path = queue_path(snapshot, name)
-    return OwnQueue(
+    return WorkloadQueue(
         name=name,
         path=path,
         exists=queue is not None,
         state=queue.state if queue else "",
         weight=queue.weight if queue else 0,
         priority=queue.priority if queue else 0,
-        standings=tuple(standing_of(snapshot, each) for each in path[::-1] or ((name,) if queue else ())),
+        standings=tuple(queue_share_report(snapshot, each) for each in path[::-1] or ((name,) if queue else ())),
         near=() if queue else tuple(get_close_matches(name, sorted(world.queues), n=3)),
     )

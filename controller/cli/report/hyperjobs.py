@@ -4,7 +4,7 @@ import msgspec
 
 from controller.api.hyperjobs import HyperJob
 from controller.api.hyperjobstatus import PartStatus
-from controller.cli.report.amounts import Amounts, asked
+from controller.cli.report.amounts import Amounts, positive_quantities
 from controller.cli.snapshot import Snapshot
 from controller.engine.workloads import State, Workload
 from controller.hyperjob.children import minimum_parts
@@ -61,7 +61,7 @@ def hyperjob_report(snapshot: Snapshot, hyperjob: HyperJob, found: Preview) -> H
         decided=found.is_decided,
         min_available=minimum_parts(hyperjob, len(found.parts)),
         parts=tuple(
-            _part(snapshot, part, asked(amounts), own.get(part.name))
+            _part(snapshot, part, positive_quantities(amounts), own.get(part.name))
             for part, amounts in zip(found.parts, demands, strict=True)
         ),
     )

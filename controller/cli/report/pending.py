@@ -2,8 +2,8 @@
 
 import msgspec
 
-from controller.cli.report.amounts import time
-from controller.cli.report.plan import waiting_list
+from controller.cli.report.amounts import format_time
+from controller.cli.report.plan import pending_workloads
 from controller.cli.snapshot import Snapshot
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Refusal
@@ -38,7 +38,7 @@ def pending_reports(snapshot: Snapshot, queue: QueueName | None = None) -> Pendi
     return Pending(
         tuple(
             _report(position, workload, refusal)
-            for position, workload, refusal in waiting_list(snapshot)
+            for position, workload, refusal in pending_workloads(snapshot)
             if queue in {None, workload.queue}
         )
     )
@@ -53,7 +53,7 @@ def _report(position: int, workload: Workload, refusal: Refusal) -> PendingRepor
         name=workload.name,
         priority=workload.priority,
         priority_class=workload.priority_class,
-        since=time(workload.since),
+        since=format_time(workload.since),
         reason=refusal.reason,
         message=sentence(refusal),
         remedy=remedy(refusal),

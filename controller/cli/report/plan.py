@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from controller.cli.report.borrowing import borrowing_notes
-from controller.cli.report.queues import QueueStanding, standings
+from controller.cli.report.queues import QueueShareReport, queue_share_reports
 from controller.cli.snapshot import Snapshot
 from controller.engine.clusters import Assignment
 from controller.engine.plan import Admit, Decision
@@ -14,14 +14,14 @@ from controller.engine.workloads import Workload
 from controller.wording import EVICTIONS, sentence
 
 
-class Target(msgspec.Struct, frozen=True, omit_defaults=True):
+class ClusterTarget(msgspec.Struct, frozen=True, omit_defaults=True):
     """A cluster that is decided for; replicas only where they are divided."""
 
     name: str
     replicas: int | None = None
 
 
-class Step(msgspec.Struct, frozen=True):
+class DecisionReport(msgspec.Struct, frozen=True):
     """One decision, or that somebody goes on waiting."""
 
     kind: str
@@ -29,7 +29,7 @@ class Step(msgspec.Struct, frozen=True):
     name: str
     queue: str
     action: str
-    clusters: tuple[Target, ...]
+    clusters: tuple[ClusterTarget, ...]
     reason: str | None
     message: str
 
@@ -37,23 +37,25 @@ class Step(msgspec.Struct, frozen=True):
 class PlanReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """One decision round: what was decided, in order, and how the queues stand after it."""
 
-    decisions: tuple[Step, ...]
-    queues: tuple[QueueStanding, ...]
+    decisions: tuple[DecisionReport, ...]
+    queues: tuple[QueueShareReport, ...]
     notes: tuple[str, ...] = ()
     """What surprises in it and is intended."""
 
 
 def plan_report(snapshot: Snapshot) -> PlanReport:
     """Return the whole plan: decisions as taken, then pending workloads without one, by queue and position."""
-    decided = (_decided(decision) for decision in snapshot.plan.decisions)
+    decided = (_decided_report(decision) for decision in snapshot.plan.decisions)
     evicted = {decision.workload.uid for decision in snapshot.plan.decisions}
     waiting = (
-        _waits(workload, refusal) for _, workload, refusal in waiting_list(snapshot) if workload.uid not in evicted
+        _pending_report(workload, refusal)
+        for _, workload, refusal in pending_workloads(snapshot)
+        if workload.uid not in evicted
     )
-    return PlanReport((*decided, *waiting), standings(snapshot), borrowing_notes(snapshot))
+    return PlanReport((*decided, *waiting), queue_share_reports(snapshot), borrowing_notes(snapshot))
 
 
-def waiting_list(snapshot: Snapshot) -> Iterator[tuple[int, Workload, Refusal]]:
+def pending_workloads(snapshot: Snapshot) -> Iterator[tuple[int, Workload, Refusal]]:
     """Yield everyone who waits with his position and why, by queue and position."""
     for queue in snapshot.world.waiting_queues():
         for position, workload in enumerate(snapshot.world.waiting(queue), start=1):
@@ -62,28 +64,28 @@ def waiting_list(snapshot: Snapshot) -> Iterator[tuple[int, Workload, Refusal]]:
                 yield position, workload, refusal
 
 
-def _decided(decision: Decision) -> Step:
+def _decided_report(decision: Decision) -> DecisionReport:
     if isinstance(decision, Admit):
-        return _step(decision.workload, "Admit", clusters=_targets(decision.clusters))
+        return _decision_report(decision.workload, "Admit", clusters=_targets(decision.clusters))
     message = EVICTIONS[decision.reason] if decision.back_off is None else decision.back_off.why
-    return _step(decision.workload, "Evict", reason=decision.reason, message=message)
+    return _decision_report(decision.workload, "Evict", reason=decision.reason, message=message)
 
 
-def _waits(workload: Workload, refusal: Refusal) -> Step:
+def _pending_report(workload: Workload, refusal: Refusal) -> DecisionReport:
     is_held_for = refusal.reason is Reason.EVICTION_IN_PROGRESS and refusal.cluster is not None
-    clusters = (Target(refusal.cluster),) if is_held_for and refusal.cluster else ()
-    return _step(workload, "Wait", clusters=clusters, reason=refusal.reason, message=sentence(refusal))
+    clusters = (ClusterTarget(refusal.cluster),) if is_held_for and refusal.cluster else ()
+    return _decision_report(workload, "Wait", clusters=clusters, reason=refusal.reason, message=sentence(refusal))
 
 
-def _step(
+def _decision_report(
     workload: Workload,
     action: str,
     *,
-    clusters: tuple[Target, ...] = (),
+    clusters: tuple[ClusterTarget, ...] = (),
     reason: str | None = None,
     message: str = "",
-) -> Step:
-    return Step(
+) -> DecisionReport:
+    return DecisionReport(
         kind=workload.kind,
         namespace=workload.namespace,
         name=workload.name,
@@ -95,5 +97,5 @@ def _step(
     )
 
 
-def _targets(assignments: tuple[Assignment, ...]) -> tuple[Target, ...]:
-    return tuple(Target(each.name, each.replicas) for each in assignments)
+def _targets(assignments: tuple[Assignment, ...]) -> tuple[ClusterTarget, ...]:
+    return tuple(ClusterTarget(each.name, each.replicas) for each in assignments)

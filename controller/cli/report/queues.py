@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from controller.cli.report.amounts import Amounts, exact
+from controller.cli.report.amounts import Amounts, quantities
 from controller.cli.report.borrowing import borrowing_notes
 from controller.cli.snapshot import Snapshot
 from controller.engine.queues import ROOT, Queue, QueueName
@@ -12,7 +12,7 @@ from controller.engine.resources import PODS, Resources
 from controller.engine.tree import Node
 
 
-class QueueStanding(msgspec.Struct, frozen=True):
+class QueueShareReport(msgspec.Struct, frozen=True):
     """What one queue is due, holds and may have.
 
     ``share`` is what it holds now of what it is due; null without an
@@ -51,30 +51,30 @@ class Queues(msgspec.Struct, frozen=True, omit_defaults=True):
     """What surprises in it and is intended."""
 
 
-def standings(snapshot: Snapshot) -> tuple[QueueStanding, ...]:
+def queue_share_reports(snapshot: Snapshot) -> tuple[QueueShareReport, ...]:
     """Return how all queues stand, parents and root included, by name."""
     tree = snapshot.standing.quota.tree
     names = sorted({*tree.nodes, *snapshot.world.queues})
-    return tuple(standing_of(snapshot, name) for name in names)
+    return tuple(queue_share_report(snapshot, name) for name in names)
 
 
-def standing_of(snapshot: Snapshot, name: QueueName) -> QueueStanding:
+def queue_share_report(snapshot: Snapshot, name: QueueName) -> QueueShareReport:
     """Return how one queue stands; one outside the tree has charges only."""
     standing, world = snapshot.standing, snapshot.world
-    resources = resources_of_interest(snapshot, name)
+    resources = relevant_resources(snapshot, name)
     is_known = name in standing.quota.tree.nodes
     held: Resources = world.present.allocated[name] if is_known and world.present else world.charged.get(name, {})
     ceiling = standing.quota.limits[name].ceiling if is_known else {}
-    return QueueStanding(
+    return QueueShareReport(
         name=name,
-        entitlement=exact(standing.entitlements.get(name, {}), [each for each in resources if each != PODS]),
-        allocated=exact(held, resources),
-        ceiling=exact({each: max(amount, 0) for each, amount in ceiling.items()}, resources),
+        entitlement=quantities(standing.entitlements.get(name, {}), [each for each in resources if each != PODS]),
+        allocated=quantities(held, resources),
+        ceiling=quantities({each: max(amount, 0) for each, amount in ceiling.items()}, resources),
         share=_share(snapshot, name, held) if is_known else None,
     )
 
 
-def resources_of_interest(snapshot: Snapshot, name: QueueName) -> list[str]:
+def relevant_resources(snapshot: Snapshot, name: QueueName) -> list[str]:
     """Return what some queue holds, wants or limits, else all there is; ``pods`` only where this queue names them."""
     world = snapshot.world
     found = set(snapshot.standing.entitlements[ROOT])
@@ -95,7 +95,7 @@ def _share(snapshot: Snapshot, name: QueueName, held: Resources) -> float | None
 
 def queue_reports(snapshot: Snapshot) -> Queues:
     """Return all queues with their place in the tree."""
-    reports = tuple(_report(snapshot, standing) for standing in standings(snapshot))
+    reports = tuple(_report(snapshot, standing) for standing in queue_share_reports(snapshot))
     return Queues(reports, borrowing_notes(snapshot))
 
 
@@ -111,7 +111,7 @@ def queue_path(snapshot: Snapshot, name: QueueName) -> tuple[QueueName, ...]:
     return tuple(each.name for each in node.path())[::-1] if node else ()
 
 
-def _report(snapshot: Snapshot, standing: QueueStanding) -> QueueReport:
+def _report(snapshot: Snapshot, standing: QueueShareReport) -> QueueReport:
     name = QueueName(standing.name)
     tree = snapshot.standing.quota.tree
     node = tree.nodes.get(name)
@@ -123,7 +123,7 @@ def _report(snapshot: Snapshot, standing: QueueStanding) -> QueueReport:
         weight=queue.weight,
         priority=queue.priority,
         state=queue.state if node else "Broken",
-        pending=sum(len(snapshot.world.waiting(each)) for each in (_below(node) if node else (name,))),
+        pending=sum(len(snapshot.world.waiting(each)) for each in (_subtree(node) if node else (name,))),
         entitlement=standing.entitlement,
         allocated=standing.allocated,
         ceiling=standing.ceiling,
@@ -131,7 +131,7 @@ def _report(snapshot: Snapshot, standing: QueueStanding) -> QueueReport:
     )
 
 
-def _below(node: Node) -> Iterable[QueueName]:
+def _subtree(node: Node) -> Iterable[QueueName]:
     yield node.name
     for child in node.children:
-        yield from _below(child)
+        yield from _subtree(child)

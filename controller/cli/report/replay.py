@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from controller.cli.report.amounts import time
+from controller.cli.report.amounts import format_time
 from controller.decision_log.replay import Difference, Passage, replay
 from controller.decision_log.verdicts import Fields
 
@@ -37,7 +37,7 @@ class FileReport(msgspec.Struct, rename="camel", frozen=True):
     differences: tuple[DifferenceReport, ...]
 
 
-class PassageReport(msgspec.Struct, rename="camel", frozen=True):
+class RecordedDecisionReport(msgspec.Struct, rename="camel", frozen=True):
     """One decision about the workload that was asked for."""
 
     time: str | None
@@ -52,20 +52,22 @@ class ReplayReport(msgspec.Struct, frozen=True):
 
     same: bool
     files: tuple[FileReport, ...]
-    history: tuple[PassageReport, ...] | None
+    history: tuple[RecordedDecisionReport, ...] | None
 
 
-def file_report(file: str, lines: Iterable[bytes], wanted: str | None) -> tuple[FileReport, list[PassageReport]]:
+def file_report(
+    file: str, lines: Iterable[bytes], wanted: str | None
+) -> tuple[FileReport, list[RecordedDecisionReport]]:
     """Return what came of one file, and what it says of the workload that is *wanted*, as ``namespace/name``."""
-    findings, passages = replay(lines, _about(wanted))
+    findings, passages = replay(lines, _is_workload(wanted))
     begun = findings.begun
     report = FileReport(
         file=file,
         same=findings.is_same,
         version=begun.version if begun else "",
         identity=begun.identity if begun else "",
-        since=time(begun.at) if begun else None,
-        until=time(findings.until),
+        since=format_time(begun.at) if begun else None,
+        until=format_time(findings.until),
         plans=findings.plans,
         decisions=findings.decisions,
         different=findings.different,
@@ -73,14 +75,14 @@ def file_report(file: str, lines: Iterable[bytes], wanted: str | None) -> tuple[
         remarks=tuple(findings.remarks),
         differences=tuple(map(_difference, findings.differences)),
     )
-    return report, [_passage(file, each) for each in passages]
+    return report, [_recorded_decision_report(file, each) for each in passages]
 
 
-def _about(wanted: str | None) -> Callable[[Fields], bool]:
-    return lambda fields: wanted is not None and path(fields) == wanted
+def _is_workload(wanted: str | None) -> Callable[[Fields], bool]:
+    return lambda fields: wanted is not None and workload_path(fields) == wanted
 
 
-def path(fields: Fields) -> str:
+def workload_path(fields: Fields) -> str:
     """Return ``namespace/name`` of whom a decision is about; of a cluster-wide one the name."""
     namespace, name = fields.get("namespace"), fields.get("name")
     return f"{namespace}/{name}" if namespace else str(name)
@@ -88,9 +90,9 @@ def path(fields: Fields) -> str:
 
 def _difference(found: Difference) -> DifferenceReport:
     fields = found.recorded or found.replayed or {}
-    whose = f"{fields.get('kind')} {path(fields)}"
-    return DifferenceReport(found.line, found.plan, time(found.at), whose, found.recorded, found.replayed)
+    whose = f"{fields.get('kind')} {workload_path(fields)}"
+    return DifferenceReport(found.line, found.plan, format_time(found.at), whose, found.recorded, found.replayed)
 
 
-def _passage(file: str, passage: Passage) -> PassageReport:
-    return PassageReport(time(passage.at), file, passage.line, passage.plan, passage.fields)
+def _recorded_decision_report(file: str, passage: Passage) -> RecordedDecisionReport:
+    return RecordedDecisionReport(format_time(passage.at), file, passage.line, passage.plan, passage.fields)

@@ -21,14 +21,14 @@ def find_job(snapshot: Snapshot, namespace: str, name: str) -> Workload:
     """
     found = [each for each in _workloads(snapshot, namespace) if each.name == name]
     if found:
-        return min(found, key=_rank)
+        return min(found, key=_sort_key)
     job = snapshot.store.jobs.get(TemplateKey(VOLCANO_JOB, namespace, name))
     if job is not None:
-        raise NotFoundError(_why_not(snapshot, job))
-    raise NotFoundError(_nearby(snapshot, namespace, name))
+        raise NotFoundError(_why_not_managed(snapshot, job))
+    raise NotFoundError(_suggest(snapshot, namespace, name))
 
 
-def _rank(workload: Workload) -> tuple[bool, bool, str, str]:
+def _sort_key(workload: Workload) -> tuple[bool, bool, str, str]:
     is_volcano = group_kind(workload.shape.api) == VOLCANO_JOB
     return not is_volcano, workload.kind != _JOB, workload.kind, workload.uid
 
@@ -37,7 +37,7 @@ def _workloads(snapshot: Snapshot, namespace: str) -> list[Workload]:
     return [each for each in snapshot.world.workloads.values() if each.namespace == namespace]
 
 
-def _why_not(snapshot: Snapshot, job: TemplateFacts) -> str:
+def _why_not_managed(snapshot: Snapshot, job: TemplateFacts) -> str:
     path = f"Job {job.key.namespace}/{job.key.name}"
     bound = next((each for each in snapshot.store.bindings if each.template == job.key), None)
     if bound is None:
@@ -47,19 +47,19 @@ def _why_not(snapshot: Snapshot, job: TemplateFacts) -> str:
     return f"{path} is none of the workloads that wait for admission: its namespace is exempt, or it is being deleted"
 
 
-def _nearby(snapshot: Snapshot, namespace: str, name: str) -> str:
+def _suggest(snapshot: Snapshot, namespace: str, name: str) -> str:
     everyone = snapshot.world.workloads.values()
     elsewhere = sorted({each.namespace for each in everyone if each.name == name})
     if elsewhere:
-        return f"Job {namespace}/{name} does not exist; there is one in {_listed(elsewhere)}"
+        return f"Job {namespace}/{name} does not exist; there is one in {_join_names(elsewhere)}"
     names = sorted({each.name for each in _workloads(snapshot, namespace)})
     near = get_close_matches(name, names, n=_SUGGESTED)
     if near:
-        return f"Job {namespace}/{name} does not exist; did you mean {_listed(near)}?"
-    there = f"namespace {namespace} has {_listed(names)}" if names else f"namespace {namespace} has no job at all"
+        return f"Job {namespace}/{name} does not exist; did you mean {_join_names(near)}?"
+    there = f"namespace {namespace} has {_join_names(names)}" if names else f"namespace {namespace} has no job at all"
     return f"Job {namespace}/{name} does not exist; {there}"
 
 
-def _listed(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     more = len(names) - _SUGGESTED
     return ", ".join(names[:_SUGGESTED]) + (f" and {more} more" if more > 0 else "")

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from controller.cli.report.plan import Target
+from controller.cli.report.plan import ClusterTarget
 from controller.engine.reasons import EvictionReason, Refusal
 from controller.simulator.driver import Outcome
 from controller.simulator.journal import Entry
@@ -12,7 +12,7 @@ from controller.simulator.summary import Number, Summary, summarise
 from controller.wording import EVICTIONS, sentence
 
 
-class Event(msgspec.Struct, frozen=True):
+class SimulationEvent(msgspec.Struct, frozen=True):
     """One thing that happened, ``time`` seconds after the start."""
 
     time: Number
@@ -21,7 +21,7 @@ class Event(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     queue: str
-    clusters: tuple[Target, ...]
+    clusters: tuple[ClusterTarget, ...]
     reason: str | None
     message: str
 
@@ -42,7 +42,7 @@ class PerPodReport(msgspec.Struct, rename="camel", frozen=True):
 class SimulationReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     """All that happened, in order, and what it amounts to; ``perPod`` where a comparison was asked for."""
 
-    events: tuple[Event, ...]
+    events: tuple[SimulationEvent, ...]
     summary: Summary
     per_pod: PerPodReport | None = None
 
@@ -65,16 +65,16 @@ def per_pod_report(found: PerPod, seed: int) -> PerPodReport:
     )
 
 
-def _event(entry: Entry) -> Event:
+def _event(entry: Entry) -> SimulationEvent:
     workload = entry.workload
-    return Event(
+    return SimulationEvent(
         time=seconds(entry.at),
         action=entry.action,
         kind=workload.kind,
         namespace=workload.namespace,
         name=workload.name,
         queue=workload.queue,
-        clusters=tuple(Target(each.name, each.replicas) for each in entry.clusters),
+        clusters=tuple(ClusterTarget(each.name, each.replicas) for each in entry.clusters),
         reason=_reason(entry),
         message=_message(entry),
     )

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.cli.texts import TextError, values
+from controller.cli.yaml_loader import ParseError, load_documents
 from tests.draws import draws
 
 
@@ -38,13 +38,13 @@ from tests.draws import draws
     ],
 )
 def test_values_of(text, expected):
-    assert list(values(text)) == expected
+    assert list(load_documents(text)) == expected
 
 
 @pytest.mark.parametrize("text", ["a: {<<: 1}", "? [a]\n: b", "~: a", "a: b\n c: d", "@a"])
 def test_what_no_value_can_be_made_of_is_refused_with_its_line(text):
-    with pytest.raises(TextError, match=r"^line \d+"):
-        list(values(text))
+    with pytest.raises(ParseError, match=r"^line \d+"):
+        list(load_documents(text))
 
 
 SCALARS = (
@@ -59,19 +59,19 @@ NESTED = st.recursive(
 
 @given(st.dictionaries(st.text("abc", min_size=1), NESTED))
 def test_what_json_writes_is_read_back(value):
-    assert list(values(json.dumps(value))) == [value]
+    assert list(load_documents(json.dumps(value))) == [value]
 
 
 @draws(40)
 @given(st.dictionaries(st.text("abc", min_size=1), NESTED))
 def test_what_yaml_writes_is_read_back(value):
     # Quoted, because PyYAML takes for text what Kubernetes takes for a number, such as 1e3.
-    assert list(values(yaml.safe_dump(value, allow_unicode=True, default_style='"'))) == [value]
+    assert list(load_documents(yaml.safe_dump(value, allow_unicode=True, default_style='"'))) == [value]
 
 
 @given(st.text())
 def test_any_text_is_read_or_refused(text):
     try:
-        list(values(text))
-    except TextError as error:
+        list(load_documents(text))
+    except ParseError as error:
         assert str(error)  # noqa: PT017 -- either way will do

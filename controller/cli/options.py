@@ -16,13 +16,13 @@ import typer
 from controller.api.configuration import AdmissionConfiguration, ConfigurationError, load_configuration
 from controller.api.hyperjobs import HyperJob
 from controller.cache.translate.amounts import milliseconds
-from controller.cli.fileworld import read_world
-from controller.cli.inventory import Note
 from controller.cli.manifests import InputError
-from controller.cli.report.explanation import Told
+from controller.cli.objects import InputNote
+from controller.cli.offline import read_offline_state
+from controller.cli.output import Format, OutputStyle, escape, output_style, print_text, serialize
+from controller.cli.report.explanation import PublishedEvent
 from controller.cli.report.search import NotFoundError
-from controller.cli.screen import Format, Screen, screen_of, show, visible, written
-from controller.cli.snapshot import Snapshot, take
+from controller.cli.snapshot import Snapshot, take_snapshot
 from controller.clock import wall_clock
 from controller.engine.fit import capacities_when_empty, free_capacities
 from controller.engine.workloads import Workload
@@ -37,12 +37,12 @@ P = ParamSpec("P")
 R = TypeVar("R", bound=msgspec.Struct)
 
 
-class LookError(Exception):
+class LiveReadError(Exception):
     """The live control plane cannot be read; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CommonOptions:
     """What the shared options say."""
 
     files: tuple[str, ...]
@@ -57,24 +57,24 @@ class Source:
         """Return the world that is meant, with one decision round over it; notes about files go to stderr."""
         if not self.files:
             return self._live()
-        world = read_world(self.files)
+        world = read_offline_state(self.files)
         self.remark(world.notes)
-        return take(world.store, self.now)
+        return take_snapshot(world.store, self.now)
 
     def look_at(self, namespace: str, name: str) -> tuple[Snapshot, HyperJob, Preview]:
         """Return the world, and a HyperJob with the parts that it has or would have; raise `NotFoundError`."""
         if self.files:
-            world = read_world(self.files)
+            world = read_offline_state(self.files)
             self.remark(world.notes)
             for split in world.splits:
                 if (split.manifest.namespace, split.manifest.name) == (namespace, name):
-                    return take(world.store, self.now), split.hyperjob, split.preview
+                    return take_snapshot(world.store, self.now), split.hyperjob, split.preview
             raise NotFoundError(f"HyperJob {namespace}/{name} is not in the files")
         snapshot, hyperjob = self._live_with(namespace, name)
         ledger = snapshot.world.ledger
         return snapshot, hyperjob, preview(hyperjob, Prospects(free_capacities(ledger), capacities_when_empty(ledger)))
 
-    def told(self, workload: Workload) -> tuple[Told, ...] | msgspec.UnsetType:
+    def told(self, workload: Workload) -> tuple[PublishedEvent, ...] | msgspec.UnsetType:
         """Return what the live control plane keeps of what was told of *workload*; unset for files."""
         if self.files:
             return msgspec.UNSET
@@ -82,37 +82,37 @@ class Source:
 
         return self._ask(lambda api: events_of(api, workload))
 
-    def remark(self, notes: Iterable[Note]) -> None:
+    def remark(self, notes: Iterable[InputNote]) -> None:
         """Write *notes* to stderr, minor ones on request only."""
         for note in notes:
             if self.verbose or not note.minor:
-                sys.stderr.write(f"note: {visible(note.text)}\n")
+                sys.stderr.write(f"note: {escape(note.text)}\n")
 
-    def answer(self, report: R, told: Callable[[R, Screen], str]) -> None:
+    def answer(self, report: R, told: Callable[[R, OutputStyle], str]) -> None:
         """Print *report* in the format that was asked for; *told* makes the text for people."""
-        show(written(report, self.output) or told(report, screen_of(sys.stdout)))
+        print_text(serialize(report, self.output) or told(report, output_style(sys.stdout)))
 
     def _live(self) -> Snapshot:
-        from controller.cli.live import observe  # noqa: PLC0415 -- as in _ask
+        from controller.cli.live import live_snapshot  # noqa: PLC0415 -- as in _ask
 
-        configuration = _configuration(self.configuration)
-        return self._ask(lambda api: observe(api, configuration=configuration, now=self.now))
+        configuration = _read_configuration(self.configuration)
+        return self._ask(lambda api: live_snapshot(api, configuration=configuration, now=self.now))
 
     def _live_with(self, namespace: str, name: str) -> tuple[Snapshot, HyperJob]:
-        from controller.cli.live import find_hyperjob, observe  # noqa: PLC0415 -- as in _ask
+        from controller.cli.live import find_hyperjob, live_snapshot  # noqa: PLC0415 -- as in _ask
 
-        configuration = _configuration(self.configuration)
+        configuration = _read_configuration(self.configuration)
 
         async def both(api: "Api") -> tuple[Snapshot, HyperJob]:
             hyperjob = await find_hyperjob(api, namespace, name)
-            return await observe(api, configuration=configuration, now=self.now), hyperjob
+            return await live_snapshot(api, configuration=configuration, now=self.now), hyperjob
 
         return self._ask(both)
 
     def _ask(self, question: "Callable[[Api], Awaitable[A]]") -> A:
         """Return the live control plane's answer to *question*."""
         # The Kubernetes client takes longer to import than files take to plan.
-        from controller.cli.live import UnservedError  # noqa: PLC0415
+        from controller.cli.live import KindNotServedError  # noqa: PLC0415
         from controller.kube import Api, ApiError, KubeconfigError  # noqa: PLC0415
 
         async def answered() -> A:
@@ -122,20 +122,20 @@ class Source:
         try:
             return asyncio.run(answered())
         except KubeconfigError as error:
-            raise LookError(f"{error}; name files with -f to do without a control plane") from error
-        except (ApiError, UnservedError) as error:
-            raise LookError(str(error)) from error
+            raise LiveReadError(f"{error}; name files with -f to do without a control plane") from error
+        except (ApiError, KindNotServedError) as error:
+            raise LiveReadError(str(error)) from error
 
 
-def with_source(command: Callable[Concatenate[Source, P], None]) -> Callable[..., None]:
+def with_common_options(command: Callable[Concatenate[CommonOptions, P], None]) -> Callable[..., None]:
     """Give *command* the shared options after its own, and hand them to it as its first argument."""
-    shared = inspect.signature(_source).parameters
+    shared = inspect.signature(_parse_options).parameters
     own = list(inspect.signature(command).parameters.values())[1:]
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
         said = {name: given.pop(name) for name in shared}
-        command(_source(**said), **given)  # type: ignore[call-arg] # what is given beside is the command's own
+        command(_parse_options(**said), **given)  # type: ignore[call-arg] # what is given beside is the command's own
 
     parameters = [*(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own), *shared.values()]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # typer asks for it
@@ -143,7 +143,7 @@ def with_source(command: Callable[Concatenate[Source, P], None]) -> Callable[...
     return run
 
 
-def _time(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
@@ -151,7 +151,7 @@ def _time(text: str) -> datetime:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _source(  # noqa: PLR0913 -- the one place where the shared options stand
+def _parse_options(  # noqa: PLR0913 -- the one place where the shared options stand
     *,
     more: Annotated[list[str] | None, typer.Argument(metavar="FILE", hidden=True)] = None,
     file: Annotated[
@@ -164,7 +164,7 @@ def _source(  # noqa: PLR0913 -- the one place where the shared options stand
     now: Annotated[
         datetime | None,
         typer.Option(
-            parser=_time, metavar="TIME", help="Time to decide at, like 2006-01-02T15:04:05Z; by default now."
+            parser=_parse_time, metavar="TIME", help="Time to decide at, like 2006-01-02T15:04:05Z; by default now."
         ),
     ] = None,
     kubeconfig: Annotated[
@@ -178,15 +178,15 @@ def _source(  # noqa: PLR0913 -- the one place where the shared options stand
         typer.Option(metavar="FILE", help="AdmissionConfiguration of the live control plane; by default the defaults."),
     ] = None,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Name on stderr what was not read.")] = False,
-) -> Source:
+) -> CommonOptions:
     files = (*(file or ()), *(more or ()))
     if files and (kubeconfig or context or admission_configuration):
         raise typer.BadParameter("-f reads files instead of the live control plane; leave the options for that out")
     at = wall_clock() if now is None else milliseconds(now) or 0
-    return Source(files, output, at, kubeconfig, context, admission_configuration, verbose)
+    return CommonOptions(files, output, at, kubeconfig, context, admission_configuration, verbose)
 
 
-def _configuration(path: Path | None) -> AdmissionConfiguration:
+def _read_configuration(path: Path | None) -> AdmissionConfiguration:
     if path is None:
         return AdmissionConfiguration()
     try:

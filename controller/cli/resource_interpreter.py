@@ -43,7 +43,7 @@ class Pod(Watched, frozen=True):
 Spec = Mapping[str, Any]
 
 
-def _parallel(spec: Spec) -> int:
+def _parallel_pods(spec: Spec) -> int:
     parallelism = _number(spec, "parallelism", 1)
     return min(parallelism, _number(spec, "completions", parallelism))
 
@@ -57,33 +57,33 @@ _REPLICAS: Mapping[GroupKind, Callable[[Spec], int]] = MappingProxyType(
     {
         GroupKind("Deployment.apps"): lambda spec: _number(spec, "replicas", 1),
         GroupKind("StatefulSet.apps"): lambda spec: _number(spec, "replicas", 1),
-        GroupKind("Job.batch"): _parallel,
+        GroupKind("Job.batch"): _parallel_pods,
     }
 )
 _POD = GroupKind("Pod.")
 
 
-def form_of(kind: GroupKind) -> type[msgspec.Struct]:
+def wire_type(kind: GroupKind) -> type[msgspec.Struct]:
     """Return the form by which the fields of a further kind are checked."""
     if kind == _POD:
         return Pod
     return Replicated if kind in _REPLICAS else Template
 
 
-def counted(kind: GroupKind, spec: Spec) -> dict[str, Any] | None:
+def replica_requirements(kind: GroupKind, spec: Spec) -> dict[str, Any] | None:
     """Return what a binding says of the replicas of a template, ``None`` for a kind that Karmada cannot count."""
     if kind == _POD:
-        return _counted(1, {"spec": spec})
+        return _requirements(1, {"spec": spec})
     replicas = _REPLICAS.get(kind)
-    return None if replicas is None else _counted(replicas(spec), spec.get("template") or {})
+    return None if replicas is None else _requirements(replicas(spec), spec.get("template") or {})
 
 
-def _counted(replicas: int, pod_template: Spec) -> dict[str, Any]:
-    request = {name: amount for name, amount in _pod(pod_template).whole.items() if name != PODS}
+def _requirements(replicas: int, pod_template: Spec) -> dict[str, Any]:
+    request = {name: amount for name, amount in _pod_requests(pod_template).whole.items() if name != PODS}
     return {"replicas": replicas, "replicaRequirements": {"resourceRequest": quantities(request)}}
 
 
-def _pod(pod_template: Spec) -> Demand:
+def _pod_requests(pod_template: Spec) -> Demand:
     """Return what one pod asks for: what a job asks that has this pod only."""
     job = {"spec": {"tasks": [{"replicas": 1, "template": pod_template}]}}
     return JobTranslator().facts(decode_job(msgspec.json.encode(job))).demand or Demand({})

@@ -8,10 +8,10 @@ from controller.api.configuration import AdmissionConfiguration
 from controller.api.keys import RUNTIME, SUBMIT
 from controller.cache.facts import TemplateKey, group_kind
 from controller.cache.store import Store
-from controller.cli.fileworld import read_world
-from controller.cli.inventory import Note
+from controller.cli.default_bindings import template_key
 from controller.cli.manifests import InputError, Manifest
-from controller.cli.synthesis import template_key
+from controller.cli.objects import InputNote
+from controller.cli.offline import read_offline_state
 from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.demand import pod_request
 from controller.engine.estimates import Estimate
@@ -26,7 +26,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(slots=True)
-class Cast:
+class TraceRecorder:
     """Takes down what a store tells, as a World would hear it."""
 
     policy: Policy = field(default_factory=Policy)
@@ -71,7 +71,7 @@ class TraceFile:
     """What the files amount to, and what to tell whoever gave them."""
 
     trace: Trace
-    notes: tuple[Note, ...]
+    notes: tuple[InputNote, ...]
     writes_per_second: int
     """As the AdmissionConfiguration among the files limits them."""
 
@@ -82,11 +82,11 @@ def read_trace(paths: Sequence[str], *, now: int, runtime: int) -> TraceFile:
     A job that does not say how long it runs takes *runtime*; one that does
     not say when it comes is there at the start, and as old as it is.
     """
-    world = read_world(paths)
-    cast = Cast()
+    world = read_offline_state(paths)
+    cast = TraceRecorder()
     world.store.feed(cast, now)
     templates = {template_key(each): each for found in world.inventory.objects.values() for each in found}
-    timing = _Timing(templates, now, runtime)
+    timing = _AnnotationReader(templates, now, runtime)
     submissions = [timing.submission(workload, world.store) for workload in cast.workloads.values()]
     if timing.faults:
         raise InputError(*timing.faults)
@@ -109,7 +109,7 @@ def _grace(configuration: AdmissionConfiguration) -> dict[EvictionReason, int]:
     }
 
 
-class _Timing:
+class _AnnotationReader:
     """Reads the times on templates; what cannot be read is kept in *faults*."""
 
     def __init__(self, templates: Mapping[TemplateKey, Manifest], now: int, runtime: int) -> None:
@@ -119,11 +119,11 @@ class _Timing:
         self._runtime = runtime
         self._untimed = 0
 
-    def notes(self) -> Iterator[Note]:
+    def notes(self) -> Iterator[InputNote]:
         """Yield a note where run times were made up."""
         if self._untimed:
             taken = f"taken to run {format_span(self._runtime)} (--runtime)"
-            yield Note(f"{self._untimed} jobs without the annotation {RUNTIME} are {taken}")
+            yield InputNote(f"{self._untimed} jobs without the annotation {RUNTIME} are {taken}")
 
     def submission(self, workload: Workload, store: Store) -> Submission:
         """Return *workload* with its times; one that runs already has run since its admission."""

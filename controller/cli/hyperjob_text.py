@@ -1,7 +1,7 @@
 """A HyperJob's split in words: one sentence about the whole, a row for each part."""
 
+from controller.cli.output import Cell, Column, OutputStyle, paragraph, table
 from controller.cli.report.hyperjobs import HyperJobPart, HyperJobReport
-from controller.cli.screen import Cell, Column, Screen, paragraph, table
 
 _COLUMNS = (
     Column("PART"),
@@ -13,7 +13,7 @@ _COLUMNS = (
 )
 
 
-def split_told(report: HyperJobReport, screen: Screen) -> str:
+def hyperjob_text(report: HyperJobReport, screen: OutputStyle) -> str:
     """Return *report* as text."""
     sections = [paragraph(Cell(f"HyperJob {report.namespace}/{report.name} {_state(report)}.", "bold"), screen)]
     if report.message:

@@ -4,11 +4,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Watch = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Watch]:
+def progress_bar(title: str) -> Iterator[ProgressCallback]:
     """Yield who is to be told how much is done, of how much; the bar is gone at the end."""
     if not sys.stderr.isatty():
         yield lambda _done, _whole: None

@@ -5,8 +5,8 @@ from types import MappingProxyType
 
 import msgspec
 
-from controller.cli.report.amounts import Amounts, asked, exact
-from controller.cli.report.clusters import trouble
+from controller.cli.report.amounts import Amounts, positive_quantities, quantities
+from controller.cli.report.clusters import unusable_reason
 from controller.cli.snapshot import Snapshot
 from controller.engine.candidates import Candidates, Exclusion, candidates
 from controller.engine.fit import FreeCapacity
@@ -28,7 +28,7 @@ _EXCLUSIONS: Mapping[Exclusion, str] = MappingProxyType(
 )
 
 
-class SiteReport(msgspec.Struct, rename="camel", frozen=True):
+class CandidateReport(msgspec.Struct, rename="camel", frozen=True):
     """One cluster as one workload sees it.
 
     *exclusion* is the code of what makes it no candidate; *trouble* says why a
@@ -44,7 +44,7 @@ class SiteReport(msgspec.Struct, rename="camel", frozen=True):
     replicas: int | None = None
 
 
-def sites(snapshot: Snapshot, shape: Shape) -> tuple[SiteReport, ...]:
+def candidate_reports(snapshot: Snapshot, shape: Shape) -> tuple[CandidateReport, ...]:
     """Return all clusters, the candidates first, by name."""
     ledger = snapshot.world.ledger
     found = candidates(shape, ledger.clusters)
@@ -52,32 +52,32 @@ def sites(snapshot: Snapshot, shape: Shape) -> tuple[SiteReport, ...]:
     return tuple(sorted(reports, key=lambda report: (not report.candidate, report.name)))
 
 
-def _report(site: Site, shape: Shape, found: Candidates) -> SiteReport:
+def _report(site: Site, shape: Shape, found: Candidates) -> CandidateReport:
     wanted = requested(shape.gang)
     out = found.excluded.get(site.name)
     room = FreeCapacity(site, site.headroom, site.allocatable, freed=site.freed)
-    return SiteReport(
+    return CandidateReport(
         name=site.name,
         candidate=site.name in found.names,
         exclusion=out,
-        trouble=_excluded(site, shape, out) if out else trouble(site) or _no_node(room, shape),
-        free=exact(site.headroom, wanted),
-        lacks=asked(subtract(wanted, {name: max(site.headroom.get(name, 0), 0) for name in wanted})),
-        replicas=_replicas(room, shape) if shape.replicas else None,
+        trouble=_exclusion_text(site, shape, out) if out else unusable_reason(site) or _node_shortage(room, shape),
+        free=quantities(site.headroom, wanted),
+        lacks=positive_quantities(subtract(wanted, {name: max(site.headroom.get(name, 0), 0) for name in wanted})),
+        replicas=_fitting_replicas(room, shape) if shape.replicas else None,
     )
 
 
-def _excluded(site: Site, shape: Shape, why: Exclusion) -> str:
+def _exclusion_text(site: Site, shape: Shape, why: Exclusion) -> str:
     taints = site.cluster.taints if site.cluster else ()
     written = ", ".join(f"{each.key}{'=' if each.value else ''}{each.value}:{each.effect}" for each in taints)
     return _EXCLUSIONS[why].format(api=f"{shape.api.group_version} {shape.api.kind}", taints=written)
 
 
-def _no_node(room: FreeCapacity, shape: Shape) -> str:
+def _node_shortage(room: FreeCapacity, shape: Shape) -> str:
     return "" if room.has_nodes_for(shape.pods) else "no node has enough free for one of its pods"
 
 
-def _replicas(room: FreeCapacity, shape: Shape) -> int:
+def _fitting_replicas(room: FreeCapacity, shape: Shape) -> int:
     """Return how many replicas the cluster has room for, at most those that are wanted."""
     one = requested(shape.replica)
     fitting = [max(room.headroom.get(name, 0), 0) // amount for name, amount in one.items()]

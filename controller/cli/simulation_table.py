@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from controller.cli.output import Cell, Column, OutputStyle, paragraph, table
 from controller.cli.report.simulation import PerPodReport, SimulationReport
-from controller.cli.screen import Cell, Column, Screen, paragraph, table
 from controller.simulator.idle import Cause
 from controller.simulator.summary import (
     LongWait,
@@ -15,8 +15,8 @@ from controller.simulator.summary import (
     Waits,
 )
 
-_MOST_QUEUES = 40
-_MOST_JOBS = 20
+_MAX_QUEUES = 40
+_MAX_JOBS = 20
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _TENTH = 0.1
 _MEASURES = ("MEAN", "P50", "P99", "HELD", "DUE", "OFF", "MOST", "GOT")
@@ -27,7 +27,7 @@ _LEGEND = (
 )
 
 
-def simulation_sheet(report: SimulationReport, screen: Screen) -> str:
+def simulation_table(report: SimulationReport, screen: OutputStyle) -> str:
     """Return the figures, queue by queue, who was never admitted, and the comparison."""
     parts = [_figures(report.summary, screen), _queues(report.summary, screen)]
     if report.summary.waiting_by_reason:
@@ -41,7 +41,7 @@ def simulation_sheet(report: SimulationReport, screen: Screen) -> str:
     return "\n\n".join(parts)
 
 
-def span(seconds: Number) -> str:
+def format_duration(seconds: Number) -> str:
     """Return a span of time for people, with two units at most; up to two minutes in seconds."""
     if seconds < 2 * _MINUTE:
         return f"{seconds:.2f}".rstrip("0").rstrip(".") + "s"
@@ -52,7 +52,7 @@ def span(seconds: Number) -> str:
     return f"{whole}s"
 
 
-def _figures(summary: Summary, screen: Screen) -> str:
+def _figures(summary: Summary, screen: OutputStyle) -> str:
     jobs = summary.jobs
     counts = f"{jobs.submitted} submitted, {jobs.finished} finished, {jobs.running} running, {jobs.waiting} waiting"
     rows = [
@@ -103,20 +103,22 @@ _CAUSES = {
 }
 
 
-def _reasons(reasons: Sequence[ReasonWaits], screen: Screen) -> str:
+def _reasons(reasons: Sequence[ReasonWaits], screen: OutputStyle) -> str:
     """Return how long jobs waited for each reason, in all."""
     columns = [Column("WAITED FOR"), Column("JOBS", right=True), Column("TIME", right=True), Column("PART", right=True)]
     whole = sum(each.time for each in reasons)
     rows = [
-        (each.reason or "the write", str(each.jobs), span(each.time), _percent(each.time / whole)) for each in reasons
+        (each.reason or "the write", str(each.jobs), format_duration(each.time), _percent(each.time / whole))
+        for each in reasons
     ]
     return table(columns, rows, screen)
 
 
-def _longest(waits: Sequence[LongWait], screen: Screen) -> str:
+def _longest(waits: Sequence[LongWait], screen: OutputStyle) -> str:
     columns = [Column("WAITED LONGEST"), Column("QUEUE"), Column("TIME", right=True), Column("MOSTLY FOR")]
     rows = [
-        (f"{each.namespace}/{each.name}", each.queue, span(each.time), each.reason or "the write") for each in waits
+        (f"{each.namespace}/{each.name}", each.queue, format_duration(each.time), each.reason or "the write")
+        for each in waits
     ]
     return table(columns, rows, screen)
 
@@ -124,17 +126,17 @@ def _longest(waits: Sequence[LongWait], screen: Screen) -> str:
 def _waited(waits: Waits | None) -> str:
     if waits is None:
         return "-"
-    return f"mean {span(waits.mean)}, p50 {span(waits.p50)}, p99 {span(waits.p99)}, at most {span(waits.max)}"
+    return f"mean {format_duration(waits.mean)}, p50 {format_duration(waits.p50)}, p99 {format_duration(waits.p99)}, at most {format_duration(waits.max)}"
 
 
-def _queues(summary: Summary, screen: Screen) -> str:
+def _queues(summary: Summary, screen: OutputStyle) -> str:
     """Return a row for each queue with jobs; of many, those that waited longest."""
     resource = next((name for name, _ in _by_size(summary)), "cpu")
     found = [queue for queue in summary.queues if queue.submitted]
     shown = found
-    if len(found) > _MOST_QUEUES:
+    if len(found) > _MAX_QUEUES:
         longest = sorted(found, key=lambda queue: (-(queue.waiting.p99 if queue.waiting else 0), queue.name))
-        shown = longest[:_MOST_QUEUES]
+        shown = longest[:_MAX_QUEUES]
     is_done = all(queue.finished == queue.submitted for queue in found)
     columns = [Column("QUEUE"), *(Column(title, right=True) for title in _titles(is_done=is_done))]
     rows = [_queue(queue, resource, is_done=is_done) for queue in shown]
@@ -154,7 +156,11 @@ def _queue(queue: QueueSummary, resource: str, *, is_done: bool) -> Sequence[str
         queue.name,
         str(queue.submitted),
         *(() if is_done else (str(queue.finished),)),
-        *((span(waits.mean), span(waits.p50), span(waits.p99)) if waits else ("", "", "")),
+        *(
+            (format_duration(waits.mean), format_duration(waits.p50), format_duration(waits.p99))
+            if waits
+            else ("", "", "")
+        ),
         _percent(queue.held.get(resource, 0)),
         _percent(queue.entitled.get(resource, 0)),
         _percent(deviation.mean if deviation else 0),
@@ -163,13 +169,13 @@ def _queue(queue: QueueSummary, resource: str, *, is_done: bool) -> Sequence[str
     )
 
 
-def _never_admitted(jobs: Sequence[NeverAdmitted], screen: Screen) -> str:
+def _never_admitted(jobs: Sequence[NeverAdmitted], screen: OutputStyle) -> str:
     columns = [Column("NEVER ADMITTED"), Column("QUEUE"), Column("SINCE", right=True), Column("REASON")]
     rows = [
-        (f"{each.namespace}/{each.name}", each.queue, span(each.since), Cell(each.reason or "", "yellow"))
-        for each in jobs[:_MOST_JOBS]
+        (f"{each.namespace}/{each.name}", each.queue, format_duration(each.since), Cell(each.reason or "", "yellow"))
+        for each in jobs[:_MAX_JOBS]
     ]
-    more = f"\nand {len(jobs) - _MOST_JOBS} more" if len(jobs) > _MOST_JOBS else ""
+    more = f"\nand {len(jobs) - _MAX_JOBS} more" if len(jobs) > _MAX_JOBS else ""
     return f"{table(columns, rows, screen)}{more}"
 
 
@@ -193,12 +199,12 @@ def _percent(part: float) -> str:
 
 
 def _or_dash(seconds: Number | None) -> str:
-    return "-" if seconds is None else span(seconds)
+    return "-" if seconds is None else format_duration(seconds)
 
 
-def _narrow(screen: Screen) -> Screen:
+def _narrow(screen: OutputStyle) -> OutputStyle:
     """Return a screen on which sentences stay readable where lines may have any length."""
-    return Screen(min(screen.width or _TEXT_WIDTH, _TEXT_WIDTH), screen.coloured)
+    return OutputStyle(min(screen.width or _TEXT_WIDTH, _TEXT_WIDTH), screen.coloured)
 
 
 _TEXT_WIDTH = 80

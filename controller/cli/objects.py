@@ -29,14 +29,14 @@ from controller.api.keys import (
 from controller.api.priorityclasses import PriorityClass
 from controller.api.queues import Queue
 from controller.cache.facts import GroupKind, group_kind
-from controller.cli.fields import problems
 from controller.cli.hyperjobs import is_hyperjob, read_manifest
-from controller.cli.interpreters import form_of
 from controller.cli.manifests import InputError, Manifest
 from controller.cli.policies import CLUSTER_POLICIES, POLICIES, PropagationPolicy
+from controller.cli.resource_interpreter import wire_type
+from controller.cli.validation import validate
 from controller.engine.clusters import ApiKind
 
-FORMS: Mapping[Resource, type[msgspec.Struct]] = {
+WIRE_TYPES: Mapping[Resource, type[msgspec.Struct]] = {
     QUEUES: Queue,
     CLUSTERS: Cluster,
     PRIORITY_CLASSES: PriorityClass,
@@ -50,7 +50,7 @@ _DEFAULT_NAMESPACE = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class InputNote:
     """Something that whoever gave the files may not expect; a *minor* one is told on request only."""
 
     text: str
@@ -58,12 +58,12 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
+class InputObjects:
     """What is there of each kind, checked field by field, and the operator's choices."""
 
     configuration: AdmissionConfiguration
     objects: Mapping[GroupKind, Sequence[Manifest]] = field(default_factory=dict)
-    notes: tuple[Note, ...] = ()
+    notes: tuple[InputNote, ...] = ()
     hyperjobs: tuple[Manifest, ...] = ()
     """In either spelling, each readable, by namespace and name."""
 
@@ -89,7 +89,7 @@ def kind_of(resource: Resource) -> GroupKind:
     return group_kind(ApiKind(resource.api_version, resource.kind))
 
 
-def take_stock(manifests: Sequence[Manifest]) -> Inventory:
+def validate_objects(manifests: Sequence[Manifest]) -> InputObjects:
     """Return what *manifests* hold, or raise `InputError` with everything that is wrong with them."""
     faults: list[str] = []
     configuration = _configuration(manifests, faults)
@@ -97,12 +97,12 @@ def take_stock(manifests: Sequence[Manifest]) -> Inventory:
         Resource(rule.group, rule.api_version.rpartition("/")[2], plural="", kind=rule.kind)
         for rule in configuration.workloads
     )
-    shelf = _Shelf({kind_of(resource): resource for resource in (*further, *FORMS)}, faults)
+    shelf = _ObjectCollector({kind_of(resource): resource for resource in (*further, *WIRE_TYPES)}, faults)
     for manifest in manifests:
         shelf.put(manifest)
     if faults:
         raise InputError(*faults)
-    return Inventory(configuration, shelf.sorted(), tuple(shelf.notes), shelf.hyperjobs)
+    return InputObjects(configuration, shelf.sorted(), tuple(shelf.notes), shelf.hyperjobs)
 
 
 def _configuration(manifests: Iterable[Manifest], faults: list[str]) -> AdmissionConfiguration:
@@ -122,11 +122,11 @@ def _is_configuration(manifest: Manifest) -> bool:
     return manifest.kind == KIND and manifest.group == API_VERSION.partition("/")[0]
 
 
-class _Shelf:
+class _ObjectCollector:
     """Takes one manifest after the other."""
 
     def __init__(self, resources: Mapping[GroupKind, Resource], faults: list[str]) -> None:
-        self.notes: list[Note] = []
+        self.notes: list[InputNote] = []
         self._resources = resources
         self._faults = faults
         self._kinds: dict[GroupKind, dict[tuple[str, str], Manifest]] = {}
@@ -142,10 +142,12 @@ class _Shelf:
         resource = self._resources.get(kind)
         if resource is None:
             if not _is_configuration(manifest):
-                self.notes.append(Note(f"{manifest.place} ({manifest.path}): not of a kind that is read", minor=True))
+                self.notes.append(
+                    InputNote(f"{manifest.place} ({manifest.path}): not of a kind that is read", minor=True)
+                )
             return
         manifest = _in_namespace(manifest, resource)
-        wrong = _wrong(manifest, resource, kind) or self._clashes(manifest, kind)
+        wrong = _violations(manifest, resource, kind) or self._clashes(manifest, kind)
         self._faults.extend(manifest.problem(each) for each in wrong)
         if not wrong:
             self._kinds.setdefault(kind, {})[manifest.namespace, manifest.name] = manifest
@@ -188,10 +190,10 @@ def _in_namespace(manifest: Manifest, resource: Resource) -> Manifest:
     return replace(manifest, namespace=namespace, body={**manifest.body, "metadata": metadata})
 
 
-def _wrong(manifest: Manifest, resource: Resource, kind: GroupKind) -> list[str]:
+def _violations(manifest: Manifest, resource: Resource, kind: GroupKind) -> list[str]:
     if not manifest.name:
         return ["metadata.name: it is missing"]
-    form = FORMS.get(resource)
+    form = WIRE_TYPES.get(resource)
     if form is not None and manifest.version != resource.version:
         return [f'apiVersion: "{manifest.api_version}" is not read; write {resource.api_version}']
-    return problems(form or form_of(kind), manifest.body)
+    return validate(form or wire_type(kind), manifest.body)

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from controller.api.keys import ADMISSION, CLAIMS, RESOURCE_BINDINGS
 from controller.cache.facts import TemplateKey, group_kind
-from controller.cli.interpreters import counted
 from controller.cli.manifests import Manifest
-from controller.cli.policies import Policy, policy_for
+from controller.cli.policies import Policy, matching_policy
+from controller.cli.resource_interpreter import replica_requirements
 from controller.engine.clusters import ApiKind
 
-_CLAIM = "of-the-files"
+_POLICY_LABEL_VALUE = "of-the-files"
 #: Where a template may go that no policy selects: to any one cluster.
 ANY_ONE_CLUSTER: Final[Mapping[str, Any]] = {
     "spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
@@ -25,22 +25,22 @@ def template_key(manifest: Manifest) -> TemplateKey:
     return TemplateKey(kind, manifest.namespace, manifest.name)
 
 
-def bindings_of(
+def with_default_bindings(
     templates: Iterable[Manifest], bindings: Sequence[Manifest], policies: Sequence[Policy]
 ) -> list[Manifest]:
     """Return *bindings*, made whole, and one more for each of *templates* that none of them is for."""
     by_key = {template_key(template): template for template in templates}
-    bindings = [_located(binding) for binding in bindings]
-    bound = {_reference(binding) for binding in bindings}
+    bindings = [_with_template_namespace(binding) for binding in bindings]
+    bound = {_template_key_of(binding) for binding in bindings}
     missing = [
-        _binding(template, policy_for(template, policies))
+        _default_binding(template, matching_policy(template, policies))
         for key, template in by_key.items()
         if key not in bound and not template.body["metadata"].get("deletionTimestamp")
     ]
-    return [*(_whole(binding, by_key.get(_reference(binding)), policies) for binding in bindings), *missing]
+    return [*(_complete(binding, by_key.get(_template_key_of(binding)), policies) for binding in bindings), *missing]
 
 
-def _located(binding: Manifest) -> Manifest:
+def _with_template_namespace(binding: Manifest) -> Manifest:
     """Return *binding* with its template in its own namespace, where the reference names none."""
     spec = binding.body.get("spec") or {}
     reference = spec.get("resource") or {}
@@ -50,11 +50,11 @@ def _located(binding: Manifest) -> Manifest:
     return replace(binding, body={**binding.body, "spec": spec})
 
 
-def _reference(binding: Manifest) -> TemplateKey:
-    return template_key(_referred(binding))
+def _template_key_of(binding: Manifest) -> TemplateKey:
+    return template_key(_template_reference(binding))
 
 
-def _referred(binding: Manifest) -> Manifest:
+def _template_reference(binding: Manifest) -> Manifest:
     """Return the object that *binding* refers to, as far as the reference tells."""
     said = (binding.body.get("spec") or {}).get("resource") or {}
     told = {name: said.get(name) or "" for name in ("apiVersion", "kind", "namespace", "name")}
@@ -64,37 +64,39 @@ def _referred(binding: Manifest) -> Manifest:
     )
 
 
-def _whole(binding: Manifest, template: Manifest | None, policies: Sequence[Policy]) -> Manifest:
+def _complete(binding: Manifest, template: Manifest | None, policies: Sequence[Policy]) -> Manifest:
     """Return *binding* with a uid, and with the claim that the detector would renew where a policy selects it."""
     metadata = dict(binding.body["metadata"])
     labels = metadata.get("labels") or {}
     annotations = metadata.get("annotations") or {}
-    uid = metadata.get("uid") or recorded_uid(annotations) or _made_up_uid(binding)
-    metadata |= {"uid": uid, "annotations": _with_uid(annotations, uid)}
-    if not any(labels.get(claim) for claim in CLAIMS) and policy_for(template or _referred(binding), policies):
-        metadata["labels"] = {**labels, CLAIMS[0]: _CLAIM}
+    uid = metadata.get("uid") or recorded_uid(annotations) or _generated_uid(binding)
+    metadata |= {"uid": uid, "annotations": _with_record_uid(annotations, uid)}
+    if not any(labels.get(claim) for claim in CLAIMS) and matching_policy(
+        template or _template_reference(binding), policies
+    ):
+        metadata["labels"] = {**labels, CLAIMS[0]: _POLICY_LABEL_VALUE}
     return replace(binding, body={**binding.body, "metadata": metadata})
 
 
-def _with_uid(annotations: Mapping[str, str], uid: str) -> Mapping[str, str]:
+def _with_record_uid(annotations: Mapping[str, str], uid: str) -> Mapping[str, str]:
     """Return *annotations* with our record, where it names no binding, written for this one."""
-    record = _read(annotations)
+    record = _read_record(annotations)
     if record is None or record.get("uid"):
         return annotations
     return {**annotations, ADMISSION: json.dumps({**record, "uid": uid})}
 
 
-def _binding(template: Manifest, policy: Policy | None) -> Manifest:
+def _default_binding(template: Manifest, policy: Policy | None) -> Manifest:
     kind = template_key(template).kind
     # Karmada's own name for it would be the same for jobs of two API groups.
     name = f"{template.name}-{kind}".lower()
-    metadata = {"name": name, "namespace": template.namespace, "labels": {CLAIMS[0]: _CLAIM}}
+    metadata = {"name": name, "namespace": template.namespace, "labels": {CLAIMS[0]: _POLICY_LABEL_VALUE}}
     resource = {"apiVersion": template.api_version, "kind": template.kind, "name": template.name}
     spec = {
         "resource": {**resource, "namespace": template.namespace, "uid": template.body["metadata"].get("uid")},
         "placement": policy.placement if policy else ANY_ONE_CLUSTER,
         "suspension": {"scheduling": True},
-        **(counted(kind, template.body.get("spec") or {}) or {}),
+        **(replica_requirements(kind, template.body.get("spec") or {}) or {}),
     }
     made = Manifest(
         template.place,
@@ -104,21 +106,21 @@ def _binding(template: Manifest, policy: Policy | None) -> Manifest:
         name,
         {"metadata": metadata, "spec": spec},
     )
-    return _whole(made, template, ())
+    return _complete(made, template, ())
 
 
-def _made_up_uid(manifest: Manifest) -> str:
+def _generated_uid(manifest: Manifest) -> str:
     """Return a uid that no other object has, and that is the same every time."""
     return f"{manifest.kind}/{manifest.namespace}/{manifest.name}"
 
 
 def recorded_uid(annotations: Mapping[str, str]) -> str:
     """Return the uid that our record was written for, empty where there is no record or it names none."""
-    uid = (_read(annotations) or {}).get("uid")
+    uid = (_read_record(annotations) or {}).get("uid")
     return uid if isinstance(uid, str) else ""
 
 
-def _read(annotations: Mapping[str, str]) -> dict[str, Any] | None:
+def _read_record(annotations: Mapping[str, str]) -> dict[str, Any] | None:
     """Return our record as it is written, ``None`` where there is none that can be read at all."""
     try:
         record = json.loads(annotations.get(ADMISSION, "null"))

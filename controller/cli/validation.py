@@ -14,8 +14,8 @@ import msgspec
 
 from controller.api import bindings, clusters, jobs, placements, queues
 from controller.api.quantity import QuantityError, parse_quantity
-from controller.cli import interpreters
-from controller.cli.manifests import shown
+from controller.cli import resource_interpreter
+from controller.cli.manifests import abbreviate
 from controller.cli.policies import ResourceSelector
 from controller.engine.clusters import Operator
 
@@ -30,9 +30,9 @@ _BOUNDS: Mapping[tuple[type, str], tuple[int, int]] = MappingProxyType(
         (jobs.JobSpec, "minAvailable"): (0, _INT32),
         (jobs.TaskSpec, "replicas"): (0, _INT32),
         (jobs.TaskSpec, "minAvailable"): (0, _INT32),
-        (interpreters.ReplicatedSpec, "replicas"): (0, _INT32),
-        (interpreters.ReplicatedSpec, "parallelism"): (0, _INT32),
-        (interpreters.ReplicatedSpec, "completions"): (0, _INT32),
+        (resource_interpreter.ReplicatedSpec, "replicas"): (0, _INT32),
+        (resource_interpreter.ReplicatedSpec, "parallelism"): (0, _INT32),
+        (resource_interpreter.ReplicatedSpec, "completions"): (0, _INT32),
         (bindings.BindingSpec, "replicas"): (0, _INT32),
         (bindings.Component, "replicas"): (0, _INT32),
         (bindings.TargetCluster, "replicas"): (0, _INT32),
@@ -68,41 +68,43 @@ _EXAMPLES = MappingProxyType({"cpu": "500m or 4", "memory": "512Mi or 64Gi"})
 _BYTES = "1 or 16"
 
 
-def problems(form: type[msgspec.Struct], body: object) -> list[str]:
+def validate(form: type[msgspec.Struct], body: object) -> list[str]:
     """Return what of *body* does not fit *form*, each beginning with the path of its field."""
-    return list(_problems(form, body, ""))
+    return list(_validate(form, body, ""))
 
 
-def _problems(kind: Any, value: Any, path: str) -> Iterator[str]:
+def _validate(kind: Any, value: Any, path: str) -> Iterator[str]:
     """Yield what is wrong with *value* and all below it; a null is a field that is not set."""
     if value is None or kind in {Any, msgspec.Raw}:
         return
     origin = get_origin(kind)
     if origin in {Union, UnionType}:
         others = [other for other in get_args(kind) if other is not NoneType]
-        yield from _quantity(value, path) if frozenset(others) == _QUANTITY else _problems(others[0], value, path)
+        yield from (
+            _validate_quantity(value, path) if frozenset(others) == _QUANTITY else _validate(others[0], value, path)
+        )
     elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        yield from _members(kind, value, path)
+        yield from _validate_struct(kind, value, path)
     elif origin is dict:
-        yield from _entries(get_args(kind)[1], value, path)
+        yield from _validate_mapping(get_args(kind)[1], value, path)
     elif origin in {list, tuple}:
-        yield from _items(get_args(kind)[0], value, path)
+        yield from _validate_list(get_args(kind)[0], value, path)
     else:
-        yield from _single(kind, value, path)
+        yield from _validate_scalar(kind, value, path)
 
 
-def _members(kind: type[msgspec.Struct], value: Any, path: str) -> Iterator[str]:
+def _validate_struct(kind: type[msgspec.Struct], value: Any, path: str) -> Iterator[str]:
     if not isinstance(value, dict):
-        yield f"{path}: {shown(value)} is not a mapping"
+        yield f"{path}: {abbreviate(value)} is not a mapping"
         return
     for name in _REQUIRED.get(kind, ()):
         if value.get(name) in (None, ""):
-            yield f"{_below(path, name)}: it is missing"
+            yield f"{_field_path(path, name)}: it is missing"
     for name, inner in _fields(kind):
         if name in value:
-            below = _below(path, name)
-            found = list(_problems(inner, value[name], below))
-            yield from found or _out_of_set(kind, name, value[name], below)
+            below = _field_path(path, name)
+            found = list(_validate(inner, value[name], below))
+            yield from found or _validate_range(kind, name, value[name], below)
 
 
 @cache
@@ -110,32 +112,32 @@ def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
     return tuple((field.encode_name, field.type) for field in msgspec.structs.fields(kind))
 
 
-def _entries(kind: Any, value: Any, path: str) -> Iterator[str]:
+def _validate_mapping(kind: Any, value: Any, path: str) -> Iterator[str]:
     if not isinstance(value, dict):
-        yield f"{path}: {shown(value)} is not a mapping"
+        yield f"{path}: {abbreviate(value)} is not a mapping"
         return
     for key, each in value.items():
-        yield from _problems(kind, each, _below(path, key))
+        yield from _validate(kind, each, _field_path(path, key))
 
 
-def _items(kind: Any, value: Any, path: str) -> Iterator[str]:
+def _validate_list(kind: Any, value: Any, path: str) -> Iterator[str]:
     if not isinstance(value, list):
-        yield f"{path}: {shown(value)} is not a list"
+        yield f"{path}: {abbreviate(value)} is not a list"
         return
     for place, each in enumerate(value):
-        yield from _problems(kind, each, f"{path}[{place}]")
+        yield from _validate(kind, each, f"{path}[{place}]")
 
 
-def _single(kind: type, value: Any, path: str) -> Iterator[str]:
+def _validate_scalar(kind: type, value: Any, path: str) -> Iterator[str]:
     if kind is datetime:
         if not _is_time(value):
-            yield f"{path}: {shown(value)} is not a time; write it like 2006-01-02T15:04:05Z"
+            yield f"{path}: {abbreviate(value)} is not a time; write it like 2006-01-02T15:04:05Z"
     elif type(value) is not kind:
-        what, remedy = _WANTED.get(kind, ("readable", ""))
-        yield f"{path}: {shown(value)} is not {what}{remedy if not isinstance(value, (dict, list)) else ''}"
+        what, remedy = _EXPECTED.get(kind, ("readable", ""))
+        yield f"{path}: {abbreviate(value)} is not {what}{remedy if not isinstance(value, (dict, list)) else ''}"
 
 
-_WANTED = MappingProxyType(
+_EXPECTED = MappingProxyType(
     {
         str: ("text", "; write it in quotes"),
         int: ("a whole number", ""),
@@ -152,34 +154,34 @@ def _is_time(value: object) -> bool:
     return True
 
 
-def _quantity(value: Any, path: str) -> Iterator[str]:
+def _validate_quantity(value: Any, path: str) -> Iterator[str]:
     resource = path[path.rfind("[") + 1 :].rstrip("]") if path.endswith("]") else path.rpartition(".")[2]
     example = _EXAMPLES.get(resource, _BYTES)
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        yield f"{path}: {shown(value)} is not a quantity; write for example {example}"
+        yield f"{path}: {abbreviate(value)} is not a quantity; write for example {example}"
         return
     try:
         amount = parse_quantity(resource, value)
     except QuantityError as error:
         reason = str(error).removeprefix(f"{resource}: ")
         is_none = "is no quantity" in reason
-        yield f"{path}: {f'{shown(value)} is not a quantity; write for example {example}' if is_none else reason}"
+        yield f"{path}: {f'{abbreviate(value)} is not a quantity; write for example {example}' if is_none else reason}"
         return
     if amount < 0:
-        yield f"{path}: {shown(value)} is below zero; write zero or more"
+        yield f"{path}: {abbreviate(value)} is below zero; write zero or more"
 
 
-def _out_of_set(kind: type, name: str, value: Any, path: str) -> Iterator[str]:
+def _validate_range(kind: type, name: str, value: Any, path: str) -> Iterator[str]:
     """Yield what is wrong with a value of the right type."""
     low, high = _BOUNDS.get((kind, name), (None, None))
     if low is not None and high is not None and value is not None and not low <= value <= high:
         yield f"{path}: {value} is not between {low} and {high}"
     choices = _CHOICES.get((kind, name))
     if choices and value and value not in choices:
-        yield f"{path}: {shown(value)} is not {' or '.join(choices)}"
+        yield f"{path}: {abbreviate(value)} is not {' or '.join(choices)}"
 
 
-def _below(path: str, key: str) -> str:
+def _field_path(path: str, key: str) -> str:
     """Return the path of the member *key*; one with dots of its own stands in brackets."""
     if "." in key or "/" in key:
         return f"{path}[{key}]"

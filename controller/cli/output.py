@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-_UNBOUNDED = 100_000
+_UNLIMITED_WIDTH = 100_000
 _GAP = 2
 
 
@@ -33,14 +33,14 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Screen:
+class OutputStyle:
     """What is written to: *width* is ``None`` where lines may have any length."""
 
     width: int | None = None
     coloured: bool = False
 
 
-PLAIN = Screen()
+PLAIN = OutputStyle()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,32 +59,32 @@ class Cell:
     style: str = ""
 
 
-def screen_of(stream: TextIO) -> Screen:
+def output_style(stream: TextIO) -> OutputStyle:
     """Return what *stream* can show; colours are off where NO_COLOR is set."""
     if not stream.isatty():
         return PLAIN
     coloured = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return Screen(width=get_terminal_size().columns, coloured=coloured)
+    return OutputStyle(width=get_terminal_size().columns, coloured=coloured)
 
 
-def table(columns: Sequence[Column], rows: Iterable[Sequence[Cell | str]], screen: Screen = PLAIN) -> str:
+def table(columns: Sequence[Column], rows: Iterable[Sequence[Cell | str]], screen: OutputStyle = PLAIN) -> str:
     """Return *rows* under *columns*, without a line more than that; an empty cell is a dash."""
     drawn = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for column in columns:
         drawn.add_column(Text(column.title), justify="right" if column.right else "left", overflow="fold")
     for row in rows:
         drawn.add_row(*(_text(cell) for cell in row))
-    return _rendered(drawn, screen)
+    return _render(drawn, screen)
 
 
-def paragraph(text: Cell | str, screen: Screen = PLAIN, *, indent: int = 0) -> str:
+def paragraph(text: Cell | str, screen: OutputStyle = PLAIN, *, indent: int = 0) -> str:
     """Return *text* in lines that fit the screen."""
     width = None if screen.width is None else max(screen.width - indent, 20)
-    written = _rendered(_text(text), Screen(width, screen.coloured))
+    written = _render(_text(text), OutputStyle(width, screen.coloured))
     return "\n".join(f"{' ' * indent}{line}" for line in written.splitlines())
 
 
-def visible(text: str) -> str:
+def escape(text: str) -> str:
     """Return *text* with nothing in it that a terminal would obey."""
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
@@ -100,7 +100,7 @@ def as_yaml(report: msgspec.Struct) -> str:
     return text.rstrip()
 
 
-def written(report: msgspec.Struct, output: Format) -> str | None:
+def serialize(report: msgspec.Struct, output: Format) -> str | None:
     """Return *report* in a format for programs, ``None`` where it is for people."""
     match output:
         case Format.JSON:
@@ -111,7 +111,7 @@ def written(report: msgspec.Struct, output: Format) -> str | None:
             return None
 
 
-def show(text: str) -> None:
+def print_text(text: str) -> None:
     """Write *text* as a whole to standard output; who reads only its beginning does no harm."""
     try:
         sys.stdout.write(f"{text}\n")
@@ -123,14 +123,14 @@ def show(text: str) -> None:
 
 def _text(cell: Cell | str) -> Text:
     text, style = (cell.text, cell.style) if isinstance(cell, Cell) else (cell, "")
-    return Text(visible(text) or "-", style=style)
+    return Text(escape(text) or "-", style=style)
 
 
-def _rendered(drawn: Table | Text, screen: Screen) -> str:
+def _render(drawn: Table | Text, screen: OutputStyle) -> str:
     page = StringIO()
     console = Console(
         file=page,
-        width=screen.width or _UNBOUNDED,
+        width=screen.width or _UNLIMITED_WIDTH,
         force_terminal=screen.coloured,
         color_system="standard" if screen.coloured else None,
         legacy_windows=False,
