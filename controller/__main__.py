@@ -79,16 +79,16 @@ class Controller:
         self.actuator.on_settled = self._settled
         self.notices = Notices(self.store, self.teller, may_write=self._may_write)
         about = commands.surroundings(
-            self.store, lambda: self.loop.world, may_write=self._may_write, tell=self.teller.put
+            self.store, lambda: self.loop.state, may_write=self._may_write, tell=self.teller.put
         )
         self.commands = commands.stage(api, about, self.store, pace)
         watched = Surroundings(self._may_write, lambda: file.current.repair.webhook, self.teller.put)
         wanted = WantedFile(settings.webhook_registration)
         wanted.read()
         self.guard = Guard(api, watched, file=wanted, metrics=self.metrics, pace=pace)
-        self.metrics.watch(lambda: self.loop.world, self.store, self.informers)
+        self.metrics.watch(lambda: self.loop.state, self.store, self.informers)
         self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.trouble)
-        around = Process(self.store, lambda: self.loop.world, lambda: file.current, self._may_write)
+        around = Process(self.store, lambda: self.loop.state, lambda: file.current, self._may_write)
         self.hyperjobs = stage(for_hyperjobs, around, pace, clock)
         if settings.hyperjobs:
             self.store.split_hyperjobs()

@@ -5,11 +5,11 @@ Pure.
 
 from controller.cache.facts import BindingFacts
 from controller.engine.candidates import candidates
-from controller.engine.ledger import Ledger
+from controller.engine.cluster_usage import ClusterUsage
 from controller.engine.plan import Admit
 
 
-def unobserved(decision: Admit, facts: BindingFacts, ledger: Ledger) -> str:
+def unobserved(decision: Admit, facts: BindingFacts, ledger: ClusterUsage) -> str:
     """Return the affinity term that must be observed before *decision* is carried out; nothing where none must be."""
     shape = decision.workload.shape
     if shape.placement.affinity is not None or not shape.placement.terms:

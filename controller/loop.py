@@ -22,14 +22,14 @@ from controller.cache.overlays import Gone, Mended, Noted, Outcome
 from controller.cache.store import Store
 from controller.clock import Clock, wall_clock
 from controller.decision_log.clerk import Clerk, Terms
-from controller.engine.backlog import Lane
 from controller.engine.clusters import ClusterName
 from controller.engine.estimates import Query
-from controller.engine.plan import Admit, Decision, Evict, Note, Plan, Wait
+from controller.engine.pending import WorkloadClass
+from controller.engine.plan import Admit, Decision, Evict, Plan, RecordUpdate, Wait
 from controller.engine.reasons import Reason, Refusal
+from controller.engine.state import State
 from controller.engine.steps import Steps, advance
 from controller.engine.workloads import Workload, WorkloadUid
-from controller.engine.world import World
 from controller.metrics import Metrics
 from controller.writes import Write, holding, mending, observing, recording, requeueing, write
 
@@ -91,7 +91,7 @@ class Loop:
         metrics: Metrics,
         clock: Clock = wall_clock,
     ) -> None:
-        self.world = World()
+        self.state = State()
         self.trouble: str | None = None
         """Why the last cycle failed."""
         self.on_waits: Callable[[tuple[Wait, ...]], None] = _tell_nobody
@@ -150,8 +150,8 @@ class Loop:
         began, now = time.monotonic(), self._clock()
         if self._planning is not None:
             return self._continue(now, began)
-        self._store.feed(self.clerk.listener(self.world), now)
-        self.clerk.keep_up(self.world, now)
+        self._store.feed(self.clerk.listener(self.state), now)
+        self.clerk.keep_up(self.state, now)
         if not self._actuator.may_write:
             return None
         if not self._is_prepared():
@@ -160,7 +160,7 @@ class Loop:
         room = _AHEAD - self._actuator.backlog
         if room < _AHEAD // 2:
             return self._earliest(now, now)
-        self._planning = self.world.plan_in_steps(now, most=room), Terms(now, room, self._store.revision)
+        self._planning = self.state.plan_in_steps(now, most=room), Terms(now, room, self._store.revision)
         self._took, self._goes = 0.0, 0
         return self._continue(now, began)
 
@@ -170,7 +170,7 @@ class Loop:
         Others take their turn on the event loop before it goes on. What comes in meanwhile is judged, too, but a plan
         is not put off for ever.
         """
-        if self._preparing < _MOST_PREPARING and not self.world.prepare(_STEPS):
+        if self._preparing < _MOST_PREPARING and not self.state.prepare(_STEPS):
             self._preparing += 1
             return False
         self._preparing = 0
@@ -203,8 +203,8 @@ class Loop:
 
     def _decided(self, plan: Plan, terms: Terms, now: int) -> int | None:
         """Hand on what *plan* decides; return when there is more to decide."""
-        self.clerk.planned(self.world, plan, terms)
-        for error in self.world.failures():
+        self.clerk.planned(self.state, plan, terms)
+        for error in self.state.failures():
             self._report("decide", None, error)
         stale = self._stale(plan)
         self._store.tell_again(stale)
@@ -232,7 +232,7 @@ class Loop:
         evicted = [each for each in plan.decisions if isinstance(each, Evict)]
         return stale | {each.workload.uid for each in evicted if each.for_whom in stale}
 
-    def _record(self, notes: Iterable[Note], now: int) -> None:
+    def _record(self, notes: Iterable[RecordUpdate], now: int) -> None:
         """Write down what is held for whom, before anybody leaves for them."""
         for note in notes:
             facts = self._store.binding(note.workload.uid)
@@ -248,7 +248,7 @@ class Loop:
                     self._hand_over(decision, facts, now)
 
     def _hand_over(self, decision: Decision, facts: BindingFacts, now: int) -> None:
-        if isinstance(decision, Admit) and (term := unobserved(decision, facts, self.world.ledger)):
+        if isinstance(decision, Admit) and (term := unobserved(decision, facts, self.state.ledger)):
             self._observe(decision, facts, term)
             return
         if isinstance(decision, Evict) and (free_at := self._actuator.free_at(facts.uid) or 0) > now:
@@ -318,7 +318,7 @@ class Loop:
 
     def _for_whom(self, decision: Decision) -> str:
         uid = decision.for_whom if isinstance(decision, Evict) else None
-        workload = self.world.workloads.get(uid) if uid else None
+        workload = self.state.workloads.get(uid) if uid else None
         return workload.path if workload else ""
 
     def _mend(self, now: int) -> int | None:
@@ -339,9 +339,9 @@ class Loop:
         return again_at
 
     def _mending(self, uid: WorkloadUid, facts: BindingFacts) -> Write | None:
-        remarks, workload = self._store.remarks.get(uid, frozenset()), self.world.workloads.get(uid)
+        remarks, workload = self._store.remarks.get(uid, frozenset()), self.state.workloads.get(uid)
         found = mending(remarks, facts, workload, repairs=self._store.repairs)
-        if found is None and workload is not None and self.world.has_accepted(uid):
+        if found is None and workload is not None and self.state.has_accepted(uid):
             return recording(facts, workload)
         return found
 
@@ -362,8 +362,8 @@ class Loop:
         await asyncio.sleep(delay)
         self._planning = None
         self._store.drop_unsent(lambda uid: self._actuator.free_at(uid) is None)
-        self.world = World(self.world.policy)
-        self.clerk.begin(self.world, self._clock())
+        self.state = State(self.state.policy)
+        self.clerk.begin(self.state, self._clock())
         self._tell_all()
 
     def _tell_all(self) -> None:
@@ -398,7 +398,7 @@ def suspects(error: Exception) -> list[WorkloadUid]:
         for value in frame.f_locals.values():
             if isinstance(value, Workload):
                 return [value.uid]
-            if isinstance(value, Lane) and value.entries:
+            if isinstance(value, WorkloadClass) and value.entries:
                 return [workload.uid for workload in value.entries]
     return []
 

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from controller.cache.store import Store
-from controller.engine.world import World
+from controller.engine.state import State
 from controller.present import Present, Watched
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -106,9 +106,9 @@ class Metrics:
             registry=self.registry,
         )
 
-    def watch(self, world: Callable[[], World], store: Store, informers: Mapping[str, Watched]) -> None:
+    def watch(self, state: Callable[[], State], store: Store, informers: Mapping[str, Watched]) -> None:
         """Show what is there whenever somebody asks; *world* returns the present one."""
-        self.registry.register(Present(world, store, informers))
+        self.registry.register(Present(state, store, informers))
 
     def count_admission(self, *, waited: float) -> None:
         """Count an acknowledged admission after *waited* seconds."""

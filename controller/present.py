@@ -11,10 +11,10 @@ from typing import Protocol
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from controller.cache.store import Store
-from controller.engine.ordering import Standing
+from controller.engine.ordering import QueueShares
 from controller.engine.queues import ROOT, QueueName
 from controller.engine.resources import PODS, base_units
-from controller.engine.world import World
+from controller.engine.state import State
 
 Amounts = Mapping[str, int | Fraction]
 
@@ -46,25 +46,25 @@ class Watched(Protocol):
 class Present:
     """Reads what is true now."""
 
-    def __init__(self, world: Callable[[], World], store: Store, informers: Mapping[str, Watched]) -> None:
-        self._world = world
+    def __init__(self, state: Callable[[], State], store: Store, informers: Mapping[str, Watched]) -> None:
+        self._world = state
         self._store = store
         self._informers = informers
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families."""
-        world = self._world()
-        waiting = _waiting(world)
-        yield from self._workloads(world, waiting)
-        if world.standing is not None:
-            yield from _queues(world.standing, _shown(world.standing, waiting))
+        state = self._world()
+        waiting = _waiting(state)
+        yield from self._workloads(state, waiting)
+        if state.standing is not None:
+            yield from _queues(state.standing, _shown(state.standing, waiting))
         yield from self._caches()
 
-    def _workloads(self, world: World, waiting: Mapping[QueueName, int]) -> Iterator[Metric]:
+    def _workloads(self, state: State, waiting: Mapping[QueueName, int]) -> Iterator[Metric]:
         yield _gauge("pending_workloads", "Workloads that wait, by queue.", "queue", _capped(waiting))
-        reasons = Tally(world.told.values())
+        reasons = Tally(state.told.values())
         yield _gauge("waiting_reasons", "Workloads that wait, by reason.", "reason", reasons.items())
-        states = Tally(workload.state for workload in world.workloads.values())
+        states = Tally(workload.state for workload in state.workloads.values())
         yield _gauge("workloads", "Gated workloads, by state.", "state", states.items())
         remarks = Tally(remark for found in self._store.remarks.values() for remark in found)
         yield _gauge("remarkable_bindings", "Bindings that somebody may have to see to.", "remark", remarks.items())
@@ -83,15 +83,15 @@ class Present:
         yield _counter("cache_undecodable_objects", "Objects that could not be read.", "resource", undecodable)
 
 
-def _waiting(world: World) -> Mapping[QueueName, int]:
+def _waiting(state: State) -> Mapping[QueueName, int]:
     """Return how many wait in each queue."""
-    waiting = Tally({queue: len(held) for queue, held in world.held.items()})
-    for lane in world.backlog.lanes():
+    waiting = Tally({queue: len(held) for queue, held in state.held.items()})
+    for lane in state.backlog.lanes():
         waiting[lane.queue] += len(lane.entries)
     return waiting
 
 
-def _shown(standing: Standing, waiting: Mapping[QueueName, int]) -> list[QueueName]:
+def _shown(standing: QueueShares, waiting: Mapping[QueueName, int]) -> list[QueueName]:
     """Return the root and the queues in which most wait, or else most is held."""
 
     def weight(name: QueueName) -> tuple[bool, int, bool, str]:
@@ -100,7 +100,7 @@ def _shown(standing: Standing, waiting: Mapping[QueueName, int]) -> list[QueueNa
     return sorted(standing.quota.tree.nodes, key=weight)[:MAX_QUEUES]
 
 
-def _queues(standing: Standing, names: list[QueueName]) -> Iterator[Metric]:
+def _queues(standing: QueueShares, names: list[QueueName]) -> Iterator[Metric]:
     resources = sorted(set(standing.entitlements[ROOT]) - {PODS})[:MAX_RESOURCES]
     tables: tuple[tuple[str, str, Callable[[QueueName], Amounts]], ...] = (
         ("entitlement", "What a queue is entitled to, in base units.", lambda name: standing.entitlements[name]),
@@ -117,7 +117,7 @@ def _queues(standing: Standing, names: list[QueueName]) -> Iterator[Metric]:
     yield _gauge("queue_share", "Held in proportion to the entitlement, of the dominant resource.", "queue", shares)
 
 
-def _share(standing: Standing, name: QueueName) -> float:
+def _share(standing: QueueShares, name: QueueName) -> float:
     is_infinite, share = standing.share(name, frozenset())
     return float("inf") if is_infinite else float(share)
 

@@ -17,7 +17,7 @@ from controller.cache.remarks import Remark
 from controller.cache.translate.amounts import moment, quantities
 from controller.cache.translate.records import admitting, confirming, evicting, noting, revoked, waiting
 from controller.engine.clusters import ClusterName
-from controller.engine.plan import Admit, Decision, Evict, Note
+from controller.engine.plan import Admit, Decision, Evict, RecordUpdate
 from controller.engine.reasons import EvictionReason
 from controller.engine.workloads import Workload, WorkloadUid
 
@@ -135,7 +135,7 @@ def _tasks(decision: Evict, facts: BindingFacts) -> list[patches.EvictionTask]:
     return [patches.EvictionTask(name, str(decision.reason), seconds) for name in names]
 
 
-def holding(note: Note, facts: BindingFacts) -> Write:
+def holding(note: RecordUpdate, facts: BindingFacts) -> Write:
     """Return how it is recorded what is held for a workload that waits, or that nothing is any more."""
     workload = note.workload
     record = noting(workload, note.held, note.reserved, before=facts.record)

@@ -16,8 +16,8 @@ from controller.engine.clusters import ClusterName
 from controller.engine.plan import Evict, Plan
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.workloads import Reserved, State, Workload
-from controller.engine.world import World
+from controller.engine.state import State
+from controller.engine.workloads import Reservation, Workload, WorkloadState
 from tests.script import amounts, cluster, known, policy, queue, workloads
 
 SCENARIOS = Path(__file__).parent / "scenarios"
@@ -26,9 +26,9 @@ WORLD = "policy clusters queues jobs"
 STEP = f"{WORLD} after show run finish leave evict gone remove dropQueues dropClusters expect"
 EVENTS: Mapping[str, Mapping[str, Any]] = {
     "run": {"has_run": True},
-    "finish": {"state": State.FINISHED, "admission": None},
-    "leave": {"state": State.PENDING, "hold": Refusal(Reason.EVICTION_IN_PROGRESS)},
-    "evict": {"state": State.PENDING, "admission": None, "hold": None},
+    "finish": {"state": WorkloadState.FINISHED, "admission": None},
+    "leave": {"state": WorkloadState.PENDING, "hold": Refusal(Reason.EVICTION_IN_PROGRESS)},
+    "evict": {"state": WorkloadState.PENDING, "admission": None, "hold": None},
     "gone": {"admission": None},
 }
 DOCUMENT = f"{WORLD} title rules expect then broken"
@@ -61,7 +61,7 @@ class Scenario:
 
     def __init__(self, document: Mapping[str, Any], *, reverse: bool = False) -> None:
         self.document = document
-        self.world = World(policy(document.get("policy")))
+        self.state = State(policy(document.get("policy")))
         self.now = 1_000_000_000
         self._reverse = reverse
         self._entries = 0
@@ -70,18 +70,18 @@ class Scenario:
     def _populate(self, written: Mapping[str, Any], since: int) -> None:
         # Charges come before the clusters' summaries, as a restart would find them.
         for workload in self._in_order(self._jobs(written.get("jobs", ()))):
-            self.world.workload_changed(workload, since)
+            self.state.workload_changed(workload, since)
         for entry in self._in_order(written.get("queues", ())):
-            self.world.queue_changed(queue(entry))
+            self.state.queue_changed(queue(entry))
         for entry in self._in_order(written.get("clusters", ())):
-            self.world.cluster_changed(cluster(entry), self.now)
+            self.state.cluster_changed(cluster(entry), self.now)
 
     def _jobs(self, entries: Sequence[Mapping[str, Any]]) -> list[Workload]:
         """Read *entries*, each younger than all before; a job told again keeps its age."""
         found = []
         for entry in entries:
             for workload in workloads(entry, 1000 * self._entries, now=self.now):
-                before = self.world.workloads.get(workload.uid)
+                before = self.state.workloads.get(workload.uid)
                 keeps_age = before is not None and "since" not in entry
                 found.append(replace(workload, since=before.since) if keeps_age else workload)
             self._entries += 1
@@ -92,13 +92,13 @@ class Scenario:
 
     def by_name(self, name: str) -> Workload:
         """Return the workload of that name, the first told of several."""
-        return next(each for each in self.world.workloads.values() if each.name == name)
+        return next(each for each in self.state.workloads.values() if each.name == name)
 
     def play(self, step: Mapping[str, Any]) -> Outcome:
         """Apply the events of *step*, plan, and return the outcome."""
         self.now += step.get("after", 0) * 1000
         if "policy" in step:
-            self.world.policy_changed(policy(step["policy"]))
+            self.state.policy_changed(policy(step["policy"]))
         removed = [self.by_name(name).uid for name in step.get("remove", ())]
         self._populate(step, self.now)
         for name in step.get("show", ()):
@@ -109,15 +109,15 @@ class Scenario:
             for name in step.get(event, ()):
                 self._tell(self.by_name(name), **changes)
         for uid in removed:
-            self.world.workload_removed(uid, self.now)
+            self.state.workload_removed(uid, self.now)
         for name in step.get("dropQueues", ()):
-            self.world.queue_removed(QueueName(name))
+            self.state.queue_removed(QueueName(name))
         for name in step.get("dropClusters", ()):
-            self.world.cluster_removed(ClusterName(name))
-        return self._outcome(self.world.plan(self.now))
+            self.state.cluster_removed(ClusterName(name))
+        return self._outcome(self.state.plan(self.now))
 
     def _tell(self, workload: Workload, **changes: Any) -> None:
-        self.world.workload_changed(replace(workload, **changes), self.now)
+        self.state.workload_changed(replace(workload, **changes), self.now)
 
     def _outcome(self, plan: Plan) -> Outcome:
         outcome = Outcome(told=[wait.workload.name for wait in plan.waits])
@@ -125,7 +125,7 @@ class Scenario:
         outcome.reserved = {each.workload.name: kept_on(each.reserved) for each in plan.notes if each.reserved}
         outcome.requeued = [each.name for each in plan.requeues]
         outcome.wake_after = None if plan.wake_at is None else (plan.wake_at - self.now) // 1000
-        names = {uid: each.name for uid, each in self.world.workloads.items()}
+        names = {uid: each.name for uid, each in self.state.workloads.items()}
         for decision in plan.decisions:
             if isinstance(decision, Evict):
                 outcome.evicted.append(decision.workload.name)
@@ -134,16 +134,16 @@ class Scenario:
                 continue
             outcome.order.append(decision.workload.name)
             outcome.admitted[decision.workload.name] = [each.name for each in decision.clusters]
-        for workload in self.world.workloads.values():
-            refusal = self.world.refusal(workload.uid)
+        for workload in self.state.workloads.values():
+            refusal = self.state.refusal(workload.uid)
             if refusal is not None:
                 outcome.waiting[workload.name] = refusal
-        for name in self.world.waiting_queues():
-            outcome.positions |= {each.name: place for place, each in enumerate(self.world.waiting(name), start=1)}
+        for name in self.state.waiting_queues():
+            outcome.positions |= {each.name: place for place, each in enumerate(self.state.waiting(name), start=1)}
         return outcome
 
 
-def kept_on(reserved: Reserved) -> str | list[str] | None:
+def kept_on(reserved: Reservation) -> str | list[str] | None:
     """Return the cluster on which room is kept, all of several, ``None`` for quota alone."""
     names = [booking.cluster for booking in reserved.rooms]
     return names if len(names) > 1 else next(iter(names), None)

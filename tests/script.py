@@ -23,30 +23,30 @@ from controller.engine.clusters import (
     Term,
     Toleration,
 )
-from controller.engine.demand import (
+from controller.engine.policy import EvictionPolicy, HeadReservation, NodeShapes, Policy, Resize, Tenant
+from controller.engine.queues import ROOT, Queue, QueueName, QueueState
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.requests import (
     Container,
     JobTemplate,
     PodTemplate,
     Task,
-    demand,
     gang_minimum,
     pod_requests,
     pod_sets,
+    total_requests,
 )
-from controller.engine.policy import Eviction, Growth, NodeShapes, Policy, Reservation, Tenant
-from controller.engine.queues import ROOT, Queue, QueueName, QueueState
-from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import scale, total
 from controller.engine.workloads import (
     VOLCANO_JOB,
     Admission,
-    Booking,
-    Group,
-    Held,
-    Reserved,
-    Shape,
-    State,
+    ClusterCharge,
+    HyperJobGang,
+    Nomination,
+    Reservation,
+    SchedulingRequirements,
     Workload,
+    WorkloadState,
     WorkloadUid,
 )
 
@@ -184,7 +184,7 @@ def task(written: Mapping[str, Any]) -> Task:
     )
 
 
-def shape(written: Mapping[str, Any]) -> Shape:
+def shape(written: Mapping[str, Any]) -> SchedulingRequirements:
     """Read what a job asks for: ``tasks`` of a template, ``replicas`` of what it asks, or just what it asks."""
     asked = amounts(written.get("asks"))
     if "tasks" in written:
@@ -192,12 +192,12 @@ def shape(written: Mapping[str, Any]) -> Shape:
         classes = written.get("classes", {})
         gang = gang_minimum(job, lambda name: classes.get(name, 0))
         sets = pod_sets(job, lambda name: classes.get(name, 0))
-        found = Shape(demand(job), gang, pods=pod_requests(job), pod_sets=sets)
+        found = SchedulingRequirements(total_requests(job), gang, pods=pod_requests(job), pod_sets=sets)
     elif "replicas" in written:
         whole = scale(asked, written["replicas"])
-        found = Shape(whole, whole, api=KINDS["Deployment"], replicas=written["replicas"])
+        found = SchedulingRequirements(whole, whole, api=KINDS["Deployment"], replicas=written["replicas"])
     else:
-        found = Shape(asked, amounts(written["gang"]) if "gang" in written else asked)
+        found = SchedulingRequirements(asked, amounts(written["gang"]) if "gang" in written else asked)
     return replace(
         found,
         placement=placement(written.get("placement")),
@@ -227,14 +227,14 @@ def workloads(written: Mapping[str, Any], order: int, *, now: int = 0) -> Iterat
             priority_class=written.get("class", ""),
             unknown_class=written.get("unknownClass", False),
             since=written.get("since", order + number - 1) * 1000,
-            state=State.ADMITTED if "on" in written else State.PENDING,
+            state=WorkloadState.ADMITTED if "on" in written else WorkloadState.PENDING,
             admission=admission(asked, written, now) if "on" in written else None,
             hold=hold(written["hold"], now) if "hold" in written else None,
             evictions=written.get("evictions", 0),
             preserved=written.get("preserved", False),
             preempts=not written.get("never", False),
             held=held(written["held"], asked, now) if "held" in written else None,
-            group=Group(**written["group"]) if "group" in written else None,
+            group=HyperJobGang(**written["group"]) if "group" in written else None,
             reserved=reserved(written["reserved"], now) if "reserved" in written else None,
             attempts=written.get("attempts", 0),
             has_run=written.get("started", False),
@@ -249,14 +249,14 @@ def hold(written: str | Mapping[str, Any], now: int) -> Refusal:
     return Refusal(Reason(written["reason"]), until=now + written["for"] * 1000)
 
 
-def held(written: Mapping[str, Any], asked: Shape, now: int) -> Held:
+def held(written: Mapping[str, Any], asked: SchedulingRequirements, now: int) -> Nomination:
     """Read ``{cluster: m, for: 60, rank: 0, asks: {u: 1}}``, in seconds up to now."""
     demand = amounts(written["asks"]) if "asks" in written else asked.demand
     since = now - written.get("for", 0) * 1000
-    return Held(ClusterName(written["cluster"]), since, written.get("rank", 0), demand)
+    return Nomination(ClusterName(written["cluster"]), since, written.get("rank", 0), demand)
 
 
-def reserved(written: Mapping[str, Any], now: int) -> Reserved:
+def reserved(written: Mapping[str, Any], now: int) -> Reservation:
     """Read ``{for: 60, cluster: m, asks: {u: 1}}``, in seconds up to now; records of old may tell only the time.
 
     ``clusters: {m: {u: 1}, n: {u: 2}}`` in the place of both tells what is kept on each of several.
@@ -265,11 +265,11 @@ def reserved(written: Mapping[str, Any], now: int) -> Reserved:
     demand = amounts(written["asks"]) if "asks" in written else None
     if "cluster" in written and demand is not None:
         parts[written["cluster"]] = demand
-    rooms = tuple(Booking(ClusterName(name), part) for name, part in sorted(parts.items()))
-    return Reserved(now - written.get("for", 0) * 1000, rooms, total(parts.values()) if parts else demand)
+    rooms = tuple(ClusterCharge(ClusterName(name), part) for name, part in sorted(parts.items()))
+    return Reservation(now - written.get("for", 0) * 1000, rooms, total(parts.values()) if parts else demand)
 
 
-def admission(asked: Shape, written: Mapping[str, Any], now: int) -> Admission:
+def admission(asked: SchedulingRequirements, written: Mapping[str, Any], now: int) -> Admission:
     """Read ``m``, ``[m1, m2]`` or the replicas on each, ``{m1: 3, m2: 1}``; ``charge`` is that on each cluster."""
     where = written["on"]
     if isinstance(where, Mapping):
@@ -277,7 +277,7 @@ def admission(asked: Shape, written: Mapping[str, Any], now: int) -> Admission:
     else:
         charge = amounts(written["charge"]) if "charge" in written else asked.demand
         parts = dict.fromkeys(where if isinstance(where, list) else [where], charge)
-    bookings = tuple(Booking(ClusterName(name), part) for name, part in parts.items())
+    bookings = tuple(ClusterCharge(ClusterName(name), part) for name, part in parts.items())
     return Admission(
         charge=total(parts.values()),
         bookings=bookings,
@@ -305,7 +305,7 @@ def policy(written: Mapping[str, Any] | None) -> Policy:
         growth=growth(written.get("growth", {})),
         reclaim=eviction(written.get("reclaim")),
         preemption=eviction(written.get("preemption")),
-        reservation=Reservation(max_ms=written.get("holdSeconds", 7200) * 1000),
+        reservation=HeadReservation(max_ms=written.get("holdSeconds", 7200) * 1000),
     )
 
 
@@ -316,18 +316,18 @@ def node_shapes(written: Mapping[str, Any]) -> NodeShapes:
     return NodeShapes(affinity(written["clusters"]), nodes)
 
 
-def growth(written: Mapping[str, Any]) -> Growth:
+def growth(written: Mapping[str, Any]) -> Resize:
     """Read ``{action: Report, gracePeriod: 60}``, in seconds."""
     known(written, "action gracePeriod")
-    return Growth(written.get("action", "Evict") == "Evict", written.get("gracePeriod", 300) * 1000)
+    return Resize(written.get("action", "Evict") == "Evict", written.get("gracePeriod", 300) * 1000)
 
 
-def eviction(written: Mapping[str, Any] | None) -> Eviction:
+def eviction(written: Mapping[str, Any] | None) -> EvictionPolicy:
     """Read ``{}`` for switched on with the usual limits; it is off where nothing is written."""
     if written is None:
-        return Eviction()
+        return EvictionPolicy()
     known(written, EVICTION)
-    return Eviction(
+    return EvictionPolicy(
         enabled=True,
         min_runtime_ms=written.get("minRuntime", 300) * 1000,
         max_evictions=written.get("maxEvictions", 3),

@@ -14,12 +14,12 @@ from controller.cache.overlays import Noted
 from controller.cache.store import Store
 from controller.cache.translate.placements import MOST_TERMS
 from controller.clock import wall_clock
-from controller.engine.outlook import outlook
+from controller.engine.feasibility import feasibility
 from controller.engine.plan import Plan
 from controller.engine.reasons import Reason, Refusal
+from controller.engine.state import State
 from controller.engine.steps import Steps
 from controller.engine.workloads import Workload, WorkloadUid
-from controller.engine.world import World
 from controller.loop import Loop
 from controller.metrics import Metrics
 from controller.wording import sentence
@@ -185,7 +185,7 @@ async def test_c1_an_affinity_is_told_without_forgetting_what_is_written_already
         stage.store.assume(uid, Noted(None))
         stage.submit("a", placement=placement, record=record | held)
         await asyncio.sleep(0.05)
-        workload = stage.loop.world.workloads[uid]
+        workload = stage.loop.state.workloads[uid]
         assert workload.hold is not None
         assert workload.held is None
         assert stage.hand.writes.empty()
@@ -206,13 +206,13 @@ async def test_what_was_taken_back_is_decided_again_when_its_time_has_come():
 
 
 async def test_a_cycle_that_fails_is_followed_by_one_in_a_new_world():
-    class Broken(World):
+    class Broken(State):
         def plan_in_steps(self, now: int, *, most: int | None = None) -> Steps[Plan]:
             raise ZeroDivisionError(now, most)
 
     async with looping() as stage:
         stage.loop._backoff.first = 0.01
-        stage.loop.world = Broken()
+        stage.loop.state = Broken()
         stage.submit("a")
         await asyncio.sleep(0)
         assert stage.loop.trouble == "the last cycle failed: ZeroDivisionError"
@@ -286,14 +286,14 @@ async def test_what_is_decided_in_slices_is_what_would_be_decided_at_once():
         stage.hand.backlog = 126
         for number in range(99):
             stage.submit(f"j{number:02}")
-        stage.loop.world = Sliced()
+        stage.loop.state = Sliced()
         told = [(await stage.hand.next()).workload for _ in range(99)]
         assert told == [f"Job ns/j{number:02}" for number in range(99)]
         await asyncio.sleep(0.05)
         assert stage.hand.writes.empty()
 
 
-class Sliced(World):
+class Sliced(State):
     """Decides a few at a time, however many it may."""
 
     def plan_in_steps(self, now: int, *, most: int | None = None) -> Steps[Plan]:
@@ -314,7 +314,7 @@ async def test_a_workload_whose_write_cannot_be_built_is_set_aside_and_the_next_
         stage.submit("b")
         assert (await stage.hand.next()).workload == "Job ns/b"
         await asyncio.sleep(0.02)
-        hold = stage.loop.world.workloads[WorkloadUid(UID.format("a"))].hold
+        hold = stage.loop.state.workloads[WorkloadUid(UID.format("a"))].hold
         assert hold is not None
         assert hold.reason is Reason.INTERNAL_ERROR
         assert stage.loop.trouble is None
@@ -340,7 +340,7 @@ async def test_a_shape_that_cannot_be_judged_is_set_aside_and_the_next_is_admitt
     def judging(shape, ledger):
         if shape.demand["cpu"] == 7000:
             raise ZeroDivisionError
-        return outlook(shape, ledger)
+        return feasibility(shape, ledger)
 
     monkeypatch.setattr("controller.engine.feasibility_cache.outlook", judging)
     async with looping(cpus=9) as stage:
@@ -350,12 +350,12 @@ async def test_a_shape_that_cannot_be_judged_is_set_aside_and_the_next_is_admitt
         stage.bind("a")
         stage.submit("b")
         assert (await stage.hand.next()).workload == "Job ns/b"
-        assert stage.loop.world.refusal(WorkloadUid(UID.format("a"))).reason is Reason.INTERNAL_ERROR
+        assert stage.loop.state.refusal(WorkloadUid(UID.format("a"))).reason is Reason.INTERNAL_ERROR
         assert b'volcano_global_internal_errors_total{step="decide"} 1.0' in stage.metrics.page()
 
 
 async def test_whom_a_failed_cycle_was_about_is_set_aside_in_the_next():
-    class Fragile(World):
+    class Fragile(State):
         def workload_changed(self, workload: Workload, now: int) -> None:
             if workload.name == "a" and workload.hold is None:
                 raise ZeroDivisionError
@@ -363,7 +363,7 @@ async def test_whom_a_failed_cycle_was_about_is_set_aside_in_the_next():
 
     async with looping(cpus=1) as stage:
         stage.loop._backoff.first = 0.01
-        stage.loop.world = Fragile()
+        stage.loop.state = Fragile()
         stage.submit("a")
         stage.submit("b")
         assert (await stage.hand.next()).workload == "Job ns/b"
@@ -402,19 +402,19 @@ async def test_a_job_whose_pods_name_a_forbidden_priority_class_waits():
         stage.bind("a")
         stage.submit("b")
         assert (await stage.hand.next()).workload == "Job ns/b"
-        refusal = stage.loop.world.refusal(WorkloadUid(UID.format("a")))
+        refusal = stage.loop.state.refusal(WorkloadUid(UID.format("a")))
         assert (refusal.reason, refusal.subject) == (Reason.PRIORITY_CLASS_NOT_ALLOWED, "high")
 
 
 async def test_many_shapes_are_judged_over_several_turns_of_the_event_loop(monkeypatch):
     goes = []
-    prepare = World.prepare
+    prepare = State.prepare
 
-    def counted(world, steps):
-        goes.append(prepare(world, steps))
+    def counted(state, steps):
+        goes.append(prepare(state, steps))
         return goes[-1]
 
-    monkeypatch.setattr(World, "prepare", counted)
+    monkeypatch.setattr(State, "prepare", counted)
     monkeypatch.setattr("controller.loop._STEPS", 1)
     async with looping(cpus=1) as stage:
         for number in range(4):
@@ -428,7 +428,7 @@ async def test_many_shapes_are_judged_over_several_turns_of_the_event_loop(monke
 
 
 async def test_a_plan_is_not_put_off_for_ever(monkeypatch):
-    monkeypatch.setattr(World, "prepare", lambda *_: False)
+    monkeypatch.setattr(State, "prepare", lambda *_: False)
     monkeypatch.setattr("controller.loop._MOST_PREPARING", 2)
     async with looping(cpus=1) as stage:
         stage.submit("a")
@@ -483,6 +483,6 @@ def test_a_placement_over_the_limit_waits_with_a_sentence_that_names_the_limit()
     in_turn(stage)
     assert stage.hand.writes.get_nowait().workload == "Job ns/b"
     assert stage.hand.writes.empty()
-    refusal = stage.loop.world.refusal(WorkloadUid(UID.format("a")))
+    refusal = stage.loop.state.refusal(WorkloadUid(UID.format("a")))
     assert refusal.reason is Reason.DEMAND_UNKNOWN
     assert f"use at most {MOST_TERMS}" in sentence(refusal)

@@ -11,10 +11,18 @@ from controller.cache.facts import VOLCANO_JOB, BindingFacts, Phase, Progress, R
 from controller.cache.remarks import Remark
 from controller.cache.translate.records import record_facts
 from controller.engine.clusters import ApiKind, Assignment, ClusterName, Placement
-from controller.engine.plan import Admit, BackOff, Evict, Note
+from controller.engine.plan import Admit, Evict, RecordUpdate, StartupBackoff
 from controller.engine.queues import QueueName
 from controller.engine.reasons import EvictionReason
-from controller.engine.workloads import Admission, Booking, Held, Reserved, Shape, Workload, WorkloadUid
+from controller.engine.workloads import (
+    Admission,
+    ClusterCharge,
+    Nomination,
+    Reservation,
+    SchedulingRequirements,
+    Workload,
+    WorkloadUid,
+)
 from controller.writes import holding, mending, recording, write
 
 M1 = ClusterName("m1")
@@ -41,8 +49,8 @@ def facts(*, paused: bool = True, uid: str = "u1", **more) -> BindingFacts:
     )
 
 
-WORKLOAD = Workload(WorkloadUid("u1"), "ml", "j", "Job", QueueName("a"), Shape(), since=1_000)
-ADMIT = Admit(WORKLOAD, (Assignment(M1),), Admission(CHARGE, (Booking(M1, CHARGE),), admitted_at=61_000))
+WORKLOAD = Workload(WorkloadUid("u1"), "ml", "j", "Job", QueueName("a"), SchedulingRequirements(), since=1_000)
+ADMIT = Admit(WORKLOAD, (Assignment(M1),), Admission(CHARGE, (ClusterCharge(M1, CHARGE),), admitted_at=61_000))
 
 
 def values(patch: bytes) -> dict[str, object]:
@@ -91,7 +99,7 @@ def test_an_eviction_before_karmada_has_placed_it_says_where_it_was_to_go():
 
 
 def test_a_start_that_failed_is_recorded_with_the_pause_and_the_place():
-    back_off = BackOff(since=61_000, until=121_000, left_out=(M1,))
+    back_off = StartupBackoff(since=61_000, until=121_000, left_out=(M1,))
     decided = Evict(WORKLOAD, EvictionReason.NOT_STARTED, back_off=back_off)
     before = Record(QueueName("a"), charge=CHARGE, evictions=2, attempts=1)
     made = write(decided, facts(record=before, clusters=(Assignment(M1),)), left_out={M1: "mark"})
@@ -103,7 +111,7 @@ def test_a_start_that_failed_is_recorded_with_the_pause_and_the_place():
 
 
 def test_a_run_that_ends_with_its_group_is_an_eviction_and_ends_the_count_of_failed_starts():
-    back_off = BackOff(since=61_000, until=121_000, is_at_fault=False)
+    back_off = StartupBackoff(since=61_000, until=121_000, is_at_fault=False)
     decided = Evict(replace(WORKLOAD, has_run=True), EvictionReason.NOT_STARTED, back_off=back_off)
     made = write(decided, facts(record=Record(QueueName("a"), charge=CHARGE, evictions=2, attempts=1)))
     record, _ = record_facts(read_record(values_of_annotation(made.patch), "u1"))
@@ -123,7 +131,7 @@ def test_the_next_admission_ends_the_pause_and_keeps_the_places_that_are_left_ou
 
 def test_what_is_noted_of_one_that_waits_keeps_the_places_that_are_left_out():
     before = Record(QueueName("a"), attempts=1, left_out=((M1, "mark"),))
-    made = holding(Note(WORKLOAD, None), facts(record=before))
+    made = holding(RecordUpdate(WORKLOAD, None), facts(record=before))
     record, _ = record_facts(read_record(values_of_annotation(made.patch), "u1"))
     assert record is not None
     assert (record.attempts, record.left_out) == (1, ((M1, "mark"),))
@@ -142,7 +150,7 @@ def test_a_record_of_before_says_nothing_of_starts_that_failed():
     [
         pytest.param(None, (None, None, None, None), id="nothing-any-more"),
         pytest.param(
-            Held(M1, 61_000, 2, CHARGE),
+            Nomination(M1, 61_000, 2, CHARGE),
             ("m1", "1970-01-01T00:01:01Z", 2, {"cpu": "2", "memory": "1Gi", "pods": "1"}),
             id="a-cluster",
         ),
@@ -150,7 +158,7 @@ def test_a_record_of_before_says_nothing_of_starts_that_failed():
 )
 def test_what_is_held_for_one_that_waits_is_recorded_and_what_was_counted_is_kept(held, written):
     waits = replace(WORKLOAD, evictions=2)
-    made = holding(Note(waits, held), facts(record=Record(QueueName("a"), evictions=2, attempts=1)))
+    made = holding(RecordUpdate(waits, held), facts(record=Record(QueueName("a"), evictions=2, attempts=1)))
     record = json.loads(values(made.patch)["/metadata/annotations/volcano-global.io~1admission"])
     assert tuple(record[key] for key in ("heldCluster", "heldSince", "heldRank", "heldDemand")) == written
     assert (record["evictions"], record["attempts"], record["charge"]) == (2, 1, {})
@@ -164,12 +172,14 @@ def test_what_is_held_for_one_that_waits_is_recorded_and_what_was_counted_is_kep
 @pytest.mark.parametrize(
     ("reserved", "written"),
     [
-        pytest.param(Reserved(61_000, (Booking(M1, CHARGE),), CHARGE), ("m1", None, "1970-01-01T00:01:01Z"), id="one"),
-        pytest.param(Reserved(61_000, (), CHARGE), (None, None, "1970-01-01T00:01:01Z"), id="quota-alone"),
+        pytest.param(
+            Reservation(61_000, (ClusterCharge(M1, CHARGE),), CHARGE), ("m1", None, "1970-01-01T00:01:01Z"), id="one"
+        ),
+        pytest.param(Reservation(61_000, (), CHARGE), (None, None, "1970-01-01T00:01:01Z"), id="quota-alone"),
     ],
 )
 def test_what_is_kept_for_one_who_was_passed_over_for_long_is_recorded_and_read_back(reserved, written):
-    made = holding(Note(WORKLOAD, None, reserved), facts())
+    made = holding(RecordUpdate(WORKLOAD, None, reserved), facts())
     text = values(made.patch)["/metadata/annotations/volcano-global.io~1admission"]
     record = json.loads(text)
     assert tuple(record.get(key) for key in ("heldCluster", "heldSince", "reservedSince")) == written
@@ -182,8 +192,8 @@ def test_what_is_kept_for_one_who_was_passed_over_for_long_is_recorded_and_read_
 
 def test_what_is_kept_on_several_clusters_is_recorded_cluster_by_cluster_and_read_back():
     half = {name: amount // 2 for name, amount in CHARGE.items()}
-    rooms = (Booking(M1, half), Booking(ClusterName("m2"), half))
-    made = holding(Note(WORKLOAD, None, Reserved(61_000, rooms, CHARGE)), facts())
+    rooms = (ClusterCharge(M1, half), ClusterCharge(ClusterName("m2"), half))
+    made = holding(RecordUpdate(WORKLOAD, None, Reservation(61_000, rooms, CHARGE)), facts())
     text = values(made.patch)["/metadata/annotations/volcano-global.io~1admission"]
     record = json.loads(text)
     assert (record["heldCluster"], set(record["heldClusters"])) == (None, {"m1", "m2"})
@@ -263,7 +273,7 @@ def test_one_cleared_by_hand_is_recorded_as_evicted_unless_it_was_placed_meanwhi
 def test_what_was_accepted_of_a_move_and_a_growth_is_recorded():
     m2 = ClusterName("m2")
     larger = {**CHARGE, "cpu": 4000}
-    admission = Admission(larger, (Booking(m2, larger),), admitted_at=61_000, moved=True, grown=True)
+    admission = Admission(larger, (ClusterCharge(m2, larger),), admitted_at=61_000, moved=True, grown=True)
     workload = replace(WORKLOAD, admission=admission, placed_at=90_000)
     seen = facts(paused=False, clusters=(Assignment(m2),), record=RECORD)
     made = recording(seen, workload)
@@ -278,7 +288,7 @@ def test_what_was_accepted_of_a_move_and_a_growth_is_recorded():
 
 
 def test_one_evicted_where_others_moved_it_is_not_placed_once_more():
-    back_off = BackOff(120_000, 120_000, moved_to=(M1,))
+    back_off = StartupBackoff(120_000, 120_000, moved_to=(M1,))
     decided = Evict(WORKLOAD, EvictionReason.CLUSTER_CHANGED, back_off=back_off)
     made = write(decided, facts(paused=False, clusters=(Assignment(M1),), record=RECORD))
     record = read_record(values_of_annotation(made.patch), "u1").record

@@ -30,7 +30,16 @@ from controller.cache.translate.membership import Membership, membership
 from controller.engine.clusters import ClusterName
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal, precedence
-from controller.engine.workloads import Admission, Booking, Held, Past, Reserved, Shape, State, Workload
+from controller.engine.workloads import (
+    Admission,
+    ClusterCharge,
+    EvictionHistory,
+    Nomination,
+    Reservation,
+    SchedulingRequirements,
+    Workload,
+    WorkloadState,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +86,7 @@ class Overlay:
 
 NO_OVERLAY = Overlay()
 _NOTHING = Assessment()
-_ASIDE = Shape()
+_ASIDE = SchedulingRequirements()
 _LET_GO = Assessment(None, frozenset({Remark.UNGATED}))
 
 
@@ -85,13 +94,13 @@ _LET_GO = Assessment(None, frozenset({Remark.UNGATED}))
 class _Standing:
     """Where a workload stands by what is observed, and what it holds."""
 
-    state: State | None
+    state: WorkloadState | None
     """``None``: it is nothing that could be admitted or has been."""
     admission: Admission | None = None
     hold: Refusal | None = None
     remarks: tuple[Remark, ...] = ()
-    held: Held | None = None
-    reserved: Reserved | None = None
+    held: Nomination | None = None
+    reserved: Reservation | None = None
     evictions: int = 0
     attempts: int = 0
     stays_until: int = 0
@@ -144,7 +153,7 @@ def set_aside(binding: BindingFacts, rules: Rules, outcomes: tuple[Outcome, ...]
     record = binding.record
     is_admitted = bool(binding.targets) or (record is not None and record.admits and not binding.paused)
     charge = charges.recorded(binding, None, record or Record(QueueName(""))) if is_admitted else None
-    standing = _Standing(State.ADMITTED, charge.admission) if charge else _Standing(State.PENDING)
+    standing = _Standing(WorkloadState.ADMITTED, charge.admission) if charge else _Standing(WorkloadState.PENDING)
     for outcome in outcomes:
         standing = _after(standing, outcome)
     workload = Workload(
@@ -155,7 +164,7 @@ def set_aside(binding: BindingFacts, rules: Rules, outcomes: tuple[Outcome, ...]
         queue=record.queue if record and record.queue else rules.default_queue,
         shape=_ASIDE,
         since=binding.since,
-        state=standing.state or State.PENDING,
+        state=standing.state or WorkloadState.PENDING,
         admission=standing.admission,
         hold=Refusal(Reason.INTERNAL_ERROR, subject=why),
     )
@@ -251,10 +260,10 @@ def _workload(case: _Case, standing: _Standing, rules: Rules) -> Workload | None
         reserved=standing.reserved,
         stays_until=standing.stays_until,
         attempts=standing.attempts,
-        has_run=standing.state is State.ADMITTED and case.overlay.has_run,
-        unplaced=standing.state is State.ADMITTED and not binding.paused and not binding.targets,
-        placed_at=_placed_at(binding) if standing.state is State.ADMITTED else 0,
-        ended=_ended(case, rules.recent) if standing.state is State.FINISHED else None,
+        has_run=standing.state is WorkloadState.ADMITTED and case.overlay.has_run,
+        unplaced=standing.state is WorkloadState.ADMITTED and not binding.paused and not binding.targets,
+        placed_at=_placed_at(binding) if standing.state is WorkloadState.ADMITTED else 0,
+        ended=_ended(case, rules.recent) if standing.state is WorkloadState.FINISHED else None,
     )
 
 
@@ -268,12 +277,12 @@ def _stand(case: _Case) -> _Standing:
     """Return where the workload stands by what is observed."""
     binding, template = case.binding, case.template
     if _is_finished(binding):
-        return _Standing(State.FINISHED)
+        return _Standing(WorkloadState.FINISHED)
     standing = _paused(case) if binding.paused else _resumed(case)
     leaving = binding.deleting or (template is not None and template.deleting)
-    if leaving and standing.state is State.PENDING:
+    if leaving and standing.state is WorkloadState.PENDING:
         # What goes away is not admitted any more, and stays charged until it is gone (F11).
-        state = State.ADMITTED if standing.admission else None
+        state = WorkloadState.ADMITTED if standing.admission else None
         return _Standing(state, standing.admission, remarks=standing.remarks)
     return standing
 
@@ -283,11 +292,13 @@ def _paused(case: _Case) -> _Standing:
     is_admitted = record is not None and record.admits
     if record and is_admitted and binding.targets and not case.overlay.cleared:
         charge = charges.recorded(binding, demand, record)
-        return _Standing(State.ADMITTED, charge.admission, remarks=(Remark.REPAUSED, *_differences(binding, charge)))
+        return _Standing(
+            WorkloadState.ADMITTED, charge.admission, remarks=(Remark.REPAUSED, *_differences(binding, charge))
+        )
     left = charges.remaining(binding, demand, unplaced_until=case.overlay.unplaced_until)
     hold = Refusal(Reason.EVICTION_IN_PROGRESS, cluster=left.bookings[0].cluster) if left else None
     remark = Remark.LEAKED if binding.targets else Remark.CLEARED if is_admitted else None
-    return _Standing(State.PENDING, left, hold, (remark,) if remark else ())
+    return _Standing(WorkloadState.PENDING, left, hold, (remark,) if remark else ())
 
 
 def _resumed(case: _Case) -> _Standing:
@@ -299,16 +310,16 @@ def _resumed(case: _Case) -> _Standing:
             # It asks for more than was admitted, and nobody knows for how much more: no size of it fits (D7).
             charge = charges.Charge(replace(charge.admission, grown=True), grown=True)
             hold = hold or Refusal(Reason.DEMAND_UNKNOWN, subject=_unmapped(case))
-        return _Standing(State.ADMITTED, charge.admission, hold, _differences(binding, charge))
+        return _Standing(WorkloadState.ADMITTED, charge.admission, hold, _differences(binding, charge))
     if binding.targets and record is not None:
         charge = charges.adopted(binding, demand)
-        return _Standing(State.ADMITTED, charge.admission, remarks=(Remark.LEAKED,))
+        return _Standing(WorkloadState.ADMITTED, charge.admission, remarks=(Remark.LEAKED,))
     if binding.targets:
         charge = charges.adopted(binding, demand)
-        return _Standing(State.ADMITTED, charge.admission, remarks=(Remark.ADOPTED,))
+        return _Standing(WorkloadState.ADMITTED, charge.admission, remarks=(Remark.ADOPTED,))
     if binding.flaw or (record and record.admits):
         # Unreadable: perhaps it is paused. Or unclaimed: Karmada leaves it alone, and D9 does not charge it.
-        return _Standing(State.PENDING)
+        return _Standing(WorkloadState.PENDING)
     return _Standing(None, remarks=(Remark.UNPAUSED,))
 
 
@@ -352,20 +363,20 @@ def _recorded(case: _Case, standing: _Standing) -> _Standing:
         return standing
     held = None
     if record.held_cluster and record.held_since is not None and record.held_demand is not None and not record.admits:
-        held = Held(record.held_cluster, record.held_since, record.held_rank or 0, record.held_demand)
+        held = Nomination(record.held_cluster, record.held_since, record.held_rank or 0, record.held_demand)
     reserved = None
     if record.reserved_since is not None and held is None and not record.admits:
-        reserved = Reserved(record.reserved_since, _rooms(record), record.held_demand)
+        reserved = Reservation(record.reserved_since, _rooms(record), record.held_demand)
     return replace(standing, held=held, reserved=reserved, evictions=record.evictions, attempts=record.attempts)
 
 
-def _rooms(record: Record) -> tuple[Booking, ...]:
+def _rooms(record: Record) -> tuple[ClusterCharge, ...]:
     """Return where room is kept: all of it on one cluster, or so much on each of several."""
     if record.held_demand is None:
         return ()
     if record.held_cluster:
-        return (Booking(record.held_cluster, record.held_demand),)
-    return tuple(Booking(name, amounts) for name, amounts in sorted((record.held_clusters or {}).items()))
+        return (ClusterCharge(record.held_cluster, record.held_demand),)
+    return tuple(ClusterCharge(name, amounts) for name, amounts in sorted((record.held_clusters or {}).items()))
 
 
 def _overlaid(standing: _Standing, overlay: Overlay) -> _Standing:
@@ -373,9 +384,9 @@ def _overlaid(standing: _Standing, overlay: Overlay) -> _Standing:
     for outcome in overlay.outcomes:
         standing = _after(standing, outcome)
     hold = overlay.hold
-    if hold is None or standing.state in {State.FINISHED, None}:
+    if hold is None or standing.state in {WorkloadState.FINISHED, None}:
         return standing
-    if standing.state is State.ADMITTED:
+    if standing.state is WorkloadState.ADMITTED:
         return replace(standing, stays_until=hold.until or 0)
     return replace(standing, hold=hold if standing.hold is None else min(hold, standing.hold, key=precedence))
 
@@ -383,21 +394,23 @@ def _overlaid(standing: _Standing, overlay: Overlay) -> _Standing:
 def _after(standing: _Standing, outcome: Outcome) -> _Standing:
     """Return *standing* as a write makes it."""
     match outcome:
-        case Admission() if standing.state in {State.PENDING, None}:
-            return replace(standing, state=State.ADMITTED, admission=outcome, hold=None, held=None, reserved=None)
-        case Gone() if standing.state is State.ADMITTED:
+        case Admission() if standing.state in {WorkloadState.PENDING, None}:
+            return replace(
+                standing, state=WorkloadState.ADMITTED, admission=outcome, hold=None, held=None, reserved=None
+            )
+        case Gone() if standing.state is WorkloadState.ADMITTED:
             hold = outcome.back_off or standing.hold or Refusal(Reason.EVICTION_IN_PROGRESS)
-            past = Past(standing.evictions, standing.attempts)
+            past = EvictionHistory(standing.evictions, standing.attempts)
             past = past.once_gone(has_run=outcome.has_run, taken_back=outcome.back_off is not None)
-            return replace(standing, state=State.PENDING, hold=hold, **past._asdict())
-        case Noted() if standing.state is State.PENDING:
+            return replace(standing, state=WorkloadState.PENDING, hold=hold, **past._asdict())
+        case Noted() if standing.state is WorkloadState.PENDING:
             return replace(standing, held=outcome.held, reserved=outcome.reserved)
     return standing
 
 
 def _hold(case: _Case, standing: _Standing) -> Refusal | None:
     """Return why the workload is kept back whatever room there is, the reason to be shown first."""
-    if standing.state is not State.PENDING:
+    if standing.state is not WorkloadState.PENDING:
         return standing.hold
     holds = [] if standing.hold is None else [standing.hold]
     record = case.binding.record
@@ -442,7 +455,7 @@ def _flaws(case: _Case) -> tuple[Remark, ...]:
 def _unfixed(case: _Case, standing: _Standing) -> tuple[Remark, ...]:
     """Say whether nothing but a label or an annotation says which queue a workload waits in (Q6)."""
     is_own = case.binding.template.kind == VOLCANO_JOB
-    waits = standing.state is State.PENDING and case.binding.paused and bool(case.queue)
+    waits = standing.state is WorkloadState.PENDING and case.binding.paused and bool(case.queue)
     return (Remark.UNFIXED,) if waits and not is_own and case.binding.record is None else ()
 
 

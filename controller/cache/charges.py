@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from controller.cache.facts import BindingFacts, Demand, Phase, Record
 from controller.engine.clusters import Assignment, ClusterName
-from controller.engine.demand import pod_request
-from controller.engine.resources import EMPTY, Resources, add, larger, scale, total
-from controller.engine.workloads import Admission, Booking
+from controller.engine.requests import pod_request
+from controller.engine.resources import EMPTY, Resources, add, elementwise_max, scale, total
+from controller.engine.workloads import Admission, ClusterCharge
 
 _UNKNOWN = Demand(EMPTY)
 
@@ -32,7 +32,7 @@ def recorded(binding: BindingFacts, demand: Demand | None, record: Record) -> Ch
     targets = binding.targets or tuple(Assignment(name) for name in record.clusters)
     wanted = _with_excess(_parts(targets, asked), binding, asked)
     believed = _shares(record, targets, asked)
-    parts = {name: larger(believed[name], wanted[name]) for name in wanted}
+    parts = {name: elementwise_max(believed[name], wanted[name]) for name in wanted}
     sums = total(wanted.values())
     grown = any(amount > record.charge.get(name, 0) for name, amount in sums.items())
     parts = _with_surplus(parts, binding, asked) | _still_there(binding, asked, {*parts})
@@ -111,7 +111,7 @@ def _largest(demand: Demand) -> Resources:
     """Return the largest amount of each resource that a pod of the workload asks for."""
     amounts = EMPTY
     for pod in demand.pods:
-        amounts = larger(amounts, pod)
+        amounts = elementwise_max(amounts, pod)
     return amounts
 
 
@@ -128,7 +128,7 @@ def _with_surplus(
         return found
     for told in binding.progress:
         if told.replicas and told.cluster in found:
-            found[told.cluster] = larger(found[told.cluster], scale(replica, told.replicas))
+            found[told.cluster] = elementwise_max(found[told.cluster], scale(replica, told.replicas))
     return found
 
 
@@ -172,7 +172,7 @@ def _rounded_up(amounts: Resources, weight: int, whole: int) -> Resources:
 
 
 def _admission(parts: Mapping[ClusterName, Resources], binding: BindingFacts, *, admitted_at: int) -> Admission:
-    bookings = tuple(Booking(name, parts[name]) for name in parts)
+    bookings = tuple(ClusterCharge(name, parts[name]) for name in parts)
     return Admission(total(parts.values()), bookings, admitted_at=admitted_at, shown=_is_shown(binding))
 
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from controller.cache.facts import VOLCANO_JOB, BindingFacts, Demand, TemplateFacts
 from controller.cache.pool import Pool
-from controller.engine.demand import JobTemplate, demand, pod_requests
-from controller.engine.resources import Resources, add, larger, requested, scale, total
+from controller.engine.requests import JobTemplate, pod_requests, total_requests
+from controller.engine.resources import Resources, add, elementwise_max, positive, scale, total
 
 _Both = tuple[Demand, Demand, Demand]
 _Claims = Mapping[str, Resources]
@@ -55,10 +55,10 @@ class Demands:
 def _with_claims(counted: Demand, claims: _Claims) -> Demand:
     if counted.job is not None:
         job = _job_with_claims(counted.job, claims)
-        return replace(counted, whole=demand(job), pods=pod_requests(job), job=job)
+        return replace(counted, whole=total_requests(job), pods=pod_requests(job), job=job)
     claimed = total(claims[name] for name in counted.claims)
-    pods = tuple(requested(add(pod, claimed)) for pod in counted.pods)
-    return replace(counted, whole=requested(total(scale(pod, counted.replicas) for pod in pods)), pods=pods)
+    pods = tuple(positive(add(pod, claimed)) for pod in counted.pods)
+    return replace(counted, whole=positive(total(scale(pod, counted.replicas) for pod in pods)), pods=pods)
 
 
 def _job_with_claims(job: JobTemplate, claims: _Claims) -> JobTemplate:
@@ -75,6 +75,6 @@ def _job_with_claims(job: JobTemplate, claims: _Claims) -> JobTemplate:
 
 def _joined(told: Demand, counted: Demand) -> Demand:
     """Return the replicas that Karmada tells of, each with the larger of the two requests."""
-    pod = larger(told.pods[0], counted.pods[0])
-    whole = requested(scale(pod, told.replicas))
+    pod = elementwise_max(told.pods[0], counted.pods[0])
+    whole = positive(scale(pod, told.replicas))
     return Demand(whole, pods=(pod,), replicas=told.replicas, node_claim=counted.node_claim)

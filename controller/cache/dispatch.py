@@ -7,7 +7,7 @@ which survives a restart; how large the pods of other kinds are is only known fr
 from dataclasses import replace
 
 from controller.cache.facts import BindingFacts, Demand
-from controller.engine.resources import larger
+from controller.engine.resources import elementwise_max
 from controller.engine.workloads import WorkloadUid
 
 
@@ -39,7 +39,7 @@ def _both(known: Demand, demand: Demand) -> Demand:
 
     A job's pods are counted by the tasks that were dispatched, a divisible kind's by its replicas as they are now.
     """
-    whole = larger(known.whole, demand.whole)
+    whole = elementwise_max(known.whole, demand.whole)
     base = demand if known.job is None else known
     alike = (each for each in (known, demand) if each.job is base.job and each.replicas == base.replicas)
     return next((each for each in alike if each.whole == whole), replace(base, whole=whole))

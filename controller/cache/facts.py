@@ -13,8 +13,8 @@ from typing import NamedTuple, NewType
 import msgspec
 
 from controller.engine.clusters import ApiKind, Assignment, Cluster, ClusterName, Placement
-from controller.engine.demand import JobTemplate
 from controller.engine.queues import Queue, QueueName
+from controller.engine.requests import JobTemplate
 from controller.engine.resources import EMPTY, Resources
 from controller.engine.workloads import WorkloadUid
 

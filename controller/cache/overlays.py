@@ -12,7 +12,7 @@ from typing import Final
 
 from controller.engine.clusters import ClusterName
 from controller.engine.reasons import Refusal
-from controller.engine.workloads import Admission, Held, Reserved, WorkloadUid
+from controller.engine.workloads import Admission, Nomination, Reservation, WorkloadUid
 
 #: So long after an eviction Karmada may still place what it had not placed yet (P5).
 _UNPLACED_MS: Final = 330_000
@@ -34,8 +34,8 @@ class Gone:
 class Noted:
     """What is held or kept for a workload that waits, or that nothing is any more."""
 
-    held: Held | None
-    reserved: Reserved | None = None
+    held: Nomination | None
+    reserved: Reservation | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from controller.cache.facts import BindingFacts, Demand
 from controller.cache.pool import Pool
 from controller.cache.priorities import Priorities
 from controller.engine.clusters import ClusterName, Placement
-from controller.engine.demand import PodSet, gang_minimum, pod_sets
+from controller.engine.requests import PodSet, gang_minimum, pod_sets
 from controller.engine.resources import Resources
-from controller.engine.workloads import Shape
+from controller.engine.workloads import SchedulingRequirements
 
-_Made = tuple[Shape, Demand | None, Placement]
+_Made = tuple[SchedulingRequirements, Demand | None, Placement]
 
 
 class Shapes:
@@ -29,7 +29,7 @@ class Shapes:
         *,
         preferred: tuple[ClusterName, ...] = (),
         left_out: frozenset[ClusterName] = frozenset(),
-    ) -> Shape:
+    ) -> SchedulingRequirements:
         """Return what a workload asks for; without a known *demand*, nothing."""
         classes = demand.task_classes if demand else ()
         order = tuple(priorities.task_value(name) for name in classes)
@@ -65,9 +65,9 @@ class Shapes:
 
 def _shape(
     binding: BindingFacts, demand: Demand | None, priorities: Priorities, *, current: frozenset[ClusterName]
-) -> Shape:
+) -> SchedulingRequirements:
     demand = demand or Demand({})
-    return Shape(
+    return SchedulingRequirements(
         demand=demand.whole,
         gang=_gang(demand, priorities),
         placement=binding.placement,

@@ -12,9 +12,9 @@ from hashlib import blake2b
 from controller.cache.facts import BindingFacts, Phase, Record
 from controller.cache.overlays import Gone, Outcome
 from controller.engine.clusters import Cluster, ClusterName
-from controller.engine.plan import BackOff
+from controller.engine.plan import StartupBackoff
 from controller.engine.reasons import Refusal
-from controller.engine.workloads import State, Workload, WorkloadUid
+from controller.engine.workloads import Workload, WorkloadState, WorkloadUid
 
 _NOWHERE: frozenset[ClusterName] = frozenset()
 _HAS_RUN = {Phase.RUNNING, Phase.FINISHED}
@@ -36,7 +36,7 @@ class Starts:
 
     def see(self, binding: BindingFacts, workload: Workload | None) -> None:
         """Take note of how *binding* stands."""
-        if workload is None or workload.state is State.PENDING:
+        if workload is None or workload.state is WorkloadState.PENDING:
             self._ran.pop(binding.uid, None)
         elif places := self._places(binding):
             self._ran[binding.uid] = places
@@ -122,7 +122,7 @@ def backing_off(record: Record | None, now: int, longest: int) -> Refusal | None
         return None
     names = tuple(name for name, _ in record.left_out)
     at_fault = record.not_started_at is not None
-    return BackOff(record.not_started_at or 0, record.back_off_until, names, is_at_fault=at_fault).refusal
+    return StartupBackoff(record.not_started_at or 0, record.back_off_until, names, is_at_fault=at_fault).refusal
 
 
 def mark_of(cluster: Cluster) -> str:

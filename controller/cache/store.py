@@ -346,42 +346,42 @@ class Store:
         self.on_change()
         return bool(found)
 
-    def feed(self, world: Listener, now: int) -> None:
+    def feed(self, state: Listener, now: int) -> None:
         """Tell *world* all that has changed since it was last fed."""
         for uid in [uid for uid, (_, until) in self._aside.items() if until <= now]:
             del self._aside[uid]
             self._news[uid] = None
         self._take_classes()
         if self._policy_is_news:
-            world.policy_changed(policy(self._configuration, can_estimate=self._can_estimate))
+            state.policy_changed(policy(self._configuration, can_estimate=self._can_estimate))
             self._policy_is_news = False
-        self._tell_queues(world)
+        self._tell_queues(state)
         # Workloads before clusters: a summary is understood by what is known to run there.
-        self._tell_workloads(world, now)
-        self._tell_clusters(world, now)
+        self._tell_workloads(state, now)
+        self._tell_clusters(state, now)
         for estimate in self._estimates:
-            world.cluster_estimated(estimate, now)
+            state.cluster_estimated(estimate, now)
         self._estimates.clear()
 
-    def _tell_queues(self, world: Listener) -> None:
+    def _tell_queues(self, state: Listener) -> None:
         for name in sorted(self._queue_news):
             facts = self.queues.get(name)
             if facts is None:
-                world.queue_removed(name)
+                state.queue_removed(name)
             else:
-                world.queue_changed(facts.queue)
+                state.queue_changed(facts.queue)
         self._queue_news.clear()
 
-    def _tell_clusters(self, world: Listener, now: int) -> None:
+    def _tell_clusters(self, state: Listener, now: int) -> None:
         for name in sorted(self._cluster_news):
             facts = self.clusters.get(name)
             if facts is None:
-                world.cluster_removed(name)
+                state.cluster_removed(name)
             else:
-                world.cluster_changed(facts.cluster, now)
+                state.cluster_changed(facts.cluster, now)
         self._cluster_news.clear()
 
-    def _tell_workloads(self, world: Listener, now: int) -> None:
+    def _tell_workloads(self, state: Listener, now: int) -> None:
         rules = Rules(
             gates=self._gates,
             priorities=self._priorities,
@@ -398,9 +398,9 @@ class Store:
                 self._news.update({each.uid: None for each in alike if not each.targets})
             news, self._news = sorted(self._news), {}
             for uid in news:
-                self._tell_workload(world, uid, rules=rules, now=now)
+                self._tell_workload(state, uid, rules=rules, now=now)
 
-    def _tell_workload(self, world: Listener, uid: WorkloadUid, *, rules: Rules, now: int) -> None:
+    def _tell_workload(self, state: Listener, uid: WorkloadUid, *, rules: Rules, now: int) -> None:
         known = self._remarks.pop(uid, _UNREMARKABLE)
         self._mendable.pop(uid, None)
         binding = self._by_uid.get(uid)
@@ -409,7 +409,7 @@ class Store:
             self._dispatched.forget(uid)
             self._cleared.discard(uid)
             self._failed_starts.forget(uid)
-            world.workload_removed(uid, now)
+            state.workload_removed(uid, now)
             return
         if not binding.paused or binding.record is None or not binding.record.admits:
             self._cleared.discard(uid)
@@ -421,9 +421,9 @@ class Store:
             self._remarked(binding, found.remarks, known)
         self.starts.see(binding, found.workload)
         if found.workload is None:
-            world.workload_removed(uid, now)
+            state.workload_removed(uid, now)
         else:
-            world.workload_changed(found.workload, now)
+            state.workload_changed(found.workload, now)
 
     def _assess(self, binding: BindingFacts, rules: Rules, now: int) -> Assessment:
         """Return what *binding* amounts to; one that cannot be assessed is set aside, so that the others can be."""

@@ -22,7 +22,7 @@ from controller.cli.objects import InputNote, InputObjects, validate_objects
 from controller.cli.policies import CLUSTER_POLICIES, POLICIES, read_policy
 from controller.engine.clusters import ApiKind, ClusterName
 from controller.engine.fit import capacities_when_empty, free_capacities
-from controller.engine.world import World
+from controller.engine.state import State
 from controller.hyperjob.children import group_facts
 from controller.hyperjob.split import Prospects
 
@@ -67,9 +67,9 @@ def _new_store(inventory: InputObjects) -> Store:
 
 def _capacity(store: Store) -> Prospects:
     """Return what the clusters can hold beside what runs there; *store* can be fed to nobody else afterwards."""
-    world = World()
-    store.feed(world, 0)
-    return Prospects(free_capacities(world.ledger), capacities_when_empty(world.ledger))
+    state = State()
+    store.feed(state, 0)
+    return Prospects(free_capacities(state.ledger), capacities_when_empty(state.ledger))
 
 
 def _unsplit_notes(made: Iterable[HyperJobSplit]) -> Iterator[InputNote]:

@@ -57,21 +57,21 @@ class CommonOptions:
         """Return the world that is meant, with one decision round over it; notes about files go to stderr."""
         if not self.files:
             return self._live()
-        world = read_offline_state(self.files)
-        self.remark(world.notes)
-        return take_snapshot(world.store, self.now)
+        state = read_offline_state(self.files)
+        self.remark(state.notes)
+        return take_snapshot(state.store, self.now)
 
     def look_at(self, namespace: str, name: str) -> tuple[Snapshot, HyperJob, Preview]:
         """Return the world, and a HyperJob with the parts that it has or would have; raise `NotFoundError`."""
         if self.files:
-            world = read_offline_state(self.files)
-            self.remark(world.notes)
-            for split in world.splits:
+            state = read_offline_state(self.files)
+            self.remark(state.notes)
+            for split in state.splits:
                 if (split.manifest.namespace, split.manifest.name) == (namespace, name):
-                    return take_snapshot(world.store, self.now), split.hyperjob, split.preview
+                    return take_snapshot(state.store, self.now), split.hyperjob, split.preview
             raise NotFoundError(f"HyperJob {namespace}/{name} is not in the files")
         snapshot, hyperjob = self._live_with(namespace, name)
-        ledger = snapshot.world.ledger
+        ledger = snapshot.state.ledger
         return snapshot, hyperjob, preview(hyperjob, Prospects(free_capacities(ledger), capacities_when_empty(ledger)))
 
     def told(self, workload: Workload) -> tuple[PublishedEvent, ...] | msgspec.UnsetType:

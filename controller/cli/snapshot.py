@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from controller.cache.facts import BindingFacts
 from controller.cache.store import Store
-from controller.engine.ordering import Standing
+from controller.engine.ordering import QueueShares
 from controller.engine.plan import Admit, Plan
+from controller.engine.state import State
 from controller.engine.workloads import Workload, WorkloadUid
-from controller.engine.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +21,16 @@ class Snapshot:
     """
 
     store: Store
-    world: World
+    state: State
     plan: Plan
     now: int
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> QueueShares:
         """Return how the queues stand after the plan."""
-        if self.world.standing is None:
+        if self.state.standing is None:
             raise AssertionError("a world that was planned has a standing")
-        return self.world.standing
+        return self.state.standing
 
     def admission(self, uid: WorkloadUid) -> Admit | None:
         """Return the plan's decision to admit *uid*, if it was taken."""
@@ -46,6 +46,6 @@ class Snapshot:
 
 def take_snapshot(store: Store, now: int) -> Snapshot:
     """Return the world that *store* amounts to at *now*, with one decision round over it."""
-    world = World()
-    store.feed(world, now)
-    return Snapshot(store, world, world.plan(now), now)
+    state = State()
+    store.feed(state, now)
+    return Snapshot(store, state, state.plan(now), now)

@@ -13,12 +13,12 @@ from controller.cli.manifests import InputError, Manifest
 from controller.cli.objects import InputNote
 from controller.cli.offline import read_offline_state
 from controller.engine.clusters import Cluster, ClusterName
-from controller.engine.demand import pod_request
 from controller.engine.estimates import Estimate
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.reasons import EvictionReason
-from controller.engine.workloads import State, Workload, WorkloadUid
+from controller.engine.requests import pod_request
+from controller.engine.workloads import Workload, WorkloadState, WorkloadUid
 from controller.simulator.spans import SpanError, format_span, parse_span
 from controller.simulator.trace import PodSet, Submission, Trace
 
@@ -82,15 +82,15 @@ def read_trace(paths: Sequence[str], *, now: int, runtime: int) -> TraceFile:
     A job that does not say how long it runs takes *runtime*; one that does
     not say when it comes is there at the start, and as old as it is.
     """
-    world = read_offline_state(paths)
+    state = read_offline_state(paths)
     cast = TraceRecorder()
-    world.store.feed(cast, now)
-    templates = {template_key(each): each for found in world.inventory.objects.values() for each in found}
+    state.store.feed(cast, now)
+    templates = {template_key(each): each for found in state.inventory.objects.values() for each in found}
     timing = _AnnotationReader(templates, now, runtime)
-    submissions = [timing.submission(workload, world.store) for workload in cast.workloads.values()]
+    submissions = [timing.submission(workload, state.store) for workload in cast.workloads.values()]
     if timing.faults:
         raise InputError(*timing.faults)
-    configuration = world.inventory.configuration
+    configuration = state.inventory.configuration
     trace = Trace(
         queues=tuple(cast.queues[name] for name in sorted(cast.queues)),
         clusters=tuple(cast.clusters[name] for name in sorted(cast.clusters)),
@@ -99,7 +99,7 @@ def read_trace(paths: Sequence[str], *, now: int, runtime: int) -> TraceFile:
         grace=_grace(configuration),
         start=now,
     )
-    return TraceFile(trace, (*world.notes, *timing.notes()), configuration.writes.per_second)
+    return TraceFile(trace, (*state.notes, *timing.notes()), configuration.writes.per_second)
 
 
 def _grace(configuration: AdmissionConfiguration) -> dict[EvictionReason, int]:
@@ -131,7 +131,7 @@ class _AnnotationReader:
         at = self._span(template, SUBMIT)
         runtime = self._span(template, RUNTIME)
         if runtime is None:
-            self._untimed += workload.state is not State.FINISHED
+            self._untimed += workload.state is not WorkloadState.FINISHED
             runtime = self._runtime
         admission = workload.admission
         if admission is not None:

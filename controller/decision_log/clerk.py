@@ -11,7 +11,7 @@ from controller.decision_log.entries import Planned
 from controller.decision_log.journal import Journal
 from controller.decision_log.verdicts import Bench, Verdict, fields
 from controller.engine.plan import Plan, Wait
-from controller.engine.world import World
+from controller.engine.state import State
 
 #: More news of waiting workloads than this are told by their number only; the journal has them all.
 _MANY_WAITS = 50
@@ -37,23 +37,23 @@ class Clerk:
         self._journal = journal
         self._number = 0
 
-    def listener(self, world: World) -> Listener:
+    def listener(self, state: State) -> Listener:
         """Return who is to be told in place of *world*."""
-        return world if self._journal is None else self._journal.listener(world)
+        return state if self._journal is None else self._journal.listener(state)
 
-    def begin(self, world: World, now: int) -> None:
+    def begin(self, state: State, now: int) -> None:
         """Hear that *world*, which knows nothing, takes the place of the one before."""
         if self._journal is not None:
-            self._journal.begin(world, now)
+            self._journal.begin(state, now)
 
-    def keep_up(self, world: World, now: int) -> None:
+    def keep_up(self, state: State, now: int) -> None:
         """Begin another file where that is due."""
         if self._journal is not None:
-            self._journal.keep_up(world, now)
+            self._journal.keep_up(state, now)
 
-    def planned(self, world: World, plan: Plan, terms: Terms) -> None:
+    def planned(self, state: State, plan: Plan, terms: Terms) -> None:
         """Take down what *world* has just planned."""
-        bench, is_told = Bench(world), len(plan.waits) <= _MANY_WAITS
+        bench, is_told = Bench(state), len(plan.waits) <= _MANY_WAITS
         decided = bench.of_plan(plan)
         waits = bench.of_waits(plan.waits) if is_told or self._journal is not None else []
         self._number += 1

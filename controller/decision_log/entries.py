@@ -7,9 +7,9 @@ How they are written is ``lines``; what a decision says of itself is
 from dataclasses import dataclass
 
 from controller.decision_log.verdicts import Fields
+from controller.engine.checkpoint import History
 from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.estimates import Estimate
-from controller.engine.memory import Memory
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.workloads import Workload, WorkloadUid
@@ -97,7 +97,7 @@ class WorkloadGone:
 class Remembered:
     """All that a World knew has been told; this is its past."""
 
-    memory: Memory
+    memory: History
     now: int
 
 

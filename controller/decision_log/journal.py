@@ -28,13 +28,13 @@ from controller.decision_log.entries import (
 from controller.decision_log.files import Files
 from controller.decision_log.verdicts import Verdict
 from controller.decision_log.writing import Beginning, Item, Ruling, Writing
+from controller.engine.checkpoint import take_checkpoint
 from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.estimates import Estimate
-from controller.engine.memory import whole
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
+from controller.engine.state import State
 from controller.engine.workloads import Workload, WorkloadUid
-from controller.engine.world import World
 
 #: More than this is not kept for a disk that does not follow.
 _MOST_WAITING = 500_000
@@ -74,23 +74,23 @@ class Journal:
         """Write what is left, as far as *timeout* seconds allow."""
         self._writing.stop(timeout)
 
-    def begin(self, world: World, now: int) -> None:
+    def begin(self, state: State, now: int) -> None:
         """Begin a new file with *world*, which knows nothing yet."""
         self._lost_at = None
-        self._writing.put(Beginning(self._begun(world, now, is_whole=True)))
+        self._writing.put(Beginning(self._begun(state, now, is_whole=True)))
 
-    def _begun(self, world: World, now: int, *, is_whole: bool) -> Begun:
-        return Begun(world.policy, now, version("volcano-global"), self._identity, is_whole=is_whole)
+    def _begun(self, state: State, now: int, *, is_whole: bool) -> Begun:
+        return Begun(state.policy, now, version("volcano-global"), self._identity, is_whole=is_whole)
 
-    def listener(self, world: World) -> Listener:
+    def listener(self, state: State) -> Listener:
         """Return who is to be told in place of *world*."""
-        return Witness(world, self._put)
+        return Witness(state, self._put)
 
     def planned(self, planned: Planned, verdicts: tuple[Verdict, ...]) -> None:
         """Take down a plan with what it decided."""
         self._put(Ruling(planned, verdicts))
 
-    def keep_up(self, world: World, now: int) -> None:
+    def keep_up(self, state: State, now: int) -> None:
         """Begin another file with all that *world* knows, where the present one is full or was lost a while ago."""
         if self._lost_at is None:
             is_due = self._writing.is_full
@@ -98,7 +98,7 @@ class Journal:
             is_due = self._lost_at + _AGAIN_SECONDS <= time.monotonic() and not self._writing.backlog
         if is_due:
             self._lost_at = None
-            self._writing.put(Beginning(self._begun(world, now, is_whole=False), whole(world)))
+            self._writing.put(Beginning(self._begun(state, now, is_whole=False), take_checkpoint(state)))
 
     def _put(self, item: Item) -> None:
         if self._lost_at is not None:
@@ -121,8 +121,8 @@ class Journal:
 class Witness:
     """Tells a World what it hears, and takes it down."""
 
-    def __init__(self, world: World, put: Callable[[Item], None]) -> None:
-        self._world = world
+    def __init__(self, state: State, put: Callable[[Item], None]) -> None:
+        self._world = state
         self._put = put
 
     def policy_changed(self, policy: Policy) -> None:

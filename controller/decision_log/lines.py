@@ -27,7 +27,7 @@ from controller.decision_log.entries import (
     WorkloadGone,
     WorkloadTold,
 )
-from controller.engine.workloads import Shape, Workload
+from controller.engine.workloads import SchedulingRequirements, Workload
 
 _TYPES: Final[dict[str, type[Any]]] = {
     "begin": Begun,
@@ -67,7 +67,7 @@ class Pen:
 
     def __init__(self) -> None:
         self._encoder = msgspec.json.Encoder(enc_hook=_plain)
-        self._shapes: dict[int, tuple[int, Shape]] = {}
+        self._shapes: dict[int, tuple[int, SchedulingRequirements]] = {}
         """The number of each shape by its id, which stays its own while it is kept here."""
         self._numbered = 0
         self._sum = hashlib.sha256()
@@ -88,7 +88,7 @@ class Pen:
             digest = {_DIGEST: self._sum.hexdigest()[:_DIGITS]} if isinstance(entry, Planned) else {}
             yield self._line({"type": _NAMES[type(entry)], **values, **digest})
 
-    def _know(self, shape: Shape) -> None:
+    def _know(self, shape: SchedulingRequirements) -> None:
         if len(self._shapes) >= _MOST_SHAPES:
             self._shapes.clear()
         self._shapes[id(shape)] = self._numbered, shape
@@ -123,7 +123,7 @@ class Eye:
     def __init__(self) -> None:
         self.is_intact = True
         """Whether all is as it was written, as far as plans have told."""
-        self._shapes: dict[int, Shape] = {}
+        self._shapes: dict[int, SchedulingRequirements] = {}
         self._sum = hashlib.sha256()
 
     def entry(self, line: bytes) -> Entry | None:
@@ -142,7 +142,9 @@ class Eye:
     def _entry(self, value: dict[str, Any]) -> Entry | None:
         name = value.pop("type", None)
         if name == _SHAPE:
-            self._shapes[msgspec.convert(value.get("number"), int)] = msgspec.convert(value.get("shape"), Shape)
+            self._shapes[msgspec.convert(value.get("number"), int)] = msgspec.convert(
+                value.get("shape"), SchedulingRequirements
+            )
             return None
         if not isinstance(name, str) or name not in _TYPES:
             raise LineError(f"type {name!r} is not known")

@@ -27,11 +27,11 @@ from controller.decision_log.entries import (
 )
 from controller.decision_log.lines import Eye, LineError
 from controller.decision_log.verdicts import Bench, Fields, Verdict, fields
-from controller.engine.memory import rebuild
+from controller.engine.checkpoint import restore
 from controller.engine.plan import Plan
 from controller.engine.queues import Queue
+from controller.engine.state import State
 from controller.engine.workloads import Workload, WorkloadUid
-from controller.engine.world import World
 
 #: So many differences are kept; those after a first one may follow from it.
 _MOST_DIFFERENCES: Final = 100
@@ -130,7 +130,7 @@ class _Player:
         self._wanted = wanted
         self.findings = Findings()
         self.passages: list[Passage] = []
-        self._world = World()
+        self._world = State()
         self._known: tuple[list[Queue], list[Workload]] | None = None
         """What a World that is not new knew, until all of it is told."""
         self._planned: tuple[int, Planned] | None = None
@@ -146,7 +146,7 @@ class _Player:
             raise JournalError(line, why)
         if isinstance(entry, Begun):
             self.findings.begun = entry
-            self._world = World(entry.policy)
+            self._world = State(entry.policy)
             self._known = None if entry.is_whole else ([], [])
         elif isinstance(entry, Planned):
             self._planned, self._recorded = (line, entry), []
@@ -171,7 +171,7 @@ class _Player:
         elif isinstance(entry, WorkloadTold):
             workloads.append(entry.workload)
         elif isinstance(entry, Remembered):
-            self._world = rebuild(self._world.policy, queues, workloads, entry.memory, entry.now)
+            self._world = restore(self._world.policy, queues, workloads, entry.memory, entry.now)
             self._known = None
         else:
             raise JournalError(line, "it comes before all is told that was known when the file began")
@@ -211,46 +211,46 @@ class _Player:
             self.findings.remarks.append("what was known when the file began is cut off: nothing was decided in it")
 
 
-def _tell(world: World, told: Told) -> None:
+def _tell(state: State, told: Told) -> None:
     match told:
         case PolicyTold(policy=policy):
-            world.policy_changed(policy)
+            state.policy_changed(policy)
         case QueueTold(queue=queue):
-            world.queue_changed(queue)
+            state.queue_changed(queue)
         case QueueGone(name=queue_name):
-            world.queue_removed(queue_name)
+            state.queue_removed(queue_name)
         case ClusterTold(cluster=cluster, now=now):
-            world.cluster_changed(cluster, now)
+            state.cluster_changed(cluster, now)
         case ClusterGone(name=name):
-            world.cluster_removed(name)
+            state.cluster_removed(name)
         case ClusterEstimated(estimate=estimate, now=now):
-            world.cluster_estimated(estimate, now)
+            state.cluster_estimated(estimate, now)
         case WorkloadTold(workload=workload, now=now):
-            world.workload_changed(workload, now)
+            state.workload_changed(workload, now)
         case WorkloadGone(uid=uid, now=now):
-            world.workload_removed(uid, now)
+            state.workload_removed(uid, now)
 
 
 def _pairs(
-    world: World, plan: Plan, recorded: Iterable[Passage], planned: Planned
+    state: State, plan: Plan, recorded: Iterable[Passage], planned: Planned
 ) -> Iterator[tuple[Passage | None, Fields | None]]:
     """Yield what was taken down beside what should have been.
 
     Who is told when that he waits for another reason hangs on no decision; so
     whoever was told is compared with the reason that there is.
     """
-    bench = Bench(world)
+    bench = Bench(state)
     taken = [fields(each, planned.number, planned.revision) for each in bench.of_plan(plan)]
     done = [each for each in recorded if each.fields.get("action") != "Wait"]
     yield from zip_longest(done, taken)
     for each in recorded:
         if each.fields.get("action") == "Wait":
-            verdict = _waiting(world, bench, each.fields.get("uid"))
+            verdict = _waiting(state, bench, each.fields.get("uid"))
             yield each, fields(verdict, planned.number, planned.revision) if verdict else None
 
 
-def _waiting(world: World, bench: Bench, uid: object) -> Verdict | None:
+def _waiting(state: State, bench: Bench, uid: object) -> Verdict | None:
     """Return why a workload waits, ``None`` where it does not."""
-    workload = world.workloads.get(WorkloadUid(uid)) if isinstance(uid, str) else None
-    refusal = world.refusal(workload.uid) if workload else None
-    return bench.wait(workload, refusal, world.position(workload)) if workload and refusal else None
+    workload = state.workloads.get(WorkloadUid(uid)) if isinstance(uid, str) else None
+    refusal = state.refusal(workload.uid) if workload else None
+    return bench.wait(workload, refusal, state.position(workload)) if workload and refusal else None

@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 from controller.api.quantity import format_quantity
 from controller.engine.clusters import Assignment
-from controller.engine.plan import Admit, Evict, Note, Plan, Wait
+from controller.engine.plan import Admit, Evict, Plan, RecordUpdate, Wait
 from controller.engine.queues import QueueName
 from controller.engine.reasons import EvictionReason, Reason, Refusal
 from controller.engine.resources import EMPTY, Resources
-from controller.engine.workloads import Booking, Workload
-from controller.engine.world import World
+from controller.engine.state import State
+from controller.engine.workloads import ClusterCharge, Workload
 from controller.wording import EVICTIONS, sentence
 
 Fields = dict[str, Any]
@@ -84,7 +84,7 @@ class Verdict:
     refusal: Refusal | None = None
     position: int | None = None
     assignments: tuple[Assignment, ...] = ()
-    bookings: tuple[Booking, ...] = ()
+    bookings: tuple[ClusterCharge, ...] = ()
     further: tuple[tuple[str, str | int], ...] = ()
     """What only some decisions have, by name."""
 
@@ -92,8 +92,8 @@ class Verdict:
 class Bench:
     """Takes decisions down, against the World as a plan has left it."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, state: State) -> None:
+        self._world = state
         self._measures: dict[tuple[str, str], Measure | None] = {}
 
     def of_plan(self, plan: Plan) -> list[Verdict]:
@@ -210,7 +210,7 @@ def _requeue(workload: Workload) -> Verdict:
     return Verdict("Requeue", workload, admission.charge if admission else EMPTY, "R1", bookings=bookings)
 
 
-def _keep(note: Note, request: Resources) -> Verdict:
+def _keep(note: RecordUpdate, request: Resources) -> Verdict:
     held, reserved = note.held, note.reserved
     further: list[tuple[str, str | int]] = []
     if held is not None:

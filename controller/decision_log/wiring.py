@@ -24,7 +24,7 @@ async def journalling(settings: Settings, loop: Loop, metrics: Metrics) -> Async
     journal = Journal(place, settings.identity, on_lost=metrics.count_journal_loss)
     loop.clerk = Clerk(journal)
     journal.start()
-    loop.clerk.begin(loop.world, wall_clock())
+    loop.clerk.begin(loop.state, wall_clock())
     try:
         yield
     finally:

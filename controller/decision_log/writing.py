@@ -22,7 +22,7 @@ from controller.decision_log.entries import (
 from controller.decision_log.files import Files
 from controller.decision_log.lines import Pen
 from controller.decision_log.verdicts import Verdict, fields
-from controller.engine.memory import Whole
+from controller.engine.checkpoint import Checkpoint
 
 #: So many entries are written at once.
 _BATCH = 256
@@ -33,7 +33,7 @@ class Beginning:
     """A file begins; *whole* is what its World knows already."""
 
     begun: Begun
-    whole: Whole | None = None
+    whole: Checkpoint | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,20 +11,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from controller.engine.backlog import Lane, Place, place
 from controller.engine.clusters import ClusterName
 from controller.engine.feasibility_cache import ClassFeasibility
 from controller.engine.fit import FreeCapacity, choose_clusters, free_capacity
-from controller.engine.ordering import Standing
+from controller.engine.ordering import QueueShares
+from controller.engine.pending import OrderKey, WorkloadClass, order_key
 from controller.engine.queues import QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import EMPTY, Resources, add, subtract
 from controller.engine.tree import Node
-from controller.engine.workloads import Choice, Group, Shape, Workload, WorkloadUid
+from controller.engine.workloads import Choice, HyperJobGang, SchedulingRequirements, Workload, WorkloadUid
 
 if TYPE_CHECKING:
-    from controller.engine.world import World
+    from controller.engine.state import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class _Reservation:
     priority: int
     """That one's queue's."""
     since: int
-    shapes: Mapping[WorkloadUid, Shape]
+    shapes: Mapping[WorkloadUid, SchedulingRequirements]
     """Of all whom it is for."""
     charges: Sequence[tuple[Node, Resources]]
     """What is kept of the quota of each leaf."""
@@ -45,14 +45,14 @@ class _Reservation:
     rooms: Mapping[ClusterName, Resources]
 
 
-def _reservation(world: "World", standing: Standing, workloads: Iterable[Workload]) -> _Reservation | None:
+def _reservation(state: "State", standing: QueueShares, workloads: Iterable[Workload]) -> _Reservation | None:
     """Return what is kept for *workloads* together."""
-    nodes, of = standing.quota.tree.nodes, world.books.prospects.of
-    found = [each for each in workloads if each.queue in nodes and each.uid in world.backlog]
+    nodes, of = standing.quota.tree.nodes, state.books.prospects.of
+    found = [each for each in workloads if each.queue in nodes and each.uid in state.backlog]
     if not found:
         return None
-    first = min(found, key=place)
-    shapes = {each.uid: world.backlog.lane(each.uid).shape for each in found}
+    first = min(found, key=order_key)
+    shapes = {each.uid: state.backlog.lane(each.uid).shape for each in found}
     charges: dict[QueueName, Resources] = {}
     due: dict[QueueName, Resources] = {}
     rooms: dict[ClusterName, Resources] = {}
@@ -78,7 +78,7 @@ class _RemainingQuota:
     """Beside every reservation."""
 
 
-_Key = tuple[QueueName, int, Group | None, WorkloadUid | None]
+_Key = tuple[QueueName, int, HyperJobGang | None, WorkloadUid | None]
 """Queue, shape by its id, group and, for those that have a reservation themselves, the workload."""
 
 
@@ -87,18 +87,18 @@ def _key(workload: Workload, prospect: ClassFeasibility) -> _Key:
     return workload.queue, id(prospect.shape), workload.group, own
 
 
-def _precedence(each: _Reservation) -> tuple[int, int, Place]:
+def _precedence(each: _Reservation) -> tuple[int, int, OrderKey]:
     """Return the key that puts reservations in the order in which they bind one another: the oldest first."""
-    return each.since, -each.priority, place(each.first)
+    return each.since, -each.priority, order_key(each.first)
 
 
 class ActiveReservations:
     """What all reservations keep, as the queues and clusters stand."""
 
-    def __init__(self, world: "World", standing: Standing) -> None:
-        self._world = world
+    def __init__(self, state: "State", standing: QueueShares) -> None:
+        self._world = state
         self.standing = standing
-        found = (_reservation(world, standing, each) for each in _group_by_gang(world.reserved.values()))
+        found = (_reservation(state, standing, each) for each in _group_by_gang(state.reserved.values()))
         self._reservations = sorted(filter(None, found), key=_precedence)
         self._soft = [self._is_soft(each) for each in self._reservations]
         self._overs: dict[_Key, Refusal | None] = {}
@@ -150,7 +150,7 @@ class ActiveReservations:
             self._overs[key] = self._first_over(binding, workload, prospect.charge, self.standing.quota)
         return self._overs[key]
 
-    def blocks(self, lane: Lane) -> bool:
+    def blocks(self, lane: WorkloadClass) -> bool:
         """Say whether reservations keep quota from all workloads of *lane* as long as usage only grows.
 
         A reservation that ends because its workload is admitted leaves as much as before. ``False``: perhaps.
@@ -290,10 +290,10 @@ def _group_by_gang(workloads: Iterable[Workload]) -> Iterable[list[Workload]]:
     return found.values()
 
 
-def active_reservations(world: "World") -> ActiveReservations | None:
+def active_reservations(state: "State") -> ActiveReservations | None:
     """Return what reservations keep from others as things stand, ``None`` where there are none."""
-    if world.standing is None or not world.reserved:
+    if state.standing is None or not state.reserved:
         return None
-    if world.kept is None or world.kept.standing is not world.standing:
-        world.kept = ActiveReservations(world, world.standing)
-    return world.kept
+    if state.kept is None or state.kept.standing is not state.standing:
+        state.kept = ActiveReservations(state, state.standing)
+    return state.kept

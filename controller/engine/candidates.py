@@ -20,7 +20,7 @@ from controller.engine.clusters import (
     Toleration,
 )
 from controller.engine.spread import has_property, is_effective, unmet_constraint
-from controller.engine.workloads import Shape
+from controller.engine.workloads import SchedulingRequirements
 
 
 class Exclusion(StrEnum):
@@ -63,7 +63,11 @@ def matches(affinity: Affinity, cluster: Cluster) -> bool:
 
 
 def candidates(
-    shape: Shape, clusters: Iterable[Cluster], *, as_if_usable: bool = False, selects: Selects = matches
+    shape: SchedulingRequirements,
+    clusters: Iterable[Cluster],
+    *,
+    as_if_usable: bool = False,
+    selects: Selects = matches,
 ) -> Candidates:
     """Return the clusters that Karmada's scheduler would not filter out for *shape*.
 
@@ -105,7 +109,9 @@ class CandidateCache:
         """Those affinities, so that their ids stay their own."""
         self._found: dict[_Asked, tuple[Placement, Candidates]] = {}
 
-    def of(self, shape: Shape, clusters: Sequence[Cluster], *, as_if_usable: bool = False) -> Candidates:
+    def of(
+        self, shape: SchedulingRequirements, clusters: Sequence[Cluster], *, as_if_usable: bool = False
+    ) -> Candidates:
         """Return ``candidates`` of *shape* among *clusters*."""
         self._see(clusters)
         placement = shape.placement
@@ -168,7 +174,7 @@ def _filtered_by(cluster: Cluster) -> tuple[object, ...]:
     return *where, cluster.taints, cluster.enablements, cluster.deleting
 
 
-def targets(shape: Shape) -> int | None:
+def targets(shape: SchedulingRequirements) -> int | None:
     """Return on how many of its candidates an indivisible workload runs whole, ``None`` for all (D5).
 
     With a spread by region Karmada takes one cluster of each region first,
@@ -184,7 +190,7 @@ def targets(shape: Shape) -> int | None:
     return max(most, regions) if most else None
 
 
-def _terms(shape: Shape) -> Iterator[tuple[str, tuple[Affinity, ...] | None]]:
+def _terms(shape: SchedulingRequirements) -> Iterator[tuple[str, tuple[Affinity, ...] | None]]:
     """Yield each term's name with the affinities of which one must match, ``None`` where none is asked."""
     placement = shape.placement
     if placement.affinity is not None or not placement.terms:
@@ -196,7 +202,9 @@ def _terms(shape: Shape) -> Iterator[tuple[str, tuple[Affinity, ...] | None]]:
         yield term.name, (term.affinity, *(term.overflow if shape.replicas else ()))
 
 
-def _of_term(shape: Shape, sites: Sequence[Cluster], selected: Sequence[bool], *, as_if_usable: bool) -> Candidates:
+def _of_term(
+    shape: SchedulingRequirements, sites: Sequence[Cluster], selected: Sequence[bool], *, as_if_usable: bool
+) -> Candidates:
     """Return the candidates among *sites*, of which the term's affinities have *selected* some."""
     excluded: dict[ClusterName, Exclusion] = {}
     passed: list[Cluster] = []
@@ -213,7 +221,7 @@ def _of_term(shape: Shape, sites: Sequence[Cluster], selected: Sequence[bool], *
     return Candidates(tuple(cluster.name for cluster in passed), excluded=excluded)
 
 
-def _exclusion(shape: Shape, cluster: Cluster, *, as_if_usable: bool) -> Exclusion | None:
+def _exclusion(shape: SchedulingRequirements, cluster: Cluster, *, as_if_usable: bool) -> Exclusion | None:
     """Return why *cluster* is out whatever the affinity; what it already runs stays there."""
     placed = cluster.name in shape.current
     if cluster.deleting and not as_if_usable:
@@ -230,7 +238,7 @@ def _exclusion(shape: Shape, cluster: Cluster, *, as_if_usable: bool) -> Exclusi
     return None
 
 
-def _kept(shape: Shape, found: Candidates, term: str) -> Candidates:
+def _kept(shape: SchedulingRequirements, found: Candidates, term: str) -> Candidates:
     """Return *found* without what we leave out ourselves.
 
     Karmada does not know of it, so it is no ground to go on to a later term.

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Final
 
+from controller.engine.cluster_usage import ClusterUsage
 from controller.engine.clusters import ClusterName
 from controller.engine.estimates import Estimate, EstimatesCheckpoint, Pods, Query, is_unobserved, pods_of
-from controller.engine.ledger import Ledger
 from controller.engine.resources import fits
-from controller.engine.workloads import Booking, Choice, Shape, Workload
+from controller.engine.workloads import Choice, ClusterCharge, SchedulingRequirements, Workload
 
 #: Once a cluster has refused a shape, so many others are asked at once.
 _MAX_ALTERNATIVES: Final = 8
@@ -22,7 +22,7 @@ _MAX_ALTERNATIVES: Final = 8
 class EstimateTracker:
     """The estimates of all clusters; without ``estimating`` of the ledger there are none, and nothing is asked."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: ClusterUsage) -> None:
         self._ledger = ledger
         self._wanted: list[Query] = []
         self._ends: list[tuple[int, int, ClusterName, Pods]] = []
@@ -68,14 +68,16 @@ class EstimateTracker:
         self._ledger.reestimated(name)
         return True
 
-    def lend(self, workload: Workload, bookings: Iterable[Booking], times: int = 1) -> None:
+    def lend(self, workload: Workload, bookings: Iterable[ClusterCharge], times: int = 1) -> None:
         """Take *workload* for admitted, for a trial; end it with *times* -1."""
         for booking in bookings:
             estimates = self._ledger.site(booking.cluster).estimates
             if estimates is not None:
                 estimates.lend(pods_of(workload, booking), times)
 
-    def is_settled(self, shape: Shape, choice: Choice, candidates: Iterable[ClusterName], now: int) -> bool:
+    def is_settled(
+        self, shape: SchedulingRequirements, choice: Choice, candidates: Iterable[ClusterName], now: int
+    ) -> bool:
         """Say whether *shape* need not wait for answers of the clusters chosen; ask what has to be asked."""
         chosen = [booking.cluster for booking in choice.bookings]
         awaited = [name for name in chosen if self._ask(name, shape, now)]
@@ -87,11 +89,11 @@ class EstimateTracker:
                     self._ask(name, shape, now)
         return not awaited
 
-    def _refuses(self, name: ClusterName, shape: Shape) -> bool:
+    def _refuses(self, name: ClusterName, shape: SchedulingRequirements) -> bool:
         estimates = self._ledger.site(name).estimates
         return estimates is not None and estimates.refuses(shape)
 
-    def _ask(self, name: ClusterName, shape: Shape, now: int) -> bool:
+    def _ask(self, name: ClusterName, shape: SchedulingRequirements, now: int) -> bool:
         """Ask one cluster where that makes sense; say whether its answer is waited for."""
         estimates = self._ledger.site(name).estimates
         if estimates is None:

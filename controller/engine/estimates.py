@@ -11,9 +11,9 @@ from functools import lru_cache
 from typing import Final
 
 from controller.engine.clusters import ClusterName
-from controller.engine.demand import PodSet
+from controller.engine.requests import PodSet
 from controller.engine.resources import CPU, MEMORY, MILLI, PODS, Resources
-from controller.engine.workloads import Booking, Shape, State, Workload, WorkloadUid
+from controller.engine.workloads import ClusterCharge, SchedulingRequirements, Workload, WorkloadState, WorkloadUid
 
 Pods = tuple[PodSet, ...]
 
@@ -70,7 +70,7 @@ def _scarcity_key(pods: PodSet) -> tuple[int, int, int, tuple[tuple[str, int], .
     return extended, amounts.get(CPU, 0), amounts.get(MEMORY, 0), pods.request
 
 
-def can_be_estimated(shape: Shape) -> bool:
+def can_be_estimated(shape: SchedulingRequirements) -> bool:
     """Say whether an estimator can be asked for *shape*: it goes whole to a cluster, and all its pods are known."""
     gang = gang_of(shape.pod_sets)
     is_divided = shape.replicas > 0 and shape.placement.divided
@@ -144,23 +144,23 @@ class ClusterEstimates:
         self.open = {each.query.pods: replace(each) for each in memory.open}
         self.is_silent, self.ask_again_at = memory.is_silent, memory.ask_again_at
 
-    def refuses(self, shape: Shape) -> bool:
+    def refuses(self, shape: SchedulingRequirements) -> bool:
         """Say whether the nodes have no room for *shape* as far as is known."""
         answer = self.answers.get(shape.pod_sets)
         return answer is not None and answer.refuses
 
-    def is_awaited(self, shape: Shape, now: int) -> bool:
+    def is_awaited(self, shape: SchedulingRequirements, now: int) -> bool:
         """Say whether *shape* has to wait for an answer."""
         return not self.is_silent and can_be_estimated(shape) and not self._is_answered(shape, now)
 
-    def may_ask(self, shape: Shape, now: int) -> bool:
+    def may_ask(self, shape: SchedulingRequirements, now: int) -> bool:
         """Say whether a question for *shape* makes sense now."""
         if shape.pod_sets in self.open or len(self.open) >= MAX_OPEN_QUERIES or not can_be_estimated(shape):
             return False
         is_due = not self.is_silent or (self.ask_again_at <= now and not self.open)
         return is_due and not self._is_answered(shape, now)
 
-    def _is_answered(self, shape: Shape, now: int) -> bool:
+    def _is_answered(self, shape: SchedulingRequirements, now: int) -> bool:
         answer = self.answers.get(shape.pod_sets)
         return answer is not None and now < answer.expires_at
 
@@ -229,14 +229,14 @@ def is_unobserved(workload: Workload | None) -> bool:
     """Say whether a workload is admitted and its pods may not be on nodes yet."""
     return (
         workload is not None
-        and workload.state is State.ADMITTED
+        and workload.state is WorkloadState.ADMITTED
         and not workload.has_run
         and workload.admission is not None
         and not workload.admission.shown
     )
 
 
-def pods_of(workload: Workload, booking: Booking) -> Pods:
+def pods_of(workload: Workload, booking: ClusterCharge) -> Pods:
     """Return the pods of *workload* on one cluster; where nobody has counted them, its charge as if it were one pod."""
     sets, shape = workload.shape.pod_sets, workload.shape
     if not sets:

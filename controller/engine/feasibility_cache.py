@@ -10,22 +10,22 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from itertools import chain
 
+from controller.engine.cluster_usage import ClusterUsage
 from controller.engine.clusters import ClusterName
+from controller.engine.feasibility import Feasibility, feasibility
 from controller.engine.fit import choose_clusters, free_capacities, free_capacity
-from controller.engine.ledger import Ledger
-from controller.engine.outlook import Outlook, outlook
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import EMPTY, PODS, Resources, fits
-from controller.engine.workloads import Choice, Shape
+from controller.engine.workloads import Choice, SchedulingRequirements
 
 
 @dataclass(slots=True, eq=False)
 class ClassFeasibility:
     """What one shape can hope for from the clusters as they are."""
 
-    shape: Shape
+    shape: SchedulingRequirements
     """Kept so that its id stays its own."""
-    outlook: Outlook
+    outlook: Feasibility
     charge: Resources
     """What admitting one of it would be charged in all."""
     asks: frozenset[str]
@@ -61,7 +61,7 @@ Stage = tuple[bool, bool, bool]
 class FeasibilityCache:
     """The prospects of every shape that was asked for since the clusters last changed."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: ClusterUsage) -> None:
         self.stages: dict[int, Stage] = {}
         """How far each waiting shape came in the last cycle, by the shape's id."""
         self.steps = 0
@@ -74,7 +74,7 @@ class FeasibilityCache:
         """Begin anew: a cluster is another one than before."""
         self._of.clear()
 
-    def of(self, shape: Shape) -> ClassFeasibility:
+    def of(self, shape: SchedulingRequirements) -> ClassFeasibility:
         """Return the prospect of *shape*."""
         known = self._of.get(id(shape))
         if known is None:
@@ -83,7 +83,7 @@ class FeasibilityCache:
             except Exception as error:  # noqa: BLE001 -- tenants write what shapes are made of; one must not stop all
                 self._failures.append(error)
                 refusal = Refusal(Reason.INTERNAL_ERROR, subject=type(error).__name__)
-                known = ClassFeasibility(shape, Outlook((), 1, refusal), EMPTY, frozenset(), frozenset())
+                known = ClassFeasibility(shape, Feasibility((), 1, refusal), EMPTY, frozenset(), frozenset())
             self._of[id(shape)] = known
         return known
 
@@ -92,8 +92,8 @@ class FeasibilityCache:
         found, self._failures = self._failures, []
         return found
 
-    def _judged(self, shape: Shape) -> ClassFeasibility:
-        found = outlook(shape, self._ledger)
+    def _judged(self, shape: SchedulingRequirements) -> ClassFeasibility:
+        found = feasibility(shape, self._ledger)
         charge = found.charge(shape)
         asks = frozenset(name for name, amount in charge.items() if amount > 0 and name != PODS)
         known = ClassFeasibility(shape, found, charge, asks, frozenset(found.names))
@@ -103,7 +103,7 @@ class FeasibilityCache:
             known.looked = self._ledger.frees
         return known
 
-    def prepare(self, shapes: Iterable[Shape], steps: int) -> bool:
+    def prepare(self, shapes: Iterable[SchedulingRequirements], steps: int) -> bool:
         """Judge those of *shapes* that were not since a cluster changed, until *steps* are done; say whether all are.
 
         One more step than that is done for each cluster at most. Whether it was called changes no decision.

@@ -11,21 +11,21 @@ from itertools import islice
 from typing import Final
 
 from controller.engine.candidates import matches
+from controller.engine.cluster_usage import ClusterState
 from controller.engine.clusters import Assignment, ClusterName, StaticWeight
 from controller.engine.estimates import ClusterEstimates
-from controller.engine.ledger import Site
 from controller.engine.node_packing import replicas_that_pack
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.resources import EMPTY, PODS, Resources, add, fits, lacking, scale, total
+from controller.engine.resources import EMPTY, PODS, Resources, add, first_insufficient, fits, scale, total
 from controller.engine.spread import select_clusters
-from controller.engine.workloads import Booking, Choice, Shape
+from controller.engine.workloads import Choice, ClusterCharge, SchedulingRequirements
 
 
 @dataclass(frozen=True, slots=True)
 class FreeCapacity:
     """What one candidate cluster has left, out of how much."""
 
-    site: Site
+    site: ClusterState
     headroom: Resources
     allocatable: Resources
     beside: Resources | None = None
@@ -40,13 +40,13 @@ class FreeCapacity:
         """Return the cluster's name."""
         return self.site.name
 
-    def takes(self, shape: Shape) -> bool:
+    def takes(self, shape: SchedulingRequirements) -> bool:
         """Say whether the gang minimum fits, and no pod is refused by the cluster's resource models (C3)."""
         is_beside = self.beside is None or fits(shape.demand, self.beside)
         has_room = is_beside and fits(shape.gang, self.headroom) and self.has_nodes_for(shape.pods)
         return has_room and not self.is_refused(shape)
 
-    def is_refused(self, shape: Shape) -> bool:
+    def is_refused(self, shape: SchedulingRequirements) -> bool:
         """Say whether the cluster's estimator has counted too little room for the gang."""
         return self.estimates is not None and self.estimates.refuses(shape)
 
@@ -70,24 +70,24 @@ def _grade_may_hold(pod: Resources, end: Resources) -> bool:
     return any(pod.get(name, 0) < amount for name, amount in end.items())
 
 
-def free_capacities(sites: Iterable[Site]) -> list[FreeCapacity]:
+def free_capacities(sites: Iterable[ClusterState]) -> list[FreeCapacity]:
     """Return what *sites* have left as they are now."""
     return [free_capacity(site) for site in sites]
 
 
-def free_capacity(site: Site) -> FreeCapacity:
+def free_capacity(site: ClusterState) -> FreeCapacity:
     """Return what one more may take of *site*."""
     beside = site.settled if site.held else None
     return FreeCapacity(site, site.room, site.allocatable, beside, site.freed, site.estimates)
 
 
-def free_after_evictions(site: Site, gone: Resources = EMPTY) -> FreeCapacity:
+def free_after_evictions(site: ClusterState, gone: Resources = EMPTY) -> FreeCapacity:
     """Return what *site* will have left once the evictions under way, and those that free *gone*, are done."""
     room, freed = add(site.settled, gone), total((site.freed, site.leaving, gone))
     return FreeCapacity(site, room, site.allocatable, room if site.held else None, freed)
 
 
-def capacities_when_empty(sites: Iterable[Site]) -> list[FreeCapacity]:
+def capacities_when_empty(sites: Iterable[ClusterState]) -> list[FreeCapacity]:
     """Return what *sites* would have if they held nothing, foreign use included (C5).
 
     Resource models count what is free now, so they say nothing of empty nodes.
@@ -95,7 +95,7 @@ def capacities_when_empty(sites: Iterable[Site]) -> list[FreeCapacity]:
     return [FreeCapacity(site, site.allocatable, site.allocatable, freed=None) for site in sites]
 
 
-def choose_clusters(shape: Shape, candidates: Sequence[FreeCapacity], copies: int) -> Choice | Refusal:
+def choose_clusters(shape: SchedulingRequirements, candidates: Sequence[FreeCapacity], copies: int) -> Choice | Refusal:
     """Return where *shape* goes, or ``NoRoom`` with the cluster that comes closest.
 
     *copies* is the number of clusters that get the whole of an indivisible
@@ -111,11 +111,11 @@ def choose_clusters(shape: Shape, candidates: Sequence[FreeCapacity], copies: in
     replicas = shape.replicas or None
     return Choice(
         assignments=tuple(Assignment(room.name, replicas) for room in chosen),
-        bookings=tuple(Booking(room.name, shape.demand) for room in chosen),
+        bookings=tuple(ClusterCharge(room.name, shape.demand) for room in chosen),
     )
 
 
-def fits_enough_clusters(shape: Shape, rooms: Iterable[FreeCapacity], copies: int) -> bool:
+def fits_enough_clusters(shape: SchedulingRequirements, rooms: Iterable[FreeCapacity], copies: int) -> bool:
     """Say whether as many of *rooms* take *shape* as it needs; ``False`` also where only ``choose`` can tell."""
     if (shape.replicas and shape.placement.divided) or any(spread.by == "region" for spread in shape.placement.spread):
         return False
@@ -123,7 +123,7 @@ def fits_enough_clusters(shape: Shape, rooms: Iterable[FreeCapacity], copies: in
 
 
 def _rank_fitting(
-    shape: Shape, taking: Sequence[FreeCapacity], candidates: Sequence[FreeCapacity]
+    shape: SchedulingRequirements, taking: Sequence[FreeCapacity], candidates: Sequence[FreeCapacity]
 ) -> Sequence[FreeCapacity]:
     """Return the rooms that are *taking* it in C3's order among all *candidates*."""
     if len(taking) <= 1:
@@ -132,7 +132,9 @@ def _rank_fitting(
     return sorted(taking, key=lambda room: rank_cluster(shape, room, fleet))
 
 
-def _select_copies(shape: Shape, ranked: Sequence[FreeCapacity], copies: int) -> Sequence[FreeCapacity]:
+def _select_copies(
+    shape: SchedulingRequirements, ranked: Sequence[FreeCapacity], copies: int
+) -> Sequence[FreeCapacity]:
     """Return the *copies* first of *ranked*, as far as a spread by region does not ask for others."""
     if not any(spread.by == "region" for spread in shape.placement.spread):
         return ranked[:copies]
@@ -147,7 +149,7 @@ NODES_FULL: Final = "its nodes have no room for the gang, as its scheduler estim
 ClusterRank = tuple[bool, bool, int, bool, Fraction, str]
 
 
-def rank_cluster(shape: Shape, room: FreeCapacity, fleet: Resources) -> ClusterRank:
+def rank_cluster(shape: SchedulingRequirements, room: FreeCapacity, fleet: Resources) -> ClusterRank:
     """Return C3's order: fits, holds all of it, its preference, no unrequested devices, least left over, name."""
     whole = fits(shape.demand, room.headroom)
     preference = shape.preferred.index(room.name) if room.name in shape.preferred else len(shape.preferred)
@@ -174,13 +176,13 @@ def _leftover_fraction(request: Resources, room: FreeCapacity, fleet: Resources)
     return Fraction(room.headroom.get(dominant, 0) - taken, fleet[dominant]) if dominant else Fraction(0)
 
 
-def _insufficient_capacity(shape: Shape, left: Sequence[FreeCapacity]) -> Refusal:
+def _insufficient_capacity(shape: SchedulingRequirements, left: Sequence[FreeCapacity]) -> Refusal:
     """Return the refusal with the cluster that lacks least, and what it lacks."""
     request = shape.demand if shape.replicas and shape.placement.divided else shape.gang
     if all(fits(request, room.headroom) and room.beside is not None for room in left):
         # The gang would fit, but not all of it beside what is held there for others.
         request = shape.demand
-    short = [(resource, room) for room in left if (resource := lacking(request, room.headroom)) is not None]
+    short = [(resource, room) for room in left if (resource := first_insufficient(request, room.headroom)) is not None]
     refused = [room.name for room in left if room.is_refused(shape) and fits(request, room.headroom)]
     if refused:
         # They come closest: only their nodes, one by one, have too little free.
@@ -199,7 +201,7 @@ def _free_fraction(request: Resources, resource: str, room: FreeCapacity) -> Fra
     return Fraction(room.headroom.get(resource, 0), request[resource])
 
 
-def _divide_replicas(shape: Shape, candidates: Sequence[FreeCapacity]) -> Choice | Refusal:
+def _divide_replicas(shape: SchedulingRequirements, candidates: Sequence[FreeCapacity]) -> Choice | Refusal:
     capacity = {room.name: replicas_that_fit(shape, room) for room in candidates}
     if shape.placement.weights:
         parts = split_by_weight(shape.replicas, _static_weights(shape.placement.weights, candidates))
@@ -212,11 +214,11 @@ def _divide_replicas(shape: Shape, candidates: Sequence[FreeCapacity]) -> Choice
     used = {name: count for name, count in parts.items() if count > 0}
     return Choice(
         assignments=tuple(Assignment(name, used[name]) for name in sorted(used)),
-        bookings=tuple(Booking(name, scale(shape.replica, used[name])) for name in sorted(used)),
+        bookings=tuple(ClusterCharge(name, scale(shape.replica, used[name])) for name in sorted(used)),
     )
 
 
-def replicas_that_fit(shape: Shape, room: FreeCapacity) -> int:
+def replicas_that_fit(shape: SchedulingRequirements, room: FreeCapacity) -> int:
     """Return how many replicas of a divisible *shape* there is room for."""
     counts = [max(room.headroom.get(name, 0), 0) // amount for name, amount in shape.replica.items() if amount > 0]
     nodes = room.site.cluster.nodes if room.site.cluster else ()
@@ -224,7 +226,7 @@ def replicas_that_fit(shape: Shape, room: FreeCapacity) -> int:
     return min(counts if most is None else [*counts, most], default=shape.replicas)
 
 
-def _fill_largest_first(shape: Shape, capacity: Mapping[ClusterName, int]) -> dict[ClusterName, int]:
+def _fill_largest_first(shape: SchedulingRequirements, capacity: Mapping[ClusterName, int]) -> dict[ClusterName, int]:
     """Return the replicas by cluster, those that take most of them first, as many clusters as the spread allows."""
     parts: dict[ClusterName, int] = {}
     left = shape.replicas

@@ -8,29 +8,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from controller.engine import gangs
+from controller.engine.cluster_usage import ClusterState
 from controller.engine.clusters import ClusterName
 from controller.engine.fit import free_after_evictions
-from controller.engine.ledger import Site
 from controller.engine.ordering import Head
 from controller.engine.preemption_search import PreemptionAttempt, PreemptionPlan, PreemptionPolicy, select_victims
-from controller.engine.resources import EMPTY, Resources, add, fits, larger, subtract, total
+from controller.engine.resources import EMPTY, Resources, add, elementwise_max, fits, subtract, total
 from controller.engine.victims import Victim
-from controller.engine.workloads import Shape, Workload
+from controller.engine.workloads import SchedulingRequirements, Workload
 
 if TYPE_CHECKING:
-    from controller.engine.world import World
+    from controller.engine.state import State
 
 
-def parts_to_admit(world: "World", head: Head) -> list[Workload]:
+def parts_to_admit(state: "State", head: Head) -> list[Workload]:
     """Return those who must start together with *head*, as few as may; the head alone where no others must.
 
     Nobody where others leave for some of them already, or where too few wait in one queue.
     """
     group = head.lane.group
-    if group is None or not gangs.is_all_or_nothing(world, head.lane):
+    if group is None or not gangs.is_all_or_nothing(state, head.lane):
         return [head.workload]
-    waiting = gangs.pending_parts(world, group)
-    lanes = [world.backlog.lane(part.uid) for part in waiting]
+    waiting = gangs.pending_parts(state, group)
+    lanes = [state.backlog.lane(part.uid) for part in waiting]
     if any(lane.held is not None for lane in lanes):
         return []
     free = [
@@ -38,24 +38,24 @@ def parts_to_admit(world: "World", head: Head) -> list[Workload]:
         for part, lane in zip(waiting, lanes, strict=True)
         if lane.is_waiting and lane.hopeless is None and lane.queue == head.lane.queue
     ]
-    missing = world.groups.missing(group)
+    missing = state.groups.missing(group)
     return free[:missing] if len(free) >= missing else []
 
 
 def find_plan(
-    world: "World", head: Head, together: Sequence[Workload], *, candidates: Sequence[Victim], rule: PreemptionPolicy
+    state: "State", head: Head, together: Sequence[Workload], *, candidates: Sequence[Victim], rule: PreemptionPolicy
 ) -> PreemptionPlan | None:
     """Return an exchange that lets all in who start *together*, ``None`` where there is none.
 
     *candidates* come in the order of their ranks.
     """
-    floors = assign_clusters(world, together, candidates)
-    if floors is None or world.standing is None:
+    floors = assign_clusters(state, together, candidates)
+    if floors is None or state.standing is None:
         return None
-    lanes = [world.backlog.lane(part.uid) for part in together]
+    lanes = [state.backlog.lane(part.uid) for part in together]
     places = {part.uid: name for name, floor in floors.items() for part in floor.parts}
     attempt = PreemptionAttempt(
-        world.standing, head, lanes, {name: (floor.site, floor.asked) for name, floor in floors.items()}
+        state.standing, head, lanes, {name: (floor.site, floor.asked) for name, floor in floors.items()}
     )
     if not select_victims(attempt, candidates, rule):
         return None
@@ -65,7 +65,7 @@ def find_plan(
 class ClusterAfterEvictions:
     """One cluster, as it will be once those are gone who come first among its possible victims."""
 
-    def __init__(self, site: Site, victims: Sequence[tuple[int, Resources]]) -> None:
+    def __init__(self, site: ClusterState, victims: Sequence[tuple[int, Resources]]) -> None:
         self.site = site
         self.parts: list[Workload] = []
         """Who goes there."""
@@ -76,7 +76,7 @@ class ClusterAfterEvictions:
         self._gone = 0
         self._promised: Resources = EMPTY
 
-    def order(self, shape: Shape) -> tuple[int, int, int, ClusterName] | None:
+    def order(self, shape: SchedulingRequirements) -> tuple[int, int, int, ClusterName] | None:
         """Return P3's order of clusters for one more: the worst victim, how many go, C3's; ``None`` for no room."""
         found = self._reach(shape)
         if found is None:
@@ -91,21 +91,21 @@ class ClusterAfterEvictions:
         )
         return worst, gone - self._gone, preference, self.site.name
 
-    def take(self, part: Workload, shape: Shape) -> None:
+    def take(self, part: Workload, shape: SchedulingRequirements) -> None:
         """Let *part* go there."""
         found = self._reach(shape)
         if found is None:
             raise AssertionError(f"{self.site.name} has no room for {part.path}")
         self._gone, left = found
         self.parts.append(part)
-        self.asked = larger(self.asked, add(self._promised, self._at_once(shape)))
+        self.asked = elementwise_max(self.asked, add(self._promised, self._at_once(shape)))
         self._promised = add(self._promised, shape.demand)
         self._left = subtract(left, shape.demand)
 
-    def _at_once(self, shape: Shape) -> Resources:
+    def _at_once(self, shape: SchedulingRequirements) -> Resources:
         return shape.demand if self.site.held else shape.gang
 
-    def _reach(self, shape: Shape) -> tuple[int, Resources] | None:
+    def _reach(self, shape: SchedulingRequirements) -> tuple[int, Resources] | None:
         """Return how many must be gone, and what is left then, before *shape* is let in."""
         gone, left, asked = self._gone, self._left, self._at_once(shape)
         while not fits(asked, left):
@@ -117,7 +117,7 @@ class ClusterAfterEvictions:
 
 
 def assign_clusters(
-    world: "World", together: Sequence[Workload], candidates: Iterable[Victim]
+    state: "State", together: Sequence[Workload], candidates: Iterable[Victim]
 ) -> Mapping[ClusterName, ClusterAfterEvictions] | None:
     """Return where all who start *together* would go if any of *candidates* went; ``None`` where they would not fit."""
     victims: dict[ClusterName, list[tuple[int, Resources]]] = {}
@@ -126,11 +126,11 @@ def assign_clusters(
             victims.setdefault(booking.cluster, []).append((number, booking.charge))
     floors: dict[ClusterName, ClusterAfterEvictions] = {}
     for part in together:
-        shape = world.backlog.lane(part.uid).shape
-        for name in world.books.prospects.of(shape).outlook.names:
+        shape = state.backlog.lane(part.uid).shape
+        for name in state.books.prospects.of(shape).outlook.names:
             if name not in floors:
-                floors[name] = ClusterAfterEvictions(world.ledger.site(name), victims.get(name, ()))
-        orders = (floors[name].order(shape) for name in world.books.prospects.of(shape).outlook.names)
+                floors[name] = ClusterAfterEvictions(state.ledger.site(name), victims.get(name, ()))
+        orders = (floors[name].order(shape) for name in state.books.prospects.of(shape).outlook.names)
         best = min((order for order in orders if order is not None), default=None)
         if best is None:
             return None

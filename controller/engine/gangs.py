@@ -9,27 +9,27 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controller.engine.active_reservations import active_reservations
-from controller.engine.backlog import Lane
 from controller.engine.fit import choose_clusters, free_capacity
+from controller.engine.pending import WorkloadClass
 from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.workloads import Choice, Group, State, Workload, WorkloadUid
+from controller.engine.workloads import Choice, HyperJobGang, Workload, WorkloadState, WorkloadUid
 
 if TYPE_CHECKING:
+    from controller.engine.borrowing import BorrowingPolicy
     from controller.engine.feasibility_cache import ClassFeasibility
-    from controller.engine.lending import Lending
-    from controller.engine.world import World
+    from controller.engine.state import State
 
 
 class HyperJobGangs:
     """The known parts of every group, by state."""
 
     def __init__(self) -> None:
-        self.changed: set[Group] = set()
+        self.changed: set[HyperJobGang] = set()
         """Groups of which a part came, went or started since the lanes of their parts were last judged."""
-        self.uncounted: set[Group] = set()
+        self.uncounted: set[HyperJobGang] = set()
         """The same since it was last counted whether they have the parts that they need (R1)."""
-        self._parts: dict[Group, dict[WorkloadUid, State]] = {}
+        self._parts: dict[HyperJobGang, dict[WorkloadUid, WorkloadState]] = {}
 
     def change(self, before: Workload | None, workload: Workload | None) -> None:
         """Take a workload as it is now in place of what it was *before*; ``None`` where it is not."""
@@ -53,7 +53,7 @@ class HyperJobGangs:
             if not self._parts[workload.group]:
                 del self._parts[workload.group]
 
-    def _note(self, group: Group) -> None:
+    def _note(self, group: HyperJobGang) -> None:
         self.changed.add(group)
         self.uncounted.add(group)
 
@@ -62,7 +62,7 @@ class HyperJobGangs:
         self.changed.update(self._parts)
         self.uncounted.update(self._parts)
 
-    def parts(self, group: Group) -> list[WorkloadUid]:
+    def parts(self, group: HyperJobGang) -> list[WorkloadUid]:
         """Return the parts that there are, by uid."""
         return sorted(self._parts.get(group, ()))
 
@@ -71,13 +71,13 @@ class HyperJobGangs:
         if part.group is None:
             return []
         others = [workloads[uid] for uid in self.parts(part.group) if uid != part.uid]
-        if sum(other.state is not State.PENDING for other in others) >= part.group.minimum:
+        if sum(other.state is not WorkloadState.PENDING for other in others) >= part.group.minimum:
             return []
-        return [other for other in others if other.state is State.ADMITTED]
+        return [other for other in others if other.state is WorkloadState.ADMITTED]
 
-    def missing(self, group: Group) -> int:
+    def missing(self, group: HyperJobGang) -> int:
         """Return how many parts must still start before the others are admitted one by one; 0 for none."""
-        started = sum(state is not State.PENDING for state in self._parts.get(group, {}).values())
+        started = sum(state is not WorkloadState.PENDING for state in self._parts.get(group, {}).values())
         return max(group.minimum - started, 0)
 
 
@@ -90,102 +90,107 @@ class GangTrial:
     """Why too few fit."""
 
 
-def incomplete_refusal(world: "World", group: Group) -> Refusal | None:
+def incomplete_refusal(state: "State", group: HyperJobGang) -> Refusal | None:
     """Return why a group cannot be tried yet: too few of its parts are there and free to run."""
-    missing = world.groups.missing(group)
-    here = sum(uid in world.backlog for uid in world.groups.parts(group))
+    missing = state.groups.missing(group)
+    here = sum(uid in state.backlog for uid in state.groups.parts(group))
     if here >= missing:
         return None
     return Refusal(Reason.GROUP_INCOMPLETE, subject=f"{missing - here} of at least {group.minimum} parts are missing")
 
 
-def is_all_or_nothing(world: "World", lane: Lane) -> bool:
+def is_all_or_nothing(state: "State", lane: WorkloadClass) -> bool:
     """Say whether *lane* holds parts that are admitted together with others, or not at all."""
-    return lane.group is not None and world.groups.missing(lane.group) > 1
+    return lane.group is not None and state.groups.missing(lane.group) > 1
 
 
-def try_gang(world: "World", group: Group, lending: "Lending | None" = None) -> GangTrial:
+def try_gang(state: "State", group: HyperJobGang, lending: "BorrowingPolicy | None" = None) -> GangTrial:
     """Try to place the waiting parts of *group* beside one another, in their order; change nothing.
 
     With *lending* they must also be allowed to borrow what they take beyond
     their queues' entitlements. Where that fails and room is kept for parts of
     it, they are tried once more with those going there.
     """
-    parts = pending_parts(world, group)
-    trial = _try_parts(world, group, parts, lending)
+    parts = pending_parts(state, group)
+    trial = _try_parts(state, group, parts, lending)
     kept = [part for part in parts if part.is_reserved_for]
     if trial.refusal is None or not kept:
         return trial
     others = [part for part in parts if not part.is_reserved_for]
-    other = _try_parts(world, group, [*kept, *others], lending, to_kept=True)
+    other = _try_parts(state, group, [*kept, *others], lending, to_kept=True)
     return trial if other.refusal is not None else other
 
 
 def _try_parts(
-    world: "World", group: Group, parts: Sequence[Workload], lending: "Lending | None", *, to_kept: bool = False
+    state: "State",
+    group: HyperJobGang,
+    parts: Sequence[Workload],
+    lending: "BorrowingPolicy | None",
+    *,
+    to_kept: bool = False,
 ) -> GangTrial:
     trial = GangTrial()
-    standing, present = world.standing, world.books.present()
+    standing, present = state.standing, state.books.present()
     if standing is None:
         return trial
     quotas = [quota.trial() for quota in (standing.quota, present) if quota is not None]
-    _place_parts(world, parts, trial, quotas, to_kept=to_kept)
+    _place_parts(state, parts, trial, quotas, to_kept=to_kept)
     if lending is not None:
-        _drop_parts_that_may_not_borrow(world, trial, lending, standing.quota.trial())
-    if len(trial.chosen) >= world.groups.missing(group):
+        _drop_parts_that_may_not_borrow(state, trial, lending, standing.quota.trial())
+    if len(trial.chosen) >= state.groups.missing(group):
         trial.refusal = None
     return trial
 
 
 def _place_parts(
-    world: "World", parts: Sequence[Workload], trial: GangTrial, quotas: Sequence[Quota], *, to_kept: bool
+    state: "State", parts: Sequence[Workload], trial: GangTrial, quotas: Sequence[Quota], *, to_kept: bool
 ) -> None:
     """Choose where each part goes, beside those chosen before it."""
     for workload in parts:
-        verdict = _place_part(world, workload, quotas, to_kept=to_kept)
+        verdict = _place_part(state, workload, quotas, to_kept=to_kept)
         if isinstance(verdict, Choice):
             for quota in quotas:
                 quota.carry(quota.tree.nodes[workload.queue], verdict.charge)
-            world.begin_trial(workload, verdict)
+            state.begin_trial(workload, verdict)
             trial.chosen.append((workload, verdict))
         elif trial.refusal is None:
             trial.refusal = _part_refusal(workload, verdict)
     for workload, choice in trial.chosen:
-        world.end_trial(workload, choice)
+        state.end_trial(workload, choice)
 
 
-def _place_part(world: "World", workload: Workload, quotas: Sequence[Quota], *, to_kept: bool) -> Choice | Refusal:
-    lane = world.backlog.lane(workload.uid)
+def _place_part(state: "State", workload: Workload, quotas: Sequence[Quota], *, to_kept: bool) -> Choice | Refusal:
+    lane = state.backlog.lane(workload.uid)
     if lane.hopeless is not None:
         return lane.hopeless
     if not lane.is_waiting:
         return Refusal(Reason.EVICTION_IN_PROGRESS, cluster=lane.held)
     overs = (quota.refusal(quota.tree.nodes[lane.queue], lane.charge) for quota in quotas)
     over = next(filter(None, overs), None)
-    prospect = world.books.prospects.of(lane.shape)
+    prospect = state.books.prospects.of(lane.shape)
     choice = (
         over
-        or (_place_on_reservation(world, workload, prospect) if to_kept else None)
-        or world.books.prospects.choice(prospect)
+        or (_place_on_reservation(state, workload, prospect) if to_kept else None)
+        or state.books.prospects.choice(prospect)
     )
-    if isinstance(choice, Choice) and (kept := active_reservations(world)) is not None:
+    if isinstance(choice, Choice) and (kept := active_reservations(state)) is not None:
         return kept.verdict(workload, prospect, choice, quotas[0])
     return choice
 
 
-def _place_on_reservation(world: "World", part: Workload, prospect: "ClassFeasibility") -> Choice | None:
+def _place_on_reservation(state: "State", part: Workload, prospect: "ClassFeasibility") -> Choice | None:
     """Return the room that is kept for *part*, ``None`` where it is not free yet."""
     names = {booking.cluster for booking in part.reserved.rooms} if part.reserved is not None else set()
-    rooms = [free_capacity(world.ledger.site(name)) for name in prospect.outlook.names if name in names]
+    rooms = [free_capacity(state.ledger.site(name)) for name in prospect.outlook.names if name in names]
     choice = choose_clusters(part.shape, rooms, prospect.outlook.copies) if rooms else None
     return choice if isinstance(choice, Choice) else None
 
 
-def _drop_parts_that_may_not_borrow(world: "World", trial: GangTrial, lending: "Lending", quota: Quota) -> None:
+def _drop_parts_that_may_not_borrow(state: "State", trial: GangTrial, lending: "BorrowingPolicy", quota: Quota) -> None:
     """Leave out of *trial* the parts that may not borrow beside those before them."""
     chosen, trial.chosen = trial.chosen, []
     for workload, choice in chosen:
-        lane, leaf = world.backlog.lane(workload.uid), quota.tree.nodes[workload.queue]
+        lane, leaf = state.backlog.lane(workload.uid), quota.tree.nodes[workload.queue]
         over = lending.refusal(leaf, lane, quota)
         if over is None:
             quota.carry(leaf, choice.charge)
@@ -194,10 +199,10 @@ def _drop_parts_that_may_not_borrow(world: "World", trial: GangTrial, lending: "
             trial.refusal = _part_refusal(workload, over)
 
 
-def pending_parts(world: "World", group: Group) -> list[Workload]:
+def pending_parts(state: "State", group: HyperJobGang) -> list[Workload]:
     """Return the parts that wait and that nothing but room may hold back, in their order."""
-    uids = [uid for uid in world.groups.parts(group) if uid in world.backlog]
-    return sorted((world.workloads[uid] for uid in uids), key=lambda part: (len(part.name), part.name, part.uid))
+    uids = [uid for uid in state.groups.parts(group) if uid in state.backlog]
+    return sorted((state.workloads[uid] for uid in uids), key=lambda part: (len(part.name), part.name, part.uid))
 
 
 def _part_refusal(part: Workload, refusal: Refusal) -> Refusal:

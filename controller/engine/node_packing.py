@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from controller.engine.clusters import NodeShape
-from controller.engine.demand import PodSet
+from controller.engine.requests import PodSet
 from controller.engine.resources import Resources
 
 Amounts = tuple[int, ...]

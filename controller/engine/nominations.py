@@ -7,71 +7,71 @@ about is ``exchanges``.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from controller.engine.admission import AdmissionPass
+from controller.engine.cluster_usage import ClusterState, earliest
 from controller.engine.clusters import ClusterName
 from controller.engine.fit import FreeCapacity, choose_clusters, free_after_evictions
-from controller.engine.ledger import Site, earliest
-from controller.engine.plan import Note
+from controller.engine.plan import RecordUpdate
 from controller.engine.quota import Quota
-from controller.engine.resources import EMPTY, Resources, add, requested, subtract
-from controller.engine.serving import Service
-from controller.engine.workloads import Booking, Choice, Held, Workload, WorkloadUid
+from controller.engine.resources import EMPTY, Resources, add, positive, subtract
+from controller.engine.workloads import Choice, ClusterCharge, Nomination, Workload, WorkloadUid
 
 if TYPE_CHECKING:
-    from controller.engine.world import World
+    from controller.engine.state import State
 
-NominatedParts = Sequence[tuple[Workload, Held]]
+NominatedParts = Sequence[tuple[Workload, Nomination]]
 """Those who start together, each with what is held for it; one alone but for the parts of a group (G1)."""
 
 
-def in_order(world: "World") -> list[tuple[Workload, Held]]:
+def in_order(state: "State") -> list[tuple[Workload, Nomination]]:
     """Return those for whom something is held, the oldest first, and within a plan in the order of the exchanges."""
-    found = [(each, each.held) for each in world.holders.values() if each.held is not None]
+    found = [(each, each.held) for each in state.holders.values() if each.held is not None]
     return sorted(found, key=lambda pair: (pair[1].since, pair[1].rank, pair[0].namespace, pair[0].name, pair[0].uid))
 
 
-def expire(world: "World", now: int) -> list[Note]:
+def expire(state: "State", now: int) -> list[RecordUpdate]:
     """Hold nothing any more for those for whom it is too late or of no use, the youngest first; of a group none."""
     notes = []
-    for workload, _ in reversed(in_order(world)):
-        if workload.uid not in world.holders:
+    for workload, _ in reversed(in_order(state)):
+        if workload.uid not in state.holders:
             continue
-        together = _nominated_parts(world, workload)
-        if any(_has_expired(world, each, held, now) for each, held in together) or _is_infeasible(world, together, now):
+        together = _nominated_parts(state, workload)
+        if any(_has_expired(state, each, held, now) for each, held in together) or _is_infeasible(state, together, now):
             for each, _ in reversed(together):
-                notes.append(Note(each, None))
-                world.hold(each, None, now)
+                notes.append(RecordUpdate(each, None))
+                state.hold(each, None, now)
     return notes
 
 
-def _nominated_parts(world: "World", workload: Workload) -> list[tuple[Workload, Held]]:
+def _nominated_parts(state: "State", workload: Workload) -> list[tuple[Workload, Nomination]]:
     """Return all for whom something is held and who start together with *workload*, in order."""
     group = workload.group
-    if group is None or world.groups.missing(group) <= 1:
+    if group is None or state.groups.missing(group) <= 1:
         return [(workload, workload.held)] if workload.held is not None else []
-    return [(each, held) for each, held in in_order(world) if each.group == group]
+    return [(each, held) for each, held in in_order(state) if each.group == group]
 
 
-def _lacks_nominated_parts(world: "World", together: NominatedParts) -> bool:
+def _lacks_nominated_parts(state: "State", together: NominatedParts) -> bool:
     """Say whether others of the group are needed for whom nothing is held."""
     group = together[0][0].group
-    return group is not None and len(together) < world.groups.missing(group)
+    return group is not None and len(together) < state.groups.missing(group)
 
 
-def next_expiry(world: "World", now: int) -> int | None:
+def next_expiry(state: "State", now: int) -> int | None:
     """Return when the next hold lapses by itself, or is found to be in vain."""
-    holds = [held for _, held in in_order(world)]
-    quiet = (at for at in (_settled_at(world, held) for held in holds) if at > now)
-    return earliest((*(held.since + world.policy.reservation.max_ms for held in holds), *quiet))
+    holds = [held for _, held in in_order(state)]
+    quiet = (at for at in (_settled_at(state, held) for held in holds) if at > now)
+    return earliest((*(held.since + state.policy.reservation.max_ms for held in holds), *quiet))
 
 
-def admit_nominated(service: Service) -> None:
+def admit_nominated(service: AdmissionPass) -> None:
     """Let those in who fit now; what is free on a cluster is kept for older ones that do not fit yet."""
-    world, kept = service.world, dict[ClusterName, Resources]()
+    state, kept = service.state, dict[ClusterName, Resources]()
     seen: set[WorkloadUid] = set()
-    for workload, _ in in_order(world):
+    for workload, _ in in_order(state):
         if workload.uid in seen:
             continue
-        together = _nominated_parts(world, workload)
+        together = _nominated_parts(state, workload)
         seen.update(each.uid for each, _ in together)
         choices = _choose_all(service, together, kept)
         parts = [each for each, _ in together]
@@ -85,38 +85,38 @@ def admit_nominated(service: Service) -> None:
 
 
 def _choose_all(
-    service: Service, together: NominatedParts, kept: Mapping[ClusterName, Resources]
+    service: AdmissionPass, together: NominatedParts, kept: Mapping[ClusterName, Resources]
 ) -> list[Choice] | None:
     """Return where those who start *together* go, ``None`` as long as one of them does not fit."""
-    world, choices = service.world, list[Choice]()
+    state, choices = service.state, list[Choice]()
     # They are judged beside what is held for others only.
     for each, _ in together:
-        world.accounts.close(each, service.now)
-    quotas = [quota.trial() for quota in (service.quota, world.books.present()) if quota is not None]
+        state.accounts.close(each, service.now)
+    quotas = [quota.trial() for quota in (service.quota, state.books.present()) if quota is not None]
     for each, held in together:
-        choice = _choose_one(world, each, held, kept, quotas)
+        choice = _choose_one(state, each, held, kept, quotas)
         if choice is None:
             break
-        world.begin_trial(each, choice)
+        state.begin_trial(each, choice)
         for quota in quotas:
             quota.carry(quota.tree.nodes[each.queue], held.demand)
         choices.append(choice)
     for (each, _), choice in zip(together, choices, strict=False):
-        world.end_trial(each, choice)
+        state.end_trial(each, choice)
     for each, _ in together:
-        world.accounts.open(each, service.now)
+        state.accounts.open(each, service.now)
     return choices if len(choices) == len(together) else None
 
 
 def _choose_one(
-    world: "World", workload: Workload, held: Held, kept: Mapping[ClusterName, Resources], quotas: Sequence[Quota]
+    state: "State", workload: Workload, held: Nomination, kept: Mapping[ClusterName, Resources], quotas: Sequence[Quota]
 ) -> Choice | None:
     """Return where a workload goes for which others leave: to the cluster held for it, else to any that takes it."""
-    prospect = world.books.prospects.of(workload.shape)
+    prospect = state.books.prospects.of(workload.shape)
     if any(quota.refusal(quota.tree.nodes[workload.queue], held.demand) is not None for quota in quotas):
         return None
     rooms = [
-        _free_capacity_for_nominated(world.ledger.site(name), kept.get(name, EMPTY)) for name in prospect.outlook.names
+        _free_capacity_for_nominated(state.ledger.site(name), kept.get(name, EMPTY)) for name in prospect.outlook.names
     ]
     for candidates in ([room for room in rooms if room.name == held.cluster], rooms):
         choice = choose_clusters(workload.shape, candidates, prospect.outlook.copies)
@@ -125,58 +125,58 @@ def _choose_one(
     return None
 
 
-def _free_capacity_for_nominated(site: Site, kept: Resources) -> FreeCapacity:
+def _free_capacity_for_nominated(site: ClusterState, kept: Resources) -> FreeCapacity:
     """Return what is left now without what is *kept*, and once the evictions under way are done."""
     now, then = subtract(site.headroom, kept), site.settled
     headroom = {name: min(now.get(name, 0), then.get(name, 0)) for name in {**now, **then}}
     return FreeCapacity(site, headroom, site.allocatable, then if site.held else None, site.freed, site.estimates)
 
 
-def _is_infeasible(world: "World", together: NominatedParts, now: int) -> bool:
+def _is_infeasible(state: "State", together: NominatedParts, now: int) -> bool:
     """Say whether they would not fit even when all who leave are gone: somebody has stayed after all.
 
     That is asked when their clusters have been quiet for a while; until then
     their summaries may show pods of those who have gone.
     """
-    if _lacks_nominated_parts(world, together):
+    if _lacks_nominated_parts(state, together):
         return True
-    if any(_settled_at(world, held) > now for _, held in together):
+    if any(_settled_at(state, held) > now for _, held in together):
         return False
     for each, _ in together:
-        world.accounts.close(each, now)
-    fits = _would_fit_after_evictions(world, together)
+        state.accounts.close(each, now)
+    fits = _would_fit_after_evictions(state, together)
     for each, _ in together:
-        world.accounts.open(each, now)
+        state.accounts.open(each, now)
     return not fits
 
 
-def _would_fit_after_evictions(world: "World", together: NominatedParts) -> bool:
+def _would_fit_after_evictions(state: "State", together: NominatedParts) -> bool:
     """Say whether they would fit beside one another once all who leave are gone."""
-    quota, lent = world.books.quota().trial(), list[Booking]()
+    quota, lent = state.books.quota().trial(), list[ClusterCharge]()
     for workload, held in together:
-        node, names = quota.tree.nodes[workload.queue], world.books.prospects.of(workload.shape).outlook.names
-        sites = [world.ledger.site(name) for name in sorted(names, key=lambda name: name != held.cluster)]
+        node, names = quota.tree.nodes[workload.queue], state.books.prospects.of(workload.shape).outlook.names
+        sites = [state.ledger.site(name) for name in sorted(names, key=lambda name: name != held.cluster)]
         taking = next((site for site in sites if free_after_evictions(site).takes(workload.shape)), None)
         if taking is None or quota.refusal(node, held.demand) is not None:
             break
         quota.carry(node, held.demand)
-        lent.append(Booking(taking.name, workload.shape.demand))
-        world.ledger.lend(lent[-1:])
-    world.ledger.take_back(lent)
+        lent.append(ClusterCharge(taking.name, workload.shape.demand))
+        state.ledger.lend(lent[-1:])
+    state.ledger.take_back(lent)
     return len(lent) == len(together)
 
 
-def _settled_at(world: "World", held: Held) -> int:
-    changed_at = world.ledger.site(held.cluster).changed_at
-    return max(held.since, changed_at or 0) + world.policy.settle_ms
+def _settled_at(state: "State", held: Nomination) -> int:
+    changed_at = state.ledger.site(held.cluster).changed_at
+    return max(held.since, changed_at or 0) + state.policy.settle_ms
 
 
-def _has_expired(world: "World", workload: Workload, held: Held, now: int) -> bool:
-    if workload.uid not in world.backlog or world.backlog.lane(workload.uid).hopeless is not None:
+def _has_expired(state: "State", workload: Workload, held: Nomination, now: int) -> bool:
+    if workload.uid not in state.backlog or state.backlog.lane(workload.uid).hopeless is not None:
         return True
-    prospect = world.books.prospects.of(workload.shape)
+    prospect = state.books.prospects.of(workload.shape)
     return (
-        held.since + world.policy.reservation.max_ms <= now
-        or requested(prospect.charge) != requested(held.demand)
+        held.since + state.policy.reservation.max_ms <= now
+        or positive(prospect.charge) != positive(held.demand)
         or held.cluster not in prospect.names
     )

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
 
-from controller.engine.backlog import Lane, Place
-from controller.engine.entitlement import Entitlements
+from controller.engine.fair_share import FairShares
+from controller.engine.pending import OrderKey, WorkloadClass
 from controller.engine.policy import Policy
 from controller.engine.queues import QueueName
 from controller.engine.quota import Quota
@@ -21,19 +21,19 @@ from controller.engine.steps import Steps
 from controller.engine.tree import Node
 from controller.engine.workloads import Workload
 
-Share = tuple[int, Fraction]
+UsageRatio = tuple[int, Fraction]
 """Ordered: ``(0, share)``, or ``(1, 0)`` for an infinite one."""
 
-ShareRank = tuple[int, int, Fraction]
+RatioKey = tuple[int, int, Fraction]
 """A share with a coarse copy before the exact one."""
 
-NONE = Fraction(0)
-INFINITE: Share = (1, NONE)
-_INFINITE: ShareRank = (1, 0, NONE)
-_SAME: Share = (0, NONE)
+ZERO = Fraction(0)
+INFINITE: UsageRatio = (1, ZERO)
+_INFINITE: RatioKey = (1, 0, ZERO)
+_EQUAL: UsageRatio = (0, ZERO)
 
 
-class Standing:
+class QueueShares:
     """How the queues stand: what they hold beside what they are entitled to.
 
     Shares are kept until ``forget`` is told of a queue whose charges or
@@ -41,29 +41,29 @@ class Standing:
     """
 
     def __init__(
-        self, quota: Quota, entitlements: Entitlements, tenants: Mapping[tuple[QueueName, str], Resources]
+        self, quota: Quota, entitlements: FairShares, tenants: Mapping[tuple[QueueName, str], Resources]
     ) -> None:
         self.quota = quota
         self.entitlements = entitlements
         self.tenants = tenants
         """Charges of each namespace in each queue."""
-        self._ranks: dict[QueueName, tuple[ShareRank, frozenset[str]]] = {}
+        self._ranks: dict[QueueName, tuple[RatioKey, frozenset[str]]] = {}
 
     def forget(self, queues: Iterable[QueueName]) -> None:
         """Compute the shares of *queues* anew when they are asked for next."""
         for name in queues:
             self._ranks.pop(name, None)
 
-    def share(self, queue: QueueName, asks: frozenset[str]) -> Share:
+    def share(self, queue: QueueName, asks: frozenset[str]) -> UsageRatio:
         """Return the queue's share while its next workload asks for the resources *asks*."""
         is_infinite, _, share = self.rank(queue, asks)
         return is_infinite, share
 
-    def ratio(self, queue: QueueName, held: Resources) -> Share:
+    def ratio(self, queue: QueueName, held: Resources) -> UsageRatio:
         """Return the share that *queue* would have if it held *held*; nothing is remembered."""
         return _dominant(held, self.entitlements[queue])
 
-    def rank(self, queue: QueueName, asks: frozenset[str]) -> ShareRank:
+    def rank(self, queue: QueueName, asks: frozenset[str]) -> RatioKey:
         """Return a key that orders queues as their shares do, and is quicker to compare."""
         known = self._ranks.get(queue)
         if known is None:
@@ -78,7 +78,7 @@ class Standing:
         self.rank(queue, asks)
         return asks <= self._ranks[queue][1]
 
-    def tenant_share(self, queue: QueueName, namespace: str) -> Share:
+    def tenant_share(self, queue: QueueName, namespace: str) -> UsageRatio:
         """Return the namespace's dominant share of the queue's entitlement (O2)."""
         return _dominant(self.tenants.get((queue, namespace), {}), self.entitlements[queue])
 
@@ -109,8 +109,8 @@ def _coarse(share: Fraction) -> int:
     return (share.numerator << 40) // share.denominator
 
 
-def _dominant(held: Resources, due: Mapping[str, Fraction]) -> Share:
-    largest = NONE
+def _dominant(held: Resources, due: Mapping[str, Fraction]) -> UsageRatio:
+    largest = ZERO
     for name, amount in held.items():
         if name == PODS or amount <= 0:
             continue
@@ -125,27 +125,27 @@ class Head:
     """The next workload of a queue, with the lane it leads."""
 
     workload: Workload
-    lane: Lane
+    lane: WorkloadClass
     leaf: Node
     asks: frozenset[str]
     """The resources that count for shares."""
 
 
-Rank = tuple[ShareRank, int, int, QueueName]
+Rank = tuple[RatioKey, int, int, QueueName]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SchedulableClass:
     """A lane that may be tried, with the resources of its shape that count for shares."""
 
-    lane: Lane
+    lane: WorkloadClass
     asks: frozenset[str]
 
 
-class Line:
+class LeafIterator:
     """The lanes of one leaf, the next one first."""
 
-    def __init__(self, leaf: Node, entries: Iterable[Entry], standing: Standing, policy: Policy) -> None:
+    def __init__(self, leaf: Node, entries: Iterable[SchedulableClass], standing: QueueShares, policy: Policy) -> None:
         self.leaf = leaf
         self._standing = standing
         self._by_tenant = policy.is_by_tenant
@@ -154,9 +154,9 @@ class Line:
         self._heap = [self._key(number) for number in range(len(self._entries))]
         heapify(self._heap)
 
-    def _key(self, number: int) -> tuple[int, Share, Place, int]:
+    def _key(self, number: int) -> tuple[int, UsageRatio, OrderKey, int]:
         lane = self._entries[number].lane
-        share = self._standing.tenant_share(self.leaf.name, lane.namespace) if self._by_tenant else _SAME
+        share = self._standing.tenant_share(self.leaf.name, lane.namespace) if self._by_tenant else _EQUAL
         first = lane.place
         return 0 if self._by_tenant_first else first[0], share, first, number
 
@@ -197,10 +197,10 @@ class Line:
             self._heap.clear()
 
 
-class _Contest:
+class _Tournament:
     """The leaves of one level, compared bottom-up through the tree."""
 
-    def __init__(self, standing: Standing, heads: Iterable[Head]) -> None:
+    def __init__(self, standing: QueueShares, heads: Iterable[Head]) -> None:
         self._standing = standing
         self._heaps: dict[QueueName, list[tuple[Rank, QueueName, int]]] = {}
         self._offers: dict[QueueName, tuple[int, Head]] = {}
@@ -255,11 +255,11 @@ class _Contest:
         return None
 
 
-Level = tuple[bool, int]
+PriorityBand = tuple[bool, int]
 """Whether the head borrows (only where the entitled go first), and the queue priority, negated."""
 
 
-class Turns:
+class HeadIterator:
     """Hands out one head after the other until everybody was admitted or passed over.
 
     Where the entitled go first, a head that would borrow ends its queue's turn
@@ -268,22 +268,22 @@ class Turns:
 
     def __init__(
         self,
-        standing: Standing,
+        standing: QueueShares,
         policy: Policy,
-        lanes: Mapping[QueueName, Iterable[Entry]],
+        lanes: Mapping[QueueName, Iterable[SchedulableClass]],
         *,
         fits: Callable[[Head], bool],
     ) -> None:
-        self.refused: list[Lane] = []
+        self.refused: list[WorkloadClass] = []
         """Whose first was passed over."""
         self._fits = fits
         self._standing = standing
         self._entitled_first = policy.queue_order == "EntitlementFirst" or policy.reclaim.enabled
         self._root = standing.quota.tree.root
-        self._seats: dict[Level, dict[QueueName, Head]] = {}
-        self._levels: dict[QueueName, Level] = {}
-        self._open: tuple[Level, _Contest] | None = None
-        self._lines: dict[QueueName, Line] = {}
+        self._seats: dict[PriorityBand, dict[QueueName, Head]] = {}
+        self._levels: dict[QueueName, PriorityBand] = {}
+        self._open: tuple[PriorityBand, _Tournament] | None = None
+        self._lines: dict[QueueName, LeafIterator] = {}
         self._hiding: dict[QueueName, Node] = {}
         """Queues whose borrowing head comes before workloads that would not borrow."""
         self._unseated: list[Node] = []
@@ -292,7 +292,7 @@ class Turns:
         """Whether something was admitted since their heads were last found to fit."""
         for name in sorted(lanes):
             leaf = standing.quota.tree.nodes[name]
-            self._lines[name] = Line(leaf, lanes[name], standing, policy)
+            self._lines[name] = LeafIterator(leaf, lanes[name], standing, policy)
             self._unseated.append(leaf)
 
     def next(self) -> Steps[Head | None]:
@@ -383,14 +383,14 @@ class Turns:
         charges = self._lines[leaf.name].charges()
         return not leaf.queue.fifo and not all(self._standing.borrows(leaf, charge) for charge in charges)
 
-    def _level(self, head: Head) -> Level:
+    def _level(self, head: Head) -> PriorityBand:
         return self._borrows(head), -head.leaf.queue.priority
 
     def _borrows(self, head: Head) -> bool:
         return self._entitled_first and self._standing.borrows(head.leaf, head.lane.charge)
 
-    def _contest(self, level: Level) -> _Contest:
+    def _contest(self, level: PriorityBand) -> _Tournament:
         """Return the contest of *level*; it begins anew when another level was served in between."""
         if self._open is None or self._open[0] != level:
-            self._open = level, _Contest(self._standing, self._seats[level].values())
+            self._open = level, _Tournament(self._standing, self._seats[level].values())
         return self._open[1]

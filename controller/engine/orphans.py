@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from controller.engine.queues import QueueName
-from controller.engine.resources import EMPTY, Resources, add, floored, requested, subtract, total
+from controller.engine.resources import EMPTY, Resources, add, clamp_non_negative, positive, subtract, total
 
 #: A rise of external usage that lasts so many settle periods is not the late summary of a workload that has ended.
 _LASTING_PERIODS: Final = 10
@@ -60,26 +60,26 @@ class Orphans:
             return self, ()
         is_over = now - self.since >= _LASTING_PERIODS * settle_ms
         baseline = add(self.baseline, self.excess) if is_over else self.baseline
-        above = floored(subtract(external, baseline))
+        above = clamp_non_negative(subtract(external, baseline))
         kept: list[Orphan] = []
         ended: list[Orphan] = []
-        for each, lost in self._losses(floored(subtract(self.total, above))):
-            rest = requested(subtract(each.charge, lost))
+        for each, lost in self._losses(clamp_non_negative(subtract(self.total, above))):
+            rest = positive(subtract(each.charge, lost))
             if rest:
                 kept.append(replace(each, charge=rest))
             if lost:
                 ended.append(replace(each, charge=lost))
         if not kept:
             return NO_ORPHANS, tuple(ended)
-        beyond = floored(subtract(above, total(each.charge for each in kept)))
+        beyond = clamp_non_negative(subtract(above, total(each.charge for each in kept)))
         excess = beyond if is_over else {name: min(beyond.get(name, 0), self.excess.get(name, 0)) for name in beyond}
         since = now if is_over else self.since
-        return Orphans(tuple(kept), baseline, requested(excess), since), tuple(ended)
+        return Orphans(tuple(kept), baseline, positive(excess), since), tuple(ended)
 
     def _losses(self, missing: Resources) -> Iterator[tuple[Orphan, Resources]]:
         """Yield each charge with what it loses when *missing* does not run any more; the earliest loses first."""
         for each in self.charges:
-            lost = requested({name: min(amount, missing.get(name, 0)) for name, amount in each.charge.items()})
+            lost = positive({name: min(amount, missing.get(name, 0)) for name, amount in each.charge.items()})
             missing = subtract(missing, lost)
             yield each, lost
 

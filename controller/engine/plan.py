@@ -6,7 +6,7 @@ from controller.engine.clusters import Assignment, ClusterName
 from controller.engine.estimates import Query
 from controller.engine.reasons import EvictionReason, Reason, Refusal
 from controller.engine.resources import Resources
-from controller.engine.workloads import Admission, Held, Reserved, Workload, WorkloadUid
+from controller.engine.workloads import Admission, Nomination, Reservation, Workload, WorkloadUid
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Admit:
 
 
 @dataclass(frozen=True, slots=True)
-class BackOff:
+class StartupBackoff:
     """For how long one that was taken back does not compete, and where it is not tried again (R1)."""
 
     since: int
@@ -65,7 +65,7 @@ class Evict:
     held_cluster: ClusterName | None = None
     grace_ms: int = 0
     """How long its pods may go on (P6)."""
-    back_off: BackOff | None = None
+    back_off: StartupBackoff | None = None
     """What follows for one that is taken back because it, or a part that it needs, has not started (R1)."""
 
 
@@ -80,12 +80,12 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class RecordUpdate:
     """Write into a waiting workload's record what is held (P5) or kept (O6) for it, or that nothing is any more."""
 
     workload: Workload
-    held: Held | None
-    reserved: Reserved | None = None
+    held: Nomination | None
+    reserved: Reservation | None = None
 
 
 Decision = Admit | Evict
@@ -99,7 +99,7 @@ class Plan:
     """In the order in which they were taken."""
     waits: tuple[Wait, ...] = ()
     """Those whose reason code changed since the last cycle, by queue and position."""
-    notes: tuple[Note, ...] = ()
+    notes: tuple[RecordUpdate, ...] = ()
     """Holds and reservations that began or lapsed; an admission ends them without a note."""
     requeues: tuple[Workload, ...] = ()
     """Admitted ones that do not run, and that Karmada's scheduler is to be given once more (R1)."""

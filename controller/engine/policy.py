@@ -28,7 +28,7 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class Resize:
     """What happens to an admitted workload that asks for more than its charge (D7)."""
 
     evict: bool = True
@@ -36,7 +36,7 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
+class HeadReservation:
     """When room is kept for the best blocked one of a queue (O6), and how long it may be kept (O6, P5)."""
 
     after_ms: int = 600_000
@@ -44,7 +44,7 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
-class Eviction:
+class EvictionPolicy:
     """Whether admitted workloads may be evicted for others, and which ones not (P4)."""
 
     enabled: bool = False
@@ -72,13 +72,13 @@ class Policy:
 
     queue_order: QueueOrder = "PriorityFirst"
     tenant_fairness: TenantFairness = "None"
-    growth: Growth = Growth()
+    growth: Resize = Resize()
     settle_ms: int = 30_000
     admission_timeout_ms: int | None = None
     """After what time one that was admitted should run; ``None``: nobody looks whether it does (R1)."""
-    reservation: Reservation = Reservation()
-    reclaim: Eviction = Eviction()
-    preemption: Eviction = Eviction()
+    reservation: HeadReservation = HeadReservation()
+    reclaim: EvictionPolicy = EvictionPolicy()
+    preemption: EvictionPolicy = EvictionPolicy()
     tenants: tuple[Tenant, ...] = ()
     node_estimates: bool = False
     """Whether the clusters' estimators are asked before an admission (C3)."""

@@ -6,20 +6,20 @@ Whether victims suffice, and which are spared again, is ``exchange``.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from controller.engine.lending import Lending
+from controller.engine.borrowing import BorrowingPolicy
 from controller.engine.preemption_search import PreemptionAttempt, Shortage
 from controller.engine.victims import PreemptionCandidates, Victim
 from controller.engine.workloads import Workload
 
 if TYPE_CHECKING:
-    from controller.engine.world import World
+    from controller.engine.state import State
 
 
-def preemption_candidates(world: "World", together: Sequence[Workload], roster: PreemptionCandidates) -> list[Victim]:
+def preemption_candidates(state: "State", together: Sequence[Workload], roster: PreemptionCandidates) -> list[Victim]:
     """Return who might be evicted for those who start *together*, the first to go first."""
     if not all(workload.preempts for workload in together):
         return []
-    most, priority = world.policy.preemption.max_evictions, min(workload.priority for workload in together)
+    most, priority = state.policy.preemption.max_evictions, min(workload.priority for workload in together)
     group = together[0].group
     return [
         victim
@@ -32,7 +32,7 @@ def preemption_candidates(world: "World", together: Sequence[Workload], roster: 
 class PriorityPreemptionPolicy:
     """P2's conditions for one preemptor; what the queue takes besides is borrowed like everything else."""
 
-    def __init__(self, lending: Lending | None) -> None:
+    def __init__(self, lending: BorrowingPolicy | None) -> None:
         self._lending = lending
 
     def allows(self, attempt: PreemptionAttempt, victim: Victim, short: Shortage) -> bool:  # noqa: ARG002 - all candidates are lower

@@ -8,22 +8,22 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from controller.engine import gang_preemption, gangs, preemption, reclaim
-from controller.engine.backlog import Lane
+from controller.engine.admission import AdmissionPass, schedulable_classes
+from controller.engine.cluster_usage import earliest
 from controller.engine.fit import free_after_evictions
-from controller.engine.ledger import earliest
-from controller.engine.ordering import Entry, Head, Turns
-from controller.engine.plan import Evict, Note
+from controller.engine.ordering import Head, HeadIterator, SchedulableClass
+from controller.engine.pending import WorkloadClass
+from controller.engine.plan import Evict, RecordUpdate
 from controller.engine.preemption import PriorityPreemptionPolicy
 from controller.engine.preemption_search import PreemptionPlan, PreemptionPolicy, find_plan
 from controller.engine.queues import QueueName
 from controller.engine.reasons import EvictionReason
 from controller.engine.reclaim import TOPOLOGY_COOLDOWN_MS, ReclaimPolicy
 from controller.engine.resources import PODS, Resources, total
-from controller.engine.serving import Service, awake
 from controller.engine.steps import Steps
 from controller.engine.tree import Node
 from controller.engine.victims import PreemptionCandidates, Victim
-from controller.engine.workloads import Held, Workload
+from controller.engine.workloads import Nomination, Workload
 
 #: What looking for victims on one cluster costs at least, in evaluations of a cluster.
 _STEPS_PER_CLUSTER: Final = 4
@@ -32,18 +32,18 @@ _STEPS_PER_CLUSTER: Final = 4
 class PreemptionPass:
     """Makes exchanges for the blocked, in the order of their turns."""
 
-    def __init__(self, service: Service) -> None:
-        self.notes: list[Note] = []
+    def __init__(self, service: AdmissionPass) -> None:
+        self.notes: list[RecordUpdate] = []
         self.retry_at: int | None = None
         """When an exchange may work that does not yet."""
         self._service = service
-        self._world = service.world
+        self._world = service.state
         self._standing = service.standing
-        self._policy = service.world.policy
+        self._policy = service.state.policy
         self._roster = (
             service.lending.roster if service.lending else PreemptionCandidates(self._world, self._standing.quota.tree)
         )
-        self._failed: set[Lane] = set()
+        self._failed: set[WorkloadClass] = set()
 
     def make(self) -> Steps[bool]:
         """Make all exchanges that work; say whether there was any."""
@@ -59,7 +59,7 @@ class PreemptionPass:
 
         A head that has room would borrow, and ends its queue's turn.
         """
-        deals: dict[Lane, tuple[PreemptionPlan, EvictionReason] | None] = {}
+        deals: dict[WorkloadClass, tuple[PreemptionPlan, EvictionReason] | None] = {}
 
         def waits_for_its_turn(head: Head) -> bool:
             """Say whether a head that would borrow has room, or an exchange that works."""
@@ -70,7 +70,7 @@ class PreemptionPass:
                 self._failed.update(self._lanes_with(head))
             return deals[head.lane] is not None
 
-        turns = Turns(self._standing, self._policy, self._lines(), fits=waits_for_its_turn)
+        turns = HeadIterator(self._standing, self._policy, self._lines(), fits=waits_for_its_turn)
         while (head := (yield from turns.next())) is not None:
             yield 1
             if self._service.fits(head):
@@ -83,25 +83,25 @@ class PreemptionPass:
             turns.passed_over(head)
         return None
 
-    def _lanes_with(self, head: Head) -> list[Lane]:
+    def _lanes_with(self, head: Head) -> list[WorkloadClass]:
         """Return the lanes for which the same was tried: of a group that starts together all."""
         if not gangs.is_all_or_nothing(self._world, head.lane):
             return [head.lane]
         lanes = self._world.backlog.queues[head.lane.queue]
         return [lane for lane in lanes if lane.group == head.lane.group]
 
-    def _lines(self) -> Mapping[QueueName, list[Entry]]:
+    def _lines(self) -> Mapping[QueueName, list[SchedulableClass]]:
         """Return the waiting lanes of every queue in which somebody may have others evicted."""
-        lines: dict[QueueName, list[Entry]] = {}
+        lines: dict[QueueName, list[SchedulableClass]] = {}
         for name in sorted(self._world.backlog.queues):
             node = self._standing.quota.tree.leaf(name)
             lanes = self._line(node) if node is not None else []
             if node is not None and any(self._may_exchange(node, lane) for lane in lanes):
                 of = self._world.books.prospects.of
-                lines[name] = [Entry(lane, of(lane.shape).asks) for lane in lanes]
+                lines[name] = [SchedulableClass(lane, of(lane.shape).asks) for lane in lanes]
         return lines
 
-    def _line(self, leaf: Node) -> list[Lane]:
+    def _line(self, leaf: Node) -> list[WorkloadClass]:
         """Return the lanes of a queue that are to be tried; of a fifo queue none once its first has failed."""
         lanes = [
             lane
@@ -113,7 +113,7 @@ class PreemptionPass:
         first = self._world.heading(leaf.name)
         return [lane for lane in lanes if lane.head is first]
 
-    def _may_exchange(self, leaf: Node, lane: Lane) -> bool:
+    def _may_exchange(self, leaf: Node, lane: WorkloadClass) -> bool:
         return (self._policy.reclaim.enabled and self._is_entitled(leaf, lane.charge)) or (
             self._policy.preemption.enabled
             and any(victim.priority < lane.head.priority for victim in self._roster.of(leaf.name))
@@ -201,8 +201,8 @@ class PreemptionPass:
         for uid, cluster in deal.places.items():
             part = self._world.workloads[uid]
             charge = self._world.books.prospects.of(self._world.backlog.lane(uid).shape).charge
-            held = Held(cluster, now, len(self.notes), charge)
-            self.notes.append(Note(part, held))
+            held = Nomination(cluster, now, len(self.notes), charge)
+            self.notes.append(RecordUpdate(part, held))
             self._world.hold(part, held, now)
         self._forget(head.workload.queue)
 
@@ -212,7 +212,7 @@ class PreemptionPass:
             self._service.lending.forget(queue)
 
 
-def admit_with_preemption(service: Service) -> Steps[PreemptionPass]:
+def admit_with_preemption(service: AdmissionPass) -> Steps[PreemptionPass]:
     """Serve everybody, with exchanges for those without room; return what was agreed.
 
     While reclaim is on: the entitled, then exchanges, then one borrower after
@@ -220,19 +220,19 @@ def admit_with_preemption(service: Service) -> Steps[PreemptionPass]:
     come after all admissions (P2).
     """
     exchanges = PreemptionPass(service)
-    if service.world.policy.reclaim.enabled:
+    if service.state.policy.reclaim.enabled:
         while not service.is_full and (yield from _admission_round(service, exchanges)):
             pass
     else:
         yield from service.serve()
-        while service.world.policy.preemption.enabled and not service.is_full and (yield from exchanges.make()):
+        while service.state.policy.preemption.enabled and not service.is_full and (yield from exchanges.make()):
             yield from service.serve()
     return exchanges
 
 
-def _admission_round(service: Service, exchanges: PreemptionPass) -> Steps[bool]:
+def _admission_round(service: AdmissionPass, exchanges: PreemptionPass) -> Steps[bool]:
     """Serve until nobody else gets in; say whether another round begins."""
-    turns = service.turns((yield from awake(service.world, service.quota)))
+    turns = service.turns((yield from schedulable_classes(service.state, service.quota)))
     is_due = True
     service.may_retry = False
     while (head := (yield from turns.next())) is not None:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol, TypeVar
 
-from controller.engine.backlog import Lane
+from controller.engine.borrowing import BorrowingPolicy
+from controller.engine.cluster_usage import ClusterState
 from controller.engine.clusters import ClusterName
 from controller.engine.fit import ClusterRank, FreeCapacity, free_after_evictions, rank_cluster
-from controller.engine.ledger import Site
-from controller.engine.lending import Lending
-from controller.engine.ordering import Head, Standing
+from controller.engine.ordering import Head, QueueShares
+from controller.engine.pending import WorkloadClass
 from controller.engine.queues import QueueName
 from controller.engine.resources import Resources, add, scale, total
 from controller.engine.victims import Rank as VictimRank
@@ -25,7 +25,7 @@ SelectionRank = tuple[int, VictimRank]
 """How a victim was chosen: 0 over its charge, 1 its branch keeps its entitlement, 2 otherwise; then its own order."""
 
 
-ClusterTarget = tuple[Site, Resources]
+ClusterTarget = tuple[ClusterState, Resources]
 """A cluster, and what must be free there at once."""
 
 
@@ -59,7 +59,11 @@ class PreemptionAttempt:
     """
 
     def __init__(
-        self, standing: Standing, head: Head, lanes: Sequence[Lane], asked: Mapping[ClusterName, ClusterTarget]
+        self,
+        standing: QueueShares,
+        head: Head,
+        lanes: Sequence[WorkloadClass],
+        asked: Mapping[ClusterName, ClusterTarget],
     ) -> None:
         self.standing = standing
         self.head = head
@@ -73,7 +77,7 @@ class PreemptionAttempt:
         self.lacked = self.short()
         """What is lacking before anybody is taken."""
 
-    def room_of(self, site: Site) -> FreeCapacity:
+    def room_of(self, site: ClusterState) -> FreeCapacity:
         """Return what a cluster would have left by then."""
         return free_after_evictions(site, total(victim.on(site.name) for victim in self.taken))
 
@@ -128,7 +132,7 @@ class PreemptionAttempt:
             if booking.cluster in self._room:
                 self._room[booking.cluster] = add(self._room[booking.cluster], scale(booking.charge, times))
 
-    def may_borrow(self, lending: Lending | None) -> bool:
+    def may_borrow(self, lending: BorrowingPolicy | None) -> bool:
         """Say whether the queue may borrow what the head, or one part after the other, takes beyond the victims'."""
         if lending is None:
             return True
@@ -175,7 +179,12 @@ class PreemptionPlan:
 
 
 def find_plan(
-    standing: Standing, head: Head, sites: Sequence[Site], *, candidates: Sequence[Victim], rule: PreemptionPolicy
+    standing: QueueShares,
+    head: Head,
+    sites: Sequence[ClusterState],
+    *,
+    candidates: Sequence[Victim],
+    rule: PreemptionPolicy,
 ) -> PreemptionPlan | None:
     """Return the best exchange that lets *head* in on one of *sites*, ``None`` where there is none.
 
@@ -200,7 +209,7 @@ def select_victims(attempt: PreemptionAttempt, candidates: Sequence[Victim], rul
     return _try_single_victim(attempt, candidates, rule) or _minimise(attempt, rule)
 
 
-def _equivalent_clusters(head: Head, sites: Sequence[Site]) -> list[list[Site]]:
+def _equivalent_clusters(head: Head, sites: Sequence[ClusterState]) -> list[list[ClusterState]]:
     """Return the sites in groups for which the same victims would do: those with room, and each other by itself."""
     shape = head.lane.shape
     roomy = [site for site in sites if free_after_evictions(site).takes(shape)]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import Resources
-from controller.engine.tree import Limit, Node, Tree
+from controller.engine.tree import Node, QueueLimits, Tree
 
 _Amounts = dict[QueueName, dict[str, int]]
 
@@ -20,7 +20,12 @@ class Quota:
     """The charges on a tree of queues with its limits."""
 
     def __init__(
-        self, tree: Tree, limits: Mapping[QueueName, Limit], charged: Mapping[QueueName, Resources], *, epoch: int = 0
+        self,
+        tree: Tree,
+        limits: Mapping[QueueName, QueueLimits],
+        charged: Mapping[QueueName, Resources],
+        *,
+        epoch: int = 0,
     ) -> None:
         self.epoch = epoch
         """Which one it is: what was found out with another one's ceilings does not hold."""
@@ -158,7 +163,7 @@ class Quota:
 
     def trial(self) -> "Quota":
         """Return a quota that begins as this one, to find out what bookings would lead to."""
-        return _Trial(self)
+        return _QuotaOverlay(self)
 
 
 def _is_left(node: Node, charge: Resources, ceiling: Resources, taken: Resources) -> bool:
@@ -169,21 +174,21 @@ def _is_left(node: Node, charge: Resources, ceiling: Resources, taken: Resources
     return True
 
 
-class _Trial(Quota):
+class _QuotaOverlay(Quota):
     """A quota on top of another one, which stays as it is; queues are copied when they are first touched."""
 
     def __init__(self, quota: Quota) -> None:
         self.epoch = quota.epoch
         self.tree = quota.tree
         self.limits = quota.limits
-        self.allocated = _Copies(quota.allocated)
-        self.direct = _Copies(quota.direct)
+        self.allocated = _CopyOnWrite(quota.allocated)
+        self.direct = _CopyOnWrite(quota.direct)
         self.guaranteed = quota.guaranteed
         self.freed = defaultdict(int)
-        self._sums = _Copies(quota._sums)  # noqa: SLF001 - it is one itself
+        self._sums = _CopyOnWrite(quota._sums)  # noqa: SLF001 - it is one itself
 
 
-class _Copies(_Amounts):
+class _CopyOnWrite(_Amounts):
     def __init__(self, amounts: _Amounts) -> None:
         super().__init__()
         self._amounts = amounts

@@ -6,8 +6,8 @@ Whether victims suffice, and which are spared again, is ``exchange``.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controller.engine.lending import Lending
-from controller.engine.ordering import INFINITE, NONE, Head, Share, Standing
+from controller.engine.borrowing import BorrowingPolicy
+from controller.engine.ordering import INFINITE, ZERO, Head, QueueShares, UsageRatio
 from controller.engine.preemption_search import PreemptionAttempt, Shortage
 from controller.engine.quota import Quota
 from controller.engine.resources import EMPTY, PODS, Resources, scale
@@ -15,7 +15,7 @@ from controller.engine.tree import Node
 from controller.engine.victims import PreemptionCandidates, Victim
 
 if TYPE_CHECKING:
-    from controller.engine.world import World
+    from controller.engine.state import State
 
 #: So long nothing is reclaimed after a cluster has become usable or unusable.
 TOPOLOGY_COOLDOWN_MS = 300_000
@@ -39,7 +39,7 @@ def diverge(ours: Node, theirs: Node) -> DivergingPaths | None:
 
 
 def reclaim_candidates(
-    world: "World", standing: Standing, head: Head, charge: Resources, roster: PreemptionCandidates
+    state: "State", standing: QueueShares, head: Head, charge: Resources, roster: PreemptionCandidates
 ) -> list[Victim]:
     """Return who might be evicted for *head*, that is to be charged with *charge*, the first to go first."""
     asks = frozenset(name for name, amount in charge.items() if amount > 0 and name != PODS)
@@ -48,18 +48,18 @@ def reclaim_candidates(
         split = diverge(head.leaf, node)
         if split is not None and all(_is_reclaimable(standing, each, asks) for each in split.theirs):
             found += roster.of(node.name)
-    most = world.policy.reclaim.max_evictions
+    most = state.policy.reclaim.max_evictions
     return sorted((each for each in found if each.evictions < most), key=lambda victim: victim.rank)
 
 
-def _is_reclaimable(standing: Standing, node: Node, resources: frozenset[str]) -> bool:
+def _is_reclaimable(standing: QueueShares, node: Node, resources: frozenset[str]) -> bool:
     return node.queue.reclaimable and _exceeds_fair_share(standing, node, resources, standing.quota)
 
 
 class ReclaimPolicy:
     """P1's conditions; what a branch above the common ancestor grows by is borrowed like everything else."""
 
-    def __init__(self, lending: Lending | None) -> None:
+    def __init__(self, lending: BorrowingPolicy | None) -> None:
         self._lending = lending
 
     def allows(self, attempt: PreemptionAttempt, victim: Victim, short: Shortage) -> bool:
@@ -105,7 +105,7 @@ def _lacking_resources(short: Shortage, victim: Victim) -> frozenset[str]:
     return frozenset(name for name in short.resources if name != PODS and victim.charge.get(name, 0) > 0)
 
 
-def _exceeds_fair_share(standing: Standing, node: Node, resources: frozenset[str], quota: Quota) -> bool:
+def _exceeds_fair_share(standing: QueueShares, node: Node, resources: frozenset[str], quota: Quota) -> bool:
     """Say whether a queue is above its entitlement on one of *resources*."""
     due = standing.entitlements[node.name]
     return any(quota.amount(node.name, name) > due.get(name, 0) for name in resources)
@@ -140,14 +140,16 @@ def _improves_fairness(
     return after > before
 
 
-def _usage_ratio(attempt: PreemptionAttempt, branch: Node, asks: Resources, *, more: Resources | None = None) -> Share:
+def _usage_ratio(
+    attempt: PreemptionAttempt, branch: Node, asks: Resources, *, more: Resources | None = None
+) -> UsageRatio:
     """Return the share of *branch* in what the reclaimer lacks, while *asks* is next in line.
 
     As it stands before the exchange; with *more* charged, after it.
     """
     due = attempt.standing.entitlements[branch.name]
     quota = attempt.standing.quota if more is None else attempt.quota
-    largest = NONE
+    largest = ZERO
     for name in sorted(attempt.lacked.resources - {PODS}):
         held = quota.amount(branch.name, name) + (more or EMPTY).get(name, 0)
         if due.get(name):

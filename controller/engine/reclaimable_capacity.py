@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING
 from controller.engine.clusters import ClusterName
 from controller.engine.feasibility_cache import ClassFeasibility
 from controller.engine.fit import FreeCapacity, choose_clusters, free_after_evictions
-from controller.engine.ordering import Standing
+from controller.engine.ordering import QueueShares
 from controller.engine.resources import EMPTY, PODS, Resources, add, subtract
 from controller.engine.tree import Node
 from controller.engine.victims import PreemptionCandidates
-from controller.engine.workloads import Choice, Shape
+from controller.engine.workloads import Choice, SchedulingRequirements
 
 if TYPE_CHECKING:
     from controller.engine.queues import QueueName
-    from controller.engine.world import World
+    from controller.engine.state import State
 
 
 @dataclass(slots=True)
 class _Finding:
     """What was found out about a shape."""
 
-    shape: Shape
+    shape: SchedulingRequirements
     takes: bool
     witness: ClusterName | None
     """A cluster that would take it."""
@@ -36,10 +36,10 @@ class _Finding:
 class ReclaimableCapacity:
     """Where waiting shapes could go; it must be told of queues in which somebody came or went."""
 
-    def __init__(self, world: "World", standing: Standing, roster: PreemptionCandidates, now: int) -> None:
-        self._world = world
+    def __init__(self, state: "State", standing: QueueShares, roster: PreemptionCandidates, now: int) -> None:
+        self._world = state
         self._now = now
-        self._ledger = world.ledger
+        self._ledger = state.ledger
         self._standing = standing
         self._roster = roster
         self._movable: dict[QueueName, dict[ClusterName, Resources]] = {}
@@ -69,7 +69,7 @@ class ReclaimableCapacity:
         is_above = any(amount > due.get(name, 0) for name, amount in held.items() if name != PODS)
         return is_above and all(above.queue.reclaimable for above in node.path() if above.parent is not None)
 
-    def takes(self, shape: Shape) -> bool:
+    def takes(self, shape: SchedulingRequirements) -> bool:
         """Say whether some candidate cluster would take *shape* once all that can be moved is gone."""
         if id(shape) not in self._looks:
             self._looks[id(shape)] = self._look(shape, None)
@@ -84,7 +84,7 @@ class ReclaimableCapacity:
         self._gained.clear()
         return any(look.takes != before[key].takes for key, look in self._looks.items())
 
-    def _look(self, shape: Shape, before: _Finding | None) -> _Finding:
+    def _look(self, shape: SchedulingRequirements, before: _Finding | None) -> _Finding:
         prospect = self._world.books.prospects.of(shape)
         if not prospect.is_simple:
             rooms = [self._room(name) for name in prospect.outlook.names]

@@ -9,19 +9,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from controller.engine.backlog import Lane, place
 from controller.engine.clusters import ClusterName
+from controller.engine.pending import WorkloadClass, order_key
 from controller.engine.plan import Plan
-from controller.engine.policy import Eviction, Policy
+from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import CAPACITY, Reason, Refusal
 from controller.engine.shortfalls import cluster_gaps
 from controller.engine.tree import Node
-from controller.engine.workloads import Choice, State, Workload, WorkloadUid
+from controller.engine.workloads import Choice, Workload, WorkloadState, WorkloadUid
 
 if TYPE_CHECKING:
-    from controller.engine.world import World
+    from controller.engine.state import State
 
 #: So often what still lacks is added and the workload tried again.
 _MAX_ROUNDS: Final = 12
@@ -60,68 +60,68 @@ class Remedy:
     """Why it still waits beside all others."""
 
 
-def find_remedy(world: "World", uid: WorkloadUid, now: int, plan: Plan) -> Remedy | None:
+def find_remedy(state: "State", uid: WorkloadUid, now: int, plan: Plan) -> Remedy | None:
     """Return what admits the pending workload *uid* in *world*, as *plan* left it; ``None`` where no capacity does."""
-    refusal = world.refusal(uid)
-    if refusal is None or refusal.reason not in CAPACITY or uid not in world.backlog:
+    refusal = state.refusal(uid)
+    if refusal is None or refusal.reason not in CAPACITY or uid not in state.backlog:
         return None
-    changes = _changes_for_workload_alone(world, uid, now)
-    return None if changes is None else _try_with_other_workloads(world, uid, now, plan=plan, changes=changes)
+    changes = _changes_for_workload_alone(state, uid, now)
+    return None if changes is None else _try_with_other_workloads(state, uid, now, plan=plan, changes=changes)
 
 
-def rebuild_state(world: "World", policy: Policy, workloads: Iterable[Workload], now: int) -> "World":
+def rebuild_state(state: "State", policy: Policy, workloads: Iterable[Workload], now: int) -> "State":
     """Return a new world with the queues and clusters of *world*, and *workloads*."""
     # Nobody answers a copy: there the sum decides.
-    fresh = type(world)(replace(policy, node_estimates=False))
-    for queue in world.queues.values():
+    fresh = type(state)(replace(policy, node_estimates=False))
+    for queue in state.queues.values():
         fresh.queue_changed(queue)
     for workload in workloads:
         fresh.workload_changed(workload, now)
-    for cluster in world.ledger.clusters:
+    for cluster in state.ledger.clusters:
         fresh.cluster_changed(cluster, now)
     return fresh
 
 
-def apply_changes(world: "World", changes: Iterable[Change], now: int) -> None:
+def apply_changes(state: "State", changes: Iterable[Change], now: int) -> None:
     """Tell *world* of *changes*."""
     for change in changes:
         if change.kind == "cluster":
-            _enlarge_cluster(world, change, now)
+            _enlarge_cluster(state, change, now)
         else:
-            queue = world.queues.get(QueueName(change.name), Queue(QueueName(change.name)))
-            world.queue_changed(replace(queue, capability={**queue.capability, change.resource: change.after}))
+            queue = state.queues.get(QueueName(change.name), Queue(QueueName(change.name)))
+            state.queue_changed(replace(queue, capability={**queue.capability, change.resource: change.after}))
 
 
-def plan_until_stable(world: "World", now: int) -> None:
+def plan_until_stable(state: "State", now: int) -> None:
     """Plan at *now* until nothing more is decided."""
     for _ in range(_MAX_PLANS):
-        if not world.plan(now).decisions:
+        if not state.plan(now).decisions:
             return
 
 
-def _enlarge_cluster(world: "World", change: Change, now: int) -> None:
-    cluster = world.ledger.site(ClusterName(change.name)).cluster
+def _enlarge_cluster(state: "State", change: Change, now: int) -> None:
+    cluster = state.ledger.site(ClusterName(change.name)).cluster
     if cluster is not None:
         enlarged = {**(cluster.allocatable or {}), change.resource: change.after}
-        world.cluster_changed(replace(cluster, allocatable=enlarged), now)
+        state.cluster_changed(replace(cluster, allocatable=enlarged), now)
 
 
-def _changes_for_workload_alone(world: "World", uid: WorkloadUid, now: int) -> tuple[Change, ...] | None:
+def _changes_for_workload_alone(state: "State", uid: WorkloadUid, now: int) -> tuple[Change, ...] | None:
     """Return what admits a workload for which nobody is evicted while nobody else waits, ``None`` if nothing does."""
-    group = world.workloads[uid].group
+    group = state.workloads[uid].group
     workloads = [
         each
-        for each in world.workloads.values()
+        for each in state.workloads.values()
         if each.uid == uid or each.admission is not None or (group is not None and each.group == group)
     ]
-    policy = replace(world.policy, reclaim=Eviction(), preemption=Eviction())
+    policy = replace(state.policy, reclaim=EvictionPolicy(), preemption=EvictionPolicy())
     found: dict[_Key, int] = {}
     for _ in range(_MAX_ROUNDS):
-        trial = rebuild_state(world, policy, workloads, now)
-        changes = _changes(world, found)
+        trial = rebuild_state(state, policy, workloads, now)
+        changes = _changes(state, found)
         apply_changes(trial, changes, now)
         plan_until_stable(trial, now)
-        if trial.workloads[uid].state is State.ADMITTED:
+        if trial.workloads[uid].state is WorkloadState.ADMITTED:
             return changes
         more = dict(_required_amounts(trial, uid)) if uid in trial.backlog else {}
         if not more:
@@ -130,20 +130,20 @@ def _changes_for_workload_alone(world: "World", uid: WorkloadUid, now: int) -> t
     return None
 
 
-def _changes(world: "World", found: Mapping[_Key, int]) -> tuple[Change, ...]:
+def _changes(state: "State", found: Mapping[_Key, int]) -> tuple[Change, ...]:
     """Return the changes by kind, name and resource, with what each amount is in *world*."""
     changes = []
     for (kind, name, resource), after in sorted(found.items(), key=lambda item: (item[0][0] != "queue", item[0])):
         if kind == "cluster":
-            before = world.ledger.site(ClusterName(name)).allocatable.get(resource, 0)
+            before = state.ledger.site(ClusterName(name)).allocatable.get(resource, 0)
         else:
-            queue = world.queues.get(QueueName(name))
+            queue = state.queues.get(QueueName(name))
             before = queue.capability.get(resource, 0) if queue is not None else 0
         changes.append(Change(kind, name, resource, before, after))
     return tuple(changes)
 
 
-def _required_amounts(trial: "World", uid: WorkloadUid) -> Iterator[tuple[_Key, int]]:
+def _required_amounts(trial: "State", uid: WorkloadUid) -> Iterator[tuple[_Key, int]]:
     """Yield the amounts that must be larger: of the closest clusters, and once these have room of the queues."""
     lane, standing = trial.backlog.lane(uid), trial.standing
     short = [(gap.cluster, name, lack) for gap in cluster_gaps(trial, lane.shape) for name, lack in gap.lacks.items()]
@@ -165,8 +165,8 @@ def _required_amounts(trial: "World", uid: WorkloadUid) -> Iterator[tuple[_Key, 
 class _LimitIncrease:
     """By how much what limits a queue must grow: its capability, its ancestors', the clusters."""
 
-    def __init__(self, world: "World", quota: Quota, lane: Lane) -> None:
-        self._world = world
+    def __init__(self, state: "State", quota: Quota, lane: WorkloadClass) -> None:
+        self._world = state
         self._quota = quota
         self._lane = lane
 
@@ -204,26 +204,26 @@ class _LimitIncrease:
 
 
 def _try_with_other_workloads(
-    world: "World", uid: WorkloadUid, now: int, *, plan: Plan, changes: tuple[Change, ...]
+    state: "State", uid: WorkloadUid, now: int, *, plan: Plan, changes: tuple[Change, ...]
 ) -> Remedy:
     """Return *changes* with what they do not include: tried beside all others, before *plan* was carried out."""
-    workloads = workloads_before(world, plan)
-    if sum(each.state is State.PENDING for each in workloads) > _MAX_PENDING:
-        return Remedy(changes, is_complete=False, refusal=world.refusal(uid))
-    trial = rebuild_state(world, world.policy, workloads, now)
+    workloads = workloads_before(state, plan)
+    if sum(each.state is WorkloadState.PENDING for each in workloads) > _MAX_PENDING:
+        return Remedy(changes, is_complete=False, refusal=state.refusal(uid))
+    trial = rebuild_state(state, state.policy, workloads, now)
     apply_changes(trial, changes, now)
     plan_until_stable(trial, now)
-    if trial.workloads[uid].state is State.ADMITTED:
+    if trial.workloads[uid].state is WorkloadState.ADMITTED:
         return Remedy(changes, is_complete=True)
     taken = [
         each
         for each in trial.workloads.values()
-        if each.state is State.ADMITTED and world.workloads[each.uid].state is State.PENDING
+        if each.state is WorkloadState.ADMITTED and state.workloads[each.uid].state is WorkloadState.PENDING
     ]
-    return Remedy(changes, is_complete=False, others=tuple(sorted(taken, key=place)), refusal=trial.refusal(uid))
+    return Remedy(changes, is_complete=False, others=tuple(sorted(taken, key=order_key)), refusal=trial.refusal(uid))
 
 
-def workloads_before(world: "World", plan: Plan) -> list[Workload]:
+def workloads_before(state: "State", plan: Plan) -> list[Workload]:
     """Return the workloads of *world* as they were when *plan* began."""
     changed = {each.workload.uid: each.workload for each in reversed((*plan.decisions, *plan.notes))}
-    return [changed.get(uid, workload) for uid, workload in world.workloads.items()]
+    return [changed.get(uid, workload) for uid, workload in state.workloads.items()]

@@ -15,12 +15,19 @@ from controller.engine.clusters import ClusterName
 from controller.engine.fit import FreeCapacity, choose_clusters, free_capacity, rank_cluster, replicas_that_fit
 from controller.engine.quota import Quota
 from controller.engine.resources import EMPTY, Resources, add, fits, scale, subtract, total
-from controller.engine.workloads import Booking, Choice, Group, Shape, Workload, WorkloadUid
+from controller.engine.workloads import (
+    Choice,
+    ClusterCharge,
+    HyperJobGang,
+    SchedulingRequirements,
+    Workload,
+    WorkloadUid,
+)
 
 if TYPE_CHECKING:
-    from controller.engine.world import World
+    from controller.engine.state import State
 
-ClusterReservations = tuple[Booking, ...]
+ClusterReservations = tuple[ClusterCharge, ...]
 PlacedReservations = Mapping[WorkloadUid, ClusterReservations]
 """What is to be kept for each of those who start together; empty where too little may be kept for that."""
 
@@ -33,18 +40,18 @@ class SearchOrder(Enum):
     SMALLEST_FIRST = auto()
 
 
-def place_reservations(world: "World", workload: Workload, taken: Collection[ClusterName]) -> PlacedReservations:
+def place_reservations(state: "State", workload: Workload, taken: Collection[ClusterName]) -> PlacedReservations:
     """Return what is to be kept for *workload* and his group on clusters that are not *taken* by others.
 
     What is kept for parts of the group already stays as it is and is left out.
     """
-    lane = world.backlog.lane(workload.uid)
-    if lane.group is None or not gangs.is_all_or_nothing(world, lane):
-        rooms = ReservationPlacer(world, taken).find(lane.shape)
+    lane = state.backlog.lane(workload.uid)
+    if lane.group is None or not gangs.is_all_or_nothing(state, lane):
+        rooms = ReservationPlacer(state, taken).find(lane.shape)
         return {workload.uid: rooms} if rooms else {}
     for order in SearchOrder:
         found = _place_gang(
-            world, lane.group, order, ReservationPlacer(world, taken, sparing=order is not SearchOrder.BY_NAME)
+            state, lane.group, order, ReservationPlacer(state, taken, sparing=order is not SearchOrder.BY_NAME)
         )
         if found is not None:
             return found
@@ -52,16 +59,16 @@ def place_reservations(world: "World", workload: Workload, taken: Collection[Clu
 
 
 def _place_gang(
-    world: "World", group: Group, order: SearchOrder, clearance: "ReservationPlacer"
+    state: "State", group: HyperJobGang, order: SearchOrder, clearance: "ReservationPlacer"
 ) -> PlacedReservations | None:
     """Return what is to be kept for the parts of *group*, as many as ever have room together; ``None`` if too few."""
-    quota = _without_usage(world.books.quota())
+    quota = _without_usage(state.books.quota())
     claims: dict[WorkloadUid, ClusterReservations] = {}
-    parts = _parts_in_order(world, group, order)
-    spare = len(parts) - world.groups.missing(group)
+    parts = _parts_in_order(state, group, order)
+    spare = len(parts) - state.groups.missing(group)
     for part in parts if spare >= 0 else ():
-        shape, node = world.backlog.lane(part.uid).shape, quota.tree.nodes[part.queue]
-        charge = world.books.prospects.of(shape).charge
+        shape, node = state.backlog.lane(part.uid).shape, quota.tree.nodes[part.queue]
+        charge = state.books.prospects.of(shape).charge
         known = part.reserved.rooms if part.reserved is not None else ()
         rooms = known or (clearance.find(shape) if quota.refusal(node, charge) is None else ())
         if not rooms:
@@ -81,12 +88,12 @@ def _without_usage(quota: Quota) -> Quota:
     return Quota(quota.tree, quota.limits, {})
 
 
-def _parts_in_order(world: "World", group: Group, order: SearchOrder) -> list[Workload]:
+def _parts_in_order(state: "State", group: HyperJobGang, order: SearchOrder) -> list[Workload]:
     """Return the parts in the order in which rooms are sought: those that have some first."""
-    lanes = ((part, world.backlog.lane(part.uid)) for part in gangs.pending_parts(world, group))
+    lanes = ((part, state.backlog.lane(part.uid)) for part in gangs.pending_parts(state, group))
     parts = [part for part, lane in lanes if lane.hopeless is None and lane.is_waiting]
     if order is not SearchOrder.BY_NAME:
-        fleet = total(site.capacity for site in world.ledger)
+        fleet = total(site.capacity for site in state.ledger)
         parts.sort(
             key=lambda part: _dominant_share(part.shape.demand, fleet), reverse=order is SearchOrder.LARGEST_FIRST
         )
@@ -104,9 +111,9 @@ class ReservationPlacer:
     *sparing*: where least is left over, not where least is lacking, so that more have room beside one another.
     """
 
-    def __init__(self, world: "World", taken: Collection[ClusterName], *, sparing: bool = False) -> None:
+    def __init__(self, state: "State", taken: Collection[ClusterName], *, sparing: bool = False) -> None:
         self.sparing = sparing
-        self._world = world
+        self._world = state
         self._taken = taken
         self._promised: dict[ClusterName, Resources] = {}
         self._in_vain: set[int] = set()
@@ -117,7 +124,7 @@ class ReservationPlacer:
         for booking in rooms:
             self._promised[booking.cluster] = add(self._promised.get(booking.cluster, EMPTY), booking.charge)
 
-    def find(self, shape: Shape) -> ClusterReservations:
+    def find(self, shape: SchedulingRequirements) -> ClusterReservations:
         """Return the rooms to be kept for one of *shape*, none where those that may be kept would not do."""
         prospect = self._world.books.prospects.of(shape)
         names, copies = prospect.outlook.names, prospect.outlook.copies
@@ -131,7 +138,7 @@ class ReservationPlacer:
             self._in_vain.add(id(shape))
         return rooms
 
-    def _found(self, shape: Shape, names: Sequence[ClusterName], copies: int) -> ClusterReservations:
+    def _found(self, shape: SchedulingRequirements, names: Sequence[ClusterName], copies: int) -> ClusterReservations:
         now = [] if self.sparing else [self._now(name) for name in names]
         if now and (rooms := _choose_bookings(shape, now, copies)):
             return rooms
@@ -157,12 +164,12 @@ class ReservationPlacer:
         return FreeCapacity(site, left, site.allocatable, left, freed)
 
 
-def _has_static_weights(shape: Shape) -> bool:
+def _has_static_weights(shape: SchedulingRequirements) -> bool:
     """Say whether static weights name its clusters, whoever has taken them."""
     return shape.replicas > 0 and shape.placement.divided and bool(shape.placement.weights)
 
 
-def _choose_bookings(shape: Shape, rooms: list[FreeCapacity], copies: int) -> ClusterReservations:
+def _choose_bookings(shape: SchedulingRequirements, rooms: list[FreeCapacity], copies: int) -> ClusterReservations:
     if not shape.replicas and sum(room.takes(shape) for room in rooms) < copies:
         return ()
     choice = choose_clusters(shape, rooms, copies)
@@ -170,7 +177,7 @@ def _choose_bookings(shape: Shape, rooms: list[FreeCapacity], copies: int) -> Cl
 
 
 def _with_smallest_shortage(
-    shape: Shape, now: list[FreeCapacity], empty: list[FreeCapacity], copies: int
+    shape: SchedulingRequirements, now: list[FreeCapacity], empty: list[FreeCapacity], copies: int
 ) -> ClusterReservations:
     """Return the rooms of *empty* clusters that would do and of which most is free *now*; none where that is no way."""
     if _has_static_weights(shape) or any(spread.by == "region" for spread in shape.placement.spread):
@@ -182,10 +189,12 @@ def _with_smallest_shortage(
     able = [room for room in now if room.name in held]
     fleet = total(room.allocatable for room in able)
     able.sort(key=lambda room: (-_free_fraction(shape.gang, room), rank_cluster(shape, room, fleet)))
-    return tuple(Booking(room.name, shape.demand) for room in able[:copies]) if len(able) >= copies else ()
+    return tuple(ClusterCharge(room.name, shape.demand) for room in able[:copies]) if len(able) >= copies else ()
 
 
-def _divide_replicas(shape: Shape, now: list[FreeCapacity], empty: list[FreeCapacity]) -> ClusterReservations:
+def _divide_replicas(
+    shape: SchedulingRequirements, now: list[FreeCapacity], empty: list[FreeCapacity]
+) -> ClusterReservations:
     """Return the rooms for all replicas on as few clusters as may be, those with most of them free first."""
     free = {room.name: replicas_that_fit(shape, room) for room in now}
     most = min((each.maximum for each in shape.placement.spread if each.by == "cluster" and each.maximum), default=None)
@@ -196,7 +205,7 @@ def _divide_replicas(shape: Shape, now: list[FreeCapacity], empty: list[FreeCapa
         if count > 0 and (most is None or len(parts) < most):
             parts[room.name] = count
             left -= count
-    return () if left else tuple(Booking(name, scale(shape.replica, parts[name])) for name in sorted(parts))
+    return () if left else tuple(ClusterCharge(name, scale(shape.replica, parts[name])) for name in sorted(parts))
 
 
 def _free_fraction(request: Resources, room: FreeCapacity) -> Fraction:

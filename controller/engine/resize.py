@@ -10,80 +10,80 @@ same way.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from controller.engine.ledger import earliest
+from controller.engine.cluster_usage import earliest
 from controller.engine.plan import Evict
 from controller.engine.quota import Quota
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.resources import EMPTY, Resources, scale
-from controller.engine.workloads import Admission, Booking, Workload, WorkloadUid
+from controller.engine.workloads import Admission, ClusterCharge, Workload, WorkloadUid
 
 if TYPE_CHECKING:
-    from controller.engine.world import World
+    from controller.engine.state import State
 
 #: So much longer a workload must hold no more than fits until the time is returned that it did not.
 _BUDGET_RETURN_FACTOR: Final = 24
 
 
-def evict_rejected(world: "World", now: int) -> Iterator[Evict]:
+def evict_rejected(state: "State", now: int) -> Iterator[Evict]:
     """Note since when each growth does not fit, and evict whose time is over, the first to outgrow first."""
-    for uid in [uid for uid in world.outgrown if uid not in world.grown]:
-        _stop_timer(world, uid, now)
-    grown = sorted((world.workloads[uid] for uid in world.grown), key=lambda each: _eviction_order(world, each, now))
+    for uid in [uid for uid in state.outgrown if uid not in state.grown]:
+        _stop_timer(state, uid, now)
+    grown = sorted((state.workloads[uid] for uid in state.grown), key=lambda each: _eviction_order(state, each, now))
     for workload in grown:
-        if _fits(world, workload):
-            _stop_timer(world, workload.uid, now)
-            if workload.uid not in world.moved:
-                world.accepted.add(workload.uid)
+        if _fits(state, workload):
+            _stop_timer(state, workload.uid, now)
+            if workload.uid not in state.moved:
+                state.accepted.add(workload.uid)
             continue
-        if workload.uid not in world.outgrown:
-            world.outgrown[workload.uid] = now - _spent_budget(world, workload.uid, now)
-        if world.policy.growth.evict and _eviction_due_at(world, workload) <= now:
-            for part in (workload, *world.groups.bound_to(workload, world.workloads)):
-                world.evict(part, now)
+        if workload.uid not in state.outgrown:
+            state.outgrown[workload.uid] = now - _spent_budget(state, workload.uid, now)
+        if state.policy.growth.evict and _eviction_due_at(state, workload) <= now:
+            for part in (workload, *state.groups.bound_to(workload, state.workloads)):
+                state.evict(part, now)
                 yield Evict(part, EvictionReason.OUTGROWN)
 
 
-def _stop_timer(world: "World", uid: WorkloadUid, now: int) -> None:
+def _stop_timer(state: "State", uid: WorkloadUid, now: int) -> None:
     """Note how long a workload held more than fitted, which counts when it does so again."""
-    since = world.outgrown.pop(uid, None)
+    since = state.outgrown.pop(uid, None)
     if since is not None:
-        world.overrun[uid] = (now - since, now)
+        state.overrun[uid] = (now - since, now)
 
 
-def _spent_budget(world: "World", uid: WorkloadUid, now: int) -> int:
+def _spent_budget(state: "State", uid: WorkloadUid, now: int) -> int:
     """Return how much of its time a workload has spent before *now* and was not returned since."""
-    spent, ended = world.overrun.pop(uid, (0, now))
+    spent, ended = state.overrun.pop(uid, (0, now))
     return max(spent - max(now - ended, 0) // _BUDGET_RETURN_FACTOR, 0)
 
 
-def next_eviction_at(world: "World") -> int | None:
+def next_eviction_at(state: "State") -> int | None:
     """Return when the next one has to go."""
-    if not world.policy.growth.evict:
+    if not state.policy.growth.evict:
         return None
-    return earliest(_eviction_due_at(world, world.workloads[uid]) for uid in world.outgrown)
+    return earliest(_eviction_due_at(state, state.workloads[uid]) for uid in state.outgrown)
 
 
-def _eviction_due_at(world: "World", workload: Workload) -> int:
-    return max(world.outgrown[workload.uid] + world.policy.growth.grace_ms, workload.stays_until)
+def _eviction_due_at(state: "State", workload: Workload) -> int:
+    return max(state.outgrown[workload.uid] + state.policy.growth.grace_ms, workload.stays_until)
 
 
-def _eviction_order(world: "World", workload: Workload, now: int) -> tuple[int, int, int, str, str, str]:
+def _eviction_order(state: "State", workload: Workload, now: int) -> tuple[int, int, int, str, str, str]:
     """Return who goes first: who has not fitted for longest, then the lowest priority, then the newest."""
-    since = world.outgrown.get(workload.uid, now)
+    since = state.outgrown.get(workload.uid, now)
     admitted_at = workload.admission.admitted_at if workload.admission else 0
     return since, workload.priority, -admitted_at, workload.name, workload.namespace, workload.uid
 
 
-def _fits(world: "World", workload: Workload) -> bool:
+def _fits(state: "State", workload: Workload) -> bool:
     """Say whether it would be let in with what it holds now, in its queue and on the clusters where it is."""
     admission = workload.admission
     if workload.hold is not None and workload.hold.reason is Reason.DEMAND_UNKNOWN:
         return False
     if admission is None:
         return True
-    quota = world.books.quota()
+    quota = state.books.quota()
     return _fits_quota(quota, workload, admission) and all(
-        _fits_cluster(world, workload, booking) for booking in admission.bookings
+        _fits_cluster(state, workload, booking) for booking in admission.bookings
     )
 
 
@@ -94,9 +94,9 @@ def _fits_quota(quota: Quota, workload: Workload, admission: Admission) -> bool:
     return trial.refusal(node, admission.charge) is None
 
 
-def _fits_cluster(world: "World", workload: Workload, booking: Booking) -> bool:
+def _fits_cluster(state: "State", workload: Workload, booking: ClusterCharge) -> bool:
     """Say whether the cluster holds as much of it as must run at once (D11); one that is unusable is not asked."""
-    site = world.ledger.site(booking.cluster)
+    site = state.ledger.site(booking.cluster)
     asked: Resources = booking.charge if workload.shape.replicas else workload.shape.gang
     left, own = site.settled if site.is_usable else EMPTY, booking.charge
     return not site.is_usable or all(

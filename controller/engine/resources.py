@@ -76,17 +76,17 @@ def scale(amounts: Resources, times: int) -> Resources:
     return {name: amount * times for name, amount in amounts.items()}
 
 
-def larger(left: Resources, right: Resources) -> Resources:
+def elementwise_max(left: Resources, right: Resources) -> Resources:
     """Return the larger amount of each name."""
     return {name: max(left.get(name, 0), right.get(name, 0)) for name in {**left, **right}}
 
 
-def floored(amounts: Resources) -> Resources:
+def clamp_non_negative(amounts: Resources) -> Resources:
     """Return *amounts* with zero in place of what is negative."""
     return {name: max(amount, 0) for name, amount in amounts.items()}
 
 
-def requested(amounts: Resources) -> Resources:
+def positive(amounts: Resources) -> Resources:
     """Return the names really asked for: those above zero, in name order."""
     return {name: amounts[name] for name in sorted(amounts) if amounts[name] > 0}
 
@@ -96,7 +96,7 @@ def nonzero(amounts: Resources) -> Resources:
     return {name: amount for name, amount in amounts.items() if amount}
 
 
-def lacking(request: Resources, room: Resources) -> str | None:
+def first_insufficient(request: Resources, room: Resources) -> str | None:
     """Return the first name, in name order, of which *request* asks more than *room* has."""
     short = [name for name, amount in request.items() if amount > 0 and amount > room.get(name, 0)]
     return min(short) if short else None

@@ -10,18 +10,18 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from controller.engine import cycle
-from controller.engine.backlog import Lane
 from controller.engine.clusters import ClusterName
 from controller.engine.fit import FreeCapacity, free_capacity, replicas_that_fit
+from controller.engine.pending import WorkloadClass
 from controller.engine.queues import QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import Resources, scale, subtract
 from controller.engine.tree import Node
-from controller.engine.workloads import Shape, WorkloadUid
+from controller.engine.workloads import SchedulingRequirements, WorkloadUid
 
 if TYPE_CHECKING:
-    from controller.engine.world import World
+    from controller.engine.state import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,36 +41,36 @@ class Shortfall:
     """The siblings whose guarantees lower the queue's limit, with how much each takes."""
 
 
-def shortfalls(world: "World", uid: WorkloadUid) -> tuple[Shortfall, ...]:
+def shortfalls(state: "State", uid: WorkloadUid) -> tuple[Shortfall, ...]:
     """Return what the pending workload *uid* lacks; its reason comes first, nothing comes twice."""
-    reason = world.refusal(uid)
+    reason = state.refusal(uid)
     if reason is None:
         return ()
-    found = [_shortfall(world, reason)]
-    if uid in world.backlog:
-        found += _class_shortfalls(world, world.backlog.lane(uid))
+    found = [_shortfall(state, reason)]
+    if uid in state.backlog:
+        found += _class_shortfalls(state, state.backlog.lane(uid))
     unique: dict[tuple[object, ...], Shortfall] = {}
     for each in found:
         unique.setdefault((each.reason, each.resource, each.queue, each.cluster), each)
     return tuple(unique.values())
 
 
-def _class_shortfalls(world: "World", lane: Lane) -> Iterator[Shortfall]:
+def _class_shortfalls(state: "State", lane: WorkloadClass) -> Iterator[Shortfall]:
     """Yield what the first of *lane* lacks once it is first: of queues from below, of clusters, by other rules."""
-    standing, node = world.standing, world.tree().nodes.get(lane.queue)
+    standing, node = state.standing, state.tree().nodes.get(lane.queue)
     if standing is None or node is None or not lane.is_waiting:
         return
     if lane.hopeless is not None:
-        yield _shortfall(world, lane.hopeless)
+        yield _shortfall(state, lane.hopeless)
     node = standing.quota.tree.nodes[lane.queue]
     yield from _queue_shortfalls(standing.quota, node, lane.charge)
-    present = world.books.present()
+    present = state.books.present()
     if present is not None:
         yield from _queue_shortfalls(present, present.tree.nodes[lane.queue], lane.charge)
-    yield from cluster_shortfalls(world, lane.shape)
-    why = cycle.refusal(world, lane)
+    yield from cluster_shortfalls(state, lane.shape)
+    why = cycle.refusal(state, lane)
     if why is not None:
-        yield _shortfall(world, why)
+        yield _shortfall(state, why)
 
 
 def _queue_shortfalls(quota: Quota, node: Node, charge: Resources) -> Iterator[Shortfall]:
@@ -128,32 +128,32 @@ class Gap:
     """By resource, above zero only."""
 
 
-def cluster_shortfalls(world: "World", shape: Shape) -> Iterator[Shortfall]:
+def cluster_shortfalls(state: "State", shape: SchedulingRequirements) -> Iterator[Shortfall]:
     """Yield every resource that the closest candidate clusters lack for *shape*; nothing where there is room."""
-    prospects = world.books.prospects
+    prospects = state.books.prospects
     refusal = prospects.refusal(prospects.of(shape))
     if refusal is None:
         return
-    for gap in cluster_gaps(world, shape):
+    for gap in cluster_gaps(state, shape):
         for resource in sorted(gap.lacks):
             free = gap.room.get(resource, 0)
             fault = Refusal(Reason.NO_ROOM, resource, gap.request[resource], free, cluster=gap.cluster)
-            yield _shortfall(world, fault)
+            yield _shortfall(state, fault)
     if refusal.resource is None:
-        yield _shortfall(world, refusal)
+        yield _shortfall(state, refusal)
 
 
-def cluster_gaps(world: "World", shape: Shape) -> list[Gap]:
+def cluster_gaps(state: "State", shape: SchedulingRequirements) -> list[Gap]:
     """Return what the clusters that come closest lack for *shape*, as many as it needs, without those with room."""
-    prospect = world.books.prospects.of(shape)
-    found = [free_capacity(world.ledger.site(name)) for name in prospect.outlook.names]
+    prospect = state.books.prospects.of(shape)
+    found = [free_capacity(state.ledger.site(name)) for name in prospect.outlook.names]
     if shape.replicas and shape.placement.divided:
         return [] if shape.placement.weights else _divided_gap(shape, found)
     nearest = sorted((_gap(shape, room) for room in found), key=_relative_gap)
     return [gap for gap in nearest[: prospect.outlook.copies] if gap.lacks]
 
 
-def _gap(shape: Shape, room: FreeCapacity) -> Gap:
+def _gap(shape: SchedulingRequirements, room: FreeCapacity) -> Gap:
     left, request = room.headroom, shape.gang
     if room.beside is not None:
         # Beside what is held there for others, all of it must fit (D11).
@@ -163,7 +163,7 @@ def _gap(shape: Shape, room: FreeCapacity) -> Gap:
     return Gap(room.name, request, left, _missing_amounts(request, left))
 
 
-def _divided_gap(shape: Shape, found: Sequence[FreeCapacity]) -> list[Gap]:
+def _divided_gap(shape: SchedulingRequirements, found: Sequence[FreeCapacity]) -> list[Gap]:
     """Return what the cluster that takes most replicas lacks to take those for which there is no room."""
     counts = {room.name: replicas_that_fit(shape, room) for room in found}
     missing = shape.replicas - sum(counts.values())
@@ -186,9 +186,9 @@ def _relative_gap(gap: Gap) -> tuple[Fraction, ClusterName]:
     ), gap.cluster
 
 
-def _shortfall(world: "World", refusal: Refusal) -> Shortfall:
+def _shortfall(state: "State", refusal: Refusal) -> Shortfall:
     """Return *refusal* with its amounts, and with whose guarantees lower the limit that it names."""
-    quota = world.standing.quota if world.standing is not None else None
+    quota = state.standing.quota if state.standing is not None else None
     if quota is not None and refusal.reason in _QUOTA and refusal.queue in quota.tree.nodes:
         return _quota_shortfall(quota, refusal)
     has_amounts = refusal.asked is not None and refusal.available is not None

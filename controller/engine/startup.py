@@ -10,13 +10,13 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from controller.engine.clusters import ClusterName
-from controller.engine.plan import BackOff, Evict
+from controller.engine.plan import Evict, StartupBackoff
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.resources import EMPTY, Resources, add, subtract
-from controller.engine.workloads import Booking, Group, State, Workload, WorkloadUid
+from controller.engine.workloads import ClusterCharge, HyperJobGang, Workload, WorkloadState, WorkloadUid
 
 if TYPE_CHECKING:
-    from controller.engine.world import World
+    from controller.engine.state import State
 
 _HOUR_MS: Final = 3_600_000
 #: What pauses are counted from where nobody looks whether workloads start.
@@ -31,7 +31,7 @@ class StartupTracker:
     def __init__(self) -> None:
         self.requeued: dict[WorkloadUid, int] = {}
         """Whom Karmada's scheduler was given once more, and when; in milliseconds."""
-        self.short: dict[Group, int] = {}
+        self.short: dict[HyperJobGang, int] = {}
         """Since when parts of a group hold places, and others that it needs wait; in milliseconds."""
         self._looks: dict[WorkloadUid, int] = {}
         self._agenda: list[tuple[int, WorkloadUid]] = []
@@ -82,37 +82,37 @@ class StartupTracker:
         return self._agenda[0][0] if self._agenda else None
 
 
-def check_timeouts(world: "World", now: int) -> tuple[list[Evict], list[Workload]]:
+def check_timeouts(state: "State", now: int) -> tuple[list[Evict], list[Workload]]:
     """Take back who has not started in time; return them, and whom Karmada's scheduler is to be given again."""
-    timeout = world.policy.admission_timeout_ms
+    timeout = state.policy.admission_timeout_ms
     if timeout is None:
         return [], []
     failed: list[Workload] = []
     again: list[Workload] = []
-    for uid in world.starts.take(now):
-        workload = world.workloads[uid]
+    for uid in state.starts.take(now):
+        workload = state.workloads[uid]
         # To give it to Karmada again where Karmada has no cluster for it would mean to admit it anew.
-        if workload.unplaced or uid in world.starts.requeued:
+        if workload.unplaced or uid in state.starts.requeued:
             failed.append(workload)
             continue
-        world.starts.requeued[uid] = now
-        world.starts.see(workload, timeout)
+        state.starts.requeued[uid] = now
+        state.starts.see(workload, timeout)
         again.append(workload)
-    uncounted, world.groups.uncounted = world.groups.uncounted, set()
-    _track_incomplete_gangs(world, uncounted | _overdue_gangs(world, now, timeout), now)
-    units = _eviction_units(world, failed, _overdue_gangs(world, now, timeout))
-    return list(_evict_units(world, units, failed, now)), again
+    uncounted, state.groups.uncounted = state.groups.uncounted, set()
+    _track_incomplete_gangs(state, uncounted | _overdue_gangs(state, now, timeout), now)
+    units = _eviction_units(state, failed, _overdue_gangs(state, now, timeout))
+    return list(_evict_units(state, units, failed, now)), again
 
 
-def evict_moved(world: "World", now: int) -> list[Evict]:
+def evict_moved(state: "State", now: int) -> list[Evict]:
     """Evict the workloads that others have moved to clusters where their gangs cannot fit (R1); return the evictions.
 
     Those that stay are accepted: one that has run there, one that Karmada divides, and, the first in order first, as
     many others as fit beside one another. Each is judged without its own charge there.
     """
-    moved = sorted((world.workloads[uid] for uid in world.moved - world.accepted), key=_keep_order)
+    moved = sorted((state.workloads[uid] for uid in state.moved - state.accepted), key=_keep_order)
     judged = [each for each in moved if not (each.has_run or _is_divided(each))]
-    world.accepted.update(each.uid for each in moved if each not in judged)
+    state.accepted.update(each.uid for each in moved if each not in judged)
     lifted: dict[ClusterName, Resources] = {}
     for workload in judged:
         for booking in _bookings_of(workload):
@@ -120,16 +120,16 @@ def evict_moved(world: "World", now: int) -> list[Evict]:
     failed: list[Workload] = []
     for workload in judged:
         if not all(
-            _fits_cluster(world, workload, each.cluster, lifted[each.cluster]) for each in _current_bookings(workload)
+            _fits_cluster(state, workload, each.cluster, lifted[each.cluster]) for each in _current_bookings(workload)
         ):
             failed.append(workload)
             continue
-        world.accepted.add(workload.uid)
+        state.accepted.add(workload.uid)
         for booking in _bookings_of(workload):
             lifted[booking.cluster] = subtract(lifted[booking.cluster], booking.charge)
     leaving = [each for each in failed if each.stays_until <= now]
     return list(
-        _evict_units(world, _eviction_units(world, leaving, set()), leaving, now, reason=EvictionReason.CLUSTER_CHANGED)
+        _evict_units(state, _eviction_units(state, leaving, set()), leaving, now, reason=EvictionReason.CLUSTER_CHANGED)
     )
 
 
@@ -139,11 +139,11 @@ def _keep_order(workload: Workload) -> tuple[int, int, str, str, str]:
     return -workload.priority, admitted_at, workload.name, workload.namespace, workload.uid
 
 
-def _bookings_of(workload: Workload) -> tuple[Booking, ...]:
+def _bookings_of(workload: Workload) -> tuple[ClusterCharge, ...]:
     return workload.admission.bookings if workload.admission is not None else ()
 
 
-def _current_bookings(workload: Workload) -> tuple[Booking, ...]:
+def _current_bookings(workload: Workload) -> tuple[ClusterCharge, ...]:
     """Return its bookings but for those on clusters that Karmada evicts it from: it runs on there only for a while."""
     bookings = _bookings_of(workload)
     placed = tuple(each for each in bookings if each.cluster not in workload.shape.evicting_from)
@@ -154,33 +154,33 @@ def _is_divided(workload: Workload) -> bool:
     return workload.shape.replicas > 0 and workload.shape.placement.divided
 
 
-def _fits_cluster(world: "World", workload: Workload, name: ClusterName, lifted: Resources) -> bool:
+def _fits_cluster(state: "State", workload: Workload, name: ClusterName, lifted: Resources) -> bool:
     """Say whether a cluster holds the gang beside all that is not *lifted*; one that is unusable is not asked."""
-    site = world.ledger.site(name)
+    site = state.ledger.site(name)
     left = add(site.settled, lifted)
     return not site.is_usable or all(
         amount <= left.get(resource, 0) for resource, amount in workload.shape.gang.items() if amount > 0
     )
 
 
-def next_check_at(world: "World") -> int | None:
+def next_check_at(state: "State") -> int | None:
     """Return when somebody is to be looked at, or a group has waited long enough for its parts."""
-    refused = [world.workloads[uid].stays_until for uid in world.moved - world.accepted]
-    if world.policy.admission_timeout_ms is None:
+    refused = [state.workloads[uid].stays_until for uid in state.moved - state.accepted]
+    if state.policy.admission_timeout_ms is None:
         return min(refused, default=None)
     times = [*refused]
-    times += [_may_lack_parts_until(world, group, world.policy.admission_timeout_ms) for group in world.starts.short]
-    return min((at for at in (*times, world.starts.due_at) if at is not None), default=None)
+    times += [_may_lack_parts_until(state, group, state.policy.admission_timeout_ms) for group in state.starts.short]
+    return min((at for at in (*times, state.starts.due_at) if at is not None), default=None)
 
 
-def with_startup_backoff(workload: Workload, back_off: BackOff) -> Workload:
+def with_startup_backoff(workload: Workload, back_off: StartupBackoff) -> Workload:
     """Return one that is taken back, as it waits from then on.
 
     Whose run is ended was evicted; who has not run has tried in vain once more.
     """
     return replace(
         workload,
-        state=State.PENDING,
+        state=WorkloadState.PENDING,
         shape=replace(workload.shape, left_out=frozenset(back_off.left_out)),
         has_run=False,
         hold=back_off.refusal,
@@ -201,7 +201,7 @@ def max_backoff_ms(timeout_ms: int) -> int:
 
 
 def _evict_units(
-    world: "World",
+    state: "State",
     units: Iterable[list[Workload]],
     failed: Collection[Workload],
     now: int,
@@ -214,18 +214,18 @@ def _evict_units(
     for unit in units:
         places = {booking.cluster for each in unit if each.uid in at_fault for booking in _current_bookings(each)}
         moved_to = tuple(sorted(places)) if has_moved else ()
-        until = now + _backoff_for_ms(world, max(each.attempts for each in unit), has_moved=has_moved)
+        until = now + _backoff_for_ms(state, max(each.attempts for each in unit), has_moved=has_moved)
         for workload in unit:
             is_at_fault = workload.uid in at_fault
             left_out = _excluded_clusters(workload, is_at_fault=is_at_fault and not has_moved)
-            back_off = BackOff(now, until, left_out, is_at_fault, moved_to)
-            world.take_back(workload, back_off, now)
+            back_off = StartupBackoff(now, until, left_out, is_at_fault, moved_to)
+            state.take_back(workload, back_off, now)
             yield Evict(workload, reason, back_off=back_off)
 
 
-def _backoff_for_ms(world: "World", attempts: int, *, has_moved: bool) -> int:
+def _backoff_for_ms(state: "State", attempts: int, *, has_moved: bool) -> int:
     """Return for how long one waits that is taken back: one that others have moved for the first time not at all."""
-    timeout = _DEFAULT_TIMEOUT_MS if world.policy.admission_timeout_ms is None else world.policy.admission_timeout_ms
+    timeout = _DEFAULT_TIMEOUT_MS if state.policy.admission_timeout_ms is None else state.policy.admission_timeout_ms
     if not has_moved:
         return backoff_ms(attempts, timeout)
     return backoff_ms(attempts - 1, timeout) if attempts else 0
@@ -238,54 +238,56 @@ def _excluded_clusters(workload: Workload, *, is_at_fault: bool) -> tuple[Cluste
     return tuple(sorted(known | {booking.cluster for booking in bookings}))
 
 
-def _eviction_units(world: "World", failed: Collection[Workload], overdue: set[Group]) -> Iterator[list[Workload]]:
+def _eviction_units(
+    state: "State", failed: Collection[Workload], overdue: set[HyperJobGang]
+) -> Iterator[list[Workload]]:
     """Yield those who go together: one alone, or those of a group."""
     yield from ([each] for each in failed if each.group is None)
     groups = {each.group for each in failed if each.group is not None} | overdue
     for group in sorted(groups, key=lambda each: each.key):
         gone = [each for each in failed if each.group == group]
-        yield [*gone, *_dependent_parts(world, group, gone)]
+        yield [*gone, *_dependent_parts(state, group, gone)]
 
 
-def _overdue_gangs(world: "World", now: int, timeout: int) -> set[Group]:
+def _overdue_gangs(state: "State", now: int, timeout: int) -> set[HyperJobGang]:
     """Return the groups that have gone on for too long without parts that they need."""
-    return {group for group in world.starts.short if _may_lack_parts_until(world, group, timeout) <= now}
+    return {group for group in state.starts.short if _may_lack_parts_until(state, group, timeout) <= now}
 
 
-def _dependent_parts(world: "World", group: Group, gone: Collection[Workload]) -> list[Workload]:
+def _dependent_parts(state: "State", group: HyperJobGang, gone: Collection[Workload]) -> list[Workload]:
     """Return who else of *group* has to go: nobody while enough of its parts are left without those who are *gone*."""
-    left = [each for each in _parts(world, group) if each not in gone]
+    left = [each for each in _parts(state, group) if each not in gone]
     if group.parts - len(gone) - sum(_is_to_be_admitted(each) for each in left) >= group.minimum:
         return []
     return [each for each in left if _is_admitted_by_us(each)]
 
 
-def _track_incomplete_gangs(world: "World", groups: Collection[Group], now: int) -> None:
+def _track_incomplete_gangs(state: "State", groups: Collection[HyperJobGang], now: int) -> None:
     """Note since when *groups* hold places and lack parts."""
     for group in groups:
-        parts = _parts(world, group)
+        parts = _parts(state, group)
         lacks = group.parts - sum(_is_to_be_admitted(each) for each in parts) < group.minimum
         if lacks and any(_is_admitted_by_us(each) for each in parts):
-            world.starts.short.setdefault(group, now)
+            state.starts.short.setdefault(group, now)
         else:
-            world.starts.short.pop(group, None)
+            state.starts.short.pop(group, None)
 
 
-def _may_lack_parts_until(world: "World", group: Group, timeout: int) -> int:
+def _may_lack_parts_until(state: "State", group: HyperJobGang, timeout: int) -> int:
     """Return until when the others of a group may go on without the parts that it lacks."""
-    stays = (each.stays_until for each in _parts(world, group) if _is_admitted_by_us(each))
-    return max(world.starts.short[group] + timeout, *stays, 0)
+    stays = (each.stays_until for each in _parts(state, group) if _is_admitted_by_us(each))
+    return max(state.starts.short[group] + timeout, *stays, 0)
 
 
-def _parts(world: "World", group: Group) -> list[Workload]:
-    return [world.workloads[uid] for uid in world.groups.parts(group)]
+def _parts(state: "State", group: HyperJobGang) -> list[Workload]:
+    return [state.workloads[uid] for uid in state.groups.parts(group)]
 
 
 def _is_to_be_admitted(part: Workload) -> bool:
     """Say whether it is for us to start; who was finished and deleted, or is held back by its tenant, is not."""
-    return part.state is State.PENDING and (part.hold is None or part.hold.reason in _STARTABLE_REASONS)
+    return part.state is WorkloadState.PENDING and (part.hold is None or part.hold.reason in _STARTABLE_REASONS)
 
 
 def _is_admitted_by_us(part: Workload) -> bool:
     """Say whether we let it in; what ran before we came is left alone (D10)."""
-    return part.state is State.ADMITTED and part.admission is not None and not part.admission.adopted
+    return part.state is WorkloadState.ADMITTED and part.admission is not None and not part.admission.adopted

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from controller.engine.queues import ROOT, Queue, QueueName, QueueState
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.resources import EMPTY, PODS, Resources, larger, subtract, total
+from controller.engine.resources import EMPTY, PODS, Resources, elementwise_max, subtract, total
 
 MAX_DEPTH = 5
 
@@ -131,7 +131,7 @@ class Tree:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class QueueLimits:
     """The ceiling of a queue and the guarantee that counts for it."""
 
     ceiling: Resources
@@ -141,9 +141,9 @@ class Limit:
 Guarantees = Mapping[QueueName, Resources]
 
 
-def limits(
+def queue_limits(
     tree: Tree, pool: Resources, taken: Resources = EMPTY, closed: Guarantees = MappingProxyType({})
-) -> dict[QueueName, Limit]:
+) -> dict[QueueName, QueueLimits]:
     """Return every queue's ceiling and effective guarantee, given the root's *pool* (Q1-Q3).
 
     Guarantees that sum to more than what they are given from are scaled down,
@@ -154,14 +154,14 @@ def limits(
     claimed = _claimed_guarantees(tree, closed)
     capability = tree.root.queue.capability
     ceiling = {name: min(amount, capability.get(name, amount)) for name, amount in pool.items()}
-    found = {ROOT: Limit(ceiling)}
+    found = {ROOT: QueueLimits(ceiling)}
     for node in reversed(tree.bottom_up()):
         above = found[node.name]
         given_from = subtract(above.ceiling, taken) if node is tree.root else above.guarantee
         granted = _scaled([claimed[child.name] for child in node.children], given_from)
         reserved = total(granted)
         for child, guarantee in zip(node.children, granted, strict=True):
-            found[child.name] = Limit(_ceiling(child.queue, above.ceiling, guarantee, reserved), guarantee)
+            found[child.name] = QueueLimits(_ceiling(child.queue, above.ceiling, guarantee, reserved), guarantee)
     return found
 
 
@@ -186,7 +186,7 @@ def _claimed_guarantees(tree: Tree, closed: Guarantees) -> dict[QueueName, Resou
 
 
 def _claim(node: Node, claimed: Guarantees) -> dict[str, int]:
-    wanted = larger(node.queue.guarantee, total(claimed[child.name] for child in node.children))
+    wanted = elementwise_max(node.queue.guarantee, total(claimed[child.name] for child in node.children))
     capability = node.queue.capability
     return {name: min(amount, capability.get(name, amount)) for name, amount in wanted.items()}
 

@@ -11,10 +11,10 @@ from controller.engine.clusters import ClusterName
 from controller.engine.queues import QueueName
 from controller.engine.resources import EMPTY, Resources, add, total
 from controller.engine.tree import Node, Tree
-from controller.engine.workloads import Admission, Booking, Group, State, Workload
+from controller.engine.workloads import Admission, ClusterCharge, HyperJobGang, Workload, WorkloadState
 
 if TYPE_CHECKING:
-    from controller.engine.world import World
+    from controller.engine.state import State
 
 Rank = tuple[bool, int, int, int, str, str, str]
 """Not over its charge; queue priority; job priority; the newest first; name, namespace, uid."""
@@ -73,7 +73,7 @@ class Victim:
         return [workload.admission for workload in self.workloads if workload.admission is not None]
 
     @property
-    def bookings(self) -> list[Booking]:
+    def bookings(self) -> list[ClusterCharge]:
         """Return what they hold, cluster by cluster."""
         return [booking for admission in self.admissions for booking in admission.bookings]
 
@@ -88,8 +88,8 @@ class Victim:
 class PreemptionCandidates:
     """The possible victims of every queue as they are; it must be told of queues in which somebody came or went."""
 
-    def __init__(self, world: "World", tree: Tree) -> None:
-        self._world = world
+    def __init__(self, state: "State", tree: Tree) -> None:
+        self._world = state
         self._tree = tree
         self._of: dict[QueueName, list[Victim]] = {}
 
@@ -123,17 +123,17 @@ class PreemptionCandidates:
                     freed[booking.cluster] = add(freed.get(booking.cluster, EMPTY), booking.charge)
         return freed
 
-    def _parts(self, group: Group, node: Node) -> list[Victim]:
+    def _parts(self, group: HyperJobGang, node: Node) -> list[Victim]:
         """Return the victims that a group offers: single parts while its minimum is met, then all others at once.
 
         A group in several queues is left alone: what one queue may lose is not the others' to give.
         """
         parts = [self._world.workloads[uid] for uid in self._world.groups.parts(group)]
-        admitted = [part for part in parts if part.state is State.ADMITTED]
+        admitted = [part for part in parts if part.state is WorkloadState.ADMITTED]
         if any(part.queue != node.name or not self._is_movable(part) for part in admitted):
             return []
         singles = sorted((_new_victim((part,), node) for part in admitted), key=lambda victim: victim.rank)
-        spare = max(sum(part.state is not State.PENDING for part in parts) - group.minimum, 0)
+        spare = max(sum(part.state is not WorkloadState.PENDING for part in parts) - group.minimum, 0)
         found: list[Victim] = []
         for single in singles[:spare]:
             found.append(replace(single, after=found[-1] if found else None))

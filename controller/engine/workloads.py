@@ -9,9 +9,9 @@ from enum import StrEnum
 from typing import NamedTuple, NewType
 
 from controller.engine.clusters import ApiKind, Assignment, ClusterName, Placement
-from controller.engine.demand import PodSet
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal
+from controller.engine.requests import PodSet
 from controller.engine.resources import EMPTY, PODS, Resources
 
 WorkloadUid = NewType("WorkloadUid", str)
@@ -20,7 +20,7 @@ VOLCANO_JOB = ApiKind("batch.volcano.sh/v1alpha1", "Job")
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class HyperJobGang:
     """The parts of one HyperJob that are admitted together (G1)."""
 
     key: str
@@ -35,7 +35,7 @@ class Group:
         return self.key.partition("/")[0]
 
 
-class State(StrEnum):
+class WorkloadState(StrEnum):
     """Where a workload stands between being paused and being over."""
 
     PENDING = "Pending"
@@ -44,7 +44,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class SchedulingRequirements:
     """What a workload asks for; equal ones are tried once for all that share it."""
 
     demand: Resources = EMPTY
@@ -95,7 +95,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Booking:
+class ClusterCharge:
     """What one cluster is booked with for one workload."""
 
     cluster: ClusterName
@@ -108,7 +108,7 @@ class Admission:
 
     charge: Resources
     """The total over all clusters (D5, D6)."""
-    bookings: tuple[Booking, ...]
+    bookings: tuple[ClusterCharge, ...]
     admitted_at: int = 0
     adopted: bool = False
     """It ran before we came: admitted without a record of ours (D10)."""
@@ -123,7 +123,7 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Nomination:
     """What is held for a workload while those evicted for it leave (P5): quota and room for all of it."""
 
     cluster: ClusterName
@@ -136,7 +136,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Reserved:
+class Reservation:
     """What is kept for a workload that was blocked for long (O6): quota, and room on each cluster where it will go.
 
     Each part of a group has its own.
@@ -144,22 +144,22 @@ class Reserved:
 
     since: int
     """When that began, in milliseconds."""
-    rooms: tuple[Booking, ...] = ()
+    rooms: tuple[ClusterCharge, ...] = ()
     """By cluster; empty where none is chosen yet, or none would do."""
     demand: Resources | None = None
     """What is kept; it lapses when the workload asks for something else. ``None`` until that is known."""
 
 
-class Past(NamedTuple):
+class EvictionHistory(NamedTuple):
     """How often a workload was evicted (P4), and how often it has tried in vain to start since it last ran (R1)."""
 
     evictions: int = 0
     attempts: int = 0
 
-    def once_gone(self, *, has_run: bool, taken_back: bool) -> "Past":
+    def once_gone(self, *, has_run: bool, taken_back: bool) -> "EvictionHistory":
         """Return them once it is gone again: one that was *taken back* before it ran was not evicted."""
         in_vain = taken_back and not has_run
-        return Past(self.evictions + (not in_vain), (0 if has_run else self.attempts) + in_vain)
+        return EvictionHistory(self.evictions + (not in_vain), (0 if has_run else self.attempts) + in_vain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class Workload:
     name: str
     kind: str
     queue: QueueName
-    shape: Shape
+    shape: SchedulingRequirements
     priority: int = 0
     priority_class: str = ""
     """The class it names, else the cluster's default; empty where there is neither."""
@@ -181,12 +181,12 @@ class Workload:
     """Its PriorityClass does not exist, so *priority* is the cluster's default (O2)."""
     since: int = 0
     """Its age begins here: the template's creation; evicted ones keep theirs. Milliseconds."""
-    state: State = State.PENDING
+    state: WorkloadState = WorkloadState.PENDING
     admission: Admission | None = None
     """Set while it holds charges, whatever its state; a pending one that has it is still leaving (P5)."""
     hold: Refusal | None = None
     """Why it is kept back whatever room there is, as far as its own objects tell."""
-    group: Group | None = None
+    group: HyperJobGang | None = None
     """The parts it is admitted together with."""
     evictions: int = 0
     """How often it was evicted (P4)."""
@@ -202,9 +202,9 @@ class Workload:
     """Taking its clusters away would not stop it: ``preserveResourcesOnDeletion`` (P4)."""
     preempts: bool = True
     """``False`` for a PriorityClass with ``preemptionPolicy: Never`` (P2)."""
-    held: Held | None = None
+    held: Nomination | None = None
     """What its record says is held for it."""
-    reserved: Reserved | None = None
+    reserved: Reservation | None = None
     """What its record says is kept for it."""
     stays_until: int = 0
     """Its eviction was refused, and is not tried again before. Milliseconds."""
@@ -214,14 +214,14 @@ class Workload:
     """What it held until it finished lately, and when that was: all that is told of it is that it has."""
 
     @property
-    def past(self) -> Past:
+    def past(self) -> EvictionHistory:
         """Return what is counted of its past."""
-        return Past(self.evictions, self.attempts)
+        return EvictionHistory(self.evictions, self.attempts)
 
     @property
     def is_leaving(self) -> bool:
         """Say whether it was evicted and is not gone from its clusters yet."""
-        return self.state is State.PENDING and self.admission is not None
+        return self.state is WorkloadState.PENDING and self.admission is not None
 
     def has_left(self, now: int) -> bool:
         """Say whether it was leaving, and its charge has ended by itself by *now*."""
@@ -231,13 +231,16 @@ class Workload:
     @property
     def is_held_for(self) -> bool:
         """Say whether it waits for others to leave."""
-        return self.held is not None and self.state is State.PENDING and self.admission is None
+        return self.held is not None and self.state is WorkloadState.PENDING and self.admission is None
 
     @property
     def is_reserved_for(self) -> bool:
         """Say whether it waits and room is kept for it; what is held for it in an exchange comes before that."""
         return (
-            self.reserved is not None and self.state is State.PENDING and self.admission is None and self.held is None
+            self.reserved is not None
+            and self.state is WorkloadState.PENDING
+            and self.admission is None
+            and self.held is None
         )
 
     @property
@@ -245,23 +248,23 @@ class Workload:
         """Say whether we admitted it and it has yet to run; what ran before we came is left alone (R1)."""
         admission = self.admission
         is_ours = admission is not None and not admission.adopted and admission.admitted_at > 0
-        return self.state is State.ADMITTED and is_ours and not self.has_run and self.hold is None
+        return self.state is WorkloadState.ADMITTED and is_ours and not self.has_run and self.hold is None
 
     @property
     def has_moved(self) -> bool:
         """Say whether others have changed its clusters, and its record does not say so yet (R1)."""
-        return self.state is State.ADMITTED and self.admission is not None and self.admission.moved
+        return self.state is WorkloadState.ADMITTED and self.admission is not None and self.admission.moved
 
     @property
     def has_grown(self) -> bool:
         """Say whether we admitted it and it holds more than we let it in with (D7); what ran before is left alone."""
-        is_ours = self.state is State.ADMITTED and self.admission is not None and not self.admission.adopted
+        is_ours = self.state is WorkloadState.ADMITTED and self.admission is not None and not self.admission.adopted
         return is_ours and (self.has_run_on or (self.admission is not None and self.admission.grown))
 
     @property
     def has_aborted(self) -> bool:
         """Say whether we admitted it and it has aborted since (D8); what ran before we came is left alone."""
-        is_ours = self.state is State.ADMITTED and self.admission is not None and not self.admission.adopted
+        is_ours = self.state is WorkloadState.ADMITTED and self.admission is not None and not self.admission.adopted
         return is_ours and self.hold is not None and self.hold.reason is Reason.ABORTED
 
     @property
@@ -275,7 +278,7 @@ class Choice:
     """Where a workload would go: its clusters, and what each is charged with."""
 
     assignments: tuple[Assignment, ...]
-    bookings: tuple[Booking, ...]
+    bookings: tuple[ClusterCharge, ...]
 
     @property
     def charge(self) -> Resources:

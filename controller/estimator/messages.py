@@ -16,8 +16,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 from controller.api.nodeclaims import NodeSelector, NodeSelectorRequirement, Toleration, decode_node_claim
 from controller.api.quantity import format_quantity
-from controller.engine.demand import PodSet
 from controller.engine.estimates import Query
+from controller.engine.requests import PodSet
 from controller.engine.resources import PODS
 
 _SERVICE: Final = "/github.com.karmada_io.karmada.pkg.estimator.service.Estimator"

@@ -7,7 +7,7 @@ import msgspec
 from controller.api.jobs import decode_job
 from controller.api.volcanojobs import JobSpec
 from controller.cache.translate.jobs import JobTranslator
-from controller.engine.demand import pod_request
+from controller.engine.requests import pod_request
 from controller.engine.resources import Resources, scale, total
 from controller.hyperjob.lineup import Pods
 

@@ -150,8 +150,8 @@ def _carried(part: PartStatus, known: Sequence[PartStatus]) -> PartStatus:
     if before.cluster == part.cluster and before.phase not in OVER:
         kept |= {"phase": before.phase, "running_on": before.running_on}
         if has_started(before):
-            world = ("rank_offset", "world_size", "world_parts")
-            kept |= {name: getattr(before, name) for name in world}
+            state = ("rank_offset", "world_size", "world_parts")
+            kept |= {name: getattr(before, name) for name in state}
         return part.model_copy(update=kept)
     if before.phase in OVER and before.pods == part.pods:
         return before

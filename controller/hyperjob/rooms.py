@@ -12,10 +12,10 @@ from controller.api.hyperjobrules import sized
 from controller.api.hyperjobs import HyperJob, ReplicatedJob, SplitPolicy
 from controller.api.quantity import format_quantity
 from controller.api.volcanojobs import JobSpec
-from controller.engine.demand import PodSet
 from controller.engine.fit import FreeCapacity
 from controller.engine.node_packing import can_hold_gang
 from controller.engine.reasons import Reason
+from controller.engine.requests import PodSet
 from controller.engine.resources import Resources, add, fits, subtract, total
 from controller.hyperjob.counting import demand, pod_requests
 from controller.hyperjob.lineup import Pods, cut, units

@@ -20,7 +20,7 @@ from controller.engine.clusters import Cluster, Placement
 from controller.engine.fit import FreeCapacity
 from controller.engine.reasons import Reason
 from controller.engine.resources import Resources
-from controller.engine.workloads import Shape
+from controller.engine.workloads import SchedulingRequirements
 from controller.hyperjob.counting import SplitError, demand, pod_requests
 from controller.hyperjob.lineup import Pods, cut, equal, weighted
 from controller.hyperjob.rooms import UNLIMITED, Books, domains, place
@@ -105,7 +105,7 @@ def part_demands(hyperjob: HyperJob, parts: Iterable[PartStatus]) -> list[Resour
 
 def _lay_out(hyperjob: HyperJob, prospects: Prospects, rooms: Sequence[FreeCapacity]) -> Layout:
     """Return the parts one job after the other; where jobs share few clusters, in other ways before none."""
-    names = frozenset(candidates(Shape(placement=choice(hyperjob)), prospects.clusters).names)
+    names = frozenset(candidates(SchedulingRequirements(placement=choice(hyperjob)), prospects.clusters).names)
     most = hyperjob.spec.max_domains or UNLIMITED
     books = Books([room for room in rooms if room.name in names], names, most)
     layout = _all_jobs(hyperjob, books)

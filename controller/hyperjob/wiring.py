@@ -12,7 +12,7 @@ from controller.engine.plan import Wait
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Refusal
 from controller.engine.resources import Resources
-from controller.engine.world import World
+from controller.engine.state import State
 from controller.hyperjob.split import Prospects
 from controller.hyperjob.stage import Stage, Surroundings
 from controller.hyperjob.trouble import Trouble
@@ -25,7 +25,7 @@ class Process:
     """The parts of the controller that the stage looks at, each as it is at the moment."""
 
     store: Store
-    world: Callable[[], World]
+    state: Callable[[], State]
     configuration: Callable[[], AdmissionConfiguration]
     may_write: Callable[[], bool]
 
@@ -35,12 +35,12 @@ def stage(api: Api, process: Process, pace: Pace, clock: Clock) -> Stage:
 
     The loop must listen to the store already: whoever listened before goes on listening.
     """
-    store, world = process.store, process.world
+    store, state = process.store, process.state
     surroundings = Surroundings(
         may_write=process.may_write,
-        prospects=lambda: prospects(world(), process.configuration()),
+        prospects=lambda: prospects(state(), process.configuration()),
         binding=store.bindings.get,
-        trouble=lambda uid: trouble(world().refusal(uid)),
+        trouble=lambda uid: trouble(state().refusal(uid)),
         tell_group=store.hyperjob_changed,
     )
     made = Stage(api, surroundings, pace=pace, clock=clock)
@@ -68,18 +68,18 @@ def and_then_look(tell: Callable[[tuple[Wait, ...]], None], made: Stage) -> Call
     return waits
 
 
-def prospects(world: World, configuration: AdmissionConfiguration) -> Prospects | None:
+def prospects(state: State, configuration: AdmissionConfiguration) -> Prospects | None:
     """Return what the clusters and queues of *world* can take, ``None`` before its first cycle."""
-    if world.standing is None:
+    if state.standing is None:
         return None
-    held = world.standing.quota
+    held = state.standing.quota
 
     def quota(name: str, demand: Resources) -> Trouble | None:
         node = held.tree.nodes.get(QueueName(name or configuration.default_queue))
         return trouble(held.refusal(node, demand)) if node is not None else None
 
     return Prospects(
-        free_capacities(world.ledger), capacities_when_empty(world.ledger), quota, configuration.max_hyper_job_parts
+        free_capacities(state.ledger), capacities_when_empty(state.ledger), quota, configuration.max_hyper_job_parts
     )
 
 

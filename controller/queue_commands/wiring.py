@@ -6,20 +6,20 @@ from controller.cache.informer import Pace
 from controller.cache.store import Store
 from controller.engine.queues import QueueState
 from controller.engine.reasons import Reason
-from controller.engine.workloads import State, Workload
-from controller.engine.world import World
+from controller.engine.state import State
+from controller.engine.workloads import Workload, WorkloadState
 from controller.events.news import News
 from controller.kube import Api
 from controller.queue_commands.stage import Commands, Surroundings
 
 
 def surroundings(
-    store: Store, world: Callable[[], World], *, may_write: Callable[[], bool], tell: Callable[[News], None]
+    store: Store, state: Callable[[], State], *, may_write: Callable[[], bool], tell: Callable[[News], None]
 ) -> Surroundings:
     """Return what the stage asks of *store* and *world*; before the first cycle nobody knows who waits and runs."""
     return Surroundings(
-        may_write=lambda: may_write() and world().standing is not None,
-        busy=lambda name: any(each.queue == name and _takes_part(each) for each in world().workloads.values()),
+        may_write=lambda: may_write() and state().standing is not None,
+        busy=lambda name: any(each.queue == name and _takes_part(each) for each in state().workloads.values()),
         closing=lambda: _closing(store),
         takes=store.takes_queue_commands,
         resume=store.resume,
@@ -47,4 +47,4 @@ def _closing(store: Store) -> Iterator[str]:
 def _takes_part(workload: Workload) -> bool:
     """Say whether Volcano would have a PodGroup for it: what is over or was aborted has none."""
     is_aborted = workload.hold is not None and workload.hold.reason is Reason.ABORTED
-    return workload.state is State.ADMITTED or (workload.state is State.PENDING and not is_aborted)
+    return workload.state is WorkloadState.ADMITTED or (workload.state is WorkloadState.PENDING and not is_aborted)

@@ -69,7 +69,7 @@ def _bands(
     """Return what the largest leaf queues held in percent at each time, and all others together."""
     tracks = outcome.gauge.tracks
     steps = series.held.get(resource, {})
-    leaves = [name for name in steps if outcome.world.tree().nodes[name].is_leaf]
+    leaves = [name for name in steps if outcome.state.tree().nodes[name].is_leaf]
     ranked = sorted(leaves, key=lambda name: (-tracks[name].held_area.get(resource, 0), name))
     values = {name: [float(100 * part) for part in values_at(steps[name], times)] for name in ranked}
     labels = [str(name) for name in ranked[:_MOST_QUEUES]]

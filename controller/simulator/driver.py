@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from controller.engine.clusters import ClusterName
 from controller.engine.plan import Admit, Decision, Evict
 from controller.engine.reasons import EvictionReason, Reason, Refusal
-from controller.engine.workloads import Admission, State, Workload, WorkloadUid
-from controller.engine.world import World
+from controller.engine.state import State
+from controller.engine.workloads import Admission, Workload, WorkloadState, WorkloadUid
 from controller.simulator.agenda import (
     Agenda,
     Arrival,
@@ -52,7 +52,7 @@ class Outcome:
     lives: Lives
     gauge: Gauge
     idle: Idle
-    world: World
+    state: State
     cycles: int
     ended_at: int
     """When the last thing of interest happened, or where one stopped looking."""
@@ -69,7 +69,7 @@ class Simulation:
         self._watch = watch
         self._series = series
         # What is admitted in a simulation starts.
-        self._world = World(replace(trace.policy, admission_timeout_ms=None))
+        self._world = State(replace(trace.policy, admission_timeout_ms=None))
         self._agenda = Agenda()
         self._writer = Writer(self._tempo.writes_per_second)
         self._members = Members(trace.clusters, self._tempo.status_period)
@@ -99,7 +99,7 @@ class Simulation:
             lives=self._lives,
             gauge=self._gauge,
             idle=self._idle,
-            world=self._world,
+            state=self._world,
             cycles=self._cycles,
             ended_at=self._ended_at,
         )
@@ -109,9 +109,9 @@ class Simulation:
     def _open(self) -> None:
         """Tell the World what there is at the start, charges before the summaries that may show them."""
         for submission in self._trace.submissions:
-            if submission.workload.state is State.PENDING and submission.workload.admission is None:
+            if submission.workload.state is WorkloadState.PENDING and submission.workload.admission is None:
                 self._agenda.put(submission.at, Arrival(submission))
-            elif submission.workload.state is not State.FINISHED:
+            elif submission.workload.state is not WorkloadState.FINISHED:
                 self._resume(submission)
         for queue in self._trace.queues:
             self._world.queue_changed(queue)
@@ -131,7 +131,7 @@ class Simulation:
             self._members.counts_already(admission.bookings)
         else:
             self._look_later(self._members.start(admission.bookings), 0)
-        if workload.state is State.PENDING:
+        if workload.state is WorkloadState.PENDING:
             life.leaving = True
             self._agenda.put(DEFAULT_GRACE, Departure(workload.uid))
         else:
@@ -234,7 +234,7 @@ class Simulation:
         self._agenda.put(now + life.submission.runtime, Completion(uid, life.runs))
         self._look_later(self._members.start(admission.bookings), now)
         known = self._world.workloads[uid]
-        if known.state is State.ADMITTED and known.admission is not None:
+        if known.state is WorkloadState.ADMITTED and known.admission is not None:
             self._tell(replace(known, admission=replace(known.admission, shown=True)), now)
 
     def _complete(self, life: Life, run: int, *, now: int) -> None:
@@ -243,23 +243,23 @@ class Simulation:
         self._stop_pods(life, now)
         self._lives.finish(life, now)
         known = self._world.workloads[life.workload.uid]
-        self._tell(replace(known, state=State.FINISHED, admission=None, hold=None), now)
+        self._tell(replace(known, state=WorkloadState.FINISHED, admission=None, hold=None), now)
         self._journal.append(Entry(now, Action.FINISH, life.workload))
 
     def _mark_leaving(self, uid: WorkloadUid, now: int) -> None:
         """Tell the World that a victim leaves; one that has done so itself hears nothing new."""
         known = self._world.workloads[uid]
-        if known.state is State.ADMITTED and known.admission is not None:
+        if known.state is WorkloadState.ADMITTED and known.admission is not None:
             place = next((booking.cluster for booking in known.admission.bookings), None)
             hold = Refusal(Reason.EVICTION_IN_PROGRESS, cluster=place)
-            self._tell(replace(known, state=State.PENDING, hold=hold), now)
+            self._tell(replace(known, state=WorkloadState.PENDING, hold=hold), now)
 
     def _depart(self, life: Life, now: int) -> None:
         """Tell the World that a victim's clusters are empty: it waits again, as old as it was."""
         self._stop_pods(life, now)
         self._lives.wait_again(life, now)
         known = self._world.workloads[life.workload.uid]
-        self._tell(replace(known, state=State.PENDING, admission=None, hold=None), now)
+        self._tell(replace(known, state=WorkloadState.PENDING, admission=None, hold=None), now)
 
     def _stop_pods(self, life: Life, now: int) -> None:
         if life.running_since is not None and life.admission is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from math import floor
 
-from controller.engine.ordering import Standing
+from controller.engine.ordering import QueueShares
 from controller.engine.queues import ROOT, QueueName
 from controller.engine.resources import EMPTY, PODS, Resources
 from controller.simulator.series import Series
@@ -58,7 +58,7 @@ class Gauge:
         self._read_at = 0
         self._series = series
 
-    def read(self, standing: Standing, now: int) -> None:
+    def read(self, standing: QueueShares, now: int) -> None:
         """Take *standing* as it is from *now* on."""
         self._count_pool(now)
         ceiling = standing.quota.limits[ROOT].ceiling

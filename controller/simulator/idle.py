@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from controller.engine.queues import ROOT, QueueName
 from controller.engine.resources import EMPTY, PODS, Resources, subtract, total
-from controller.engine.world import World
+from controller.engine.state import State
 
 
 class Cause(StrEnum):
@@ -44,15 +44,15 @@ class Idle:
         self._unmet: dict[str, int] = {}
         self._allowed: dict[str, int] = {}
 
-    def read(self, world: World, now: int) -> None:
+    def read(self, state: State, now: int) -> None:
         """Take *world* as it is from *now* on."""
         self.close(now)
-        if world.standing is None:
+        if state.standing is None:
             return
-        self._look(world)
-        quota, present = world.standing.quota, world.present or world.standing.quota
-        held = total(each.held.demand for each in world.holders.values() if each.held is not None)
-        reserved = total(each.reserved.demand or EMPTY for each in world.reserved.values() if each.reserved is not None)
+        self._look(state)
+        quota, present = state.standing.quota, state.present or state.standing.quota
+        held = total(each.held.demand for each in state.holders.values() if each.held is not None)
+        reserved = total(each.reserved.demand or EMPTY for each in state.reserved.values() if each.reserved is not None)
         root = quota.tree.root
         for name, amount in quota.limits[ROOT].ceiling.items():
             if name == PODS:
@@ -72,11 +72,11 @@ class Idle:
         self._amounts[cause][resource] = found
         return rest - found
 
-    def _look(self, world: World) -> None:
+    def _look(self, state: State) -> None:
         """Bring up to date what pending workloads ask for, of the queues in which something changed."""
-        if world.standing is None:
+        if state.standing is None:
             return
-        quota, wanted, settled = world.standing.quota, world.books.wanted, world.books.settled
+        quota, wanted, settled = state.standing.quota, state.books.wanted, state.books.settled
         for node in quota.tree.leaves():
             name = node.name
             now = wanted.get(name, EMPTY), settled.get(name, EMPTY), quota.limits[name].ceiling

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from controller.engine.clusters import Cluster, ClusterName
-from controller.engine.resources import EMPTY, Resources, add, floored, requested, subtract
-from controller.engine.workloads import Booking
+from controller.engine.resources import EMPTY, Resources, add, clamp_non_negative, positive, subtract
+from controller.engine.workloads import ClusterCharge
 
 
 @dataclass(slots=True)
@@ -23,34 +23,34 @@ class _Member:
 
     @property
     def now(self) -> Cluster:
-        return replace(self.told, used=requested(add(self.foreign, self.ours)))
+        return replace(self.told, used=positive(add(self.foreign, self.ours)))
 
 
 class Members:
     """All member clusters; a booking on a cluster that is not there is nobody's."""
 
     def __init__(self, clusters: Iterable[Cluster], status_period: int) -> None:
-        self._members = {each.name: _Member(replace(each, used=requested(each.used)), each.used) for each in clusters}
+        self._members = {each.name: _Member(replace(each, used=positive(each.used)), each.used) for each in clusters}
         self._period = status_period
         self._due: set[ClusterName] = set()
 
-    def counts_already(self, bookings: Iterable[Booking]) -> None:
+    def counts_already(self, bookings: Iterable[ClusterCharge]) -> None:
         """Take *bookings* for a part of what the summaries showed at the start."""
         for booking in bookings:
             member = self._members.get(booking.cluster)
             if member is not None:
-                member.foreign = floored(subtract(member.foreign, booking.charge))
+                member.foreign = clamp_non_negative(subtract(member.foreign, booking.charge))
                 member.ours = add(member.ours, booking.charge)
 
-    def start(self, bookings: Iterable[Booking]) -> list[ClusterName]:
+    def start(self, bookings: Iterable[ClusterCharge]) -> list[ClusterName]:
         """Let pods run; return the clusters whose summary is now to be looked at."""
         return self._change(bookings, 1)
 
-    def stop(self, bookings: Iterable[Booking]) -> list[ClusterName]:
+    def stop(self, bookings: Iterable[ClusterCharge]) -> list[ClusterName]:
         """Let pods be gone; return the clusters whose summary is now to be looked at."""
         return self._change(bookings, -1)
 
-    def _change(self, bookings: Iterable[Booking], sign: int) -> list[ClusterName]:
+    def _change(self, bookings: Iterable[ClusterCharge], sign: int) -> list[ClusterName]:
         changed = []
         for booking in bookings:
             member = self._members.get(booking.cluster)

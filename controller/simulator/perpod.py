@@ -14,7 +14,7 @@ from random import Random
 
 from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.resources import EMPTY, Resources, add, fits, subtract
-from controller.engine.workloads import State
+from controller.engine.workloads import WorkloadState
 from controller.simulator.trace import Submission, Trace
 
 
@@ -99,7 +99,7 @@ def _jobs(trace: Trace) -> Iterator[_Job]:
     """Yield the jobs that wait at the start or come later, and have pods."""
     for submission in trace.submissions:
         pods = [each.request for each in submission.pods for _ in range(each.count)]
-        if pods and submission.workload.state is State.PENDING:
+        if pods and submission.workload.state is WorkloadState.PENDING:
             yield _Job(submission, pods)
 
 

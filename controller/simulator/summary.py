@@ -241,7 +241,7 @@ def _deviation(track: Track, outcome: Outcome) -> dict[str, Deviation]:
 
 def _never_admitted(outcome: Outcome, life: Life) -> NeverAdmitted:
     workload = life.workload
-    refusal = outcome.world.refusal(workload.uid)
+    refusal = outcome.state.refusal(workload.uid)
     return NeverAdmitted(
         kind=workload.kind,
         namespace=workload.namespace,

@@ -12,7 +12,7 @@ from typing import Any, Final
 from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
 from controller.cache.collection import Collection
 from controller.cache.store import Store
-from controller.engine.world import World
+from controller.engine.state import State
 from localup.demo.usage import Dues
 
 WATCHED: Final = tuple(kind.path for kind in (QUEUES, CLUSTERS, PRIORITY_CLASSES, JOBS, RESOURCE_BINDINGS))
@@ -23,19 +23,19 @@ Objects = Mapping[str, Iterable[Any]]
 
 def dues(objects: Objects) -> Dues:
     """Return every queue's entitlement and ceiling by resource, as they follow from *objects*."""
-    store, world, now = Store(), World(), time.time_ns() // 1_000_000
+    store, state, now = Store(), State(), time.time_ns() // 1_000_000
     _fill(store.queues, objects.get(QUEUES.path, ()))
     _fill(store.clusters, map(_without_use, objects.get(CLUSTERS.path, ())))
     _fill(store.priority_classes, objects.get(PRIORITY_CLASSES.path, ()))
     _fill(store.jobs, objects.get(JOBS.path, ()))
     _fill(store.bindings, objects.get(RESOURCE_BINDINGS.path, ()))
-    store.feed(world, now)
-    world.plan(now)
-    if world.standing is None:
+    store.feed(state, now)
+    state.plan(now)
+    if state.standing is None:
         return Dues()
-    limits = world.standing.quota.limits
+    limits = state.standing.quota.limits
     return Dues(
-        {str(name): due for name, due in world.standing.entitlements.items()},
+        {str(name): due for name, due in state.standing.entitlements.items()},
         {str(name): limit.ceiling for name, limit in limits.items()},
     )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from controller.engine.resources import EMPTY, Resources, add, requested, scale, subtract, total
+from controller.engine.resources import EMPTY, Resources, add, positive, scale, subtract, total
 from localup.karmada.loads import Load, Task
 from localup.karmada.modeling import Node
 from localup.karmada.packing import Packing, Places, spread
@@ -139,18 +139,18 @@ class Member(Generic[K]):
     @property
     def allocated(self) -> Resources:
         """What all pods with a node hold."""
-        return requested(add(self.used, self.foreign))
+        return positive(add(self.used, self.foreign))
 
     @property
     def allocating(self) -> Resources:
         """What the pods without a node ask for."""
-        return requested(total(self.runs[key].asked for key in self._active))
+        return positive(total(self.runs[key].asked for key in self._active))
 
     @property
     def nodes(self) -> list[Node]:
         """Return the nodes, and what all pods hold on each."""
         free = self._packed()[0].free
-        return [Node(size, requested(subtract(size, left))) for size, left in zip(self._sizes, free, strict=True)]
+        return [Node(size, positive(subtract(size, left))) for size, left in zip(self._sizes, free, strict=True)]
 
     def nodes_of(self, key: K) -> list[list[int]]:
         """Return the number of the node of each pod that runs, by task."""

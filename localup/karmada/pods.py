@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from controller.api.quantity import format_quantity, parse_quantity
-from controller.engine.demand import Container, PodTemplate
-from controller.engine.resources import CPU, MEMORY, MILLI, Resources, add, larger, total
+from controller.engine.requests import Container, PodTemplate
+from controller.engine.resources import CPU, MEMORY, MILLI, Resources, add, elementwise_max, total
 from localup.karmada.objects import Object
 
 
@@ -60,8 +60,10 @@ def _as_karmada_counts(pod: PodTemplate) -> Resources:
     running = total(each.request for each in pod.containers)
     starting: Resources = {}
     for each in pod.init:
-        starting = larger(starting, each.request)
-    return {name: _whole(name, amount) for name, amount in add(larger(running, starting), pod.overhead).items()}
+        starting = elementwise_max(starting, each.request)
+    return {
+        name: _whole(name, amount) for name, amount in add(elementwise_max(running, starting), pod.overhead).items()
+    }
 
 
 def _whole(resource: str, amount: int) -> int:

@@ -14,8 +14,16 @@ from dataclasses import dataclass, replace
 
 from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
 from controller.engine.queues import Queue, QueueName
-from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Shape, State, Workload, WorkloadUid
-from controller.engine.world import World
+from controller.engine.state import State
+from controller.engine.workloads import (
+    VOLCANO_JOB,
+    Admission,
+    ClusterCharge,
+    SchedulingRequirements,
+    Workload,
+    WorkloadState,
+    WorkloadUid,
+)
 from tests.benchmarks.figures import Figure
 
 GIB = 2**30
@@ -41,7 +49,7 @@ class Size:
 SIZES = (Size(1_000, 5), Size(10_000, 10), Size(100_000, 10))
 
 
-def shapes() -> list[Shape]:
+def shapes() -> list[SchedulingRequirements]:
     """Return twenty shapes, gangs among them."""
     found = []
     for number in range(20):
@@ -52,7 +60,7 @@ def shapes() -> list[Shape]:
             "nvidia.com/gpu": 1000 * (number % 3) * pods,
             "pods": 1000 * pods,
         }
-        found.append(Shape(demand, demand, ONE))
+        found.append(SchedulingRequirements(demand, demand, ONE))
     return found
 
 
@@ -74,7 +82,7 @@ def workloads(size: Size) -> Iterator[Workload]:
     for number in range(size.admitted + size.waiting):
         shape = kinds[number % len(kinds)]
         is_admitted = number < size.admitted
-        on = Booking(ClusterName(f"m{number % CLUSTERS}"), shape.demand)
+        on = ClusterCharge(ClusterName(f"m{number % CLUSTERS}"), shape.demand)
         yield Workload(
             uid=WorkloadUid(f"{number:08d}-aaaa-bbbb-cccc-000000000000"),
             namespace=f"team-{number % 50}",
@@ -84,7 +92,7 @@ def workloads(size: Size) -> Iterator[Workload]:
             shape=shape,
             priority=100 * (number % 3),
             since=NOW - 1000 * (size.waiting - number),
-            state=State.ADMITTED if is_admitted else State.PENDING,
+            state=WorkloadState.ADMITTED if is_admitted else WorkloadState.PENDING,
             admission=Admission(shape.demand, (on,), shown=True) if is_admitted else None,
         )
 
@@ -107,18 +115,18 @@ def clusters(admitted: list[Workload]) -> list[Cluster]:
     return found
 
 
-def build(size: Size) -> tuple[World, list[Workload]]:
+def build(size: Size) -> tuple[State, list[Workload]]:
     """Return a world that has been told everything, and who is admitted in it."""
-    world = World()
+    state = State()
     everyone = list(workloads(size))
-    admitted = [each for each in everyone if each.state is State.ADMITTED]
+    admitted = [each for each in everyone if each.state is WorkloadState.ADMITTED]
     for queue in queues(size.fan):
-        world.queue_changed(queue)
+        state.queue_changed(queue)
     for workload in everyone:
-        world.workload_changed(workload, NOW)
+        state.workload_changed(workload, NOW)
     for cluster in clusters(admitted):
-        world.cluster_changed(cluster, NOW)
-    return world, admitted
+        state.cluster_changed(cluster, NOW)
+    return state, admitted
 
 
 def bytes_per_waiting(size: Size) -> float:
@@ -139,14 +147,14 @@ def bytes_per_waiting(size: Size) -> float:
     return (after - 2 * before) / more if after > 2 * before else (after - before) / (size.waiting + size.admitted)
 
 
-def first_plan(world: World) -> float:
+def first_plan(state: State) -> float:
     """Return the CPU seconds of the first plan."""
     begun = time.process_time()
-    world.plan(NOW)
+    state.plan(NOW)
     return time.process_time() - begun
 
 
-def events(world: World, admitted: list[Workload]) -> list[float]:
+def events(state: State, admitted: list[Workload]) -> list[float]:
     """Let one after the other finish, arrive or leave; return the CPU milliseconds from each to the plan."""
     found = []
     kinds = shapes()
@@ -154,7 +162,9 @@ def events(world: World, admitted: list[Workload]) -> list[float]:
         begun = time.process_time()
         if number % 3 == 0:
             done = admitted[number % len(admitted)]
-            world.workload_changed(replace(world.workloads[done.uid], state=State.FINISHED, admission=None), NOW)
+            state.workload_changed(
+                replace(state.workloads[done.uid], state=WorkloadState.FINISHED, admission=None), NOW
+            )
         elif number % 3 == 1:
             source = admitted[number % len(admitted)]
             fresh = replace(
@@ -162,24 +172,24 @@ def events(world: World, admitted: list[Workload]) -> list[float]:
                 uid=WorkloadUid(f"new-{number}"),
                 name=f"new-{number}",
                 shape=kinds[number % len(kinds)],
-                state=State.PENDING,
+                state=WorkloadState.PENDING,
                 admission=None,
             )
-            world.workload_changed(fresh, NOW)
+            state.workload_changed(fresh, NOW)
         else:
-            world.workload_removed(WorkloadUid(f"new-{number - 1}"), NOW)
-        world.plan(NOW + number)
+            state.workload_removed(WorkloadUid(f"new-{number - 1}"), NOW)
+        state.plan(NOW + number)
         found.append((time.process_time() - begun) * 1000)
     return found
 
 
-def idle(world: World) -> float:
+def idle(state: State) -> float:
     """Return the CPU seconds of a thousand looks at a world without news, once everybody has been told his reason."""
-    while world.telling.is_behind:
-        world.plan(NOW + EVENTS)
+    while state.telling.is_behind:
+        state.plan(NOW + EVENTS)
     begun = time.process_time()
     for _ in range(1000):
-        world.plan(NOW + EVENTS)
+        state.plan(NOW + EVENTS)
     return time.process_time() - begun
 
 
@@ -188,19 +198,19 @@ def measure(*, quick: bool) -> list[Figure]:
     figures = []
     for size in SIZES[: 1 if quick else None]:
         label = f"{size.waiting // 1000}k"
-        world, admitted = build(size)
+        state, admitted = build(size)
         gc.collect()
-        first = first_plan(world)
-        times = events(world, admitted)
+        first = first_plan(state)
+        times = events(state, admitted)
         cuts = statistics.quantiles(times, n=100)
         print(f"{label}: first plan {first:.2f} s, event p50 {cuts[49]:.2f} ms, p99 {cuts[98]:.2f} ms", flush=True)
         figures += [
             Figure(f"plan_first_cpu_seconds_{label}", first, "s", goal="< 1.5"),
             Figure(f"plan_event_p50_ms_{label}", cuts[49], "ms"),
             Figure(f"plan_event_p99_ms_{label}", cuts[98], "ms", goal="< 10"),
-            Figure(f"idle_cpu_seconds_{label}", idle(world), "s per 1,000 looks", goal="none"),
+            Figure(f"idle_cpu_seconds_{label}", idle(state), "s per 1,000 looks", goal="none"),
         ]
-        del world, admitted
+        del state, admitted
     size = SIZES[0 if quick else -1]
     figures.append(Figure("bytes_per_waiting", bytes_per_waiting(size), "bytes", goal="< 600"))
     return figures

@@ -14,7 +14,7 @@ from controller.cache.remarks import Remark
 from controller.cache.store import Store
 from controller.engine.clusters import ApiKind
 from controller.engine.reasons import Reason
-from controller.engine.workloads import Booking, Group, Reserved, State
+from controller.engine.workloads import ClusterCharge, HyperJobGang, Reservation, WorkloadState
 from tests.cache.listening import Ear
 from tests.cache.objects import CREATED_MS, binding, job, priority_class, raw
 
@@ -63,7 +63,7 @@ def heard_deployment(template: bytes, *bindings: bytes):
 def test_a_paused_binding_waits():
     workload, remarks = heard(binding("j1"))
     assert workload is not None
-    assert (workload.state, workload.hold, workload.admission) == (State.PENDING, None, None)
+    assert (workload.state, workload.hold, workload.admission) == (WorkloadState.PENDING, None, None)
     assert workload.path == "Job ml/j1"
     assert (workload.queue, workload.since, workload.shape.demand) == ("a", CREATED_MS, ONE)
     assert not remarks
@@ -73,7 +73,7 @@ def test_what_our_record_admits_is_charged_from_the_record():
     record = Record("rb-j1", queue="a", charge={"cpu": "3", "pods": "2"}, clusters=("m1",))
     workload, remarks = heard(binding("j1", paused=False, clusters=["m1"], record=record))
     assert workload is not None
-    assert workload.state is State.ADMITTED
+    assert workload.state is WorkloadState.ADMITTED
     assert workload.admission is not None
     assert workload.admission.charge == {"cpu": 3000, "pods": 2000}
     assert not workload.admission.adopted
@@ -83,7 +83,7 @@ def test_what_our_record_admits_is_charged_from_the_record():
 def test_an_admitted_workload_stays_charged_until_karmada_has_placed_it():
     workload, _ = heard(binding("j1", paused=False, record=ADMITTED))
     assert workload is not None
-    assert workload.state is State.ADMITTED
+    assert workload.state is WorkloadState.ADMITTED
     assert workload.admission is not None
     assert [booking.cluster for booking in workload.admission.bookings] == ["m1"]
 
@@ -144,7 +144,7 @@ def test_a_record_that_was_tampered_with_is_judged_by_the_template(text):
 def test_what_ran_before_we_came_is_adopted():
     workload, remarks = heard(binding("j1", paused=None, clusters=["m1", "m2"]))
     assert workload is not None
-    assert workload.state is State.ADMITTED
+    assert workload.state is WorkloadState.ADMITTED
     assert workload.admission is not None
     assert workload.admission.adopted
     assert workload.admission.charge == {"cpu": 2000, "pods": 2000}
@@ -159,14 +159,14 @@ def test_what_slipped_past_the_webhook_is_no_workload_and_is_remarked():
 def test_a_finished_workload_is_charged_no_more(phase):
     workload, _ = heard(binding("j1", paused=False, clusters=["m1"], phases={"m1": phase}, record=ADMITTED))
     assert workload is not None
-    assert (workload.state, workload.admission) == (State.FINISHED, None)
+    assert (workload.state, workload.admission) == (WorkloadState.FINISHED, None)
 
 
 @pytest.mark.parametrize("phase", ["Running", "Pending", "Restarting", "Completing", "Aborting", "Terminating", ""])
 def test_every_other_phase_is_charged(phase):
     workload, _ = heard(binding("j1", paused=False, clusters=["m1"], phases={"m1": phase}, record=ADMITTED))
     assert workload is not None
-    assert workload.state is State.ADMITTED
+    assert workload.state is WorkloadState.ADMITTED
     assert workload.admission is not None
     assert workload.admission.charge == ONE
     assert workload.admission.shown == (phase == "Running")
@@ -176,13 +176,13 @@ def test_a_workload_is_not_finished_before_all_its_clusters_are():
     phases = {"m1": "Completed", "m2": "Running"}
     workload, _ = heard(binding("j1", paused=False, clusters=["m1", "m2"], phases=phases))
     assert workload is not None
-    assert workload.state is State.ADMITTED
+    assert workload.state is WorkloadState.ADMITTED
 
 
 def test_a_status_of_a_cluster_that_it_has_left_does_not_finish_it():
     workload, _ = heard(binding("j1", paused=False, clusters=["m2"], phases={"m1": "Completed"}, record=ADMITTED))
     assert workload is not None
-    assert workload.state is State.ADMITTED
+    assert workload.state is WorkloadState.ADMITTED
 
 
 def test_the_finished_phases_are_configurable():
@@ -197,13 +197,13 @@ def test_the_finished_phases_are_configurable():
     running = binding("j1", paused=False, clusters=["m1"], phases={"m1": "Running"}, record=ADMITTED)
     workload, _ = heard(running, configuration=only)
     assert workload is not None
-    assert workload.state is State.FINISHED
+    assert workload.state is WorkloadState.FINISHED
 
 
 def test_an_aborted_workload_is_to_go():
     workload, _ = heard(binding("j1", paused=False, clusters=["m1"], phases={"m1": "Aborted"}, record=ADMITTED))
     assert workload is not None
-    assert workload.state is State.ADMITTED
+    assert workload.state is WorkloadState.ADMITTED
     assert workload.hold is not None
     assert workload.hold.reason is Reason.ABORTED
 
@@ -211,13 +211,13 @@ def test_an_aborted_workload_is_to_go():
 def test_an_aborted_workload_that_was_adopted_is_left_alone():
     workload, _ = heard(binding("j1", paused=False, clusters=["m1"], phases={"m1": "Aborted"}))
     assert workload is not None
-    assert (workload.state, workload.hold) == (State.ADMITTED, None)
+    assert (workload.state, workload.hold) == (WorkloadState.ADMITTED, None)
 
 
 def test_an_evicted_workload_waits_with_its_old_age():
     workload, remarks = heard(binding("j1", record=EVICTED))
     assert workload is not None
-    assert (workload.state, workload.hold, workload.admission) == (State.PENDING, None, None)
+    assert (workload.state, workload.hold, workload.admission) == (WorkloadState.PENDING, None, None)
     assert workload.since == int(datetime(2025, 1, 1, tzinfo=UTC).timestamp() * 1000)
     assert not remarks
 
@@ -239,7 +239,7 @@ def test_an_aborted_record_keeps_its_workload_back():
 def test_an_evicted_workload_is_charged_until_it_has_left(left):
     workload, remarks = heard(binding("j1", record=EVICTED, **left))
     assert workload is not None
-    assert workload.state is State.PENDING
+    assert workload.state is WorkloadState.PENDING
     assert workload.admission is not None
     assert [(booking.cluster, booking.charge) for booking in workload.admission.bookings] == [("m1", ONE)]
     assert workload.hold is not None
@@ -251,7 +251,7 @@ def test_an_evicted_workload_is_charged_until_it_has_left(left):
 def test_clusters_on_a_paused_binding_that_nobody_admitted_are_a_leak_and_charged(record):
     workload, remarks = heard(binding("j1", clusters=["m1"], record=record))
     assert workload is not None
-    assert workload.state is State.PENDING
+    assert workload.state is WorkloadState.PENDING
     assert workload.admission is not None
     assert workload.admission.charge == ONE
     assert workload.hold is not None
@@ -261,14 +261,14 @@ def test_clusters_on_a_paused_binding_that_nobody_admitted_are_a_leak_and_charge
 def test_an_admitted_workload_that_somebody_paused_is_admitted_still():
     workload, remarks = heard(binding("j1", clusters=["m1"], record=ADMITTED))
     assert workload is not None
-    assert workload.state is State.ADMITTED
+    assert workload.state is WorkloadState.ADMITTED
     assert remarks == {Remark.REPAUSED}
 
 
 def test_a_resumed_binding_that_we_have_evicted_is_charged_and_a_leak():
     workload, remarks = heard(binding("j1", paused=False, clusters=["m1"], record=EVICTED))
     assert workload is not None
-    assert workload.state is State.ADMITTED
+    assert workload.state is WorkloadState.ADMITTED
     assert remarks == {Remark.LEAKED}
 
 
@@ -283,7 +283,7 @@ def test_an_admitted_binding_that_is_deleted_stays_charged_until_it_is_gone():
         binding("j1", paused=False, clusters=["m1"], record=ADMITTED, meta={**gone, **annotated(ADMITTED)})
     )
     assert workload is not None
-    assert workload.state is State.ADMITTED
+    assert workload.state is WorkloadState.ADMITTED
     assert workload.admission is not None
     assert workload.admission.charge == ONE
 
@@ -330,7 +330,7 @@ def test_an_unreadable_template_holds_its_workload_and_says_why():
 def test_an_unreadable_binding_is_neither_lost_nor_admitted(spec):
     workload, remarks = heard(binding("j1", spec=spec))
     assert workload is not None
-    assert workload.state is State.PENDING
+    assert workload.state is WorkloadState.PENDING
     assert workload.hold is not None
     assert workload.hold.reason is Reason.DEMAND_UNKNOWN
     assert Remark.UNREADABLE in remarks
@@ -346,7 +346,7 @@ def test_a_binding_that_no_policy_claims_waits_as_unclaimed():
 def test_an_unclaimed_binding_without_clusters_is_not_charged():
     workload, _ = heard(binding("j1", paused=False, record=ADMITTED, meta={"labels": {}, **annotated(ADMITTED)}))
     assert workload is not None
-    assert (workload.state, workload.admission) == (State.PENDING, None)
+    assert (workload.state, workload.admission) == (WorkloadState.PENDING, None)
     assert workload.hold is not None
     assert workload.hold.reason is Reason.UNCLAIMED
 
@@ -356,7 +356,7 @@ def test_an_unclaimed_binding_with_clusters_is_charged():
         binding("j1", paused=False, clusters=["m1"], record=ADMITTED, meta={"labels": {}, **annotated(ADMITTED)})
     )
     assert workload is not None
-    assert workload.state is State.ADMITTED
+    assert workload.state is WorkloadState.ADMITTED
 
 
 @pytest.mark.parametrize(
@@ -470,10 +470,10 @@ def test_a_divisible_kind_asks_for_its_replicas():
     ("written", "rooms"),
     [
         pytest.param({}, (), id="quota-alone"),
-        pytest.param({"held_cluster": "m1"}, (Booking("m1", {"cpu": 2000}),), id="one-cluster"),
+        pytest.param({"held_cluster": "m1"}, (ClusterCharge("m1", {"cpu": 2000}),), id="one-cluster"),
         pytest.param(
             {"held_clusters": {"m2": {"cpu": "500m"}, "m1": {"cpu": "1500m"}}},
-            (Booking("m1", {"cpu": 1500}), Booking("m2", {"cpu": 500})),
+            (ClusterCharge("m1", {"cpu": 1500}), ClusterCharge("m2", {"cpu": 500})),
             id="several",
         ),
     ],
@@ -483,7 +483,7 @@ def test_what_is_kept_for_a_workload_is_read_from_its_record(written, rooms):
     record = Record("rb-web", queue="a", reserved_since=since, held_demand={"cpu": "2"}, **written)
     workload, _ = heard_deployment(deployment(), deployment_binding(record=record))
     assert workload is not None
-    assert workload.reserved == Reserved(int(since.timestamp() * 1000), rooms, {"cpu": 2000})
+    assert workload.reserved == Reservation(int(since.timestamp() * 1000), rooms, {"cpu": 2000})
 
 
 def test_a_divided_workload_is_charged_where_its_replicas_are():
@@ -538,7 +538,7 @@ def test_a_batch_job_is_finished_by_its_condition():
     document["status"] = {"aggregatedStatus": [{"clusterName": "m1", "status": status}]}
     store.bindings.upsert(store.bindings.decode(raw(document)))
     store.feed(ear, 0)
-    assert ear.workloads["rb-j1"].state is State.FINISHED
+    assert ear.workloads["rb-j1"].state is WorkloadState.FINISHED
 
 
 HYPERJOB = {
@@ -572,7 +572,7 @@ def heard_part(template, said=SAID):
 
 def test_the_parts_that_a_hyperjob_lists_are_a_group():
     workload = heard_part(part(**{"volcano-global.io/preferred-clusters": '["m2"]'}))
-    assert workload.group == Group("hyper/s1", parts=3, minimum=2)
+    assert workload.group == HyperJobGang("hyper/s1", parts=3, minimum=2)
     assert workload.since == 1_767_225_600_000
     assert workload.shape.preferred == ("m2",)
 
@@ -673,7 +673,7 @@ def test_what_karmada_divides_anew_is_recorded_without_a_notice():
 def test_an_admitted_workload_paused_and_cleared_by_hand_waits_again():
     workload, remarks = heard(binding("j1", clusters=[], record=ADMITTED))
     assert workload is not None
-    assert workload.state is State.PENDING
+    assert workload.state is WorkloadState.PENDING
     assert remarks == {Remark.CLEARED}
     assert workload.admission is not None
     assert [booking.cluster for booking in workload.admission.bookings] == ["m1"], "Karmada may still place it"
@@ -687,14 +687,14 @@ def test_a_cleared_binding_placed_before_its_record_says_so_is_no_admission():
     for version, clusters in ((1, None), (2, ["m1"]), (3, None)):
         store.bindings.upsert(store.bindings.decode(binding("j1", version=version, clusters=clusters, record=ADMITTED)))
         store.feed(ear, 0)
-        assert ear.workloads["rb-j1"].state is State.PENDING
+        assert ear.workloads["rb-j1"].state is WorkloadState.PENDING
         remarks.append(set(store.remarks["rb-j1"]))
     assert remarks == [{Remark.CLEARED}, {Remark.LEAKED}, {Remark.CLEARED}]
     store.bindings.upsert(store.bindings.decode(binding("j1", version=4, clusters=["m1"], record=EVICTED)))
     store.feed(ear, 0)
     store.bindings.upsert(store.bindings.decode(binding("j1", version=5, clusters=["m1"], record=ADMITTED)))
     store.feed(ear, 0)
-    assert ear.workloads["rb-j1"].state is State.ADMITTED
+    assert ear.workloads["rb-j1"].state is WorkloadState.ADMITTED
 
 
 @pytest.mark.parametrize(
@@ -722,7 +722,7 @@ def test_a_failed_job_that_karmada_makes_again_elsewhere_is_charged_again():
         store.bindings.upsert(store.bindings.decode(found))
         store.feed(ear, 0)
         states.append(ear.workloads["rb-j1"])
-    assert [each.state for each in states] == [State.FINISHED, State.ADMITTED]
+    assert [each.state for each in states] == [WorkloadState.FINISHED, WorkloadState.ADMITTED]
     assert states[1].admission is not None
     assert [each.cluster for each in states[1].admission.bookings] == ["m2"]
     assert states[1].has_moved

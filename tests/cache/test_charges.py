@@ -9,7 +9,7 @@ from controller.api.record import Record
 from controller.cache.store import Store
 from controller.engine.clusters import ApiKind
 from controller.engine.reasons import Reason
-from controller.engine.workloads import Booking, State
+from controller.engine.workloads import ClusterCharge, WorkloadState
 from tests.cache.listening import Ear
 from tests.cache.objects import binding, job, raw
 
@@ -46,7 +46,7 @@ SUSPENDED = {"suspension": {"scheduling": False, "dispatching": True}}
 def test_a_job_that_shrank_is_charged_for_the_pods_that_its_cluster_reports(spec):
     workload = heard({"m1": counted(Running=10, Pending=8)}, spec=spec)
     assert workload.admission.charge == {"cpu": 18000, "pods": 18000}
-    assert workload.admission.bookings == (Booking("m1", {"cpu": 18000, "pods": 18000}),)
+    assert workload.admission.bookings == (ClusterCharge("m1", {"cpu": 18000, "pods": 18000}),)
     assert workload.has_grown
 
 
@@ -92,7 +92,7 @@ def test_a_task_that_was_named_in_the_cluster_is_not_charged_twice():
 def test_an_evicted_job_is_charged_for_what_still_runs():
     gone = Record("rb-j1", queue="a", evictions=1)
     workload = heard({"m1": counted(Running=18)}, record=gone, clusters=(), paused=True)
-    assert workload.state is State.PENDING
+    assert workload.state is WorkloadState.PENDING
     assert workload.admission.charge == {"cpu": 18000, "pods": 18000}
 
 
@@ -105,10 +105,10 @@ def test_a_job_that_ran_before_is_charged_for_what_runs():
 def test_a_graceful_failover_is_charged_on_both_clusters_until_its_task_ends():
     task = {"fromCluster": "m1", "reason": "TaintUntolerated", "producer": "TaintManager"}
     moving = heard(clusters=["m2"], spec={"gracefulEvictionTasks": [task]})
-    assert moving.admission.bookings == (Booking("m2", ONE), Booking("m1", ONE))
+    assert moving.admission.bookings == (ClusterCharge("m2", ONE), ClusterCharge("m1", ONE))
     assert moving.admission.charge == {"cpu": 2000, "pods": 2000}
     assert not moving.has_grown, "its tenant asks for no more"
-    assert heard(clusters=["m2"]).admission.bookings == (Booking("m2", ONE),)
+    assert heard(clusters=["m2"]).admission.bookings == (ClusterCharge("m2", ONE),)
 
 
 @pytest.mark.parametrize(
@@ -131,13 +131,13 @@ def test_suspended_dispatching_keeps_a_pending_workload_back():
     workload = heard(
         record=None, clusters=(), paused=True, spec={"suspension": {"scheduling": True, "dispatching": True}}
     )
-    assert workload.state is State.PENDING
+    assert workload.state is WorkloadState.PENDING
     assert workload.hold.reason is Reason.SUSPENDED
 
 
 def test_suspended_dispatching_leaves_an_admitted_workload_charged():
     workload = heard(spec=SUSPENDED)
-    assert workload.state is State.ADMITTED
+    assert workload.state is WorkloadState.ADMITTED
     assert workload.hold is None
     assert workload.admission.charge == ONE
 
@@ -171,8 +171,8 @@ def test_the_replicas_of_an_eviction_task_are_charged_where_they_are():
     clusters = [{"name": "m2", "replicas": 4}]
     workload = heard_deployment({"replicas": 3}, clusters=clusters, gracefulEvictionTasks=[task])
     assert workload.admission.bookings == (
-        Booking("m2", {"cpu": 2000, "pods": 4000}),
-        Booking("m1", {"cpu": 1500, "pods": 3000}),
+        ClusterCharge("m2", {"cpu": 2000, "pods": 4000}),
+        ClusterCharge("m1", {"cpu": 1500, "pods": 3000}),
     )
 
 

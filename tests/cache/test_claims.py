@@ -8,7 +8,7 @@ from controller.cache.remarks import Remark
 from controller.cache.store import Store
 from controller.engine.clusters import ApiKind
 from controller.engine.reasons import Reason
-from controller.engine.workloads import State
+from controller.engine.workloads import WorkloadState
 from tests.cache.listening import Ear
 from tests.cache.objects import binding, job, raw
 
@@ -69,7 +69,7 @@ def test_a_changed_mapping_counts_at_once():
 def test_an_admitted_workload_with_unmapped_claims_is_evicted_as_grown():
     record = Record("rb-j1", queue="a", charge={"cpu": "3", "pods": "3"}, clusters=("m1",))
     workload = heard(Store(), claiming(BY_TEMPLATE), record=record, paused=False, clusters=["m1"])
-    assert workload.state is State.ADMITTED
+    assert workload.state is WorkloadState.ADMITTED
     assert workload.has_grown
     assert workload.hold.reason is Reason.DEMAND_UNKNOWN
 

@@ -5,8 +5,8 @@ import pytest
 from controller.api.record import Record
 from controller.cache.starts import mark_of
 from controller.cache.store import Store
+from controller.engine.state import State
 from controller.engine.workloads import WorkloadUid
-from controller.engine.world import World
 from controller.wording import sentence
 from tests.cache.objects import binding, cluster, job, queue
 
@@ -17,7 +17,7 @@ class Stage:
     """A store that feeds a World, with one cluster and one job that did not start there."""
 
     def __init__(self) -> None:
-        self.store, self.world, self.version = Store(), World(), 1000
+        self.store, self.state, self.version = Store(), State(), 1000
         self.store.queues.replace([self.store.queues.decode(queue("a"))])
         self.store.priority_classes.replace([])
         self.store.cluster_bindings.replace([])
@@ -34,8 +34,8 @@ class Stage:
         self.store.bindings.upsert(self.store.bindings.decode(binding(name, namespace=namespace, **more)))
 
     def left_out(self, name: str) -> set[str]:
-        self.store.feed(self.world, 0)
-        return set(self.world.workloads[WorkloadUid(f"rb-{name}")].shape.left_out)
+        self.store.feed(self.state, 0)
+        return set(self.state.workloads[WorkloadUid(f"rb-{name}")].shape.left_out)
 
 
 def test_equal_workload_of_the_namespace_is_not_tried_there():
@@ -63,9 +63,9 @@ def test_workloads_that_waited_before_learn_of_it():
 def test_reason_says_where_it_is_not_tried():
     stage = Stage()
     stage.add("equal")
-    stage.store.feed(stage.world, 0)
-    stage.world.plan(0)
-    refusal = stage.world.refusal(WorkloadUid("rb-equal"))
+    stage.store.feed(stage.state, 0)
+    stage.state.plan(0)
+    refusal = stage.state.refusal(WorkloadUid("rb-equal"))
     assert sentence(refusal) == "it or an equal workload did not start on m1, which has not changed since"
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from controller.api.record import Record
 from controller.cache.store import Store
-from controller.engine.world import World
+from controller.engine.state import State
 from tests.cache.listening import upsert
 from tests.cache.objects import CREATED_MS, binding, cluster, job, queue
 
@@ -12,57 +12,57 @@ RECORD = Record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=(
 
 
 def test_a_restart_sees_what_was_admitted():
-    store, world = Store(), World()
+    store, state = Store(), State()
     upsert(store, ("queues", queue("a")), ("clusters", cluster("m1", cpu="1", pods="9")))
     upsert(store, *(("jobs", job(f"j{number}")) for number in (1, 2)))
     admitted = binding("j1", paused=False, clusters=["m1"], record=RECORD)
     upsert(store, ("bindings", admitted), ("bindings", binding("j2")))
-    store.feed(world, 0)
-    assert world.plan(0).decisions == ()
+    store.feed(state, 0)
+    assert state.plan(0).decisions == ()
 
 
-def restarted(now: int, *, phases: dict[str, str], record: Record | None = RECORD, asks: str = "4") -> World:
+def restarted(now: int, *, phases: dict[str, str], record: Record | None = RECORD, asks: str = "4") -> State:
     """Return the World of one who begins at *now*: of a cluster's 4 CPUs the summary still shows 1 in use."""
-    store, world = Store(), World()
+    store, state = Store(), State()
     four = cluster("m1", cpu="4", pods="9", used={"cpu": "1", "pods": "1"})
     before = binding("j1", paused=False, clusters=["m1"], phases=phases, record=record)
     waiting = job("j2", requests={"cpu": asks})
     upsert(store, ("queues", queue("a")), ("clusters", four), ("jobs", job("j1")), ("jobs", waiting))
     upsert(store, ("bindings", before), ("bindings", binding("j2")))
-    store.feed(world, now)
-    return world
+    store.feed(state, now)
+    return state
 
 
 @pytest.mark.parametrize("record", [RECORD, None])
 def test_what_ended_just_before_a_restart_is_not_taken_for_foreign_use(record):
-    world = restarted(CREATED_MS + 2_000, phases={"m1": "Completed"}, record=record)
-    assert [decision.workload.uid for decision in world.plan(CREATED_MS + 2_000).decisions] == ["rb-j2"]
+    state = restarted(CREATED_MS + 2_000, phases={"m1": "Completed"}, record=record)
+    assert [decision.workload.uid for decision in state.plan(CREATED_MS + 2_000).decisions] == ["rb-j2"]
 
 
 @pytest.mark.parametrize("since_then", [30_000, 3_600_000])
 def test_what_ended_long_before_a_restart_explains_nothing(since_then):
-    world = restarted(CREATED_MS + since_then, phases={"m1": "Completed"})
-    assert world.plan(CREATED_MS + since_then).decisions == ()
-    assert world.ledger.site("m1").foreign == {"cpu": 1000, "pods": 1000}
+    state = restarted(CREATED_MS + since_then, phases={"m1": "Completed"})
+    assert state.plan(CREATED_MS + since_then).decisions == ()
+    assert state.ledger.site("m1").foreign == {"cpu": 1000, "pods": 1000}
 
 
 def test_what_ended_before_a_restart_explains_the_summary_no_longer_than_the_settle_period():
-    world = restarted(CREATED_MS + 2_000, phases={"m1": "Failed"}, asks="5")
-    assert world.plan(CREATED_MS + 2_000).wake_at == CREATED_MS + 30_000
-    assert world.ledger.site("m1").foreign == {}
-    world.plan(CREATED_MS + 30_000)
-    assert world.ledger.site("m1").foreign == {"cpu": 1000, "pods": 1000}
+    state = restarted(CREATED_MS + 2_000, phases={"m1": "Failed"}, asks="5")
+    assert state.plan(CREATED_MS + 2_000).wake_at == CREATED_MS + 30_000
+    assert state.ledger.site("m1").foreign == {}
+    state.plan(CREATED_MS + 30_000)
+    assert state.ledger.site("m1").foreign == {"cpu": 1000, "pods": 1000}
 
 
 def test_an_end_that_a_fast_clock_dates_in_the_future_counts_from_now():
-    world = restarted(CREATED_MS - 5_000, phases={"m1": "Completed"})
-    assert world.plan(CREATED_MS - 5_000).decisions
-    assert world.ledger.site("m1").ended.since == CREATED_MS - 5_000
+    state = restarted(CREATED_MS - 5_000, phases={"m1": "Completed"})
+    assert state.plan(CREATED_MS - 5_000).decisions
+    assert state.ledger.site("m1").ended.since == CREATED_MS - 5_000
 
 
 def test_an_end_without_a_readable_time_explains_nothing():
-    store, world = Store(), World()
+    store, state = Store(), State()
     ended = binding("j1", paused=False, clusters=["m1"], phases={"m1": "Completed"}, since="yesterday", record=RECORD)
     upsert(store, ("clusters", cluster("m1", cpu="4", pods="9", used={"cpu": "1"})), ("bindings", ended))
-    store.feed(world, CREATED_MS)
-    assert world.ledger.site("m1").foreign == {"cpu": 1000}
+    store.feed(state, CREATED_MS)
+    assert state.ledger.site("m1").foreign == {"cpu": 1000}

@@ -10,7 +10,7 @@ from controller.cache.store import Store
 from controller.engine.clusters import Assignment, Cluster, ClusterName, Taint
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason
-from controller.engine.workloads import Admission, Shape, State, Workload, WorkloadUid
+from controller.engine.workloads import Admission, SchedulingRequirements, Workload, WorkloadState, WorkloadUid
 from tests.cache.objects import binding as raw_binding
 
 M1 = ClusterName("m1")
@@ -26,9 +26,9 @@ def facts(*phases: tuple[Phase, bool], record: Record | None = None):
     return msgspec.structs.replace(found, progress=told, record=record)
 
 
-def workload(state: State) -> Workload:
+def workload(state: WorkloadState) -> Workload:
     admission = Admission({"cpu": 1}, (), admitted_at=1000)
-    return Workload(UID, "ml", "j1", "Job", QueueName("a"), Shape(), state=state, admission=admission)
+    return Workload(UID, "ml", "j1", "Job", QueueName("a"), SchedulingRequirements(), state=state, admission=admission)
 
 
 @pytest.mark.parametrize(
@@ -42,18 +42,18 @@ def workload(state: State) -> Workload:
 def test_that_it_has_run_is_remembered_until_it_is_paused(told):
     starts = Starts()
     assert not starts.has_run(facts((Phase.WAITING, False)))
-    starts.see(facts(told), workload(State.ADMITTED))
+    starts.see(facts(told), workload(WorkloadState.ADMITTED))
     assert starts.has_run(facts((Phase.WAITING, False)))
-    starts.see(facts((Phase.WAITING, False)), workload(State.PENDING))
+    starts.see(facts((Phase.WAITING, False)), workload(WorkloadState.PENDING))
     assert not starts.has_run(facts((Phase.WAITING, False)))
 
 
 def test_that_it_has_run_is_forgotten_when_others_move_it():
     starts = Starts()
-    starts.see(facts((Phase.RUNNING, True)), workload(State.ADMITTED))
+    starts.see(facts((Phase.RUNNING, True)), workload(WorkloadState.ADMITTED))
     moved = msgspec.structs.replace(facts((Phase.RUNNING, True)), clusters=(Assignment(ClusterName("m2")),))
     assert not starts.has_run(moved)
-    starts.see(moved, workload(State.ADMITTED))
+    starts.see(moved, workload(WorkloadState.ADMITTED))
     assert not starts.has_run(facts((Phase.WAITING, False)))
 
 

@@ -11,16 +11,16 @@ from controller.cache.store import Store
 from controller.cache.translate.records import admitting, record_facts
 from controller.engine.plan import Admit
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.workloads import Admission, Booking, Held, State
-from controller.engine.world import World
+from controller.engine.state import State
+from controller.engine.workloads import Admission, ClusterCharge, Nomination, WorkloadState
 from tests.cache.listening import Ear, remove, replace, upsert
 from tests.cache.objects import binding, cluster, job, priority_class, queue
 from tests.draws import draws
 
 ONE = {"cpu": 1000, "pods": 1000}
-ADMISSION_M1 = Admission(ONE, (Booking("m1", ONE),), admitted_at=5)
+ADMISSION_M1 = Admission(ONE, (ClusterCharge("m1", ONE),), admitted_at=5)
 RECORD = Record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))
-HELD = Held("m1", 5, 0, ONE)
+HELD = Nomination("m1", 5, 0, ONE)
 BACKING_OFF = Refusal(Reason.BACKING_OFF, subject="denied", until=1000)
 
 
@@ -38,7 +38,7 @@ def pending() -> tuple[Store, Ear]:
     return store, ear
 
 
-def state(store: Store, ear: Ear, now: int = 0) -> State | None:
+def state(store: Store, ear: Ear, now: int = 0) -> WorkloadState | None:
     store.feed(ear, now)
     workload = ear.workloads.get("rb-j1")
     return workload.state if workload else None
@@ -105,7 +105,7 @@ def test_what_was_expected_of_that_world():
         apply(store, news)
     ear = fed(store)
     assert sorted(ear.workloads) == ["newer", "rb-j1", "rb-j2", "rb-j3"]
-    assert ear.workloads["rb-j1"].state is State.ADMITTED
+    assert ear.workloads["rb-j1"].state is WorkloadState.ADMITTED
     assert ear.workloads["rb-j3"].unknown_class
     assert ear.queues["a"].weight == 3
 
@@ -231,7 +231,7 @@ def test_an_older_observation_changes_nothing():
     upsert(store, ("jobs", job("j1")))
     upsert(store, ("bindings", binding("j1", version=20, paused=False, clusters=["m1"], record=RECORD)))
     upsert(store, ("bindings", binding("j1", version=19)))
-    assert state(store, ear) is State.ADMITTED
+    assert state(store, ear) is WorkloadState.ADMITTED
 
 
 def test_a_list_that_is_older_than_an_answer_to_a_write_changes_nothing():
@@ -239,7 +239,7 @@ def test_a_list_that_is_older_than_an_answer_to_a_write_changes_nothing():
     upsert(store, ("jobs", job("j1")))
     upsert(store, ("bindings", binding("j1", version=20, paused=False, clusters=["m1"], record=RECORD)))
     replace(store, "bindings", binding("j1", version=19))
-    assert state(store, ear) is State.ADMITTED
+    assert state(store, ear) is WorkloadState.ADMITTED
 
 
 def test_an_empty_list_forgets_so_that_a_restored_server_is_believed():
@@ -248,14 +248,14 @@ def test_an_empty_list_forgets_so_that_a_restored_server_is_believed():
     upsert(store, ("bindings", binding("j1", version=20, paused=False, clusters=["m1"], record=RECORD)))
     replace(store, "bindings")
     replace(store, "bindings", binding("j1", version=9))
-    assert state(store, ear) is State.PENDING
+    assert state(store, ear) is WorkloadState.PENDING
 
 
 def test_versions_are_compared_as_numbers():
     store, ear = Store(), Ear()
     upsert(store, ("bindings", binding("j1", version=9)))
     upsert(store, ("bindings", binding("j1", version=10, paused=False, clusters=["m1"], record=RECORD)))
-    assert state(store, ear) is State.ADMITTED
+    assert state(store, ear) is WorkloadState.ADMITTED
 
 
 def test_a_late_answer_does_not_bring_back_what_was_deleted():
@@ -285,7 +285,7 @@ def test_a_record_does_not_pass_to_the_second_of_its_name():
     upsert(store, ("jobs", job("j1")))
     upsert(store, ("bindings", binding("j1", version=20, uid="second", record=RECORD)))
     store.feed(ear, 0)
-    assert ear.workloads["second"].state is State.PENDING
+    assert ear.workloads["second"].state is WorkloadState.PENDING
 
 
 # -- writes under way -------------------------------------------------------
@@ -295,7 +295,7 @@ def test_a_decision_is_charged_before_it_is_observed():
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
     upsert(store, ("bindings", binding("j1", version=11)))
-    assert state(store, ear) is State.ADMITTED
+    assert state(store, ear) is WorkloadState.ADMITTED
     assert ear.workloads["rb-j1"].admission == ADMISSION_M1
 
 
@@ -308,23 +308,23 @@ def test_who_has_decided_is_not_told_so():
 
 
 def test_a_decision_does_not_change_what_the_world_that_took_it_has_booked():
-    store, world = Store(), World()
+    store, state = Store(), State()
     upsert(store, ("queues", queue("a")), ("clusters", cluster("m1")), ("jobs", job("j1")))
     upsert(store, ("bindings", binding("j1", version=10)))
-    store.feed(world, 7)
-    (decision,) = world.plan(7).decisions
-    booked = world.workloads["rb-j1"]
+    store.feed(state, 7)
+    (decision,) = state.plan(7).decisions
+    booked = state.workloads["rb-j1"]
     store.assume("rb-j1", decision.admission)
     upsert(store, ("bindings", binding("j1", version=10)))
-    store.feed(world, 8)
-    assert world.workloads["rb-j1"] == booked
+    store.feed(state, 8)
+    assert state.workloads["rb-j1"] == booked
 
 
 def test_a_late_old_event_does_not_free_a_charge_under_way():
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
     upsert(store, ("bindings", binding("j1", version=11)))
-    assert state(store, ear) is State.ADMITTED
+    assert state(store, ear) is WorkloadState.ADMITTED
 
 
 def test_a_late_old_event_does_not_free_a_charge_that_was_acknowledged():
@@ -332,7 +332,7 @@ def test_a_late_old_event_does_not_free_a_charge_that_was_acknowledged():
     store.assume("rb-j1", ADMISSION_M1)
     store.settle("rb-j1", 20)
     upsert(store, ("bindings", binding("j1", version=19)))
-    assert state(store, ear) is State.ADMITTED
+    assert state(store, ear) is WorkloadState.ADMITTED
 
 
 def test_the_truth_counts_as_soon_as_it_is_as_new_as_the_write():
@@ -340,16 +340,16 @@ def test_the_truth_counts_as_soon_as_it_is_as_new_as_the_write():
     store.assume("rb-j1", ADMISSION_M1)
     store.settle("rb-j1", 20)
     upsert(store, ("bindings", binding("j1", version=21)))
-    assert state(store, ear) is State.PENDING
+    assert state(store, ear) is WorkloadState.PENDING
 
 
 def test_the_truth_counts_when_it_came_before_the_acknowledgement():
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
     upsert(store, ("bindings", binding("j1", version=21)))
-    assert state(store, ear) is State.ADMITTED
+    assert state(store, ear) is WorkloadState.ADMITTED
     store.settle("rb-j1", 20)
-    assert state(store, ear) is State.PENDING
+    assert state(store, ear) is WorkloadState.PENDING
 
 
 def test_an_observed_write_changes_nothing_about_the_charge():
@@ -357,7 +357,7 @@ def test_an_observed_write_changes_nothing_about_the_charge():
     store.assume("rb-j1", ADMISSION_M1)
     store.settle("rb-j1", 20)
     upsert(store, ("bindings", binding("j1", version=20, paused=False, clusters=["m1"], record=RECORD)))
-    assert state(store, ear) is State.ADMITTED
+    assert state(store, ear) is WorkloadState.ADMITTED
     admission = ear.workloads["rb-j1"].admission
     assert admission is not None
     assert (admission.charge, admission.bookings) == (ADMISSION_M1.charge, ADMISSION_M1.bookings)
@@ -368,7 +368,7 @@ def test_a_failed_write_is_taken_back():
     store.assume("rb-j1", ADMISSION_M1)
     store.feed(ear, 0)
     store.withdraw("rb-j1", None)
-    assert state(store, ear) is State.PENDING
+    assert state(store, ear) is WorkloadState.PENDING
     assert ear.workloads["rb-j1"].hold is None
 
 
@@ -433,7 +433,7 @@ def test_an_answer_that_comes_after_later_news_is_told_to_who_waits_for_news():
     upsert(store, ("bindings", binding("j1", version=20, paused=False)))
     assert told == []
     store.settle("rb-j1", 20)
-    assert told == [State.PENDING]
+    assert told == [WorkloadState.PENDING]
 
 
 def test_what_is_deleted_while_its_write_is_under_way_is_gone():
@@ -451,7 +451,7 @@ def test_what_is_being_deleted_while_its_write_is_under_way_stays_charged():
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
     upsert(store, ("bindings", binding("j1", version=11, meta={"deletionTimestamp": "2026-01-02T03:04:05Z"})))
-    assert state(store, ear) is State.ADMITTED
+    assert state(store, ear) is WorkloadState.ADMITTED
 
 
 def test_a_binding_that_is_re_created_while_the_first_is_written_inherits_nothing():
@@ -460,28 +460,28 @@ def test_a_binding_that_is_re_created_while_the_first_is_written_inherits_nothin
     upsert(store, ("bindings", binding("j1", version=20, uid="second")))
     store.settle("rb-j1", 19)
     store.feed(ear, 0)
-    assert [(uid, workload.state) for uid, workload in ear.workloads.items()] == [("second", State.PENDING)]
+    assert [(uid, workload.state) for uid, workload in ear.workloads.items()] == [("second", WorkloadState.PENDING)]
 
 
 # -- with the engine ---------------------------------------------------------
 
 
 def test_an_admission_that_is_written_and_read_again_is_the_same_admission():
-    store, world = Store(), World()
+    store, state = Store(), State()
     upsert(store, ("queues", queue("a")), ("clusters", cluster("m1")), ("jobs", job("j1")))
     upsert(store, ("bindings", binding("j1", version=10)))
-    store.feed(world, 7)
-    (decision,) = world.plan(7).decisions
+    store.feed(state, 7)
+    (decision,) = state.plan(7).decisions
     assert isinstance(decision, Admit)
     record = admitting(decision.workload, decision.admission)
     store.assume("rb-j1", decision.admission)
     store.settle("rb-j1", 20)
-    store.feed(world, 8)
+    store.feed(state, 8)
     clusters = [{"name": assignment.name} for assignment in decision.clusters]
     upsert(store, ("bindings", binding("j1", version=20, paused=False, clusters=clusters, record=record)))
-    store.feed(world, 9)
-    assert world.workloads["rb-j1"].admission == decision.admission
-    assert world.plan(9).decisions == ()
+    store.feed(state, 9)
+    assert state.workloads["rb-j1"].admission == decision.admission
+    assert state.plan(9).decisions == ()
 
 
 @given(
@@ -490,7 +490,7 @@ def test_an_admission_that_is_written_and_read_again_is_the_same_admission():
     )
 )
 def test_a_charge_is_written_and_read_exactly(charge):
-    admission = Admission(charge, (Booking("m1", charge),), admitted_at=1_767_323_045_123)
+    admission = Admission(charge, (ClusterCharge("m1", charge),), admitted_at=1_767_323_045_123)
     _, ear = pending()
     workload = ear.workloads["rb-j1"]
     text = write_record(admitting(workload, admission))

@@ -44,8 +44,8 @@ def world(tmp_path):
         ),
     ],
 )
-def test_a_job_that_is_not_there_is_named_with_what_is(run, world, arguments, expected):
-    ended = run("explain", "job", *arguments, "-f", world)
+def test_a_job_that_is_not_there_is_named_with_what_is(run, state, arguments, expected):
+    ended = run("explain", "job", *arguments, "-f", state)
     assert (ended.code, ended.out, ended.err) == (1, "", f"{expected}\n")
 
 
@@ -56,8 +56,8 @@ def test_a_job_that_waits_for_nobody_is_said_to(run, tmp_path):
     assert ended.err == "Job ml/j is not held back: its binding is neither paused nor placed, Karmada places it\n"
 
 
-def test_a_queue_that_is_not_there_is_named_with_what_is(run, world):
-    ended = run("pending", "--queue", "reserch", "-f", world)
+def test_a_queue_that_is_not_there_is_named_with_what_is(run, state):
+    ended = run("pending", "--queue", "reserch", "-f", state)
     assert (ended.code, ended.out, ended.err) == (1, "", "queue reserch does not exist; there is research\n")
 
 
@@ -102,8 +102,8 @@ def test_an_unknown_priority_class_is_said_to_be_unknown(run, tmp_path):
     assert "Priority 7, the default, for PriorityClass 'gone' does not exist" in ended.out
 
 
-def test_what_was_adopted_is_said_to_be(run, world):
-    ended = run("explain", "job", "eval", "-n", "ml", "-f", world)
+def test_what_was_adopted_is_said_to_be(run, state):
+    ended = run("explain", "job", "eval", "-n", "ml", "-f", state)
     assert "It carries no record of an admission, so it is left alone." in ended.out
 
 
@@ -160,9 +160,9 @@ def test_a_terminal_may_refuse_colours(monkeypatch, name, value):
     assert not output_style(Terminal()).coloured
 
 
-def test_forced_colours_do_not_reach_a_pipe(run, world, monkeypatch):
+def test_forced_colours_do_not_reach_a_pipe(run, state, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
-    assert "\x1b" not in run("plan", "-f", world).out
+    assert "\x1b" not in run("plan", "-f", state).out
 
 
 def test_a_table_fits_the_terminal_and_is_one_row_a_line_elsewhere():
@@ -203,7 +203,7 @@ def test_help_teaches_with_examples(run, command, monkeypatch):
     assert "\u2500" not in ended.out
 
 
-def test_json_and_yaml_say_the_same(run, world):
+def test_json_and_yaml_say_the_same(run, state):
     yaml = pytest.importorskip("yaml")
-    told = run("queues", "-f", world, "-o", "yaml").out
-    assert yaml.safe_load(told) == json.loads(run("queues", "-f", world, "-o", "json").out)
+    told = run("queues", "-f", state, "-o", "yaml").out
+    assert yaml.safe_load(told) == json.loads(run("queues", "-f", state, "-o", "json").out)

@@ -49,7 +49,7 @@ def paused(name, requests, **more):
 def server(fresh_control_plane):
     """Return a control plane that holds the world."""
     plane = fresh_control_plane(controllers=False)
-    for document in world():
+    for document in state():
         kind, meta = KINDS[document["kind"]], document["metadata"]
         path = kind.item_path(meta.get("namespace", ""), meta["name"])
         plane.admin.create(path.rpartition("/")[0], document)
@@ -81,7 +81,7 @@ def versions(server):
 @pytest.mark.parametrize("command", [["plan"], ["queues"], ["pending"], ["clusters"]], ids=lambda each: each[0])
 def test_a_control_plane_is_seen_as_its_files_are(run, look, tmp_path, command):
     live = look(*command, "-o", "json").answer
-    files = run(*command, "-f", write(tmp_path, *world()), "-o", "json", "--now", NOW).answer
+    files = run(*command, "-f", write(tmp_path, *state()), "-o", "json", "--now", NOW).answer
     for each in (*live.get("pending", ()), *files.get("pending", ())):
         each.pop("since")
     assert live == files

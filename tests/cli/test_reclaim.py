@@ -58,32 +58,32 @@ def test_nobody_leaves_while_reclaim_is_off_or_who_ran_before_we_came(decided):
     assert not [step for step in decided(*case_six()) if step[1] == "Evict"]
     adopted = [each for number in range(1, 9) for each in running(f"a-{number}", units(1), on="m", queue="A")]
     queues = [queue("A", deserved=units(4)), queue("B", deserved=units(4))]
-    world = [RECLAIM, cluster("m", units(8)), *queues, *adopted, *jobs("b", 6, units(1), queue="B")]
-    assert not [step for step in decided(*world) if step[1] == "Evict"]
+    state = [RECLAIM, cluster("m", units(8)), *queues, *adopted, *jobs("b", 6, units(1), queue="B")]
+    assert not [step for step in decided(*state) if step[1] == "Evict"]
 
 
 def test_who_has_not_run_long_enough_stays(decided):
-    world = case_six(at="2999-01-01T00:00:00Z")
-    assert not [step for step in decided(RECLAIM, *world) if step[1] == "Evict"]
+    state = case_six(at="2999-01-01T00:00:00Z")
+    assert not [step for step in decided(RECLAIM, *state) if step[1] == "Evict"]
 
 
 @pytest.mark.parametrize(("never", "evicted"), [(None, ["a-1"]), ("Never", [])])
 def test_a_higher_priority_preempts_unless_its_class_never_does(decided, never, evicted):
     high = priority_class("high", 10, **({"preemptionPolicy": never} if never else {}))
     borrowed = [each for number in (1, 2) for each in admitted(f"a-{number}", units(1))]
-    world = [
+    state = [
         cluster("m", units(2)),
         queue("A"),
         high,
         *borrowed,
         job("z", units(1), queue="A", priority="high"),
     ]
-    steps = decided(configuration(preemption={"enabled": True}), *world)
+    steps = decided(configuration(preemption={"enabled": True}), *state)
     assert [step[0] for step in steps if step[1] == "Evict"] == evicted
 
 
 def test_growth_that_does_not_fit_is_evicted_at_once_where_there_is_no_grace(decided):
     grown = admitted("a-1", units(5), charge={**units(1), "pods": "1"})
-    world = [cluster("m", units(8)), queue("A", capability=units(4)), *grown]
-    assert decided(configuration(growth={"gracePeriod": "0s"}), *world)[0][:3] == ("a-1", "Evict", "Outgrown")
-    assert not decided(*world)
+    state = [cluster("m", units(8)), queue("A", capability=units(4)), *grown]
+    assert decided(configuration(growth={"gracePeriod": "0s"}), *state)[0][:3] == ("a-1", "Evict", "Outgrown")
+    assert not decided(*state)

@@ -30,7 +30,7 @@ def snapshot(tmp_path):
 
 @pytest.mark.parametrize("reason", EvictionReason)
 def test_an_eviction_says_why(snapshot, reason):
-    victim = next(each for each in snapshot.world.workloads.values() if each.name == "victim")
+    victim = next(each for each in snapshot.state.workloads.values() if each.name == "victim")
     report = plan_report(replace(snapshot, plan=Plan((Evict(victim, reason),))))
     step = json.loads(as_json(report))["decisions"][0]
     assert step.pop("message")

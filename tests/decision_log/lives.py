@@ -7,9 +7,9 @@ from controller.decision_log.journal import Witness
 from controller.decision_log.lines import Pen
 from controller.decision_log.verdicts import Bench
 from controller.decision_log.writing import Beginning, Item, Ruling, entries
-from controller.engine.memory import whole
-from controller.engine.workloads import Group, WorkloadUid
-from controller.engine.world import World
+from controller.engine.checkpoint import take_checkpoint
+from controller.engine.state import State
+from controller.engine.workloads import HyperJobGang, WorkloadUid
 from tests.engine.test_incremental import Life
 
 REVISION = "0123456789ab"
@@ -18,9 +18,9 @@ REVISION = "0123456789ab"
 class Front:
     """A World whose events are taken down."""
 
-    def __init__(self, world: World, put) -> None:
-        self._world = world
-        self._witness = Witness(world, put)
+    def __init__(self, state: State, put) -> None:
+        self._world = state
+        self._witness = Witness(state, put)
 
     def __getattr__(self, name):
         own = name.endswith(("_changed", "_removed"))
@@ -36,21 +36,21 @@ class JournalledLife(Life):
         super().__init__(seed, exchanges=exchanges)
 
     @property
-    def world(self):
+    def state(self):
         return self._front
 
-    @world.setter
-    def world(self, world):
-        self._own = world
-        self._front = Front(world, self.take)
-        self.files.append([Beginning(Begun(world.policy, self.now))])
+    @state.setter
+    def state(self, state):
+        self._own = state
+        self._front = Front(state, self.take)
+        self.files.append([Beginning(Begun(state.policy, self.now))])
 
     def arrive(self) -> None:
         """Let one arrive; with exchanges, some are parts of groups."""
         super().arrive()
         if self.exchanges and self.dice.random() < 0.2:
-            group = Group(f"hyperjob-{self.number // 20}/split", 3, self.dice.choice([1, 2, 3]))
-            self.tell(self.world.workloads[WorkloadUid(f"uid-{self.number}")], group=group)
+            group = HyperJobGang(f"hyperjob-{self.number // 20}/split", 3, self.dice.choice([1, 2, 3]))
+            self.tell(self.state.workloads[WorkloadUid(f"uid-{self.number}")], group=group)
 
     def take(self, item: Item) -> None:
         self.files[-1].append(item)
@@ -64,7 +64,7 @@ class JournalledLife(Life):
 
     def begin_anew(self) -> None:
         begun = Begun(self._own.policy, self.now, is_whole=False)
-        self.files.append([Beginning(begun, whole(self._own))])
+        self.files.append([Beginning(begun, take_checkpoint(self._own))])
 
 
 def written(items: list[Item]) -> Iterator[bytes]:

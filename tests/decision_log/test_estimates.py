@@ -5,12 +5,12 @@ from controller.decision_log.journal import Witness
 from controller.decision_log.replay import replay
 from controller.decision_log.verdicts import Bench
 from controller.decision_log.writing import Beginning, Ruling
+from controller.engine.checkpoint import take_checkpoint
 from controller.engine.estimates import ANSWER_TTL_MS, Estimate
-from controller.engine.memory import whole
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
+from controller.engine.state import State
 from controller.engine.workloads import WorkloadUid
-from controller.engine.world import World
 from tests.decision_log.lives import written
 from tests.engine.test_estimate_tracker import START, gang, job, pods, site
 
@@ -21,9 +21,9 @@ class Taken:
     """A World whose events and plans are taken down in files."""
 
     def __init__(self) -> None:
-        self.world, self.now, self.plans = World(POLICY), START, 0
+        self.state, self.now, self.plans = State(POLICY), START, 0
         self.files = [[Beginning(Begun(POLICY, self.now))]]
-        self.hears = Witness(self.world, self.take)
+        self.hears = Witness(self.state, self.take)
 
     def take(self, item) -> None:
         self.files[-1].append(item)
@@ -31,13 +31,13 @@ class Taken:
     def plan(self, after: int = 0):
         self.now += after
         self.plans += 1
-        plan, bench = self.world.plan(self.now), Bench(self.world)
+        plan, bench = self.state.plan(self.now), Bench(self.state)
         verdicts = (*bench.of_plan(plan), *bench.of_waits(plan.waits))
         self.files[-1].append(Ruling(Planned(self.plans, self.now, None, "0" * 12, len(verdicts)), verdicts))
         return plan
 
     def another_file(self) -> None:
-        self.files.append([Beginning(Begun(POLICY, self.now, is_whole=False), whole(self.world))])
+        self.files.append([Beginning(Begun(POLICY, self.now, is_whole=False), take_checkpoint(self.state))])
 
 
 def test_answers_are_replayed_from_every_file():

@@ -25,8 +25,8 @@ class Kept:
         self.journal = Journal(Place(path, limit, keep), "tested", on_lost=self.lose)
         self.clerk = Clerk(self.journal)
         self.journal.start()
-        self.clerk.begin(self.life.world, self.life.now)
-        self.own = self.life.world
+        self.clerk.begin(self.life.state, self.life.now)
+        self.own = self.life.state
         # What it has lived through so far is told again.
         self.own, told = type(self.own)(self.own.policy), self.own
         witness = self.clerk.listener(self.own)
@@ -36,7 +36,7 @@ class Kept:
             witness.cluster_changed(cluster, self.life.now)
         for workload in told.workloads.values():
             witness.workload_changed(workload, self.life.now)
-        self.life.world = Told(self.own, witness)
+        self.life.state = Told(self.own, witness)
 
     def lose(self) -> None:
         self.losses += 1
@@ -69,8 +69,8 @@ class Kept:
 class Told:
     """A World that is told by way of a witness."""
 
-    def __init__(self, world, witness) -> None:
-        self._world, self._witness = world, witness
+    def __init__(self, state, witness) -> None:
+        self._world, self._witness = state, witness
 
     def __getattr__(self, name):
         return getattr(self._witness if name.endswith(("_changed", "_removed")) else self._world, name)

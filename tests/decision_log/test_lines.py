@@ -20,6 +20,7 @@ from controller.decision_log.entries import (
     WorkloadTold,
 )
 from controller.decision_log.lines import Eye, Pen
+from controller.engine.checkpoint import ClusterHistory, History, StarvationTimer
 from controller.engine.clusters import (
     Affinity,
     Cluster,
@@ -32,20 +33,19 @@ from controller.engine.clusters import (
     Term,
     Toleration,
 )
-from controller.engine.memory import Memory, Patient, SiteMemory
 from controller.engine.orphans import Orphan, Orphans
-from controller.engine.policy import Eviction, Policy, Tenant
+from controller.engine.policy import EvictionPolicy, Policy, Tenant
 from controller.engine.queues import Queue, QueueName, QueueState
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.workloads import (
     Admission,
-    Booking,
-    Group,
-    Held,
-    Reserved,
-    Shape,
-    State,
+    ClusterCharge,
+    HyperJobGang,
+    Nomination,
+    Reservation,
+    SchedulingRequirements,
     Workload,
+    WorkloadState,
     WorkloadUid,
 )
 
@@ -66,7 +66,7 @@ placements = st.builds(
     st.booleans(),
 )
 shapes = st.builds(
-    Shape,
+    SchedulingRequirements,
     demand=amounts,
     gang=amounts,
     placement=placements,
@@ -75,14 +75,14 @@ shapes = st.builds(
     left_out=st.frozensets(names, max_size=2),
     preferred=st.tuples(names),
 )
-bookings = st.lists(st.builds(Booking, names, amounts), max_size=2).map(tuple)
+bookings = st.lists(st.builds(ClusterCharge, names, amounts), max_size=2).map(tuple)
 admissions = st.builds(
     Admission, amounts, bookings, times, st.booleans(), st.booleans(), st.booleans(), st.none() | times
 )
 refusals = st.builds(
     Refusal, st.sampled_from(Reason), st.none() | names, st.none() | times, queue=names, until=st.none() | times
 )
-groups = st.builds(Group, names, st.integers(0, 9), st.integers(0, 9))
+groups = st.builds(HyperJobGang, names, st.integers(0, 9), st.integers(0, 9))
 workloads = st.builds(
     Workload,
     uid=names.map(WorkloadUid),
@@ -93,12 +93,12 @@ workloads = st.builds(
     shape=shapes,
     priority=st.integers(-(2**31), 2**31 - 1),
     since=times,
-    state=st.sampled_from(State),
+    state=st.sampled_from(WorkloadState),
     admission=st.none() | admissions,
     hold=st.none() | refusals,
     group=st.none() | groups,
-    held=st.none() | st.builds(Held, names, times, st.integers(0, 9), amounts),
-    reserved=st.none() | st.builds(Reserved, times, bookings, st.none() | amounts),
+    held=st.none() | st.builds(Nomination, names, times, st.integers(0, 9), amounts),
+    reserved=st.none() | st.builds(Reservation, times, bookings, st.none() | amounts),
     has_run_on=st.booleans(),
     ended=st.none() | admissions,
 )
@@ -113,18 +113,18 @@ clusters = st.builds(
 )
 queues = st.builds(Queue, names.map(QueueName), capability=amounts, deserved=amounts, state=st.sampled_from(QueueState))
 tenants = st.lists(st.builds(Tenant, st.tuples(names), st.tuples(names)), max_size=2).map(tuple)
-policies = st.builds(Policy, settle_ms=times, reclaim=st.builds(Eviction, st.booleans(), times), tenants=tenants)
+policies = st.builds(Policy, settle_ms=times, reclaim=st.builds(EvictionPolicy, st.booleans(), times), tenants=tenants)
 ended = st.lists(st.tuples(times, amounts), max_size=2).map(tuple)
 orphans = st.builds(
     Orphans, st.lists(st.builds(Orphan, names, names, amounts), max_size=2).map(tuple), amounts, amounts, times
 )
 sites = st.builds(
-    SiteMemory, names, st.none() | clusters, amounts, ended, st.none() | times, st.none(), orphans=orphans
+    ClusterHistory, names, st.none() | clusters, amounts, ended, st.none() | times, st.none(), orphans=orphans
 )
 memories = st.builds(
-    Memory,
+    History,
     st.lists(sites, max_size=2).map(tuple),
-    st.lists(st.builds(Patient, names, names, times), max_size=2).map(tuple),
+    st.lists(st.builds(StarvationTimer, names, names, times), max_size=2).map(tuple),
     st.lists(st.tuples(names, times), max_size=2).map(tuple),
     st.lists(st.tuples(names, times), max_size=2).map(tuple),
     st.lists(st.tuples(groups, times), max_size=2).map(tuple),
@@ -166,7 +166,7 @@ def test_what_is_written_is_read_again_as_it_was(told):
 def test_shapes_that_are_too_many_to_be_known_are_written_anew(monkeypatch):
     monkeypatch.setattr(lines_of, "_MOST_SHAPES", 2)
     pen, eye = Pen(), Eye()
-    shapes = [Shape({"cpu": each}) for each in range(4)]
+    shapes = [SchedulingRequirements({"cpu": each}) for each in range(4)]
     told = [
         WorkloadTold(Workload(WorkloadUid("u"), "ml", "j", "Job", QueueName("q"), shapes[each]), 1)
         for each in (0, 1, 0, 2, 0, 3, 1, 1)
@@ -177,7 +177,7 @@ def test_shapes_that_are_too_many_to_be_known_are_written_anew(monkeypatch):
 
 
 def test_a_shape_that_many_have_is_written_once():
-    shape, pen = Shape({"cpu": 1000}), Pen()
+    shape, pen = SchedulingRequirements({"cpu": 1000}), Pen()
     many = [Workload(WorkloadUid(str(n)), "ml", f"j{n}", "Job", QueueName("q"), shape) for n in range(100)]
     lines = [line for each in many for line in pen.lines(WorkloadTold(each, 1))]
     assert len(lines) == 101

@@ -11,8 +11,8 @@ from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
 from controller.engine.policy import Tenant
 from controller.engine.queues import Queue, QueueName, QueueState
 from controller.engine.reasons import EvictionReason, Reason
-from controller.engine.workloads import VOLCANO_JOB, Shape, Workload, WorkloadUid
-from controller.engine.world import World
+from controller.engine.state import State
+from controller.engine.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
 from tests.decision_log.lives import JournalledLife
 
 GIB = 1 << 30
@@ -32,27 +32,27 @@ def cluster(name: str, cpu: int, *, used: int = 0, ready: bool = True) -> Cluste
 
 def workload(name: str, cpu: int, queue: str = "q") -> Workload:
     demand = {"cpu": cpu * 1000, "memory": GIB, "pods": 1000}
-    shape = Shape(demand, demand, Placement(spread=(Spread("cluster", 1, 1),)))
+    shape = SchedulingRequirements(demand, demand, Placement(spread=(Spread("cluster", 1, 1),)))
     return Workload(WorkloadUid(f"uid-{name}"), "ml", name, "Job", QueueName(queue), shape)
 
 
-def decided(world: World, *workloads: Workload, now: int = 1_000) -> dict[str, Fields]:
+def decided(state: State, *workloads: Workload, now: int = 1_000) -> dict[str, Fields]:
     """Return the record of each decision about *workloads* by name."""
     for each in workloads:
-        world.workload_changed(each, now)
-    plan, bench = world.plan(now), Bench(world)
+        state.workload_changed(each, now)
+    plan, bench = state.plan(now), Bench(state)
     verdicts = [*bench.of_plan(plan), *bench.of_waits(plan.waits)]
     return {each.workload.name: fields(each, 7, "abc") for each in verdicts}
 
 
-def world_of(*things: Cluster | Queue) -> World:
-    world = World()
+def world_of(*things: Cluster | Queue) -> State:
+    state = State()
     for thing in things:
         if isinstance(thing, Queue):
-            world.queue_changed(thing)
+            state.queue_changed(thing)
         else:
-            world.cluster_changed(thing, 0)
-    return world
+            state.cluster_changed(thing, 0)
+    return state
 
 
 def queue(name: str = "q", **more) -> Queue:
@@ -121,8 +121,8 @@ def test_a_refusal_says_what_was_taken_and_how_much_there_may_be(things, asked, 
 
 
 def test_a_refusal_for_others_guarantees_is_about_the_queue_above_them():
-    world = world_of(queue(), queue("p"), queue("other", guarantee={"cpu": 4000}), cluster("m", 10))
-    found = decided(world, workload("a", 5), workload("b", 5, "p"))
+    state = world_of(queue(), queue("p"), queue("other", guarantee={"cpu": 4000}), cluster("m", 10))
+    found = decided(state, workload("a", 5), workload("b", 5, "p"))
     [refused] = [each for each in found.values() if each["action"] == "Wait"]
     told = (refused["reason"], refused["rule"], refused["of"], refused["used"]["cpu"], refused["limit"]["cpu"])
     assert told == ("ReservedForGuarantee", "Q3", "queue root", "5", "10")
@@ -137,9 +137,9 @@ def test_a_refusal_that_no_amount_decides_names_none_that_did():
 
 
 def test_a_tenant_who_may_not_use_a_queue_is_named():
-    world = world_of(queue(), cluster("m", 4))
-    world.policy_changed(type(world.policy)(tenants=(Tenant(("ml",), queues=("x",)),)))
-    refused = decided(world, workload("a", 1))["a"]
+    state = world_of(queue(), cluster("m", 4))
+    state.policy_changed(type(state.policy)(tenants=(Tenant(("ml",), queues=("x",)),)))
+    refused = decided(state, workload("a", 1))["a"]
     assert (refused["rule"], refused["facts"]) == ("Q7", {"queue": "q", "subject": "ml"})
 
 

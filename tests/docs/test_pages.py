@@ -10,7 +10,7 @@ from controller.api.configuration import AdmissionConfiguration, load_configurat
 from controller.cache.store import Store
 from controller.cli.app import app
 from controller.engine.reasons import EvictionReason, Reason
-from controller.engine.world import World
+from controller.engine.state import State
 from controller.metrics import Metrics as ControllerMetrics
 from tests.chart.helm import CHART
 from tests.chart.schema import values
@@ -112,7 +112,7 @@ def test_every_piece_of_values_can_be_used(page):
 
 def test_metrics_that_are_told_are_there():
     controller = ControllerMetrics()
-    controller.watch(World, Store(), {})
+    controller.watch(State, Store(), {})
     known = {each.name for metrics in (controller, WebhookMetrics()) for each in metrics.registry.collect()}
     text = "".join(page.read_text() for page in PAGES)
     for name in set(re.findall(r"`(volcano_global_[a-z_]+)`", text)):

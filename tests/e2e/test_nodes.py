@@ -70,7 +70,7 @@ async def until_told(arena: Arena, reason: str, name: str) -> str:
 
 
 async def test_gangs_without_a_place_on_described_nodes_are_refused_at_once(plane, tmp_path):
-    async with world(plane, tmp_path, nodeShapes=SHAPES) as arena:
+    async with state(plane, tmp_path, nodeShapes=SHAPES) as arena:
         queue = arena.namespace
         await arena.job("scattered", queue, replicas=6, gpu=5, runtime="1h")
         await arena.job("giant", queue, gpu=9, runtime="1h")
@@ -82,7 +82,7 @@ async def test_gangs_without_a_place_on_described_nodes_are_refused_at_once(plan
 
 
 async def test_gangs_without_a_place_on_nodes_are_taken_back_and_spare_equal_ones_the_attempt(plane, tmp_path):
-    async with world(plane, tmp_path, admissionTimeout="2s") as arena:
+    async with state(plane, tmp_path, admissionTimeout="2s") as arena:
         queue = arena.namespace
         await arena.job("scattered", queue, replicas=6, gpu=5, runtime="1h")
         await arena.observer.until(lambda seen: phases(seen, "scattered") == ("Pending",), "admitted, not started")

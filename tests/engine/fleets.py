@@ -12,10 +12,10 @@ from random import Random
 from controller.cache.store import Store
 from controller.cache.translate.amounts import quantities
 from controller.engine.clusters import Affinity, Cluster, NodeShape, Placement, Spread
-from controller.engine.demand import PodSet
 from controller.engine.policy import NodeShapes
+from controller.engine.requests import PodSet
 from controller.engine.resources import Resources, fits, scale, subtract, total
-from controller.engine.workloads import Shape
+from controller.engine.workloads import SchedulingRequirements
 from localup.karmada.modeling import Node
 from tests.cache.objects import cluster
 from tests.clusters import with_models
@@ -35,12 +35,14 @@ class Fleet:
     """How many pods there are of each request, ``pods`` included."""
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> SchedulingRequirements:
         """Return the gang as a workload that goes whole to one cluster."""
         asked = total(scale(request, count) for request, count in self.gang)
         sets = tuple(PodSet(tuple(sorted(request.items())), count, count) for request, count in self.gang)
         placement = Placement(spread=(Spread("cluster", 1, 1),))
-        return Shape(asked, asked, placement, pods=tuple(request for request, _ in self.gang), pod_sets=sets)
+        return SchedulingRequirements(
+            asked, asked, placement, pods=tuple(request for request, _ in self.gang), pod_sets=sets
+        )
 
     @property
     def cluster(self) -> Cluster:

@@ -12,22 +12,22 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
-from controller.engine.plan import Admit, Evict, Note, Plan
+from controller.engine.plan import Admit, Evict, Plan, RecordUpdate
 from controller.engine.policy import Policy
 from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.reasons import Reason, Refusal
+from controller.engine.state import State
 from controller.engine.workloads import (
     VOLCANO_JOB,
     Admission,
-    Booking,
-    Held,
-    Reserved,
-    Shape,
-    State,
+    ClusterCharge,
+    Nomination,
+    Reservation,
+    SchedulingRequirements,
     Workload,
+    WorkloadState,
     WorkloadUid,
 )
-from controller.engine.world import World
 
 CAPACITY = {ClusterName("m1"): 4, ClusterName("m2"): 4}
 QUEUES = (
@@ -40,12 +40,12 @@ _STEP = 40_000
 """Between two events, in milliseconds: longer than foreign use takes to settle."""
 
 
-def shape(cpu: int) -> Shape:
-    return Shape({"cpu": cpu}, {"cpu": cpu}, _ONE)
+def shape(cpu: int) -> SchedulingRequirements:
+    return SchedulingRequirements({"cpu": cpu}, {"cpu": cpu}, _ONE)
 
 
 #: Each job's queue and shape; together they ask for more than there is.
-JOBS: Mapping[str, tuple[QueueName, Shape]] = {
+JOBS: Mapping[str, tuple[QueueName, SchedulingRequirements]] = {
     "a1": (QueueName("a"), shape(3)),
     "a2": (QueueName("a"), shape(3)),
     "b1": (QueueName("b"), shape(2)),
@@ -77,8 +77,8 @@ class Binding:
     phase: Phase = Phase.ABSENT
     cluster: ClusterName | None = None
     evictions: int = 0
-    held: Held | None = None
-    reserved: Reserved | None = None
+    held: Nomination | None = None
+    reserved: Reservation | None = None
 
 
 class BrokenError(Exception):
@@ -96,12 +96,12 @@ class Model:
     refusals: int = 1
     """How often a write may still be refused."""
     bindings: dict[str, Binding] = field(default_factory=dict)
-    writes: dict[tuple[str, str], Admit | Evict | Note] = field(default_factory=dict)
+    writes: dict[tuple[str, str], Admit | Evict | RecordUpdate] = field(default_factory=dict)
     """Writes under way, by job and kind."""
     now: int = 1_000_000_000
     wakes: bool = False
     """Whether the controller looks again although nothing happens."""
-    world: World = field(init=False)
+    state: State = field(init=False)
 
     def __post_init__(self) -> None:
         self.bindings = dict.fromkeys(self.jobs, Binding())
@@ -166,12 +166,12 @@ class Model:
     def restart(self) -> None:
         """Begin with an empty memory and what the API server has; writes under way are lost."""
         self.writes.clear()
-        self.world = World(self.policy)
+        self.state = State(self.policy)
         for queue in QUEUES:
-            self.world.queue_changed(queue)
+            self.state.queue_changed(queue)
         for job, binding in self.bindings.items():
             if binding.phase is not Phase.ABSENT:
-                self.world.workload_changed(self.workload(job), self.now)
+                self.state.workload_changed(self.workload(job), self.now)
         self.look()
 
     def look(self) -> None:
@@ -180,8 +180,8 @@ class Model:
             used = sum(_cpu(job) for job, each in self.bindings.items() if _runs_on(each, name))
             enabled = frozenset({VOLCANO_JOB})
             seen = Cluster(name, enablements=enabled, allocatable={"cpu": cpu}, used={"cpu": used})
-            self.world.cluster_changed(seen, self.now)
-        plan = self.world.plan(self.now)
+            self.state.cluster_changed(seen, self.now)
+        plan = self.state.plan(self.now)
         self.wakes = plan.wake_at is not None
         self.begin(plan)
         self.check()
@@ -206,17 +206,17 @@ class Model:
     def tell(self, job: str) -> None:
         """Tell the controller how *job* is, unless it knows better: a write is under way."""
         if not any(name == job for name, _ in self.writes):
-            self.world.workload_changed(self.workload(job), self.now)
+            self.state.workload_changed(self.workload(job), self.now)
 
     def workload(self, job: str) -> Workload:
         """Return the job as the cache translates it."""
         binding, (queue, asked) = self.bindings[job], JOBS[job]
         admission = None
         if binding.phase in CHARGED and binding.cluster is not None:
-            booking = Booking(binding.cluster, asked.demand)
+            booking = ClusterCharge(binding.cluster, asked.demand)
             is_running = binding.phase is Phase.RUNNING
             admission = Admission(asked.demand, (booking,), admitted_at=0, shown=is_running)
-        state = State.ADMITTED if admission else State.PENDING
+        state = WorkloadState.ADMITTED if admission else WorkloadState.PENDING
         return Workload(
             uid=WorkloadUid(job),
             namespace="ns",
@@ -224,7 +224,7 @@ class Model:
             kind="Job",
             queue=queue,
             shape=asked,
-            state=State.FINISHED if binding.phase is Phase.FINISHED else _state(binding, state),
+            state=WorkloadState.FINISHED if binding.phase is Phase.FINISHED else _state(binding, state),
             admission=admission,
             hold=Refusal(Reason.EVICTION_IN_PROGRESS) if binding.phase is Phase.LEAVING else None,
             evictions=binding.evictions,
@@ -256,17 +256,17 @@ class Model:
             (job, each.phase, each.cluster, each.evictions, each.held and each.held.cluster, bool(each.reserved))
             for job, each in self.bindings.items()
         )
-        return bindings, tuple(sorted(self.writes)), self.crashes, self.refusals, self.wakes, _memory(self.world)
+        return bindings, tuple(sorted(self.writes)), self.crashes, self.refusals, self.wakes, _memory(self.state)
 
 
-def _written(binding: Binding, write: Admit | Evict | Note) -> Binding:
+def _written(binding: Binding, write: Admit | Evict | RecordUpdate) -> Binding:
     """Return *binding* as a write leaves it."""
     match write:
         case Admit():
             return replace(binding, phase=Phase.ADMITTED, cluster=write.clusters[0].name, held=None, reserved=None)
         case Evict():
             return replace(binding, phase=Phase.LEAVING, evictions=binding.evictions + 1, held=None, reserved=None)
-        case Note():
+        case RecordUpdate():
             return replace(binding, held=write.held, reserved=write.reserved)
 
 
@@ -277,8 +277,8 @@ def _moved(binding: Binding, verb: str) -> Binding:
     return replace(binding, phase=phase, cluster=binding.cluster if phase in CHARGED else None)
 
 
-def _state(binding: Binding, state: State) -> State:
-    return State.PENDING if binding.phase is Phase.LEAVING else state
+def _state(binding: Binding, state: WorkloadState) -> WorkloadState:
+    return WorkloadState.PENDING if binding.phase is Phase.LEAVING else state
 
 
 def _runs_on(binding: Binding, cluster: ClusterName) -> bool:
@@ -289,18 +289,18 @@ def _cpu(job: str) -> int:
     return JOBS[job][1].demand["cpu"]
 
 
-def _memory(world: World) -> object:
+def _memory(state: State) -> object:
     """Return what the controller remembers that a decision could depend on."""
     workloads = tuple(
         (uid, each.state, _places(each), each.held and each.held.cluster, each.reserved and _kept_on(each.reserved))
-        for uid, each in sorted(world.workloads.items())
+        for uid, each in sorted(state.workloads.items())
     )
-    sites = tuple((site.name, *map(_amounts, (site.booked, site.shown, site.foreign))) for site in world.ledger)
-    blocked = tuple(sorted((name, each.uid) for name, each in world.patience.blocked.items()))
-    return workloads, sites, blocked, world.queues.get(ROOT)
+    sites = tuple((site.name, *map(_amounts, (site.booked, site.shown, site.foreign))) for site in state.ledger)
+    blocked = tuple(sorted((name, each.uid) for name, each in state.patience.blocked.items()))
+    return workloads, sites, blocked, state.queues.get(ROOT)
 
 
-def _kept_on(reserved: Reserved) -> tuple[ClusterName, ...]:
+def _kept_on(reserved: Reservation) -> tuple[ClusterName, ...]:
     return tuple(booking.cluster for booking in reserved.rooms)
 
 

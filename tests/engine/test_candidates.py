@@ -28,7 +28,7 @@ from controller.engine.clusters import (
     Term,
     Toleration,
 )
-from controller.engine.workloads import VOLCANO_JOB, Shape
+from controller.engine.workloads import VOLCANO_JOB, SchedulingRequirements
 
 DEPLOYMENT = ApiKind("apps/v1", "Deployment")
 ML = Taint("dedicated", "ml", "NoSchedule")
@@ -88,13 +88,13 @@ def spread(*constraints: Spread, **parts: Any) -> Placement:
     return Placement(spread=constraints, **parts)
 
 
-def shape(placement: Placement | Affinity = Placement(), **parts: Any) -> Shape:  # noqa: B008 - frozen
+def shape(placement: Placement | Affinity = Placement(), **parts: Any) -> SchedulingRequirements:  # noqa: B008 - frozen
     if isinstance(placement, Affinity):
         placement = Placement(affinity=placement)
     for name in ("current", "evicting_from", "left_out"):
         if name in parts:
             parts[name] = frozenset(named(parts[name]))
-    return Shape(placement=placement, **parts)
+    return SchedulingRequirements(placement=placement, **parts)
 
 
 def row(name: str, expected: str, placement: Placement | Affinity = Placement(), **parts: Any) -> Any:  # noqa: B008 - frozen
@@ -227,12 +227,12 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("wanted", "expected"), TABLE)
-def test_candidates_are_what_karmada_would_not_filter_out(wanted: Shape, expected: str):
+def test_candidates_are_what_karmada_would_not_filter_out(wanted: SchedulingRequirements, expected: str):
     assert candidates(wanted, FLEET).names == named(expected)
 
 
 @pytest.mark.parametrize(("wanted", "expected"), TABLE)
-def test_candidates_and_excluded_clusters_are_the_whole_fleet(wanted: Shape, expected: str):
+def test_candidates_and_excluded_clusters_are_the_whole_fleet(wanted: SchedulingRequirements, expected: str):
     found = candidates(wanted, FLEET)
     assert sorted((*found.names, *found.excluded)) == sorted(named("abcdef"))
 
@@ -271,7 +271,7 @@ TWO = spread(Spread("cluster", 2, 2)).spread
         ),
     ],
 )
-def test_of_ordered_affinities_the_first_that_serves_counts(wanted: Shape, term: str, expected: str):
+def test_of_ordered_affinities_the_first_that_serves_counts(wanted: SchedulingRequirements, term: str, expected: str):
     found = candidates(wanted, FLEET)
     assert (found.names, found.term) == (named(expected), term)
 

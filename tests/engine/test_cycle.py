@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from controller.engine import cycle
 from controller.engine.plan import Admit
 from controller.engine.resources import PODS, add, fits
-from controller.engine.workloads import State
+from controller.engine.workloads import WorkloadState
 from tests.draws import draws
 from tests.engine.worlds import NOW, build, clusters, policies, queues, quota_of, total_by_queue, workloads
 
@@ -18,23 +18,23 @@ worlds = draws(20)
 @worlds
 @given(policies(), clusters(), queues(), workloads())
 def test_every_workload_is_admitted_or_waits_with_a_reason(policy, sites, tree, jobs):
-    world = build(policy, *jobs, *tree, *sites)
-    plan = world.plan(NOW)
+    state = build(policy, *jobs, *tree, *sites)
+    plan = state.plan(NOW)
     admitted = {decision.workload.uid for decision in plan.decisions}
     told = {wait.workload.uid for wait in plan.waits}
-    waiting = {each.uid for each in jobs if each.state is State.PENDING}
+    waiting = {each.uid for each in jobs if each.state is WorkloadState.PENDING}
     assert admitted | told == waiting
     assert not admitted & told
-    assert all(world.refusal(uid) is not None for uid in told)
+    assert all(state.refusal(uid) is not None for uid in told)
 
 
 @worlds
 @given(policies(), clusters(), queues(), workloads())
 def test_no_admission_lifts_a_queue_above_its_ceiling(policy, sites, tree, jobs):
-    world = build(policy, *jobs, *tree, *sites)
-    before = quota_of(world)
-    plan = world.plan(NOW)
-    after = quota_of(world)
+    state = build(policy, *jobs, *tree, *sites)
+    before = quota_of(state)
+    plan = state.plan(NOW)
+    after = quota_of(state)
     raised = {}
     for decision in plan.decisions:
         for node in after.tree.nodes[decision.workload.queue].path():
@@ -49,10 +49,10 @@ def test_no_admission_lifts_a_queue_above_its_ceiling(policy, sites, tree, jobs)
 @worlds
 @given(policies(), clusters(), queues(), workloads())
 def test_guarantees_stay_reserved_for_those_who_are_idle(policy, sites, tree, jobs):
-    world = build(policy, *jobs, *tree, *sites)
-    before = quota_of(world)
-    plan = world.plan(NOW)
-    after = quota_of(world)
+    state = build(policy, *jobs, *tree, *sites)
+    before = quota_of(state)
+    plan = state.plan(NOW)
+    after = quota_of(state)
     for decision in plan.decisions:
         for node in after.tree.nodes[decision.workload.queue].path():
             if node.is_leaf:
@@ -76,11 +76,11 @@ def reservation(quota, node, resource):
 @worlds
 @given(policies(), clusters(), queues(), workloads())
 def test_a_gang_fits_its_clusters_when_it_is_admitted(policy, sites, tree, jobs):
-    world = build(policy, *jobs, *tree, *sites)
-    world.ledger.learn(NOW, policy.settle_ms)
-    headroom = {site.name: dict(site.headroom) for site in world.ledger}
-    usable = {site.name for site in world.ledger if site.is_usable}
-    for decision in world.plan(NOW).decisions:
+    state = build(policy, *jobs, *tree, *sites)
+    state.ledger.learn(NOW, policy.settle_ms)
+    headroom = {site.name: dict(site.headroom) for site in state.ledger}
+    usable = {site.name for site in state.ledger if site.is_usable}
+    for decision in state.plan(NOW).decisions:
         for booking in decision.admission.bookings:
             assert booking.cluster in usable
             assert fits(decision.workload.shape.gang, headroom[booking.cluster])
@@ -91,9 +91,9 @@ def test_a_gang_fits_its_clusters_when_it_is_admitted(policy, sites, tree, jobs)
 @worlds
 @given(policies(), clusters(), queues(), workloads())
 def test_entitlements_never_sum_above_the_parents_amount(policy, sites, tree, jobs):
-    world = build(policy, *jobs, *tree, *sites)
-    world.plan(NOW)
-    standing = world.standing
+    state = build(policy, *jobs, *tree, *sites)
+    state.plan(NOW)
+    standing = state.standing
     for node in standing.quota.tree.nodes.values():
         for resource, due in standing.entitlements[node.name].items():
             amount = max(due - standing.quota.booked_on(node.name, resource), Fraction(0))
@@ -117,9 +117,9 @@ def test_the_order_of_the_input_does_not_matter(policy, sites, tree, jobs, rando
 @worlds
 @given(policies(), clusters(), queues(), workloads())
 def test_planning_again_decides_nothing_and_tells_nothing(policy, sites, tree, jobs):
-    world = build(policy, *jobs, *tree, *sites)
-    world.plan(NOW)
-    again = cycle.run(world, NOW)
+    state = build(policy, *jobs, *tree, *sites)
+    state.plan(NOW)
+    again = cycle.run(state, NOW)
     assert (again.decisions, again.waits) == ((), ())
 
 
@@ -138,18 +138,18 @@ def test_slices_of_a_plan_decide_and_tell_together_what_the_whole_does(policy, s
 @worlds
 @given(policies(), clusters(), queues(), workloads())
 def test_the_books_equal_what_the_workloads_hold(policy, sites, tree, jobs):
-    world = build(policy, *jobs, *tree, *sites)
-    world.plan(NOW)
-    held = total_by_queue(world)
-    for name, charged in world.charged.items():
+    state = build(policy, *jobs, *tree, *sites)
+    state.plan(NOW)
+    held = total_by_queue(state)
+    for name, charged in state.charged.items():
         assert {key: amount for key, amount in charged.items() if amount} == {
             key: amount for key, amount in held.get(name, {}).items() if amount
         }
     booked = {}
-    for each in world.workloads.values():
+    for each in state.workloads.values():
         for booking in each.admission.bookings if each.admission else ():
             booked[booking.cluster] = add(booked.get(booking.cluster, {}), booking.charge)
-    for site in world.ledger:
+    for site in state.ledger:
         assert {key: amount for key, amount in site.booked.items() if amount} == {
             key: amount for key, amount in booked.get(site.name, {}).items() if amount
         }
@@ -158,26 +158,26 @@ def test_the_books_equal_what_the_workloads_hold(policy, sites, tree, jobs):
 @worlds
 @given(policies(), clusters(), queues(), workloads())
 def test_everything_is_free_again_when_all_are_gone(policy, sites, tree, jobs):
-    world = build(policy, *jobs, *tree, *sites)
-    world.plan(NOW)
+    state = build(policy, *jobs, *tree, *sites)
+    state.plan(NOW)
     for each in jobs:
-        world.workload_removed(each.uid, NOW)
-    assert not any(any(charged.values()) for charged in world.charged.values())
-    assert not any(any(site.booked.values()) or any(site.shown.values()) for site in world.ledger)
-    assert not len(world.backlog)
-    assert not any(world.held.values())
+        state.workload_removed(each.uid, NOW)
+    assert not any(any(charged.values()) for charged in state.charged.values())
+    assert not any(any(site.booked.values()) or any(site.shown.values()) for site in state.ledger)
+    assert not len(state.backlog)
+    assert not any(state.held.values())
 
 
 @worlds
 @given(policies(), clusters(), queues(), workloads())
 def test_nobody_admitted_stands_behind_one_of_his_lane_who_waits(policy, sites, tree, jobs):
-    world = build(policy, *jobs, *tree, *sites)
-    plan = world.plan(NOW)
+    state = build(policy, *jobs, *tree, *sites)
+    plan = state.plan(NOW)
     for decision in plan.decisions:
         assert isinstance(decision, Admit)
         ahead = [
             each
-            for each in world.waiting(decision.workload.queue)
+            for each in state.waiting(decision.workload.queue)
             if each.shape == decision.workload.shape
             and each.namespace == decision.workload.namespace
             and (-each.priority, each.since, each.name)

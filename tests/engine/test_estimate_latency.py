@@ -7,8 +7,8 @@ from controller.engine.estimates import QUERY_TIMEOUT_MS, Estimate
 from controller.engine.plan import Admit
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
+from controller.engine.state import State
 from controller.engine.workloads import WorkloadUid
-from controller.engine.world import World
 from tests.engine.test_estimate_tracker import gang, job, pods, site
 
 END_MS, STEP_MS = 60_000, 50
@@ -31,20 +31,20 @@ def arrivals():
 
 def admission_times(answer) -> dict[str, int]:
     """Play a minute; *answer* says after how long m1's estimator says what."""
-    world, times, coming = World(Policy(node_estimates=True, admission_timeout_ms=None)), {}, list(arrivals())
-    world.queue_changed(Queue(QueueName("q")))
+    state, times, coming = State(Policy(node_estimates=True, admission_timeout_ms=None)), {}, list(arrivals())
+    state.queue_changed(Queue(QueueName("q")))
     for each in (site("m1", 1000), site("m2", 1000)):
-        world.cluster_changed(each, 0)
+        state.cluster_changed(each, 0)
     answers: list[tuple[int, Estimate]] = []
     for now in range(0, END_MS, STEP_MS):
         while coming and coming[0][0] <= now:
             since, name, shape, placement = coming.pop(0)
             fields = {each: getattr(shape, each) for each in ("demand", "gang", "pod_sets")}
-            world.workload_changed(job(name, type(shape)(placement=placement, **fields), since=since), now)
+            state.workload_changed(job(name, type(shape)(placement=placement, **fields), since=since), now)
         for each in [each for each in answers if each[0] <= now]:
             answers.remove(each)
-            world.cluster_estimated(each[1], now)
-        plan = world.plan(now)
+            state.cluster_estimated(each[1], now)
+        plan = state.plan(now)
         times |= {each.workload.name: now - each.workload.since for each in plan.decisions if isinstance(each, Admit)}
         for query in plan.queries:
             after, count, is_silent = (STEP_MS, 1000, False) if query.cluster == "m2" else answer(query)
@@ -88,23 +88,23 @@ def test_own_workloads_wait_no_longer_than_for_one_answer(answer, most):
 
 def test_order_is_kept_when_answers_end_together():
     """A large workload that was refused is admitted before small ones behind it once there is room for it."""
-    world = World(Policy(node_estimates=True, admission_timeout_ms=None))
-    world.queue_changed(Queue(QueueName("q")))
-    world.cluster_changed(site("m1", 40), 0)
+    state = State(Policy(node_estimates=True, admission_timeout_ms=None))
+    state.queue_changed(Queue(QueueName("q")))
+    state.cluster_changed(site("m1", 40), 0)
     large, small = gang(pods(4, cpu=5)), gang(pods(1, cpu=5))
-    world.workload_changed(job("large", large, since=1), 0)
-    (query,) = world.plan(0).queries
-    world.cluster_estimated(Estimate(query, 3), 0)
-    world.plan(0)
-    world.workload_changed(job("small-1", small, since=2), 10)
-    (query,) = world.plan(10).queries
-    world.cluster_estimated(Estimate(query, 3), 10)
-    assert [each.workload.name for each in world.plan(10).decisions] == ["small-1"]
+    state.workload_changed(job("large", large, since=1), 0)
+    (query,) = state.plan(0).queries
+    state.cluster_estimated(Estimate(query, 3), 0)
+    state.plan(0)
+    state.workload_changed(job("small-1", small, since=2), 10)
+    (query,) = state.plan(10).queries
+    state.cluster_estimated(Estimate(query, 3), 10)
+    assert [each.workload.name for each in state.plan(10).decisions] == ["small-1"]
 
-    world.workload_changed(job("small-2", small, since=3), 500)
-    world.workload_removed(WorkloadUid("small-1"), 500)
-    asked = world.plan(500).queries
+    state.workload_changed(job("small-2", small, since=3), 500)
+    state.workload_removed(WorkloadUid("small-1"), 500)
+    asked = state.plan(500).queries
     assert len(asked) == 2, "the large one is asked for together with the small one"
     for query in asked:
-        world.cluster_estimated(Estimate(query, 4), 505)
-    assert [each.workload.name for each in world.plan(505).decisions] == ["large"]
+        state.cluster_estimated(Estimate(query, 4), 505)
+    assert [each.workload.name for each in state.plan(505).decisions] == ["large"]

@@ -3,15 +3,22 @@
 from dataclasses import replace
 
 from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
-from controller.engine.demand import PodSet
 from controller.engine.estimates import ANSWER_TTL_MS, MIN_REFUSAL_MS, QUERY_TIMEOUT_MS, Estimate, units_consumed
 from controller.engine.plan import Admit
-from controller.engine.policy import Eviction, Policy
+from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.reasons import Reason
-from controller.engine.resources import requested, scale, total
-from controller.engine.workloads import VOLCANO_JOB, Group, Shape, State, Workload, WorkloadUid
-from controller.engine.world import World
+from controller.engine.requests import PodSet
+from controller.engine.resources import positive, scale, total
+from controller.engine.state import State
+from controller.engine.workloads import (
+    VOLCANO_JOB,
+    HyperJobGang,
+    SchedulingRequirements,
+    Workload,
+    WorkloadState,
+    WorkloadUid,
+)
 
 START = 1_000_000
 ONE = Placement(spread=(Spread("cluster", 1, 1),))
@@ -22,17 +29,17 @@ def pods(count: int, *, cpu: int, minimum: int | None = None, claim: str | None 
     return PodSet(request, count, count if minimum is None else minimum, claim)
 
 
-def gang(*sets: PodSet, **parts) -> Shape:
-    return Shape(
-        requested(total(scale(each.amounts, each.count) for each in sets)),
-        requested(total(scale(each.amounts, each.minimum) for each in sets)),
+def gang(*sets: PodSet, **parts) -> SchedulingRequirements:
+    return SchedulingRequirements(
+        positive(total(scale(each.amounts, each.count) for each in sets)),
+        positive(total(scale(each.amounts, each.minimum) for each in sets)),
         ONE,
         pod_sets=sets,
         **parts,
     )
 
 
-def job(name: str, shape: Shape, **parts) -> Workload:
+def job(name: str, shape: SchedulingRequirements, **parts) -> Workload:
     parts.setdefault("queue", QueueName("q"))
     return Workload(WorkloadUid(name), "ns", name, "Job", shape=shape, **parts)
 
@@ -51,21 +58,21 @@ class Play:
 
     def __init__(self, *clusters: Cluster, policy: Policy | None = None, **queue) -> None:
         self.now = START
-        self.world = World(policy or Policy(node_estimates=True, admission_timeout_ms=None))
-        self.world.queue_changed(Queue(QueueName("q"), ROOT, **queue))
+        self.state = State(policy or Policy(node_estimates=True, admission_timeout_ms=None))
+        self.state.queue_changed(Queue(QueueName("q"), ROOT, **queue))
         for each in clusters:
-            self.world.cluster_changed(each, self.now)
+            self.state.cluster_changed(each, self.now)
         self.queries = []
 
     def add(self, *jobs: Workload):
         for each in jobs:
-            self.world.workload_changed(each, self.now)
+            self.state.workload_changed(each, self.now)
         return self
 
     def plan(self, after: int = 0) -> list[str]:
         """Return who is admitted where, in order."""
         self.now += after
-        plan = self.world.plan(self.now)
+        plan = self.state.plan(self.now)
         self.queries += plan.queries
         self.last = plan
         return [f"{each.workload.name}@{each.clusters[0].name}" for each in plan.decisions if isinstance(each, Admit)]
@@ -73,15 +80,15 @@ class Play:
     def answer(self, count: int | None, *, silent: bool = False) -> None:
         """Give the same answer to all that was asked."""
         for query in self.queries:
-            self.world.cluster_estimated(Estimate(query, count, silent), self.now)
+            self.state.cluster_estimated(Estimate(query, count, silent), self.now)
         self.queries = []
 
     def asked(self) -> list[str]:
         return [query.cluster for query in self.queries]
 
     def run(self, name: str) -> None:
-        before = self.world.workloads[WorkloadUid(name)]
-        self.world.workload_changed(_running(before), self.now)
+        before = self.state.workloads[WorkloadUid(name)]
+        self.state.workload_changed(_running(before), self.now)
 
 
 def _running(workload: Workload) -> Workload:
@@ -104,7 +111,7 @@ def test_gang_that_nodes_do_not_hold_waits_for_room_and_is_asked_for_again():
     play.answer(4)
 
     assert play.plan() == []
-    refusal = play.world.refusal(WorkloadUid("a"))
+    refusal = play.state.refusal(WorkloadUid("a"))
     assert refusal is not None
     assert (refusal.reason, refusal.cluster) == (Reason.NO_ROOM, "m1")
     assert "estimator" in (refusal.subject or "")
@@ -123,7 +130,7 @@ def test_waiting_for_an_answer_is_no_reason_that_is_told():
     play.plan()
 
     assert play.last.waits == ()
-    assert play.world.refusal(WorkloadUid("a")) is None
+    assert play.state.refusal(WorkloadUid("a")) is None
 
 
 def test_others_are_admitted_while_one_waits_for_an_answer():
@@ -196,8 +203,8 @@ def test_answer_to_another_question_is_ignored():
     play.plan()
     (query,) = play.queries
 
-    play.world.cluster_estimated(Estimate(type(query)(ClusterName("m2"), query.pods, query.asked_at), 9), play.now)
-    play.world.cluster_estimated(Estimate(type(query)(query.cluster, query.pods, query.asked_at - 1), 9), play.now)
+    play.state.cluster_estimated(Estimate(type(query)(ClusterName("m2"), query.pods, query.asked_at), 9), play.now)
+    play.state.cluster_estimated(Estimate(type(query)(query.cluster, query.pods, query.asked_at - 1), 9), play.now)
 
     assert play.plan() == []
 
@@ -208,7 +215,7 @@ def test_admissions_that_the_estimator_cannot_see_are_taken_off():
     play.answer(4)
 
     assert play.plan() == ["a@m1", "b@m1"]
-    assert play.world.refusal(WorkloadUid("c")).reason is Reason.NO_ROOM
+    assert play.state.refusal(WorkloadUid("c")).reason is Reason.NO_ROOM
 
     play.plan(after=ANSWER_TTL_MS)
     play.answer(4)
@@ -239,7 +246,7 @@ def test_changed_summary_ends_all_answers():
     play.answer(5)
     play.plan()
     play.now += MIN_REFUSAL_MS
-    play.world.cluster_changed(site("m1", 40, used=1), play.now)
+    play.state.cluster_changed(site("m1", 40, used=1), play.now)
     play.plan()
 
     assert play.asked() == ["m1"]
@@ -249,7 +256,7 @@ def test_refusal_is_asked_for_again_at_a_bounded_rate():
     play = Play(site("m1", 400)).add(job("a", gang(pods(6, cpu=5))))
     count = 0
     for number in range(100):
-        play.world.cluster_changed(site("m1", 400, used=number), play.now)
+        play.state.cluster_changed(site("m1", 400, used=number), play.now)
         play.plan(after=10)
         count += len(play.queries)
         play.answer(5)
@@ -262,7 +269,7 @@ def test_idle_world_asks_nothing_and_wakes_once():
     play.plan()
     play.answer(5)
     play.plan()
-    play.world.workload_removed(WorkloadUid("a"), play.now)
+    play.state.workload_removed(WorkloadUid("a"), play.now)
     play.plan(after=ANSWER_TTL_MS)
 
     assert play.asked() == []
@@ -279,13 +286,13 @@ def test_nothing_is_asked_unless_the_operator_wants_it():
 def test_turning_estimates_off_ends_all_waiting():
     play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
     play.plan()
-    play.world.policy_changed(Policy(admission_timeout_ms=None))
+    play.state.policy_changed(Policy(admission_timeout_ms=None))
 
     assert play.plan() == ["a@m1"]
 
 
 def test_parts_of_a_hyperjob_are_counted_beside_one_another():
-    group = Group("h/1", 2, 2)
+    group = HyperJobGang("h/1", 2, 2)
     play = Play(site("m1", 100)).add(*(job(name, gang(pods(2, cpu=5)), group=group) for name in ("h-0", "h-1")))
     play.plan()
     play.answer(3)
@@ -328,14 +335,16 @@ def test_waiting_workload_is_still_pending_after_a_refusal():
     play.answer(0)
     play.plan()
 
-    assert play.world.workloads[WorkloadUid("a")].state is State.PENDING
+    assert play.state.workloads[WorkloadUid("a")].state is WorkloadState.PENDING
 
 
 def reclaiming(*clusters: Cluster) -> Play:
     """Return a World in which queue r borrows while q is below its share."""
-    policy = Policy(node_estimates=True, admission_timeout_ms=None, reclaim=Eviction(enabled=True, min_runtime_ms=0))
+    policy = Policy(
+        node_estimates=True, admission_timeout_ms=None, reclaim=EvictionPolicy(enabled=True, min_runtime_ms=0)
+    )
     play = Play(*clusters, policy=policy)
-    play.world.queue_changed(Queue(QueueName("r"), ROOT))
+    play.state.queue_changed(Queue(QueueName("r"), ROOT))
     return play
 
 

@@ -14,8 +14,8 @@ from controller.engine.plan import Admit
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.resources import Resources, subtract
+from controller.engine.state import State
 from controller.engine.workloads import Workload, WorkloadUid
-from controller.engine.world import World
 from tests.engine.fleets import Fleet, fleet, has_place
 
 FEW, MANY = 300, 2_000
@@ -65,18 +65,18 @@ def free(found: Fleet) -> list[Resources]:
 
 def admitted(found: Fleet, count: Count, *, copies: int = 1) -> int:
     """Return how many of *copies* equal gangs are admitted, none of which the estimator sees."""
-    world = World(Policy(node_estimates=True))
-    world.queue_changed(Queue(QueueName("a")))
-    world.cluster_changed(found.cluster, 0)
+    state = State(Policy(node_estimates=True))
+    state.queue_changed(Queue(QueueName("a")))
+    state.cluster_changed(found.cluster, 0)
     for number in range(copies):
         uid = WorkloadUid(f"u{number}")
-        world.workload_changed(Workload(uid, "ml", f"j{number}", "Job", QueueName("a"), found.shape), 0)
+        state.workload_changed(Workload(uid, "ml", f"j{number}", "Job", QueueName("a"), found.shape), 0)
     decisions: list[object] = []
     for now in range(1 + copies):
-        plan = world.plan(now)
+        plan = state.plan(now)
         decisions += plan.decisions
         for query in plan.queries:
-            world.cluster_estimated(Estimate(query, count(query, free(found))), now)
+            state.cluster_estimated(Estimate(query, count(query, free(found))), now)
     return sum(isinstance(each, Admit) for each in decisions)
 
 

@@ -12,8 +12,8 @@ import pytest
 from controller.engine.policy import NodeShapes, Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.reasons import Reason
+from controller.engine.state import State
 from controller.engine.workloads import Workload, WorkloadUid
-from controller.engine.world import World
 from tests.engine.fleets import Fleet, fleet
 
 FEW, MANY = 300, 2_000
@@ -21,12 +21,12 @@ FEW, MANY = 300, 2_000
 
 def verdict(found: Fleet, *shapes: NodeShapes) -> Reason | None:
     """Return why the gang waits, ``None`` where it is admitted."""
-    world = World(Policy(node_shapes=shapes))
-    world.queue_changed(Queue(QueueName("a")))
-    world.cluster_changed(found.cluster, 0)
-    world.workload_changed(Workload(WorkloadUid("u"), "ml", "j", "Job", QueueName("a"), found.shape), 0)
-    world.plan(0)
-    refusal = world.refusal(WorkloadUid("u"))
+    state = State(Policy(node_shapes=shapes))
+    state.queue_changed(Queue(QueueName("a")))
+    state.cluster_changed(found.cluster, 0)
+    state.workload_changed(Workload(WorkloadUid("u"), "ml", "j", "Job", QueueName("a"), found.shape), 0)
+    state.plan(0)
+    refusal = state.refusal(WorkloadUid("u"))
     return None if refusal is None else refusal.reason
 
 

@@ -7,10 +7,18 @@ from hypothesis import strategies as st
 
 from controller.engine.clusters import Cluster
 from controller.engine.plan import Admit
-from controller.engine.policy import Eviction, Policy
+from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.resources import total
-from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Group, State, Workload, WorkloadUid
+from controller.engine.workloads import (
+    VOLCANO_JOB,
+    Admission,
+    ClusterCharge,
+    HyperJobGang,
+    Workload,
+    WorkloadState,
+    WorkloadUid,
+)
 from tests.draws import draws
 from tests.engine.test_preemption import LEAVES, admissions, crowded, decides_all_at_once, evictions, few, one_of, play
 from tests.engine.worlds import CLUSTERS, NOW, build
@@ -24,7 +32,7 @@ def gathered(draw):
     rules, things = draw(crowded())
     for number in range(draw(st.integers(1, 3))):
         size = draw(st.integers(2, 4))
-        group = Group(f"h{number}/1", size, draw(st.sampled_from([size, size, size - 1, 2])))
+        group = HyperJobGang(f"h{number}/1", size, draw(st.sampled_from([size, size, size - 1, 2])))
         queue, priority = draw(st.sampled_from(LEAVES)), draw(st.sampled_from([0, 5, 10]))
         same = few(draw, 4)
         for part in range(size):
@@ -44,16 +52,16 @@ def unit(workload: Workload) -> object:
 @crowds
 @given(gathered())
 def test_nobody_is_evicted_for_a_group_that_then_does_not_fit(crowd):
-    world = build(crowd[0], *crowd[1])
-    plan = world.plan(NOW)
+    state = build(crowd[0], *crowd[1])
+    plan = state.plan(NOW)
     for_whom = {decision.for_whom for decision in evictions(plan)} - admissions(plan)
-    holders = dict(world.holders)
+    holders = dict(state.holders)
     assert for_whom <= set(holders)
     assert {unit(each) for each in holders.values()} == {unit(holders[uid]) for uid in for_whom}
     for group in {each.group for each in holders.values()} - {None}:
         held = sum(each.group == group for each in holders.values())
-        assert held == world.groups.missing(group) or world.groups.missing(group) <= 1
-    plan = next(play(world, NOW))
+        assert held == state.groups.missing(group) or state.groups.missing(group) <= 1
+    plan = next(play(state, NOW))
     assert set(holders) <= admissions(plan)
     assert not {note.workload.uid for note in plan.notes} & set(holders)
 
@@ -61,10 +69,10 @@ def test_nobody_is_evicted_for_a_group_that_then_does_not_fit(crowd):
 @crowds
 @given(gathered())
 def test_no_exchange_is_ever_made_back(crowd):
-    world = build(crowd[0], *crowd[1])
-    units = {each.uid: unit(each) for each in world.workloads.values()}
-    exchanged = {(units[each.workload.uid], units[each.for_whom]) for each in evictions(world.plan(NOW))}
-    for plan in play(world, NOW):
+    state = build(crowd[0], *crowd[1])
+    units = {each.uid: unit(each) for each in state.workloads.values()}
+    exchanged = {(units[each.workload.uid], units[each.for_whom]) for each in evictions(state.plan(NOW))}
+    for plan in play(state, NOW):
         made = {(units[each.workload.uid], units[each.for_whom]) for each in evictions(plan)}
         assert not {(whom, victim) for victim, whom in made} & exchanged
         exchanged |= made
@@ -73,24 +81,26 @@ def test_no_exchange_is_ever_made_back(crowd):
 @crowds
 @given(gathered())
 def test_exchanges_come_to_an_end(crowd):
-    world = build(crowd[0], *crowd[1])
-    world.plan(NOW)
-    assert evictions(list(play(world, NOW))[-1]) == []
+    state = build(crowd[0], *crowd[1])
+    state.plan(NOW)
+    assert evictions(list(play(state, NOW))[-1]) == []
 
 
 @crowds
 @given(gathered())
 def test_no_group_ever_runs_with_fewer_parts_than_its_minimum(crowd):
-    world = build(crowd[0], *crowd[1])
-    groups = {each.group for each in world.workloads.values() if each.group}
-    for plan in (world.plan(NOW), *play(world, NOW)):
-        together: dict[Group, set[str]] = {}
+    state = build(crowd[0], *crowd[1])
+    groups = {each.group for each in state.workloads.values() if each.group}
+    for plan in (state.plan(NOW), *play(state, NOW)):
+        together: dict[HyperJobGang, set[str]] = {}
         for decision in plan.decisions:
             if isinstance(decision, Admit) and decision.plan:
                 together.setdefault(decision.workload.group, set()).add(decision.plan)
         assert all(len(plans) == 1 for plans in together.values())
         for group in groups:
-            running = sum(each.state is State.ADMITTED for each in world.workloads.values() if each.group == group)
+            running = sum(
+                each.state is WorkloadState.ADMITTED for each in state.workloads.values() if each.group == group
+            )
             assert running == 0 or running >= group.minimum
 
 
@@ -104,43 +114,43 @@ def test_right_after_an_exchange_there_is_nothing_else_to_decide(crowd):
 @given(gathered())
 def test_a_restart_in_the_middle_loses_nothing(crowd):
     """What is held stands in each part's own record; the victims are seen to leave."""
-    world = build(crowd[0], *crowd[1])
-    world.plan(NOW)
-    things = [*world.workloads.values(), *world.queues.values(), *world.ledger.clusters]
+    state = build(crowd[0], *crowd[1])
+    state.plan(NOW)
+    things = [*state.workloads.values(), *state.queues.values(), *state.ledger.clusters]
     again = build(crowd[0], *things)
     assert not evictions(again.plan(NOW))
     assert {uid: each.held for uid, each in again.holders.items()} == {
-        uid: each.held for uid, each in world.holders.items()
+        uid: each.held for uid, each in state.holders.items()
     }
 
 
 @crowds
 @given(gathered())
 def test_books_are_clean_when_all_are_gone(crowd):
-    world = build(crowd[0], *crowd[1])
-    for _ in (world.plan(NOW), *play(world, NOW)):
-        charged = total(each.admission.charge for each in world.workloads.values() if each.admission)
-        booked = total(site.booked for site in world.ledger)
+    state = build(crowd[0], *crowd[1])
+    for _ in (state.plan(NOW), *play(state, NOW)):
+        charged = total(each.admission.charge for each in state.workloads.values() if each.admission)
+        booked = total(site.booked for site in state.ledger)
         assert {name: each for name, each in charged.items() if each} == {
             name: each for name, each in booked.items() if each
         }
-    for uid in list(world.workloads):
-        world.workload_removed(uid, NOW)
-    assert not any(site.leaving or site.held or any(site.booked.values()) for site in world.ledger)
+    for uid in list(state.workloads):
+        state.workload_removed(uid, NOW)
+    assert not any(site.leaving or site.held or any(site.booked.values()) for site in state.ledger)
     # Charges of preserved workloads end with the clusters that still run them.
-    for name in [site.cluster.name for site in world.ledger if site.cluster]:
-        world.cluster_removed(name)
-    assert not any(any(charged.values()) for charged in world.books.settled.values())
-    assert not world.books.is_moving
+    for name in [site.cluster.name for site in state.ledger if site.cluster]:
+        state.cluster_removed(name)
+    assert not any(any(charged.values()) for charged in state.books.settled.values())
+    assert not state.books.is_moving
 
 
 def test_a_record_lost_of_one_part_gives_up_what_is_held_for_the_others():
     rules, things = small()
-    world = build(rules, *things)
-    assert {each.workload.name for each in evictions(world.plan(NOW))} == {"a-0", "a-1"}
-    lost = replace(world.workloads[WorkloadUid("uid-h-1")], held=None)
-    world.workload_changed(lost, NOW)
-    plan = world.plan(NOW)
+    state = build(rules, *things)
+    assert {each.workload.name for each in evictions(state.plan(NOW))} == {"a-0", "a-1"}
+    lost = replace(state.workloads[WorkloadUid("uid-h-1")], held=None)
+    state.workload_changed(lost, NOW)
+    plan = state.plan(NOW)
     assert [note.workload.name for note in plan.notes if note.held is None] == ["h-0"]
 
 
@@ -148,10 +158,11 @@ def small():
     """A cluster full of two jobs of a queue that has borrowed half of it, and a group that is entitled to both."""
     asks = {"pods": 1000, "cpu": 2}
     jobs = [
-        one_of("a", f"a-{n}", asks, Admission(asks, (Booking(CLUSTERS[0], asks),), admitted_at=n)) for n in range(2)
+        one_of("a", f"a-{n}", asks, Admission(asks, (ClusterCharge(CLUSTERS[0], asks),), admitted_at=n))
+        for n in range(2)
     ]
-    jobs += [one_of("b", f"h-{n}", asks, None, Group("h/1", 2, 2)) for n in range(2)]
+    jobs += [one_of("b", f"h-{n}", asks, None, HyperJobGang("h/1", 2, 2)) for n in range(2)]
     tree = [Queue(QueueName("a")), Queue(QueueName("b"), deserved={"cpu": 4})]
     room = {"pods": 1_000_000, "cpu": 4}
     site = Cluster(name=CLUSTERS[0], enablements=frozenset({VOLCANO_JOB}), allocatable=room)
-    return Policy(reclaim=Eviction(enabled=True, min_runtime_ms=0)), [*jobs, *tree, site]
+    return Policy(reclaim=EvictionPolicy(enabled=True, min_runtime_ms=0)), [*jobs, *tree, site]

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from controller.engine.reasons import Reason
-from controller.engine.workloads import Group, State
+from controller.engine.workloads import HyperJobGang, WorkloadState
 from tests.scenario import Scenario
 from tests.script import cluster, workloads
 
@@ -11,7 +11,7 @@ from tests.script import cluster, workloads
 def play(cpus: list[int], *, room: dict[str, int], minimum: int | None = None, parts: int | None = None) -> Scenario:
     """A group whose parts ask for *cpus*, on clusters with *room*; fewer parts than *parts* are there."""
     count = parts or len(cpus)
-    group = Group("hyper/1", count, minimum or count)
+    group = HyperJobGang("hyper/1", count, minimum or count)
     scenario = Scenario(
         {
             "clusters": [{"name": name, "has": {"cpu": cpu}} for name, cpu in room.items()],
@@ -20,17 +20,17 @@ def play(cpus: list[int], *, room: dict[str, int], minimum: int | None = None, p
     )
     for number, cpu in enumerate(cpus):
         [part] = workloads({"name": f"part-{number}", "queue": "q", "asks": {"cpu": cpu}}, number)
-        scenario.world.workload_changed(replace(part, group=group), scenario.now)
+        scenario.state.workload_changed(replace(part, group=group), scenario.now)
     return scenario
 
 
 def admitted(scenario: Scenario) -> dict[str, str]:
-    plan = scenario.world.plan(scenario.now)
+    plan = scenario.state.plan(scenario.now)
     return {each.workload.name: each.clusters[0].name for each in plan.decisions}
 
 
 def reason(scenario: Scenario, name: str):
-    return scenario.world.refusal(scenario.by_name(name).uid)
+    return scenario.state.refusal(scenario.by_name(name).uid)
 
 
 def test_parts_are_admitted_together():
@@ -39,7 +39,7 @@ def test_parts_are_admitted_together():
 
 def test_all_patches_of_a_group_carry_the_plan():
     scenario = play([4, 3], room={"m1": 4, "m2": 3})
-    plans = {each.plan for each in scenario.world.plan(scenario.now).decisions}
+    plans = {each.plan for each in scenario.state.plan(scenario.now).decisions}
     assert plans == {f"hyper/1@{scenario.now}"}
 
 
@@ -53,9 +53,9 @@ def test_none_is_admitted_where_one_does_not_fit():
 
 def test_a_trial_leaves_no_trace():
     scenario = play([4, 4], room={"m1": 4, "m2": 3})
-    scenario.world.plan(scenario.now)
-    assert not any(any(site.booked.values()) or site.ended for site in scenario.world.ledger)
-    assert not any(any(held.values()) for held in scenario.world.standing.quota.allocated.values())
+    scenario.state.plan(scenario.now)
+    assert not any(any(site.booked.values()) or site.ended for site in scenario.state.ledger)
+    assert not any(any(held.values()) for held in scenario.state.standing.quota.allocated.values())
 
 
 def test_as_many_as_the_group_needs_are_enough():
@@ -66,9 +66,9 @@ def test_as_many_as_the_group_needs_are_enough():
 
 def test_the_rest_follows_one_by_one():
     scenario = play([4, 4, 4], room={"m1": 4, "m2": 4}, minimum=2)
-    scenario.world.plan(scenario.now)
-    scenario.world.workload_changed(
-        replace(scenario.by_name("part-0"), state=State.FINISHED, admission=None), scenario.now
+    scenario.state.plan(scenario.now)
+    scenario.state.workload_changed(
+        replace(scenario.by_name("part-0"), state=WorkloadState.FINISHED, admission=None), scenario.now
     )
     assert admitted(scenario) == {"part-2": "m1"}
 
@@ -78,28 +78,28 @@ def test_a_group_waits_until_enough_of_its_parts_are_there():
     assert admitted(scenario) == {}
     assert reason(scenario, "part-0").reason is Reason.GROUP_INCOMPLETE
     [part] = workloads({"name": "part-1", "queue": "q", "asks": {"cpu": 2}}, 1)
-    scenario.world.workload_changed(replace(part, group=Group("hyper/1", 2, 2)), scenario.now)
+    scenario.state.workload_changed(replace(part, group=HyperJobGang("hyper/1", 2, 2)), scenario.now)
     assert admitted(scenario) == {"part-0": "m1", "part-1": "m1"}
 
 
 def test_an_incomplete_group_blocks_nobody():
     scenario = play([2], room={"m1": 8}, parts=2)
     [other] = workloads({"name": "other", "queue": "q", "asks": {"cpu": 8}, "since": 99}, 1)
-    scenario.world.workload_changed(other, scenario.now)
+    scenario.state.workload_changed(other, scenario.now)
     assert admitted(scenario) == {"other": "m1"}
 
 
 def test_a_part_that_leaves_makes_the_group_incomplete_again():
     scenario = play([6, 6], room={"m1": 8})
-    scenario.world.plan(scenario.now)
-    scenario.world.workload_removed(scenario.by_name("part-1").uid, scenario.now)
-    scenario.world.plan(scenario.now)
+    scenario.state.plan(scenario.now)
+    scenario.state.workload_removed(scenario.by_name("part-1").uid, scenario.now)
+    scenario.state.plan(scenario.now)
     assert reason(scenario, "part-0").reason is Reason.GROUP_INCOMPLETE
 
 
 @pytest.mark.parametrize("room", [pytest.param(3, id="less"), pytest.param(4, id="enough")])
 def test_room_that_appears_lets_the_whole_group_in(room):
     scenario = play([4, 4], room={"m1": 4, "m2": 0})
-    scenario.world.plan(scenario.now)
-    scenario.world.cluster_changed(cluster({"name": "m2", "has": {"cpu": room}}), scenario.now)
+    scenario.state.plan(scenario.now)
+    scenario.state.cluster_changed(cluster({"name": "m2", "has": {"cpu": room}}), scenario.now)
     assert len(admitted(scenario)) == (2 if room == 4 else 0)

@@ -10,13 +10,20 @@ from random import Random
 import pytest
 
 from controller.engine.clusters import Affinity, Cluster, ClusterName, Placement, Spread, StaticWeight
-from controller.engine.policy import Eviction, Growth, Policy, Reservation, Tenant
+from controller.engine.policy import EvictionPolicy, HeadReservation, Policy, Resize, Tenant
 from controller.engine.queues import ROOT, Queue, QueueName, QueueState
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import scale
+from controller.engine.state import State
 from controller.engine.steps import advance
-from controller.engine.workloads import VOLCANO_JOB, Group, Shape, State, Workload, WorkloadUid
-from controller.engine.world import World
+from controller.engine.workloads import (
+    VOLCANO_JOB,
+    HyperJobGang,
+    SchedulingRequirements,
+    Workload,
+    WorkloadState,
+    WorkloadUid,
+)
 
 QUEUES = [QueueName(f"q{number}") for number in range(7)]
 RESOURCES = ["cpu", "memory", "nvidia.com/gpu"]
@@ -39,10 +46,10 @@ class Life:
         self.exchanges = exchanges
         order = self.dice.choice(["PriorityFirst", "EntitlementFirst"])
         fairness = self.dice.choice(["None", "None", "Namespace"])
-        patience = self.dice.choice([Reservation(), Reservation(after_ms=50, max_ms=600)])
-        self.world = World(Policy(queue_order=order, tenant_fairness=fairness, reservation=patience))
+        patience = self.dice.choice([HeadReservation(), HeadReservation(after_ms=50, max_ms=600)])
+        self.state = State(Policy(queue_order=order, tenant_fairness=fairness, reservation=patience))
         if exchanges:
-            self.world.policy_changed(replace(self.world.policy, **self.rules()))
+            self.state.policy_changed(replace(self.state.policy, **self.rules()))
         self.homes = (
             [QueueName(name) for name in ("q2", "q3", "q4", "q4", "q6", "q6", "q6", "q1")] if exchanges else QUEUES
         )
@@ -54,9 +61,9 @@ class Life:
     def settle_down(self) -> None:
         """Begin with a tree that makes sense, on clusters that are there."""
         for name in QUEUES:
-            self.world.queue_changed(self.sane_queue(name))
+            self.state.queue_changed(self.sane_queue(name))
         for name in CLUSTERS:
-            self.world.cluster_changed(self.sane_cluster(name), self.now)
+            self.state.cluster_changed(self.sane_cluster(name), self.now)
         for _ in range(8):
             self.fill()
 
@@ -85,14 +92,16 @@ class Life:
         )
 
     def rules(self) -> dict[str, object]:
-        def rule(chance: float) -> Eviction:
-            return Eviction(self.dice.random() < chance, self.dice.choice([0, 300, 5_000]), self.dice.choice([1, 3, 9]))
+        def rule(chance: float) -> EvictionPolicy:
+            return EvictionPolicy(
+                self.dice.random() < chance, self.dice.choice([0, 300, 5_000]), self.dice.choice([1, 3, 9])
+            )
 
         return {
             "reclaim": rule(0.75),
             "preemption": rule(0.5),
-            "growth": Growth(self.dice.random() < 0.8, self.dice.choice([0, 100, 5_000])),
-            "reservation": Reservation(max_ms=self.dice.choice([500, 100_000])),
+            "growth": Resize(self.dice.random() < 0.8, self.dice.choice([0, 100, 5_000])),
+            "reservation": HeadReservation(max_ms=self.dice.choice([500, 100_000])),
             "admission_timeout_ms": self.dice.choice([None, 300, 2_000]),
         }
 
@@ -100,23 +109,23 @@ class Life:
         names = self.dice.sample(RESOURCES, self.dice.randint(1, 3))
         return {name: self.dice.randint(0, most) for name in names}
 
-    def shape(self) -> Shape:
+    def shape(self) -> SchedulingRequirements:
         demand = {"pods": 1000, **self.amounts(5 if self.exchanges else 9)}
         part = self.dice.choice([4, 4, 2])
         names = self.dice.sample(CLUSTERS, self.dice.randint(0, 2))
         if self.groups and self.dice.random() < 0.2:
             return self.divisible(names)
         where = Placement(Affinity(names=tuple(names)) if names else None, spread=self.dice.choice([ONE, ONE, ONE, ()]))
-        return Shape(demand, {name: amount * part // 4 for name, amount in demand.items()}, where)
+        return SchedulingRequirements(demand, {name: amount * part // 4 for name, amount in demand.items()}, where)
 
-    def divisible(self, names: list[ClusterName]) -> Shape:
+    def divisible(self, names: list[ClusterName]) -> SchedulingRequirements:
         replicas = self.dice.randint(2, 6)
         each = {"pods": 1000, "cpu": self.dice.randint(1, 3), "memory": self.dice.randint(0, 2)}
         weights = tuple(StaticWeight(Affinity(names=(name,)), self.dice.randint(1, 2)) for name in CLUSTERS[:2])
         spread = self.dice.choice([(), (), (Spread("cluster", 1, 2),)])
         affinity = Affinity(names=tuple(names)) if names else None
         where = Placement(affinity, spread=spread, divided=True, weights=self.dice.choice([(), (), weights]))
-        return Shape(scale(each, replicas), scale(each, replicas), where, replicas=replicas)
+        return SchedulingRequirements(scale(each, replicas), scale(each, replicas), where, replicas=replicas)
 
     def happen(self) -> None:
         """Let one thing happen."""
@@ -128,18 +137,18 @@ class Life:
             rare += [self.rest, self.rest, self.stay, self.let_go, self.abort, self.grow, self.begin, self.change_rules]
         self.dice.choice([*kinds, *rare])()
 
-    def some(self, state: State) -> Workload | None:
-        found = [each for each in self.world.workloads.values() if each.state is state]
+    def some(self, state: WorkloadState) -> Workload | None:
+        found = [each for each in self.state.workloads.values() if each.state is state]
         return self.dice.choice(found) if found else None
 
     def tell(self, workload: Workload | None, **changes: object) -> None:
         if workload is not None:
-            self.world.workload_changed(replace(workload, **changes), self.now)
+            self.state.workload_changed(replace(workload, **changes), self.now)
 
     def arrive(self) -> None:
         self.number += 1
         hold = self.dice.choice([None] * 9 + [Refusal(Reason.BACKING_OFF, until=self.now + 3_000)])
-        self.world.workload_changed(
+        self.state.workload_changed(
             Workload(
                 uid=WorkloadUid(f"uid-{self.number}"),
                 namespace=self.dice.choice(["one", "two"]),
@@ -159,67 +168,67 @@ class Life:
     def arrive_together(self) -> None:
         """Let a group arrive, of which not all parts may be there yet."""
         parts = self.dice.randint(2, 4)
-        group = Group(f"hyper-{self.number}/1", parts, self.dice.randint(1, parts))
+        group = HyperJobGang(f"hyper-{self.number}/1", parts, self.dice.randint(1, parts))
         queue = self.dice.choice(self.homes)
         for _ in range(self.dice.choice([parts, parts, parts, parts - 1])):
             self.arrive()
-            newest = self.world.workloads[WorkloadUid(f"uid-{self.number}")]
+            newest = self.state.workloads[WorkloadUid(f"uid-{self.number}")]
             self.tell(newest, group=group, queue=queue if self.dice.random() < 0.9 else newest.queue)
 
     def finish(self) -> None:
-        self.tell(self.some(State.ADMITTED), state=State.FINISHED, admission=None)
+        self.tell(self.some(WorkloadState.ADMITTED), state=WorkloadState.FINISHED, admission=None)
 
     def leave(self) -> None:
-        workload = self.some(self.dice.choice(list(State)))
+        workload = self.some(self.dice.choice(list(WorkloadState)))
         if workload is not None:
-            self.world.workload_removed(workload.uid, self.now)
+            self.state.workload_removed(workload.uid, self.now)
 
     def evict(self) -> None:
-        self.tell(self.some(State.ADMITTED), state=State.PENDING, admission=None)
+        self.tell(self.some(WorkloadState.ADMITTED), state=WorkloadState.PENDING, admission=None)
 
     def be_gone(self) -> None:
-        leaving = [each for each in self.world.workloads.values() if each.is_leaving]
+        leaving = [each for each in self.state.workloads.values() if each.is_leaving]
         self.tell(self.dice.choice(leaving) if leaving else None, admission=None)
 
     def stay(self) -> None:
-        leaving = [each for each in self.world.workloads.values() if each.is_leaving]
-        self.tell(self.dice.choice(leaving) if leaving else None, state=State.ADMITTED, hold=None)
+        leaving = [each for each in self.state.workloads.values() if each.is_leaving]
+        self.tell(self.dice.choice(leaving) if leaving else None, state=WorkloadState.ADMITTED, hold=None)
 
     def let_go(self) -> None:
-        held = [each for each in self.world.workloads.values() if each.held]
+        held = [each for each in self.state.workloads.values() if each.held]
         self.tell(self.dice.choice(held) if held else None, held=None)
 
     def abort(self) -> None:
-        self.tell(self.some(State.ADMITTED), hold=Refusal(Reason.ABORTED))
+        self.tell(self.some(WorkloadState.ADMITTED), hold=Refusal(Reason.ABORTED))
 
     def grow(self) -> None:
-        workload = self.some(State.ADMITTED)
+        workload = self.some(WorkloadState.ADMITTED)
         if workload is not None:
             self.tell(workload, admission=replace(workload.admission, grown=True))
 
     def begin(self) -> None:
-        self.tell(self.some(State.ADMITTED), has_run=True)
+        self.tell(self.some(WorkloadState.ADMITTED), has_run=True)
 
     def change_rules(self) -> None:
-        self.world.policy_changed(replace(self.world.policy, **self.rules()))
+        self.state.policy_changed(replace(self.state.policy, **self.rules()))
 
     def fill(self) -> None:
         """Let many of one queue arrive, so that others find it full."""
         queue, priority = self.dice.choice(self.homes), self.dice.choice([0, 5])
         for _ in range(5):
             self.arrive()
-            newest = self.world.workloads[WorkloadUid(f"uid-{self.number}")]
+            newest = self.state.workloads[WorkloadUid(f"uid-{self.number}")]
             self.tell(newest, queue=queue, priority=priority)
 
     def raise_priority(self) -> None:
-        self.tell(self.some(State.PENDING), priority=self.dice.choice([0, 5, 20]))
+        self.tell(self.some(WorkloadState.PENDING), priority=self.dice.choice([0, 5, 20]))
 
     def queue(self) -> None:
         name = self.dice.choice(QUEUES)
         if self.exchanges and self.dice.random() < 0.9:
-            self.world.queue_changed(self.sane_queue(name))
+            self.state.queue_changed(self.sane_queue(name))
             return
-        self.world.queue_changed(
+        self.state.queue_changed(
             Queue(
                 name=name,
                 parent=self.dice.choice([ROOT, ROOT, *QUEUES]),
@@ -237,14 +246,14 @@ class Life:
     def drop_queue(self) -> None:
         if self.exchanges and self.dice.random() < 0.9:
             return
-        self.world.queue_removed(self.dice.choice(QUEUES))
+        self.state.queue_removed(self.dice.choice(QUEUES))
 
     def cluster(self) -> None:
         name = self.dice.choice(CLUSTERS)
         if self.exchanges:
-            self.world.cluster_changed(self.sane_cluster(name), self.now)
+            self.state.cluster_changed(self.sane_cluster(name), self.now)
             return
-        self.world.cluster_changed(
+        self.state.cluster_changed(
             Cluster(
                 name=name,
                 enablements=frozenset({VOLCANO_JOB}),
@@ -258,49 +267,49 @@ class Life:
     def drop_cluster(self) -> None:
         if self.exchanges and self.dice.random() < 0.7:
             return
-        self.world.cluster_removed(self.dice.choice(CLUSTERS))
+        self.state.cluster_removed(self.dice.choice(CLUSTERS))
 
     def rule(self) -> None:
         tenants = (Tenant(("one",), queues=tuple(self.dice.sample(QUEUES, 4))),) if self.dice.random() < 0.5 else ()
-        self.world.policy_changed(replace(self.world.policy, tenants=tenants))
+        self.state.policy_changed(replace(self.state.policy, tenants=tenants))
 
     def rest(self) -> None:
         self.now += self.dice.choice([1, 1_000, 400_000 if self.exchanges else 40_000])
 
 
-def fresh(world: World, now: int) -> World:
+def fresh(state: State, now: int) -> State:
     """Return a World that is told what is true of *world*, and what its clusters were seen to use."""
-    built = World(world.policy)
-    for workload in world.workloads.values():
+    built = State(state.policy)
+    for workload in state.workloads.values():
         built.workload_changed(workload, now)
-    for queue in world.queues.values():
+    for queue in state.queues.values():
         built.queue_changed(queue)
-    built.ledger._sites = deepcopy(world.ledger._sites)
-    for site in world.ledger:
+    built.ledger._sites = deepcopy(state.ledger._sites)
+    for site in state.ledger:
         built.accounts.recall_orphans(site.orphans)
-    built.ledger._restless = {site.name for site in world.ledger}
+    built.ledger._restless = {site.name for site in state.ledger}
     built.ledger._pool = None
-    built.ledger.turned_at = world.ledger.turned_at
-    built.ledger._has_turned = world.ledger._has_turned
-    built.ledger._has_begun = world.ledger._has_begun
-    competed = world.patience.blocked.items()
+    built.ledger.turned_at = state.ledger.turned_at
+    built.ledger._has_turned = state.ledger._has_turned
+    built.ledger._has_begun = state.ledger._has_begun
+    competed = state.patience.blocked.items()
     built.patience.blocked = {queue: each for queue, each in competed if queue in built.backlog.queues}
-    built.starts.requeued = {**world.starts.requeued}
-    built.starts.short = {**world.starts.short}
+    built.starts.requeued = {**state.starts.requeued}
+    built.starts.short = {**state.starts.short}
     built.starts.time_all(built.workloads.values(), built.policy.admission_timeout_ms)
-    built.outgrown = {uid: since for uid, since in world.outgrown.items() if uid in built.grown}
-    built.overrun = {**world.overrun}
+    built.outgrown = {uid: since for uid, since in state.outgrown.items() if uid in built.grown}
+    built.overrun = {**state.overrun}
     return built
 
 
-def reasons(world: World) -> Iterator[tuple[WorkloadUid, Refusal | None]]:
-    for uid in sorted(world.workloads):
-        yield uid, world.refusal(uid)
+def reasons(state: State) -> Iterator[tuple[WorkloadUid, Refusal | None]]:
+    for uid in sorted(state.workloads):
+        yield uid, state.refusal(uid)
 
 
-def entitled(world: World) -> dict[QueueName, dict[str, Fraction]]:
+def entitled(state: State) -> dict[QueueName, dict[str, Fraction]]:
     """The entitlements that are not zero; of the root's, what its children get."""
-    due = world.standing.entitlements
+    due = state.standing.entitlements
     return {name: {key: amount for key, amount in due[name].items() if amount} for name in due if name != ROOT}
 
 
@@ -308,14 +317,14 @@ def compare(seed: int, *, exchanges: bool = False) -> None:
     life = Life(seed, exchanges=exchanges, groups=seed % 3 > 0)
     for number in range(EVENTS):
         life.happen()
-        other = fresh(life.world, life.now)
+        other = fresh(life.state, life.now)
         expected = other.plan(life.now)
-        plan = life.world.plan(life.now)
+        plan = life.state.plan(life.now)
         found, due = ((each.decisions, each.notes, each.requeues) for each in (plan, expected))
         assert found == due, f"seed {seed}, event {number}"
-        assert dict(reasons(life.world)) == dict(reasons(other)), f"seed {seed}, event {number}"
-        assert entitled(life.world) == entitled(other), f"seed {seed}, event {number}"
-        check_reservations(life.world)
+        assert dict(reasons(life.state)) == dict(reasons(other)), f"seed {seed}, event {number}"
+        assert entitled(life.state) == entitled(other), f"seed {seed}, event {number}"
+        check_reservations(life.state)
         life.now += 10
 
 
@@ -325,17 +334,17 @@ def compare_prepared(seed: int, *, exchanges: bool) -> None:
     for number in range(EVENTS):
         steps = life.dice.choice([1, 2, 3, 7, 50])
         for _ in range(life.dice.choice([0, 1, 2, 1000])):
-            if life.world.prepare(steps):
+            if life.state.prepare(steps):
                 break
         life.happen()
-        other = fresh(life.world, life.now)
+        other = fresh(life.state, life.now)
         for _ in range(life.dice.choice([0, 1, 1000])):
-            if life.world.prepare(steps):
+            if life.state.prepare(steps):
                 break
-        expected, plan = other.plan(life.now), life.world.plan(life.now)
+        expected, plan = other.plan(life.now), life.state.plan(life.now)
         found, due = ((each.decisions, each.notes, each.requeues) for each in (plan, expected))
         assert found == due, f"seed {seed}, event {number}, {steps} steps"
-        assert dict(reasons(life.world)) == dict(reasons(other)), f"seed {seed}, event {number}, {steps} steps"
+        assert dict(reasons(life.state)) == dict(reasons(other)), f"seed {seed}, event {number}, {steps} steps"
         life.now += 10
 
 
@@ -344,31 +353,31 @@ def compare_cut(seed: int, *, exchanges: bool) -> None:
     life = Life(seed, exchanges=exchanges, groups=True)
     for number in range(EVENTS):
         life.happen()
-        other = fresh(life.world, life.now)
+        other = fresh(life.state, life.now)
         expected = other.plan(life.now)
         steps = life.dice.choice([1, 2, 3, 7, 50])
-        work = life.world.plan_in_steps(life.now)
+        work = life.state.plan_in_steps(life.now)
         while (made := advance(work, steps)) is None:
-            for queue in life.world.waiting_queues():
-                for each in life.world.waiting(queue)[:1]:
-                    life.world.position(each)
+            for queue in life.state.waiting_queues():
+                for each in life.state.waiting(queue)[:1]:
+                    life.state.position(each)
         (plan,) = made
         found, due = ((each.decisions, each.notes, each.requeues) for each in (plan, expected))
         assert found == due, f"seed {seed}, event {number}, {steps} steps"
-        assert dict(reasons(life.world)) == dict(reasons(other)), f"seed {seed}, event {number}, {steps} steps"
+        assert dict(reasons(life.state)) == dict(reasons(other)), f"seed {seed}, event {number}, {steps} steps"
         life.now += 10
 
 
-def check_reservations(world: World) -> None:
+def check_reservations(state: State) -> None:
     """Check that room is kept for one at most on each cluster, and for a group as a whole or not at all (O6, G1)."""
     owners: dict[ClusterName, set[object]] = {}
-    for each in world.reserved.values():
+    for each in state.reserved.values():
         for booking in each.reserved.rooms:
             owners.setdefault(booking.cluster, set()).add(each.group or each.uid)
     assert all(len(of) == 1 for of in owners.values())
-    for group in {each.group for each in world.reserved.values()} - {None}:
-        covered = [each for each in world.reserved.values() if each.group == group]
-        assert len(covered) >= world.groups.missing(group) or world.groups.missing(group) <= 1
+    for group in {each.group for each in state.reserved.values()} - {None}:
+        covered = [each for each in state.reserved.values() if each.group == group]
+        assert len(covered) >= state.groups.missing(group) or state.groups.missing(group) <= 1
 
 
 @pytest.mark.parametrize("seed", [*range(6), 1138])
@@ -416,6 +425,6 @@ def test_everyone_who_waits_has_been_told_a_reason():
     life = Life(77)
     for _ in range(EVENTS):
         life.happen()
-        life.world.plan(life.now)
-    waiting = {uid for uid, each in life.world.workloads.items() if each.state is State.PENDING}
-    assert set(life.world.told) == waiting
+        life.state.plan(life.now)
+    waiting = {uid for uid, each in life.state.workloads.items() if each.state is WorkloadState.PENDING}
+    assert set(life.state.told) == waiting

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from controller.engine.ledger import Ledger
-from controller.engine.policy import Eviction, Policy, Reservation
+from controller.engine.cluster_usage import ClusterUsage
+from controller.engine.policy import EvictionPolicy, HeadReservation, Policy
 from tests.engine.model import BrokenError, Model
 
-PLAIN = Policy(reservation=Reservation(after_ms=10**12))
-IMPATIENT = Policy(reservation=Reservation(after_ms=1, max_ms=10**12))
+PLAIN = Policy(reservation=HeadReservation(after_ms=10**12))
+IMPATIENT = Policy(reservation=HeadReservation(after_ms=1, max_ms=10**12))
 RECLAIM = Policy(
-    reservation=Reservation(after_ms=10**12, max_ms=10**12),
-    reclaim=Eviction(enabled=True, min_runtime_ms=0, max_evictions=1),
+    reservation=HeadReservation(after_ms=10**12, max_ms=10**12),
+    reclaim=EvictionPolicy(enabled=True, min_runtime_ms=0, max_evictions=1),
 )
 FEW = ("a1", "a2", "c1")
 BORROWERS = ("c2", "c3", "b2")
@@ -97,15 +97,15 @@ def test_whatever_happens_to_four_jobs_nothing_is_broken(policy):
 
 
 def test_a_ledger_that_forgets_what_was_decided_is_found_out(monkeypatch):
-    monkeypatch.setattr(Ledger, "book", lambda *_: None)
+    monkeypatch.setattr(ClusterUsage, "book", lambda *_: None)
     with pytest.raises(BrokenError, match="more than"):
         search(PLAIN, ("a1", "c1"), crashes=0, refusals=0)
 
 
 def test_a_restart_that_forgets_who_does_not_run_yet_is_found_out(monkeypatch):
-    book = Ledger.book
+    book = ClusterUsage.book
     monkeypatch.setattr(
-        Ledger,
+        ClusterUsage,
         "book",
         lambda self, admission, now: (admission.admitted_at == 0 and not admission.shown) or book(self, admission, now),
     )
@@ -114,7 +114,7 @@ def test_a_restart_that_forgets_who_does_not_run_yet_is_found_out(monkeypatch):
 
 
 def test_room_that_comes_free_unnoticed_is_found_out(monkeypatch):
-    monkeypatch.setattr(Ledger, "_has_freed", lambda *_: None)
+    monkeypatch.setattr(ClusterUsage, "_has_freed", lambda *_: None)
     with pytest.raises(BrokenError, match="never come to an end"):
         search(PLAIN, ("a1", "b1", "c1"), crashes=0, refusals=0)
 

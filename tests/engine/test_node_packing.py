@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from controller.engine.clusters import NodeShape
-from controller.engine.demand import PodSet
 from controller.engine.node_packing import can_hold_gang, replicas_that_pack
+from controller.engine.requests import PodSet
 from tests.engine.fleets import has_place
 
 

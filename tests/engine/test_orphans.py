@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.engine.memory import rebuild, whole
+from controller.engine.checkpoint import restore, take_checkpoint
 from controller.engine.orphans import Orphan, Orphans
 from controller.engine.queues import QueueName
-from controller.engine.resources import add, requested, total
-from controller.engine.workloads import State, Workload
-from controller.engine.world import World
+from controller.engine.resources import add, positive, total
+from controller.engine.state import State
+from controller.engine.workloads import Workload, WorkloadState
 from tests.scenario import Scenario, cluster
 
 SETTLE_MS = 30_000
@@ -27,7 +27,7 @@ def test_orphaned_charges_only_fall_and_none_is_lost(usages, charges):
         now += later
         before = orphans
         orphans, ended = orphans.after(external, now, SETTLE_MS)
-        assert requested(before.total) == requested(add(orphans.total, total(each.charge for each in ended)))
+        assert positive(before.total) == positive(add(orphans.total, total(each.charge for each in ended)))
         assert all(amount <= external.get(name, 0) for name, amount in orphans.total.items())
 
 
@@ -57,42 +57,42 @@ def test_queues_are_charged_for_admitted_workloads_and_orphans(events):
     scenario.play({})
     for event in events:
         _happen(scenario, event)
-        assert _charged(scenario.world) == _due(scenario.world)
-        assert scenario.world.present.allocated["q"].get("cpu", 0) <= 10_000
-        known = whole(scenario.world)
-        again = rebuild(known.policy, known.queues, known.workloads, known.memory, scenario.now)
-        assert _charged(again) == _charged(scenario.world)
-        assert whole(again).memory.sites == known.memory.sites
+        assert _charged(scenario.state) == _due(scenario.state)
+        assert scenario.state.present.allocated["q"].get("cpu", 0) <= 10_000
+        known = take_checkpoint(scenario.state)
+        again = restore(known.policy, known.queues, known.workloads, known.memory, scenario.now)
+        assert _charged(again) == _charged(scenario.state)
+        assert take_checkpoint(again).memory.sites == known.memory.sites
 
 
 def _happen(scenario: Scenario, event: str | int) -> None:
-    admitted = [each for each in scenario.world.workloads.values() if each.state is State.ADMITTED]
+    admitted = [each for each in scenario.state.workloads.values() if each.state is WorkloadState.ADMITTED]
     if event == "remove":
         scenario.play({"remove": [each.name for each in admitted[:1]]})
     elif event == "rest":
         scenario.play({"after": 100})
     else:
-        scenario.world.cluster_changed(cluster({**WORLD["clusters"][0], "used": {"cpu": event}}), scenario.now)
+        scenario.state.cluster_changed(cluster({**WORLD["clusters"][0], "used": {"cpu": event}}), scenario.now)
         scenario.play({"after": 15})
 
 
-def _charged(world: World) -> Mapping[str, int]:
-    return requested(world.charged.get(QueueName("q"), {}))
+def _charged(state: State) -> Mapping[str, int]:
+    return positive(state.charged.get(QueueName("q"), {}))
 
 
-def _due(world: World) -> Mapping[str, int]:
-    charges = [each.admission.charge for each in world.workloads.values() if each.admission is not None]
-    orphaned = [site.orphans.total for site in world.ledger]
-    return requested(total([*charges, *orphaned]))
+def _due(state: State) -> Mapping[str, int]:
+    charges = [each.admission.charge for each in state.workloads.values() if each.admission is not None]
+    orphaned = [site.orphans.total for site in state.ledger]
+    return positive(total([*charges, *orphaned]))
 
 
 def test_a_failed_write_of_a_preserved_workload_orphans_nothing():
     scenario = Scenario({**WORLD, "jobs": [{"name": "j", "queue": "q", "asks": {"cpu": 9}, "preserved": True}]})
     scenario.play({})
     admitted: Workload = scenario.by_name("j")
-    assert admitted.state is State.ADMITTED
-    scenario._tell(admitted, state=State.PENDING, admission=None)
-    assert scenario.world.ledger.site("m").orphans == Orphans()
+    assert admitted.state is WorkloadState.ADMITTED
+    scenario._tell(admitted, state=WorkloadState.PENDING, admission=None)
+    assert scenario.state.ledger.site("m").orphans == Orphans()
     assert scenario.play({}).admitted == {"j": ["m"]}
 
 
@@ -101,4 +101,4 @@ def test_a_preserved_workload_that_finished_orphans_nothing():
     scenario.play({})
     assert scenario.play({"finish": ["kept"]}).admitted == {"next": ["m"]}
     scenario.play({"remove": ["kept"]})
-    assert scenario.world.ledger.site("m").orphans == Orphans()
+    assert scenario.state.ledger.site("m").orphans == Orphans()

@@ -1,7 +1,7 @@
 """The pods of a job, counted by request for those who count nodes."""
 
-from controller.engine.demand import Container, JobTemplate, PodSet, PodTemplate, Task, gang_minimum, pod_sets
-from controller.engine.resources import requested, scale, total
+from controller.engine.requests import Container, JobTemplate, PodSet, PodTemplate, Task, gang_minimum, pod_sets
+from controller.engine.resources import positive, scale, total
 
 
 def pod(cpu: int, claim: str | None = "", priority_class: str = "") -> PodTemplate:
@@ -28,7 +28,7 @@ def test_minimum_of_pod_sets_adds_up_to_the_gang_minimum():
     found = pod_sets(job, lambda name: classes[name])
 
     assert [(each.count, each.minimum) for each in found] == [(3, 1), (4, 4)]
-    assert requested(total(scale(each.amounts, each.minimum) for each in found)) == gang_minimum(
+    assert positive(total(scale(each.amounts, each.minimum) for each in found)) == gang_minimum(
         job, lambda name: classes[name]
     )
 

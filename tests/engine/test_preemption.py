@@ -9,11 +9,20 @@ from hypothesis import strategies as st
 from controller.engine import cycle
 from controller.engine.clusters import Cluster, Placement
 from controller.engine.plan import Admit, Evict
-from controller.engine.policy import Eviction, Policy
+from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.resources import fits, scale, subtract
-from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Group, Shape, State, Workload, WorkloadUid
+from controller.engine.workloads import (
+    VOLCANO_JOB,
+    Admission,
+    ClusterCharge,
+    HyperJobGang,
+    SchedulingRequirements,
+    Workload,
+    WorkloadState,
+    WorkloadUid,
+)
 from tests.draws import draws
 from tests.engine.worlds import CLUSTERS, NOW, ONE, build, quota_of, total_by_queue
 
@@ -44,7 +53,7 @@ def crowded(draw):
 
 
 def policy(draw):
-    rules = Eviction(enabled=True, min_runtime_ms=1000, max_evictions=9)
+    rules = EvictionPolicy(enabled=True, min_runtime_ms=1000, max_evictions=9)
     return Policy(
         queue_order=draw(st.sampled_from(["PriorityFirst", "EntitlementFirst"])),
         reclaim=replace(rules, enabled=draw(st.sampled_from([True, True, True, False]))),
@@ -80,11 +89,11 @@ def job(draw, number, free):
         name=f"job-{number}",
         kind="Job",
         queue=draw(st.sampled_from(["a1", "a1", "c"] if early else LEAVES)),
-        shape=Shape(asks, gang, Placement(spread=ONE)),
+        shape=SchedulingRequirements(asks, gang, Placement(spread=ONE)),
         priority=draw(st.sampled_from([0, 0, 10])),
         since=number * 1000,
-        state=State.ADMITTED if where else State.PENDING,
-        admission=Admission(asks, (Booking(where, asks),), admitted_at=number) if where else None,
+        state=WorkloadState.ADMITTED if where else WorkloadState.PENDING,
+        admission=Admission(asks, (ClusterCharge(where, asks),), admitted_at=number) if where else None,
         preserved=draw(st.sampled_from([False] * 7 + [True])),
         preempts=draw(st.sampled_from([True] * 5 + [False])),
     )
@@ -97,21 +106,21 @@ def one_of(queue, name, asks, admission, group=None):
         name=name,
         kind="Job",
         queue=QueueName(queue),
-        shape=Shape(asks, asks, Placement(spread=ONE)),
-        state=State.ADMITTED if admission else State.PENDING,
+        shape=SchedulingRequirements(asks, asks, Placement(spread=ONE)),
+        state=WorkloadState.ADMITTED if admission else WorkloadState.PENDING,
         admission=admission,
         group=group,
     )
 
 
-def play(world, now):
+def play(state, now):
     """Let all who leave be gone, plan, and say what was decided; until nobody leaves any more."""
     for _ in range(12):
         now += 10_000
-        leaving = [each for each in world.workloads.values() if each.is_leaving]
+        leaving = [each for each in state.workloads.values() if each.is_leaving]
         for each in leaving:
-            world.workload_changed(replace(each, admission=None), now)
-        plan = world.plan(now)
+            state.workload_changed(replace(each, admission=None), now)
+        plan = state.plan(now)
         yield plan
         if not leaving and not plan.decisions:
             return
@@ -128,11 +137,11 @@ def admissions(plan):
 @crowds
 @given(crowded())
 def test_nobody_is_evicted_for_one_who_then_does_not_fit(crowd):
-    world = build(crowd[0], *crowd[1])
-    plan = world.plan(NOW)
+    state = build(crowd[0], *crowd[1])
+    plan = state.plan(NOW)
     for_whom = {decision.for_whom for decision in evictions(plan)} - admissions(plan)
-    assert {each.uid for each in world.holders.values()} == for_whom
-    plan = next(play(world, NOW))
+    assert {each.uid for each in state.holders.values()} == for_whom
+    plan = next(play(state, NOW))
     assert for_whom <= admissions(plan)
     assert not plan.notes or not {note.workload.uid for note in plan.notes} & for_whom
 
@@ -140,9 +149,9 @@ def test_nobody_is_evicted_for_one_who_then_does_not_fit(crowd):
 @crowds
 @given(crowded())
 def test_no_exchange_is_ever_made_back(crowd):
-    world = build(crowd[0], *crowd[1])
-    exchanged = {(each.workload.uid, each.for_whom) for each in evictions(world.plan(NOW))}
-    for plan in play(world, NOW):
+    state = build(crowd[0], *crowd[1])
+    exchanged = {(each.workload.uid, each.for_whom) for each in evictions(state.plan(NOW))}
+    for plan in play(state, NOW):
         back = {(each.for_whom, each.workload.uid) for each in evictions(plan)}
         assert not back & exchanged
         exchanged |= {(each.workload.uid, each.for_whom) for each in evictions(plan)}
@@ -151,38 +160,38 @@ def test_no_exchange_is_ever_made_back(crowd):
 @crowds
 @given(crowded())
 def test_exchanges_come_to_an_end(crowd):
-    world = build(crowd[0], *crowd[1])
-    first = world.plan(NOW)
-    assert evictions(list(play(world, NOW))[-1]) == [] or not evictions(first)
+    state = build(crowd[0], *crowd[1])
+    first = state.plan(NOW)
+    assert evictions(list(play(state, NOW))[-1]) == [] or not evictions(first)
 
 
 def elastic():
     """One who needs no room at once, and whose ceiling is full only once an older exchange is done."""
     asks = [{"pods": 1000, "cpu": cpu} for cpu in (1, 3, 5)]
     jobs = [
-        one_of("a1", f"a1-{at}", each, Admission(each, (Booking(CLUSTERS[0], each),), admitted_at=at))
+        one_of("a1", f"a1-{at}", each, Admission(each, (ClusterCharge(CLUSTERS[0], each),), admitted_at=at))
         for at, each in enumerate(asks)
     ]
     jobs += [one_of("b1", f"b1-{at}", each, None) for at, each in enumerate(asks[:2])]
-    none_at_once = Shape({"pods": 1000, "cpu": 1}, {"pods": 1000, "cpu": 0}, Placement(spread=ONE))
+    none_at_once = SchedulingRequirements({"pods": 1000, "cpu": 1}, {"pods": 1000, "cpu": 0}, Placement(spread=ONE))
     jobs.append(replace(one_of("a2", "elastic", asks[0], None), shape=none_at_once))
     jobs = [replace(job, since=number) for number, job in enumerate(jobs)]
     tree = [Queue(QueueName(name), parent=QueueName(PARENTS.get(name, ROOT))) for name in ("a", "b", "a1", "a2", "b1")]
     room = {"pods": 1_000_000, "cpu": 12, "memory": 8}
     site = Cluster(name=CLUSTERS[0], enablements=frozenset({VOLCANO_JOB}), allocatable=room)
-    return Policy(reclaim=Eviction(enabled=True, min_runtime_ms=1000)), [*jobs, *tree, site]
+    return Policy(reclaim=EvictionPolicy(enabled=True, min_runtime_ms=1000)), [*jobs, *tree, site]
 
 
-def decides_all_at_once(world):
+def decides_all_at_once(state):
     """See that a plan leaves nothing to the next, unless somebody evicted does not compete for room any more.
 
     Others are entitled to more then, and the World looks again by itself.
     """
-    waiting = [world.refusal(decision.workload.uid) for decision in evictions(world.plan(NOW))]
+    waiting = [state.refusal(decision.workload.uid) for decision in evictions(state.plan(NOW))]
     if any(refusal.reason is not Reason.EVICTION_IN_PROGRESS for refusal in waiting):
-        assert world._is_news
+        assert state._is_news
         return
-    again = cycle.run(world, NOW)
+    again = cycle.run(state, NOW)
     assert (again.decisions, again.waits, again.notes) == ((), (), ())
 
 
@@ -198,15 +207,17 @@ def full(winner):
     light, loaded = {"pods": 1000, "cpu": 2}, {"pods": 1000, "cpu": 2, "memory": 1}
     jobs = [one_of(winner, "waiting", light, None)]
     for at, asks in enumerate((light, loaded)):
-        jobs.append(one_of("a1", f"a1-{at}", asks, Admission(asks, (Booking(CLUSTERS[0], asks),), admitted_at=at)))
+        jobs.append(
+            one_of("a1", f"a1-{at}", asks, Admission(asks, (ClusterCharge(CLUSTERS[0], asks),), admitted_at=at))
+        )
     tree = [Queue(QueueName(name), parent=QueueName(PARENTS.get(name, ROOT))) for name in ("a", "a1", "c")]
     tree.append(Queue(QueueName("a2"), parent=QueueName("a"), guarantee={"memory": 1}))
     room = {"pods": 1_000_000, "cpu": 4, "memory": 4}
     site = Cluster(name=CLUSTERS[0], enablements=frozenset({VOLCANO_JOB}), allocatable=room)
-    return Policy(reclaim=Eviction(enabled=True, min_runtime_ms=1000)), [*jobs, *tree, site]
+    return Policy(reclaim=EvictionPolicy(enabled=True, min_runtime_ms=1000)), [*jobs, *tree, site]
 
 
-def replayed(quota, world, decisions):
+def replayed(quota, state, decisions):
     """Yield each exchange and its winner, with the charges just before it and those once its victims are gone.
 
     After the last one *quota* is as if all evictions were done and who they were for were in.
@@ -219,7 +230,7 @@ def replayed(quota, world, decisions):
                 if each.workload.uid not in winners:
                     quota.book(nodes[each.workload.queue], each.charge)
             continue
-        exchange, after, winner = list(decided), quota.trial(), world.workloads[whom]
+        exchange, after, winner = list(decided), quota.trial(), state.workloads[whom]
         for each in exchange:
             after.book(nodes[each.workload.queue], scale(each.workload.admission.charge, -1))
         yield exchange, winner, quota, after
@@ -234,17 +245,17 @@ def replayed(quota, world, decisions):
 @example(full("a2"))
 def test_reclaim_leaves_every_queue_below_the_common_one_its_guarantee(crowd):
     """Exchange by exchange: at the common ancestor and above, and by preemption, a queue may come to hold less."""
-    world = build(crowd[0], *crowd[1])
-    quota = quota_of(world)
-    plan = world.plan(NOW)
-    for exchange, winner, before, after in replayed(quota, world, plan.decisions):
+    state = build(crowd[0], *crowd[1])
+    quota = quota_of(state)
+    plan = state.plan(NOW)
+    for exchange, winner, before, after in replayed(quota, state, plan.decisions):
         above = {node.name for node in quota.tree.nodes[winner.queue].path()}
         losing = {each.workload.queue for each in exchange if each.reason is EvictionReason.RECLAIMED}
         for node in (node for name in losing for node in quota.tree.nodes[name].path() if node.name not in above):
             for resource, guarantee in quota.limits[node.name].guarantee.items():
                 least = min(guarantee, before.amount(node.name, resource))
                 assert after.amount(node.name, resource) >= least
-    for name, amounts in world.standing.quota.allocated.items():
+    for name, amounts in state.standing.quota.allocated.items():
         assert all(quota.amount(name, resource) == amount for resource, amount in amounts.items())
 
 
@@ -252,9 +263,9 @@ def test_reclaim_leaves_every_queue_below_the_common_one_its_guarantee(crowd):
 @given(crowded())
 def test_only_those_who_may_be_evicted_are(crowd):
     rules, things = crowd
-    world = build(rules, *things)
+    state = build(rules, *things)
     by_uid = {each.uid: each for each in things if isinstance(each, Workload)}
-    for each in evictions(world.plan(NOW)):
+    for each in evictions(state.plan(NOW)):
         victim, winner = each.workload, by_uid[each.for_whom]
         assert not victim.preserved
         if each.reason is EvictionReason.PREEMPTED:
@@ -265,23 +276,23 @@ def test_only_those_who_may_be_evicted_are(crowd):
         else:
             assert rules.reclaim.enabled
             assert victim.queue != winner.queue
-            assert world.queues[victim.queue].reclaimable
+            assert state.queues[victim.queue].reclaimable
 
 
 @crowds
 @given(crowded())
 def test_charges_stay_until_the_evicted_are_gone(crowd):
-    world = build(crowd[0], *crowd[1])
-    evicted = {each.workload.uid: each.workload for each in evictions(world.plan(NOW))}
-    held = total_by_queue(world)
-    for name, charged in world.charged.items():
+    state = build(crowd[0], *crowd[1])
+    evicted = {each.workload.uid: each.workload for each in evictions(state.plan(NOW))}
+    held = total_by_queue(state)
+    for name, charged in state.charged.items():
         assert {key: amount for key, amount in charged.items() if amount} == {
             key: amount for key, amount in held.get(name, {}).items() if amount
         }
     for uid, before in evicted.items():
-        assert world.workloads[uid].is_leaving
-        assert world.workloads[uid].admission == before.admission
-        refusal = world.refusal(uid)
+        assert state.workloads[uid].is_leaving
+        assert state.workloads[uid].admission == before.admission
+        refusal = state.refusal(uid)
         # Why it would not be let in again even then comes first.
         assert refusal.reason is Reason.EVICTION_IN_PROGRESS or not refusal.is_about_room
 
@@ -289,30 +300,30 @@ def test_charges_stay_until_the_evicted_are_gone(crowd):
 @crowds
 @given(crowded())
 def test_books_are_clean_when_all_are_gone(crowd):
-    world = build(crowd[0], *crowd[1])
-    world.plan(NOW)
-    for uid in list(world.workloads):
-        world.workload_removed(uid, NOW)
-    assert not any(site.leaving or site.held for site in world.ledger)
+    state = build(crowd[0], *crowd[1])
+    state.plan(NOW)
+    for uid in list(state.workloads):
+        state.workload_removed(uid, NOW)
+    assert not any(site.leaving or site.held for site in state.ledger)
     # Charges of preserved workloads end with the clusters that still run them.
-    for name in [site.cluster.name for site in world.ledger if site.cluster]:
-        world.cluster_removed(name)
-    assert not any(any(charged.values()) for charged in world.charged.values())
-    assert not any(any(charged.values()) for charged in world.books.settled.values())
-    assert not world.books.is_moving
+    for name in [site.cluster.name for site in state.ledger if site.cluster]:
+        state.cluster_removed(name)
+    assert not any(any(charged.values()) for charged in state.charged.values())
+    assert not any(any(charged.values()) for charged in state.books.settled.values())
+    assert not state.books.is_moving
 
 
 @crowds
 @given(crowded())
 def test_what_is_admitted_fits_beside_those_who_leave_and_what_is_held(crowd):
-    world = build(crowd[0], *crowd[1])
-    for plan in (world.plan(NOW), *play(world, NOW)):
+    state = build(crowd[0], *crowd[1])
+    for plan in (state.plan(NOW), *play(state, NOW)):
         assert plan is not None
-        for site in world.ledger:
+        for site in state.ledger:
             over = {name: -amount for name, amount in site.headroom.items() if amount < 0}
             beyond = {name: -amount for name, amount in site.settled.items() if amount < 0}
             # Only what exceeds the gang minimum may be beyond what there is (D11).
-            extra = sum(1 for each in world.workloads.values() if each.shape.gang != each.shape.demand)
+            extra = sum(1 for each in state.workloads.values() if each.shape.gang != each.shape.demand)
             assert extra or not (over or beyond)
 
 
@@ -333,10 +344,10 @@ def grouped(draw):
     jobs, room = [], 0
     for number in range(draw(st.integers(1, 3))):
         size, each = draw(st.integers(1, 4)), draw(st.integers(1, 3))
-        group = Group(f"h{number}/1", size, draw(st.integers(1, size)))
+        group = HyperJobGang(f"h{number}/1", size, draw(st.integers(1, size)))
         for part in range(size):
             asks = {"pods": 1000, "cpu": each}
-            admission = Admission(asks, (Booking(CLUSTERS[0], asks),), admitted_at=draw(st.integers(0, 99)))
+            admission = Admission(asks, (ClusterCharge(CLUSTERS[0], asks),), admitted_at=draw(st.integers(0, 99)))
             jobs.append(one_of("a", f"h{number}-{part}", asks, admission, group))
             room += each
     waiting = [{"pods": 1000, "cpu": draw(st.integers(1, 4))} for _ in range(draw(st.integers(1, 4)))]
@@ -350,11 +361,11 @@ def grouped(draw):
 @crowds
 @given(grouped())
 def test_no_group_ever_runs_with_fewer_parts_than_its_minimum(crowd):
-    world = build(crowd[0], *crowd[1])
-    groups = {each.group for each in world.workloads.values() if each.group}
-    for plan in (world.plan(NOW), *play(world, NOW)):
+    state = build(crowd[0], *crowd[1])
+    groups = {each.group for each in state.workloads.values() if each.group}
+    for plan in (state.plan(NOW), *play(state, NOW)):
         assert plan is not None
         for group in groups:
-            parts = [each for each in world.workloads.values() if each.group == group]
-            running = sum(each.state is State.ADMITTED for each in parts)
+            parts = [each for each in state.workloads.values() if each.group == group]
+            running = sum(each.state is WorkloadState.ADMITTED for each in parts)
             assert running == 0 or running >= group.minimum

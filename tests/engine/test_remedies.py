@@ -6,13 +6,21 @@ from random import Random
 import pytest
 
 from controller.engine.clusters import Affinity, Cluster, ClusterName, Placement, Spread
-from controller.engine.policy import Eviction, Policy
+from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.reasons import ABOUT_ROOM, Reason
 from controller.engine.remedies import Change, Remedy, find_remedy, plan_until_stable
 from controller.engine.shortfalls import shortfalls
-from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Shape, State, Workload, WorkloadUid
-from controller.engine.world import World
+from controller.engine.state import State
+from controller.engine.workloads import (
+    VOLCANO_JOB,
+    Admission,
+    ClusterCharge,
+    SchedulingRequirements,
+    Workload,
+    WorkloadState,
+    WorkloadUid,
+)
 
 NOW = 1_000_000_000
 RESOURCES = ("cpu", "memory", "nvidia.com/gpu")
@@ -29,8 +37,8 @@ class Case:
         self.policy = Policy(
             queue_order=self.dice.choice(["PriorityFirst", "EntitlementFirst"]),
             tenant_fairness=self.dice.choice(["None", "Namespace"]),
-            reclaim=Eviction(enabled=self.dice.random() < 0.2, min_runtime_ms=0),
-            preemption=Eviction(enabled=self.dice.random() < 0.1),
+            reclaim=EvictionPolicy(enabled=self.dice.random() < 0.2, min_runtime_ms=0),
+            preemption=EvictionPolicy(enabled=self.dice.random() < 0.1),
         )
         self.clusters = {name: self.cluster(name) for name in CLUSTERS}
         self.queues = {name: self.queue(number, name) for number, name in enumerate(QUEUES)}
@@ -64,16 +72,20 @@ class Case:
             fifo=self.dice.random() < 0.2,
         )
 
-    def shape(self) -> Shape:
+    def shape(self) -> SchedulingRequirements:
         demand = {"pods": 1000, **self.amounts(12)}
         gang = {name: amount * self.dice.choice([4, 4, 2]) // 4 for name, amount in demand.items()}
         names = tuple(self.dice.sample(CLUSTERS, self.dice.choice([0, 0, 1, 2])))
         affinity = Affinity(names=names) if names else None
-        return Shape(demand, gang, Placement(affinity=affinity, spread=self.dice.choice([ONE, ONE, ONE, ()])))
+        return SchedulingRequirements(
+            demand, gang, Placement(affinity=affinity, spread=self.dice.choice([ONE, ONE, ONE, ()]))
+        )
 
-    def workload(self, number: int, shapes: list[Shape]) -> Workload:
+    def workload(self, number: int, shapes: list[SchedulingRequirements]) -> Workload:
         shape, on = self.dice.choice(shapes), self.dice.choice([None, None, None, *CLUSTERS])
-        admission = Admission(shape.demand, (Booking(on, shape.demand),), shown=True, admitted_at=1) if on else None
+        admission = (
+            Admission(shape.demand, (ClusterCharge(on, shape.demand),), shown=True, admitted_at=1) if on else None
+        )
         return Workload(
             WorkloadUid(f"uid-{number}"),
             self.dice.choice(["one", "two"]),
@@ -83,7 +95,7 @@ class Case:
             shape=shape,
             priority=self.dice.choice([0, 0, 10]),
             since=self.dice.randint(0, 5) * 1000,
-            state=State.ADMITTED if on else State.PENDING,
+            state=WorkloadState.ADMITTED if on else WorkloadState.PENDING,
             admission=admission,
         )
 
@@ -100,30 +112,30 @@ class Case:
                 assert queue.capability[change.resource] == change.before
                 self.queues[queue.name] = replace(queue, capability={**queue.capability, change.resource: change.after})
 
-    def world(self) -> World:
-        world = World(self.policy)
+    def state(self) -> State:
+        state = State(self.policy)
         for queue in self.queues.values():
-            world.queue_changed(queue)
+            state.queue_changed(queue)
         for workload in self.workloads:
-            world.workload_changed(workload, NOW)
+            state.workload_changed(workload, NOW)
         for cluster in self.clusters.values():
-            world.cluster_changed(cluster, NOW)
-        return world
+            state.cluster_changed(cluster, NOW)
+        return state
 
 
-def pending(world: World) -> list[WorkloadUid]:
+def pending(state: State) -> list[WorkloadUid]:
     """Return the workloads that wait for capacity."""
-    refusals = {uid: world.refusal(uid) for uid in world.workloads}
+    refusals = {uid: state.refusal(uid) for uid in state.workloads}
     room = ABOUT_ROOM | {Reason.EXCEEDS_QUEUE, Reason.FITS_NOWHERE}
     return sorted(uid for uid, why in refusals.items() if why is not None and why.reason in room)
 
 
 def check(seed: int) -> tuple[int, int, int]:
     """Carry out each remedy of one world; return how many waited, had a remedy, and had a complete one."""
-    world = Case(seed).world()
-    plan = world.plan(NOW)
-    waiting = pending(world)
-    remedies = {uid: find_remedy(world, uid, NOW, plan) for uid in waiting}
+    state = Case(seed).state()
+    plan = state.plan(NOW)
+    waiting = pending(state)
+    remedies = {uid: find_remedy(state, uid, NOW, plan) for uid in waiting}
     for uid, remedy in remedies.items():
         if remedy is not None:
             carry_out(seed, uid, remedy)
@@ -134,12 +146,12 @@ def check(seed: int) -> tuple[int, int, int]:
 def carry_out(seed: int, uid: WorkloadUid, remedy: Remedy) -> None:
     case = Case(seed)
     case.carry_out(remedy.changes)
-    world = case.world()
-    plan_until_stable(world, NOW)
-    is_admitted = world.workloads[uid].state is State.ADMITTED
+    state = case.state()
+    plan_until_stable(state, NOW)
+    is_admitted = state.workloads[uid].state is WorkloadState.ADMITTED
     assert is_admitted == remedy.is_complete, (seed, uid, remedy)
     if not is_admitted:
-        left = world.refusal(uid)
+        left = state.refusal(uid)
         assert left is not None
         assert remedy.refusal == left, (seed, uid)
 
@@ -166,10 +178,10 @@ def test_every_remedy_of_two_thousand_worlds():
 
 def test_shortfalls_begin_with_the_reason_and_come_once():
     for seed in range(40):
-        world = Case(seed).world()
-        world.plan(NOW)
-        for uid in pending(world):
-            found, reason = shortfalls(world, uid), world.refusal(uid)
+        state = Case(seed).state()
+        state.plan(NOW)
+        for uid in pending(state):
+            found, reason = shortfalls(state, uid), state.refusal(uid)
             assert reason is not None
             assert found[0].reason is reason.reason
             keys = [(each.reason, each.resource, each.queue, each.cluster) for each in found]

@@ -6,18 +6,25 @@ from random import Random
 import pytest
 
 from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
-from controller.engine.plan import Admit, Note, Plan
-from controller.engine.policy import Policy, Reservation
+from controller.engine.plan import Admit, Plan, RecordUpdate
+from controller.engine.policy import HeadReservation, Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.reasons import Reason
-from controller.engine.workloads import VOLCANO_JOB, Group, Shape, State, Workload, WorkloadUid
-from controller.engine.world import World
+from controller.engine.state import State
+from controller.engine.workloads import (
+    VOLCANO_JOB,
+    HyperJobGang,
+    SchedulingRequirements,
+    Workload,
+    WorkloadState,
+    WorkloadUid,
+)
 
 STEP = 10_000
 LONGEST = 20 * STEP
 AFTER = 30 * STEP
 ONE = Placement(spread=(Spread("cluster", 1, 1),))
-NEVER = Reservation(after_ms=10**12)
+NEVER = HeadReservation(after_ms=10**12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +38,25 @@ class Run:
 class Stream:
     """Clusters that small jobs keep full, and something wide that waits for more than smaller ones ever leave."""
 
-    def __init__(self, seed: int, reservation: Reservation, wide: str = "one") -> None:
+    def __init__(self, seed: int, reservation: HeadReservation, wide: str = "one") -> None:
         self.dice = Random(seed)
         self.now = 1_000_000_000
         self.number = 0
         self.running: dict[WorkloadUid, Run] = {}
         self.started: dict[str, int] = {}
         """When which of the wide ones started."""
-        self.world = World(Policy(reservation=reservation))
-        self.world.queue_changed(Queue(QueueName("q")))
+        self.state = State(Policy(reservation=reservation))
+        self.state.queue_changed(Queue(QueueName("q")))
         fewest = 1 if wide == "one" else 2
         self.names = [ClusterName(f"m{number}") for number in range(self.dice.randint(fewest, fewest + 2))]
         for name in self.names:
             enabled = frozenset({VOLCANO_JOB})
-            self.world.cluster_changed(Cluster(name, enablements=enabled, allocatable={"cpu": 12}), self.now)
+            self.state.cluster_changed(Cluster(name, enablements=enabled, allocatable={"cpu": 12}), self.now)
         self.arrive()
         self.plan()
         self.wide = [replace(each, since=0) for each in self.widely(wide)]
         for workload in self.wide:
-            self.world.workload_changed(workload, self.now)
+            self.state.workload_changed(workload, self.now)
 
     def widely(self, kind: str) -> list[Workload]:
         """Return one that needs a whole cluster, or several at once; or the parts of a group that do."""
@@ -57,16 +64,18 @@ class Stream:
         match kind:
             case "copies":
                 placement = Placement(spread=(Spread("cluster", 1, 2),))
-                return [small("wide", Shape({"cpu": cpu}, {"cpu": cpu}, placement))]
+                return [small("wide", SchedulingRequirements({"cpu": cpu}, {"cpu": cpu}, placement))]
             case "divided":
                 whole = {"cpu": 2 * cpu}
-                return [small("wide", Shape(whole, whole, Placement(divided=True), replicas=2 * cpu))]
+                return [small("wide", SchedulingRequirements(whole, whole, Placement(divided=True), replicas=2 * cpu))]
             case "group":
                 parts = self.dice.randint(2, len(self.names))
-                group = Group("hyper/1", parts, self.dice.randint(2, parts))
-                shapes = [Shape({"cpu": each}, {"cpu": each}, ONE) for each in (cpu, *[9] * (parts - 1))]
+                group = HyperJobGang("hyper/1", parts, self.dice.randint(2, parts))
+                shapes = [
+                    SchedulingRequirements({"cpu": each}, {"cpu": each}, ONE) for each in (cpu, *[9] * (parts - 1))
+                ]
                 return [replace(small(f"wide-{n}", shape), group=group) for n, shape in enumerate(shapes)]
-        return [small("wide", Shape({"cpu": cpu}, {"cpu": cpu}, ONE))]
+        return [small("wide", SchedulingRequirements({"cpu": cpu}, {"cpu": cpu}, ONE))]
 
     @property
     def started_at(self) -> int | None:
@@ -78,23 +87,23 @@ class Stream:
 
     def arrive(self) -> None:
         """Let smaller ones come, so many that some always wait."""
-        while len(self.world.backlog) < 12:
+        while len(self.state.backlog) < 12:
             self.number += 1
             demand = {"cpu": self.dice.randint(1, 4)}
-            workload = small(f"small-{self.number}", Shape(demand, demand, ONE))
-            self.world.workload_changed(replace(workload, since=self.now), self.now)
+            workload = small(f"small-{self.number}", SchedulingRequirements(demand, demand, ONE))
+            self.state.workload_changed(replace(workload, since=self.now), self.now)
 
     def step(self) -> Plan:
         self.now += STEP
         for uid in [uid for uid, run in self.running.items() if run.ends_at <= self.now]:
             del self.running[uid]
-            over = replace(self.world.workloads[uid], state=State.FINISHED, admission=None)
-            self.world.workload_changed(over, self.now)
+            over = replace(self.state.workloads[uid], state=WorkloadState.FINISHED, admission=None)
+            self.state.workload_changed(over, self.now)
         self.arrive()
         return self.plan()
 
     def plan(self) -> Plan:
-        plan = self.world.plan(self.now)
+        plan = self.state.plan(self.now)
         for decision in plan.decisions:
             assert isinstance(decision, Admit)
             ends_at = self.now + self.dice.randint(1, LONGEST // STEP) * STEP
@@ -104,11 +113,11 @@ class Stream:
         return plan
 
 
-def small(name: str, shape: Shape) -> Workload:
+def small(name: str, shape: SchedulingRequirements) -> Workload:
     return Workload(WorkloadUid(name), "ns", name, "Job", QueueName("q"), shape)
 
 
-def kept_on(note: Note) -> set[ClusterName]:
+def kept_on(note: RecordUpdate) -> set[ClusterName]:
     """Return the clusters on which room is kept from now on."""
     return {booking.cluster for booking in note.reserved.rooms} if note.reserved else set()
 
@@ -119,7 +128,7 @@ WIDE = ["one", "copies", "divided", "group"]
 @pytest.mark.parametrize("wide", WIDE)
 @pytest.mark.parametrize("seed", range(8))
 def test_who_has_a_reservation_starts_within_the_longest_run_time_on_its_clusters(seed, wide):
-    stream = Stream(seed, Reservation(after_ms=AFTER), wide)
+    stream = Stream(seed, HeadReservation(after_ms=AFTER), wide)
     ends_at = None
     while stream.started_at is None:
         plan = stream.step()
@@ -143,7 +152,7 @@ def test_without_one_it_starves(wide):
 
 
 def test_others_go_on_elsewhere_while_room_is_kept():
-    streams = (Stream(seed, Reservation(after_ms=AFTER)) for seed in range(9))
+    streams = (Stream(seed, HeadReservation(after_ms=AFTER)) for seed in range(9))
     stream = next(stream for stream in streams if len(stream.names) > 1)
     kept, elsewhere = None, set()
     while stream.started_at is None:
@@ -155,7 +164,7 @@ def test_others_go_on_elsewhere_while_room_is_kept():
 
 
 def test_who_waits_behind_one_is_told_so():
-    stream = Stream(0, Reservation(after_ms=AFTER))
+    stream = Stream(0, HeadReservation(after_ms=AFTER))
     told = set()
     while stream.started_at is None:
         told |= {str(wait.refusal.reason) for wait in stream.step().waits}

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.engine.memory import rebuild, whole
+from controller.engine.checkpoint import restore, take_checkpoint
 from controller.engine.plan import Evict
 from controller.engine.reasons import Reason, Refusal
 from tests.scenario import Scenario
@@ -26,7 +26,7 @@ def scenario() -> Scenario:
 
 
 def evicted(scenario: Scenario) -> list[str]:
-    plan = scenario.world.plan(scenario.now)
+    plan = scenario.state.plan(scenario.now)
     return [each.workload.name for each in plan.decisions if isinstance(each, Evict)]
 
 
@@ -36,7 +36,7 @@ def resize(scenario: Scenario, *, grown: bool) -> list[str]:
     amounts = {name: amount if grown else amount // 5 for name, amount in _large(scenario).items()}
     booking = replace(workload.admission.bookings[0], charge=amounts)
     admission = replace(workload.admission, charge=amounts, bookings=(booking,), grown=grown)
-    scenario.world.workload_changed(replace(workload, admission=admission), scenario.now)
+    scenario.state.workload_changed(replace(workload, admission=admission), scenario.now)
     return evicted(scenario)
 
 
@@ -72,16 +72,16 @@ def test_an_evicted_workload_begins_with_the_whole_time(scenario):
     evicted(scenario)
     scenario.now += GRACE
     assert evicted(scenario) == ["j"]
-    assert not scenario.world.overrun
-    assert not scenario.world.outgrown
+    assert not scenario.state.overrun
+    assert not scenario.state.outgrown
 
 
 def test_a_restored_world_goes_on_counting(scenario):
     evicted(scenario)
     scenario.now += GRACE - 1000
     resize(scenario, grown=False)
-    kept = whole(scenario.world)
-    scenario.world = rebuild(kept.policy, kept.queues, kept.workloads, kept.memory, scenario.now)
+    kept = take_checkpoint(scenario.state)
+    scenario.state = restore(kept.policy, kept.queues, kept.workloads, kept.memory, scenario.now)
     assert resize(scenario, grown=True) == []
     scenario.now += 1000
     assert evicted(scenario) == ["j"]
@@ -91,7 +91,7 @@ def test_growth_that_nobody_can_count_never_fits(scenario):
     resize(scenario, grown=False)
     workload = scenario.by_name("j")
     unknown = replace(workload, admission=replace(workload.admission, grown=True), hold=Refusal(Reason.DEMAND_UNKNOWN))
-    scenario.world.workload_changed(unknown, scenario.now)
+    scenario.state.workload_changed(unknown, scenario.now)
     assert evicted(scenario) == []
     scenario.now += GRACE
     assert evicted(scenario) == ["j"]

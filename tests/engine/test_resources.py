@@ -11,11 +11,11 @@ from controller.engine.resources import (
     Resources,
     add,
     base_units,
+    clamp_non_negative,
+    elementwise_max,
+    first_insufficient,
     fits,
-    floored,
-    lacking,
-    larger,
-    requested,
+    positive,
     scale,
     subtract,
     total,
@@ -44,19 +44,19 @@ def test_what_is_added_can_be_taken_away(left: Resources, right: Resources):
 
 @given(vectors, vectors)
 def test_the_larger_vector_has_room_for_both(left: Resources, right: Resources):
-    assert fits(left, larger(left, right))
-    assert fits(right, larger(left, right))
+    assert fits(left, elementwise_max(left, right))
+    assert fits(right, elementwise_max(left, right))
 
 
 @given(vectors, vectors)
 def test_what_fits_lacks_nothing(request_: Resources, room: Resources):
-    assert fits(request_, room) == (lacking(request_, room) is None)
+    assert fits(request_, room) == (first_insufficient(request_, room) is None)
 
 
 @given(vectors, vectors)
 def test_no_operation_changes_its_operands(left: Resources, right: Resources):
     before = copy.deepcopy((left, right))
-    for operation in (add, subtract, larger, fits, lacking):
+    for operation in (add, subtract, elementwise_max, fits, first_insufficient):
         operation(left, right)
     assert (left, right) == before
 
@@ -73,15 +73,15 @@ def test_no_operation_changes_its_operands(left: Resources, right: Resources):
     ],
 )
 def test_the_first_lacking_resource_is_named(request_: Resources, room: Resources, name: str | None):
-    assert lacking(request_, room) == name
+    assert first_insufficient(request_, room) == name
 
 
 def test_what_is_not_asked_for_is_left_out_and_the_rest_in_order():
-    assert list(requested({"memory": 1, "gpu": 0, "cpu": 2, "pods": -1}).items()) == [("cpu", 2), ("memory", 1)]
+    assert list(positive({"memory": 1, "gpu": 0, "cpu": 2, "pods": -1}).items()) == [("cpu", 2), ("memory", 1)]
 
 
 def test_what_is_negative_is_floored():
-    assert floored({"cpu": -1, "gpu": 2}) == {"cpu": 0, "gpu": 2}
+    assert clamp_non_negative({"cpu": -1, "gpu": 2}) == {"cpu": 0, "gpu": 2}
 
 
 def test_scaling_multiplies_each_amount():

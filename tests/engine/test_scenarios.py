@@ -73,15 +73,15 @@ def told(refusal: Refusal, facts: Mapping[str, Any], fact: str) -> Any:
 
 def check_amounts(scenario: Scenario, expect: Mapping[str, Any]) -> None:
     """Compare amounts; only the resources that are written are looked at."""
-    world = scenario.world
-    standing = world.standing
+    state = scenario.state
+    standing = state.standing
     held = {
         "entitlements": lambda name: {each: int(due) for each, due in standing.entitlements[name].items()},
-        "allocated": lambda name: world.present.allocated[name],
+        "allocated": lambda name: state.present.allocated[name],
         "ceilings": lambda name: standing.quota.limits[name].ceiling,
-        "foreign": lambda name: world.ledger.site(name).foreign,
-        "headroom": lambda name: world.ledger.site(name).headroom,
-        "booked": lambda name: world.ledger.site(name).booked,
+        "foreign": lambda name: state.ledger.site(name).foreign,
+        "headroom": lambda name: state.ledger.site(name).headroom,
+        "booked": lambda name: state.ledger.site(name).booked,
         "demands": lambda name: scenario.by_name(name).shape.demand,
         "gangs": lambda name: scenario.by_name(name).shape.gang,
         "charges": lambda name: scenario.by_name(name).admission.charge,
@@ -118,7 +118,7 @@ def test_planning_again_changes_nothing(document):
     scenario = Scenario(document)
     for step in ({}, *document.get("then", ())):
         scenario.play(step)
-        again = cycle.run(scenario.world, scenario.now)
+        again = cycle.run(scenario.state, scenario.now)
         assert (again.decisions, again.waits) == ((), ())
 
 

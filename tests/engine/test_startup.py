@@ -6,7 +6,7 @@ import pytest
 
 from controller.engine.plan import Evict
 from controller.engine.startup import backoff_ms
-from controller.engine.workloads import State
+from controller.engine.workloads import WorkloadState
 from tests.scenario import Scenario
 
 HOUR = 3_600_000
@@ -22,13 +22,13 @@ def late() -> Scenario:
             "jobs": [{"name": "j", "queue": "q", "asks": {"u": 1}, "on": "m", "ran": 600}],
         }
     )
-    assert [each.name for each in scenario.world.plan(scenario.now).requeues] == ["j"]
+    assert [each.name for each in scenario.state.plan(scenario.now).requeues] == ["j"]
     scenario.now += 600_000
     return scenario
 
 
 def evicted(scenario: Scenario) -> list[str]:
-    plan = scenario.world.plan(scenario.now)
+    plan = scenario.state.plan(scenario.now)
     return [each.workload.name for each in plan.decisions if isinstance(each, Evict)]
 
 
@@ -36,7 +36,7 @@ def test_one_whose_eviction_was_refused_goes_as_soon_as_that_may_be_tried_again(
     scenario = late()
     before = scenario.by_name("j")
     assert evicted(scenario) == ["j"]
-    scenario.world.workload_changed(replace(before, stays_until=scenario.now + 5_000), scenario.now)
+    scenario.state.workload_changed(replace(before, stays_until=scenario.now + 5_000), scenario.now)
     scenario.now += 4_999
     assert evicted(scenario) == []
     scenario.now += 1
@@ -47,21 +47,21 @@ def test_one_that_is_admitted_anew_has_all_its_time_again():
     scenario = late()
     assert evicted(scenario) == ["j"]
     gone = replace(scenario.by_name("j"), admission=None, hold=None)
-    scenario.world.workload_changed(replace(gone, shape=replace(gone.shape, left_out=frozenset())), scenario.now)
-    scenario.world.plan(scenario.now)
-    assert scenario.by_name("j").state is State.ADMITTED
+    scenario.state.workload_changed(replace(gone, shape=replace(gone.shape, left_out=frozenset())), scenario.now)
+    scenario.state.plan(scenario.now)
+    assert scenario.by_name("j").state is WorkloadState.ADMITTED
     scenario.now += 600_000
-    assert [each.name for each in scenario.world.plan(scenario.now).requeues] == ["j"]
+    assert [each.name for each in scenario.state.plan(scenario.now).requeues] == ["j"]
 
 
 def test_another_time_for_it_counts_from_its_admission():
     scenario = late()
-    scenario.world.policy_changed(replace(scenario.world.policy, admission_timeout_ms=1_200_000))
+    scenario.state.policy_changed(replace(scenario.state.policy, admission_timeout_ms=1_200_000))
     assert evicted(scenario) == []
     scenario.now += 600_000
     assert evicted(scenario) == ["j"]
-    scenario.world.policy_changed(replace(scenario.world.policy, admission_timeout_ms=None))
-    assert scenario.world.plan(scenario.now).requeues == ()
+    scenario.state.policy_changed(replace(scenario.state.policy, admission_timeout_ms=None))
+    assert scenario.state.plan(scenario.now).requeues == ()
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def moving(near: int) -> Scenario:
     )
     job = scenario.by_name("j")
     shape = replace(job.shape, evicting_from=frozenset({"near"}))
-    scenario.world.workload_changed(replace(job, shape=shape), scenario.now)
+    scenario.state.workload_changed(replace(job, shape=shape), scenario.now)
     return scenario
 
 
@@ -101,9 +101,9 @@ def test_moved_job_that_does_not_start_leaves_out_only_where_it_was_moved():
     scenario = moving(near=4)
     assert evicted(scenario) == []
     scenario.now += 600_000
-    assert [each.name for each in scenario.world.plan(scenario.now).requeues] == ["j"]
+    assert [each.name for each in scenario.state.plan(scenario.now).requeues] == ["j"]
     scenario.now += 600_000
-    plan = scenario.world.plan(scenario.now)
+    plan = scenario.state.plan(scenario.now)
     (eviction,) = (each for each in plan.decisions if isinstance(each, Evict))
     assert eviction.back_off is not None
     assert eviction.back_off.left_out == ("far",)
@@ -111,7 +111,7 @@ def test_moved_job_that_does_not_start_leaves_out_only_where_it_was_moved():
 
 def test_moved_job_is_told_only_the_cluster_where_it_does_not_fit():
     scenario = moving(near=4)
-    scenario.world.cluster_changed(replace(scenario.world.ledger.site("far").cluster, allocatable={"u": 2}), 0)
-    (eviction,) = (each for each in scenario.world.plan(scenario.now).decisions if isinstance(each, Evict))
+    scenario.state.cluster_changed(replace(scenario.state.ledger.site("far").cluster, allocatable={"u": 2}), 0)
+    (eviction,) = (each for each in scenario.state.plan(scenario.now).decisions if isinstance(each, Evict))
     assert eviction.back_off is not None
     assert eviction.back_off.moved_to == ("far",)

@@ -6,11 +6,11 @@ import pytest
 
 from controller.engine.clusters import Affinity, Cluster, ClusterName, Placement, Requirement, Spread, Term
 from controller.engine.plan import Admit
-from controller.engine.policy import Eviction, Policy
+from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.queues import ROOT, Queue, QueueName
+from controller.engine.state import State
 from controller.engine.steps import advance, finish
-from controller.engine.workloads import VOLCANO_JOB, Shape, Workload, WorkloadUid
-from controller.engine.world import World
+from controller.engine.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
 
 CLUSTERS = 20
 LARGEST_PART = 600
@@ -24,34 +24,34 @@ def cluster(number: int, cpus: int = 10_000) -> Cluster:
     )
 
 
-def fleet(policy: Policy) -> World:
-    world = World(policy)
+def fleet(policy: Policy) -> State:
+    state = State(policy)
     for number in range(5):
-        world.queue_changed(Queue(QueueName(f"q{number}"), parent=ROOT))
+        state.queue_changed(Queue(QueueName(f"q{number}"), parent=ROOT))
     for number in range(CLUSTERS):
-        world.cluster_changed(cluster(number), 1)
-    return world
+        state.cluster_changed(cluster(number), 1)
+    return state
 
 
-def submit(world: World, number: int, shape: Shape) -> None:
+def submit(state: State, number: int, shape: SchedulingRequirements) -> None:
     name, queue = f"j{number:05}", QueueName(f"q{number % 5}")
-    world.workload_changed(Workload(WorkloadUid(name), "ns", name, "Job", queue, shape, since=number), 1)
+    state.workload_changed(Workload(WorkloadUid(name), "ns", name, "Job", queue, shape, since=number), 1)
 
 
-def submit_shapes(world: World, count: int) -> None:
+def submit_shapes(state: State, count: int) -> None:
     """Let workloads wait that all ask for other amounts, of which each cluster takes one."""
     for number in range(count):
         demand = {"pods": 1000, "cpu": 6000 + number % 3000, "memory": 10**6 + number}
-        submit(world, number, Shape(demand, demand, Placement(spread=(Spread("cluster", 1, 1),))))
+        submit(state, number, SchedulingRequirements(demand, demand, Placement(spread=(Spread("cluster", 1, 1),))))
 
 
-def measured(world: World, now: int) -> tuple[int, int, int]:
+def measured(state: State, now: int) -> tuple[int, int, int]:
     """Plan in parts; return the steps of all, those of the largest part, and the number of admissions."""
-    work, parts = world.plan_in_steps(now), []
-    before = world.books.prospects.counted
-    while not world.prepare(2000):
+    work, parts = state.plan_in_steps(now), []
+    before = state.books.prospects.counted
+    while not state.prepare(2000):
         pass
-    parts.append(world.books.prospects.counted - before)
+    parts.append(state.books.prospects.counted - before)
     largest = 0
     while True:
         try:
@@ -66,19 +66,19 @@ def measured(world: World, now: int) -> tuple[int, int, int]:
 POLICIES = [
     pytest.param(Policy(), 200, id="priority first"),
     pytest.param(Policy(queue_order="EntitlementFirst"), 200, id="entitlement first"),
-    pytest.param(Policy(reclaim=Eviction(enabled=True)), 250, id="reclaim"),
+    pytest.param(Policy(reclaim=EvictionPolicy(enabled=True)), 250, id="reclaim"),
 ]
 
 
 def check_many_shapes(policy: Policy, most: int, *, count: int) -> None:
-    world = fleet(policy)
-    submit_shapes(world, count)
-    first, largest, admitted = measured(world, 1000)
+    state = fleet(policy)
+    submit_shapes(state, count)
+    first, largest, admitted = measured(state, 1000)
     assert admitted == CLUSTERS
     assert largest <= LARGEST_PART
     assert first <= most * count
-    world.cluster_changed(cluster(3, 30_000), 2000)
-    changed, largest, admitted = measured(world, 2000)
+    state.cluster_changed(cluster(3, 30_000), 2000)
+    changed, largest, admitted = measured(state, 2000)
     assert admitted > 0
     assert largest <= LARGEST_PART
     assert changed <= most * count
@@ -96,15 +96,15 @@ def test_five_thousand_shapes_on_twenty_clusters_take_linear_steps_in_small_part
 
 
 def test_fifty_jobs_of_very_many_affinities_are_compared_with_a_changed_cluster_only():
-    world, terms = fleet(Policy()), 100
+    state, terms = fleet(Policy()), 100
     for job in range(50):
         named = [Requirement("zone", "In", (f"{job}-{number}",)) for number in range(terms)]
         affinities = tuple(Term(f"a{number}", Affinity(labels=(each,))) for number, each in enumerate(named))
-        submit(world, job, Shape({"cpu": 1}, {"cpu": 1}, Placement(terms=affinities)))
-    first, largest, _ = measured(world, 1000)
+        submit(state, job, SchedulingRequirements({"cpu": 1}, {"cpu": 1}, Placement(terms=affinities)))
+    first, largest, _ = measured(state, 1000)
     assert first >= 50 * terms * CLUSTERS
-    world.cluster_changed(replace(cluster(3), labels={"zone": "a"}), 2000)
-    changed, _, _ = measured(world, 2000)
+    state.cluster_changed(replace(cluster(3), labels={"zone": "a"}), 2000)
+    changed, _, _ = measured(state, 2000)
     assert changed <= 2 * 50 * terms + 50 * 3 * CLUSTERS
     assert largest <= LARGEST_PART
 

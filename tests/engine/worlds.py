@@ -9,9 +9,17 @@ from controller.engine.policy import Policy
 from controller.engine.queues import ROOT, Queue, QueueName, QueueState
 from controller.engine.quota import Quota
 from controller.engine.resources import Resources, total
-from controller.engine.tree import limits
-from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Shape, State, Workload, WorkloadUid
-from controller.engine.world import World
+from controller.engine.state import State
+from controller.engine.tree import queue_limits
+from controller.engine.workloads import (
+    VOLCANO_JOB,
+    Admission,
+    ClusterCharge,
+    SchedulingRequirements,
+    Workload,
+    WorkloadState,
+    WorkloadUid,
+)
 
 NOW = 1_000_000_000
 CLUSTERS = [ClusterName(name) for name in ("m1", "m2", "m3")]
@@ -58,11 +66,15 @@ def queues(draw) -> list[Queue]:
     ]
 
 
-def shapes() -> st.SearchStrategy[Shape]:
-    def shape(asked: Resources, part: int, names: tuple[ClusterName, ...], spread: tuple[Spread, ...]) -> Shape:
+def shapes() -> st.SearchStrategy[SchedulingRequirements]:
+    def shape(
+        asked: Resources, part: int, names: tuple[ClusterName, ...], spread: tuple[Spread, ...]
+    ) -> SchedulingRequirements:
         demand = {"pods": 1000, **asked}
         gang = {name: amount * part // 4 for name, amount in demand.items()}
-        return Shape(demand, gang, Placement(affinity=Affinity(names=names) if names else None, spread=spread))
+        return SchedulingRequirements(
+            demand, gang, Placement(affinity=Affinity(names=names) if names else None, spread=spread)
+        )
 
     some = st.lists(st.sampled_from(CLUSTERS), max_size=2, unique=True).map(tuple)
     return st.builds(shape, amounts(), st.sampled_from([4, 4, 2, 1]), some, st.sampled_from([ONE, ONE, ONE, ()]))
@@ -75,7 +87,7 @@ def workloads(draw, most: int = 14) -> list[Workload]:
 
 
 @st.composite
-def workload(draw, number: int, kinds: list[Shape]) -> Workload:
+def workload(draw, number: int, kinds: list[SchedulingRequirements]) -> Workload:
     shape = draw(st.sampled_from(kinds))
     on = draw(st.sampled_from([None, None, None, *CLUSTERS]))
     return Workload(
@@ -87,8 +99,10 @@ def workload(draw, number: int, kinds: list[Shape]) -> Workload:
         shape=shape,
         priority=draw(st.sampled_from([0, 0, 10])),
         since=draw(st.integers(0, 5)) * 1000,
-        state=State.ADMITTED if on else State.PENDING,
-        admission=Admission(shape.demand, (Booking(on, shape.demand),), shown=draw(st.booleans())) if on else None,
+        state=WorkloadState.ADMITTED if on else WorkloadState.PENDING,
+        admission=Admission(shape.demand, (ClusterCharge(on, shape.demand),), shown=draw(st.booleans()))
+        if on
+        else None,
     )
 
 
@@ -100,31 +114,31 @@ def policies() -> st.SearchStrategy[Policy]:
     )
 
 
-def build(policy: Policy, *things: object) -> World:
+def build(policy: Policy, *things: object) -> State:
     """Return a world that was told *things*, in their order."""
-    world = World(policy)
+    state = State(policy)
     for thing in things:
         match thing:
             case Workload():
-                world.workload_changed(thing, NOW)
+                state.workload_changed(thing, NOW)
             case Queue():
-                world.queue_changed(thing)
+                state.queue_changed(thing)
             case Cluster():
-                world.cluster_changed(thing, NOW)
-    return world
+                state.cluster_changed(thing, NOW)
+    return state
 
 
-def quota_of(world: World) -> Quota:
+def quota_of(state: State) -> Quota:
     """Return the charges on the tree as they are now, built anew."""
-    tree = world.tree()
-    taken = total(charge for name, charge in world.charged.items() if name == ROOT or name not in tree.nodes)
-    return Quota(tree, limits(tree, world.ledger.pool(), taken), world.charged)
+    tree = state.tree()
+    taken = total(charge for name, charge in state.charged.items() if name == ROOT or name not in tree.nodes)
+    return Quota(tree, queue_limits(tree, state.ledger.pool(), taken), state.charged)
 
 
-def total_by_queue(world: World) -> Mapping[QueueName, dict[str, int]]:
+def total_by_queue(state: State) -> Mapping[QueueName, dict[str, int]]:
     """Return the charges by queue, counted from the workloads themselves."""
     sums: dict[QueueName, dict[str, int]] = {}
-    for each in world.workloads.values():
+    for each in state.workloads.values():
         if each.admission is not None:
             held = sums.setdefault(each.queue, {})
             for name, amount in each.admission.charge.items():

@@ -15,8 +15,8 @@ from controller.api.nodeclaims import (
     encode_node_claim,
 )
 from controller.engine.clusters import ClusterName
-from controller.engine.demand import PodSet
 from controller.engine.estimates import Estimate, Query
+from controller.engine.requests import PodSet
 from controller.estimator import connection, messages
 from controller.estimator.access import Access
 from controller.estimator.estimators import Estimators

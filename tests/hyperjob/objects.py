@@ -3,9 +3,9 @@
 from typing import Any
 
 from controller.api.hyperjobs import HyperJob, read_hyperjob
+from controller.engine.cluster_usage import ClusterUsage
 from controller.engine.clusters import ApiKind, Cluster, ClusterName
 from controller.engine.fit import capacities_when_empty, free_capacities
-from controller.engine.ledger import Ledger
 from controller.engine.workloads import VOLCANO_JOB
 from controller.hyperjob.split import Prospects
 
@@ -66,7 +66,7 @@ def cluster(name: str, gpu: int = 0, *, used: int = 0, **more: Any) -> Cluster:
 
 
 def prospects(*clusters: Cluster, **more: Any) -> Prospects:
-    ledger = Ledger()
+    ledger = ClusterUsage()
     for each in clusters:
         ledger.see(each, 0, 0)
     return Prospects(free_capacities(ledger), capacities_when_empty(ledger), **more)

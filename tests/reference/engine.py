@@ -2,10 +2,18 @@
 
 from controller.engine.clusters import Affinity, Cluster, ClusterName, Placement, Spread
 from controller.engine.plan import Admit, Plan
-from controller.engine.policy import Eviction, Policy, Reservation
+from controller.engine.policy import EvictionPolicy, HeadReservation, Policy
 from controller.engine.queues import Queue, QueueName, QueueState
-from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Shape, State, Workload, WorkloadUid
-from controller.engine.world import World
+from controller.engine.state import State
+from controller.engine.workloads import (
+    VOLCANO_JOB,
+    Admission,
+    ClusterCharge,
+    SchedulingRequirements,
+    Workload,
+    WorkloadState,
+    WorkloadUid,
+)
 from tests.reference import world as plain
 from tests.reference.world import Decision
 
@@ -45,16 +53,16 @@ def decisions(found: Plan) -> list[Decision]:
     return result
 
 
-def build(world: plain.World) -> World:
+def build(world: plain.World) -> State:
     """Return an engine's World of the same objects."""
     policy = Policy(
         queue_order=world.queue_order,
         tenant_fairness=world.tenant_fairness,
         reclaim=_eviction(world.reclaim),
         preemption=_eviction(world.preemption),
-        reservation=Reservation(after_ms=world.reservation_after * 1000),
+        reservation=HeadReservation(after_ms=world.reservation_after * 1000),
     )
-    found = World(policy)
+    found = State(policy)
     for job in world.jobs:
         found.workload_changed(_workload(job), LONG_AGO)
     for queue in world.queues:
@@ -68,10 +76,10 @@ def build(world: plain.World) -> World:
     return found
 
 
-def _eviction(setting: plain.Eviction | None) -> Eviction:
+def _eviction(setting: plain.Eviction | None) -> EvictionPolicy:
     if setting is None:
-        return Eviction()
-    return Eviction(enabled=True, min_runtime_ms=setting.min_runtime * 1000, max_evictions=setting.max_evictions)
+        return EvictionPolicy()
+    return EvictionPolicy(enabled=True, min_runtime_ms=setting.min_runtime * 1000, max_evictions=setting.max_evictions)
 
 
 def _queue(queue: plain.Queue) -> Queue:
@@ -92,8 +100,8 @@ def _queue(queue: plain.Queue) -> Queue:
 def _workload(job: plain.Job) -> Workload:
     names = tuple(ClusterName(name) for name in job.affinity)
     placement = Placement(affinity=Affinity(names=names) if names else None, spread=(Spread("cluster", 1, 1),))
-    shape = Shape(demand=job.requests, gang=job.gang, placement=placement)
-    bookings = (Booking(ClusterName(job.cluster), job.requests),) if job.cluster else ()
+    shape = SchedulingRequirements(demand=job.requests, gang=job.gang, placement=placement)
+    bookings = (ClusterCharge(ClusterName(job.cluster), job.requests),) if job.cluster else ()
     return Workload(
         uid=WorkloadUid(job.name),
         namespace=job.namespace,
@@ -103,7 +111,7 @@ def _workload(job: plain.Job) -> Workload:
         shape=shape,
         priority=job.priority,
         since=LONG_AGO + job.since * 1000,
-        state=State.ADMITTED if job.cluster else State.PENDING,
+        state=WorkloadState.ADMITTED if job.cluster else WorkloadState.PENDING,
         admission=Admission(job.requests, bookings, admitted_at=NOW - job.ran * 1000) if job.cluster else None,
         evictions=job.evictions,
         preempts=not job.never,

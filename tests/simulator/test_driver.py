@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from controller.engine.plan import Evict, Plan
 from controller.engine.reasons import EvictionReason, Reason
-from controller.engine.workloads import State
-from controller.engine.world import World
+from controller.engine.state import State
+from controller.engine.workloads import WorkloadState
 from controller.simulator.driver import Simulation
 from controller.simulator.lives import Stage
 from controller.simulator.trace import Tempo
@@ -20,7 +20,7 @@ def play(found, **tempo):
     return Simulation(found, Tempo(**tempo)).run()
 
 
-class Scripted(World):
+class Scripted(State):
     """Takes a workload back at a time, as an engine that reclaims would."""
 
     def __init__(self, name, at, reason=EvictionReason.RECLAIMED):
@@ -175,7 +175,7 @@ def test_what_would_have_ended_during_the_grace_has_not():
 
 
 def test_an_engine_that_wakes_for_nothing_is_not_waited_for_for_ever():
-    class Restless(World):
+    class Restless(State):
         def plan(self, now):
             return replace(super().plan(now), wake_at=now + 1000)
 
@@ -205,7 +205,7 @@ def test_a_run_that_ends_before_its_eviction_is_written_is_finished():
 def test_the_summary_follows_with_its_delay_and_only_when_it_has_changed():
     told = []
 
-    class Listening(World):
+    class Listening(State):
         def cluster_changed(self, cluster, now):
             told.append(((now - START) // 1000, cluster.used.get("cpu", 0) // 1000))
             super().cluster_changed(cluster, now)
@@ -221,7 +221,7 @@ def test_the_engine_hears_that_pods_run():
     simulation = Simulation(trace(job("a")), Tempo(until=5000))
     simulation.run()
     [workload] = simulation._world.workloads.values()
-    assert (workload.state, workload.admission.shown) == (State.ADMITTED, True)
+    assert (workload.state, workload.admission.shown) == (WorkloadState.ADMITTED, True)
 
 
 jobs = st.lists(
@@ -239,8 +239,8 @@ def test_every_job_is_finished_running_or_waiting_at_the_end(drawn, writes, unti
         job(f"j{number}", cpu, at=at, runs=runs, queue=name, priority=priority)
         for number, (cpu, at, runs, name, priority) in enumerate(drawn)
     ]
-    world = trace(*found, queues=[queue("q"), queue("r", weight=2)], clusters=[cluster("m", 8), cluster("n", 4)])
-    outcome = play(world, writes_per_second=writes, until=until)
+    state = trace(*found, queues=[queue("q"), queue("r", weight=2)], clusters=[cluster("m", 8), cluster("n", 4)])
+    outcome = play(state, writes_per_second=writes, until=until)
     stages = Counter(life.stage for life in outcome.lives)
     came = [each for each in found if until is None or each.at <= until]
     assert stages.total() == len(came)

@@ -1,30 +1,30 @@
 from fractions import Fraction
 
-from controller.engine.world import World
+from controller.engine.state import State
 from controller.simulator.gauge import Gauge
 from tests.simulator.traces import START, cluster, job, queue
 
 
 def told(*things):
-    world = World()
+    state = State()
     for thing in things:
-        world.workload_changed(thing.workload, START)
-    world.queue_changed(queue())
-    return world
+        state.workload_changed(thing.workload, START)
+    state.queue_changed(queue())
+    return state
 
 
-def read(gauge, world, *, at, cpu):
+def read(gauge, state, *, at, cpu):
     """Let the gauge read the world at a second at which its cluster has so many CPUs."""
-    world.cluster_changed(cluster(cpu=cpu), START + at * 1000)
-    world.plan(START + at * 1000)
-    gauge.read(world.standing, at * 1000)
+    state.cluster_changed(cluster(cpu=cpu), START + at * 1000)
+    state.plan(START + at * 1000)
+    gauge.read(state.standing, at * 1000)
 
 
 def test_areas_count_from_one_reading_to_the_next():
-    gauge, world = Gauge(), told(job("a", 6, on="m"))
-    read(gauge, world, at=0, cpu=8)
-    world.workload_removed("uid-a", START + 5000)
-    read(gauge, world, at=5, cpu=8)
+    gauge, state = Gauge(), told(job("a", 6, on="m"))
+    read(gauge, state, at=0, cpu=8)
+    state.workload_removed("uid-a", START + 5000)
+    read(gauge, state, at=5, cpu=8)
     gauge.close(20_000)
     assert gauge.tracks["q"].held_area["cpu"] == 6000 * 5000
     assert gauge.pool_area["cpu"] == 8000 * 20_000
@@ -32,10 +32,10 @@ def test_areas_count_from_one_reading_to_the_next():
 
 def test_gaps_are_parts_of_what_was_there_at_the_time():
     # Of 8 CPUs q holds 6 and is due 4 for 10 seconds, since r waits for 6; of 80 it is due all that it holds.
-    gauge, world = Gauge(), told(job("a", 6, on="m"), job("b", 6, queue="r"))
-    world.queue_changed(queue("r"))
-    read(gauge, world, at=0, cpu=8)
-    read(gauge, world, at=10, cpu=80)
+    gauge, state = Gauge(), told(job("a", 6, on="m"), job("b", 6, queue="r"))
+    state.queue_changed(queue("r"))
+    read(gauge, state, at=0, cpu=8)
+    read(gauge, state, at=10, cpu=80)
     gauge.close(15_000)
     track = gauge.tracks["q"]
     assert gauge.pool_area["cpu"] == 8000 * 10_000 + 80_000 * 5000
@@ -45,9 +45,9 @@ def test_gaps_are_parts_of_what_was_there_at_the_time():
 
 def test_what_is_due_is_rounded_down_to_a_base_unit():
     gauge = Gauge()
-    world = told(*(job(f"{name}-{n}", 1, queue=name) for name in "qrs" for n in range(2)))
-    world.queue_changed(queue("r"))
-    world.queue_changed(queue("s"))
-    read(gauge, world, at=0, cpu=1)
+    state = told(*(job(f"{name}-{n}", 1, queue=name) for name in "qrs" for n in range(2)))
+    state.queue_changed(queue("r"))
+    state.queue_changed(queue("s"))
+    read(gauge, state, at=0, cpu=1)
     gauge.close(1000)
     assert {name: gauge.tracks[name].due_area["cpu"] for name in "qrs"} == dict.fromkeys("qrs", 333_000)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.engine.policy import Eviction, Policy
+from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.resources import CPU
 from controller.simulator.driver import Simulation
 from controller.simulator.summary import LongWait, ReasonWaits, summarise
@@ -40,7 +40,7 @@ def test_idle_because_it_is_guaranteed_to_an_idle_queue():
 
 
 def test_idle_while_it_is_held_for_a_preemptor():
-    policy = Policy(preemption=Eviction(enabled=True, min_runtime_ms=0))
+    policy = Policy(preemption=EvictionPolicy(enabled=True, min_runtime_ms=0))
     found = idle(job("low", 4, runs=100), job("high", 6, at=10, runs=10, priority=9), policy=policy)
     # From second 10 to 40 low leaves and 4 CPUs are held for high, which asks for 6.
     whole = 8 * figures(job("low", 4, runs=100), job("high", 6, at=10, runs=10, priority=9), policy=policy).end

@@ -1,9 +1,9 @@
 from controller.engine.clusters import ClusterName
-from controller.engine.workloads import Booking
+from controller.engine.workloads import ClusterCharge
 from controller.simulator.members import Members
 from tests.simulator.traces import cluster, cpus
 
-HERE = (Booking(ClusterName("m"), cpus(2)),)
+HERE = (ClusterCharge(ClusterName("m"), cpus(2)),)
 
 
 def used(found):
@@ -35,7 +35,7 @@ def test_what_the_summary_showed_at_the_start_goes_when_it_ends():
 
 def test_one_look_is_arranged_for_several_changes():
     members = Members([cluster("m"), cluster("n")], 10_000)
-    there = Booking(ClusterName("n"), cpus(1))
+    there = ClusterCharge(ClusterName("n"), cpus(1))
     assert members.start((*HERE, there)) == ["m", "n"]
     assert members.stop(HERE) == []
     members.look("m")

@@ -6,7 +6,15 @@ from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.resources import CPU, MILLI, PODS
-from controller.engine.workloads import VOLCANO_JOB, Admission, Booking, Shape, State, Workload, WorkloadUid
+from controller.engine.workloads import (
+    VOLCANO_JOB,
+    Admission,
+    ClusterCharge,
+    SchedulingRequirements,
+    Workload,
+    WorkloadState,
+    WorkloadUid,
+)
 from controller.simulator.driver import Outcome
 from controller.simulator.generators.load import ANY_ONE_CLUSTER
 from controller.simulator.trace import PodSet, Submission, Trace
@@ -45,17 +53,17 @@ def job(
 ) -> Submission:
     """Return a job that comes at a second and runs for some; one that is *on* a cluster runs there at the start."""
     demand = {**cpus(cpu), PODS: pods * MILLI}
-    admission = Admission(demand, (Booking(ClusterName(on), demand),), shown=shown) if on else None
+    admission = Admission(demand, (ClusterCharge(ClusterName(on), demand),), shown=shown) if on else None
     workload = Workload(
         uid=WorkloadUid(f"uid-{name}"),
         namespace="ml",
         name=name,
         kind="Job",
         queue=QueueName(queue),
-        shape=Shape(demand, demand, ANY_ONE_CLUSTER),
+        shape=SchedulingRequirements(demand, demand, ANY_ONE_CLUSTER),
         priority=priority,
         since=START + at * 1000,
-        state=State.ADMITTED if on else State.PENDING,
+        state=WorkloadState.ADMITTED if on else WorkloadState.PENDING,
         admission=admission,
     )
     each = {name: amount // pods for name, amount in demand.items()}

@@ -24,7 +24,7 @@ from controller.cache.translate.placements import ANYWHERE, PlacementError, plac
 from controller.cache.translate.progress import course
 from controller.cache.translate.records import record_facts
 from controller.engine.clusters import ApiKind, Assignment, ClusterName, Placement
-from controller.engine.resources import EMPTY, MILLI, PODS, Resources, add, requested, scale, total
+from controller.engine.resources import EMPTY, MILLI, PODS, Resources, add, positive, scale, total
 from controller.engine.workloads import WorkloadUid
 
 Targets = tuple[Assignment, ...]
@@ -153,14 +153,14 @@ def _count(spec: wire.BindingSpec) -> Demand | AmountError | _Uncounted:
         if spec.components:
             parts = [_component(each, f"spec.components[{place}]") for place, each in enumerate(spec.components)]
             return Demand(
-                requested(total(scale(pod, count) for pod, count in parts)),
+                positive(total(scale(pod, count) for pod, count in parts)),
                 pods=tuple(pod for pod, _ in parts),
             )
         replica = _pod(spec.replica_requirements, "spec.replicaRequirements")
         replicas = _at_least_zero(spec.replicas, "spec.replicas")
     except AmountError as error:
         return error
-    return Demand(requested(scale(replica, replicas)), pods=(replica,) if replicas else (), replicas=replicas)
+    return Demand(positive(scale(replica, replicas)), pods=(replica,) if replicas else (), replicas=replicas)
 
 
 def _component(component: wire.Component, where: str) -> tuple[Resources, int]:
@@ -170,7 +170,7 @@ def _component(component: wire.Component, where: str) -> tuple[Resources, int]:
 
 def _pod(requirements: wire.ReplicaRequirements | None, where: str) -> Resources:
     asked: Quantities = requirements.resource_request if requirements else {}
-    return requested(add(amounts(asked, f"{where}.resourceRequest") if asked else EMPTY, {PODS: MILLI}))
+    return positive(add(amounts(asked, f"{where}.resourceRequest") if asked else EMPTY, {PODS: MILLI}))
 
 
 def _at_least_zero(count: int, where: str) -> int:

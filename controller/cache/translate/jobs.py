@@ -13,7 +13,7 @@ from controller.cache.translate.amounts import AmountError, milliseconds, senten
 from controller.cache.translate.membership import claim, owner
 from controller.cache.translate.pods import pod_template
 from controller.engine.clusters import ClusterName
-from controller.engine.demand import JobTemplate, Task, demand, pod_requests
+from controller.engine.requests import JobTemplate, Task, pod_requests, total_requests
 
 Counted = Demand | AmountError
 
@@ -70,7 +70,11 @@ def _count(spec: wire.JobSpec) -> Counted:
     classes = {task.pod.priority_class for task in job.tasks} - {""}
     claims = {claim for task in job.tasks for claim in task.pod.claims}
     return Demand(
-        demand(job), pods=pod_requests(job), job=job, task_classes=tuple(sorted(classes)), claims=tuple(sorted(claims))
+        total_requests(job),
+        pods=pod_requests(job),
+        job=job,
+        task_classes=tuple(sorted(classes)),
+        claims=tuple(sorted(claims)),
     )
 
 

@@ -9,7 +9,7 @@ from controller.api.keys import GROUP, HYPERJOB_GROUPS, HYPERJOB_KIND
 from controller.api.meta import ObjectMeta
 from controller.cache.facts import Claim, HyperJobFacts, TemplateFacts
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.workloads import Group
+from controller.engine.workloads import HyperJobGang
 
 
 class _Written(msgspec.Struct):
@@ -20,7 +20,7 @@ class _Written(msgspec.Struct):
 class Membership(NamedTuple):
     """What follows for a Job from its HyperJob; *since* is ``None`` where the Job's own age counts."""
 
-    group: Group | None = None
+    group: HyperJobGang | None = None
     since: int | None = None
     hold: Refusal | None = None
     """Why it waits although it may be no part: its HyperJob does not list it, or not any more."""
@@ -68,4 +68,4 @@ def membership(template: TemplateFacts | None, known: Mapping[str, HyperJobFacts
     parts = len(hyperjob.parts)
     # Its Jobs may be made anew while it waits; none is older than the HyperJob, and none is made older by it.
     since = min(hyperjob.since, template.since)
-    return Membership(Group(f"{uid}/{split}", parts, min(max(hyperjob.minimum, 1), parts)), since)
+    return Membership(HyperJobGang(f"{uid}/{split}", parts, min(max(hyperjob.minimum, 1), parts)), since)

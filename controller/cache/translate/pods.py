@@ -4,7 +4,7 @@ from controller.api import pods
 from controller.api.meta import Quantities
 from controller.cache.translate.amounts import amounts
 from controller.cache.translate.nodeclaims import node_claim
-from controller.engine.demand import Container, PodTemplate
+from controller.engine.requests import Container, PodTemplate
 from controller.engine.resources import EMPTY, Resources
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 from controller.api import configuration as wire
 from controller.cache.translate.amounts import amounts
 from controller.engine.clusters import Affinity, ClusterName, NodeShape, Requirement
-from controller.engine.policy import Eviction, Growth, NodeShapes, Policy, Reservation, Tenant
+from controller.engine.policy import EvictionPolicy, HeadReservation, NodeShapes, Policy, Resize, Tenant
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -16,10 +16,10 @@ def policy(configuration: wire.AdmissionConfiguration, *, can_estimate: bool = F
     return Policy(
         queue_order=configuration.queue_order,
         tenant_fairness=configuration.tenant_fairness,
-        growth=Growth(evict=growth.action == "Evict", grace_ms=growth.grace_period // _MILLISECOND),
+        growth=Resize(evict=growth.action == "Evict", grace_ms=growth.grace_period // _MILLISECOND),
         settle_ms=configuration.settle_period // _MILLISECOND,
         admission_timeout_ms=configuration.admission_timeout // _MILLISECOND,
-        reservation=Reservation(
+        reservation=HeadReservation(
             after_ms=configuration.reservation.after // _MILLISECOND,
             max_ms=configuration.reservation.max // _MILLISECOND,
         ),
@@ -50,8 +50,8 @@ def _affinity(clusters: tuple[str, ...] | wire.LabelSelector) -> Affinity:
     return Affinity(labels=tuple(labels))
 
 
-def _eviction(section: wire.Eviction) -> Eviction:
-    return Eviction(
+def _eviction(section: wire.Eviction) -> EvictionPolicy:
+    return EvictionPolicy(
         enabled=section.enabled,
         min_runtime_ms=section.min_runtime // _MILLISECOND,
         max_evictions=section.max_evictions,

@@ -14,8 +14,8 @@ from controller.engine.clusters import ClusterName
 from controller.engine.plan import Evict
 from controller.engine.queues import QueueName
 from controller.engine.reasons import EvictionReason
-from controller.engine.resources import EMPTY, PODS, Resources, requested
-from controller.engine.workloads import Admission, Held, Past, Reserved, Workload
+from controller.engine.resources import EMPTY, PODS, Resources, positive
+from controller.engine.workloads import Admission, EvictionHistory, Nomination, Reservation, Workload
 
 #: Marks the admission of a workload that asks for nothing: an empty charge would say that there is none.
 _NOTHING = {PODS: 0}
@@ -77,7 +77,7 @@ def _by_cluster(written: Mapping[str, wire.Amounts] | msgspec.UnsetType) -> dict
 
 
 def noting(
-    workload: Workload, held: Held | None, reserved: Reserved | None = None, *, before: Record | None = None
+    workload: Workload, held: Nomination | None, reserved: Reservation | None = None, *, before: Record | None = None
 ) -> wire.Record:
     """Return the record of a workload that waits, with what is *held* for it in an exchange, or *reserved* for it.
 
@@ -93,10 +93,10 @@ def noting(
         waiting_since=moment(workload.since),
         reserved_since=moment(reserved.since) if reserved else None,
         held_cluster=clusters[0] if len(clusters) == 1 else None,
-        held_clusters={each.cluster: quantities(requested(each.charge)) for each in several} or msgspec.UNSET,
+        held_clusters={each.cluster: quantities(positive(each.charge)) for each in several} or msgspec.UNSET,
         held_since=moment(held.since if held else None),
         held_rank=held.rank if held else None,
-        held_demand=quantities(requested(kept.demand)) if kept and kept.demand is not None else None,
+        held_demand=quantities(positive(kept.demand)) if kept and kept.demand is not None else None,
         evictions=before.evictions if before else 0,
         attempts=before.attempts if before else 0,
         left_out=_written(dict(before.left_out) if before else {}),
@@ -123,7 +123,7 @@ def confirming(workload: Workload, admission: Admission, *, before: Record) -> w
     return wire.Record(
         uid=workload.uid,
         queue=workload.queue,
-        charge=quantities(requested(admission.charge) or _NOTHING),
+        charge=quantities(positive(admission.charge) or _NOTHING),
         clusters=tuple(booking.cluster for booking in admission.bookings),
         admitted_at=moment(before.admitted_at),
         waiting_since=moment(before.waiting_since),
@@ -163,7 +163,7 @@ def evicting(
     """
     workload, back_off = decision.workload, decision.back_off
     is_aborted = decision.reason is EvictionReason.ABORTED
-    past = Past(before.evictions, before.attempts) if before else Past()
+    past = EvictionHistory(before.evictions, before.attempts) if before else EvictionHistory()
     past = past.once_gone(has_run=workload.has_run, taken_back=back_off is not None)
     return wire.Record(
         uid=workload.uid,
@@ -200,7 +200,7 @@ def admitting(
     return wire.Record(
         uid=workload.uid,
         queue=workload.queue,
-        charge=quantities(requested(admission.charge) or _NOTHING),
+        charge=quantities(positive(admission.charge) or _NOTHING),
         clusters=tuple(booking.cluster for booking in admission.bookings),
         admitted_at=moment(admission.admitted_at),
         waiting_since=moment(workload.since),

@@ -16,8 +16,8 @@ from controller.cache.pool import Pool, fingerprint
 from controller.cache.translate.amounts import AmountError, milliseconds, sentence, version
 from controller.cache.translate.pods import pod_template
 from controller.cache.translate.progress import at
-from controller.engine.demand import pod_request
-from controller.engine.resources import requested, scale
+from controller.engine.requests import pod_request
+from controller.engine.resources import positive, scale
 
 Counted = Demand | AmountError
 
@@ -77,7 +77,7 @@ def _count(spec: dict[str, Any], replicas: int, where: str) -> Counted:
         return AmountError(f"{where}: there cannot be {replicas} replicas; write zero or more")
     pod = pod_request(template)
     return Demand(
-        requested(scale(pod, replicas)),
+        positive(scale(pod, replicas)),
         pods=(pod,) if replicas else (),
         replicas=replicas,
         node_claim=template.node_claim,

@@ -9,7 +9,7 @@ from controller.engine.tree import Node
 
 def borrowing_notes(snapshot: Snapshot) -> tuple[str, ...]:
     """Return a sentence for each queue that borrows while a workload of lower queue priority is due its share."""
-    policy = snapshot.world.policy
+    policy = snapshot.state.policy
     if policy.queue_order != "PriorityFirst" or policy.reclaim.enabled:
         return ()
     leaves = [node for node in snapshot.standing.quota.tree.leaves() if node.parent is not None]
@@ -38,7 +38,7 @@ def _borrowed_resources(snapshot: Snapshot, leaf: Node) -> frozenset[str]:
 
 def _requests_within_fair_share(snapshot: Snapshot, leaf: Node) -> frozenset[str]:
     """Return what the workloads of a queue ask for that wait for room and would stay within its entitlement."""
-    lanes = snapshot.world.backlog.queues.get(leaf.name, ())
+    lanes = snapshot.state.backlog.queues.get(leaf.name, ())
     waiting = [lane for lane in lanes if lane.hopeless is None and lane.is_waiting]
     entitled = [lane for lane in waiting if not snapshot.standing.borrows(leaf, lane.charge)]
     return frozenset(name for lane in entitled for name, amount in lane.charge.items() if amount > 0 and name != PODS)

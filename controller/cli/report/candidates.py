@@ -9,10 +9,10 @@ from controller.cli.report.amounts import Amounts, positive_quantities, quantiti
 from controller.cli.report.clusters import unusable_reason
 from controller.cli.snapshot import Snapshot
 from controller.engine.candidates import Candidates, Exclusion, candidates
+from controller.engine.cluster_usage import ClusterState
 from controller.engine.fit import FreeCapacity
-from controller.engine.ledger import Site
-from controller.engine.resources import requested, subtract
-from controller.engine.workloads import Shape
+from controller.engine.resources import positive, subtract
+from controller.engine.workloads import SchedulingRequirements
 
 _EXCLUSIONS: Mapping[Exclusion, str] = MappingProxyType(
     {
@@ -44,16 +44,16 @@ class CandidateReport(msgspec.Struct, rename="camel", frozen=True):
     replicas: int | None = None
 
 
-def candidate_reports(snapshot: Snapshot, shape: Shape) -> tuple[CandidateReport, ...]:
+def candidate_reports(snapshot: Snapshot, shape: SchedulingRequirements) -> tuple[CandidateReport, ...]:
     """Return all clusters, the candidates first, by name."""
-    ledger = snapshot.world.ledger
+    ledger = snapshot.state.ledger
     found = candidates(shape, ledger.clusters)
     reports = [_report(site, shape, found) for site in ledger]
     return tuple(sorted(reports, key=lambda report: (not report.candidate, report.name)))
 
 
-def _report(site: Site, shape: Shape, found: Candidates) -> CandidateReport:
-    wanted = requested(shape.gang)
+def _report(site: ClusterState, shape: SchedulingRequirements, found: Candidates) -> CandidateReport:
+    wanted = positive(shape.gang)
     out = found.excluded.get(site.name)
     room = FreeCapacity(site, site.headroom, site.allocatable, freed=site.freed)
     return CandidateReport(
@@ -67,18 +67,18 @@ def _report(site: Site, shape: Shape, found: Candidates) -> CandidateReport:
     )
 
 
-def _exclusion_text(site: Site, shape: Shape, why: Exclusion) -> str:
+def _exclusion_text(site: ClusterState, shape: SchedulingRequirements, why: Exclusion) -> str:
     taints = site.cluster.taints if site.cluster else ()
     written = ", ".join(f"{each.key}{'=' if each.value else ''}{each.value}:{each.effect}" for each in taints)
     return _EXCLUSIONS[why].format(api=f"{shape.api.group_version} {shape.api.kind}", taints=written)
 
 
-def _node_shortage(room: FreeCapacity, shape: Shape) -> str:
+def _node_shortage(room: FreeCapacity, shape: SchedulingRequirements) -> str:
     return "" if room.has_nodes_for(shape.pods) else "no node has enough free for one of its pods"
 
 
-def _fitting_replicas(room: FreeCapacity, shape: Shape) -> int:
+def _fitting_replicas(room: FreeCapacity, shape: SchedulingRequirements) -> int:
     """Return how many replicas the cluster has room for, at most those that are wanted."""
-    one = requested(shape.replica)
+    one = positive(shape.replica)
     fitting = [max(room.headroom.get(name, 0), 0) // amount for name, amount in one.items()]
     return min([*fitting, shape.replicas])

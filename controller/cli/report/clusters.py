@@ -4,8 +4,8 @@ import msgspec
 
 from controller.cli.report.amounts import Amounts, quantities
 from controller.cli.snapshot import Snapshot
-from controller.engine.ledger import Site
-from controller.engine.outlook import unusable
+from controller.engine.cluster_usage import ClusterState
+from controller.engine.feasibility import why_unusable
 
 
 class ClusterReport(msgspec.Struct, frozen=True):
@@ -28,15 +28,15 @@ class Clusters(msgspec.Struct, frozen=True):
 
 def cluster_reports(snapshot: Snapshot) -> Clusters:
     """Return all clusters, also those of which only charges are known."""
-    return Clusters(tuple(_report(site) for site in snapshot.world.ledger))
+    return Clusters(tuple(_report(site) for site in snapshot.state.ledger))
 
 
-def unusable_reason(site: Site) -> str:
+def unusable_reason(site: ClusterState) -> str:
     """Return why a cluster takes no new workloads, or nothing."""
-    return "is unknown" if site.cluster is None else unusable(site.cluster) or ""
+    return "is unknown" if site.cluster is None else why_unusable(site.cluster) or ""
 
 
-def _report(site: Site) -> ClusterReport:
+def _report(site: ClusterState) -> ClusterReport:
     booked = {name for name, amount in site.booked.items() if amount}
     resources = sorted({*site.allocatable, *site.foreign, *booked})
     return ClusterReport(

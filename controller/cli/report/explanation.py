@@ -10,11 +10,11 @@ from controller.cli.report.candidates import CandidateReport, candidate_reports
 from controller.cli.report.queues import QueueShareReport, queue_path, queue_share_report
 from controller.cli.snapshot import Snapshot
 from controller.engine import remedies
-from controller.engine.outlook import outlook
+from controller.engine.feasibility import feasibility
 from controller.engine.queues import QueueName
 from controller.engine.remedies import Change
 from controller.engine.shortfalls import Shortfall, shortfalls
-from controller.engine.workloads import State, Workload
+from controller.engine.workloads import Workload, WorkloadState
 from controller.wording import lack, sentence, verified
 
 
@@ -159,7 +159,7 @@ def explain(snapshot: Snapshot, workload: Workload) -> Explanation:
         since=format_time(workload.since),
         demand=positive_quantities(shape.demand),
         gang=positive_quantities(shape.gang),
-        copies=outlook(shape, snapshot.world.ledger).copies,
+        copies=feasibility(shape, snapshot.state.ledger).copies,
         queue=_queue(snapshot, workload.queue),
         waiting=_pending_state(snapshot, workload),
         running=_admitted_state(snapshot, workload),
@@ -168,17 +168,17 @@ def explain(snapshot: Snapshot, workload: Workload) -> Explanation:
 
 
 def _pending_state(snapshot: Snapshot, workload: Workload) -> PendingState | None:
-    refusal = snapshot.world.refusal(workload.uid)
+    refusal = snapshot.state.refusal(workload.uid)
     if refusal is None:
         return None
-    found = remedies.find_remedy(snapshot.world, workload.uid, snapshot.now, snapshot.plan)
-    line = snapshot.world.waiting(workload.queue)
+    found = remedies.find_remedy(snapshot.state, workload.uid, snapshot.now, snapshot.plan)
+    line = snapshot.state.waiting(workload.queue)
     position = [each.uid for each in line].index(workload.uid)
     return PendingState(
         reason=refusal.reason,
         message=sentence(refusal),
         remedy=verified(refusal, found),
-        missing=tuple(map(_unmet_requirement, shortfalls(snapshot.world, workload.uid))),
+        missing=tuple(map(_unmet_requirement, shortfalls(snapshot.state, workload.uid))),
         changes=tuple(map(_step, found.changes)) if found is not None else None,
         complete=found is not None and found.is_complete,
         position=position + 1,
@@ -220,7 +220,7 @@ def _quote_resource(resource: str) -> str:
 
 
 def _workload_ahead(snapshot: Snapshot, workload: Workload) -> WorkloadAhead:
-    refusal = snapshot.world.refusal(workload.uid)
+    refusal = snapshot.state.refusal(workload.uid)
     return WorkloadAhead(
         kind=workload.kind,
         namespace=workload.namespace,
@@ -233,7 +233,7 @@ def _workload_ahead(snapshot: Snapshot, workload: Workload) -> WorkloadAhead:
 
 def _admitted_state(snapshot: Snapshot, workload: Workload) -> AdmittedState | None:
     admission = workload.admission
-    if workload.state is not State.ADMITTED or admission is None:
+    if workload.state is not WorkloadState.ADMITTED or admission is None:
         return None
     return AdmittedState(
         clusters=tuple(ClusterCharge(each.cluster, positive_quantities(each.charge)) for each in admission.bookings),
@@ -257,15 +257,15 @@ def _resized_from(snapshot: Snapshot, workload: Workload) -> Amounts | None:
 
 def _finished_on(snapshot: Snapshot, workload: Workload) -> tuple[str, ...]:
     binding = snapshot.binding(workload)
-    if workload.state is not State.FINISHED or binding is None:
+    if workload.state is not WorkloadState.FINISHED or binding is None:
         return ()
     return tuple(target.name for target in binding.targets)
 
 
 def _queue(snapshot: Snapshot, name: QueueName) -> WorkloadQueue:
-    world = snapshot.world
-    node = world.tree().nodes.get(name)
-    queue = node.queue if node else world.queues.get(name)
+    state = snapshot.state
+    node = state.tree().nodes.get(name)
+    queue = node.queue if node else state.queues.get(name)
     path = queue_path(snapshot, name)
     return WorkloadQueue(
         name=name,
@@ -275,5 +275,5 @@ def _queue(snapshot: Snapshot, name: QueueName) -> WorkloadQueue:
         weight=queue.weight if queue else 0,
         priority=queue.priority if queue else 0,
         standings=tuple(queue_share_report(snapshot, each) for each in path[::-1] or ((name,) if queue else ())),
-        near=() if queue else tuple(get_close_matches(name, sorted(world.queues), n=3)),
+        near=() if queue else tuple(get_close_matches(name, sorted(state.queues), n=3)),
     )

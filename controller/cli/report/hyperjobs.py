@@ -6,7 +6,7 @@ from controller.api.hyperjobs import HyperJob
 from controller.api.hyperjobstatus import PartStatus
 from controller.cli.report.amounts import Amounts, positive_quantities
 from controller.cli.snapshot import Snapshot
-from controller.engine.workloads import State, Workload
+from controller.engine.workloads import Workload, WorkloadState
 from controller.hyperjob.children import minimum_parts
 from controller.hyperjob.preview import Preview
 from controller.hyperjob.split import part_demands
@@ -49,7 +49,7 @@ def hyperjob_report(snapshot: Snapshot, hyperjob: HyperJob, found: Preview) -> H
     uid = hyperjob.metadata.uid
     own = {
         each.name: each
-        for each in snapshot.world.workloads.values()
+        for each in snapshot.state.workloads.values()
         if each.group is not None and each.group.hyperjob == uid
     }
     return HyperJobReport(
@@ -68,7 +68,7 @@ def hyperjob_report(snapshot: Snapshot, hyperjob: HyperJob, found: Preview) -> H
 
 
 def _part(snapshot: Snapshot, part: PartStatus, amounts: Amounts, workload: Workload | None) -> HyperJobPart:
-    refusal = snapshot.world.refusal(workload.uid) if workload else None
+    refusal = snapshot.state.refusal(workload.uid) if workload else None
     return HyperJobPart(
         name=part.name,
         replicated_job=part.replicated_job,
@@ -86,7 +86,7 @@ def _part(snapshot: Snapshot, part: PartStatus, amounts: Amounts, workload: Work
 
 def _state(part: PartStatus, workload: Workload | None) -> str:
     """Return what the engine says of a part; the controller's word where the engine does not know it any more."""
-    return str(workload.state) if workload is not None and workload.state is not State.FINISHED else part.phase
+    return str(workload.state) if workload is not None and workload.state is not WorkloadState.FINISHED else part.phase
 
 
 def _clusters(workload: Workload | None) -> tuple[str, ...]:

@@ -57,9 +57,9 @@ def plan_report(snapshot: Snapshot) -> PlanReport:
 
 def pending_workloads(snapshot: Snapshot) -> Iterator[tuple[int, Workload, Refusal]]:
     """Yield everyone who waits with his position and why, by queue and position."""
-    for queue in snapshot.world.waiting_queues():
-        for position, workload in enumerate(snapshot.world.waiting(queue), start=1):
-            refusal = snapshot.world.refusal(workload.uid)
+    for queue in snapshot.state.waiting_queues():
+        for position, workload in enumerate(snapshot.state.waiting(queue), start=1):
+            refusal = snapshot.state.refusal(workload.uid)
             if refusal is not None:
                 yield position, workload, refusal
 

@@ -54,16 +54,16 @@ class Queues(msgspec.Struct, frozen=True, omit_defaults=True):
 def queue_share_reports(snapshot: Snapshot) -> tuple[QueueShareReport, ...]:
     """Return how all queues stand, parents and root included, by name."""
     tree = snapshot.standing.quota.tree
-    names = sorted({*tree.nodes, *snapshot.world.queues})
+    names = sorted({*tree.nodes, *snapshot.state.queues})
     return tuple(queue_share_report(snapshot, name) for name in names)
 
 
 def queue_share_report(snapshot: Snapshot, name: QueueName) -> QueueShareReport:
     """Return how one queue stands; one outside the tree has charges only."""
-    standing, world = snapshot.standing, snapshot.world
+    standing, state = snapshot.standing, snapshot.state
     resources = relevant_resources(snapshot, name)
     is_known = name in standing.quota.tree.nodes
-    held: Resources = world.present.allocated[name] if is_known and world.present else world.charged.get(name, {})
+    held: Resources = state.present.allocated[name] if is_known and state.present else state.charged.get(name, {})
     ceiling = standing.quota.limits[name].ceiling if is_known else {}
     return QueueShareReport(
         name=name,
@@ -76,12 +76,12 @@ def queue_share_report(snapshot: Snapshot, name: QueueName) -> QueueShareReport:
 
 def relevant_resources(snapshot: Snapshot, name: QueueName) -> list[str]:
     """Return what some queue holds, wants or limits, else all there is; ``pods`` only where this queue names them."""
-    world = snapshot.world
+    state = snapshot.state
     found = set(snapshot.standing.entitlements[ROOT])
-    for queue in world.queues.values():
+    for queue in state.queues.values():
         found.update(queue.capability, queue.deserved, queue.guarantee)
-    found = found or set(world.ledger.pool())
-    queue = world.queues.get(name, Queue(name))
+    found = found or set(state.ledger.pool())
+    queue = state.queues.get(name, Queue(name))
     return sorted(found - {PODS} | ({PODS} if queue.names(PODS) else set()))
 
 
@@ -115,7 +115,7 @@ def _report(snapshot: Snapshot, standing: QueueShareReport) -> QueueReport:
     name = QueueName(standing.name)
     tree = snapshot.standing.quota.tree
     node = tree.nodes.get(name)
-    queue = node.queue if node else snapshot.world.queues[name]
+    queue = node.queue if node else snapshot.state.queues[name]
     return QueueReport(
         name=name,
         parent="" if name == ROOT else queue.parent,
@@ -123,7 +123,7 @@ def _report(snapshot: Snapshot, standing: QueueShareReport) -> QueueReport:
         weight=queue.weight,
         priority=queue.priority,
         state=queue.state if node else "Broken",
-        pending=sum(len(snapshot.world.waiting(each)) for each in (_subtree(node) if node else (name,))),
+        pending=sum(len(snapshot.state.waiting(each)) for each in (_subtree(node) if node else (name,))),
         entitlement=standing.entitlement,
         allocated=standing.allocated,
         ceiling=standing.ceiling,

@@ -34,7 +34,7 @@ def _sort_key(workload: Workload) -> tuple[bool, bool, str, str]:
 
 
 def _workloads(snapshot: Snapshot, namespace: str) -> list[Workload]:
-    return [each for each in snapshot.world.workloads.values() if each.namespace == namespace]
+    return [each for each in snapshot.state.workloads.values() if each.namespace == namespace]
 
 
 def _why_not_managed(snapshot: Snapshot, job: TemplateFacts) -> str:
@@ -48,7 +48,7 @@ def _why_not_managed(snapshot: Snapshot, job: TemplateFacts) -> str:
 
 
 def _suggest(snapshot: Snapshot, namespace: str, name: str) -> str:
-    everyone = snapshot.world.workloads.values()
+    everyone = snapshot.state.workloads.values()
     elsewhere = sorted({each.namespace for each in everyone if each.name == name})
     if elsewhere:
         return f"Job {namespace}/{name} does not exist; there is one in {_join_names(elsewhere)}"

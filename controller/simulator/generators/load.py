@@ -4,19 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
-from controller.engine.demand import (
+from controller.engine.queues import Queue, QueueName
+from controller.engine.requests import (
     Container,
     JobTemplate,
     PodTemplate,
-    demand,
     gang_minimum,
     pod_request,
     pod_requests,
+    total_requests,
 )
-from controller.engine.demand import Task as TaskTemplate
-from controller.engine.queues import Queue, QueueName
+from controller.engine.requests import Task as TaskTemplate
 from controller.engine.resources import MILLI, PODS, Resources
-from controller.engine.workloads import VOLCANO_JOB, Shape, Workload, WorkloadUid
+from controller.engine.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
 from controller.simulator.trace import PodSet, Submission, Trace
 
 ANY_ONE_CLUSTER = Placement(spread=(Spread("cluster", 1, 1),))
@@ -72,7 +72,7 @@ def member(name: str, allocatable: Resources, pods: int = 1_000_000) -> Cluster:
 
 def as_trace(load: Load, *, start: int = 0) -> Trace:
     """Return the trace that *load* is, as it would be read from its manifests."""
-    forms: dict[Tasks, tuple[Shape, tuple[PodSet, ...]]] = {}
+    forms: dict[Tasks, tuple[SchedulingRequirements, tuple[PodSet, ...]]] = {}
     submissions = []
     for job in sorted(load.jobs, key=lambda job: (job.at, job.namespace, job.name)):
         if job.tasks not in forms:
@@ -93,9 +93,11 @@ def as_trace(load: Load, *, start: int = 0) -> Trace:
     return Trace(load.queues, load.clusters, tuple(submissions), start=start)
 
 
-def _form(tasks: Tasks) -> tuple[Shape, tuple[PodSet, ...]]:
+def _form(tasks: Tasks) -> tuple[SchedulingRequirements, tuple[PodSet, ...]]:
     """Return the shape of a job with *tasks*, and its pods."""
     pods = [PodTemplate((Container(dict(task.request)),)) for task in tasks]
     job = JobTemplate(tuple(TaskTemplate(task.name, task.replicas, pod) for task, pod in zip(tasks, pods, strict=True)))
-    shape = Shape(demand(job), gang_minimum(job, lambda _: 0), ANY_ONE_CLUSTER, pods=pod_requests(job))
+    shape = SchedulingRequirements(
+        total_requests(job), gang_minimum(job, lambda _: 0), ANY_ONE_CLUSTER, pods=pod_requests(job)
+    )
     return shape, tuple(PodSet(task.replicas, pod_request(pod)) for task, pod in zip(tasks, pods, strict=True))

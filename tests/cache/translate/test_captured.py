@@ -5,8 +5,8 @@ import pytest
 from controller.cache.facts import Phase, Progress, Suspension, TemplateKey
 from controller.cache.store import Store
 from controller.engine.clusters import Affinity, ApiKind, Assignment, Placement, Spread
-from controller.engine.demand import gang_minimum
-from controller.engine.workloads import State
+from controller.engine.requests import gang_minimum
+from controller.engine.workloads import WorkloadState
 from tests.cache.listening import Ear
 from tests.cache.objects import load, needs_shared, raw
 
@@ -147,4 +147,4 @@ def test_what_runs_without_a_record_is_adopted_and_what_is_paused_waits():
         store.bindings.upsert(facts(name))
     store.feed(ear, 0)
     states = {workload.name: (workload.state, bool(workload.admission)) for workload in ear.workloads.values()}
-    assert states == {"two-task": (State.ADMITTED, True), "single": (State.PENDING, False)}
+    assert states == {"two-task": (WorkloadState.ADMITTED, True), "single": (WorkloadState.PENDING, False)}

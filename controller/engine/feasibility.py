@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.engine.candidates import Candidates, targets
+from controller.engine.cluster_usage import ClusterUsage
 from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.fit import capacities_when_empty, choose_clusters, fits_enough_clusters
-from controller.engine.ledger import Ledger
 from controller.engine.node_packing import can_hold_gang
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import Resources, scale
-from controller.engine.workloads import Shape
+from controller.engine.workloads import SchedulingRequirements
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class Feasibility:
     """Where a shape may go now, on how many clusters at once, or why nowhere ever."""
 
     names: tuple[ClusterName, ...]
@@ -28,25 +28,25 @@ class Outlook:
     refusal: Refusal | None = None
     """Set where no room in the world would help."""
 
-    def charge(self, shape: Shape) -> Resources:
+    def charge(self, shape: SchedulingRequirements) -> Resources:
         """Return what admitting *shape* would be charged in all."""
         return shape.demand if self.copies == 1 else scale(shape.demand, self.copies)
 
 
-def outlook(shape: Shape, ledger: Ledger) -> Outlook:
+def feasibility(shape: SchedulingRequirements, ledger: ClusterUsage) -> Feasibility:
     """Return what *shape* can hope for from the clusters of *ledger*."""
     clusters = ledger.clusters
     hoped = ledger.candidates.of(shape, clusters, as_if_usable=True)
     if not hoped.names:
-        return Outlook((), 1, Refusal(Reason.NO_CANDIDATE_CLUSTER, subject=_why(hoped)))
+        return Feasibility((), 1, Refusal(Reason.NO_CANDIDATE_CLUSTER, subject=_why(hoped)))
     refusal = _fits_nowhere(shape, hoped.names, ledger)
     now = ledger.candidates.of(shape, clusters)
     usable = {cluster.name for cluster in clusters if cluster.is_usable and _has_nodes(shape, cluster)}
     names = tuple(name for name in now.names if name in usable)
-    return Outlook(names, copies(shape, now.names or hoped.names), refusal)
+    return Feasibility(names, copies(shape, now.names or hoped.names), refusal)
 
 
-def copies(shape: Shape, names: Sequence[ClusterName]) -> int:
+def copies(shape: SchedulingRequirements, names: Sequence[ClusterName]) -> int:
     """Return how many of the candidates *names* get the whole of *shape* (D5)."""
     if shape.replicas and shape.placement.divided:
         return 1
@@ -54,7 +54,7 @@ def copies(shape: Shape, names: Sequence[ClusterName]) -> int:
     return len(names) if wanted is None else min(wanted, len(names))
 
 
-def _fits_nowhere(shape: Shape, names: Sequence[ClusterName], ledger: Ledger) -> Refusal | None:
+def _fits_nowhere(shape: SchedulingRequirements, names: Sequence[ClusterName], ledger: ClusterUsage) -> Refusal | None:
     """Return ``FitsNowhere`` where even empty clusters have no room for *shape*.
 
     A cluster without a resource summary might have it, so nothing is said while there is one.
@@ -79,7 +79,7 @@ def _fits_nowhere(shape: Shape, names: Sequence[ClusterName], ledger: Ledger) ->
     )
 
 
-def _has_nodes(shape: Shape, cluster: Cluster) -> bool:
+def _has_nodes(shape: SchedulingRequirements, cluster: Cluster) -> bool:
     """Say whether the gang has a place on the cluster's nodes while they are empty, as far as they are known."""
     is_divided = shape.replicas > 0 and shape.placement.divided
     return is_divided or not cluster.nodes or can_hold_gang(shape.pod_sets, cluster.nodes)
@@ -94,7 +94,7 @@ def _why(found: Candidates) -> str:
     return "; ".join(shown) + (f"; and {more} more" if more else "")
 
 
-def unusable(cluster: Cluster) -> str | None:
+def why_unusable(cluster: Cluster) -> str | None:
     """Return why *cluster* takes no new admission, or ``None`` (C1)."""
     if cluster.deleting:
         return "is being deleted"

@@ -12,18 +12,18 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from controller.engine import cycle
-from controller.engine.accounts import Accounts, same_places
-from controller.engine.backlog import Backlog, place
-from controller.engine.books import Books
+from controller.engine.changes import is_noop_update, with_move, with_resize
+from controller.engine.cluster_usage import ClusterUsage, earliest
 from controller.engine.clusters import Cluster, ClusterName
-from controller.engine.echoes import as_grown, as_moved, is_echo
 from controller.engine.estimate_tracker import EstimateTracker
 from controller.engine.estimates import Estimate
 from controller.engine.gangs import HyperJobGangs
-from controller.engine.ledger import Ledger, earliest
-from controller.engine.ordering import Standing
-from controller.engine.plan import BackOff, Evict, Plan
+from controller.engine.ordering import QueueShares
+from controller.engine.pending import PendingWorkloads, order_key
+from controller.engine.pending_reasons import PAUSE_MS, PendingReasonUpdater
+from controller.engine.plan import Evict, Plan, StartupBackoff
 from controller.engine.policy import Policy
+from controller.engine.queue_usage import QueueUsage
 from controller.engine.queues import Queue, QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal, precedence
@@ -31,16 +31,16 @@ from controller.engine.reservations import StarvationTimers
 from controller.engine.resources import Resources
 from controller.engine.startup import StartupTracker, with_startup_backoff
 from controller.engine.steps import Steps, finish
-from controller.engine.telling import PAUSE_MS, Telling
 from controller.engine.tree import Tree
-from controller.engine.workloads import Admission, Choice, Held, Reserved, State, Workload, WorkloadUid
+from controller.engine.usage_tracker import UsageTracker, has_same_charges
+from controller.engine.workloads import Admission, Choice, Nomination, Reservation, Workload, WorkloadState, WorkloadUid
 
 if TYPE_CHECKING:
     from controller.engine.active_reservations import ActiveReservations
-    from controller.engine.lending import Lending
+    from controller.engine.borrowing import BorrowingPolicy
 
 
-class World:
+class State:
     """Queues, clusters and workloads, and the decisions that follow from them.
 
     The attributes are for the cycle and for those who report; only the event
@@ -49,18 +49,18 @@ class World:
 
     def __init__(self, policy: Policy | None = None) -> None:
         self.policy = policy or Policy()
-        self.ledger = Ledger()
+        self.ledger = ClusterUsage()
         self.workloads: dict[WorkloadUid, Workload] = {}
-        self.backlog = Backlog()
+        self.backlog = PendingWorkloads()
         self.backlog.is_by_tenant = self.policy.is_by_tenant
-        self.lending: Lending | None = None
+        self.lending: BorrowingPolicy | None = None
         """Who may borrow as things stand; ``None`` until somebody asks."""
         self.kept: ActiveReservations | None = None
         """What reservations keep from others; ``None`` until somebody asks."""
         self.held: dict[QueueName, dict[WorkloadUid, Refusal]] = {}
         """Who waits for reasons of his own, by queue."""
-        self.books = Books(self.ledger, self.backlog)
-        self.accounts = Accounts(self.ledger, self.books)
+        self.books = QueueUsage(self.ledger, self.backlog)
+        self.accounts = UsageTracker(self.ledger, self.books)
         self.estimating = EstimateTracker(self.ledger)
         self.estimating.switch((), on=self.policy.node_estimates)
         self.groups = HyperJobGangs()
@@ -91,7 +91,7 @@ class World:
         """The reason that each waiting workload was last given."""
         self.untold: set[WorkloadUid] = set()
         """Who is held and has not been told."""
-        self.telling = Telling(self)
+        self.telling = PendingReasonUpdater(self)
         self.aborted: set[WorkloadUid] = set()
         """Who is admitted, was aborted in his clusters, and is to be evicted (D8)."""
         self._is_news = True
@@ -113,7 +113,7 @@ class World:
         if self.ledger.describe(policy.described):
             self.books.forget_clusters()
         self._is_news = True
-        waiting = [each for each in self.workloads.values() if each.state is State.PENDING]
+        waiting = [each for each in self.workloads.values() if each.state is WorkloadState.PENDING]
         for workload in waiting:
             self._leave(workload)
         self.backlog.is_by_tenant = policy.is_by_tenant
@@ -161,18 +161,18 @@ class World:
     def workload_changed(self, workload: Workload, now: int) -> None:
         """Take *workload* as it is at *now*, new or changed."""
         before = self.workloads.get(workload.uid)
-        workload = as_moved(before, as_grown(before, workload), now)
+        workload = with_move(before, with_resize(before, workload), now)
         if before == workload:
             return
-        if before is None or before.state is not State.ADMITTED or not is_echo(before, workload):
+        if before is None or before.state is not WorkloadState.ADMITTED or not is_noop_update(before, workload):
             self._is_news = True
-        if before is not None and before.state is State.PENDING:
+        if before is not None and before.state is WorkloadState.PENDING:
             self._leave(before)
         self._is_news |= self.accounts.change(before, workload, now)
         self.workloads[workload.uid] = workload
         self._estimate(before, workload, now)
         self._index(before, workload)
-        if workload.state is State.PENDING:
+        if workload.state is WorkloadState.PENDING:
             self._wait(workload)
         else:
             self.told.pop(workload.uid, None)
@@ -183,7 +183,7 @@ class World:
         if before is None:
             return
         self._is_news = True
-        if before.state is State.PENDING:
+        if before.state is WorkloadState.PENDING:
             self._leave(before)
         self.accounts.end(before, None, now)
         self._estimate(before, None, now)
@@ -257,7 +257,7 @@ class World:
         return self.books.present() or (settled.quota if settled else None)
 
     @property
-    def standing(self) -> Standing | None:
+    def standing(self) -> QueueShares | None:
         """Return how the queues stand, ``None`` before the first plan."""
         return self.books.standing
 
@@ -276,7 +276,7 @@ class World:
     def refusal(self, uid: WorkloadUid) -> Refusal | None:
         """Return why a workload waits, ``None`` where it does not wait or was not judged yet."""
         workload = self.workloads.get(uid)
-        if workload is None or workload.state is not State.PENDING:
+        if workload is None or workload.state is not WorkloadState.PENDING:
             return None
         own = self.held.get(workload.queue, {}).get(uid)
         if own is not None:
@@ -319,9 +319,9 @@ class World:
         """Return the place of a waiting workload in its queue, counted from 1."""
         if self._is_by_tenant(workload.queue):
             return self.waiting(workload.queue).index(workload) + 1
-        own = place(workload)
+        own = order_key(workload)
         lanes = sum(lane.before(own) for lane in self.backlog.queues.get(workload.queue, ()))
-        held = sum(place(self.workloads[uid]) < own for uid in self.held.get(workload.queue, ()))
+        held = sum(order_key(self.workloads[uid]) < own for uid in self.held.get(workload.queue, ()))
         return 1 + lanes + held
 
     def _is_by_tenant(self, queue: QueueName) -> bool:
@@ -331,11 +331,11 @@ class World:
     def _order(self, queue: QueueName, waiting: Iterable[Workload]) -> Callable[[Workload], tuple[object, ...]]:
         """Return the key of O2's order: priority and the namespace's share where that counts, then place."""
         if self.standing is None or not self._is_by_tenant(queue):
-            return place
+            return order_key
         shares = {name: self.standing.tenant_share(queue, name) for name in {each.namespace for each in waiting}}
         if self.policy.tenant_fairness == "NamespaceFirst":
-            return lambda each: (shares[each.namespace], place(each))
-        return lambda each: (-each.priority, shares[each.namespace], place(each))
+            return lambda each: (shares[each.namespace], order_key(each))
+        return lambda each: (-each.priority, shares[each.namespace], order_key(each))
 
     def waiting_queues(self) -> Iterator[QueueName]:
         """Yield the queues in which somebody waits, by name."""
@@ -349,24 +349,24 @@ class World:
 
     def admit(self, workload: Workload, admission: Admission, now: int) -> None:
         """Book an admission that was just decided."""
-        done = replace(workload, state=State.ADMITTED, admission=admission, hold=None, held=None, reserved=None)
+        done = replace(workload, state=WorkloadState.ADMITTED, admission=admission, hold=None, held=None, reserved=None)
         self.workload_changed(done, now)
 
     def evict(self, workload: Workload, now: int) -> None:
         """Take an eviction that was just decided for begun: it leaves, and waits again once it is gone."""
         past = workload.past.once_gone(has_run=workload.has_run, taken_back=False)
-        gone = replace(workload, state=State.PENDING, has_run=False, held=None, reserved=None, **past._asdict())
+        gone = replace(workload, state=WorkloadState.PENDING, has_run=False, held=None, reserved=None, **past._asdict())
         self.workload_changed(gone, now)
 
-    def take_back(self, workload: Workload, back_off: BackOff, now: int) -> None:
+    def take_back(self, workload: Workload, back_off: StartupBackoff, now: int) -> None:
         """Take an eviction for begun that was just decided because it, or its group, does not start (R1)."""
         self.workload_changed(with_startup_backoff(workload, back_off), now)
 
-    def hold(self, workload: Workload, held: Held | None, now: int) -> None:
+    def hold(self, workload: Workload, held: Nomination | None, now: int) -> None:
         """Hold quota and a cluster for *workload* from now on, or nothing any more."""
         self.workload_changed(replace(workload, held=held, reserved=None), now)
 
-    def reserve(self, workload: Workload, reserved: Reserved | None, now: int) -> None:
+    def reserve(self, workload: Workload, reserved: Reservation | None, now: int) -> None:
         """Keep quota and room for *workload* from now on, or nothing any more."""
         self.workload_changed(replace(workload, reserved=reserved), now)
 
@@ -454,10 +454,10 @@ class World:
             self.accepted.discard(uid)
             self.starts.forget(uid)
             return
-        if before is None or workload.state is not State.ADMITTED or not same_places(before, workload):
+        if before is None or workload.state is not WorkloadState.ADMITTED or not has_same_charges(before, workload):
             self.accepted.discard(workload.uid)
         self.starts.see(workload, self.policy.admission_timeout_ms)
-        if workload.state is State.ADMITTED:
+        if workload.state is WorkloadState.ADMITTED:
             self.admitted.setdefault(workload.queue, {})[workload.uid] = workload
         if workload.is_held_for:
             self.holders[workload.uid] = workload
@@ -471,7 +471,7 @@ class World:
         for is_marked, marked in marks:
             if is_marked:
                 marked.add(workload.uid)
-        if workload.state is State.PENDING:
+        if workload.state is WorkloadState.PENDING:
             self.outgrown.pop(workload.uid, None)
             self.overrun.pop(workload.uid, None)
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from controller.engine.plan import Evict, Plan
 from controller.engine.reasons import EvictionReason, Reason, Refusal
-from controller.engine.workloads import Admission, Booking, State
+from controller.engine.workloads import Admission, ClusterCharge, WorkloadState
 from tests.scenario import Scenario, cluster, workloads
 
 WORLD = {
@@ -16,7 +16,7 @@ def test_without_news_nothing_is_looked_at():
     scenario = Scenario(WORLD)
     scenario.play({})
     patience_ends_at = scenario.now + 600_000
-    assert scenario.world.plan(scenario.now) == Plan(wake_at=patience_ends_at)
+    assert scenario.state.plan(scenario.now) == Plan(wake_at=patience_ends_at)
 
 
 def test_the_echo_of_an_admission_is_no_news():
@@ -24,17 +24,19 @@ def test_the_echo_of_an_admission_is_no_news():
     scenario.play({})
     admitted = scenario.by_name("j-1")
     echo = replace(admitted, admission=replace(admitted.admission, admitted_at=7, shown=True))
-    scenario.world.workload_changed(echo, scenario.now)
-    assert not scenario.world._is_news
-    assert scenario.world.ledger.site("m").shown == {"cpu": 3000}
+    scenario.state.workload_changed(echo, scenario.now)
+    assert not scenario.state._is_news
+    assert scenario.state.ledger.site("m").shown == {"cpu": 3000}
 
 
 def test_a_failed_write_gives_the_room_back():
     scenario = Scenario(WORLD)
     scenario.play({})
-    failed = replace(scenario.by_name("j-1"), state=State.PENDING, admission=None, hold=Refusal(Reason.SUSPENDED))
-    scenario.world.workload_changed(failed, scenario.now)
-    plan = scenario.world.plan(scenario.now)
+    failed = replace(
+        scenario.by_name("j-1"), state=WorkloadState.PENDING, admission=None, hold=Refusal(Reason.SUSPENDED)
+    )
+    scenario.state.workload_changed(failed, scenario.now)
+    plan = scenario.state.plan(scenario.now)
     assert [decision.workload.name for decision in plan.decisions] == ["j-2"]
 
 
@@ -42,27 +44,27 @@ def test_who_backs_off_competes_again_when_its_time_has_come():
     scenario = Scenario({**WORLD, "jobs": []})
     [job] = workloads({"name": "j", "queue": "q", "asks": {"cpu": 3}}, 0)
     until = scenario.now + 5_000
-    scenario.world.workload_changed(replace(job, hold=Refusal(Reason.BACKING_OFF, until=until)), scenario.now)
-    plan = scenario.world.plan(scenario.now)
+    scenario.state.workload_changed(replace(job, hold=Refusal(Reason.BACKING_OFF, until=until)), scenario.now)
+    plan = scenario.state.plan(scenario.now)
     assert (plan.decisions, plan.wake_at) == ((), until)
-    assert scenario.world.plan(until - 1).decisions == ()
-    assert [decision.workload.name for decision in scenario.world.plan(until).decisions] == ["j"]
+    assert scenario.state.plan(until - 1).decisions == ()
+    assert [decision.workload.name for decision in scenario.state.plan(until).decisions] == ["j"]
 
 
 def test_a_new_summary_that_changes_nothing_for_us_is_no_news():
     scenario = Scenario(WORLD)
     scenario.play({})
-    scenario.world.cluster_changed(cluster({**WORLD["clusters"][0], "used": {"cpu": 2}}), scenario.now)
-    assert not scenario.world._is_news
+    scenario.state.cluster_changed(cluster({**WORLD["clusters"][0], "used": {"cpu": 2}}), scenario.now)
+    assert not scenario.state._is_news
 
 
 def test_a_workload_that_moves_is_booked_where_it_is():
     scenario = Scenario({**WORLD, "clusters": [{"name": "m", "has": {"cpu": 4}}, {"name": "n", "has": {"cpu": 4}}]})
     scenario.play({})
     job = scenario.by_name("j-1")
-    moved = Admission(job.shape.demand, (Booking("n", job.shape.demand),))
-    scenario.world.workload_changed(replace(job, admission=moved), scenario.now)
-    booked = {site.name: site.booked["cpu"] for site in scenario.world.ledger}
+    moved = Admission(job.shape.demand, (ClusterCharge("n", job.shape.demand),))
+    scenario.state.workload_changed(replace(job, admission=moved), scenario.now)
+    booked = {site.name: site.booked["cpu"] for site in scenario.state.ledger}
     assert booked == {"m": 0, "n": 6000}
 
 
@@ -74,31 +76,31 @@ def aborted(scenario, **changes):
 def test_who_was_aborted_where_it_ran_is_evicted_once():
     scenario = Scenario(WORLD)
     scenario.play({})
-    scenario.world.workload_changed(aborted(scenario), scenario.now)
-    [decision] = scenario.world.plan(scenario.now).decisions
+    scenario.state.workload_changed(aborted(scenario), scenario.now)
+    [decision] = scenario.state.plan(scenario.now).decisions
     assert isinstance(decision, Evict)
     assert (decision.workload.name, decision.reason) == ("j-1", EvictionReason.ABORTED)
-    scenario.world.workload_changed(aborted(scenario, priority=7), scenario.now)
-    assert scenario.world.plan(scenario.now).decisions == ()
+    scenario.state.workload_changed(aborted(scenario, priority=7), scenario.now)
+    assert scenario.state.plan(scenario.now).decisions == ()
 
 
 def test_what_was_aborted_before_we_came_is_left_alone():
     scenario = Scenario(WORLD)
     scenario.play({})
     admission = replace(scenario.by_name("j-1").admission, adopted=True)
-    scenario.world.workload_changed(aborted(scenario, admission=admission), scenario.now)
-    assert scenario.world.plan(scenario.now).decisions == ()
+    scenario.state.workload_changed(aborted(scenario, admission=admission), scenario.now)
+    assert scenario.state.plan(scenario.now).decisions == ()
 
 
 def test_the_room_of_an_aborted_one_is_free_when_it_is_gone():
     scenario = Scenario(WORLD)
     scenario.play({})
-    scenario.world.workload_changed(aborted(scenario), scenario.now)
-    scenario.world.plan(scenario.now)
-    gone = aborted(scenario, state=State.PENDING, admission=None)
-    scenario.world.workload_changed(gone, scenario.now)
-    assert [each.workload.name for each in scenario.world.plan(scenario.now).decisions] == ["j-2"]
-    assert scenario.world.refusal(gone.uid).reason is Reason.ABORTED
+    scenario.state.workload_changed(aborted(scenario), scenario.now)
+    scenario.state.plan(scenario.now)
+    gone = aborted(scenario, state=WorkloadState.PENDING, admission=None)
+    scenario.state.workload_changed(gone, scenario.now)
+    assert [each.workload.name for each in scenario.state.plan(scenario.now).decisions] == ["j-2"]
+    assert scenario.state.refusal(gone.uid).reason is Reason.ABORTED
 
 
 def test_what_was_found_out_for_one_who_asked_in_between_does_not_outlast_news_of_a_cluster():
@@ -117,10 +119,10 @@ def test_what_was_found_out_for_one_who_asked_in_between_does_not_outlast_news_o
         }
     )
     scenario.play({})
-    asked = scenario.world.refusal(scenario.by_name("a-waits").uid)
+    asked = scenario.state.refusal(scenario.by_name("a-waits").uid)
     assert (asked.reason, asked.available) == (Reason.QUEUE_OVER_ENTITLEMENT, 3000)
-    scenario.world.cluster_changed(cluster({"name": "m", "has": {"cpu": "6500m", "memory": 5}}), scenario.now)
-    [told] = scenario.world.plan(scenario.now).waits
+    scenario.state.cluster_changed(cluster({"name": "m", "has": {"cpu": "6500m", "memory": 5}}), scenario.now)
+    [told] = scenario.state.plan(scenario.now).waits
     assert told.workload.name == "a-large"
     assert (told.refusal.reason, told.refusal.available) == (Reason.QUEUE_OVER_ENTITLEMENT, 4500)
 
@@ -142,7 +144,7 @@ def test_one_who_waits_for_what_others_are_guaranteed_gets_in_when_his_own_guara
         }
     )
     scenario.play({})
-    assert scenario.world.refusal(scenario.by_name("waits").uid).reason is Reason.RESERVED_FOR_GUARANTEE
-    scenario.world.workload_removed(scenario.by_name("ends").uid, scenario.now)
-    plan = scenario.world.plan(scenario.now)
+    assert scenario.state.refusal(scenario.by_name("waits").uid).reason is Reason.RESERVED_FOR_GUARANTEE
+    scenario.state.workload_removed(scenario.by_name("ends").uid, scenario.now)
+    plan = scenario.state.plan(scenario.now)
     assert [decision.workload.name for decision in plan.decisions] == ["waits"]

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from controller.engine import cycle
-from controller.engine.backlog import Lane
+from controller.engine.pending import WorkloadClass
 from controller.engine.plan import Wait
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal
@@ -18,7 +18,7 @@ from controller.engine.steps import Steps
 from controller.engine.workloads import Workload, WorkloadUid
 
 if TYPE_CHECKING:
-    from controller.engine.world import World
+    from controller.engine.state import State
 
 #: At a time so many lanes are asked, and so many of their workloads told.
 _LANES: Final = 12
@@ -27,12 +27,12 @@ _WORKLOADS: Final = 60
 PAUSE_MS: Final = 20
 
 
-class Telling:
+class PendingReasonUpdater:
     """Keeps in mind whose reason may be another one than he was told."""
 
-    def __init__(self, world: "World") -> None:
-        self._world = world
-        self._doubtful: dict[int, dict[Lane, None]] = {}
+    def __init__(self, state: "State") -> None:
+        self._world = state
+        self._doubtful: dict[int, dict[WorkloadClass, None]] = {}
         """Whom to ask, by the shape's id: what is found out about a shape is good for all of it."""
         self._heads: dict[QueueName, WorkloadUid] = {}
         """The first of each fifo queue when it was last asked: his reason is not that of those behind him."""
@@ -43,7 +43,7 @@ class Telling:
         """Say whether some lanes have not been asked yet."""
         return bool(self._doubtful)
 
-    def doubt(self, lanes: Iterable[Lane]) -> None:
+    def doubt(self, lanes: Iterable[WorkloadClass]) -> None:
         """Ask *lanes* sooner or later whether their reason is another one now."""
         for lane in lanes:
             self._doubtful.setdefault(id(lane.shape), {})[lane] = None
@@ -63,7 +63,7 @@ class Telling:
         changed, self._changed = self._changed, {}
         return tuple(wait for name in sorted(changed) for wait in self._placed(name, changed[name]))
 
-    def _introduce(self, lane: Lane, uids: Collection[WorkloadUid]) -> None:
+    def _introduce(self, lane: WorkloadClass, uids: Collection[WorkloadUid]) -> None:
         """Tell those who are new in *lane*; the others are asked later if need be."""
         if self._is_lined_up(lane):
             self._ask_head(lane.queue)
@@ -88,7 +88,7 @@ class Telling:
             if not lanes:
                 del self._doubtful[id(lane.shape)]
 
-    def _ask(self, lane: Lane, most: int) -> int:
+    def _ask(self, lane: WorkloadClass, most: int) -> int:
         """Tell everybody in *lane* whose reason is another one, but no more than *most*; return how many were."""
         if self._is_lined_up(lane):
             self._ask_head(lane.queue)
@@ -115,15 +115,15 @@ class Telling:
             self._heads[queue] = head.uid
             self._note(head, self._world.refusal(head.uid))
 
-    def _first(self, lane: Lane) -> WorkloadUid | None:
+    def _first(self, lane: WorkloadClass) -> WorkloadUid | None:
         return self._heads.get(lane.queue) if self._is_lined_up(lane) else None
 
-    def _is_lined_up(self, lane: Lane) -> bool:
+    def _is_lined_up(self, lane: WorkloadClass) -> bool:
         """Say whether those in *lane* wait behind the first of their queue."""
         known = self._world.queues.get(lane.queue)
         return known is not None and known.fifo and lane.hopeless is None and lane.is_waiting
 
-    def _common(self, lane: Lane) -> Refusal | None:
+    def _common(self, lane: WorkloadClass) -> Refusal | None:
         """Return why those in *lane* wait, but for the first of a fifo queue."""
         head = self._world.blocking(lane.queue) if self._is_lined_up(lane) else None
         if head is None:

@@ -8,25 +8,25 @@ taken for charged (P5).
 from collections.abc import Iterator
 from dataclasses import replace
 
-from controller.engine.books import Books
+from controller.engine.cluster_usage import ClusterUsage
 from controller.engine.clusters import ClusterName
-from controller.engine.ledger import Ledger
 from controller.engine.orphans import Orphans
+from controller.engine.queue_usage import QueueUsage
 from controller.engine.resources import subtract, total
-from controller.engine.workloads import Admission, State, Workload
+from controller.engine.workloads import Admission, Workload, WorkloadState
 
 
-class Accounts:
+class UsageTracker:
     """What every workload is charged, in both books at once."""
 
-    def __init__(self, ledger: Ledger, books: Books) -> None:
+    def __init__(self, ledger: ClusterUsage, books: QueueUsage) -> None:
         self._ledger = ledger
         self._books = books
 
     def change(self, before: Workload | None, workload: Workload, now: int) -> bool:
         """Book what *workload* holds in place of what it held *before*; say whether foreign use may fall for it."""
         old, new = before.admission if before else None, workload.admission
-        if before is None or old is None or new is None or not same_places(before, workload):
+        if before is None or old is None or new is None or not has_same_charges(before, workload):
             if before is not None:
                 self.end(before, workload, now)
             elif workload.ended is not None:
@@ -104,9 +104,9 @@ def _left_running(before: Workload, after: Workload | None) -> set[ClusterName]:
     """
     if not before.preserved or before.admission is None:
         return set()
-    if after is not None and after.state is not State.ADMITTED:
-        has_failed = after.state is State.PENDING and not (before.is_leaving or before.has_run)
-        if has_failed or after.state is State.FINISHED:
+    if after is not None and after.state is not WorkloadState.ADMITTED:
+        has_failed = after.state is WorkloadState.PENDING and not (before.is_leaving or before.has_run)
+        if has_failed or after.state is WorkloadState.FINISHED:
             return set()
     kept = after.admission.bookings if after is not None and after.admission is not None else ()
     return {each.cluster for each in before.admission.bookings} - {each.cluster for each in kept}
@@ -118,7 +118,7 @@ def _only(admission: Admission, clusters: set[ClusterName]) -> Admission:
     return replace(admission, bookings=bookings, charge=total(each.charge for each in bookings))
 
 
-def same_places(before: Workload, workload: Workload) -> bool:
+def has_same_charges(before: Workload, workload: Workload) -> bool:
     """Say whether both hold the same charges in the same places."""
     return (
         before.admission is not None

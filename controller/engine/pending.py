@@ -15,22 +15,22 @@ from controller.engine.clusters import ClusterName
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import EMPTY, Resources
-from controller.engine.workloads import Group, Shape, Workload, WorkloadUid
+from controller.engine.workloads import HyperJobGang, SchedulingRequirements, Workload, WorkloadUid
 
-Place = tuple[int, int, str, str, str]
+OrderKey = tuple[int, int, str, str, str]
 
-_Key = tuple[QueueName, str, int, Group | None, bool, ClusterName | None, bool, str | None]
+_Key = tuple[QueueName, str, int, HyperJobGang | None, bool, ClusterName | None, bool, str | None]
 """Queue, namespace, shape, group, whether they leave, what is held for them, whether they could be reclaimed, whose
 reservation it is."""
 
 
-def place(workload: Workload) -> Place:
+def order_key(workload: Workload) -> OrderKey:
     """Return the key that orders workloads inside a queue: priority, age, namespace, name (O2)."""
     return -workload.priority, workload.since, workload.namespace, workload.name, workload.uid
 
 
 @dataclass(slots=True)
-class Sleep:
+class QueueingHint:
     """What must happen before a refused lane is tried again."""
 
     queue: QueueName
@@ -44,14 +44,14 @@ class Sleep:
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
+class WorkloadClass:
     """Equal workloads of one queue, in order; of one namespace where tenants are told apart."""
 
     queue: QueueName
     namespace: str
     """Empty where it does not matter."""
-    shape: Shape
-    group: Group | None = None
+    shape: SchedulingRequirements
+    group: HyperJobGang | None = None
     """Set where all its workloads are parts of one group."""
     entries: list[Workload] = field(default_factory=list)
     """In order of place."""
@@ -67,7 +67,7 @@ class Lane:
     """Whom room is kept for (O6): the only one in it, or parts of one group."""
     hopeless: Refusal | None = None
     """Why no room would help, as the queues and clusters are."""
-    sleep: Sleep | None = None
+    sleep: QueueingHint | None = None
     """Set while it is known to be refused."""
     told: Reason | None = None
     """The reason that all have been given but those who are news."""
@@ -83,16 +83,16 @@ class Lane:
         return self.entries[0]
 
     @property
-    def place(self) -> Place:
+    def place(self) -> OrderKey:
         """Return the place of its first workload."""
-        return place(self.entries[0])
+        return order_key(self.entries[0])
 
     def __iter__(self) -> Iterator[Workload]:
         return iter(self.entries)
 
-    def before(self, other: Place) -> int:
+    def before(self, other: OrderKey) -> int:
         """Return how many of its workloads come before that place."""
-        return bisect_left(self.entries, other, key=place)
+        return bisect_left(self.entries, other, key=order_key)
 
 
 def _whose(workload: Workload) -> str:
@@ -100,31 +100,31 @@ def _whose(workload: Workload) -> str:
     return workload.group.key if workload.group is not None else workload.uid
 
 
-def _count_nothing(_: Lane, __: int) -> None:
+def _count_nothing(_: WorkloadClass, __: int) -> None:
     """Let nobody know."""
 
 
-class Backlog:
+class PendingWorkloads:
     """All waiting workloads that are not held for reasons of their own."""
 
     def __init__(self) -> None:
         self.is_by_tenant = False
         """Whether lanes that are opened from now on hold workloads of one namespace only."""
-        self.queues: dict[QueueName, list[Lane]] = {}
+        self.queues: dict[QueueName, list[WorkloadClass]] = {}
         """The lanes of each queue; none is empty."""
-        self.shapes: dict[int, list[Lane]] = {}
+        self.shapes: dict[int, list[WorkloadClass]] = {}
         """The lanes of each shape, by the shape's id."""
-        self.unjudged: dict[Lane, None] = {}
+        self.unjudged: dict[WorkloadClass, None] = {}
         """Lanes that nobody has looked at since they began."""
         self.changed: set[QueueName] = set()
         """Queues in which somebody came or went since this was last emptied."""
-        self.news: dict[Lane, set[WorkloadUid]] = {}
+        self.news: dict[WorkloadClass, set[WorkloadUid]] = {}
         """Who has not been given a reason yet, by lane."""
-        self.on_lane: Callable[[Lane, int], None] = _count_nothing
+        self.on_lane: Callable[[WorkloadClass, int], None] = _count_nothing
         """Hears of each lane that opens (1) and closes (-1)."""
-        self._lanes: dict[_Key, Lane] = {}
-        self._shapes: dict[tuple[object, ...], Shape] = {}
-        self._of: dict[WorkloadUid, Lane] = {}
+        self._lanes: dict[_Key, WorkloadClass] = {}
+        self._shapes: dict[tuple[object, ...], SchedulingRequirements] = {}
+        self._of: dict[WorkloadUid, WorkloadClass] = {}
 
     def __contains__(self, uid: WorkloadUid) -> bool:
         return uid in self._of
@@ -132,12 +132,12 @@ class Backlog:
     def __len__(self) -> int:
         return len(self._of)
 
-    def lanes(self) -> Iterator[Lane]:
+    def lanes(self) -> Iterator[WorkloadClass]:
         """Yield all lanes, queue by queue."""
         for name in sorted(self.queues):
             yield from self.queues[name]
 
-    def lane(self, uid: WorkloadUid) -> Lane:
+    def lane(self, uid: WorkloadUid) -> WorkloadClass:
         """Return the lane of a waiting workload."""
         return self._of[uid]
 
@@ -149,14 +149,14 @@ class Backlog:
         reserved = _whose(workload) if workload.reserved is not None else None
         key = workload.queue, namespace, id(shape), workload.group, workload.is_leaving, held, immovable, reserved
         lane = self._lanes.get(key) or self._open(key, shape)
-        insort(lane.entries, workload, key=place)
+        insort(lane.entries, workload, key=order_key)
         self.news.setdefault(lane, set()).add(workload.uid)
         self.changed.add(workload.queue)
         self._of[workload.uid] = lane
 
-    def _open(self, key: _Key, shape: Shape) -> Lane:
+    def _open(self, key: _Key, shape: SchedulingRequirements) -> WorkloadClass:
         queue, namespace, _, group, is_leaving, held, immovable, reserved = key
-        lane = Lane(
+        lane = WorkloadClass(
             queue,
             namespace,
             shape,
@@ -176,14 +176,14 @@ class Backlog:
     def remove(self, workload: Workload) -> None:
         """Take *workload*, as it was added, out of its lane."""
         lane = self._of.pop(workload.uid)
-        del lane.entries[lane.before(place(workload))]
+        del lane.entries[lane.before(order_key(workload))]
         if lane in self.news:
             self.news[lane].discard(workload.uid)
         self.changed.add(workload.queue)
         if not lane.entries:
             self._close(lane)
 
-    def _close(self, lane: Lane) -> None:
+    def _close(self, lane: WorkloadClass) -> None:
         shape = lane.shape
         self.on_lane(lane, -1)
         key = lane.queue, lane.namespace, id(shape), lane.group
@@ -199,4 +199,4 @@ class Backlog:
 
     def in_order(self, queue: QueueName) -> list[Workload]:
         """Return everyone who waits in *queue*, in order of place."""
-        return sorted((each for lane in self.queues.get(queue, ()) for each in lane), key=place)
+        return sorted((each for lane in self.queues.get(queue, ()) for each in lane), key=order_key)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
-from controller.engine.census import Counts
-from controller.engine.ordering import Head, Line, Rank, ShareRank, Standing
+from controller.engine.class_counts import Counts
+from controller.engine.ordering import Head, LeafIterator, QueueShares, Rank, RatioKey
 from controller.engine.quota import Quota
 from controller.engine.resources import Resources
 from controller.engine.tree import Node
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 _ASKS_NOTHING: frozenset[str] = frozenset()
 
-_Key = Rank | tuple[ShareRank]
+_Key = Rank | tuple[RatioKey]
 """A branch's rank with its head, or only its share, which comes before."""
 
-Open = Callable[[Node], Line]
+OpenLeaf = Callable[[Node], LeafIterator]
 """Returns the lanes of a leaf that may be tried."""
 
 
@@ -38,7 +38,7 @@ class _Branch:
         """The shapes for which there is room outside it."""
         self.shapes: frozenset[int] = frozenset()
         """Those of them for which its own ceiling has room, too."""
-        self.line: Line | None = None
+        self.line: LeafIterator | None = None
         """A leaf's lanes."""
         self.heap: list[tuple[_Key, int, int]] = []
         """Of each child its key, its number, and the version of both."""
@@ -50,11 +50,11 @@ class _Branch:
         """Whether somebody was served below it since, so that its ceiling may leave less."""
 
 
-class Contest:
+class Tournament:
     """The heads of queues of one priority, for shapes for which there is room."""
 
     def __init__(
-        self, standing: Standing, counts: Counts, charges: Mapping[int, Resources], *, open_line: Open
+        self, standing: QueueShares, counts: Counts, charges: Mapping[int, Resources], *, open_line: OpenLeaf
     ) -> None:
         self._standing = standing
         self._counts = counts
@@ -85,7 +85,7 @@ class Contest:
     def _quota(self) -> Quota:
         return self._standing.quota
 
-    def _line(self, head: Head) -> Line:
+    def _line(self, head: Head) -> LeafIterator:
         line = self._branches[head.leaf.name].line
         if line is None:
             raise AssertionError(f"nobody competes in {head.leaf.name}")

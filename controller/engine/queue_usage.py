@@ -8,36 +8,36 @@ a second set for what is charged at *present*.
 
 from collections.abc import Callable, Iterable, Mapping
 
-from controller.engine.backlog import Backlog, Lane
-from controller.engine.census import Census
-from controller.engine.entitlement import Division
+from controller.engine.class_counts import ClassCounts
+from controller.engine.cluster_usage import ClusterUsage
+from controller.engine.fair_share import FairShareDivision
 from controller.engine.feasibility_cache import FeasibilityCache
-from controller.engine.ledger import Ledger
-from controller.engine.ordering import Standing
+from controller.engine.ordering import QueueShares
+from controller.engine.pending import PendingWorkloads, WorkloadClass
 from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import Refusal
 from controller.engine.resources import Resources, add, nonzero, scale, subtract, total
 from controller.engine.steps import Steps
-from controller.engine.tree import Tree, closed_guarantees, limits
+from controller.engine.tree import Tree, closed_guarantees, queue_limits
 
 _Given = tuple[Resources, Resources, dict[QueueName, Resources]]
 """What limits follow from: the pool, the charges outside the tree, the guarantees of closed queues."""
 
 
-class Books:
+class QueueUsage:
     """The charges by queue, and how the queues stand by them.
 
     The mappings are for those who report; only the methods change them.
     """
 
-    def __init__(self, ledger: Ledger, backlog: Backlog) -> None:
+    def __init__(self, ledger: ClusterUsage, backlog: PendingWorkloads) -> None:
         self.queues: dict[QueueName, Queue] = {}
         self.settled: dict[QueueName, Resources] = {}
         """Charges by the queue that the workloads name, whether it exists or not, once all evictions are done."""
         self.tenants: dict[tuple[QueueName, str], Resources] = {}
         """Charges of each namespace in each queue."""
-        self.standing: Standing | None = None
+        self.standing: QueueShares | None = None
         """How the queues stand; ``None`` until it is asked for first."""
         self.prospects = FeasibilityCache(ledger)
         self._ledger = ledger
@@ -45,8 +45,8 @@ class Books:
         self._wanted: dict[QueueName, Resources] = {}
         self._changed: set[QueueName] = set()
         self._tree: Tree | None = None
-        self._census: Census | None = None
-        self._division: Division | None = None
+        self._census: ClassCounts | None = None
+        self._division: FairShareDivision | None = None
         self._potential: Quota | None = None
         self._given: _Given | None = None
         self._closed: dict[QueueName, Resources] = {}
@@ -136,11 +136,11 @@ class Books:
             self._tree = Tree(self.queues.values())
         return self._tree
 
-    def census(self) -> Census:
+    def census(self) -> ClassCounts:
         """Return who waits where in the tree."""
         tree = self.tree()
         if self._census is None or self._census.tree is not tree:
-            self._census = Census(tree, self._backlog.lanes())
+            self._census = ClassCounts(tree, self._backlog.lanes())
             self._backlog.on_lane = self._census.count
         return self._census
 
@@ -161,7 +161,7 @@ class Books:
         if self._present is None:
             charged, tree = self.charged(), self.tree()
             given = self._ledger.present_pool(), _outside(tree, charged), self._closed
-            self._present = given, Quota(tree, limits(tree, *given), charged)
+            self._present = given, Quota(tree, queue_limits(tree, *given), charged)
         return self._present[1]
 
     def _check_present(self) -> None:
@@ -177,12 +177,14 @@ class Books:
         given = self._ledger.pool(), _outside(tree, self.settled), self._closed
         if self.standing is None or self._given != given:
             self._epoch += 1
-            quota = Quota(tree, limits(tree, *given), self.settled, epoch=self._epoch)
+            quota = Quota(tree, queue_limits(tree, *given), self.settled, epoch=self._epoch)
             self._given, self._division = given, None
-            self.standing = Standing(quota, {}, self.tenants)
+            self.standing = QueueShares(quota, {}, self.tenants)
         return self.standing.quota
 
-    def sort_out(self, again: Iterable[Lane], held: Callable[[Lane], Refusal | None]) -> Steps[list[Lane]]:
+    def sort_out(
+        self, again: Iterable[WorkloadClass], held: Callable[[WorkloadClass], Refusal | None]
+    ) -> Steps[list[WorkloadClass]]:
         """Find out who waits for another reason than room; return the lanes for which that was asked.
 
         All are asked again when queues or clusters have changed, else only new
@@ -193,7 +195,7 @@ class Books:
         tree = self.tree()
         self._closed = closed_guarantees(tree, self.settled)
         if self._potential is None:
-            self._potential = Quota(tree, limits(tree, self._ledger.potential()), {})
+            self._potential = Quota(tree, queue_limits(tree, self._ledger.potential()), {})
             lanes |= dict.fromkeys(self._backlog.lanes())
         for lane in lanes:
             lane.charge = self.prospects.of(lane.shape).charge
@@ -203,7 +205,7 @@ class Books:
         self._backlog.unjudged.clear()
         return list(lanes)
 
-    def _hopeless(self, potential: Quota, lane: Lane) -> Refusal | None:
+    def _hopeless(self, potential: Quota, lane: WorkloadClass) -> Refusal | None:
         """Return why no room would ever help *lane*, or ``None`` (C5).
 
         While no cluster has told what it has, nothing is said of ceilings that follow from it.
@@ -213,7 +215,7 @@ class Books:
             exceeded = None
         return exceeded or self.prospects.of(lane.shape).outlook.refusal
 
-    def stand(self) -> Standing:
+    def stand(self) -> QueueShares:
         """Return how the queues stand, entitlements included (Q4)."""
         quota = self.quota()
         self._check_present()
@@ -223,8 +225,8 @@ class Books:
         if self.standing is None:
             raise AssertionError("the quota comes with a standing")
         if self._division is None:
-            self._division = Division(quota, self._wanted)
-            self.standing = Standing(quota, self._division.shares, self.tenants)
+            self._division = FairShareDivision(quota, self._wanted)
+            self.standing = QueueShares(quota, self._division.shares, self.tenants)
         else:
             others = {ROOT} if any(name not in quota.tree.nodes for name in changed) else set()
             self.standing.forget(self._division.update(self._wanted, changed | others))

@@ -2,29 +2,29 @@
 
 from dataclasses import replace
 
-from controller.engine.accounts import same_places
 from controller.engine.clusters import ClusterName
-from controller.engine.workloads import Admission, State, Workload
+from controller.engine.usage_tracker import has_same_charges
+from controller.engine.workloads import Admission, Workload, WorkloadState
 
 
-def is_echo(before: Workload, workload: Workload) -> bool:
+def is_noop_update(before: Workload, workload: Workload) -> bool:
     """Say whether an admitted workload is told again with nothing new that a decision could depend on."""
-    return _weight(before) == _weight(workload) and same_places(before, workload)
+    return _weight(before) == _weight(workload) and has_same_charges(before, workload)
 
 
-def as_grown(before: Workload | None, workload: Workload) -> Workload:
+def with_resize(before: Workload | None, workload: Workload) -> Workload:
     """Return *workload*, judged as one that has grown for as long as it runs on after it had finished (D7)."""
-    if before is None or workload.state is not State.ADMITTED or workload.admission is None:
+    if before is None or workload.state is not WorkloadState.ADMITTED or workload.admission is None:
         return workload
-    ran_on = before.state is State.FINISHED or (before.has_run_on and before.state is State.ADMITTED)
+    ran_on = before.state is WorkloadState.FINISHED or (before.has_run_on and before.state is WorkloadState.ADMITTED)
     return replace(workload, has_run_on=True) if ran_on else workload
 
 
-def as_moved(before: Workload | None, workload: Workload, now: int) -> Workload:
+def with_move(before: Workload | None, workload: Workload, now: int) -> Workload:
     """Return *workload* with the time when others last changed its clusters, as far as it can be seen (R1)."""
-    if workload.state is not State.ADMITTED or workload.admission is None:
+    if workload.state is not WorkloadState.ADMITTED or workload.admission is None:
         return workload
-    if before is None or before.state is not State.ADMITTED or before.admission is None:
+    if before is None or before.state is not WorkloadState.ADMITTED or before.admission is None:
         return replace(workload, placed_at=now) if workload.has_moved else workload
     has_changed = before.unplaced != workload.unplaced or _clusters(before.admission) != _clusters(workload.admission)
     return replace(workload, placed_at=max(workload.placed_at, now if has_changed else before.placed_at))

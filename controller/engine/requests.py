@@ -15,9 +15,9 @@ from controller.engine.resources import (
     PODS,
     Resources,
     add,
-    floored,
-    larger,
-    requested,
+    clamp_non_negative,
+    elementwise_max,
+    positive,
     scale,
     total,
 )
@@ -40,7 +40,7 @@ class Container:
 
         A request of zero is one, so its limit does not count.
         """
-        return floored({**self.limits, **self.requests})
+        return clamp_non_negative({**self.limits, **self.requests})
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +123,8 @@ def pod_request(pod: PodTemplate) -> Resources:
 
     Negative amounts, which no API server takes, count as zero.
     """
-    amounts = add(_with_pod_level(pod, _containers(pod)), floored(pod.overhead))
-    return requested({**amounts, PODS: MILLI})
+    amounts = add(_with_pod_level(pod, _containers(pod)), clamp_non_negative(pod.overhead))
+    return positive({**amounts, PODS: MILLI})
 
 
 def pod_requests(job: JobTemplate) -> tuple[Resources, ...]:
@@ -137,9 +137,9 @@ def pod_requests(job: JobTemplate) -> tuple[Resources, ...]:
     return tuple(distinct)
 
 
-def demand(job: JobTemplate) -> Resources:
+def total_requests(job: JobTemplate) -> Resources:
     """Return what all pods of the job ask for together (D3)."""
-    return requested(total(scale(pod_request(task.pod), task.count) for task in job.tasks))
+    return positive(total(scale(pod_request(task.pod), task.count) for task in job.tasks))
 
 
 def gang_minimum(job: JobTemplate, priority_of: Callable[[str], int]) -> Resources:
@@ -148,7 +148,7 @@ def gang_minimum(job: JobTemplate, priority_of: Callable[[str], int]) -> Resourc
     *priority_of* gives the value of a PriorityClass, 0 for one that does not
     exist; a task without a class counts as 0, whatever the cluster's default.
     """
-    return requested(total(scale(pod_request(task.pod), count) for task, count in _gang(job, priority_of)))
+    return positive(total(scale(pod_request(task.pod), count) for task, count in _gang(job, priority_of)))
 
 
 def pod_sets(
@@ -201,10 +201,10 @@ def _containers(pod: PodTemplate) -> Resources:
     starting: Resources = EMPTY
     for container in pod.init:
         beside = add(sidecars, container.request)
-        starting = larger(starting, beside)
+        starting = elementwise_max(starting, beside)
         if container.restarts:
             sidecars = beside
-    return larger(add(running, sidecars), starting)
+    return elementwise_max(add(running, sidecars), starting)
 
 
 def _with_pod_level(pod: PodTemplate, containers: Resources) -> Resources:
@@ -220,7 +220,7 @@ def _with_pod_level(pod: PodTemplate, containers: Resources) -> Resources:
         name: limit for name, limit in pod.limits.items() if name not in containers or name.startswith(_HUGE_PAGES)
     }
     overruling = {**limits, **pod.requests}
-    return {**containers, **floored({name: overruling[name] for name in overruling if _is_pod_level(name)})}
+    return {**containers, **clamp_non_negative({name: overruling[name] for name in overruling if _is_pod_level(name)})}
 
 
 def _is_pod_level(resource: str) -> bool:

@@ -6,7 +6,7 @@ one priority compete with one another only.
 
 from collections.abc import Iterable, Mapping
 
-from controller.engine.backlog import Lane
+from controller.engine.pending import WorkloadClass
 from controller.engine.queues import QueueName
 from controller.engine.tree import Tree
 
@@ -14,16 +14,16 @@ Counts = Mapping[QueueName, Mapping[int, int]]
 """For each queue, how many lanes of each shape, by the shape's id, wait in it and below it."""
 
 
-class Census:
+class ClassCounts:
     """The lanes that wait in one tree of queues."""
 
-    def __init__(self, tree: Tree, lanes: Iterable[Lane]) -> None:
+    def __init__(self, tree: Tree, lanes: Iterable[WorkloadClass]) -> None:
         self.tree = tree
         self._levels: dict[int, dict[QueueName, dict[int, int]]] = {}
         for lane in lanes:
             self.count(lane, 1)
 
-    def count(self, lane: Lane, change: int) -> None:
+    def count(self, lane: WorkloadClass, change: int) -> None:
         """Count *lane* once more, or once less with -1."""
         leaf = self.tree.nodes.get(lane.queue)
         if leaf is None or not leaf.is_leaf:

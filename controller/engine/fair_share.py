@@ -8,25 +8,25 @@ only where that can matter.
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from controller.engine.fairshare import Claim, divide
 from controller.engine.queues import ROOT, QueueName
 from controller.engine.quota import Quota
 from controller.engine.resources import PODS, Resources
 from controller.engine.tree import Node
+from controller.engine.water_filling import Claim, divide
 
-Entitlements = Mapping[QueueName, Mapping[str, Fraction]]
+FairShares = Mapping[QueueName, Mapping[str, Fraction]]
 
 
-def entitlements(quota: Quota, wanted: Mapping[QueueName, Resources]) -> Entitlements:
+def fair_shares(quota: Quota, wanted: Mapping[QueueName, Resources]) -> FairShares:
     """Return every queue's entitlement by resource, in base units; ``pods`` are nobody's due.
 
     *wanted* is each leaf's demand: its charges and those of its waiting
     workloads that are not held for another reason than room.
     """
-    return Division(quota, wanted).shares
+    return FairShareDivision(quota, wanted).shares
 
 
-class Division:
+class FairShareDivision:
     """The entitlements of a tree, kept up to date while demands change; ceilings and guarantees stay.
 
     It holds what was divided, so it must be told of every queue whose demand

@@ -16,14 +16,14 @@ from controller.engine.candidates import CandidateCache
 from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.estimates import ClusterEstimates
 from controller.engine.orphans import NO_ORPHANS, Orphan, Orphans
-from controller.engine.resources import EMPTY, Resources, add, floored, nonzero, requested, subtract, total
-from controller.engine.workloads import Admission, Booking, Workload
+from controller.engine.resources import EMPTY, Resources, add, clamp_non_negative, nonzero, positive, subtract, total
+from controller.engine.workloads import Admission, ClusterCharge, Workload
 
 #: So many of the last frees are remembered one by one.
 _REMEMBERED: Final = 1024
 
 
-class Ended:
+class RecentlyFreed:
     """The charges that were freed lately: the summary may show them for a while."""
 
     __slots__ = ("_charges", "total")
@@ -59,7 +59,7 @@ def _at(end: tuple[int, Resources]) -> int:
 
 
 @dataclass(slots=True)
-class Site:
+class ClusterState:
     """One cluster with its books; *cluster* is ``None`` while only charges are known of it."""
 
     name: ClusterName
@@ -72,7 +72,7 @@ class Site:
     """The part of *booked* whose workloads were evicted and are not gone yet (P5)."""
     held: Resources = EMPTY
     """What is held here for those who wait for others to leave (P5)."""
-    ended: Ended = field(default_factory=Ended)
+    ended: RecentlyFreed = field(default_factory=RecentlyFreed)
     orphans: Orphans = NO_ORPHANS
     """The part of *foreign* that queues are still charged with: pods that deleted workloads have left running."""
     changed_at: int | None = None
@@ -101,7 +101,7 @@ class Site:
     @property
     def capacity(self) -> Resources:
         """Return what others leave us there: allocatable less foreign use."""
-        return floored(subtract(self.allocatable, self.foreign))
+        return clamp_non_negative(subtract(self.allocatable, self.foreign))
 
     @property
     def headroom(self) -> Resources:
@@ -141,19 +141,19 @@ class Site:
             return
         self.ended.forget(now - settle_ms)
         explained = add(self.booked, self.ended.total)
-        unexplained = floored(subtract(self.cluster.used, explained))
+        unexplained = clamp_non_negative(subtract(self.cluster.used, explained))
         self.foreign = {
             name: max(unexplained.get(name, 0), self.foreign.get(name, 0)) for name in {*unexplained, *self.foreign}
         }
         if self.changed_at is None or self.changed_at + settle_ms <= now:
             most = self._most_foreign()
             self.foreign = {name: min(amount, most.get(name, 0)) for name, amount in self.foreign.items()}
-        self.foreign = requested(self.foreign)
+        self.foreign = positive(self.foreign)
 
     def _most_foreign(self) -> Resources:
         """Return what the summary leaves unexplained by the pods known to be in it."""
         used = self.cluster.used if self.cluster else EMPTY
-        return floored(subtract(used, self.shown))
+        return clamp_non_negative(subtract(used, self.shown))
 
     def settles_at(self, settle_ms: int) -> int | None:
         """Return when foreign use may change although nothing is heard, or ``None``."""
@@ -176,7 +176,7 @@ class Site:
         return any(amount > most.get(name, 0) for name, amount in self.foreign.items())
 
 
-class Ledger:
+class ClusterUsage:
     """All sites, by name."""
 
     def __init__(self) -> None:
@@ -186,7 +186,7 @@ class Ledger:
         self.version = 0
         """Changes whenever any headroom does."""
         self.candidates = CandidateCache()
-        self._sites: dict[ClusterName, Site] = {}
+        self._sites: dict[ClusterName, ClusterState] = {}
         self._restless: set[ClusterName] = set()
         """Sites whose foreign use may change with time."""
         self._released: list[Orphan] = []
@@ -211,13 +211,13 @@ class Ledger:
         """Look at a cluster again: its estimator may take other workloads than before."""
         self._has_changed(self.site(name), gave_room=True)
 
-    def site(self, name: ClusterName) -> Site:
+    def site(self, name: ClusterName) -> ClusterState:
         """Return the books of one cluster, opened if need be."""
         if name not in self._sites:
-            self._sites[name] = Site(name, estimates=ClusterEstimates() if self._is_estimating else None)
+            self._sites[name] = ClusterState(name, estimates=ClusterEstimates() if self._is_estimating else None)
         return self._sites[name]
 
-    def __iter__(self) -> Iterator[Site]:
+    def __iter__(self) -> Iterator[ClusterState]:
         return (self._sites[name] for name in sorted(self._sites))
 
     @property
@@ -234,7 +234,7 @@ class Ledger:
         if is_new:
             # Of what ran before we looked, only what runs for certain or has just ended explains the summary.
             site.ended.forget(now - settle_ms)
-            site.foreign = floored(subtract(site._most_foreign(), site.ended.total))  # noqa: SLF001 - the ledger and its sites are one
+            site.foreign = clamp_non_negative(subtract(site._most_foreign(), site.ended.total))  # noqa: SLF001 - the ledger and its sites are one
         site.learn(now, settle_ms)
         self._follow(site, now, settle_ms)
         self._restless.add(cluster.name)
@@ -250,14 +250,14 @@ class Ledger:
                 self._has_changed(site, gave_room=True)
         return changed
 
-    def _has_changed(self, site: Site, *, gave_room: bool) -> None:
+    def _has_changed(self, site: ClusterState, *, gave_room: bool) -> None:
         self.version += 1
         if gave_room:
             self._has_freed(site)
         if gave_room or not site.is_usable:
             self._pool = None
 
-    def _has_freed(self, site: Site) -> None:
+    def _has_freed(self, site: ClusterState) -> None:
         self.frees += 1
         self._freed.append(site.name)
 
@@ -289,14 +289,14 @@ class Ledger:
             if admission.shown:
                 site.shown = add(site.shown, booking.charge)
 
-    def lend(self, bookings: Iterable[Booking]) -> None:
+    def lend(self, bookings: Iterable[ClusterCharge]) -> None:
         """Book for a trial; ``take_back`` leaves no trace of it."""
         for booking in bookings:
             site = self.site(booking.cluster)
             site.booked = add(site.booked, booking.charge)
             self.version += 1
 
-    def take_back(self, bookings: Iterable[Booking]) -> None:
+    def take_back(self, bookings: Iterable[ClusterCharge]) -> None:
         """End a trial."""
         for booking in bookings:
             site = self.site(booking.cluster)
@@ -322,7 +322,7 @@ class Ledger:
             site = self.site(booking.cluster)
             orphan = Orphan(workload.queue, workload.namespace, booking.charge)
             site.orphans = site.orphans.added(orphan, site.foreign, now)
-            site.foreign = requested(add(site.foreign, booking.charge))
+            site.foreign = positive(add(site.foreign, booking.charge))
             site.booked = subtract(site.booked, booking.charge)
             site.changed_at = now
             self._restless.add(site.name)
@@ -330,7 +330,7 @@ class Ledger:
             if admission.shown:
                 site.shown = subtract(site.shown, booking.charge)
 
-    def _follow(self, site: Site, now: int, settle_ms: int) -> None:
+    def _follow(self, site: ClusterState, now: int, settle_ms: int) -> None:
         """End orphaned charges as far as external usage has fallen."""
         site.orphans, ended = site.orphans.after(site.foreign, now, settle_ms)
         if ended:

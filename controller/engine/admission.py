@@ -10,36 +10,36 @@ from typing import TYPE_CHECKING
 
 from controller.engine import gangs
 from controller.engine.active_reservations import ActiveReservations, active_reservations
-from controller.engine.backlog import Lane, Sleep
-from controller.engine.census import Counts
-from controller.engine.contest import Contest
+from controller.engine.borrowing import BorrowingPolicy
+from controller.engine.class_counts import Counts
 from controller.engine.feasibility_cache import ClassFeasibility, Stage
-from controller.engine.lending import Lending
-from controller.engine.ordering import Entry, Head, Line, Standing, Turns
+from controller.engine.ordering import Head, HeadIterator, LeafIterator, QueueShares, SchedulableClass
+from controller.engine.pending import QueueingHint, WorkloadClass
 from controller.engine.plan import Admit, Decision
 from controller.engine.queues import ROOT, QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.steps import Steps, finish
+from controller.engine.tournament import Tournament
 from controller.engine.tree import Node
-from controller.engine.workloads import Admission, Choice, Group, Shape, Workload, WorkloadUid
+from controller.engine.workloads import Admission, Choice, HyperJobGang, SchedulingRequirements, Workload, WorkloadUid
 
 if TYPE_CHECKING:
-    from controller.engine.world import World
+    from controller.engine.state import State
 
 
-class Service:
+class AdmissionPass:
     """The decisions of one cycle as they are taken, and those who were refused."""
 
-    def __init__(self, world: "World", standing: Standing, now: int, *, most: int | None = None) -> None:
-        self.world = world
+    def __init__(self, state: "State", standing: QueueShares, now: int, *, most: int | None = None) -> None:
+        self.state = state
         self.standing = standing
         self.now = now
         self.decisions: list[Decision] = []
-        self.refused: list[Lane] = []
-        self.admitted: set[WorkloadUid] = {*world.admitted_so_far}
+        self.refused: list[WorkloadClass] = []
+        self.admitted: set[WorkloadUid] = {*state.admitted_so_far}
         """Workloads admitted by this cycle, and by the cut ones that it continues: no victims in it (O3)."""
-        self.lending = Lending(world, standing, now) if world.policy.reclaim.enabled else None
+        self.lending = BorrowingPolicy(state, standing, now) if state.policy.reclaim.enabled else None
         """Who may borrow, while what is borrowed can be reclaimed."""
         self.may_retry = False
         """Whether somebody was let in after another was not allowed to borrow, for whom it may be otherwise now."""
@@ -60,11 +60,11 @@ class Service:
 
     def serve(self) -> Steps[None]:
         """Admit or pass over one head after the other (O1-O5)."""
-        if self.world.policy.queue_order == "EntitlementFirst":
+        if self.state.policy.queue_order == "EntitlementFirst":
             yield from self._serve_in_turn()
             return
-        shapes = self._shapes = yield from self._with_room(self.world.backlog.shapes)
-        for counts in self.world.books.census().levels():
+        shapes = self._shapes = yield from self._with_room(self.state.backlog.shapes)
+        for counts in self.state.books.census().levels():
             contest = self._contest(counts)
             while shapes and not self.is_full and (head := contest.next(shapes)) is not None:
                 count = self.try_(head)
@@ -82,39 +82,39 @@ class Service:
 
     def _with_room(self, shapes: Iterable[int]) -> Steps[frozenset[int]]:
         """Return those of *shapes* that still wait and for which there is room at the root and on the clusters."""
-        kept, found = active_reservations(self.world), set[int]()
+        kept, found = active_reservations(self.state), set[int]()
         for key in tuple(shapes):
             yield 1
-            lanes = self.world.backlog.shapes.get(key)
+            lanes = self.state.backlog.shapes.get(key)
             if not lanes or (kept is not None and self._are_blocked(kept, lanes)):
                 continue
-            if _has_room(self.world, self.quota, lanes[0].shape) and (kept is None or kept.may_have_room(key)):
+            if _has_room(self.state, self.quota, lanes[0].shape) and (kept is None or kept.may_have_room(key)):
                 found.add(key)
         return frozenset(found)
 
-    def _are_blocked(self, kept: ActiveReservations, lanes: Iterable[Lane]) -> bool:
+    def _are_blocked(self, kept: ActiveReservations, lanes: Iterable[WorkloadClass]) -> bool:
         """Say whether leaving out *lanes*, which reservations block, changes nobody's turn."""
-        if self.quota.guaranteed or self.world.policy.is_by_tenant:
+        if self.quota.guaranteed or self.state.policy.is_by_tenant:
             return False
         return all(self._is_blocked(kept, lane) for lane in lanes)
 
-    def _is_blocked(self, kept: ActiveReservations, lane: Lane) -> bool:
+    def _is_blocked(self, kept: ActiveReservations, lane: WorkloadClass) -> bool:
         """Say whether reservations block *lane*, and its head ranks its queue as any other head would (O1)."""
         if lane.hopeless is not None or not lane.is_waiting or not kept.blocks(lane):
             return False
-        leaf, asks = self.quota.tree.nodes[lane.queue], self.world.books.prospects.of(lane.shape).asks
+        leaf, asks = self.quota.tree.nodes[lane.queue], self.state.books.prospects.of(lane.shape).asks
         return not leaf.queue.fifo and all(
             above.parent is None or self.standing.counts(above.name, asks) for above in leaf.path()
         )
 
-    def _contest(self, counts: Counts) -> Contest:
-        of = self.world.books.prospects.of
-        charges = {key: of(lanes[0].shape).charge for key, lanes in self.world.backlog.shapes.items()}
-        return Contest(self.standing, counts, charges, open_line=self._line)
+    def _contest(self, counts: Counts) -> Tournament:
+        of = self.state.books.prospects.of
+        charges = {key: of(lanes[0].shape).charge for key, lanes in self.state.backlog.shapes.items()}
+        return Tournament(self.standing, counts, charges, open_line=self._line)
 
-    def _line(self, leaf: Node) -> Line:
-        return Line(
-            leaf, finish(_entries(self.world, self.quota, leaf, self._shapes)), self.standing, self.world.policy
+    def _line(self, leaf: Node) -> LeafIterator:
+        return LeafIterator(
+            leaf, finish(_entries(self.state, self.quota, leaf, self._shapes)), self.standing, self.state.policy
         )
 
     def _serve_in_turn(self) -> Steps[None]:
@@ -123,10 +123,10 @@ class Service:
         When an admission has left most of the lanes without a chance, the
         others go on alone.
         """
-        lanes = yield from awake(self.world, self.quota)
+        lanes = yield from schedulable_classes(self.state, self.quota)
         while lanes and not self.is_full:
             turns = self.turns(lanes)
-            alive = _Alive(self.world, self.quota, lanes)
+            alive = _Alive(self.state, self.quota, lanes)
             while (head := (yield from turns.next())) is not None:
                 count = self.try_(head)
                 yield 1
@@ -137,22 +137,22 @@ class Service:
                     break
                 turns.admitted(head)
             self.refused.extend(turns.refused)
-            lanes = (yield from awake(self.world, self.quota)) if head is not None else {}
+            lanes = (yield from schedulable_classes(self.state, self.quota)) if head is not None else {}
 
-    def turns(self, lanes: Mapping[QueueName, list[Entry]]) -> Turns:
+    def turns(self, lanes: Mapping[QueueName, list[SchedulableClass]]) -> HeadIterator:
         """Return the turns of *lanes*."""
-        return Turns(self.standing, self.world.policy, lanes, fits=self.fits)
+        return HeadIterator(self.standing, self.state.policy, lanes, fits=self.fits)
 
     def fits(self, head: Head) -> bool:
         """Say whether the head would get in now, together with its group."""
-        if head.lane.group is not None and gangs.is_all_or_nothing(self.world, head.lane):
+        if head.lane.group is not None and gangs.is_all_or_nothing(self.state, head.lane):
             trial = self._attempt(head.lane.group)
             return trial.refusal is None and self.are_settled(trial.chosen)
         return self.judge(head) is not None
 
     def try_(self, head: Head) -> int:
         """Let the head in, together with the other parts of its group; return how many that were."""
-        if head.lane.group is not None and gangs.is_all_or_nothing(self.world, head.lane):
+        if head.lane.group is not None and gangs.is_all_or_nothing(self.state, head.lane):
             return self._try_group(head.lane.group)
         choice = self.judge(head)
         if choice is None:
@@ -160,7 +160,7 @@ class Service:
         self.admit(head.workload, choice)
         return 1
 
-    def _try_group(self, group: Group) -> int:
+    def _try_group(self, group: HyperJobGang) -> int:
         trial = self._attempt(group)
         if trial.refusal is not None or not self.are_settled(trial.chosen):
             return 0
@@ -168,8 +168,8 @@ class Service:
             self.admit(part, choice, plan=f"{group.key}@{self.now}")
         return len(trial.chosen)
 
-    def _attempt(self, group: Group) -> gangs.GangTrial:
-        trial = gangs.try_gang(self.world, group, self.lending)
+    def _attempt(self, group: HyperJobGang) -> gangs.GangTrial:
+        trial = gangs.try_gang(self.state, group, self.lending)
         self._is_refused |= trial.refusal is not None and self.lending is not None
         return trial
 
@@ -179,11 +179,11 @@ class Service:
         if over is not None:
             head.lane.sleep = _sleep(over, head.leaf, self.quota)
             return None
-        prospects = self.world.books.prospects
+        prospects = self.state.books.prospects
         prospect = prospects.of(head.lane.shape)
         if not self._fits_now(head) or not prospects.has_room(prospect):
             return None
-        kept = active_reservations(self.world)
+        kept = active_reservations(self.state)
         if kept is not None and kept.over(head.workload, prospect) is not None:
             return None
         choice: Choice | Refusal = prospects.choice(prospect)
@@ -195,9 +195,9 @@ class Service:
 
     def are_settled(self, chosen: Sequence[tuple[Workload, Choice]]) -> bool:
         """Say whether no cluster's estimator has yet to tell of those who would be admitted; ask where that is so."""
-        if not self.world.policy.node_estimates:
+        if not self.state.policy.node_estimates:
             return True
-        of, estimating = self.world.books.prospects.of, self.world.estimating
+        of, estimating = self.state.books.prospects.of, self.state.estimating
         settled = [
             estimating.is_settled(part.shape, choice, of(part.shape).outlook.names, self.now) for part, choice in chosen
         ]
@@ -215,13 +215,13 @@ class Service:
 
     def _fits_now(self, head: Head) -> bool:
         """Say whether the ceilings allow it while those who leave are still charged (P5)."""
-        present = self.world.books.present()
+        present = self.state.books.present()
         return present is None or present.refusal(present.tree.nodes[head.leaf.name], head.lane.charge) is None
 
     def admit(self, workload: Workload, choice: Choice, *, plan: str = "") -> None:
         """Let *workload* in."""
         admission = Admission(choice.charge, choice.bookings, admitted_at=self.now)
-        self.world.admit(workload, admission, self.now)
+        self.state.admit(workload, admission, self.now)
         self.decisions.append(Admit(workload, choice.assignments, admission, plan))
         self.admitted.add(workload.uid)
         self.may_retry |= self._is_refused
@@ -230,46 +230,48 @@ class Service:
             self.lending.forget(workload.queue)
 
 
-def awake(world: "World", quota: Quota) -> Steps[Mapping[QueueName, list[Entry]]]:
+def schedulable_classes(state: "State", quota: Quota) -> Steps[Mapping[QueueName, list[SchedulableClass]]]:
     """Return, by queue, the lanes that may fit: room for their shape, and something freed since they were refused."""
-    queues, found = set[QueueName](), dict[QueueName, list[Entry]]()
-    for lanes in world.backlog.shapes.values():
-        if _has_room(world, quota, lanes[0].shape):
+    queues, found = set[QueueName](), dict[QueueName, list[SchedulableClass]]()
+    for lanes in state.backlog.shapes.values():
+        if _has_room(state, quota, lanes[0].shape):
             queues.update(lane.queue for lane in lanes if quota.tree.leaf(lane.queue) is not None)
         yield 1
     for name in queues:
-        found[name] = yield from _entries(world, quota, quota.tree.nodes[name])
+        found[name] = yield from _entries(state, quota, quota.tree.nodes[name])
     return {name: entries for name, entries in found.items() if entries}
 
 
-def _entries(world: "World", quota: Quota, leaf: Node, with_room: frozenset[int] | None = None) -> Steps[list[Entry]]:
+def _entries(
+    state: "State", quota: Quota, leaf: Node, with_room: frozenset[int] | None = None
+) -> Steps[list[SchedulableClass]]:
     """Return the lanes of a leaf that may be tried; of a fifo queue all, and only if its first may.
 
     Whether there is room for a shape is known where the shapes *with_room* are given.
     """
-    of = world.books.prospects.of
-    lanes = [lane for lane in world.backlog.queues.get(leaf.name, ()) if lane.hopeless is None and lane.is_waiting]
+    of = state.books.prospects.of
+    lanes = [lane for lane in state.backlog.queues.get(leaf.name, ()) if lane.hopeless is None and lane.is_waiting]
     tried = []
     for lane in lanes:
-        has_room = _has_room(world, quota, lane.shape) if with_room is None else id(lane.shape) in with_room
+        has_room = _has_room(state, quota, lane.shape) if with_room is None else id(lane.shape) in with_room
         if has_room and _is_awake(quota, lane):
             tried.append(lane)
         yield 1
     if leaf.queue.fifo:
-        first = world.blocking(leaf.name)
+        first = state.blocking(leaf.name)
         tried = lanes if any(lane.head is first for lane in tried) else []
-    return [Entry(lane, of(lane.shape).asks) for lane in tried]
+    return [SchedulableClass(lane, of(lane.shape).asks) for lane in tried]
 
 
-def _has_room(world: "World", quota: Quota, shape: Shape) -> bool:
+def _has_room(state: "State", quota: Quota, shape: SchedulingRequirements) -> bool:
     """Say whether there is room at the root and on the clusters, guarantees aside."""
-    prospects = world.books.prospects
+    prospects = state.books.prospects
     prospect = prospects.of(shape)
     is_free = prospect.outlook.refusal is None and quota.has_free(quota.tree.root, prospect.charge)
     return is_free and prospects.has_room(prospect)
 
 
-def stage(world: "World", quota: Quota, prospect: ClassFeasibility) -> Stage:
+def filter_stage(state: "State", quota: Quota, prospect: ClassFeasibility) -> Stage:
     """Return how far a shape comes: ceiling and guarantees at the root, room on a cluster."""
     if prospect.outlook.refusal is not None:
         return False, False, False
@@ -277,11 +279,11 @@ def stage(world: "World", quota: Quota, prospect: ClassFeasibility) -> Stage:
     return (
         quota.has_free(root, prospect.charge),
         quota.has_unreserved(root, prospect.charge),
-        world.books.prospects.has_room(prospect),
+        state.books.prospects.has_room(prospect),
     )
 
 
-def _is_awake(quota: Quota, lane: Lane) -> bool:
+def _is_awake(quota: Quota, lane: WorkloadClass) -> bool:
     """Say whether something was freed since the lane was refused."""
     sleep = lane.sleep
     if sleep is None or sleep.epoch != quota.epoch or quota.freed[sleep.queue] != sleep.freed:
@@ -295,8 +297,8 @@ def _is_awake(quota: Quota, lane: Lane) -> bool:
 class _Alive:
     """The shapes among the awake lanes, and whether most lanes belong to such as have no chance any more."""
 
-    def __init__(self, world: "World", quota: Quota, lanes: Mapping[QueueName, list[Entry]]) -> None:
-        self._world = world
+    def __init__(self, state: "State", quota: Quota, lanes: Mapping[QueueName, list[SchedulableClass]]) -> None:
+        self._world = state
         self._quota = quota
         self._lanes: Tally[int] = Tally(id(entry.lane.shape) for entries in lanes.values() for entry in entries)
         self._shapes = {id(entry.lane.shape): entry.lane.shape for entries in lanes.values() for entry in entries}
@@ -305,14 +307,14 @@ class _Alive:
     def are_few(self) -> Steps[bool]:
         """Say whether going on alone would spare the others more than half of the turns."""
         for key, shape in list(self._shapes.items()):
-            has_free, _, has_room = stage(self._world, self._quota, self._world.books.prospects.of(shape))
+            has_free, _, has_room = filter_stage(self._world, self._quota, self._world.books.prospects.of(shape))
             if not (has_free and has_room):
                 del self._shapes[key], self._lanes[key]
             yield 1
         return 2 * sum(self._lanes.values()) < self._most
 
 
-def _sleep(over: Refusal, leaf: Node, quota: Quota) -> Sleep | None:
+def _sleep(over: Refusal, leaf: Node, quota: Quota) -> QueueingHint | None:
     """Return until when one who is over a ceiling need not be tried again.
 
     At the root everybody is asked for anew, shape by shape; what is reserved
@@ -322,4 +324,4 @@ def _sleep(over: Refusal, leaf: Node, quota: Quota) -> Sleep | None:
         return None
     is_reserved = over.queue == ROOT
     branch = next(node.name for node in leaf.path() if node.depth == 1) if is_reserved else QueueName(over.queue)
-    return Sleep(branch, quota.freed[branch], quota.epoch, is_reserved=is_reserved)
+    return QueueingHint(branch, quota.freed[branch], quota.epoch, is_reserved=is_reserved)

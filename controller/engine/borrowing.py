@@ -10,8 +10,8 @@ from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from controller.engine.backlog import Lane, Place, place
-from controller.engine.ordering import Standing
+from controller.engine.ordering import QueueShares
+from controller.engine.pending import OrderKey, WorkloadClass, order_key
 from controller.engine.queues import QueueName
 from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal
@@ -21,7 +21,7 @@ from controller.engine.tree import Node
 from controller.engine.victims import PreemptionCandidates
 
 if TYPE_CHECKING:
-    from controller.engine.world import World
+    from controller.engine.state import State
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -30,8 +30,8 @@ class _Want:
 
     priority: int
     """Its queue's, negated."""
-    place: Place
-    lane: Lane
+    place: OrderKey
+    lane: WorkloadClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +43,16 @@ class _Kept:
     """By how much they would raise what is reserved for the queue at its parent."""
 
 
-class Lending:
+class BorrowingPolicy:
     """The lending rule; it must be told of queues in which something was admitted, evicted or held."""
 
-    def __init__(self, world: "World", standing: Standing, now: int) -> None:
-        self.roster = PreemptionCandidates(world, standing.quota.tree)
-        self._world = world
+    def __init__(self, state: "State", standing: QueueShares, now: int) -> None:
+        self.roster = PreemptionCandidates(state, standing.quota.tree)
+        self._world = state
         self._standing = standing
         self._quota = standing.quota
         self._nodes = standing.quota.tree.nodes
-        self._outlet = ReclaimableCapacity(world, standing, self.roster, now)
+        self._outlet = ReclaimableCapacity(state, standing, self.roster, now)
         self._kept: dict[QueueName, _Kept] = {}
         self._sums: dict[QueueName, Resources] = {}
         """What is left below each parent, by name."""
@@ -60,7 +60,7 @@ class Lending:
         """What each parent has beyond that, as of when it was last asked."""
         self._has_eased = False
 
-    def refusal(self, leaf: Node, lane: Lane, quota: Quota | None = None) -> Refusal | None:
+    def refusal(self, leaf: Node, lane: WorkloadClass, quota: Quota | None = None) -> Refusal | None:
         """Return why the head of *lane* may not borrow, ``None`` where it may or does not.
 
         With a *quota*: judged as that has it, beside the charges that there are.
@@ -109,7 +109,7 @@ class Lending:
         }
         return self._standing.over(node, raised, quota) is not None
 
-    def _takes_away(self, leaf: Node, branch: Node, lane: Lane, quota: Quota) -> Refusal | None:
+    def _takes_away(self, leaf: Node, branch: Node, lane: WorkloadClass, quota: Quota) -> Refusal | None:
         """Return which resource would not be left for others at the parent of *branch*."""
         parent = branch.parent
         if parent is None:
@@ -178,24 +178,24 @@ class Lending:
             return iter([_want(leaf, lane) for lane in lanes if lane.head is first])
         return merge(*(self._entitled_of(leaf, lane) for lane in lanes))
 
-    def _entitled_of(self, leaf: Node, lane: Lane) -> list[_Want]:
+    def _entitled_of(self, leaf: Node, lane: WorkloadClass) -> list[_Want]:
         due, held = self._standing.entitlements[leaf.name], self._quota.allocated[leaf.name]
         most = min(
             int(due.get(name, 0) - held.get(name, 0)) // amount
             for name, amount in lane.charge.items()
             if amount > 0 and name != PODS
         )
-        return [_Want(-leaf.queue.priority, place(each), lane) for each in islice(lane, max(most, 0))]
+        return [_Want(-leaf.queue.priority, order_key(each), lane) for each in islice(lane, max(most, 0))]
 
-    def _is_open_to(self, lane: Lane) -> bool:
+    def _is_open_to(self, lane: WorkloadClass) -> bool:
         asks = any(amount > 0 and name != PODS for name, amount in lane.charge.items())
         return asks and lane.is_waiting and lane.hopeless is None and self._outlet.takes(lane.shape)
 
 
-def _want(leaf: Node, lane: Lane) -> _Want:
+def _want(leaf: Node, lane: WorkloadClass) -> _Want:
     return _Want(-leaf.queue.priority, lane.place, lane)
 
 
-def _over(lane: Lane, resource: str, node: Node, available: int) -> Refusal:
+def _over(lane: WorkloadClass, resource: str, node: Node, available: int) -> Refusal:
     asked = lane.charge[resource]
     return Refusal(Reason.QUEUE_OVER_ENTITLEMENT, resource, asked, max(available, 0), queue=node.name)

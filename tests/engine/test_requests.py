@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.engine.demand import (
+from controller.engine.requests import (
     Container,
     JobTemplate,
     PodTemplate,
     Task,
-    demand,
     gang_minimum,
     pod_request,
     pod_requests,
+    total_requests,
 )
 from controller.engine.resources import Resources, fits
 
@@ -111,8 +111,8 @@ MEASURED = [
 @pytest.mark.parametrize(("template", "replicas", "expected"), MEASURED)
 def test_a_measured_job_asks_for_what_its_pods_will_request(template: PodTemplate, replicas: int, expected: Resources):
     measured = job(task(template, replicas))
-    assert demand(measured) == {**expected, "pods": replicas * 1000}
-    assert gang_minimum(measured, no_priorities) == demand(measured)
+    assert total_requests(measured) == {**expected, "pods": replicas * 1000}
+    assert gang_minimum(measured, no_priorities) == total_requests(measured)
 
 
 @pytest.mark.parametrize(
@@ -283,16 +283,16 @@ def test_a_partition_policy_sets_the_default_minimum(parts: dict[str, int], pods
 
 @pytest.mark.parametrize("replicas", [0, -3])
 def test_a_task_without_replicas_asks_for_nothing(replicas: int):
-    assert demand(job(task(MASTER, replicas))) == gang_minimum(job(task(MASTER, replicas)), no_priorities) == {}
+    assert total_requests(job(task(MASTER, replicas))) == gang_minimum(job(task(MASTER, replicas)), no_priorities) == {}
 
 
 def test_a_job_without_tasks_asks_for_nothing():
-    assert demand(job()) == gang_minimum(job(), no_priorities) == {}
+    assert total_requests(job()) == gang_minimum(job(), no_priorities) == {}
 
 
 def test_the_demand_is_all_replicas_whatever_the_minimum():
     template = job(task(MASTER, 2, 1), task(WORKER, 3, 0), min_available=1)
-    assert demand(template) == {"cpu": 400, "pods": 5000}
+    assert total_requests(template) == {"cpu": 400, "pods": 5000}
 
 
 def test_equal_pods_are_named_once():
@@ -302,7 +302,7 @@ def test_equal_pods_are_named_once():
 
 def test_an_absurd_job_is_counted_exactly():
     template = job(task(pod(container(cpu=10**40)), 2**31 - 1))
-    assert demand(template)["cpu"] == 10**40 * (2**31 - 1)
+    assert total_requests(template)["cpu"] == 10**40 * (2**31 - 1)
 
 
 some_tasks = st.lists(
@@ -319,7 +319,7 @@ some_tasks = st.lists(
 @given(some_tasks, st.integers(-1, 40))
 def test_the_gang_minimum_is_a_part_of_the_demand(tasks: list[Task], min_available: int):
     template = job(*tasks, min_available=min_available)
-    assert fits(gang_minimum(template, len), demand(template))
+    assert fits(gang_minimum(template, len), total_requests(template))
 
 
 @given(some_tasks, st.integers(0, 40))

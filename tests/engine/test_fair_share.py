@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.engine.entitlement import entitlements
+from controller.engine.fair_share import fair_shares
 from controller.engine.queues import ROOT, Queue, QueueName
 from controller.engine.quota import Quota
-from controller.engine.tree import Tree, limits
+from controller.engine.tree import Tree, queue_limits
 from tests.draws import draws
-from tests.engine.slow_entitlement import SlowTree
+from tests.engine.slow_fair_share import SlowTree
 
 NAMES = [f"q{number}" for number in range(9)]
 
@@ -49,9 +49,9 @@ def fast(queues: dict[str, dict], pool: int) -> dict[str, Fraction]:
         for name, each in queues.items()
     )
     charged = {QueueName(name): {"cpu": each["charged"]} for name, each in queues.items() if each["charged"]}
-    quota = Quota(tree, limits(tree, {"cpu": pool}), charged)
+    quota = Quota(tree, queue_limits(tree, {"cpu": pool}), charged)
     wanted = {QueueName(name): {"cpu": each["charged"] + each["waiting"]} for name, each in queues.items()}
-    found = entitlements(quota, wanted)
+    found = fair_shares(quota, wanted)
     return {str(name): due.get("cpu", Fraction(0)) for name, due in found.items()}
 
 
