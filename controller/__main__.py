@@ -24,23 +24,23 @@ from controller.cache.store import Store
 from controller.cache.watches import informers
 from controller.clock import SteadyClock
 from controller.configuration import ConfigurationFile
-from controller.decision_log.wiring import journalling
-from controller.election import Election
+from controller.decision_log.setup import decision_logging
 from controller.estimator.estimators import Estimators
-from controller.events.notices import Notices
-from controller.events.teller import Manner, Teller
+from controller.events.binding_warnings import BindingWarnings
+from controller.events.recorder import EventRecorder, RecorderOptions
 from controller.hyperjob.wiring import Process, and_then_look, stage
 from controller.kube import Api, KubeconfigError, Timeouts
-from controller.leadership import Candidate
-from controller.loop import Loop
+from controller.leader_election import LeaderElection
+from controller.lease import Candidate
+from controller.loop import AdmissionLoop
 from controller.metrics import Metrics
-from controller.observe import Readiness, configure_logging, serving
-from controller.queue_commands import wiring as commands
+from controller.observability import Readiness, configure_logging, serve_probes
+from controller.queue_commands import setup as commands
+from controller.rate_limiter import RateLimits
 from controller.settings import Settings, SettingsError, parse_flags
-from controller.status_cleanup.stage import Aftermath
-from controller.throttle import Limits
+from controller.status_cleanup.controller import StaleStatusReconciler
 from controller.watchdog import Watchdog
-from controller.webhook_config.guard import Guard, Surroundings, WantedFile
+from controller.webhook_config.controller import DesiredConfigFile, WebhookConfigDependencies, WebhookConfigReconciler
 from controller.writes import Write
 
 #: More than the most writes in flight with the watches beside them: the actuator sets the limit, not the pool.
@@ -58,7 +58,7 @@ class Controller:
         self.metrics = Metrics()
         self.store = Store(file.current)
         candidate = Candidate(settings.identity, uuid.uuid4().hex[:8])
-        self.election = Election(api, settings.lease_namespace, candidate=candidate, terms=settings.terms)
+        self.election = LeaderElection(api, settings.lease_namespace, candidate=candidate, terms=settings.terms)
         self.election.on_change = self._lead
         self.leading = asyncio.Event()
         """Set while we may write."""
@@ -71,21 +71,21 @@ class Controller:
         self.kinds.want(self.store.kinds)
         # Only read, so that what else they are does not matter.
         caches: ChainMap[str, Any] = ChainMap({"workloads": self.kinds}, self.informers)
-        self.loop = Loop(self.store, self.actuator, caches, metrics=self.metrics, clock=clock)
-        manner = Manner(settings.identity, settings.events_per_second, settings.event_backlog)
-        self.teller = Teller(api, self.store.binding, metrics=self.metrics, manner=manner, clock=clock)
+        self.loop = AdmissionLoop(self.store, self.actuator, caches, metrics=self.metrics, clock=clock)
+        manner = RecorderOptions(settings.identity, settings.events_per_second, settings.event_backlog)
+        self.teller = EventRecorder(api, self.store.binding, metrics=self.metrics, manner=manner, clock=clock)
         self.teller.is_busy = lambda: self.actuator.backlog > 0
-        self.aftermath = Aftermath(api, self.store, may_write=self._may_write, clock=clock)
+        self.aftermath = StaleStatusReconciler(api, self.store, may_write=self._may_write, clock=clock)
         self.actuator.on_settled = self._settled
-        self.notices = Notices(self.store, self.teller, may_write=self._may_write)
-        about = commands.surroundings(
+        self.notices = BindingWarnings(self.store, self.teller, may_write=self._may_write)
+        about = commands.command_dependencies(
             self.store, lambda: self.loop.state, may_write=self._may_write, tell=self.teller.put
         )
-        self.commands = commands.stage(api, about, self.store, pace)
-        watched = Surroundings(self._may_write, lambda: file.current.repair.webhook, self.teller.put)
-        wanted = WantedFile(settings.webhook_registration)
+        self.commands = commands.create_controller(api, about, self.store, pace)
+        watched = WebhookConfigDependencies(self._may_write, lambda: file.current.repair.webhook, self.teller.put)
+        wanted = DesiredConfigFile(settings.webhook_registration)
         wanted.read()
-        self.guard = Guard(api, watched, file=wanted, metrics=self.metrics, pace=pace)
+        self.guard = WebhookConfigReconciler(api, watched, file=wanted, metrics=self.metrics, pace=pace)
         self.metrics.watch(lambda: self.loop.state, self.store, self.informers)
         self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.trouble)
         around = Process(self.store, lambda: self.loop.state, lambda: file.current, self._may_write)
@@ -167,8 +167,8 @@ class Controller:
                 informer.list_again()
 
 
-def _limits(configuration: AdmissionConfiguration) -> Limits:
-    return Limits(configuration.writes.in_flight, configuration.writes.per_second)
+def _limits(configuration: AdmissionConfiguration) -> RateLimits:
+    return RateLimits(configuration.writes.in_flight, configuration.writes.per_second)
 
 
 async def connection(
@@ -227,9 +227,9 @@ async def serve(settings: Settings) -> None:
         for_hyperjobs = await connection(lambda: _connect_stage(settings), stack, stop) if apart else api
         if api is not None and for_hyperjobs is not None:
             controller = Controller(settings, file, api, for_hyperjobs=for_hyperjobs)
-            served = serving(controller.metrics, controller.readiness, host=settings.host, port=settings.port)
+            served = serve_probes(controller.metrics, controller.readiness, host=settings.host, port=settings.port)
             port = await stack.enter_async_context(served)
-            await stack.enter_async_context(journalling(settings, controller.loop, controller.metrics))
+            await stack.enter_async_context(decision_logging(settings, controller.loop, controller.metrics))
             log.info("controller started", server=api.access.server, port=port)
             await controller.run(stop)
     log.info("controller stopped")

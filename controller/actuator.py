@@ -14,13 +14,12 @@ from functools import partial
 import msgspec
 import structlog
 
-from controller.apierrors import QuotaExceeded
+from controller.api_errors import QuotaExceeded
 from controller.backoff import Backoff
 from controller.cache.facts import BindingFacts
 from controller.clock import Clock, wall_clock
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.workloads import WorkloadUid
-from controller.errands import Books, Errand, Refused
 from controller.kube import (
     Api,
     ApiError,
@@ -32,13 +31,14 @@ from controller.kube import (
     Unreachable,
 )
 from controller.metrics import Metrics
-from controller.throttle import Limits, Throttle
+from controller.rate_limiter import RateLimiter, RateLimits
+from controller.write_queue import AssumedState, PendingWrite, RetryState
 from controller.writes import Write
 
 #: How long a decision may wait for a server that takes no writes before it is taken back and made anew.
 STALE_SECONDS = 30
 
-_MOST_REFUSED = 10_000
+_MAX_RETRY_STATES = 10_000
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -47,22 +47,28 @@ class Actuator:
     """Takes writes and sees them through; ``run`` must be running."""
 
     def __init__(
-        self, api: Api, books: Books, *, metrics: Metrics, may_write: Callable[[], bool], clock: Clock = wall_clock
+        self,
+        api: Api,
+        books: AssumedState,
+        *,
+        metrics: Metrics,
+        may_write: Callable[[], bool],
+        clock: Clock = wall_clock,
     ) -> None:
         self.retries: partial[Backoff] = partial(Backoff, first=2, most=10)
         """How long an errand waits between its steps."""
-        self.on_settled: Callable[[Write, BindingFacts], None] = _tell_nobody
+        self.on_settled: Callable[[Write, BindingFacts], None] = _ignore_settled
         """Hears of each write whose effect is there; it is not to wait itself."""
         self._api = api
         self._books = books
         self._metrics = metrics
         self._may_write = may_write
         self._clock = clock
-        self._waiting: deque[Errand] = deque()
+        self._waiting: deque[PendingWrite] = deque()
         self._under_way: dict[WorkloadUid, deque[Write]] = {}
         """By binding, what must wait until the errand for it is over."""
-        self._throttle = Throttle(self._pump)
-        self._refused: dict[WorkloadUid, Refused] = {}
+        self._throttle = RateLimiter(self._pump)
+        self._refused: dict[WorkloadUid, RetryState] = {}
         """Whose write was refused, since it last worked."""
         self._in_flight = 0
         self._unknown_until = float("-inf")
@@ -108,7 +114,7 @@ class Actuator:
         self._under_way[write.uid] = deque()
         self._begin(write)
 
-    def limit(self, limits: Limits) -> None:
+    def limit(self, limits: RateLimits) -> None:
         """Use *limits* from now on."""
         self._throttle.limits = limits
         self._pump()
@@ -132,9 +138,9 @@ class Actuator:
         self._finishing.set()
 
     def _begin(self, write: Write) -> None:
-        self._enqueue(Errand(write, time.monotonic(), self.retries()))
+        self._enqueue(PendingWrite(write, time.monotonic(), self.retries()))
 
-    def _enqueue(self, errand: Errand) -> None:
+    def _enqueue(self, errand: PendingWrite) -> None:
         self._waiting.append(errand)
         self._pump()
 
@@ -145,7 +151,7 @@ class Actuator:
         while self._waiting and self._throttle.take():
             self._group.create_task(self._attend(self._waiting.popleft()))
 
-    async def _attend(self, errand: Errand) -> None:
+    async def _attend(self, errand: PendingWrite) -> None:
         """Take the next step of *errand*, and see to what comes after it."""
         try:
             delay = await (self._send(errand) if errand.unknown_until is None else self._look(errand))
@@ -159,14 +165,14 @@ class Actuator:
             self._begin(following)
         self._pump()
 
-    def _drop(self, errand: Errand) -> None:
+    def _drop(self, errand: PendingWrite) -> None:
         """Forget an errand that was not begun, with all that would follow it; the decision is void."""
         self._under_way.pop(errand.write.uid)
         self._books.withdraw(errand.write.uid, None)
 
     # -- what becomes of one ----------------------------------------------
 
-    async def _send(self, errand: Errand) -> float | None:
+    async def _send(self, errand: PendingWrite) -> float | None:
         """Send the patch; return after how many seconds to come back, ``None`` when all is over."""
         if not self.may_write:
             self._drop(errand)
@@ -194,7 +200,7 @@ class Actuator:
             return self._understood(write, raw)
         return self._understood(write, await self._api.patch(write.path, write.patch))
 
-    async def _failed(self, errand: Errand, error: ApiError) -> float | None:
+    async def _failed(self, errand: PendingWrite, error: ApiError) -> float | None:
         match error:
             case TooManyRequests() | Unreachable(sent=False):
                 return self._again(errand, error)
@@ -213,7 +219,7 @@ class Actuator:
                 self._alarm(errand.write, error)
         return None
 
-    def _again(self, errand: Errand, error: ApiError) -> float | None:
+    def _again(self, errand: PendingWrite, error: ApiError) -> float | None:
         """Send what was not even looked at once more: its room is kept, so that nobody passes it meanwhile."""
         if time.monotonic() - errand.begun > STALE_SECONDS:
             self._withdraw(errand.write, str(error))
@@ -235,7 +241,7 @@ class Actuator:
             self._metrics.count_conflict()
             self._withdraw(write, "it has changed")
 
-    async def _look(self, errand: Errand) -> float | None:
+    async def _look(self, errand: PendingWrite) -> float | None:
         """Find out what became of a patch that was not answered; until then it counts as done."""
         write = errand.write
         try:
@@ -286,9 +292,9 @@ class Actuator:
 
     def _withdraw(self, write: Write, why: str) -> None:
         """Give the decision back; it is made again after a while that grows with each refusal."""
-        refused = self._refused.setdefault(write.uid, Refused(Backoff(first=2, most=60)))
+        refused = self._refused.setdefault(write.uid, RetryState(Backoff(first=2, most=60)))
         refused.until = self._clock() + round(refused.backoff.failed() * 1000)
-        while len(self._refused) > _MOST_REFUSED:
+        while len(self._refused) > _MAX_RETRY_STATES:
             del self._refused[next(iter(self._refused))]
         log.warning("write withdrawn", workload=write.workload, effect=write.effect, reason=why)
         self._books.withdraw(write.uid, Refusal(Reason.BACKING_OFF, subject=why, until=refused.until))
@@ -297,5 +303,5 @@ class Actuator:
         self._metrics.count_patch(write.effect, outcome, seconds=time.monotonic() - began)
 
 
-def _tell_nobody(_: Write, __: BindingFacts) -> None:
+def _ignore_settled(_: Write, __: BindingFacts) -> None:
     """Keep it to ourselves."""

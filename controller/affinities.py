@@ -9,7 +9,7 @@ from controller.engine.cluster_usage import ClusterUsage
 from controller.engine.plan import Admit
 
 
-def unobserved(decision: Admit, facts: BindingFacts, ledger: ClusterUsage) -> str:
+def first_unobserved_term(decision: Admit, facts: BindingFacts, ledger: ClusterUsage) -> str:
     """Return the affinity term that must be observed before *decision* is carried out; nothing where none must be."""
     shape = decision.workload.shape
     if shape.placement.affinity is not None or not shape.placement.terms:

@@ -6,10 +6,10 @@ What it means is decided elsewhere.
 from pathlib import Path
 
 from controller.api.configuration import AdmissionConfiguration, ConfigurationError, load_configuration
-from controller.followedfile import FollowedFile
+from controller.watched_file import WatchedFile
 
 
-class ConfigurationFile(FollowedFile[AdmissionConfiguration]):
+class ConfigurationFile(WatchedFile[AdmissionConfiguration]):
     """The file; ``read`` raises `ConfigurationError`."""
 
     NAME = "configuration"

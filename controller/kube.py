@@ -24,7 +24,7 @@ from yarl import URL
 from controller import kubeconfig as kubeconfigs
 from controller.api.lists import Page
 from controller.api.salvage import deeply
-from controller.apierrors import (
+from controller.api_errors import (
     ApiError,
     BodyTooLong,
     Conflict,
@@ -39,7 +39,7 @@ from controller.apierrors import (
     error_for,
     read_status,
 )
-from controller.kubeconfig import Access, KubeconfigError
+from controller.kubeconfig import ApiServerAccess, KubeconfigError
 
 __all__ = [
     "Api",
@@ -60,7 +60,7 @@ __all__ = [
 
 Parameters = Mapping[str, str]
 
-NONE: Parameters = MappingProxyType({})
+NO_PARAMETERS: Parameters = MappingProxyType({})
 
 #: An object may be 1.5 MiB in etcd and somewhat more as JSON.
 MAX_BODY = 128 * 1024 * 1024
@@ -96,7 +96,7 @@ class _Request:
     timeout: aiohttp.ClientTimeout
     parameters: Parameters
     body: bytes | None = None
-    headers: Parameters = field(default_factory=lambda: NONE)
+    headers: Parameters = field(default_factory=lambda: NO_PARAMETERS)
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -111,18 +111,18 @@ def _query(parameters: tuple[tuple[str, str], ...]) -> str:
     return f"?{urlencode(parameters)}" if parameters else ""
 
 
-def _typed(content_type: str) -> Parameters:
+def _content_type(content_type: str) -> Parameters:
     return MappingProxyType({"Content-Type": content_type})
 
 
 PatchKind = Literal["json", "merge"]
 
 _METADATA: Parameters = MappingProxyType({"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"})
-_JSON = _typed("application/json")
-_APPLY = _typed("application/apply-patch+yaml")
+_JSON = _content_type("application/json")
+_APPLY = _content_type("application/apply-patch+yaml")
 _PATCHES: Mapping[PatchKind, Parameters] = {
-    "json": _typed("application/json-patch+json"),
-    "merge": _typed("application/merge-patch+json"),
+    "json": _content_type("application/json-patch+json"),
+    "merge": _content_type("application/merge-patch+json"),
 }
 
 
@@ -130,7 +130,7 @@ _PATCHES: Mapping[PatchKind, Parameters] = {
 class Api:
     """A connection to one API server; made by ``connect``, good for many calls at once."""
 
-    access: Access
+    access: ApiServerAccess
     session: aiohttp.ClientSession
     kubeconfig: Path | None = None
     context: str | None = None
@@ -167,14 +167,14 @@ class Api:
         ) as session:
             yield cls(access, session, kubeconfig, context, timeouts or Timeouts())
 
-    async def get(self, path: str, parameters: Parameters = NONE) -> bytes:
+    async def get(self, path: str, parameters: Parameters = NO_PARAMETERS) -> bytes:
         """Return the body of *path*."""
         return await self._call(_Request("GET", path, self._within(self.timeouts.read), parameters))
 
     async def list_page(
         self,
         path: str,
-        parameters: Parameters = NONE,
+        parameters: Parameters = NO_PARAMETERS,
         *,
         limit: int = 500,
         token: str = "",
@@ -185,7 +185,7 @@ class Api:
         It has at most *limit* objects, and fewer where so many are larger than `MAX_PAGE`: a server takes another
         limit with each continue token.
         """
-        headers = _METADATA if metadata_only else NONE
+        headers = _METADATA if metadata_only else NO_PARAMETERS
         key = f"{path} as metadata" if metadata_only else path
         while True:
             most = min(limit, self.page_limits.get(key, limit))
@@ -206,11 +206,13 @@ class Api:
         except (msgspec.MsgspecError, RecursionError) as error:
             raise Unreachable(str(request), f"the answer is not a list: {error}") from error
 
-    async def create(self, path: str, body: bytes, parameters: Parameters = NONE) -> bytes:
+    async def create(self, path: str, body: bytes, parameters: Parameters = NO_PARAMETERS) -> bytes:
         """Create the object *body* in the collection *path*; return it as stored."""
         return await self._write("POST", path, body, parameters=parameters, headers=_JSON)
 
-    async def patch(self, path: str, body: bytes, *, kind: PatchKind = "json", parameters: Parameters = NONE) -> bytes:
+    async def patch(
+        self, path: str, body: bytes, *, kind: PatchKind = "json", parameters: Parameters = NO_PARAMETERS
+    ) -> bytes:
         """Patch the object at *path*; return it as stored."""
         return await self._write("PATCH", path, body, parameters=parameters, headers=_PATCHES[kind])
 
@@ -219,13 +221,13 @@ class Api:
         parameters = {"fieldManager": field_manager, "force": "true" if force else "false"}
         return await self._write("PATCH", path, body, parameters=parameters, headers=_APPLY)
 
-    async def delete(self, path: str, body: bytes | None = None, parameters: Parameters = NONE) -> bytes:
+    async def delete(self, path: str, body: bytes | None = None, parameters: Parameters = NO_PARAMETERS) -> bytes:
         """Delete the object, or collection, at *path*; *body* may hold DeleteOptions."""
-        return await self._write("DELETE", path, body, parameters=parameters, headers=_JSON if body else NONE)
+        return await self._write("DELETE", path, body, parameters=parameters, headers=_JSON if body else NO_PARAMETERS)
 
     @asynccontextmanager
     async def stream(
-        self, path: str, parameters: Parameters = NONE, *, silence: float, max_line: int = MAX_LINE
+        self, path: str, parameters: Parameters = NO_PARAMETERS, *, silence: float, max_line: int = MAX_LINE
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open *path* and give its lines as they come.
 
@@ -235,7 +237,7 @@ class Api:
         timeout = aiohttp.ClientTimeout(sock_connect=self.timeouts.connect, sock_read=silence)
         request = _Request("GET", path, timeout, parameters)
         answer = await self._answer(request)
-        async with answer, aclosing(_lines(request, answer.content, max_line)) as lines:
+        async with answer, aclosing(_read_lines(request, answer.content, max_line)) as lines:
             yield lines
 
     async def _write(
@@ -252,7 +254,7 @@ class Api:
 
     async def _call(self, request: _Request, *, longest: int = MAX_BODY) -> bytes:
         async with await self._answer(request) as answer:
-            return await _body(request, answer, longest)
+            return await _read_body(request, answer, longest)
 
     async def _answer(self, request: _Request) -> aiohttp.ClientResponse:
         """Return the open answer to *request*, or raise what it says."""
@@ -264,11 +266,11 @@ class Api:
         if answer.ok:
             return answer
         async with answer:
-            raise _refusal(request, answer, await _body(request, answer, MAX_BODY))
+            raise _error_from(request, answer, await _read_body(request, answer, MAX_BODY))
 
-    async def _send(self, request: _Request, access: Access) -> aiohttp.ClientResponse:
+    async def _send(self, request: _Request, access: ApiServerAccess) -> aiohttp.ClientResponse:
         credentials = {"Authorization": access.authorization} if access.authorization else {}
-        with _unreachable(request):
+        with _raise_unreachable(request):
             return await self.session.request(
                 request.method,
                 request.url(access.server),
@@ -281,7 +283,7 @@ class Api:
                 allow_redirects=False,
             )
 
-    async def _renew(self, refused: Access) -> bool:
+    async def _renew(self, refused: ApiServerAccess) -> bool:
         """Read the credentials again, but not all the time; say whether they are others than the *refused* ones."""
         async with self._renewing:
             if self.access is refused and time.monotonic() >= self._renewed_at + self.timeouts.renewal:
@@ -293,7 +295,7 @@ class Api:
 
 
 @contextmanager
-def _unreachable(request: _Request) -> Iterator[None]:
+def _raise_unreachable(request: _Request) -> Iterator[None]:
     """Turn every way in which an answer can fail to come into ``Unreachable``."""
     try:
         yield
@@ -307,10 +309,10 @@ def _unreachable(request: _Request) -> Iterator[None]:
         raise Unreachable(str(request), f"the connection broke: {str(error) or type(error).__name__}") from error
 
 
-async def _body(request: _Request, answer: aiohttp.ClientResponse, longest: int) -> bytes:
+async def _read_body(request: _Request, answer: aiohttp.ClientResponse, longest: int) -> bytes:
     """Read the whole answer, of *longest* bytes at most."""
     parts, size = [], 0
-    with _unreachable(request):
+    with _raise_unreachable(request):
         async for part in answer.content.iter_any():
             size += len(part)
             if size > longest:
@@ -319,7 +321,7 @@ async def _body(request: _Request, answer: aiohttp.ClientResponse, longest: int)
     return b"".join(parts)
 
 
-def _refusal(request: _Request, answer: aiohttp.ClientResponse, body: bytes) -> ApiError:
+def _error_from(request: _Request, answer: aiohttp.ClientResponse, body: bytes) -> ApiError:
     status = read_status(body)
     header = answer.headers.get("Retry-After", "")
     return error_for(answer.status, status.message)(
@@ -330,10 +332,10 @@ def _refusal(request: _Request, answer: aiohttp.ClientResponse, body: bytes) -> 
     )
 
 
-async def _lines(request: _Request, content: aiohttp.StreamReader, max_line: int) -> AsyncGenerator[bytes, None]:
+async def _read_lines(request: _Request, content: aiohttp.StreamReader, max_line: int) -> AsyncGenerator[bytes, None]:
     rest = b""
     while True:
-        with _unreachable(request):
+        with _raise_unreachable(request):
             chunk = await content.readany()
         if not chunk:
             break

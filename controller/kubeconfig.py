@@ -21,7 +21,7 @@ class KubeconfigError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ApiServerAccess:
     """One way to one API server, as it was read; read it again when it is refused."""
 
     server: str
@@ -33,18 +33,18 @@ class Access:
     proxy: str | None
 
 
-async def load(kubeconfig: Path | None, context: str | None = None) -> Access:
+async def load(kubeconfig: Path | None, context: str | None = None) -> ApiServerAccess:
     """Read *kubeconfig*, or without one the pod's account, or else the user's own kubeconfig."""
-    path = kubeconfig or _default()
+    path = kubeconfig or _default_path()
     try:
         configuration = await _configuration(path, context)
-        return await _access(configuration)
+        return await _api_server_access(configuration)
     except (ConfigException, OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError) as error:
         source = f"kubeconfig {path}" if path else "the pod's service account"
         raise KubeconfigError(f"{source} cannot be used: {error}") from error
 
 
-def _default() -> Path | None:
+def _default_path() -> Path | None:
     """Return the user's kubeconfig; ``None`` inside a cluster."""
     if named := os.environ.get("KUBECONFIG"):
         return Path(named)
@@ -58,12 +58,12 @@ async def _configuration(path: Path | None, context: str | None) -> Any:
     if path is None:
         load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call] # it ships no annotations
         return configuration
-    await asyncio.to_thread(_check, path)
+    await asyncio.to_thread(_check_files, path)
     await load_kube_config(str(path), context=context, client_configuration=configuration, persist_config=False)
     return configuration
 
 
-def _check(path: Path) -> None:
+def _check_files(path: Path) -> None:
     """Raise what is wrong with files that the loader would stumble over; several may be named, as in $KUBECONFIG."""
     parts = [Path(part) for part in str(path).split(os.pathsep) if part]
     readable = [part for part in parts if part.is_file()]
@@ -74,19 +74,19 @@ def _check(path: Path) -> None:
             raise TypeError("it is no kubeconfig: a mapping with clusters, users and contexts is expected")
 
 
-async def _access(configuration: Any) -> Access:
+async def _api_server_access(configuration: Any) -> ApiServerAccess:
     token = await configuration.get_api_key_with_prefix("BearerToken")
     server = configuration.host.rstrip("/")
-    return Access(
+    return ApiServerAccess(
         server=server,
         authorization=token.strip() if token else None,
-        tls=_tls(configuration) if server.startswith("https://") else None,
+        tls=_tls_context(configuration) if server.startswith("https://") else None,
         server_name=configuration.tls_server_name,
         proxy=configuration.proxy,
     )
 
 
-def _tls(configuration: Any) -> ssl.SSLContext:
+def _tls_context(configuration: Any) -> ssl.SSLContext:
     """Return a context that trusts the named CA alone; the system's when none is named."""
     context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
     # Control planes make their certificates with many tools and are tested with clients written in Go,

@@ -15,13 +15,13 @@ from typing import Any, NoReturn, Protocol
 
 import structlog
 
-from controller.affinities import unobserved
+from controller.affinities import first_unobserved_term
 from controller.backoff import Backoff
 from controller.cache.facts import BindingFacts
 from controller.cache.overlays import Gone, Mended, Noted, Outcome
 from controller.cache.store import Store
 from controller.clock import Clock, wall_clock
-from controller.decision_log.clerk import Clerk, Terms
+from controller.decision_log.recorder import CycleContext, DecisionRecorder
 from controller.engine.clusters import ClusterName
 from controller.engine.estimates import Query
 from controller.engine.pending import WorkloadClass
@@ -31,29 +31,37 @@ from controller.engine.state import State
 from controller.engine.steps import Steps, advance
 from controller.engine.workloads import Workload, WorkloadUid
 from controller.metrics import Metrics
-from controller.writes import Write, holding, mending, observing, recording, requeueing, write
+from controller.writes import (
+    Write,
+    affinity_term_write,
+    confirmation_write,
+    decision_write,
+    nomination_write,
+    repair_write,
+    requeue_writes,
+)
 
 #: So many admissions are decided ahead of the writes: what is sent is fresh, and the event loop is never held up long.
-_AHEAD = 256
+_MAX_UNSENT_WRITES = 256
 #: How many times a workload is evaluated on a cluster in one go: a few hundredths of a second.
-_STEPS = 2000
+_STEPS_PER_SLICE = 2000
 #: After so many goes a plan is made, however much is left to judge.
-_MOST_PREPARING = 500
+_MAX_PREPARATION_SLICES = 500
 #: So often it is seen which caches are waited for, in seconds.
-_SYNC_SECONDS = 1
+_SYNC_POLL_SECONDS = 1
 #: Clocks jump, so a time of day is never waited for longer than this, in seconds.
-_MOST_REST = 60
-_LEAST_REST = 0.02
+_MAX_WAIT_SECONDS = 60
+_MIN_WAIT_SECONDS = 0.02
 #: A workload that is set aside is tried again after this time, in milliseconds.
-_ASIDE_MS = 60_000
+_FAILED_WORKLOAD_RETRY_MS = 60_000
 #: Between two looks news are gathered for as long as the last one took, within these bounds, in seconds.
-_LEAST_GATHERING = 0.005
-_MOST_GATHERING = 0.05
+_MIN_BATCHING_SECONDS = 0.005
+_MAX_BATCHING_SECONDS = 0.05
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
-class Synced(Protocol):
+class SyncedCache(Protocol):
     """A cache that is, or is not yet, what the API server once had."""
 
     @property
@@ -61,7 +69,7 @@ class Synced(Protocol):
         """Set while it is."""
 
 
-class Hand(Protocol):
+class DecisionSink(Protocol):
     """Who carries decisions out; the actuator is one."""
 
     @property
@@ -79,14 +87,14 @@ class Hand(Protocol):
         """Return from when on a new write for *uid* makes sense; ``None`` while one is under way."""
 
 
-class Loop:
+class AdmissionLoop:
     """Feeds the World from the store and hands what it decides to the actuator."""
 
     def __init__(
         self,
         store: Store,
-        actuator: Hand,
-        caches: Mapping[str, Synced],
+        actuator: DecisionSink,
+        caches: Mapping[str, SyncedCache],
         *,
         metrics: Metrics,
         clock: Clock = wall_clock,
@@ -94,11 +102,11 @@ class Loop:
         self.state = State()
         self.trouble: str | None = None
         """Why the last cycle failed."""
-        self.on_waits: Callable[[tuple[Wait, ...]], None] = _tell_nobody
+        self.on_waits: Callable[[tuple[Wait, ...]], None] = _ignore_waits
         """Hears for what reasons workloads wait now; it is not to wait itself."""
-        self.on_queries: Callable[[tuple[Query, ...]], None] = _ask_nobody
+        self.on_queries: Callable[[tuple[Query, ...]], None] = _ignore_queries
         """Hears what the clusters' estimators are to be asked."""
-        self.clerk = Clerk()
+        self.clerk = DecisionRecorder()
         """Takes every decision down."""
         self._store = store
         self._actuator = actuator
@@ -109,7 +117,7 @@ class Loop:
         self._lasted = 0.0
         self._preparing = 0
         """How many cycles have judged workloads since the last plan."""
-        self._planning: tuple[Steps[Plan], Terms] | None = None
+        self._planning: tuple[Steps[Plan], CycleContext] | None = None
         """The plan that is being made over several goes."""
         self._took = 0.0
         """How long the goes of that plan have taken, in seconds."""
@@ -142,7 +150,7 @@ class Loop:
         while missing := [cache for cache in self._caches.values() if not cache.synced.is_set()]:
             # A cache that nobody needs any more is never in step again: it is gone from among them at the next look.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_SYNC_SECONDS):
+                async with asyncio.timeout(_SYNC_POLL_SECONDS):
                     await missing[0].synced.wait()
 
     def _cycle(self) -> int | None:
@@ -157,10 +165,10 @@ class Loop:
         if not self._is_prepared():
             self._lasted = time.monotonic() - began
             return now
-        room = _AHEAD - self._actuator.backlog
-        if room < _AHEAD // 2:
+        room = _MAX_UNSENT_WRITES - self._actuator.backlog
+        if room < _MAX_UNSENT_WRITES // 2:
             return self._earliest(now, now)
-        self._planning = self.state.plan_in_steps(now, most=room), Terms(now, room, self._store.revision)
+        self._planning = self.state.plan_in_steps(now, most=room), CycleContext(now, room, self._store.revision)
         self._took, self._goes = 0.0, 0
         return self._continue(now, began)
 
@@ -170,7 +178,7 @@ class Loop:
         Others take their turn on the event loop before it goes on. What comes in meanwhile is judged, too, but a plan
         is not put off for ever.
         """
-        if self._preparing < _MOST_PREPARING and not self.state.prepare(_STEPS):
+        if self._preparing < _MAX_PREPARATION_SLICES and not self.state.prepare(_STEPS_PER_SLICE):
             self._preparing += 1
             return False
         self._preparing = 0
@@ -184,7 +192,7 @@ class Loop:
         if self._planning is None:
             raise AssertionError("no plan is being made")
         work, terms = self._planning
-        made = advance(work, _STEPS)
+        made = advance(work, _STEPS_PER_SLICE)
         self._lasted = time.monotonic() - began
         self._took += self._lasted
         self._goes += 1
@@ -201,7 +209,7 @@ class Loop:
         wake_ats = (planned_at, self._mend(now), self._store.again_at)
         return min((at for at in wake_ats if at is not None), default=None)
 
-    def _decided(self, plan: Plan, terms: Terms, now: int) -> int | None:
+    def _decided(self, plan: Plan, terms: CycleContext, now: int) -> int | None:
         """Hand on what *plan* decides; return when there is more to decide."""
         self.clerk.planned(self.state, plan, terms)
         for error in self.state.failures():
@@ -238,7 +246,7 @@ class Loop:
             facts = self._store.binding(note.workload.uid)
             if facts is not None:
                 with self._setting_aside(facts.uid, now):
-                    self._carry_out(holding(note, facts), Noted(note.held, note.reserved))
+                    self._carry_out(nomination_write(note, facts), Noted(note.held, note.reserved))
 
     def _hand_on(self, decisions: Iterable[Decision], now: int) -> None:
         for decision in decisions:
@@ -248,7 +256,7 @@ class Loop:
                     self._hand_over(decision, facts, now)
 
     def _hand_over(self, decision: Decision, facts: BindingFacts, now: int) -> None:
-        if isinstance(decision, Admit) and (term := unobserved(decision, facts, self.state.ledger)):
+        if isinstance(decision, Admit) and (term := first_unobserved_term(decision, facts, self.state.ledger)):
             self._observe(decision, facts, term)
             return
         if isinstance(decision, Evict) and (free_at := self._actuator.free_at(facts.uid) or 0) > now:
@@ -256,14 +264,16 @@ class Loop:
             self._store.hold_back(facts.uid, Refusal(Reason.BACKING_OFF, subject=why, until=free_at))
             return
         left_out = self._left_out(decision)
-        step = write(
+        step = decision_write(
             decision,
             facts,
             template=self._store.template(facts),
             for_whom=self._for_whom(decision),
             left_out=left_out,
         )
-        self._carry_out(step, decision.admission if isinstance(decision, Admit) else _gone(decision, left_out))
+        self._carry_out(
+            step, decision.admission if isinstance(decision, Admit) else _assumed_eviction(decision, left_out)
+        )
 
     def _carry_out(self, step: Write, outcome: Outcome) -> None:
         """Assume *outcome* and hand on its write, which is whole by now: what cannot be written is not assumed."""
@@ -281,7 +291,7 @@ class Loop:
 
     def _hold_back(self, uid: WorkloadUid, error: Exception, now: int) -> None:
         """Set *uid* aside for a while because of *error*."""
-        self._store.set_aside(uid, type(error).__name__, now + _ASIDE_MS)
+        self._store.set_aside(uid, type(error).__name__, now + _FAILED_WORKLOAD_RETRY_MS)
 
     def _report(self, step: str, uid: WorkloadUid | None, error: Exception) -> None:
         """Count and log a workload that is set aside."""
@@ -304,7 +314,7 @@ class Loop:
             if facts is None or facts.paused or not facts.targets:
                 continue
             with self._setting_aside(facts.uid, now):
-                for step in requeueing(facts):
+                for step in requeue_writes(facts):
                     self._carry_out(step, Mended())
 
     def _observe(self, decision: Admit, facts: BindingFacts, term: str) -> None:
@@ -314,7 +324,7 @@ class Loop:
         if self._actuator.free_at(facts.uid) is None:
             # Perhaps that is being told already; at the latest when this write is over, it is decided anew.
             return
-        self._carry_out(observing(decision, facts, term), Mended())
+        self._carry_out(affinity_term_write(decision, facts, term), Mended())
 
     def _for_whom(self, decision: Decision) -> str:
         uid = decision.for_whom if isinstance(decision, Evict) else None
@@ -340,9 +350,9 @@ class Loop:
 
     def _mending(self, uid: WorkloadUid, facts: BindingFacts) -> Write | None:
         remarks, workload = self._store.remarks.get(uid, frozenset()), self.state.workloads.get(uid)
-        found = mending(remarks, facts, workload, repairs=self._store.repairs)
+        found = repair_write(remarks, facts, workload, repairs=self._store.repairs)
         if found is None and workload is not None and self.state.has_accepted(uid):
-            return recording(facts, workload)
+            return confirmation_write(facts, workload)
         return found
 
     async def _recover(self, error: Exception) -> None:
@@ -353,7 +363,7 @@ class Loop:
         """
         self.trouble = f"the last cycle failed: {type(error).__name__}"
         self._metrics.count_failed_cycle()
-        found = suspects(error)
+        found = workloads_in_traceback(error)
         for uid in found:
             self._report("cycle", uid, error)
             self._hold_back(uid, error, self._clock())
@@ -381,18 +391,22 @@ class Loop:
     async def _rest(self, wake_at: int | None) -> None:
         """Wait for news, but not beyond *wake_at*; after a long look, gather them for a while, too."""
         if self._planning is not None:
-            await asyncio.sleep(_LEAST_GATHERING)
+            await asyncio.sleep(_MIN_BATCHING_SECONDS)
             return
         rested_from = time.monotonic()
-        rest = None if wake_at is None else min(max((wake_at - self._clock()) / 1000, _LEAST_REST), _MOST_REST)
+        rest = (
+            None
+            if wake_at is None
+            else min(max((wake_at - self._clock()) / 1000, _MIN_WAIT_SECONDS), _MAX_WAIT_SECONDS)
+        )
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(rest):
                 await self._wake.wait()
-        gathering = min(max(self._lasted, _LEAST_GATHERING), _MOST_GATHERING)
+        gathering = min(max(self._lasted, _MIN_BATCHING_SECONDS), _MAX_BATCHING_SECONDS)
         await asyncio.sleep(max(rested_from + gathering - time.monotonic(), 0))
 
 
-def suspects(error: Exception) -> list[WorkloadUid]:
+def workloads_in_traceback(error: Exception) -> list[WorkloadUid]:
     """Return the workloads that the innermost step was about which *error* came out of, as far as it tells."""
     for frame, _ in reversed(list(walk_tb(error.__traceback__))):
         for value in frame.f_locals.values():
@@ -403,14 +417,14 @@ def suspects(error: Exception) -> list[WorkloadUid]:
     return []
 
 
-def _gone(decision: Evict, left_out: Mapping[ClusterName, str]) -> Gone:
+def _assumed_eviction(decision: Evict, left_out: Mapping[ClusterName, str]) -> Gone:
     refusal = decision.back_off.refusal if decision.back_off is not None else None
     return Gone(refusal, decision.workload.has_run, left_out)
 
 
-def _ask_nobody(_: tuple[Query, ...]) -> None:
+def _ignore_queries(_: tuple[Query, ...]) -> None:
     """Leave it to the sum."""
 
 
-def _tell_nobody(_: tuple[Wait, ...]) -> None:
+def _ignore_waits(_: tuple[Wait, ...]) -> None:
     """Keep it to ourselves."""

@@ -11,7 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from controller.cache.store import Store
 from controller.engine.state import State
-from controller.present import Present, Watched
+from controller.state_collector import InformerStats, StateCollector
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -106,9 +106,9 @@ class Metrics:
             registry=self.registry,
         )
 
-    def watch(self, state: Callable[[], State], store: Store, informers: Mapping[str, Watched]) -> None:
+    def watch(self, state: Callable[[], State], store: Store, informers: Mapping[str, InformerStats]) -> None:
         """Show what is there whenever somebody asks; *world* returns the present one."""
-        self.registry.register(Present(state, store, informers))
+        self.registry.register(StateCollector(state, store, informers))
 
     def count_admission(self, *, waited: float) -> None:
         """Count an acknowledged admission after *waited* seconds."""

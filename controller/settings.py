@@ -15,12 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import PydanticUndefined
 
 from controller.estimator.access import Access
-from controller.leadership import Terms
+from controller.lease import LeaseTimings
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 
-_ABOUT = """\
+_DESCRIPTION = """\
 Decides which waiting workloads of a Karmada control plane run next, and where, and resumes them.
 
 Without --kubeconfig the pod's service account is used, outside of a pod $KUBECONFIG or ~/.kube/config.
@@ -28,7 +28,7 @@ SIGTERM and SIGINT end it: writes in flight are finished first.
 """
 
 
-def _process() -> str:
+def _default_identity() -> str:
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
@@ -62,7 +62,7 @@ class Settings(BaseModel):
     host: str = Field("0.0.0.0", description="address of the port below; all of them, for probes come from elsewhere")  # noqa: S104 -- inside a pod
     port: Port = Field(8080, description="plain port for /metrics, /healthz, /readyz; 0 takes a free one")
     identity: str = Field(
-        default_factory=_process,
+        default_factory=_default_identity,
         min_length=1,
         max_length=253,
         description="what the lease of the leader calls us; a process that is started again under the same one takes "
@@ -133,9 +133,9 @@ class Settings(BaseModel):
     stop_seconds: Seconds = Field(20, description="for writes in flight when told to stop; above the time of one write")
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> LeaseTimings:
         """Return the times of the lease."""
-        return Terms(
+        return LeaseTimings(
             self.lease_seconds, self.renew_seconds, self.retry_seconds, self.connect_seconds, self.write_seconds
         )
 
@@ -180,7 +180,7 @@ def parse_flags(arguments: Sequence[str]) -> Settings:
     parser = argparse.ArgumentParser(
         prog="python -m controller",
         allow_abbrev=False,
-        description=_ABOUT,
+        description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     for name, field in Settings.model_fields.items():
@@ -191,14 +191,14 @@ def parse_flags(arguments: Sequence[str]) -> Settings:
     try:
         return Settings.model_validate(given)
     except ValidationError as error:
-        raise SettingsError(_sentence(error)) from error
+        raise SettingsError(_describe(error)) from error
 
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _sentence(error: ValidationError) -> str:
+def _describe(error: ValidationError) -> str:
     first = error.errors()[0]
     if first["loc"]:
         return f"{_flag(str(first['loc'][0]))} {first['input']!r}: {first['msg']}"

@@ -69,10 +69,10 @@ class Write:
             case "observe":
                 return facts.observed_term == self.term
             case "hold" | "record":
-                return (_kept if self.effect == "hold" else _admitted)(facts.record) == self.held
+                return (_recorded_capacity if self.effect == "hold" else _recorded_admission)(facts.record) == self.held
 
 
-def write(
+def decision_write(
     decision: Decision,
     facts: BindingFacts,
     *,
@@ -85,23 +85,23 @@ def write(
     *for_whom* it is evicted, in words; the record keeps the clusters *left_out*.
     """
     if isinstance(decision, Admit):
-        return _admission(decision, facts, left_out)
+        return _admit_write(decision, facts, left_out)
     generation = template.generation if template else None
     # Where others have moved it, Karmada has placed it: it is not placed once more.
     is_placed = bool(facts.progress) or decision.reason is EvictionReason.CLUSTER_CHANGED
     clusters = () if is_placed else tuple(target.name for target in facts.targets)
     record = evicting(decision, before=facts.record, left_out=left_out, clusters=clusters, generation=generation)
-    return _eviction(decision, facts, record, for_whom=for_whom)
+    return _evict_write(decision, facts, record, for_whom=for_whom)
 
 
-def _admission(decision: Admit, facts: BindingFacts, left_out: Mapping[ClusterName, str]) -> Write:
+def _admit_write(decision: Admit, facts: BindingFacts, left_out: Mapping[ClusterName, str]) -> Write:
     workload = decision.workload
     record = admitting(workload, decision.admission, before=facts.record, plan=decision.plan, left_out=left_out)
     targets = [(target.name, target.replicas) for target in decision.clusters]
     return Write(
         "admit",
         workload.uid,
-        _path(facts),
+        _binding_path(facts),
         patches.admit(facts, targets, wire.write_record(record)),
         facts.resource_version,
         workload.path,
@@ -111,13 +111,13 @@ def _admission(decision: Admit, facts: BindingFacts, left_out: Mapping[ClusterNa
     )
 
 
-def _eviction(decision: Evict, facts: BindingFacts, record: wire.Record, *, for_whom: str) -> Write:
+def _evict_write(decision: Evict, facts: BindingFacts, record: wire.Record, *, for_whom: str) -> Write:
     workload = decision.workload
     return Write(
         "evict",
         workload.uid,
-        _path(facts),
-        patches.evict(facts, wire.write_record(record), tasks=_tasks(decision, facts)),
+        _binding_path(facts),
+        patches.evict(facts, wire.write_record(record), tasks=_eviction_tasks(decision, facts)),
         facts.resource_version,
         workload.path,
         queue=workload.queue,
@@ -127,7 +127,7 @@ def _eviction(decision: Evict, facts: BindingFacts, record: wire.Record, *, for_
     )
 
 
-def _tasks(decision: Evict, facts: BindingFacts) -> list[patches.EvictionTask]:
+def _eviction_tasks(decision: Evict, facts: BindingFacts) -> list[patches.EvictionTask]:
     """Return what lets a victim's pods go on for a while; what runs nowhere yet needs no such thing."""
     seconds = decision.grace_ms // 1000
     running = {told.cluster for told in facts.progress} if seconds else set()
@@ -135,23 +135,23 @@ def _tasks(decision: Evict, facts: BindingFacts) -> list[patches.EvictionTask]:
     return [patches.EvictionTask(name, str(decision.reason), seconds) for name in names]
 
 
-def holding(note: RecordUpdate, facts: BindingFacts) -> Write:
+def nomination_write(note: RecordUpdate, facts: BindingFacts) -> Write:
     """Return how it is recorded what is held for a workload that waits, or that nothing is any more."""
     workload = note.workload
     record = noting(workload, note.held, note.reserved, before=facts.record)
     return Write(
         "hold",
         workload.uid,
-        _path(facts),
-        patches.note(facts, wire.write_record(record)),
+        _binding_path(facts),
+        patches.update_pending_record(facts, wire.write_record(record)),
         facts.resource_version,
         workload.path,
         queue=workload.queue,
-        held=_kept(record),
+        held=_recorded_capacity(record),
     )
 
 
-def _kept(record: Record | wire.Record | None) -> str:
+def _recorded_capacity(record: Record | wire.Record | None) -> str:
     """Return what a record says is held (P5) or kept (O6), so that two may be compared; empty for nothing."""
     if record is None or (record.held_since is None and record.reserved_since is None):
         return ""
@@ -159,7 +159,7 @@ def _kept(record: Record | wire.Record | None) -> str:
     return cluster if record.held_since is not None else f"{cluster}, reserved"
 
 
-def observing(decision: Admit, facts: BindingFacts, term: str) -> Write:
+def affinity_term_write(decision: Admit, facts: BindingFacts, term: str) -> Write:
     """Return how Karmada's scheduler is told with which ordered affinity to begin, before its cluster is named (C1).
 
     Without it, it would begin with the first one, and not confirm our choice.
@@ -167,8 +167,8 @@ def observing(decision: Admit, facts: BindingFacts, term: str) -> Write:
     return Write(
         "observe",
         facts.uid,
-        _path(facts),
-        patches.observe(facts, term),
+        _binding_path(facts),
+        patches.set_affinity_term(facts, term),
         facts.resource_version,
         decision.workload.path,
         queue=decision.workload.queue,
@@ -177,26 +177,26 @@ def observing(decision: Admit, facts: BindingFacts, term: str) -> Write:
     )
 
 
-def requeueing(facts: BindingFacts) -> tuple[Write, Write]:
+def requeue_writes(facts: BindingFacts) -> tuple[Write, Write]:
     """Return the two writes that have Karmada's scheduler look at a binding again at once (R1).
 
     It puts off what it could not schedule, but takes what was paused and resumed as new.
     """
-    return _mending("requeue", patches.halt(facts), facts), _resuming(facts)
+    return _binding_write("requeue", patches.suspend(facts), facts), _resume_write(facts)
 
 
-def recording(facts: BindingFacts, workload: Workload) -> Write | None:
+def confirmation_write(facts: BindingFacts, workload: Workload) -> Write | None:
     """Return how the record of an admitted *workload* is given the clusters and the charge that it has now (D7, R1)."""
     if workload.admission is None or facts.record is None or not facts.record.admits or facts.paused:
         return None
     record = confirming(workload, workload.admission, before=facts.record)
-    patch = patches.record(facts, wire.write_record(record))
-    clusters, held = tuple(record.clusters), _admitted(record)
-    made = _mending("record", patch, facts, queue=workload.queue)
+    patch = patches.update_admitted_record(facts, wire.write_record(record))
+    clusters, held = tuple(record.clusters), _recorded_admission(record)
+    made = _binding_write("record", patch, facts, queue=workload.queue)
     return replace(made, clusters=clusters, held=held)
 
 
-def _admitted(record: Record | wire.Record | None) -> str:
+def _recorded_admission(record: Record | wire.Record | None) -> str:
     """Return where and with which charge a record admits its workload, so that two may be compared."""
     if record is None:
         return ""
@@ -204,7 +204,7 @@ def _admitted(record: Record | wire.Record | None) -> str:
     return f"{sorted(charge.items())} on {sorted(record.clusters)}"
 
 
-def mending(
+def repair_write(
     remarks: Collection[Remark], facts: BindingFacts, workload: Workload | None = None, *, repairs: bool = False
 ) -> Write | None:
     """Return what puts right what *remarks* say of a binding, and the *workload* it is; ``None``: nothing must be.
@@ -212,40 +212,46 @@ def mending(
     What slipped past the webhook is paused only where the operator wants *repairs* (D10).
     """
     if Remark.LEAKED in remarks:
-        return _mending("clear", patches.clear(facts), facts)
+        return _binding_write("clear", patches.clear_clusters(facts), facts)
     if Remark.REPAUSED in remarks or Remark.UNGATED in remarks:
-        return _resuming(facts)
+        return _resume_write(facts)
     if Remark.UNPAUSED in remarks and repairs:
-        return _mending("pause", patches.pause(facts), facts)
-    return _noting(remarks, facts, workload)
+        return _binding_write("pause", patches.suspend_unplaced(facts), facts)
+    return _record_repair(remarks, facts, workload)
 
 
-def _noting(remarks: Collection[Remark], facts: BindingFacts, workload: Workload | None) -> Write | None:
+def _record_repair(remarks: Collection[Remark], facts: BindingFacts, workload: Workload | None) -> Write | None:
     """Return how the record of a binding that waits is put right by what *remarks* say."""
     if Remark.CLEARED in remarks and facts.record is not None:
         record = revoked(facts.uid, facts.record, is_placeable=not facts.progress)
-        return _mending("note", patches.revoke(facts, wire.write_record(record)), facts, queue=record.queue)
+        return _binding_write(
+            "note", patches.revoke_admission(facts, wire.write_record(record)), facts, queue=record.queue
+        )
     if Remark.RESUMED in remarks and facts.record is not None:
         record = waiting(facts.uid, facts.record)
-        return _mending("note", patches.note(facts, wire.write_record(record)), facts, queue=record.queue)
+        return _binding_write(
+            "note", patches.update_pending_record(facts, wire.write_record(record)), facts, queue=record.queue
+        )
     if Remark.UNFIXED in remarks and workload is not None:
         record = wire.Record(workload.uid, queue=workload.queue, waiting_since=moment(workload.since))
-        return _mending("note", patches.note(facts, wire.write_record(record)), facts, queue=workload.queue)
+        return _binding_write(
+            "note", patches.update_pending_record(facts, wire.write_record(record)), facts, queue=workload.queue
+        )
     return None
 
 
-def _resuming(facts: BindingFacts) -> Write:
+def _resume_write(facts: BindingFacts) -> Write:
     """Return how a binding goes on where it is; one that has lost its clusters meanwhile would jump the queue."""
     placed_on = facts.targets[0].name if facts.targets else ""
-    return _mending("resume", patches.resume(facts, placed_on=placed_on), facts)
+    return _binding_write("resume", patches.resume(facts, placed_on=placed_on), facts)
 
 
-def _mending(effect: Effect, patch: bytes, facts: BindingFacts, *, queue: str = "") -> Write:
+def _binding_write(effect: Effect, patch: bytes, facts: BindingFacts, *, queue: str = "") -> Write:
     kind, namespace, name = facts.api.kind, facts.template.namespace, facts.template.name
     path = f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
-    return Write(effect, facts.uid, _path(facts), patch, facts.resource_version, path, queue=queue)
+    return Write(effect, facts.uid, _binding_path(facts), patch, facts.resource_version, path, queue=queue)
 
 
-def _path(facts: BindingFacts) -> str:
+def _binding_path(facts: BindingFacts) -> str:
     kind = RESOURCE_BINDINGS if facts.namespace else CLUSTER_RESOURCE_BINDINGS
     return kind.item_path(facts.namespace, facts.name)

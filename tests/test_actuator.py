@@ -19,7 +19,7 @@ from controller.engine.reasons import Reason, Refusal
 from controller.engine.workloads import WorkloadUid
 from controller.kube import Api, Timeouts
 from controller.metrics import Metrics
-from controller.throttle import Limits
+from controller.rate_limiter import RateLimits
 from controller.writes import Write
 from tests.scripted import ScriptedServer, answering, refusing, scripted_server
 from tests.waiting import LIMIT_SECONDS
@@ -254,7 +254,7 @@ async def test_no_more_than_the_limit_are_in_flight(server, tmp_path):
         return await answering(200, stored(request.path.rpartition("/")[2], paused=False))(request)
 
     async with acting(server, tmp_path) as stage:
-        stage.actuator.limit(Limits(in_flight=3))
+        stage.actuator.limit(RateLimits(in_flight=3))
         for number in range(10):
             server.says("PATCH", path(f"u{number}"), counted)
             stage.admit(f"u{number}")
@@ -264,7 +264,7 @@ async def test_no_more_than_the_limit_are_in_flight(server, tmp_path):
 
 async def test_a_rate_is_kept(server, tmp_path):
     async with acting(server, tmp_path) as stage:
-        stage.actuator.limit(Limits(per_second=100))
+        stage.actuator.limit(RateLimits(per_second=100))
         began = time.monotonic()
         for number in range(31):
             server.says("PATCH", path(f"u{number}"), answering(200, stored(f"u{number}", paused=False)))
@@ -311,7 +311,7 @@ async def test_who_loses_the_lead_takes_back_what_waits_and_sees_through_what_wa
 
     server.says("PATCH", path("u1"), held)
     async with acting(server, tmp_path) as stage:
-        stage.actuator.limit(Limits(in_flight=1))
+        stage.actuator.limit(RateLimits(in_flight=1))
         for uid in ("u1", "u2", "u2", "u3"):
             stage.admit(uid)
         await arrived.wait()
@@ -337,7 +337,7 @@ async def test_told_to_finish_it_ends_what_is_in_flight_and_begins_no_more(serve
 
     server.says("PATCH", path("u1"), held)
     async with acting(server, tmp_path) as stage:
-        stage.actuator.limit(Limits(in_flight=1))
+        stage.actuator.limit(RateLimits(in_flight=1))
         stage.admit("u1")
         stage.admit("u2")
         await arrived.wait()

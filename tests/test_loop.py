@@ -20,10 +20,10 @@ from controller.engine.reasons import Reason, Refusal
 from controller.engine.state import State
 from controller.engine.steps import Steps
 from controller.engine.workloads import Workload, WorkloadUid
-from controller.loop import Loop
+from controller.loop import AdmissionLoop
+from controller.messages import pending_message
 from controller.metrics import Metrics
-from controller.wording import sentence
-from controller.writes import Write, write
+from controller.writes import Write, decision_write
 from tests.benchmarks.seed import CLUSTER, binding, job
 from tests.clusters import with_models
 from tests.waiting import LIMIT_SECONDS
@@ -64,7 +64,7 @@ class Stage:
 
     def __init__(self, cpus: int, caches: dict[str, Cache]) -> None:
         self.store, self.hand, self.metrics = Store(), Hand(), Metrics()
-        self.loop = Loop(self.store, self.hand, caches, metrics=self.metrics)
+        self.loop = AdmissionLoop(self.store, self.hand, caches, metrics=self.metrics)
         self.version = 1
         self.tell(self.store.queues, {"metadata": {"name": "default"}, "spec": {"weight": 1}})
         self.tell(self.store.clusters, cluster(cpus))
@@ -306,7 +306,7 @@ async def test_a_workload_whose_write_cannot_be_built_is_set_aside_and_the_next_
     def building(decision, facts, **facts_for_it):
         if decision.workload.name == "a":
             raise OverflowError("date value out of range")
-        return write(decision, facts, **facts_for_it)
+        return decision_write(decision, facts, **facts_for_it)
 
     monkeypatch.setattr("controller.loop.write", building)
     async with looping(cpus=1) as stage:
@@ -415,7 +415,7 @@ async def test_many_shapes_are_judged_over_several_turns_of_the_event_loop(monke
         return goes[-1]
 
     monkeypatch.setattr(State, "prepare", counted)
-    monkeypatch.setattr("controller.loop._STEPS", 1)
+    monkeypatch.setattr("controller.loop._STEPS_PER_SLICE", 1)
     async with looping(cpus=1) as stage:
         for number in range(4):
             name = f"j{number}"
@@ -429,7 +429,7 @@ async def test_many_shapes_are_judged_over_several_turns_of_the_event_loop(monke
 
 async def test_a_plan_is_not_put_off_for_ever(monkeypatch):
     monkeypatch.setattr(State, "prepare", lambda *_: False)
-    monkeypatch.setattr("controller.loop._MOST_PREPARING", 2)
+    monkeypatch.setattr("controller.loop._MAX_PREPARATION_SLICES", 2)
     async with looping(cpus=1) as stage:
         stage.submit("a")
         assert (await stage.hand.next()).workload == "Job ns/a"
@@ -448,7 +448,7 @@ def in_turn(stage: Stage) -> int:
 def test_one_plan_over_many_goes_admits_what_one_go_admits(monkeypatch):
     names = []
     for steps in (1, 2000):
-        monkeypatch.setattr("controller.loop._STEPS", steps)
+        monkeypatch.setattr("controller.loop._STEPS_PER_SLICE", steps)
         stage = Stage(3, {})
         for name in "abcde":
             stage.submit(name)
@@ -460,7 +460,7 @@ def test_one_plan_over_many_goes_admits_what_one_go_admits(monkeypatch):
 
 
 def test_a_job_deleted_while_its_plan_is_made_is_not_admitted_and_frees_its_quota(monkeypatch):
-    monkeypatch.setattr("controller.loop._STEPS", 1)
+    monkeypatch.setattr("controller.loop._STEPS_PER_SLICE", 1)
     stage = Stage(1, {})
     stage.submit("a")
     stage.submit("b")
@@ -485,4 +485,4 @@ def test_a_placement_over_the_limit_waits_with_a_sentence_that_names_the_limit()
     assert stage.hand.writes.empty()
     refusal = stage.loop.state.refusal(WorkloadUid(UID.format("a")))
     assert refusal.reason is Reason.DEMAND_UNKNOWN
-    assert f"use at most {MOST_TERMS}" in sentence(refusal)
+    assert f"use at most {MOST_TERMS}" in pending_message(refusal)

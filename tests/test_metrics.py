@@ -16,7 +16,7 @@ from controller.engine.workloads import (
     WorkloadUid,
 )
 from controller.metrics import Metrics
-from controller.present import MAX_QUEUES
+from controller.state_collector import MAX_QUEUES
 
 
 class Cache:

@@ -121,11 +121,11 @@ class Seen:
         ),
         pytest.param(patches.resume(Seen()), [SAME, PAUSED, RESUME], id="resume"),
         pytest.param(
-            patches.clear(Seen(has_clusters=True)),
+            patches.clear_clusters(Seen(has_clusters=True)),
             [SAME, PAUSED, {"op": "remove", "path": "/spec/clusters"}],
             id="clear",
         ),
-        pytest.param(patches.note(Seen(), RECORD), [SAME, PAUSED, ANNOTATE], id="note"),
+        pytest.param(patches.update_pending_record(Seen(), RECORD), [SAME, PAUSED, ANNOTATE], id="note"),
     ],
 )
 def test_a_patch_tests_what_it_was_decided_upon_and_touches_no_more(patch, operations):
@@ -211,10 +211,10 @@ async def test_a_binding_made_anew_under_the_same_name_is_left_alone(api, namesp
 async def test_a_leak_is_cleared_and_nothing_else_is(api, namespace):
     item = f"{BINDINGS.format(namespace)}/b"
     leaked = await stored(api, namespace, clusters=[{"name": "member1"}])
-    cleared = json.loads(await api.patch(item, patches.clear(seen(leaked))))
+    cleared = json.loads(await api.patch(item, patches.clear_clusters(seen(leaked))))
     assert "clusters" not in cleared["spec"]
     with pytest.raises(Invalid):
-        await api.patch(item, patches.clear(seen(leaked)))
+        await api.patch(item, patches.clear_clusters(seen(leaked)))
     resumed = json.loads(await api.patch(item, patches.resume(seen(cleared))))
     assert resumed["spec"] == cleared["spec"] | {"suspension": {"scheduling": False, "dispatching": True}}
 

@@ -23,7 +23,7 @@ from controller.engine.workloads import (
     Workload,
     WorkloadUid,
 )
-from controller.writes import holding, mending, recording, write
+from controller.writes import confirmation_write, decision_write, nomination_write, repair_write
 
 M1 = ClusterName("m1")
 CHARGE = {"cpu": 2000, "memory": 2**30, "pods": 1000}
@@ -62,7 +62,7 @@ def values_of_annotation(patch: bytes) -> dict[str, str]:
 
 
 def test_an_admission_carries_its_record_and_counts_on_what_was_counted():
-    made = write(ADMIT, facts(record=Record(QueueName("a"), evictions=2, attempts=1)))
+    made = decision_write(ADMIT, facts(record=Record(QueueName("a"), evictions=2, attempts=1)))
     assert made.path == "/apis/work.karmada.io/v1alpha2/namespaces/ml/resourcebindings/j-job"
     assert (made.effect, made.seen, made.workload, made.clusters, made.waited) == ("admit", 7, "Job ml/j", ("m1",), 60)
     record = json.loads(values(made.patch)["/metadata/annotations/volcano-global.io~1admission"])
@@ -76,7 +76,7 @@ def test_an_eviction_keeps_the_age_and_empties_the_charge():
     before = Record(QueueName("a"), charge=CHARGE, evictions=2)
     decided = Evict(WORKLOAD, EvictionReason.RECLAIMED)
     runs = (Progress(M1, Phase.RUNNING),)
-    made = write(decided, facts(paused=False, record=before, clusters=(Assignment(M1),), progress=runs))
+    made = decision_write(decided, facts(paused=False, record=before, clusters=(Assignment(M1),), progress=runs))
     record = json.loads(values(made.patch)["/metadata/annotations/volcano-global.io~1admission"])
     assert (record["charge"], record["clusters"], record["evictions"]) == ({}, [], 3)
     assert record["waitingSince"] == "1970-01-01T00:00:01Z"
@@ -86,14 +86,14 @@ def test_an_eviction_keeps_the_age_and_empties_the_charge():
 def test_an_eviction_lets_what_runs_go_on_for_its_grace():
     decided = Evict(WORKLOAD, EvictionReason.PREEMPTED, grace_ms=30_000)
     targets, runs = (Assignment(M1), Assignment(ClusterName("m2"))), (Progress(M1, Phase.RUNNING),)
-    made = write(decided, facts(paused=False, clusters=targets, progress=runs))
+    made = decision_write(decided, facts(paused=False, clusters=targets, progress=runs))
     [task] = values(made.patch)["/spec/gracefulEvictionTasks"]
     assert (task["fromCluster"], task["reason"], task["gracePeriodSeconds"]) == ("m1", "Preempted", 30)
 
 
 def test_an_eviction_before_karmada_has_placed_it_says_where_it_was_to_go():
     before = Record(QueueName("a"), charge=CHARGE, clusters=(M1,))
-    made = write(Evict(WORKLOAD, EvictionReason.RECLAIMED), facts(record=before, clusters=(Assignment(M1),)))
+    made = decision_write(Evict(WORKLOAD, EvictionReason.RECLAIMED), facts(record=before, clusters=(Assignment(M1),)))
     record = json.loads(values(made.patch)["/metadata/annotations/volcano-global.io~1admission"])
     assert (record["charge"], record["clusters"]) == ({}, ["m1"])
 
@@ -102,7 +102,7 @@ def test_a_start_that_failed_is_recorded_with_the_pause_and_the_place():
     back_off = StartupBackoff(since=61_000, until=121_000, left_out=(M1,))
     decided = Evict(WORKLOAD, EvictionReason.NOT_STARTED, back_off=back_off)
     before = Record(QueueName("a"), charge=CHARGE, evictions=2, attempts=1)
-    made = write(decided, facts(record=before, clusters=(Assignment(M1),)), left_out={M1: "mark"})
+    made = decision_write(decided, facts(record=before, clusters=(Assignment(M1),)), left_out={M1: "mark"})
     record, _ = record_facts(read_record(values_of_annotation(made.patch), "u1"))
     assert record is not None
     assert (record.evictions, record.attempts) == (2, 2)
@@ -113,7 +113,7 @@ def test_a_start_that_failed_is_recorded_with_the_pause_and_the_place():
 def test_a_run_that_ends_with_its_group_is_an_eviction_and_ends_the_count_of_failed_starts():
     back_off = StartupBackoff(since=61_000, until=121_000, is_at_fault=False)
     decided = Evict(replace(WORKLOAD, has_run=True), EvictionReason.NOT_STARTED, back_off=back_off)
-    made = write(decided, facts(record=Record(QueueName("a"), charge=CHARGE, evictions=2, attempts=1)))
+    made = decision_write(decided, facts(record=Record(QueueName("a"), charge=CHARGE, evictions=2, attempts=1)))
     record, _ = record_facts(read_record(values_of_annotation(made.patch), "u1"))
     assert record is not None
     assert (record.evictions, record.attempts) == (3, 0)
@@ -122,7 +122,7 @@ def test_a_run_that_ends_with_its_group_is_an_eviction_and_ends_the_count_of_fai
 
 def test_the_next_admission_ends_the_pause_and_keeps_the_places_that_are_left_out():
     before = Record(QueueName("a"), attempts=1, not_started_at=1000, back_off_until=2000, left_out=((M1, "old"),))
-    made = write(ADMIT, facts(record=before), left_out={M1: "mark"})
+    made = decision_write(ADMIT, facts(record=before), left_out={M1: "mark"})
     record, _ = record_facts(read_record(values_of_annotation(made.patch), "u1"))
     assert record is not None
     assert (record.attempts, record.not_started_at, record.back_off_until) == (1, None, None)
@@ -131,7 +131,7 @@ def test_the_next_admission_ends_the_pause_and_keeps_the_places_that_are_left_ou
 
 def test_what_is_noted_of_one_that_waits_keeps_the_places_that_are_left_out():
     before = Record(QueueName("a"), attempts=1, left_out=((M1, "mark"),))
-    made = holding(RecordUpdate(WORKLOAD, None), facts(record=before))
+    made = nomination_write(RecordUpdate(WORKLOAD, None), facts(record=before))
     record, _ = record_facts(read_record(values_of_annotation(made.patch), "u1"))
     assert record is not None
     assert (record.attempts, record.left_out) == (1, ((M1, "mark"),))
@@ -158,7 +158,7 @@ def test_a_record_of_before_says_nothing_of_starts_that_failed():
 )
 def test_what_is_held_for_one_that_waits_is_recorded_and_what_was_counted_is_kept(held, written):
     waits = replace(WORKLOAD, evictions=2)
-    made = holding(RecordUpdate(waits, held), facts(record=Record(QueueName("a"), evictions=2, attempts=1)))
+    made = nomination_write(RecordUpdate(waits, held), facts(record=Record(QueueName("a"), evictions=2, attempts=1)))
     record = json.loads(values(made.patch)["/metadata/annotations/volcano-global.io~1admission"])
     assert tuple(record[key] for key in ("heldCluster", "heldSince", "heldRank", "heldDemand")) == written
     assert (record["evictions"], record["attempts"], record["charge"]) == (2, 1, {})
@@ -179,7 +179,7 @@ def test_what_is_held_for_one_that_waits_is_recorded_and_what_was_counted_is_kep
     ],
 )
 def test_what_is_kept_for_one_who_was_passed_over_for_long_is_recorded_and_read_back(reserved, written):
-    made = holding(RecordUpdate(WORKLOAD, None, reserved), facts())
+    made = nomination_write(RecordUpdate(WORKLOAD, None, reserved), facts())
     text = values(made.patch)["/metadata/annotations/volcano-global.io~1admission"]
     record = json.loads(text)
     assert tuple(record.get(key) for key in ("heldCluster", "heldSince", "reservedSince")) == written
@@ -193,7 +193,7 @@ def test_what_is_kept_for_one_who_was_passed_over_for_long_is_recorded_and_read_
 def test_what_is_kept_on_several_clusters_is_recorded_cluster_by_cluster_and_read_back():
     half = {name: amount // 2 for name, amount in CHARGE.items()}
     rooms = (ClusterCharge(M1, half), ClusterCharge(ClusterName("m2"), half))
-    made = holding(RecordUpdate(WORKLOAD, None, Reservation(61_000, rooms, CHARGE)), facts())
+    made = nomination_write(RecordUpdate(WORKLOAD, None, Reservation(61_000, rooms, CHARGE)), facts())
     text = values(made.patch)["/metadata/annotations/volcano-global.io~1admission"]
     record = json.loads(text)
     assert (record["heldCluster"], set(record["heldClusters"])) == (None, {"m1", "m2"})
@@ -204,7 +204,7 @@ def test_what_is_kept_on_several_clusters_is_recorded_cluster_by_cluster_and_rea
 
 
 def test_a_binding_without_a_namespace_is_written_where_it_is():
-    made = write(ADMIT, facts(namespace=""))
+    made = decision_write(ADMIT, facts(namespace=""))
     assert made.path == "/apis/work.karmada.io/v1alpha2/clusterresourcebindings/j-job"
 
 
@@ -218,7 +218,7 @@ def test_a_binding_without_a_namespace_is_written_where_it_is():
     ],
 )
 def test_an_admission_is_done_when_the_binding_goes_on(seen, is_done):
-    assert write(ADMIT, facts()).is_done(seen) == is_done
+    assert decision_write(ADMIT, facts()).is_done(seen) == is_done
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_an_admission_is_done_when_the_binding_goes_on(seen, is_done):
     ],
 )
 def test_an_eviction_is_done_when_the_binding_is_paused_and_nowhere(seen, is_done):
-    assert write(Evict(WORKLOAD, EvictionReason.RECLAIMED), facts()).is_done(seen) == is_done
+    assert decision_write(Evict(WORKLOAD, EvictionReason.RECLAIMED), facts()).is_done(seen) == is_done
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_an_eviction_is_done_when_the_binding_is_paused_and_nowhere(seen, is_don
     ],
 )
 def test_only_what_may_be_put_right_is(remarks, effect):
-    made = mending(remarks, facts(clusters=(Assignment(M1),)))
+    made = repair_write(remarks, facts(clusters=(Assignment(M1),)))
     assert (made.effect if made else None) == effect
 
 
@@ -252,13 +252,13 @@ RECORD = Record(QueueName("a"), charge=CHARGE, clusters=(M1,), admitted_at=61_00
 
 
 def test_a_resumption_needs_the_cluster_that_the_workload_was_admitted_to():
-    made = mending({Remark.REPAUSED}, facts(clusters=(Assignment(M1),), record=RECORD))
+    made = repair_write({Remark.REPAUSED}, facts(clusters=(Assignment(M1),), record=RECORD))
     assert made is not None
     assert {"op": "test", "path": "/spec/clusters/0/name", "value": "m1"} in json.loads(made.patch)
 
 
 def test_one_cleared_by_hand_is_recorded_as_evicted_unless_it_was_placed_meanwhile():
-    made = mending({Remark.CLEARED}, facts(record=RECORD))
+    made = repair_write({Remark.CLEARED}, facts(record=RECORD))
     assert made is not None
     assert made.effect == "note"
     assert {"op": "test", "path": "/spec/clusters", "value": None} in json.loads(made.patch)
@@ -276,7 +276,7 @@ def test_what_was_accepted_of_a_move_and_a_growth_is_recorded():
     admission = Admission(larger, (ClusterCharge(m2, larger),), admitted_at=61_000, moved=True, grown=True)
     workload = replace(WORKLOAD, admission=admission, placed_at=90_000)
     seen = facts(paused=False, clusters=(Assignment(m2),), record=RECORD)
-    made = recording(seen, workload)
+    made = confirmation_write(seen, workload)
     assert made is not None
     record = record_facts(read_record(values_of_annotation(made.patch), "u1"))[0]
     assert record is not None
@@ -284,13 +284,13 @@ def test_what_was_accepted_of_a_move_and_a_growth_is_recorded():
     assert (record.admitted_at, record.clusters_changed_at, record.evictions) == (61_000, 90_000, 1)
     assert not made.is_done(seen)
     assert made.is_done(facts(paused=False, record=record))
-    assert recording(facts(record=RECORD), workload) is None, "one that is paused is resumed first"
+    assert confirmation_write(facts(record=RECORD), workload) is None, "one that is paused is resumed first"
 
 
 def test_one_evicted_where_others_moved_it_is_not_placed_once_more():
     back_off = StartupBackoff(120_000, 120_000, moved_to=(M1,))
     decided = Evict(WORKLOAD, EvictionReason.CLUSTER_CHANGED, back_off=back_off)
-    made = write(decided, facts(paused=False, clusters=(Assignment(M1),), record=RECORD))
+    made = decision_write(decided, facts(paused=False, clusters=(Assignment(M1),), record=RECORD))
     record = read_record(values_of_annotation(made.patch), "u1").record
     assert record is not None
     assert (record.clusters, record.attempts, record.evictions) == ((), 1, 1)

@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from controller.api.salvage import deeply
-from controller.apierrors import error_for, read_status
+from controller.api_errors import error_for, read_status
 from controller.kube import Unreachable
 
 Change = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]

@@ -19,7 +19,7 @@ from controller.backoff import Backoff
 from controller.cache.consistency import Comparison
 from controller.cache.events import Event, is_before, read_event, read_meta
 from controller.kube import (
-    NONE,
+    NO_PARAMETERS,
     Api,
     ApiError,
     Gone,
@@ -103,7 +103,7 @@ class Informer(Generic[T]):
         decode: Callable[[bytes], T],
         sink: Sink[T],
         is_known: Callable[[Event], bool] = nothing_known,
-        selectors: Parameters = NONE,
+        selectors: Parameters = NO_PARAMETERS,
         pace: Pace | None = None,
         comparison: Comparison | None = None,
     ) -> None:

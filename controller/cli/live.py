@@ -31,10 +31,10 @@ from controller.cli.report.search import NotFoundError
 from controller.cli.snapshot import Snapshot, take_snapshot
 from controller.engine.clusters import ApiKind
 from controller.engine.workloads import Workload
-from controller.events.events import REPORTER
+from controller.events.manifests import REPORTING_CONTROLLER
 from controller.hyperjob.children import facts_of
 from controller.hyperjob.sighting import see_hyperjob
-from controller.kube import NONE, Api, Forbidden, Gone, NotFound, Parameters
+from controller.kube import NO_PARAMETERS, Api, Forbidden, Gone, NotFound, Parameters
 
 F = TypeVar("F", bound=Observation[Hashable])
 T = TypeVar("T")
@@ -94,7 +94,7 @@ async def events_of(api: Api, workload: Workload) -> tuple[PublishedEvent, ...]:
         found = [event async for event in _pages(api, folder, decode_event, page=_PAGE_SIZE, parameters=parameters)]
     except (Forbidden, NotFound, Gone):
         return ()
-    ours = [_published_event(each) for each in found if each.reporting_controller == REPORTER]
+    ours = [_published_event(each) for each in found if each.reporting_controller == REPORTING_CONTROLLER]
     return tuple(sorted(ours, key=lambda each: (each.last, each.reason)))[-_MAX_EVENTS:]
 
 
@@ -151,7 +151,7 @@ async def _list(api: Api, path: str, collection: Collection[F], *, page: int) ->
 
 
 async def _pages(
-    api: Api, path: str, decode: Callable[[bytes], T], *, page: int, parameters: Parameters = NONE
+    api: Api, path: str, decode: Callable[[bytes], T], *, page: int, parameters: Parameters = NO_PARAMETERS
 ) -> AsyncIterator[T]:
     """Yield what *decode* makes of each object that *path* lists; one that cannot be read hides no other."""
     token = ""

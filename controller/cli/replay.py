@@ -12,7 +12,7 @@ from controller.cli.manifests import STDIN, InputError
 from controller.cli.output import Format, output_style, print_text, serialize
 from controller.cli.replay_table import replay_table
 from controller.cli.report.replay import FileReport, RecordedDecisionReport, ReplayReport, file_report
-from controller.decision_log.replay import JournalError
+from controller.decision_log.replay import DecisionLogError
 
 
 def replay(
@@ -45,8 +45,8 @@ def _read(file: str, workload: str | None) -> tuple[FileReport, list[RecordedDec
     try:
         with _open_file(file) as lines:
             return file_report(file, lines, workload)
-    except (JournalError, OSError) as error:
-        raise InputError(f"{file}: {error}" if isinstance(error, JournalError) else str(error)) from error
+    except (DecisionLogError, OSError) as error:
+        raise InputError(f"{file}: {error}" if isinstance(error, DecisionLogError) else str(error)) from error
 
 
 @contextmanager

@@ -6,7 +6,7 @@ How they are written is ``lines``; what a decision says of itself is
 
 from dataclasses import dataclass
 
-from controller.decision_log.verdicts import Fields
+from controller.decision_log.records import Fields
 from controller.engine.checkpoint import History
 from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.estimates import Estimate
@@ -19,7 +19,7 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class Header:
     """A World begins: an empty one, or one of which all is told next until its past is."""
 
     policy: Policy
@@ -34,28 +34,28 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyTold:
+class PolicyChanged:
     """The operator's choices have changed."""
 
     policy: Policy
 
 
 @dataclass(frozen=True, slots=True)
-class QueueTold:
+class QueueChanged:
     """A queue is new, or another one."""
 
     queue: Queue
 
 
 @dataclass(frozen=True, slots=True)
-class QueueGone:
+class QueueRemoved:
     """A queue is no more."""
 
     name: QueueName
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterTold:
+class ClusterChanged:
     """A cluster is new, or another one."""
 
     cluster: Cluster
@@ -63,7 +63,7 @@ class ClusterTold:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterGone:
+class ClusterRemoved:
     """A cluster is no more."""
 
     name: ClusterName
@@ -78,7 +78,7 @@ class ClusterEstimated:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkloadTold:
+class WorkloadChanged:
     """A workload is new, or another one."""
 
     workload: Workload
@@ -86,7 +86,7 @@ class WorkloadTold:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkloadGone:
+class WorkloadRemoved:
     """A workload is no more."""
 
     uid: WorkloadUid
@@ -94,7 +94,7 @@ class WorkloadGone:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class CheckpointEntry:
     """All that a World knew has been told; this is its past."""
 
     memory: History
@@ -102,7 +102,7 @@ class Remembered:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlanEntry:
     """A plan was made; its verdicts follow, so many."""
 
     number: int
@@ -114,11 +114,20 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class DecisionEntry:
     """One verdict of the plan before it."""
 
     fields: Fields
 
 
-Told = PolicyTold | QueueTold | QueueGone | ClusterTold | ClusterGone | ClusterEstimated | WorkloadTold | WorkloadGone
-Entry = Begun | Told | Remembered | Planned | Decided
+StateChange = (
+    PolicyChanged
+    | QueueChanged
+    | QueueRemoved
+    | ClusterChanged
+    | ClusterRemoved
+    | ClusterEstimated
+    | WorkloadChanged
+    | WorkloadRemoved
+)
+Entry = Header | StateChange | CheckpointEntry | PlanEntry | DecisionEntry

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 
-class Files:
+class RotatedFiles:
     """FILE, and before it FILE.1, FILE.2 and so on, *keep* of them in all; one process writes them."""
 
     def __init__(self, path: Path, keep: int) -> None:

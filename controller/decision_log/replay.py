@@ -8,25 +8,25 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Final
 
+from controller.decision_log.codec import EntryDecoder, LineError
 from controller.decision_log.entries import (
     SCHEMA,
-    Begun,
+    CheckpointEntry,
+    ClusterChanged,
     ClusterEstimated,
-    ClusterGone,
-    ClusterTold,
-    Decided,
+    ClusterRemoved,
+    DecisionEntry,
     Entry,
-    Planned,
-    PolicyTold,
-    QueueGone,
-    QueueTold,
-    Remembered,
-    Told,
-    WorkloadGone,
-    WorkloadTold,
+    Header,
+    PlanEntry,
+    PolicyChanged,
+    QueueChanged,
+    QueueRemoved,
+    StateChange,
+    WorkloadChanged,
+    WorkloadRemoved,
 )
-from controller.decision_log.lines import Eye, LineError
-from controller.decision_log.verdicts import Bench, Fields, Verdict, fields
+from controller.decision_log.records import DecisionRecord, Fields, RecordBuilder, record_fields
 from controller.engine.checkpoint import restore
 from controller.engine.plan import Plan
 from controller.engine.queues import Queue
@@ -34,10 +34,10 @@ from controller.engine.state import State
 from controller.engine.workloads import Workload, WorkloadUid
 
 #: So many differences are kept; those after a first one may follow from it.
-_MOST_DIFFERENCES: Final = 100
+_MAX_DIFFERENCES: Final = 100
 
 
-class JournalError(ValueError):
+class DecisionLogError(ValueError):
     """A file that is no journal; the message names the line."""
 
     def __init__(self, line: int, why: str) -> None:
@@ -45,7 +45,7 @@ class JournalError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class RecordedDecision:
     """One decision as it was taken down, with its plan and time."""
 
     line: int
@@ -66,10 +66,10 @@ class Difference:
 
 
 @dataclass(slots=True)
-class Findings:
+class ReplayResult:
     """What came of a replay."""
 
-    begun: Begun | None = None
+    begun: Header | None = None
     until: int | None = None
     """When the last plan was made, in milliseconds."""
     plans: int = 0
@@ -88,77 +88,79 @@ class Findings:
         return not self.different and self.altered_before is None
 
 
-def replay(lines: Iterable[bytes], wanted: Callable[[Fields], bool] = lambda _: True) -> tuple[Findings, list[Passage]]:
+def replay(
+    lines: Iterable[bytes], wanted: Callable[[Fields], bool] = lambda _: True
+) -> tuple[ReplayResult, list[RecordedDecision]]:
     """Return whether a new World decides as the journal in *lines* says, and those that it says which are *wanted*.
 
     Raises ``JournalError`` for what is no journal.
     """
-    player = _Player(wanted)
+    player = _Replayer(wanted)
     for number, entry in _entries(lines, player.findings):
         player.take(number, entry)
     player.end()
     return player.findings, player.passages
 
 
-def _entries(lines: Iterable[bytes], findings: Findings) -> Iterator[tuple[int, Entry]]:
+def _entries(lines: Iterable[bytes], findings: ReplayResult) -> Iterator[tuple[int, Entry]]:
     """Yield the entries with the numbers of their lines; a last line that is cut off is remarked and left out."""
-    eye, number = Eye(), 0
+    eye, number = EntryDecoder(), 0
     for number, line in enumerate(lines, start=1):
         try:
             entry = eye.entry(line)
         except LineError as error:
             if number == 1 or line.endswith(b"\n"):
-                raise JournalError(number, str(error)) from error
+                raise DecisionLogError(number, str(error)) from error
             findings.remarks.append(f"line {number}, the last one, is cut off and was left out")
             return
-        if (number == 1) != isinstance(entry, Begun):
-            raise JournalError(number, "a journal begins with a line of type 'begin', and has one only")
-        if isinstance(entry, Begun) and entry.schema != SCHEMA:
-            raise JournalError(number, f"schema {entry.schema} is not read, only {SCHEMA}")
+        if (number == 1) != isinstance(entry, Header):
+            raise DecisionLogError(number, "a journal begins with a line of type 'begin', and has one only")
+        if isinstance(entry, Header) and entry.schema != SCHEMA:
+            raise DecisionLogError(number, f"schema {entry.schema} is not read, only {SCHEMA}")
         if not eye.is_intact and findings.altered_before is None:
             findings.altered_before = number
         if entry is not None:
             yield number, entry
     if number == 0:
-        raise JournalError(1, "the file is empty")
+        raise DecisionLogError(1, "the file is empty")
 
 
-class _Player:
+class _Replayer:
     """Tells a World what the entries say, and compares what it decides."""
 
     def __init__(self, wanted: Callable[[Fields], bool]) -> None:
         self._wanted = wanted
-        self.findings = Findings()
-        self.passages: list[Passage] = []
+        self.findings = ReplayResult()
+        self.passages: list[RecordedDecision] = []
         self._world = State()
         self._known: tuple[list[Queue], list[Workload]] | None = None
         """What a World that is not new knew, until all of it is told."""
-        self._planned: tuple[int, Planned] | None = None
+        self._planned: tuple[int, PlanEntry] | None = None
         """The plan whose decisions are being read, and its line."""
-        self._recorded: list[Passage] = []
+        self._recorded: list[RecordedDecision] = []
         self._number: int | None = None
         """The last plan's."""
 
     def take(self, line: int, entry: Entry) -> None:
         """Take one entry."""
-        if (self._planned is None) == isinstance(entry, Decided):
+        if (self._planned is None) == isinstance(entry, DecisionEntry):
             why = "it belongs to no plan" if self._planned is None else f"{self._missing()} should stand here"
-            raise JournalError(line, why)
-        if isinstance(entry, Begun):
+            raise DecisionLogError(line, why)
+        if isinstance(entry, Header):
             self.findings.begun = entry
             self._world = State(entry.policy)
             self._known = None if entry.is_whole else ([], [])
-        elif isinstance(entry, Planned):
+        elif isinstance(entry, PlanEntry):
             self._planned, self._recorded = (line, entry), []
             self._judge_if_complete()
-        elif isinstance(entry, Decided):
+        elif isinstance(entry, DecisionEntry):
             self._read(line, entry)
         elif self._known is not None:
             self._gather(line, entry, *self._known)
-        elif isinstance(entry, Remembered):
-            raise JournalError(line, "nothing was known before")
+        elif isinstance(entry, CheckpointEntry):
+            raise DecisionLogError(line, "nothing was known before")
         else:
-            _tell(self._world, entry)
+            _apply(self._world, entry)
 
     def _missing(self) -> str:
         number, left = (self._planned[1].number, self._planned[1].verdicts) if self._planned else (0, 0)
@@ -166,20 +168,20 @@ class _Player:
 
     def _gather(self, line: int, entry: Entry, queues: list[Queue], workloads: list[Workload]) -> None:
         """Take what was known when the file began."""
-        if isinstance(entry, QueueTold):
+        if isinstance(entry, QueueChanged):
             queues.append(entry.queue)
-        elif isinstance(entry, WorkloadTold):
+        elif isinstance(entry, WorkloadChanged):
             workloads.append(entry.workload)
-        elif isinstance(entry, Remembered):
+        elif isinstance(entry, CheckpointEntry):
             self._world = restore(self._world.policy, queues, workloads, entry.memory, entry.now)
             self._known = None
         else:
-            raise JournalError(line, "it comes before all is told that was known when the file began")
+            raise DecisionLogError(line, "it comes before all is told that was known when the file began")
 
-    def _read(self, line: int, entry: Decided) -> None:
+    def _read(self, line: int, entry: DecisionEntry) -> None:
         if self._planned is not None:
             planned = self._planned[1]
-            self._recorded.append(Passage(line, planned.number, planned.now, entry.fields))
+            self._recorded.append(RecordedDecision(line, planned.number, planned.now, entry.fields))
             self._judge_if_complete()
 
     def _judge_if_complete(self) -> None:
@@ -188,7 +190,7 @@ class _Player:
             return
         (line, planned), self._planned = self._planned, None
         if self._number is not None and planned.number != self._number + 1:
-            raise JournalError(line, f"plan {planned.number} cannot come after plan {self._number}")
+            raise DecisionLogError(line, f"plan {planned.number} cannot come after plan {self._number}")
         self._number = planned.number
         plan = self._world.plan(planned.now, most=planned.most)
         findings = self.findings
@@ -201,7 +203,7 @@ class _Player:
                 findings.different += 1
                 told = (recorded.line, recorded.fields) if recorded else (line, None)
                 findings.differences.append(Difference(told[0], planned.number, planned.now, told[1], replayed))
-                del findings.differences[_MOST_DIFFERENCES:]
+                del findings.differences[_MAX_DIFFERENCES:]
 
     def end(self) -> None:
         """Take the end of the file."""
@@ -211,45 +213,45 @@ class _Player:
             self.findings.remarks.append("what was known when the file began is cut off: nothing was decided in it")
 
 
-def _tell(state: State, told: Told) -> None:
+def _apply(state: State, told: StateChange) -> None:
     match told:
-        case PolicyTold(policy=policy):
+        case PolicyChanged(policy=policy):
             state.policy_changed(policy)
-        case QueueTold(queue=queue):
+        case QueueChanged(queue=queue):
             state.queue_changed(queue)
-        case QueueGone(name=queue_name):
+        case QueueRemoved(name=queue_name):
             state.queue_removed(queue_name)
-        case ClusterTold(cluster=cluster, now=now):
+        case ClusterChanged(cluster=cluster, now=now):
             state.cluster_changed(cluster, now)
-        case ClusterGone(name=name):
+        case ClusterRemoved(name=name):
             state.cluster_removed(name)
         case ClusterEstimated(estimate=estimate, now=now):
             state.cluster_estimated(estimate, now)
-        case WorkloadTold(workload=workload, now=now):
+        case WorkloadChanged(workload=workload, now=now):
             state.workload_changed(workload, now)
-        case WorkloadGone(uid=uid, now=now):
+        case WorkloadRemoved(uid=uid, now=now):
             state.workload_removed(uid, now)
 
 
 def _pairs(
-    state: State, plan: Plan, recorded: Iterable[Passage], planned: Planned
-) -> Iterator[tuple[Passage | None, Fields | None]]:
+    state: State, plan: Plan, recorded: Iterable[RecordedDecision], planned: PlanEntry
+) -> Iterator[tuple[RecordedDecision | None, Fields | None]]:
     """Yield what was taken down beside what should have been.
 
     Who is told when that he waits for another reason hangs on no decision; so
     whoever was told is compared with the reason that there is.
     """
-    bench = Bench(state)
-    taken = [fields(each, planned.number, planned.revision) for each in bench.of_plan(plan)]
+    bench = RecordBuilder(state)
+    taken = [record_fields(each, planned.number, planned.revision) for each in bench.of_plan(plan)]
     done = [each for each in recorded if each.fields.get("action") != "Wait"]
     yield from zip_longest(done, taken)
     for each in recorded:
         if each.fields.get("action") == "Wait":
-            verdict = _waiting(state, bench, each.fields.get("uid"))
-            yield each, fields(verdict, planned.number, planned.revision) if verdict else None
+            verdict = _pending_record(state, bench, each.fields.get("uid"))
+            yield each, record_fields(verdict, planned.number, planned.revision) if verdict else None
 
 
-def _waiting(state: State, bench: Bench, uid: object) -> Verdict | None:
+def _pending_record(state: State, bench: RecordBuilder, uid: object) -> DecisionRecord | None:
     """Return why a workload waits, ``None`` where it does not."""
     workload = state.workloads.get(WorkloadUid(uid)) if isinstance(uid, str) else None
     refusal = state.refusal(workload.uid) if workload else None

@@ -1,7 +1,7 @@
 """Why a workload waits, or was evicted: stable codes with their facts.
 
 The codes are a contract with operators; the sentences made from them are
-written in ``controller.wording``, in one place.
+written in ``controller.messages``, in one place.
 """
 
 from dataclasses import dataclass

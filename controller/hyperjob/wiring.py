@@ -17,7 +17,7 @@ from controller.hyperjob.split import Prospects
 from controller.hyperjob.stage import Stage, Surroundings
 from controller.hyperjob.trouble import Trouble
 from controller.kube import Api
-from controller.wording import sentence
+from controller.messages import pending_message
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,4 +85,4 @@ def prospects(state: State, configuration: AdmissionConfiguration) -> Prospects 
 
 def trouble(refusal: Refusal | None) -> Trouble | None:
     """Return *refusal* in words."""
-    return None if refusal is None else Trouble(refusal.reason, sentence(refusal))
+    return None if refusal is None else Trouble(refusal.reason, pending_message(refusal))

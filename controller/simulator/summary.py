@@ -13,11 +13,11 @@ import msgspec
 
 from controller.engine.queues import ROOT, QueueName
 from controller.engine.resources import PODS, total
+from controller.messages import pending_message
 from controller.simulator.driver import Outcome
 from controller.simulator.gauge import Track
 from controller.simulator.lives import Life, Stage
 from controller.simulator.spans import seconds
-from controller.wording import sentence
 
 if TYPE_CHECKING:
     from controller.engine.reasons import Reason
@@ -249,7 +249,7 @@ def _never_admitted(outcome: Outcome, life: Life) -> NeverAdmitted:
         queue=workload.queue,
         since=seconds(life.submission.at),
         reason=refusal.reason if refusal else None,
-        message=sentence(refusal) if refusal else "its admission was being written",
+        message=pending_message(refusal) if refusal else "its admission was being written",
     )
 
 
@@ -276,7 +276,7 @@ def _longest(outcome: Outcome, lives: Iterable[Life]) -> Iterator[LongWait]:
             queue=life.workload.queue,
             time=seconds(time),
             reason=main,
-            message=sentence(refusal) if refusal is not None else "its admission was being written",
+            message=pending_message(refusal) if refusal is not None else "its admission was being written",
         )
 
 

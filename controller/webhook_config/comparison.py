@@ -22,64 +22,68 @@ _DEFAULTS: Mapping[str, Any] = {
     "reinvocationPolicy": "Never",
     "timeoutSeconds": 10,
 }
-_BINDINGS = "resourcebindings.volcano-global.io"
-_GATED = {"resourcebindings", "clusterresourcebindings"}
+_BINDINGS_WEBHOOK = "resourcebindings.volcano-global.io"
+_SUSPENDED_RESOURCES = {"resourcebindings", "clusterresourcebindings"}
 
 
-def differences(wanted: Configuration, found: Configuration | None) -> list[str]:
+def diff(wanted: Configuration, found: Configuration | None) -> list[str]:
     """Return what is wrong with *found*, in words, a sentence for each field; ``None``: it is not there."""
     if found is None:
         return ["it is not there"]
     wants, has = _by_name(wanted), _by_name(found)
     missing = [f"webhook {name} is missing" for name in sorted(wants.keys() - has.keys())]
     strange = [f"webhook {name} is not ours" for name in sorted(has.keys() - wants.keys())]
-    altered = [each for name in sorted(wants.keys() & has.keys()) for each in _altered(name, wants[name], has[name])]
+    altered = [
+        each for name in sorted(wants.keys() & has.keys()) for each in _changed_fields(name, wants[name], has[name])
+    ]
     return [*missing, *strange, *altered]
 
 
-def shortcomings(found: Configuration | None) -> list[str]:
+def validate(found: Configuration | None) -> list[str]:
     """Return why *found* lets bindings pass unpaused, whatever it should be like; for who has nothing to compare."""
-    webhook = _by_name(found).get(_BINDINGS) if found is not None else None
+    webhook = _by_name(found).get(_BINDINGS_WEBHOOK) if found is not None else None
     if webhook is None:
-        return ["it is not there" if found is None else f"webhook {_BINDINGS} is missing"]
+        return ["it is not there" if found is None else f"webhook {_BINDINGS_WEBHOOK} is missing"]
     whole = {**_DEFAULTS, **webhook}
     wrong = [
-        f"webhook {_BINDINGS}: {field} is {whole[field]!r}"
+        f"webhook {_BINDINGS_WEBHOOK}: {field} is {whole[field]!r}"
         for field, good in (("failurePolicy", "Fail"), ("namespaceSelector", {}), ("objectSelector", {}))
         if whole[field] != good
     ]
     rules = [rule for rule in webhook.get("rules") or () if "CREATE" in rule.get("operations", ())]
     covered = {name for rule in rules if "work.karmada.io" in rule["apiGroups"] for name in rule["resources"]}
-    if not covered >= _GATED:
-        wrong.append(f"webhook {_BINDINGS}: rules do not cover {', '.join(sorted(_GATED - covered))}")
-    return [*wrong, *(() if _has_bundle(webhook) else (f"webhook {_BINDINGS}: caBundle is empty",))]
+    if not covered >= _SUSPENDED_RESOURCES:
+        wrong.append(
+            f"webhook {_BINDINGS_WEBHOOK}: rules do not cover {', '.join(sorted(_SUSPENDED_RESOURCES - covered))}"
+        )
+    return [*wrong, *(() if _has_ca_bundle(webhook) else (f"webhook {_BINDINGS_WEBHOOK}: caBundle is empty",))]
 
 
-def _altered(name: str, wanted: Webhook, found: Webhook) -> Iterator[str]:
-    wants, has = _essential(wanted), _essential(found)
+def _changed_fields(name: str, wanted: Webhook, found: Webhook) -> Iterator[str]:
+    wants, has = _compared_fields(wanted), _compared_fields(found)
     for field in sorted({*wants, *has}):
         if wants.get(field) != has.get(field):
             yield f"webhook {name}: {field} is {has.get(field)!r} and should be {wants.get(field)!r}"
-    if not _has_bundle(found):
+    if not _has_ca_bundle(found):
         yield f"webhook {name}: caBundle is empty"
 
 
-def _essential(webhook: Webhook) -> dict[str, Any]:
+def _compared_fields(webhook: Webhook) -> dict[str, Any]:
     """Return the fields that count, with what the API server would fill in."""
     client = {name: value for name, value in webhook.get("clientConfig", {}).items() if name != "caBundle"}
     return {
         **_DEFAULTS,
         **webhook,
         "clientConfig": client,
-        "rules": [_rule(each) for each in webhook.get("rules") or ()],
+        "rules": [_with_default_scope(each) for each in webhook.get("rules") or ()],
     }
 
 
-def _rule(rule: Mapping[str, Any]) -> dict[str, Any]:
+def _with_default_scope(rule: Mapping[str, Any]) -> dict[str, Any]:
     return {"scope": "*", **rule}
 
 
-def _has_bundle(webhook: Webhook) -> bool:
+def _has_ca_bundle(webhook: Webhook) -> bool:
     """Say whether there is a certificate to trust; whether it is the right one, the webhook itself says."""
     try:
         bundle = base64.b64decode(webhook.get("clientConfig", {}).get("caBundle") or "")

@@ -7,7 +7,7 @@ from controller.cache.starts import mark_of
 from controller.cache.store import Store
 from controller.engine.state import State
 from controller.engine.workloads import WorkloadUid
-from controller.wording import sentence
+from controller.messages import pending_message
 from tests.cache.objects import binding, cluster, job, queue
 
 SIZE = {"cpu": "8", "pods": "110"}
@@ -66,7 +66,7 @@ def test_reason_says_where_it_is_not_tried():
     stage.store.feed(stage.state, 0)
     stage.state.plan(0)
     refusal = stage.state.refusal(WorkloadUid("rb-equal"))
-    assert sentence(refusal) == "it or an equal workload did not start on m1, which has not changed since"
+    assert pending_message(refusal) == "it or an equal workload did not start on m1, which has not changed since"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from controller.api.lists import ListMeta, Page
 from controller.api.priorityclasses import PriorityClass
 from controller.api.queues import Queue
 from controller.cli import live
-from controller.events.events import REPORTER
+from controller.events.manifests import REPORTING_CONTROLLER
 from controller.kube import Api, NotFound
 from tests.cli.manifests import NOW, binding, cluster, job, priority_class, queue, units
 from tests.hyperjob.objects import document, replicated, task
@@ -44,7 +44,7 @@ CAPTURED = {
 OURS = {
     **{name: value for name, value in CAPTURED.items() if not name.startswith("deprecated")},
     "eventTime": "2026-03-01T09:30:00.000000Z",
-    "reportingController": REPORTER,
+    "reportingController": REPORTING_CONTROLLER,
     "reason": "Admitted",
     "note": "admitted to east by queue 'a'",
     "series": {"count": 3, "lastObservedTime": "2026-03-01T09:40:00.000000Z"},

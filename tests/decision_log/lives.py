@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from controller.decision_log.entries import Begun, Planned
-from controller.decision_log.journal import Witness
-from controller.decision_log.lines import Pen
-from controller.decision_log.verdicts import Bench
-from controller.decision_log.writing import Beginning, Item, Ruling, entries
+from controller.decision_log.codec import EntryEncoder
+from controller.decision_log.entries import Header, PlanEntry
+from controller.decision_log.log import RecordingHandler
+from controller.decision_log.records import RecordBuilder
+from controller.decision_log.writer import Item, NewFile, PlanRecord, item_entries
 from controller.engine.checkpoint import take_checkpoint
 from controller.engine.state import State
 from controller.engine.workloads import HyperJobGang, WorkloadUid
@@ -20,7 +20,7 @@ class Front:
 
     def __init__(self, state: State, put) -> None:
         self._world = state
-        self._witness = Witness(state, put)
+        self._witness = RecordingHandler(state, put)
 
     def __getattr__(self, name):
         own = name.endswith(("_changed", "_removed"))
@@ -43,7 +43,7 @@ class JournalledLife(Life):
     def state(self, state):
         self._own = state
         self._front = Front(state, self.take)
-        self.files.append([Beginning(Begun(state.policy, self.now))])
+        self.files.append([NewFile(Header(state.policy, self.now))])
 
     def arrive(self) -> None:
         """Let one arrive; with exchanges, some are parts of groups."""
@@ -56,19 +56,19 @@ class JournalledLife(Life):
         self.files[-1].append(item)
 
     def plan(self, most: int | None = None) -> None:
-        plan, bench = self._own.plan(self.now, most=most), Bench(self._own)
+        plan, bench = self._own.plan(self.now, most=most), RecordBuilder(self._own)
         self.plans += 1
         verdicts = (*bench.of_plan(plan), *bench.of_waits(plan.waits))
-        planned = Planned(self.plans, self.now, most, REVISION, len(verdicts))
-        self.files[-1].append(Ruling(planned, verdicts))
+        planned = PlanEntry(self.plans, self.now, most, REVISION, len(verdicts))
+        self.files[-1].append(PlanRecord(planned, verdicts))
 
     def begin_anew(self) -> None:
-        begun = Begun(self._own.policy, self.now, is_whole=False)
-        self.files.append([Beginning(begun, take_checkpoint(self._own))])
+        begun = Header(self._own.policy, self.now, is_whole=False)
+        self.files.append([NewFile(begun, take_checkpoint(self._own))])
 
 
 def written(items: list[Item]) -> Iterator[bytes]:
-    pen = Pen()
+    pen = EntryEncoder()
     for item in items:
-        for entry in entries(item):
+        for entry in item_entries(item):
             yield from pen.lines(entry)

@@ -1,10 +1,10 @@
 """What estimators answer is taken down, so that a replay decides as they made the World decide."""
 
-from controller.decision_log.entries import Begun, Planned
-from controller.decision_log.journal import Witness
+from controller.decision_log.entries import Header, PlanEntry
+from controller.decision_log.log import RecordingHandler
+from controller.decision_log.records import RecordBuilder
 from controller.decision_log.replay import replay
-from controller.decision_log.verdicts import Bench
-from controller.decision_log.writing import Beginning, Ruling
+from controller.decision_log.writer import NewFile, PlanRecord
 from controller.engine.checkpoint import take_checkpoint
 from controller.engine.estimates import ANSWER_TTL_MS, Estimate
 from controller.engine.policy import Policy
@@ -22,8 +22,8 @@ class Taken:
 
     def __init__(self) -> None:
         self.state, self.now, self.plans = State(POLICY), START, 0
-        self.files = [[Beginning(Begun(POLICY, self.now))]]
-        self.hears = Witness(self.state, self.take)
+        self.files = [[NewFile(Header(POLICY, self.now))]]
+        self.hears = RecordingHandler(self.state, self.take)
 
     def take(self, item) -> None:
         self.files[-1].append(item)
@@ -31,13 +31,13 @@ class Taken:
     def plan(self, after: int = 0):
         self.now += after
         self.plans += 1
-        plan, bench = self.state.plan(self.now), Bench(self.state)
+        plan, bench = self.state.plan(self.now), RecordBuilder(self.state)
         verdicts = (*bench.of_plan(plan), *bench.of_waits(plan.waits))
-        self.files[-1].append(Ruling(Planned(self.plans, self.now, None, "0" * 12, len(verdicts)), verdicts))
+        self.files[-1].append(PlanRecord(PlanEntry(self.plans, self.now, None, "0" * 12, len(verdicts)), verdicts))
         return plan
 
     def another_file(self) -> None:
-        self.files.append([Beginning(Begun(POLICY, self.now, is_whole=False), take_checkpoint(self.state))])
+        self.files.append([NewFile(Header(POLICY, self.now, is_whole=False), take_checkpoint(self.state))])
 
 
 def test_answers_are_replayed_from_every_file():

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from controller.decision_log import replay as replaying
-from controller.decision_log.journal import Witness
-from controller.decision_log.replay import JournalError, replay
-from controller.decision_log.writing import Item
+from controller.decision_log.log import RecordingHandler
+from controller.decision_log.replay import DecisionLogError, replay
+from controller.decision_log.writer import Item
 from controller.engine.quota import Quota
 from tests.decision_log.lives import JournalledLife, written
 
@@ -169,31 +169,31 @@ def test_a_last_plan_without_all_of_its_decisions_is_left_out_and_told(lines):
 )
 def test_a_line_that_is_none_is_named_by_its_number(lines, line, says):
     place = where(lines, type="plan")[5]
-    with pytest.raises(JournalError, match=f"line {place + 1}: ") as raised:
+    with pytest.raises(DecisionLogError, match=f"line {place + 1}: ") as raised:
         replay([*lines[:place], line, *lines[place:]])
     assert says in str(raised.value)
 
 
 def test_a_second_beginning_is_refused(lines):
-    with pytest.raises(JournalError, match="has one only"):
+    with pytest.raises(DecisionLogError, match="has one only"):
         replay([lines[0], *lines])
 
 
 def test_a_plan_that_was_taken_out_is_noticed(lines):
     plans = where(lines, type="plan")
     place = next(each for each in plans[3:] if not json.loads(lines[each])["verdicts"])
-    with pytest.raises(JournalError, match="cannot come after plan"):
+    with pytest.raises(DecisionLogError, match="cannot come after plan"):
         replay([*lines[:place], *lines[place + 1 :]])
 
 
 @pytest.mark.parametrize("text", [b"", b"{}\n", b"\n", b"no journal"])
 def test_what_does_not_begin_as_a_journal_is_none(text):
-    with pytest.raises(JournalError, match="line 1: "):
+    with pytest.raises(DecisionLogError, match="line 1: "):
         replay([text] if text else [])
 
 
 def test_another_schema_is_not_read(lines):
-    with pytest.raises(JournalError, match="schema 2 is not read"):
+    with pytest.raises(DecisionLogError, match="schema 2 is not read"):
         replay(altered(lines, 0, schema=2))
 
 
@@ -238,6 +238,6 @@ def test_a_past_that_was_forgotten_when_a_file_began_is_noticed(forgotten, monke
     ],
 )
 def test_an_event_that_is_not_taken_down_is_noticed(event, monkeypatch):
-    monkeypatch.setattr(Witness, event, lambda self, *told: getattr(self._world, event)(*told))
+    monkeypatch.setattr(RecordingHandler, event, lambda self, *told: getattr(self._world, event)(*told))
     lives = (live(seed, exchanges=seed % 2 == 1, file_of=1000) for seed in range(40))
     assert any(not replay(written(life.files[0]))[0].is_same for life in lives)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controller.decision_log.replay import Findings, Passage, replay
+from controller.decision_log.replay import RecordedDecision, ReplayResult, replay
 from tests.faults.test_exchanges import borrowed, evicted, gone
 from tests.rig.faults import Kill
 from tests.rig.scenarios import SCENARIOS, Scenario
@@ -20,7 +20,7 @@ from tests.waiting import LIMIT_SECONDS
 NAMES = ("decisions.jsonl.2", "decisions.jsonl.1", "decisions.jsonl")
 
 
-def judged_again(folder: Path) -> tuple[list[Findings], list[Passage]]:
+def judged_again(folder: Path) -> tuple[list[ReplayResult], list[RecordedDecision]]:
     """Return what comes of all the journals, the oldest first."""
     found, passages = [], []
     for path in (folder / name for name in NAMES if (folder / name).exists()):
@@ -32,7 +32,7 @@ def judged_again(folder: Path) -> tuple[list[Findings], list[Passage]]:
     return found, passages
 
 
-def of(passages: list[Passage], action: str) -> list[dict[str, Any]]:
+def of(passages: list[RecordedDecision], action: str) -> list[dict[str, Any]]:
     return [each.fields for each in passages if each.fields["action"] == action]
 
 
@@ -47,7 +47,7 @@ def written(stage: Stage) -> Iterator[tuple[str, int, dict[str, Any]]]:
             yield seen.uid, round(at.timestamp() * 1000), seen.record
 
 
-def agree(stage: Stage, passages: list[Passage]) -> int:
+def agree(stage: Stage, passages: list[RecordedDecision]) -> int:
     """Hold every record on a binding against the journal's; return how many there were."""
     told = {(each["uid"], each["admittedAt"]): each for each in of(passages, "Admit")}
     found = {(uid, at): record for uid, at, record in written(stage)}

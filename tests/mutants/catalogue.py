@@ -266,14 +266,14 @@ MUTANTS = (
     # -- who writes -------------------------------------------------------
     Mutant(
         "everybody-leads",
-        "controller/election.py",
+        "controller/leader_election.py",
         "        return self._writes_from <= self._clock() < self._leads_until\n",
         "        return True\n",
         f"{_LEADERS}test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_says_good_bye",
     ),
     Mutant(
         "who-led-once-leads-for-ever",
-        "controller/election.py",
+        "controller/leader_election.py",
         "        self._leads_until = begun + self._terms.renew\n",
         '        self._leads_until = float("inf")\n',
         f"{_LEADERS}test_who_cannot_renew_its_lease_steps_down_in_time_though_all_else_works",
@@ -287,24 +287,24 @@ MUTANTS = (
     ),
     Mutant(
         "good-bye-is-said-once",
-        "controller/election.py",
+        "controller/leader_election.py",
         "                while why := await self._let_go():",
         "                if why := await self._let_go():",
         f"{_LEADERS}test_a_good_bye_is_said_again_when_a_renewal_of_before_comes_between",
     ),
     Mutant(
         "a-lease-whose-taking-was-not-answered-is-not-used",
-        "controller/election.py",
+        "controller/leader_election.py",
         "        if math.isinf(self._writes_from):\n",
         "        if not (before.lease and self._candidate.holds(before.lease)):\n",
         f"{_LEADERS}test_a_lease_is_used_also_if_its_taking_was_not_answered",
     ),
     Mutant(
         "a-lapse-is-not-told",
-        "controller/election.py",
+        "controller/leader_election.py",
         "        if not self.leads:\n",
         "        if False:\n",
-        "tests/test_election.py::test_a_lapse_is_told_also_if_no_timer_came_before_the_next_renewal",
+        "tests/test_leader_election.py::test_a_lapse_is_told_also_if_no_timer_came_before_the_next_renewal",
     ),
     Mutant(
         "an-affinity-that-is-told-voids-what-is-under-way",
@@ -315,24 +315,24 @@ MUTANTS = (
     ),
     Mutant(
         "a-dead-leader-is-never-followed",
-        "controller/leadership.py",
+        "controller/lease.py",
         "    return now >= sighting.since + max(lease.seconds, terms.lease)\n",
         "    return False\n",
         f"{_LEADERS}test_a_leader_that_dies_is_followed_when_its_lease_has_run_out",
     ),
     Mutant(
         "a-new-leader-writes-at-once",
-        "controller/leadership.py",
+        "controller/lease.py",
         "    return terms.write\n",
         "    return 0\n",
-        "tests/test_leadership.py",
+        "tests/test_lease.py",
     ),
     Mutant(
         "the-lease-is-taken-without-comparing",
-        "controller/election.py",
+        "controller/leader_election.py",
         "    return msgspec.json.encode([test, *sets])\n",
         "    return msgspec.json.encode(sets)\n",
-        "tests/test_election.py",
+        "tests/test_leader_election.py",
     ),
     # -- what is decided for groups -----------------------------------------
     Mutant(
@@ -359,14 +359,14 @@ MUTANTS = (
     # -- what it shows ----------------------------------------------------
     Mutant(
         "waiting-jobs-have-no-reason",
-        "controller/present.py",
+        "controller/state_collector.py",
         '"reason", reasons.items())',
         '"reason", ())',
         f"{_KILLS}[gangs]",
     ),
     Mutant(
         "a-full-disk-ends-the-process",
-        "controller/observe.py",
+        "controller/observability.py",
         "        with contextlib.suppress(OSError, ValueError):\n",
         "        with contextlib.suppress(ValueError):\n",
         "tests/faults/test_surroundings.py::test_with_next_to_nothing_it_still_does_its_work[no-disk-for-logs]",

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.webhook_config.comparison import differences, shortcomings
+from controller.webhook_config.comparison import diff, validate
 
 FILE = Path(__file__).parents[2] / "charts" / "volcano-global" / "files" / "webhooks.yaml"
 BUNDLE = base64.b64encode(b"-----BEGIN CERTIFICATE-----\n...").decode()
@@ -28,10 +28,10 @@ def stored(**changes: Any) -> dict[str, Any]:
 
 
 def test_what_the_server_fills_in_and_the_bundle_are_no_difference():
-    assert differences(MUTATING, stored()) == []
-    assert shortcomings(stored()) == []
+    assert diff(MUTATING, stored()) == []
+    assert validate(stored()) == []
     renewed = base64.b64encode(b"-----BEGIN CERTIFICATE-----\nanother").decode()
-    assert differences(MUTATING, stored(clientConfig={"caBundle": renewed})) == []
+    assert diff(MUTATING, stored(clientConfig={"caBundle": renewed})) == []
 
 
 RULE = MUTATING["webhooks"][0]["rules"][0]
@@ -58,18 +58,18 @@ RULE = MUTATING["webhooks"][0]["rules"][0]
     ],
 )
 def test_each_field_that_is_altered_is_named(field, changes):
-    (said,) = differences(MUTATING, stored(**changes))
+    (said,) = diff(MUTATING, stored(**changes))
     assert said.startswith(f"webhook resourcebindings.volcano-global.io: {field} is")
 
 
 def test_what_is_missing_and_what_is_added_is_named():
-    assert differences(MUTATING, None) == shortcomings(None) == ["it is not there"]
+    assert diff(MUTATING, None) == validate(None) == ["it is not there"]
     found = stored()
     gone = found["webhooks"].pop(0)
     found["webhooks"].append({**gone, "name": "stranger.example.com"})
-    said = differences(MUTATING, found)
+    said = diff(MUTATING, found)
     assert said == ["webhook resourcebindings.volcano-global.io is missing", "webhook stranger.example.com is not ours"]
-    assert shortcomings(found) == ["webhook resourcebindings.volcano-global.io is missing"]
+    assert validate(found) == ["webhook resourcebindings.volcano-global.io is missing"]
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,4 @@ def test_what_is_missing_and_what_is_added_is_named():
     ],
 )
 def test_who_has_nothing_to_compare_sees_what_lets_bindings_pass(changes):
-    assert len(shortcomings(stored(**changes))) == 1
+    assert len(validate(stored(**changes))) == 1

@@ -15,7 +15,7 @@ from controller.engine.queues import QueueName
 from controller.engine.remedies import Change
 from controller.engine.shortfalls import Shortfall, shortfalls
 from controller.engine.workloads import Workload, WorkloadState
-from controller.wording import lack, sentence, verified
+from controller.messages import pending_message, shortfall_message, verified_remedy
 
 
 class WorkloadAhead(msgspec.Struct, rename="camel", frozen=True):
@@ -176,8 +176,8 @@ def _pending_state(snapshot: Snapshot, workload: Workload) -> PendingState | Non
     position = [each.uid for each in line].index(workload.uid)
     return PendingState(
         reason=refusal.reason,
-        message=sentence(refusal),
-        remedy=verified(refusal, found),
+        message=pending_message(refusal),
+        remedy=verified_remedy(refusal, found),
         missing=tuple(map(_unmet_requirement, shortfalls(snapshot.state, workload.uid))),
         changes=tuple(map(_step, found.changes)) if found is not None else None,
         complete=found is not None and found.is_complete,
@@ -204,7 +204,7 @@ def _unmet_requirement(shortfall: Shortfall) -> UnmetRequirement:
         free=free,
         lacks=lacks,
         guaranteed_to_others=tuple(Guarantee(queue, amount) for queue, amount in others),
-        message=lack(shortfall),
+        message=shortfall_message(shortfall),
     )
 
 

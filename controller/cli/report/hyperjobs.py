@@ -10,7 +10,7 @@ from controller.engine.workloads import Workload, WorkloadState
 from controller.hyperjob.children import minimum_parts
 from controller.hyperjob.preview import Preview
 from controller.hyperjob.split import part_demands
-from controller.wording import sentence
+from controller.messages import pending_message
 
 
 class HyperJobPart(msgspec.Struct, rename="camel", frozen=True):
@@ -79,7 +79,7 @@ def _part(snapshot: Snapshot, part: PartStatus, amounts: Amounts, workload: Work
         state=_state(part, workload),
         clusters=_clusters(workload),
         reason=refusal.reason if refusal else "",
-        message=sentence(refusal) if refusal else "",
+        message=pending_message(refusal) if refusal else "",
         retries=part.retries,
     )
 

@@ -8,7 +8,7 @@ from controller.cli.snapshot import Snapshot
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Refusal
 from controller.engine.workloads import Workload
-from controller.wording import remedy, sentence
+from controller.messages import pending_message, remedy_message
 
 
 class PendingReport(msgspec.Struct, rename="camel", frozen=True):
@@ -55,6 +55,6 @@ def _report(position: int, workload: Workload, refusal: Refusal) -> PendingRepor
         priority_class=workload.priority_class,
         since=format_time(workload.since),
         reason=refusal.reason,
-        message=sentence(refusal),
-        remedy=remedy(refusal),
+        message=pending_message(refusal),
+        remedy=remedy_message(refusal),
     )

@@ -11,7 +11,7 @@ from controller.engine.clusters import Assignment
 from controller.engine.plan import Admit, Decision
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.workloads import Workload
-from controller.wording import EVICTIONS, sentence
+from controller.messages import EVICTION_MESSAGES, pending_message
 
 
 class ClusterTarget(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -67,14 +67,16 @@ def pending_workloads(snapshot: Snapshot) -> Iterator[tuple[int, Workload, Refus
 def _decided_report(decision: Decision) -> DecisionReport:
     if isinstance(decision, Admit):
         return _decision_report(decision.workload, "Admit", clusters=_targets(decision.clusters))
-    message = EVICTIONS[decision.reason] if decision.back_off is None else decision.back_off.why
+    message = EVICTION_MESSAGES[decision.reason] if decision.back_off is None else decision.back_off.why
     return _decision_report(decision.workload, "Evict", reason=decision.reason, message=message)
 
 
 def _pending_report(workload: Workload, refusal: Refusal) -> DecisionReport:
     is_held_for = refusal.reason is Reason.EVICTION_IN_PROGRESS and refusal.cluster is not None
     clusters = (ClusterTarget(refusal.cluster),) if is_held_for and refusal.cluster else ()
-    return _decision_report(workload, "Wait", clusters=clusters, reason=refusal.reason, message=sentence(refusal))
+    return _decision_report(
+        workload, "Wait", clusters=clusters, reason=refusal.reason, message=pending_message(refusal)
+    )
 
 
 def _decision_report(

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from controller.cli.report.amounts import format_time
-from controller.decision_log.replay import Difference, Passage, replay
-from controller.decision_log.verdicts import Fields
+from controller.decision_log.records import Fields
+from controller.decision_log.replay import Difference, RecordedDecision, replay
 
 
 class DifferenceReport(msgspec.Struct, rename="camel", frozen=True):
@@ -94,5 +94,5 @@ def _difference(found: Difference) -> DifferenceReport:
     return DifferenceReport(found.line, found.plan, format_time(found.at), whose, found.recorded, found.replayed)
 
 
-def _recorded_decision_report(file: str, passage: Passage) -> RecordedDecisionReport:
+def _recorded_decision_report(file: str, passage: RecordedDecision) -> RecordedDecisionReport:
     return RecordedDecisionReport(format_time(passage.at), file, passage.line, passage.plan, passage.fields)

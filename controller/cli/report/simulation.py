@@ -4,12 +4,12 @@ import msgspec
 
 from controller.cli.report.plan import ClusterTarget
 from controller.engine.reasons import EvictionReason, Refusal
+from controller.messages import EVICTION_MESSAGES, pending_message
 from controller.simulator.driver import Outcome
 from controller.simulator.journal import Entry
 from controller.simulator.perpod import PerPod
 from controller.simulator.spans import seconds
 from controller.simulator.summary import Number, Summary, summarise
-from controller.wording import EVICTIONS, sentence
 
 
 class SimulationEvent(msgspec.Struct, frozen=True):
@@ -87,4 +87,4 @@ def _reason(entry: Entry) -> str | None:
 def _message(entry: Entry) -> str:
     if entry.cause is None:
         return ""
-    return EVICTIONS[entry.cause] if isinstance(entry.cause, EvictionReason) else sentence(entry.cause)
+    return EVICTION_MESSAGES[entry.cause] if isinstance(entry.cause, EvictionReason) else pending_message(entry.cause)

@@ -1,0 +1,171 @@
+"""The decision journal of a running controller: hears what the World is told, and what it decides.
+
+It never fails and never waits: what cannot be written is lost, which is told,
+and a new file begins later with all that the World then knows.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import structlog
+
+from controller.cache.listener import Listener
+from controller.decision_log.entries import (
+    ClusterChanged,
+    ClusterEstimated,
+    ClusterRemoved,
+    Header,
+    PlanEntry,
+    PolicyChanged,
+    QueueChanged,
+    QueueRemoved,
+    WorkloadChanged,
+    WorkloadRemoved,
+)
+from controller.decision_log.files import RotatedFiles
+from controller.decision_log.records import DecisionRecord
+from controller.decision_log.writer import DecisionLogWriter, Item, NewFile, PlanRecord
+from controller.engine.checkpoint import take_checkpoint
+from controller.engine.clusters import Cluster, ClusterName
+from controller.engine.estimates import Estimate
+from controller.engine.policy import Policy
+from controller.engine.queues import Queue, QueueName
+from controller.engine.state import State
+from controller.engine.workloads import Workload, WorkloadUid
+
+#: More than this is not kept for a disk that does not follow.
+_MAX_BACKLOG = 500_000
+#: After a fault another file is tried so much later, in seconds.
+_RETRY_SECONDS = 60
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionLogOptions:
+    """Where a journal is written, and how much of it is kept."""
+
+    path: Path
+    limit: int = 64 << 20
+    """A new file begins after so many bytes, beside those that it began with."""
+    keep: int = 4
+    """How many files there are at most."""
+
+
+class DecisionLog:
+    """Takes down what one World after the other is told and decides; ``start`` and ``stop`` once."""
+
+    def __init__(self, place: DecisionLogOptions, identity: str, *, on_lost: Callable[[], None]) -> None:
+        self._identity = identity
+        self._on_lost = on_lost
+        self._path = place.path
+        self._writing = DecisionLogWriter(
+            RotatedFiles(place.path, place.keep), limit=place.limit, on_trouble=self._heard
+        )
+        self._lost_at: float | None = None
+        """Since when nothing is taken down, by a clock that does not jump."""
+
+    def start(self) -> None:
+        """Begin to write what comes."""
+        self._writing.start()
+
+    def stop(self, timeout: float) -> None:
+        """Write what is left, as far as *timeout* seconds allow."""
+        self._writing.stop(timeout)
+
+    def begin(self, state: State, now: int) -> None:
+        """Begin a new file with *world*, which knows nothing yet."""
+        self._lost_at = None
+        self._writing.put(NewFile(self._begun(state, now, is_whole=True)))
+
+    def _begun(self, state: State, now: int, *, is_whole: bool) -> Header:
+        return Header(state.policy, now, version("volcano-global"), self._identity, is_whole=is_whole)
+
+    def listener(self, state: State) -> Listener:
+        """Return who is to be told in place of *world*."""
+        return RecordingHandler(state, self._put)
+
+    def planned(self, planned: PlanEntry, verdicts: tuple[DecisionRecord, ...]) -> None:
+        """Take down a plan with what it decided."""
+        self._put(PlanRecord(planned, verdicts))
+
+    def keep_up(self, state: State, now: int) -> None:
+        """Begin another file with all that *world* knows, where the present one is full or was lost a while ago."""
+        if self._lost_at is None:
+            is_due = self._writing.is_full
+        else:
+            is_due = self._lost_at + _RETRY_SECONDS <= time.monotonic() and not self._writing.backlog
+        if is_due:
+            self._lost_at = None
+            self._writing.put(NewFile(self._begun(state, now, is_whole=False), take_checkpoint(state)))
+
+    def _put(self, item: Item) -> None:
+        if self._lost_at is not None:
+            return
+        if self._writing.backlog > _MAX_BACKLOG:
+            self._heard(OSError("the disk does not follow"))
+            return
+        self._writing.put(item)
+
+    def _heard(self, trouble: OSError | None) -> None:
+        """Hear, in the thread that writes, that a file has begun, or that there is none."""
+        if trouble is None:
+            log.info("decision journal begins a file", file=str(self._path))
+            return
+        self._lost_at = time.monotonic()
+        self._on_lost()
+        log.error("decision journal lost", file=str(self._path), error=str(trouble), again_in=_RETRY_SECONDS)
+
+
+class RecordingHandler:
+    """Tells a World what it hears, and takes it down."""
+
+    def __init__(self, state: State, put: Callable[[Item], None]) -> None:
+        self._world = state
+        self._put = put
+
+    def policy_changed(self, policy: Policy) -> None:
+        """Take the policy down."""
+        self._put(PolicyChanged(policy))
+        self._world.policy_changed(policy)
+
+    def queue_changed(self, queue: Queue) -> None:
+        """Take the queue down where it is another one."""
+        if self._world.queues.get(queue.name) != queue:
+            self._put(QueueChanged(queue))
+        self._world.queue_changed(queue)
+
+    def queue_removed(self, name: QueueName) -> None:
+        """Take down that it is gone."""
+        self._put(QueueRemoved(name))
+        self._world.queue_removed(name)
+
+    def cluster_changed(self, cluster: Cluster, now: int) -> None:
+        """Take the cluster down; to see the same again may mean something."""
+        self._put(ClusterChanged(cluster, now))
+        self._world.cluster_changed(cluster, now)
+
+    def cluster_removed(self, name: ClusterName) -> None:
+        """Take down that it is gone."""
+        self._put(ClusterRemoved(name))
+        self._world.cluster_removed(name)
+
+    def cluster_estimated(self, estimate: Estimate, now: int) -> None:
+        """Take the answer down."""
+        self._put(ClusterEstimated(estimate, now))
+        self._world.cluster_estimated(estimate, now)
+
+    def workload_changed(self, workload: Workload, now: int) -> None:
+        """Take the workload down where it is another one."""
+        if self._world.workloads.get(workload.uid) != workload:
+            self._put(WorkloadChanged(workload, now))
+        self._world.workload_changed(workload, now)
+
+    def workload_removed(self, uid: WorkloadUid, now: int) -> None:
+        """Take down that it is gone, where it was known."""
+        if uid in self._world.workloads:
+            self._put(WorkloadRemoved(uid, now))
+        self._world.workload_removed(uid, now)

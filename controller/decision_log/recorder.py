@@ -1,0 +1,77 @@
+"""Who takes every decision down: in the log always, in the journal where there is one."""
+
+from collections import Counter as Tally
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import structlog
+
+from controller.cache.listener import Listener
+from controller.decision_log.entries import PlanEntry
+from controller.decision_log.log import DecisionLog
+from controller.decision_log.records import DecisionRecord, RecordBuilder, record_fields
+from controller.engine.plan import Plan, Wait
+from controller.engine.state import State
+
+#: More news of waiting workloads than this are told by their number only; the journal has them all.
+_MAX_LOGGED_WAITS = 50
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class CycleContext:
+    """Under which a plan was made."""
+
+    now: int
+    most: int | None
+    """After so many admissions it was to be cut."""
+    revision: str
+    """Of the AdmissionConfiguration."""
+
+
+class DecisionRecorder:
+    """Hears of every plan; without a journal it costs a line of the log for each decision."""
+
+    def __init__(self, journal: DecisionLog | None = None) -> None:
+        self._journal = journal
+        self._number = 0
+
+    def listener(self, state: State) -> Listener:
+        """Return who is to be told in place of *world*."""
+        return state if self._journal is None else self._journal.listener(state)
+
+    def begin(self, state: State, now: int) -> None:
+        """Hear that *world*, which knows nothing, takes the place of the one before."""
+        if self._journal is not None:
+            self._journal.begin(state, now)
+
+    def keep_up(self, state: State, now: int) -> None:
+        """Begin another file where that is due."""
+        if self._journal is not None:
+            self._journal.keep_up(state, now)
+
+    def planned(self, state: State, plan: Plan, terms: CycleContext) -> None:
+        """Take down what *world* has just planned."""
+        bench, is_told = RecordBuilder(state), len(plan.waits) <= _MAX_LOGGED_WAITS
+        decided = bench.of_plan(plan)
+        waits = bench.of_waits(plan.waits) if is_told or self._journal is not None else []
+        self._number += 1
+        for verdict in (*decided, *(waits if is_told else ())):
+            _log_record(verdict, self._number, terms.revision)
+        if not is_told:
+            _log_counts(plan.waits)
+        if self._journal is not None:
+            verdicts = (*decided, *waits)
+            planned = PlanEntry(self._number, terms.now, terms.most, terms.revision, len(verdicts))
+            self._journal.planned(planned, verdicts)
+
+
+def _log_record(verdict: DecisionRecord, plan: int, revision: str) -> None:
+    event = "workload waits" if verdict.action == "Wait" else "decision"
+    log.info(event, workload=verdict.workload.path, **record_fields(verdict, plan, revision))
+
+
+def _log_counts(waits: Iterable[Wait]) -> None:
+    for reason, count in sorted(Tally(wait.refusal.reason for wait in waits).items()):
+        log.info("workloads wait", reason=reason, count=count)

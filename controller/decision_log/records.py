@@ -1,0 +1,302 @@
+"""Decisions with what decided them: one flat record for each, the same in the log, the journal and the replay.
+
+``docs/operations/decision-log.md`` describes the fields. What is taken down is copied out of
+the World at once; words and quantities are made of it when it is written.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+from controller.api.quantity import format_quantity
+from controller.engine.clusters import Assignment
+from controller.engine.plan import Admit, Evict, Plan, RecordUpdate, Wait
+from controller.engine.queues import QueueName
+from controller.engine.reasons import EvictionReason, Reason, Refusal
+from controller.engine.resources import EMPTY, Resources
+from controller.engine.state import State
+from controller.engine.workloads import ClusterCharge, Workload
+from controller.messages import EVICTION_MESSAGES, pending_message
+
+Fields = dict[str, Any]
+Action = Literal["Admit", "Evict", "Wait", "Keep", "Requeue"]
+
+#: Which rule of the admission semantics each reason is an application of.
+RULES: Mapping[Reason | EvictionReason, str] = {
+    Reason.QUEUE_MISSING: "Q5",
+    Reason.QUEUE_CLOSED: "Q5",
+    Reason.QUEUE_NOT_LEAF: "Q5",
+    Reason.QUEUE_TREE_BROKEN: "Q1",
+    Reason.TENANT_NOT_ALLOWED: "Q7",
+    Reason.PRIORITY_CLASS_NOT_ALLOWED: "Q7",
+    Reason.EXCEEDS_QUEUE: "C5",
+    Reason.QUEUE_OVER_CEILING: "Q2",
+    Reason.RESERVED_FOR_GUARANTEE: "Q3",
+    Reason.BEHIND_RESERVATION: "O6",
+    Reason.BEHIND_HEAD: "O5",
+    Reason.NO_ROOM: "C2",
+    Reason.FITS_NOWHERE: "C5",
+    Reason.NO_CANDIDATE_CLUSTER: "C1",
+    Reason.QUEUE_OVER_ENTITLEMENT: "O3",
+    Reason.GROUP_INCOMPLETE: "G1",
+    Reason.GROUP_PART_DOES_NOT_FIT: "G1",
+    Reason.EVICTION_IN_PROGRESS: "P5",
+    Reason.BACKING_OFF: "R1",
+    Reason.SUSPENDED: "W1",
+    Reason.ABORTED: "D8",
+    Reason.UNCLAIMED: "D9",
+    Reason.DEMAND_UNKNOWN: "D3",
+    Reason.INTERNAL_ERROR: "W3",
+    EvictionReason.RECLAIMED: "P1",
+    EvictionReason.PREEMPTED: "P2",
+    EvictionReason.OUTGROWN: "D7",
+    EvictionReason.NOT_STARTED: "R1",
+    EvictionReason.CLUSTER_CHANGED: "R1",
+    EvictionReason.ABORTED: "D8",
+}
+
+#: These are judged as if all were empty; the limit is a fact of theirs.
+_EXCEEDS_TOTAL = frozenset({Reason.EXCEEDS_QUEUE, Reason.FITS_NOWHERE})
+
+
+@dataclass(frozen=True, slots=True)
+class Utilization:
+    """What a queue or a cluster holds once the plan is carried out, and what of it there may be."""
+
+    of: str
+    used: Resources
+    limit: Mapping[str, int | Fraction]
+    only: str | None = None
+    """The one resource that it speaks of; all that are asked for where none is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRecord:
+    """One decision about one workload."""
+
+    action: Action
+    workload: Workload
+    request: Resources
+    rule: str
+    reason: Reason | EvictionReason | None = None
+    measure: Utilization | None = None
+    refusal: Refusal | None = None
+    position: int | None = None
+    assignments: tuple[Assignment, ...] = ()
+    bookings: tuple[ClusterCharge, ...] = ()
+    further: tuple[tuple[str, str | int], ...] = ()
+    """What only some decisions have, by name."""
+
+
+class RecordBuilder:
+    """Takes decisions down, against the World as a plan has left it."""
+
+    def __init__(self, state: State) -> None:
+        self._world = state
+        self._measures: dict[tuple[str, str], Utilization | None] = {}
+
+    def of_plan(self, plan: Plan) -> list[DecisionRecord]:
+        """Return who is admitted and who evicted, for whom something is kept or no more, and who is given again."""
+        decided = [self._admit(each) if isinstance(each, Admit) else self._evict(each) for each in plan.decisions]
+        kept = [_nomination_record(note, self._request(note.workload)) for note in plan.notes]
+        return [*decided, *kept, *map(_requeue_record, plan.requeues)]
+
+    def of_waits(self, waits: Iterable[Wait]) -> list[DecisionRecord]:
+        """Return who waits for another reason than before."""
+        return [self.wait(each.workload, each.refusal, each.position) for each in waits]
+
+    def wait(self, workload: Workload, refusal: Refusal, position: int) -> DecisionRecord:
+        """Return that one workload waits, and why."""
+        return DecisionRecord(
+            "Wait",
+            workload,
+            self._request(workload),
+            RULES[refusal.reason],
+            refusal.reason,
+            self._measure(workload, refusal),
+            refusal,
+            position,
+        )
+
+    def _admit(self, decision: Admit) -> DecisionRecord:
+        workload, admission = decision.workload, decision.admission
+        further: list[tuple[str, str | int]] = [("admittedAt", admission.admitted_at)]
+        if decision.plan:
+            further.append(("group", decision.plan))
+        return DecisionRecord(
+            "Admit",
+            workload,
+            admission.charge,
+            _admission_rule(decision),
+            measure=self._of_queue(workload.queue),
+            assignments=decision.clusters,
+            bookings=admission.bookings,
+            further=tuple(further),
+        )
+
+    def _evict(self, decision: Evict) -> DecisionRecord:
+        workload, admission = decision.workload, decision.workload.admission
+        is_reclaimed = decision.reason is EvictionReason.RECLAIMED
+        further: list[tuple[str, str | int]] = [("graceMs", decision.grace_ms)]
+        if decision.for_whom is not None:
+            further.append(("forWhom", decision.for_whom))
+        if decision.held_cluster is not None:
+            further.append(("heldCluster", decision.held_cluster))
+        if decision.back_off is not None:
+            further += [("until", decision.back_off.until), ("leftOut", ",".join(decision.back_off.left_out))]
+        return DecisionRecord(
+            "Evict",
+            workload,
+            admission.charge if admission else EMPTY,
+            RULES[decision.reason],
+            decision.reason,
+            self._of_entitlement(workload.queue) if is_reclaimed else self._of_queue(workload.queue),
+            bookings=admission.bookings if admission else (),
+            further=tuple(further),
+        )
+
+    def _request(self, workload: Workload) -> Resources:
+        """Return what a waiting workload would be charged in all; the whole of it once where nobody has asked."""
+        backlog = self._world.backlog
+        charge = backlog.lane(workload.uid).charge if workload.uid in backlog else EMPTY
+        return charge or workload.shape.demand
+
+    def _measure(self, workload: Workload, refusal: Refusal) -> Utilization | None:
+        if refusal.reason in _EXCEEDS_TOTAL:
+            place = f"cluster {refusal.cluster}" if refusal.cluster else f"queue {refusal.queue}"
+            resource = refusal.resource or ""
+            return Utilization(place, EMPTY, {resource: refusal.available or 0}, only=resource)
+        if refusal.reason is Reason.QUEUE_OVER_ENTITLEMENT:
+            return self._of_entitlement(workload.queue)
+        if refusal.cluster is not None:
+            return self._once("cluster", refusal.cluster)
+        return self._of_queue(QueueName(refusal.queue or workload.queue))
+
+    def _of_queue(self, name: QueueName) -> Utilization | None:
+        return self._once("queue", name)
+
+    def _of_entitlement(self, name: QueueName) -> Utilization | None:
+        return self._once("entitlement", name)
+
+    def _once(self, kind: str, name: str) -> Utilization | None:
+        """Return what there is of one place; many wait for the same."""
+        if (kind, name) not in self._measures:
+            found = self._site(name) if kind == "cluster" else self._queue(QueueName(name), kind)
+            self._measures[kind, name] = found
+        return self._measures[kind, name]
+
+    def _site(self, name: str) -> Utilization | None:
+        for site in self._world.ledger:
+            if site.name == name:
+                names = {*site.booked, *site.foreign}
+                used = {each: site.booked.get(each, 0) + site.foreign.get(each, 0) for each in names}
+                return Utilization(f"cluster {name}", used, dict(site.allocatable))
+        return None
+
+    def _queue(self, name: QueueName, kind: str) -> Utilization | None:
+        quota, standing = self._world.present, self._world.standing
+        if quota is None or standing is None or name not in quota.tree.nodes:
+            return None
+        used = dict(quota.allocated[name])
+        if kind == "entitlement":
+            return Utilization(f"entitlement of queue {name}", used, dict(standing.entitlements[name]))
+        return Utilization(f"queue {name}", used, dict(quota.limits[name].ceiling))
+
+
+def _requeue_record(workload: Workload) -> DecisionRecord:
+    admission = workload.admission
+    bookings = admission.bookings if admission else ()
+    return DecisionRecord("Requeue", workload, admission.charge if admission else EMPTY, "R1", bookings=bookings)
+
+
+def _nomination_record(note: RecordUpdate, request: Resources) -> DecisionRecord:
+    held, reserved = note.held, note.reserved
+    further: list[tuple[str, str | int]] = []
+    if held is not None:
+        further = [("heldCluster", held.cluster), ("heldSince", held.since), ("heldRank", held.rank)]
+    elif reserved is not None:
+        clusters = ", ".join(booking.cluster for booking in reserved.rooms)
+        further = [("reservedSince", reserved.since), ("reservedCluster", clusters)]
+    is_exchange = held is not None or note.workload.held is not None
+    return DecisionRecord("Keep", note.workload, request, "P5" if is_exchange else "O6", further=tuple(further))
+
+
+def _admission_rule(decision: Admit) -> str:
+    """Return by which rule it was let in: with its group, after others have left for it, in parts, or whole."""
+    if decision.plan:
+        return "G1"
+    if decision.workload.held is not None:
+        return "P5"
+    return "C4" if decision.workload.shape.replicas else "C3"
+
+
+def record_fields(verdict: DecisionRecord, plan: int, revision: str) -> Fields:
+    """Return the record of *verdict* for JSON, of that plan, made under that revision of the configuration."""
+    workload, request = verdict.workload, _format_requests(verdict.request)
+    found: Fields = {
+        "action": verdict.action,
+        "uid": workload.uid,
+        "kind": workload.kind,
+        "namespace": workload.namespace,
+        "name": workload.name,
+        "queue": workload.queue,
+        "request": request,
+        **_utilization_fields(verdict, request),
+        "rule": verdict.rule,
+        "reason": verdict.reason.value if verdict.reason else None,
+        "message": _record_message(verdict),
+        "position": verdict.position,
+        "clusters": _cluster_fields(verdict),
+        "revision": revision,
+        "plan": plan,
+    }
+    if verdict.refusal is not None:
+        found["facts"] = _refusal_facts(verdict.refusal)
+    return found | dict(verdict.further)
+
+
+def _format_requests(amounts: Mapping[str, int | Fraction]) -> dict[str, str]:
+    return {name: format_quantity(name, amounts[name]) for name in sorted(amounts) if amounts[name] > 0}
+
+
+def _utilization_fields(verdict: DecisionRecord, request: Mapping[str, str]) -> Fields:
+    """Return what decided it, of the resources that are asked for."""
+    measure = verdict.measure
+    if measure is None:
+        return {"of": None, "used": {}, "limit": {}}
+    names = [name for name in request if measure.only in {None, name}]
+    used = {name: format_quantity(name, measure.used.get(name, 0)) for name in names}
+    limit = {name: format_quantity(name, measure.limit.get(name, 0)) for name in names}
+    return {"of": measure.of, "used": used, "limit": limit}
+
+
+def _record_message(verdict: DecisionRecord) -> str:
+    if verdict.refusal is not None:
+        return pending_message(verdict.refusal)
+    return EVICTION_MESSAGES[verdict.reason] if isinstance(verdict.reason, EvictionReason) else ""
+
+
+def _cluster_fields(verdict: DecisionRecord) -> list[Fields]:
+    replicas = {each.name: each.replicas for each in verdict.assignments}
+    if not verdict.bookings:
+        return [{"name": name, "replicas": count, "charge": {}} for name, count in replicas.items()]
+    return [
+        {"name": each.cluster, "replicas": replicas.get(each.cluster), "charge": _format_requests(each.charge)}
+        for each in verdict.bookings
+    ]
+
+
+def _refusal_facts(refusal: Refusal) -> Fields:
+    """Return the facts of a refusal that have a meaning."""
+    resource = refusal.resource or ""
+    found: Fields = {
+        "resource": refusal.resource,
+        "asked": None if refusal.asked is None else format_quantity(resource, refusal.asked),
+        "available": None if refusal.available is None else format_quantity(resource, refusal.available),
+        "queue": refusal.queue,
+        "cluster": refusal.cluster,
+        "subject": refusal.subject,
+        "until": refusal.until,
+    }
+    return {name: value for name, value in found.items() if value is not None}

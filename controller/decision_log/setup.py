@@ -1,0 +1,33 @@
+"""The journal that the flags ask for, begun and ended with the process."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from controller.clock import wall_clock
+from controller.decision_log.log import DecisionLog, DecisionLogOptions
+from controller.decision_log.recorder import DecisionRecorder
+from controller.loop import AdmissionLoop
+from controller.metrics import Metrics
+from controller.settings import Settings
+
+_STOP_SECONDS = 5
+
+
+@asynccontextmanager
+async def decision_logging(settings: Settings, loop: AdmissionLoop, metrics: Metrics) -> AsyncIterator[None]:
+    """Take down what *loop* decides as long as this lasts, in a file if there is to be one."""
+    if settings.decision_journal is None:
+        yield
+        return
+    place = DecisionLogOptions(
+        settings.decision_journal, settings.decision_journal_mib << 20, settings.decision_journal_files
+    )
+    journal = DecisionLog(place, settings.identity, on_lost=metrics.count_journal_loss)
+    loop.clerk = DecisionRecorder(journal)
+    journal.start()
+    loop.clerk.begin(loop.state, wall_clock())
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(journal.stop, _STOP_SECONDS)

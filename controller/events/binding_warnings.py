@@ -1,0 +1,63 @@
+"""What else somebody should hear of a binding: told once, when it is first remarked, by whoever leads."""
+
+from collections.abc import Callable
+
+import structlog
+
+from controller.api.keys import JOBS
+from controller.cache.facts import BindingFacts, TemplateFacts
+from controller.cache.remarks import Remark
+from controller.cache.store import Store
+from controller.events.message import EventMessage, Reference
+from controller.events.recorder import EventRecorder
+from controller.messages import BINDING_WARNINGS, NAME_COLLISION
+
+#: What nobody does by mistake, or without harm to others.
+_LOGGED_CONDITIONS = frozenset({Remark.UNPAUSED, Remark.LEAKED, Remark.REPAUSED, Remark.CLEARED})
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class BindingWarnings:
+    """Hears what the store remarks and passes it on."""
+
+    def __init__(self, store: Store, teller: EventRecorder, *, may_write: Callable[[], bool]) -> None:
+        self._store = store
+        self._teller = teller
+        self._may_write = may_write
+        store.on_remarks = self._remarked
+        store.on_clash = self._clashed
+
+    def lead(self) -> None:
+        """Tell all that was remarked while others led."""
+        for uid, remarks in self._store.remarks.items():
+            binding = self._store.binding(uid)
+            if binding is not None:
+                self._remarked(binding, remarks)
+        for job, binding in self._store.clashes:
+            self._clashed(job, binding)
+
+    def _remarked(self, binding: BindingFacts, remarks: frozenset[Remark]) -> None:
+        if not self._may_write():
+            return
+        for remark in sorted(remarks & BINDING_WARNINGS.keys()):
+            if remark in _LOGGED_CONDITIONS:
+                log.warning("binding remarkable", namespace=binding.namespace, name=binding.name, remark=remark)
+            self._teller.warn(binding, remark, _warning_note(binding, remark))
+
+    def _clashed(self, job: TemplateFacts, binding: BindingFacts) -> None:
+        if not self._may_write():
+            return
+        log.warning("name of a binding taken", namespace=binding.namespace, name=binding.name, job=job.key.name)
+        note = NAME_COLLISION.format(
+            binding=binding.name, kind=binding.api.kind, name=binding.template.name, version=binding.api.group_version
+        )
+        about = Reference(JOBS.api_version, JOBS.kind, job.key.namespace, job.key.name, job.uid)
+        self._teller.put(EventMessage(job.uid, "warned", "Warn", "NameTaken", (about,), lambda: note, "Warning"))
+
+
+def _warning_note(binding: BindingFacts, remark: Remark) -> str:
+    """Return what is said of *remark*, with the clusters that the record names and those that the binding has."""
+    before = ", ".join(binding.record.clusters) if binding.record else ""
+    after = ", ".join(target.name for target in binding.targets)
+    return BINDING_WARNINGS[remark].replace("{before}", before or "none").replace("{after}", after or "none")

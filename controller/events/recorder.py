@@ -1,0 +1,223 @@
+"""Writes the news as Kubernetes' events: at its own pace, and what is too much for it is dropped and counted.
+
+It never keeps anybody waiting: those who decide and write leave a line in the
+outbox and go on.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NoReturn, TypeVar
+
+import msgspec
+import structlog
+
+from controller.backoff import Backoff
+from controller.cache.facts import BindingFacts
+from controller.clock import Clock, wall_clock
+from controller.engine.plan import Wait
+from controller.engine.workloads import WorkloadUid
+from controller.events.manifests import Event, build_events, observed_count, series_patch
+from controller.events.message import EventMessage, pending_event, warning_event, write_event
+from controller.events.queue import EventQueue
+from controller.kube import Api, ApiError, Conflict, NotFound, ServerError, TooManyRequests, Unreachable
+from controller.metrics import Metrics
+from controller.writes import Write
+
+V = TypeVar("V")
+
+_MAX_REMEMBERED = 10_000
+_MAX_ATTEMPTS = 3
+_POLL_SECONDS = 0.1
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class RecorderOptions:
+    """How much is told, and who tells it."""
+
+    instance: str = "volcano-global-controller"
+    per_second: float = 20
+    """Events written in a second; 0: none at all."""
+    backlog: int = 2_000
+    """News that wait to be told; what is more is dropped."""
+    calm_seconds: float = 10
+    """Why one workload waits is told so often at most; the newest reason counts."""
+    patience_seconds: float = 5
+    """So long at most news wait for decisions that are not written yet."""
+
+
+class EventRecorder:
+    """Takes news and writes events; ``run`` must be running."""
+
+    def __init__(
+        self,
+        api: Api,
+        binding: Callable[[WorkloadUid], BindingFacts | None],
+        *,
+        metrics: Metrics,
+        manner: RecorderOptions | None = None,
+        clock: Clock = wall_clock,
+    ) -> None:
+        self.is_busy: Callable[[], bool] = _is_never_busy
+        """Says whether decisions wait to be written: they go first."""
+        self._api = api
+        self._binding = binding
+        self._metrics = metrics
+        self._manner = manner or RecorderOptions()
+        self._clock = clock
+        self._outbox = EventQueue(self._manner.backlog)
+        self._counts: OrderedDict[str, int] = OrderedDict()
+        """How often what we have written has happened, by path."""
+        self._told_at: OrderedDict[str, float] = OrderedDict()
+        """When it was told last that somebody waits."""
+        self._later: dict[str, EventMessage] = {}
+        """Why somebody waits who was told of a moment ago, by uid."""
+        self._backoff = Backoff(first=0.5, most=30)
+        self._slot_at = 0.0
+        self._wake = asyncio.Event()
+
+    # -- what is told us ----------------------------------------------------
+
+    def waits(self, waits: Iterable[Wait]) -> None:
+        """Tell that these wait, and why."""
+        for wait in waits:
+            if self._outbox.is_full:
+                self._metrics.count_event("dropped")
+                continue
+            facts = self._binding(wait.workload.uid)
+            if facts is not None:
+                self._put(pending_event(wait, facts))
+
+    def settled(self, write: Write, facts: BindingFacts) -> None:
+        """Tell what was done about a workload."""
+        news = write_event(write, facts)
+        if news is not None:
+            self._put(news)
+
+    def warn(self, facts: BindingFacts, reason: str, note: str) -> None:
+        """Tell of a workload that somebody should see to it."""
+        self._put(warning_event(facts, reason, note))
+
+    def put(self, news: EventMessage) -> None:
+        """Tell *news* that no workload is the subject of."""
+        self._put(news)
+
+    def abandon(self) -> None:
+        """Tell nothing of what was left: somebody else tells now."""
+        self._outbox.clear()
+        self._later.clear()
+
+    def _put(self, news: EventMessage) -> None:
+        if not self._manner.per_second:
+            return
+        if self._outbox.put(news) is not None:
+            self._metrics.count_event("dropped")
+        self._wake.set()
+
+    # -- what we tell -------------------------------------------------------
+
+    async def run(self) -> NoReturn:
+        """Write events until cancelled."""
+        while True:
+            await self._give_way()
+            news = self._outbox.take()
+            if news is None:
+                self._wake.clear()
+                await self._wake.wait()
+            elif not self._is_too_soon(news):
+                for event in build_events(news, self._manner.instance, self._clock()):
+                    await self._turn()
+                    await self._tell(event)
+
+    async def _give_way(self) -> None:
+        """Leave the API server to those who write decisions, for a while: an event costs it as much as an admission."""
+        ends_at = time.monotonic() + self._manner.patience_seconds
+        while len(self._outbox) and self.is_busy() and time.monotonic() < ends_at:  # noqa: ASYNC110 -- not worth an event
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def _is_too_soon(self, news: EventMessage) -> bool:
+        """Say whether the same was told of the workload a moment ago; then the news come back by themselves."""
+        if news.topic != "waits":
+            return False
+        now = time.monotonic()
+        calm_at = self._told_at.get(news.uid, float("-inf")) + self._manner.calm_seconds
+        if calm_at <= now:
+            _remember(self._told_at, news.uid, now)
+            return False
+        if news.uid not in self._later:
+            asyncio.get_running_loop().call_later(calm_at - now, self._come_back, news.uid)
+        self._later[news.uid] = news
+        return True
+
+    def _come_back(self, uid: str) -> None:
+        """Tell that somebody waits after all, if that is still so."""
+        news = self._later.pop(uid, None)
+        facts = self._binding(WorkloadUid(uid))
+        if news is not None and facts is not None and facts.paused and not self._outbox.holds(news):
+            self._put(news)
+
+    async def _turn(self) -> None:
+        """Wait until one more may be written; a moment's silence is made up for by a second's worth at once."""
+        now = time.monotonic()
+        self._slot_at = max(self._slot_at, now - 1) + 1 / self._manner.per_second
+        if self._slot_at > now:
+            await asyncio.sleep(self._slot_at - now)
+
+    async def _tell(self, event: Event) -> None:
+        for _ in range(_MAX_ATTEMPTS):
+            try:
+                await self._write(event)
+            except (TooManyRequests, ServerError, Unreachable) as error:
+                await asyncio.sleep(self._backoff.failed(at_least=error.retry_after))
+            except (ApiError, msgspec.MsgspecError) as error:
+                await self._give_up(event, error)
+                return
+            else:
+                self._backoff.worked()
+                self._metrics.count_event("written")
+                return
+        self._metrics.count_event("failed")
+
+    async def _give_up(self, event: Event, error: Exception) -> None:
+        """Leave an event that is refused: the right may be missing, or the namespace be on its way out."""
+        self._metrics.count_event("refused")
+        delay = self._backoff.failed()
+        log.warning("event refused", namespace=event.namespace, name=event.name, error=str(error))
+        await asyncio.sleep(delay)
+
+    async def _write(self, event: Event) -> None:
+        """Create the event, or say of the one that is there that it has happened again."""
+        count = self._counts.get(event.path)
+        if count is None:
+            try:
+                await self._api.create(event.folder, msgspec.json.encode(event.manifest))
+            except Conflict:
+                count = observed_count(await self._api.get(event.path))
+            else:
+                _remember(self._counts, event.path, 1)
+                return
+        body = msgspec.json.encode(series_patch(count + 1, self._clock()))
+        try:
+            await self._api.patch(event.path, body, kind="merge")
+        except NotFound:
+            # The API server keeps events for an hour.
+            await self._api.create(event.folder, msgspec.json.encode(event.manifest))
+            count = 0
+        _remember(self._counts, event.path, count + 1)
+
+
+def _is_never_busy() -> bool:
+    """Say that nobody goes first."""
+    return False
+
+
+def _remember(memory: OrderedDict[str, V], key: str, value: V) -> None:
+    """Keep the newest so many."""
+    memory[key] = value
+    memory.move_to_end(key)
+    if len(memory) > _MAX_REMEMBERED:
+        memory.popitem(last=False)

@@ -1,0 +1,248 @@
+"""Watches Commands and carries out those that are ours: each is deleted first, and so carried out once at most.
+
+Where the definition is not installed it looks for it now and then. Commands
+that Volcano carries out in the members (`AbortJob` and others) are left alone.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, NoReturn
+
+import msgspec
+import structlog
+
+from controller.api.commands import Command, decode_command
+from controller.api.keys import COMMANDS, JOBS, QUEUES
+from controller.api.queues import Queue, decode_queue
+from controller.backoff import Backoff
+from controller.cache.collection import Collection
+from controller.cache.facts import VOLCANO_JOB, ObjectKey, TemplateKey
+from controller.cache.informer import Informer, Pace
+from controller.engine.queues import QueueState
+from controller.events.message import EventMessage, Reference
+from controller.kube import Api, ApiError, NotFound
+from controller.queue_commands.transitions import (
+    CLOSED_BY_PARENT,
+    CommandError,
+    HasWorkloads,
+    QueueChange,
+    QueueHierarchy,
+    close_queue,
+    open_queue,
+)
+
+QUEUE_ACTIONS = {"OpenQueue", "CloseQueue"}
+JOB_ACTIONS = {"ResumeJob"}
+_QUEUE_KIND = (QUEUES.group, QUEUES.kind)
+_JOB_KIND = (JOBS.group, JOBS.kind)
+#: Queues that are closing are looked at again so often, in seconds.
+_CLOSING_POLL_SECONDS = 1.0
+#: How often a command is looked at again while it is not our turn.
+_STANDBY_POLL_SECONDS = 0.5
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class ObservedCommand(NamedTuple):
+    """A Command as it was at one resourceVersion."""
+
+    key: ObjectKey
+    uid: str
+    resource_version: int
+    command: Command
+
+
+def observe_command(raw: bytes) -> ObservedCommand:
+    """Return what is kept of a Command."""
+    command = decode_command(raw)
+    meta = command.metadata
+    return ObservedCommand(ObjectKey(meta.namespace, meta.name), meta.uid, int(meta.resource_version or 0), command)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandDependencies:
+    """What the stage asks of the rest of the controller."""
+
+    may_write: Callable[[], bool]
+    """Whether it is our turn, and we know who waits and runs."""
+    busy: HasWorkloads
+    closing: Callable[[], Iterable[str]]
+    """The queues that are closing."""
+    takes: Callable[[str], bool]
+    """Whether Commands of a namespace may open and close queues: a Command does not say who created it."""
+    resume: Callable[[TemplateKey], bool]
+    """Let an aborted workload wait again; say whether there was one."""
+    tell: Callable[[EventMessage], None]
+
+
+class CommandController:
+    """Watches and carries out; ``run`` must be running."""
+
+    def __init__(self, api: Api, surroundings: CommandDependencies, *, pace: Pace) -> None:
+        self.discover_seconds = 30.0
+        """How often the definition is looked for while it is not installed."""
+        self._api = api
+        self._about = surroundings
+        self._pace = pace
+        self._commands = Collection(observe_command, self._changed)
+        self._informer: Informer[Any] | None = None
+        self._backoff = Backoff(first=0.5, most=30)
+        self._left: list[QueueChange] = []
+        """What of a command that was begun is not written yet."""
+        self._wake = asyncio.Event()
+        self._stirred = asyncio.Event()
+
+    def look(self) -> None:
+        """Note that something has changed which a closing queue may wait for."""
+        self._stirred.set()
+
+    async def run(self) -> NoReturn:
+        """Watch and carry out until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._discover(group))
+            group.create_task(self._close())
+            while True:
+                self._wake.clear()
+                await self._attempt(self._work)
+                if len(self._commands) and not self._about.may_write():
+                    await asyncio.sleep(_STANDBY_POLL_SECONDS)
+                elif not self._left:
+                    await self._wake.wait()
+        raise AssertionError("commands are carried out until we are cancelled")
+
+    async def _close(self) -> NoReturn:
+        """Close what was closing as soon as it is empty."""
+        while True:
+            await self._stirred.wait()
+            self._stirred.clear()
+            if self._about.may_write():
+                due = [name for name in self._about.closing() if not self._about.busy(name)]
+                await self._attempt(partial(self._write, [QueueChange(name, QueueState.CLOSED) for name in due]))
+            await asyncio.sleep(_CLOSING_POLL_SECONDS)
+
+    async def _attempt(self, step: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await step()
+        except (ApiError, msgspec.MsgspecError) as error:
+            delay = self._backoff.failed(at_least=error.retry_after if isinstance(error, ApiError) else None)
+            log.warning("commands not carried out", error=str(error), again_in=round(delay, 2))
+            await asyncio.sleep(delay)
+            self._stirred.set()
+        else:
+            self._backoff.worked()
+
+    def _changed(self, _: ObservedCommand | None, after: ObservedCommand | None) -> None:
+        if after is not None:
+            self._wake.set()
+
+    async def _discover(self, group: asyncio.TaskGroup) -> None:
+        while self._informer is None:
+            try:
+                await self._api.list_page(COMMANDS.path, limit=1)
+            except ApiError:
+                await asyncio.sleep(self.discover_seconds)
+                continue
+            sink = self._commands
+            self._informer = Informer(self._api, COMMANDS.path, decode=sink.decode, sink=sink, pace=self._pace)
+            group.create_task(self._informer.run())
+
+    # -- working ------------------------------------------------------------
+
+    async def _work(self) -> None:
+        if not self._about.may_write():
+            self._left.clear()
+            return
+        await self._write(self._left)
+        for seen in sorted(self._commands, key=lambda each: (each.resource_version, each.key)):
+            if _is_supported(seen.command) and await self._consume(seen):
+                await self._carry_out(seen.command)
+
+    async def _consume(self, seen: ObservedCommand) -> bool:
+        """Delete the command; say whether it was there."""
+        options = msgspec.json.encode({"preconditions": {"uid": seen.uid}})
+        try:
+            await self._api.delete(COMMANDS.item_path(*seen.key), options)
+        except NotFound:
+            return False
+        finally:
+            self._commands.remove(seen)
+        return True
+
+    async def _carry_out(self, command: Command) -> None:
+        namespace, target = command.metadata.namespace, command.target
+        log.info("command", action=command.action, target=target.name, namespace=namespace)
+        if command.action in JOB_ACTIONS:
+            resumed = self._about.resume(TemplateKey(VOLCANO_JOB, namespace, target.name))
+            if not resumed:
+                log.info("nothing to resume", namespace=namespace, name=target.name)
+            return
+        if not self._about.takes(namespace):
+            remedy = "create it in a namespace of queueCommandNamespaces"
+            log.warning("command refused", action=command.action, queue=target.name, namespace=namespace, remedy=remedy)
+            return
+        tree = QueueHierarchy.of([queue async for queue in self._queues()])
+        try:
+            changes = self._changes(command, tree)
+        except CommandError as error:
+            log.warning("command refused", action=command.action, queue=target.name, reason=str(error))
+            if target.name in tree.queues:
+                self._tell(tree.queues[target.name], f"{command.action}Failed", str(error), is_bad=True)
+            return
+        note = ", ".join(f"{each.queue} is {each.state}" for each in changes)
+        self._left = changes
+        await self._write(self._left)
+        self._tell(tree.queues[target.name], command.action, note)
+
+    def _changes(self, command: Command, tree: QueueHierarchy) -> list[QueueChange]:
+        name, uid = command.target.name, command.target.uid
+        queue = tree.queues.get(name)
+        if queue is None or (uid and uid != queue.metadata.uid):
+            raise CommandError(f"queue {name!r} does not exist any more")
+        return open_queue(tree, name) if command.action == "OpenQueue" else close_queue(tree, name, self._about.busy)
+
+    async def _queues(self) -> AsyncIterator[Queue]:
+        token = ""
+        while True:
+            page = await self._api.list_page(QUEUES.path, token=token)
+            for raw in page.items or ():
+                yield decode_queue(bytes(raw))
+            token = page.metadata.continue_token
+            if not token:
+                return
+
+    async def _write(self, changes: list[QueueChange]) -> None:
+        """Write the upper queues first; a refusal leaves the rest for later."""
+        while changes:
+            try:
+                await self._put(changes[0])
+            except NotFound:
+                log.info("queue is gone", queue=changes[0].queue)
+            changes.pop(0)
+
+    async def _put(self, change: QueueChange) -> None:
+        path = QUEUES.item_path("", change.queue)
+        if change.by_parent is not None:
+            marked = {"metadata": {"annotations": {CLOSED_BY_PARENT: change.by_parent}}}
+            await self._api.patch(path, msgspec.json.encode(marked), kind="merge")
+        status = {"status": {"state": change.state}}
+        await self._api.patch(f"{path}/status", msgspec.json.encode(status), kind="merge")
+        log.info("queue changed", queue=change.queue, state=change.state)
+
+    def _tell(self, queue: Queue, reason: str, note: str, *, is_bad: bool = False) -> None:
+        meta = queue.metadata
+        about = Reference(QUEUES.api_version, QUEUES.kind, "", meta.name, meta.uid)
+        self._about.tell(
+            EventMessage(
+                meta.uid, "warned", "Command", reason, (about,), lambda: note, "Warning" if is_bad else "Normal"
+            )
+        )
+
+
+def _is_supported(command: Command) -> bool:
+    """Say whether we carry it out: who else could, runs in the members only."""
+    of = command.target.group_kind
+    return (of == _QUEUE_KIND and command.action in QUEUE_ACTIONS) or (
+        of == _JOB_KIND and command.action in JOB_ACTIONS
+    )

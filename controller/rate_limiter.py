@@ -1,0 +1,57 @@
+"""How many writes at once, and how many a second; what is written it does not know."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+#: Slots that a busy loop has missed are made up for so far back, in seconds.
+_BURST_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimits:
+    """How fast we write; *per_second* 0 means no limit."""
+
+    in_flight: int = 32
+    per_second: int = 0
+
+
+class RateLimiter:
+    """Gives and takes back the right to send; *freed* is called when waiting for the rate is over."""
+
+    def __init__(self, freed: Callable[[], None]) -> None:
+        self.limits = RateLimits()
+        self._freed = freed
+        self._in_flight = 0
+        self._slot_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def take(self) -> bool:
+        """Say whether one more may be sent now, and count it if so."""
+        if self._in_flight >= self.limits.in_flight or not self._take_slot():
+            return False
+        self._in_flight += 1
+        return True
+
+    def give_back(self) -> None:
+        """Note that one has been answered, or never will be."""
+        self._in_flight -= 1
+
+    def _take_slot(self) -> bool:
+        if not self.limits.per_second:
+            return True
+        now = time.monotonic()
+        if now < self._slot_at:
+            self._wait(self._slot_at - now)
+            return False
+        self._slot_at = max(self._slot_at, now - _BURST_SECONDS) + 1 / self.limits.per_second
+        return True
+
+    def _wait(self, seconds: float) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._came)
+
+    def _came(self) -> None:
+        self._timer = None
+        self._freed()

@@ -1,0 +1,143 @@
+"""What is true of the controller's world now, as metrics; read when somebody asks, nothing is counted.
+
+Every label has a bounded set of values: of many queues only some are shown by name.
+"""
+
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fractions import Fraction
+from typing import Protocol
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from controller.cache.store import Store
+from controller.engine.ordering import QueueShares
+from controller.engine.queues import ROOT, QueueName
+from controller.engine.resources import PODS, base_units
+from controller.engine.state import State
+
+QueueAmounts = Mapping[str, int | Fraction]
+
+#: Beyond so many queues the ones with the fewest waiting are shown together, without a name.
+MAX_QUEUES = 200
+#: Beyond so many resources the last ones by name are not shown.
+MAX_RESOURCES = 10
+
+
+class InformerStats(Protocol):
+    """What is told of an informer."""
+
+    lists: int
+    undecodable: int
+
+    @property
+    def unread(self) -> int:
+        """How many objects there are whose present state could not be read."""
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether its cache is a state that the server really had."""
+
+    @property
+    def silent_for(self) -> float:
+        """How long the server has said nothing, in seconds."""
+
+
+class StateCollector:
+    """Reads what is true now."""
+
+    def __init__(self, state: Callable[[], State], store: Store, informers: Mapping[str, InformerStats]) -> None:
+        self._world = state
+        self._store = store
+        self._informers = informers
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families."""
+        state = self._world()
+        waiting = _pending_by_queue(state)
+        yield from self._workloads(state, waiting)
+        if state.standing is not None:
+            yield from _queue_metrics(state.standing, _queues_to_show(state.standing, waiting))
+        yield from self._caches()
+
+    def _workloads(self, state: State, waiting: Mapping[QueueName, int]) -> Iterator[Metric]:
+        yield _gauge("pending_workloads", "Workloads that wait, by queue.", "queue", _with_remainder(waiting))
+        reasons = Tally(state.told.values())
+        yield _gauge("waiting_reasons", "Workloads that wait, by reason.", "reason", reasons.items())
+        states = Tally(workload.state for workload in state.workloads.values())
+        yield _gauge("workloads", "Gated workloads, by state.", "state", states.items())
+        remarks = Tally(remark for found in self._store.remarks.values() for remark in found)
+        yield _gauge("remarkable_bindings", "Bindings that somebody may have to see to.", "remark", remarks.items())
+
+    def _caches(self) -> Iterator[Metric]:
+        caches = self._informers.items()
+        synced = ((name, cache.is_synced) for name, cache in caches)
+        yield _gauge("cache_synced", "1 while a cache is a state the API server had.", "resource", synced)
+        silent = ((name, min(cache.silent_for, 1e9)) for name, cache in caches)
+        yield _gauge("cache_silence_seconds", "Time since the API server was last heard.", "resource", silent)
+        lists = ((name, cache.lists) for name, cache in caches)
+        yield _counter("cache_lists", "Whole lists that were applied.", "resource", lists)
+        unread = ((name, cache.unread) for name, cache in caches)
+        yield _gauge("cache_unreadable_objects", "Objects as they are now that cannot be read.", "resource", unread)
+        undecodable = ((name, cache.undecodable) for name, cache in caches)
+        yield _counter("cache_undecodable_objects", "Objects that could not be read.", "resource", undecodable)
+
+
+def _pending_by_queue(state: State) -> Mapping[QueueName, int]:
+    """Return how many wait in each queue."""
+    waiting = Tally({queue: len(held) for queue, held in state.held.items()})
+    for lane in state.backlog.lanes():
+        waiting[lane.queue] += len(lane.entries)
+    return waiting
+
+
+def _queues_to_show(standing: QueueShares, waiting: Mapping[QueueName, int]) -> list[QueueName]:
+    """Return the root and the queues in which most wait, or else most is held."""
+
+    def weight(name: QueueName) -> tuple[bool, int, bool, str]:
+        return name != ROOT, -waiting.get(name, 0), not standing.quota.allocated[name], name
+
+    return sorted(standing.quota.tree.nodes, key=weight)[:MAX_QUEUES]
+
+
+def _queue_metrics(standing: QueueShares, names: list[QueueName]) -> Iterator[Metric]:
+    resources = sorted(set(standing.entitlements[ROOT]) - {PODS})[:MAX_RESOURCES]
+    tables: tuple[tuple[str, str, Callable[[QueueName], QueueAmounts]], ...] = (
+        ("entitlement", "What a queue is entitled to, in base units.", lambda name: standing.entitlements[name]),
+        ("allocated", "What a queue holds, those below it included.", lambda name: standing.quota.allocated[name]),
+        ("ceiling", "The most a queue may hold.", lambda name: standing.quota.limits[name].ceiling),
+    )
+    for word, text, amounts in tables:
+        family = GaugeMetricFamily(f"volcano_global_queue_{word}", text, labels=("queue", "resource"))
+        for name in names:
+            for resource in resources:
+                family.add_metric((name, resource), float(amounts(name).get(resource, 0) / base_units(resource)))
+        yield family
+    shares = ((name, _usage_ratio(standing, name)) for name in names)
+    yield _gauge("queue_share", "Held in proportion to the entitlement, of the dominant resource.", "queue", shares)
+
+
+def _usage_ratio(standing: QueueShares, name: QueueName) -> float:
+    is_infinite, share = standing.share(name, frozenset())
+    return float("inf") if is_infinite else float(share)
+
+
+def _with_remainder(counts: Mapping[QueueName, int]) -> list[tuple[str, int]]:
+    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    shown: list[tuple[str, int]] = [(str(queue), count) for queue, count in most[:MAX_QUEUES]]
+    rest = sum(count for _, count in most[MAX_QUEUES:])
+    return [*shown, ("", rest)] if rest else shown
+
+
+def _gauge(name: str, text: str, label: str, samples: Iterable[tuple[str, float]]) -> Metric:
+    family = GaugeMetricFamily(f"volcano_global_{name}", text, labels=(label,))
+    for value, sample in samples:
+        family.add_metric((value,), sample)
+    return family
+
+
+def _counter(name: str, text: str, label: str, samples: Iterable[tuple[str, float]]) -> Metric:
+    family = CounterMetricFamily(f"volcano_global_{name}", text, labels=(label,))
+    for value, sample in samples:
+        family.add_metric((value,), sample)
+    return family

@@ -1,0 +1,115 @@
+"""Puts the stale status of evicted workloads right, once they have left their clusters; apart from all decisions.
+
+Who was evicted is known from the records, so that a new leader goes on with it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import NoReturn
+
+import msgspec
+import structlog
+
+from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, JOBS, RESOURCE_BINDINGS
+from controller.backoff import Backoff
+from controller.cache.facts import VOLCANO_JOB, BindingFacts
+from controller.cache.store import Store
+from controller.clock import Clock
+from controller.engine.workloads import WorkloadUid
+from controller.kube import Api, ApiError, Conflict, NotFound
+from controller.status_cleanup.stale_status import binding_status_patch, job_status_patch
+from controller.writes import Write
+
+#: How often those are looked at who have not left their clusters yet, in seconds.
+_POLL_SECONDS = 1.0
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+
+
+class StaleStatusReconciler:
+    """Takes who was evicted; ``run`` must be running."""
+
+    def __init__(self, api: Api, store: Store, *, may_write: Callable[[], bool], clock: Clock) -> None:
+        self._api = api
+        self._store = store
+        self._may_write = may_write
+        self._clock = clock
+        self._due = dict[WorkloadUid, None]()
+        self._is_new = False
+        """Whether it is our turn now, and was another's before."""
+        self._backoff = Backoff(first=1, most=60)
+        self._wake = asyncio.Event()
+
+    def evicted(self, write: Write) -> None:
+        """See to what the eviction *write* leaves behind; other writes leave nothing."""
+        if write.effect == "evict":
+            self._due[write.uid] = None
+            self._wake.set()
+
+    def lead(self) -> None:
+        """See to all who were evicted while others led, as soon as they are known."""
+        self._is_new = True
+        self._wake.set()
+
+    async def run(self) -> NoReturn:
+        """Put right what is stale until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while (self._due or self._is_new) and self._may_write():
+                self._find()
+                await self._round()
+                await asyncio.sleep(_POLL_SECONDS)
+
+    def _find(self) -> None:
+        """Learn once who was evicted while others led."""
+        if not self._is_new or not self._store.is_complete:
+            return
+        self._is_new = False
+        for bindings in (self._store.bindings, self._store.cluster_bindings):
+            self._due.update((each.uid, None) for each in bindings if _was_evicted(each))
+
+    async def _round(self) -> None:
+        """Look at everyone once; those who are still on their way out, or were written meanwhile, come again."""
+        for uid in tuple(self._due):
+            binding = self._store.binding(uid)
+            if binding is None or not _was_evicted(binding):
+                del self._due[uid]
+            elif not binding.progress and not binding.evicting_from:
+                await self._attempt(binding)
+
+    async def _attempt(self, binding: BindingFacts) -> None:
+        try:
+            await self._correct(binding)
+        except Conflict:
+            return
+        except NotFound:
+            del self._due[binding.uid]
+        except ApiError as error:
+            delay = self._backoff.failed(at_least=error.retry_after)
+            log.warning("stale status left", namespace=binding.namespace, name=binding.name, error=str(error))
+            await asyncio.sleep(delay)
+        else:
+            self._backoff.worked()
+            del self._due[binding.uid]
+
+    async def _correct(self, binding: BindingFacts) -> None:
+        kind = RESOURCE_BINDINGS if binding.namespace else CLUSTER_RESOURCE_BINDINGS
+        path = kind.item_path(binding.namespace, binding.name)
+        found = msgspec.json.decode(await self._api.get(path))
+        await self._patch(path, binding_status_patch(found, self._clock()))
+        if binding.template.kind == VOLCANO_JOB:
+            path = JOBS.item_path(binding.template.namespace, binding.template.name)
+            found = msgspec.json.decode(await self._api.get(path))
+            await self._patch(path, job_status_patch(found, self._clock()))
+
+    async def _patch(self, path: str, patch: object) -> None:
+        if patch is not None:
+            await self._api.patch(f"{path}/status", msgspec.json.encode(patch), kind="merge")
+            log.info("stale status put right", path=path)
+
+
+def _was_evicted(binding: BindingFacts) -> bool:
+    """Say whether it waits again after an eviction of ours."""
+    record = binding.record
+    return binding.paused and not binding.targets and record is not None and record.evictions + record.attempts > 0

@@ -1,0 +1,184 @@
+"""What is written is read again as it was."""
+
+from dataclasses import fields
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.decision_log import codec as lines_of
+from controller.decision_log.codec import EntryDecoder, EntryEncoder
+from controller.decision_log.entries import (
+    CheckpointEntry,
+    ClusterChanged,
+    ClusterRemoved,
+    DecisionEntry,
+    Header,
+    PlanEntry,
+    PolicyChanged,
+    QueueChanged,
+    QueueRemoved,
+    WorkloadChanged,
+    WorkloadRemoved,
+)
+from controller.engine.checkpoint import ClusterHistory, History, StarvationTimer
+from controller.engine.clusters import (
+    Affinity,
+    Cluster,
+    ClusterName,
+    Placement,
+    Requirement,
+    Spread,
+    StaticWeight,
+    Taint,
+    Term,
+    Toleration,
+)
+from controller.engine.orphans import Orphan, Orphans
+from controller.engine.policy import EvictionPolicy, Policy, Tenant
+from controller.engine.queues import Queue, QueueName, QueueState
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.workloads import (
+    Admission,
+    ClusterCharge,
+    HyperJobGang,
+    Nomination,
+    Reservation,
+    SchedulingRequirements,
+    Workload,
+    WorkloadState,
+    WorkloadUid,
+)
+
+times = st.integers(0, 2**53)
+names = st.text(max_size=20)
+#: Tenants may ask for more than any machine's integer holds.
+amounts = st.dictionaries(names, st.integers(-(10**40), 10**40), max_size=4)
+requirements = st.builds(Requirement, names, st.sampled_from(["In", "Exists", "Gt"]), st.tuples(names))
+affinities = st.builds(Affinity, st.tuples(names), st.frozensets(names), st.tuples(requirements), st.just(()))
+placements = st.builds(
+    Placement,
+    st.none() | affinities,
+    st.just(()) | st.tuples(st.builds(Term, names, affinities, st.tuples(affinities))),
+    st.just(()) | st.tuples(st.builds(Toleration, names, st.just("Exists"), names, names)),
+    st.just(()) | st.tuples(st.builds(Spread, names, st.integers(0, 9), st.integers(0, 9))),
+    st.booleans(),
+    st.just(()) | st.tuples(st.builds(StaticWeight, affinities, st.integers(0, 9))),
+    st.booleans(),
+)
+shapes = st.builds(
+    SchedulingRequirements,
+    demand=amounts,
+    gang=amounts,
+    placement=placements,
+    pods=st.lists(amounts, max_size=2).map(tuple),
+    replicas=st.integers(0, 10**6),
+    left_out=st.frozensets(names, max_size=2),
+    preferred=st.tuples(names),
+)
+bookings = st.lists(st.builds(ClusterCharge, names, amounts), max_size=2).map(tuple)
+admissions = st.builds(
+    Admission, amounts, bookings, times, st.booleans(), st.booleans(), st.booleans(), st.none() | times
+)
+refusals = st.builds(
+    Refusal, st.sampled_from(Reason), st.none() | names, st.none() | times, queue=names, until=st.none() | times
+)
+groups = st.builds(HyperJobGang, names, st.integers(0, 9), st.integers(0, 9))
+workloads = st.builds(
+    Workload,
+    uid=names.map(WorkloadUid),
+    namespace=names,
+    name=names,
+    kind=names,
+    queue=names.map(QueueName),
+    shape=shapes,
+    priority=st.integers(-(2**31), 2**31 - 1),
+    since=times,
+    state=st.sampled_from(WorkloadState),
+    admission=st.none() | admissions,
+    hold=st.none() | refusals,
+    group=st.none() | groups,
+    held=st.none() | st.builds(Nomination, names, times, st.integers(0, 9), amounts),
+    reserved=st.none() | st.builds(Reservation, times, bookings, st.none() | amounts),
+    has_run_on=st.booleans(),
+    ended=st.none() | admissions,
+)
+clusters = st.builds(
+    Cluster,
+    names.map(ClusterName),
+    labels=st.dictionaries(names, names, max_size=2),
+    taints=st.lists(st.builds(Taint, names, names, names), max_size=2).map(tuple),
+    allocatable=st.none() | amounts,
+    used=amounts,
+    grades=st.lists(amounts, max_size=2).map(tuple),
+)
+queues = st.builds(Queue, names.map(QueueName), capability=amounts, deserved=amounts, state=st.sampled_from(QueueState))
+tenants = st.lists(st.builds(Tenant, st.tuples(names), st.tuples(names)), max_size=2).map(tuple)
+policies = st.builds(Policy, settle_ms=times, reclaim=st.builds(EvictionPolicy, st.booleans(), times), tenants=tenants)
+ended = st.lists(st.tuples(times, amounts), max_size=2).map(tuple)
+orphans = st.builds(
+    Orphans, st.lists(st.builds(Orphan, names, names, amounts), max_size=2).map(tuple), amounts, amounts, times
+)
+sites = st.builds(
+    ClusterHistory, names, st.none() | clusters, amounts, ended, st.none() | times, st.none(), orphans=orphans
+)
+memories = st.builds(
+    History,
+    st.lists(sites, max_size=2).map(tuple),
+    st.lists(st.builds(StarvationTimer, names, names, times), max_size=2).map(tuple),
+    st.lists(st.tuples(names, times), max_size=2).map(tuple),
+    st.lists(st.tuples(names, times), max_size=2).map(tuple),
+    st.lists(st.tuples(groups, times), max_size=2).map(tuple),
+    st.none() | times,
+)
+entries = st.one_of(
+    st.builds(Header, policies, times, names, names, st.booleans()),
+    st.builds(PolicyChanged, policies),
+    st.builds(QueueChanged, queues),
+    st.builds(QueueRemoved, names),
+    st.builds(ClusterChanged, clusters, times),
+    st.builds(ClusterRemoved, names),
+    st.builds(WorkloadChanged, workloads, times),
+    st.builds(WorkloadRemoved, names, times),
+    st.builds(CheckpointEntry, memories, times),
+    st.builds(PlanEntry, times, times, st.none() | times, names, times),
+    st.builds(DecisionEntry, st.dictionaries(names.filter(lambda name: name != "type"), names | times | st.none())),
+)
+
+
+def every_field(workload: Workload) -> list[object]:
+    """The fields one by one: some do not count for equality."""
+    return [getattr(workload, each.name) for each in fields(workload)]
+
+
+@given(st.lists(entries, max_size=4))
+def test_what_is_written_is_read_again_as_it_was(told):
+    pen, eye = EntryEncoder(), EntryDecoder()
+    lines = [line for entry in told for line in pen.lines(entry)]
+    read = [entry for entry in map(eye.entry, lines) if entry is not None]
+    assert read == told
+    assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in lines)
+    assert eye.is_intact
+    for entry, other in zip(read, told, strict=True):
+        if isinstance(entry, WorkloadChanged):
+            assert every_field(entry.workload) == every_field(other.workload)
+
+
+def test_shapes_that_are_too_many_to_be_known_are_written_anew(monkeypatch):
+    monkeypatch.setattr(lines_of, "_MOST_SHAPES", 2)
+    pen, eye = EntryEncoder(), EntryDecoder()
+    shapes = [SchedulingRequirements({"cpu": each}) for each in range(4)]
+    told = [
+        WorkloadChanged(Workload(WorkloadUid("u"), "ml", "j", "Job", QueueName("q"), shapes[each]), 1)
+        for each in (0, 1, 0, 2, 0, 3, 1, 1)
+    ]
+    written = [line for each in told for line in pen.lines(each)]
+    assert [entry for entry in map(eye.entry, written) if entry is not None] == told
+    assert len(pen._shapes) <= 2
+
+
+def test_a_shape_that_many_have_is_written_once():
+    shape, pen = SchedulingRequirements({"cpu": 1000}), EntryEncoder()
+    many = [Workload(WorkloadUid(str(n)), "ml", f"j{n}", "Job", QueueName("q"), shape) for n in range(100)]
+    lines = [line for each in many for line in pen.lines(WorkloadChanged(each, 1))]
+    assert len(lines) == 101
+    assert max(map(len, lines[1:])) < 200

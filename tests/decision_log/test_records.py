@@ -1,0 +1,168 @@
+"""What a decision's record says of what decided it, and that it is documented."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from controller.decision_log.codec import _TYPES
+from controller.decision_log.records import RULES, Fields, RecordBuilder, record_fields
+from controller.engine.clusters import Cluster, ClusterName, Placement, Spread
+from controller.engine.policy import Tenant
+from controller.engine.queues import Queue, QueueName, QueueState
+from controller.engine.reasons import EvictionReason, Reason
+from controller.engine.state import State
+from controller.engine.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
+from tests.decision_log.lives import JournalledLife
+
+GIB = 1 << 30
+AUDIT = (Path(__file__).parents[2] / "docs" / "operations" / "decision-log.md").read_text()
+
+
+def cluster(name: str, cpu: int, *, used: int = 0, ready: bool = True) -> Cluster:
+    amounts = {"cpu": cpu * 1000, "memory": 100 * GIB, "pods": 100_000}
+    return Cluster(
+        ClusterName(name),
+        enablements=frozenset({VOLCANO_JOB}),
+        allocatable=amounts,
+        used={"cpu": used * 1000},
+        ready=ready,
+    )
+
+
+def workload(name: str, cpu: int, queue: str = "q") -> Workload:
+    demand = {"cpu": cpu * 1000, "memory": GIB, "pods": 1000}
+    shape = SchedulingRequirements(demand, demand, Placement(spread=(Spread("cluster", 1, 1),)))
+    return Workload(WorkloadUid(f"uid-{name}"), "ml", name, "Job", QueueName(queue), shape)
+
+
+def decided(state: State, *workloads: Workload, now: int = 1_000) -> dict[str, Fields]:
+    """Return the record of each decision about *workloads* by name."""
+    for each in workloads:
+        state.workload_changed(each, now)
+    plan, bench = state.plan(now), RecordBuilder(state)
+    verdicts = [*bench.of_plan(plan), *bench.of_waits(plan.waits)]
+    return {each.workload.name: record_fields(each, 7, "abc") for each in verdicts}
+
+
+def world_of(*things: Cluster | Queue) -> State:
+    state = State()
+    for thing in things:
+        if isinstance(thing, Queue):
+            state.queue_changed(thing)
+        else:
+            state.cluster_changed(thing, 0)
+    return state
+
+
+def queue(name: str = "q", **more) -> Queue:
+    return Queue(QueueName(name), **more)
+
+
+def test_an_admission_says_what_its_queue_holds_with_it_and_may_hold():
+    found = decided(world_of(queue(capability={"cpu": 5000}), cluster("m", 9, used=1)), workload("a", 2))
+    assert found["a"] == {
+        "action": "Admit",
+        "uid": "uid-a",
+        "kind": "Job",
+        "namespace": "ml",
+        "name": "a",
+        "queue": "q",
+        "request": {"cpu": "2", "memory": "1Gi", "pods": "1"},
+        "of": "queue q",
+        "used": {"cpu": "2", "memory": "1Gi", "pods": "1"},
+        "limit": {"cpu": "5", "memory": "100Gi", "pods": "100"},
+        "rule": "C3",
+        "reason": None,
+        "message": "",
+        "position": None,
+        "clusters": [{"name": "m", "replicas": None, "charge": {"cpu": "2", "memory": "1Gi", "pods": "1"}}],
+        "revision": "abc",
+        "plan": 7,
+        "admittedAt": 1_000,
+    }
+
+
+@pytest.mark.parametrize(
+    ("things", "asked", "expected"),
+    [
+        pytest.param(
+            [queue(capability={"cpu": 3000}), cluster("m", 9)],
+            [2, 2],
+            ("QueueOverCeiling", "Q2", "queue q", "2", "3"),
+            id="ceiling",
+        ),
+        pytest.param(
+            [queue(), cluster("m", 4), cluster("n", 4)],
+            [3, 3, 2],
+            ("NoRoom", "C2", "cluster m", "3", "4"),
+            id="room",
+        ),
+        pytest.param(
+            [queue(capability={"cpu": 2000}), cluster("m", 9)],
+            [1, 3],
+            ("ExceedsQueue", "C5", "queue q", "0", "2"),
+            id="never",
+        ),
+        pytest.param(
+            [queue(), cluster("m", 4), cluster("n", 9, ready=False)],
+            [1, 12],
+            ("FitsNowhere", "C5", "cluster n", "0", "9"),
+            id="nowhere",
+        ),
+    ],
+)
+def test_a_refusal_says_what_was_taken_and_how_much_there_may_be(things, asked, expected):
+    found = decided(world_of(*things), *(workload(f"j{number}", cpu) for number, cpu in enumerate(asked)))
+    refused = found[f"j{len(asked) - 1}"]
+    assert refused["action"] == "Wait"
+    told = (refused["reason"], refused["rule"], refused["of"], refused["used"]["cpu"], refused["limit"]["cpu"])
+    assert told == expected
+
+
+def test_a_refusal_for_others_guarantees_is_about_the_queue_above_them():
+    state = world_of(queue(), queue("p"), queue("other", guarantee={"cpu": 4000}), cluster("m", 10))
+    found = decided(state, workload("a", 5), workload("b", 5, "p"))
+    [refused] = [each for each in found.values() if each["action"] == "Wait"]
+    told = (refused["reason"], refused["rule"], refused["of"], refused["used"]["cpu"], refused["limit"]["cpu"])
+    assert told == ("ReservedForGuarantee", "Q3", "queue root", "5", "10")
+    assert refused["facts"]["available"] == "1"
+
+
+def test_a_refusal_that_no_amount_decides_names_none_that_did():
+    missing = decided(world_of(cluster("m", 4)), workload("a", 1))["a"]
+    assert (missing["reason"], missing["of"], missing["used"], missing["limit"]) == ("QueueMissing", None, {}, {})
+    closed = decided(world_of(queue(state=QueueState.CLOSED), cluster("m", 4)), workload("a", 1))["a"]
+    assert (closed["reason"], closed["rule"], closed["facts"]["queue"]) == ("QueueClosed", "Q5", "q")
+
+
+def test_a_tenant_who_may_not_use_a_queue_is_named():
+    state = world_of(queue(), cluster("m", 4))
+    state.policy_changed(type(state.policy)(tenants=(Tenant(("ml",), queues=("x",)),)))
+    refused = decided(state, workload("a", 1))["a"]
+    assert (refused["rule"], refused["facts"]) == ("Q7", {"queue": "q", "subject": "ml"})
+
+
+def test_every_reason_is_an_application_of_a_rule_that_is_documented():
+    assert set(RULES) == {*Reason, *EvictionReason}
+    section = AUDIT[AUDIT.index("| rule | says |") : AUDIT.index("## The journal")]
+    listed = set(re.findall(r"\b[A-Z]\d\b", section))
+    assert {*RULES.values(), "C3", "C4", "G1", "P5", "O6", "R1"} == listed
+
+
+def test_every_field_and_every_type_of_line_is_documented():
+    told = set()
+    for seed in range(4):
+        life = JournalledLife(seed, exchanges=True)
+        for _ in range(100):
+            life.happen()
+            life.plan()
+            life.now += 10
+        for item in life.files[0]:
+            for verdict in getattr(item, "verdicts", ()):
+                told |= set(record_fields(verdict, 1, "r"))
+    table = AUDIT[AUDIT.index("| field | meaning |") : AUDIT.index("| rule | says |")]
+    assert {"forWhom", "facts", "heldCluster"} <= told
+    assert told <= set(re.findall(r"`(\w+)`", table))
+    types = AUDIT[AUDIT.index("| type | what it is |") :]
+    assert {*_TYPES, "shape"} <= set(re.findall(r"`([a-z-]+)`", types))

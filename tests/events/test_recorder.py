@@ -1,0 +1,57 @@
+"""When news are told: after what was decided, but not never."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from controller.events.message import EventMessage, Reference
+from controller.events.recorder import EventRecorder, RecorderOptions
+from controller.kube import Api
+from controller.metrics import Metrics
+from tests.scripted import ScriptedServer, answering, scripted_server
+from tests.waiting import LIMIT_SECONDS
+
+FOLDER = "/apis/events.k8s.io/v1/namespaces/ns/events"
+
+
+@asynccontextmanager
+async def telling(tmp_path, *, patience: float) -> AsyncIterator[tuple[EventRecorder, ScriptedServer]]:
+    async with scripted_server() as server:
+        server.says("POST", FOLDER, answering(201, {}))
+        async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api, asyncio.TaskGroup() as group:
+            manner = RecorderOptions(per_second=1000, patience_seconds=patience)
+            teller = EventRecorder(api, lambda _: None, metrics=Metrics(), manner=manner)
+            running = group.create_task(teller.run())
+            yield teller, server
+            running.cancel()
+
+
+def news(topic: str, note: str) -> EventMessage:
+    return EventMessage("u", topic, "Do", "Because", (Reference("v1", "Job", "ns", "j", "u"),), lambda: note)
+
+
+async def told(server: ScriptedServer, count: int) -> list[str]:
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while len(server.bodies) < count:  # noqa: ASYNC110 -- the scripted server gives no event
+            await asyncio.sleep(0.01)
+    return [json.loads(body)["note"] for body in server.bodies]
+
+
+async def test_decisions_are_written_first_and_what_they_make_void_is_not_told(tmp_path):
+    async with telling(tmp_path, patience=3600) as (teller, server):
+        busy = [True]
+        teller.is_busy = lambda: busy[0]
+        teller.put(news("waits", "no room"))
+        await asyncio.sleep(0.3)
+        assert server.bodies == []
+        teller.put(news("admitted", "to m1"))
+        busy[0] = False
+        assert await told(server, 1) == ["to m1"]
+
+
+async def test_who_always_has_decisions_to_write_tells_all_the_same(tmp_path):
+    async with telling(tmp_path, patience=0.2) as (teller, server):
+        teller.is_busy = lambda: True
+        teller.put(news("waits", "no room"))
+        assert await told(server, 1) == ["no room"]

@@ -1,0 +1,87 @@
+import pytest
+
+from controller.api.queues import Queue, decode_queue
+from controller.queue_commands.transitions import (
+    CLOSED_BY_PARENT,
+    CommandError,
+    QueueHierarchy,
+    close_queue,
+    open_queue,
+)
+from tests.cache.objects import raw
+
+
+def queue(name: str, parent: str = "", state: str = "", *, by_parent: str | None = None) -> Queue:
+    annotations = {} if by_parent is None else {CLOSED_BY_PARENT: by_parent}
+    meta = {"name": name, "annotations": annotations}
+    return decode_queue(raw({"metadata": meta, "spec": {"parent": parent}, "status": {"state": state}}))
+
+
+def told(changes) -> list[tuple[str, str, str | None]]:
+    return [(each.queue, each.state.value, each.by_parent) for each in changes]
+
+
+def nobody(_: str) -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    ("state", "busy", "expected"),
+    [
+        pytest.param("", False, "Closed", id="new"),
+        pytest.param("Open", False, "Closed", id="empty"),
+        pytest.param("Open", True, "Closing", id="with-workloads"),
+        pytest.param("Closing", True, "Closing", id="still-closing"),
+        pytest.param("Unknown", False, "Closed", id="unknown"),
+        pytest.param("Closed", False, "Closed", id="closed-already"),
+    ],
+)
+def test_a_queue_closes_once_nobody_is_in_it(state, busy, expected):
+    tree = QueueHierarchy.of([queue("a", state=state)])
+    assert told(close_queue(tree, "a", lambda _: busy)) == [("a", expected, None)]
+
+
+@pytest.mark.parametrize("state", ["", "Open", "Closing", "Closed", "Unknown"])
+def test_a_queue_opens_from_any_state(state):
+    assert told(open_queue(QueueHierarchy.of([queue("a", state=state)]), "a")) == [("a", "Open", None)]
+
+
+def test_those_below_close_with_it_and_are_marked():
+    tree = QueueHierarchy.of(
+        [queue("a"), queue("b", "a"), queue("c", "b"), queue("shut", "a", "Closed"), queue("other")]
+    )
+    assert told(close_queue(tree, "a", lambda name: name == "c")) == [
+        ("a", "Closed", None),
+        ("b", "Closed", "true"),
+        ("c", "Closing", "true"),
+    ]
+
+
+def test_only_those_open_with_it_that_were_closed_with_it():
+    tree = QueueHierarchy.of(
+        [
+            queue("a", state="Closed"),
+            queue("b", "a", "Closed", by_parent="true"),
+            queue("c", "b", "Closing", by_parent="true"),
+            queue("shut", "a", "Closed"),
+            queue("again", "a", "Closed", by_parent="false"),
+        ]
+    )
+    assert told(open_queue(tree, "a")) == [("a", "Open", None), ("b", "Open", "false"), ("c", "Open", "false")]
+
+
+@pytest.mark.parametrize("state", ["Closed", "Closing"])
+def test_nobody_opens_a_queue_below_a_closed_one(state):
+    tree = QueueHierarchy.of([queue("a", state=state), queue("b", "a", "Closed")])
+    with pytest.raises(CommandError, match="its parent 'a' is closed; open that first"):
+        open_queue(tree, "b")
+
+
+def test_the_root_cannot_be_closed():
+    with pytest.raises(CommandError, match="close its children"):
+        close_queue(QueueHierarchy.of([queue("root"), queue("a")]), "root", nobody)
+
+
+def test_a_tree_that_bites_its_tail_comes_to_an_end():
+    tree = QueueHierarchy.of([queue("a", "b"), queue("b", "a")])
+    assert [each.queue for each in close_queue(tree, "a", nobody)] == ["a", "b"]

@@ -1,0 +1,70 @@
+import pytest
+
+from controller.lease import Candidate, Lease, LeaseTimings, ObservedLease, can_acquire, observe_lease, write_delay
+
+TERMS = LeaseTimings(lease=30, renew=12, retry=2, connect=5, write=10)
+US = Candidate("pod-1", "run1")
+OURS = Lease("7", US.holder, 30)
+FORMER = Lease("7", "pod-1_run0", 30)
+THEIRS = Lease("7", "pod-2_run0", 30)
+RELEASED = Lease("7", "", 30)
+
+
+def sighting(lease: Lease | None, *, age: float = 0, is_first: bool = False) -> ObservedLease:
+    return ObservedLease(lease, 100 - age, is_first)
+
+
+@pytest.mark.parametrize(
+    ("found", "takes"),
+    [
+        pytest.param(sighting(None), True, id="there-is-none"),
+        pytest.param(sighting(RELEASED), True, id="released"),
+        pytest.param(sighting(OURS), True, id="our-own"),
+        pytest.param(sighting(THEIRS, age=29.9), False, id="theirs-still-good"),
+        pytest.param(sighting(THEIRS, age=30), True, id="theirs-run-out"),
+        pytest.param(sighting(FORMER, is_first=True), True, id="our-former-process-s"),
+        pytest.param(sighting(FORMER), False, id="somebody-of-our-name-came-later"),
+        pytest.param(sighting(Lease("7", "pod-2_run0", 60), age=30), False, id="theirs-is-longer"),
+        pytest.param(sighting(Lease("7", "pod-2_run0", 0), age=29), False, id="theirs-says-nothing"),
+        pytest.param(sighting(Lease("7", "pod-1-2_run0", 30), is_first=True), False, id="a-similar-name"),
+    ],
+)
+def test_a_lease_is_taken_only_when_its_holder_cannot_write_any_more(found, takes):
+    assert can_acquire(US, found, TERMS, 100) is takes
+
+
+@pytest.mark.parametrize(
+    ("lease", "seconds"),
+    [
+        pytest.param(None, 0, id="there-was-none"),
+        pytest.param(RELEASED, 0, id="released"),
+        pytest.param(FORMER, 10, id="killed-and-started-again"),
+        pytest.param(THEIRS, 10, id="taken-from-another"),
+    ],
+)
+def test_a_new_leader_is_silent_until_the_writes_of_the_one_before_are_given_up(lease, seconds):
+    assert write_delay(US, sighting(lease), TERMS) == seconds
+
+
+def test_a_lease_ages_by_our_clock_from_its_last_change_on():
+    first = observe_lease(THEIRS, None, 10)
+    assert (first.since, first.is_first) == (10, True)
+    assert observe_lease(THEIRS, first, 20) == first
+    changed = observe_lease(Lease("8", THEIRS.holder, 30), first, 21)
+    assert (changed.since, changed.is_first) == (21, False)
+
+
+def test_a_lease_that_vanished_counts_as_it_was_last_seen():
+    assert observe_lease(None, sighting(THEIRS, age=5), 100) == sighting(THEIRS, age=5)
+
+
+@pytest.mark.parametrize(
+    ("terms", "says"),
+    [
+        pytest.param(LeaseTimings(), None, id="defaults"),
+        pytest.param(LeaseTimings(lease=27), "two may write at once", id="lease-too-short"),
+        pytest.param(LeaseTimings(renew=4, retry=2), "one failed renewal", id="renewal-too-rare"),
+    ],
+)
+def test_times_that_do_not_keep_two_leaders_apart_are_refused(terms, says):
+    assert (says in terms.trouble) if says else terms.trouble is None

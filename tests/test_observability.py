@@ -1,0 +1,52 @@
+import asyncio
+import json
+import subprocess
+import sys
+
+import aiohttp
+import pytest
+
+from controller.metrics import Metrics
+from controller.observability import Readiness, serve_probes
+
+
+class Cache:
+    lists = undecodable = unread = 0
+
+    def __init__(self, *, synced: bool = True, silent_for: float = 0) -> None:
+        self.is_synced = synced
+        self.silent_for = silent_for
+
+
+@pytest.mark.parametrize(
+    ("cache", "trouble", "reason"),
+    [
+        pytest.param(Cache(), None, None, id="fresh"),
+        pytest.param(Cache(synced=False), None, "jobs are not listed yet", id="not-listed"),
+        pytest.param(Cache(silent_for=95), None, "nothing was heard of jobs for 95 s", id="silent"),
+        pytest.param(Cache(), "the last cycle failed", "the last cycle failed", id="other-trouble"),
+    ],
+)
+async def test_it_is_ready_when_decisions_rest_on_fresh_caches(cache, trouble, reason):
+    readiness = Readiness({"jobs": cache}, 90, lambda: trouble)
+    async with serve_probes(Metrics(), readiness, host="127.0.0.1", port=0) as port, aiohttp.ClientSession() as session:
+        async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
+            assert (answer.status, await answer.text()) == ((503, reason) if reason else (200, "ok"))
+        async with session.get(f"http://127.0.0.1:{port}/healthz") as answer:
+            assert answer.status == 200
+        async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+            assert "volcano_global_leader" in await answer.text()
+
+
+async def test_a_line_of_the_log_is_one_json_object_also_what_libraries_say():
+    program = (
+        "from controller.observability import configure_logging; configure_logging();"
+        "import structlog, logging;"
+        "structlog.get_logger().info('workload admitted', workload='Job a/b', clusters=('m1',));"
+        "logging.getLogger('asyncio').warning('a %s', 'word')"
+    )
+    run = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", program], capture_output=True, check=True)
+    ours, foreign = map(json.loads, run.stderr.splitlines())
+    assert (ours["event"], ours["workload"], ours["clusters"]) == ("workload admitted", "Job a/b", ["m1"])
+    assert (foreign["event"], foreign["level"]) == ("a word", "warning")
+    assert not run.stdout
