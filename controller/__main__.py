@@ -17,15 +17,15 @@ import structlog
 from controller.actuator import Actuator
 from controller.api.configuration import AdmissionConfiguration, ConfigurationError
 from controller.backoff import Backoff
-from controller.cache.facts import BindingFacts
-from controller.cache.informer import Pace
-from controller.cache.kinds import Kinds
+from controller.cache.dynamic_informers import DynamicInformers
+from controller.cache.informer import WatchOptions
+from controller.cache.informer_factory import build_informers
+from controller.cache.objects import CachedBinding
 from controller.cache.store import Store
-from controller.cache.watches import informers
 from controller.clock import SteadyClock
 from controller.configuration import ConfigurationFile
 from controller.decision_log.setup import decision_logging
-from controller.estimator.estimators import Estimators
+from controller.estimator.dispatcher import EstimatorDispatcher
 from controller.events.binding_warnings import BindingWarnings
 from controller.events.recorder import EventRecorder, RecorderOptions
 from controller.hyperjob.wiring import Process, and_then_look, stage
@@ -65,9 +65,9 @@ class Controller:
         clock = SteadyClock()
         self.actuator = Actuator(api, self.store, metrics=self.metrics, may_write=self._may_write, clock=clock)
         self.actuator.limit(_limits(file.current))
-        pace = Pace(page=settings.page_size, watch=settings.watch_seconds, silence=settings.silence_seconds)
-        self.informers = informers(api, self.store, pace)
-        self.kinds = Kinds(api, self.store, self.informers, pace=pace)
+        pace = WatchOptions(page=settings.page_size, watch=settings.watch_seconds, silence=settings.silence_seconds)
+        self.informers = build_informers(api, self.store, pace)
+        self.kinds = DynamicInformers(api, self.store, self.informers, pace=pace)
         self.kinds.want(self.store.kinds)
         # Only read, so that what else they are does not matter.
         caches: ChainMap[str, Any] = ChainMap({"workloads": self.kinds}, self.informers)
@@ -93,7 +93,7 @@ class Controller:
         if settings.hyperjobs:
             self.store.split_hyperjobs()
         self.loop.on_waits = and_then_look(self.teller.waits, self.hyperjobs)
-        self.estimators = Estimators(settings.estimator_access, self.store.estimated, metrics=self.metrics)
+        self.estimators = EstimatorDispatcher(settings.estimator_access, self.store.estimated, metrics=self.metrics)
         self.loop.on_queries = self.estimators.ask
         self.store.estimate_nodes()
 
@@ -124,7 +124,7 @@ class Controller:
             if self.actuator.is_settled:
                 await self.election.release()
 
-    def _settled(self, write: Write, facts: BindingFacts) -> None:
+    def _settled(self, write: Write, facts: CachedBinding) -> None:
         """Pass on that a write has had its effect."""
         self.teller.settled(write, facts)
         self.aftermath.evicted(write)

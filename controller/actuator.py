@@ -16,7 +16,7 @@ import structlog
 
 from controller.api_errors import QuotaExceeded
 from controller.backoff import Backoff
-from controller.cache.facts import BindingFacts
+from controller.cache.objects import CachedBinding
 from controller.clock import Clock, wall_clock
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.workloads import WorkloadUid
@@ -57,7 +57,7 @@ class Actuator:
     ) -> None:
         self.retries: partial[Backoff] = partial(Backoff, first=2, most=10)
         """How long an errand waits between its steps."""
-        self.on_settled: Callable[[Write, BindingFacts], None] = _ignore_settled
+        self.on_settled: Callable[[Write, CachedBinding], None] = _ignore_settled
         """Hears of each write whose effect is there; it is not to wait itself."""
         self._api = api
         self._books = books
@@ -193,7 +193,7 @@ class Actuator:
         self._settle(errand.write, facts)
         return None
 
-    async def _patch(self, write: Write) -> BindingFacts:
+    async def _patch(self, write: Write) -> CachedBinding:
         """Write to the API server: the one place where that is done."""
         if write.subresource:
             raw = await self._api.patch(f"{write.path}/{write.subresource}", write.patch, kind="merge")
@@ -259,21 +259,21 @@ class Actuator:
             self._withdraw(write, "the patch was not carried out")
         return None
 
-    async def _read(self, write: Write) -> BindingFacts:
+    async def _read(self, write: Write) -> CachedBinding:
         facts = self._understood(write, await self._api.get(write.path))
         self._tell(facts)
         return facts
 
-    def _understood(self, write: Write, body: bytes) -> BindingFacts:
+    def _understood(self, write: Write, body: bytes) -> CachedBinding:
         try:
             return self._books.bindings.decode(body)
         except msgspec.MsgspecError as error:
             raise Unreachable(write.path, f"the answer is no binding: {error}") from error
 
-    def _tell(self, facts: BindingFacts) -> None:
+    def _tell(self, facts: CachedBinding) -> None:
         (self._books.bindings if facts.namespace else self._books.cluster_bindings).upsert(facts)
 
-    def _settle(self, write: Write, facts: BindingFacts) -> None:
+    def _settle(self, write: Write, facts: CachedBinding) -> None:
         self._tell(facts)
         self._books.settle(write.uid, facts.resource_version)
         self._refused.pop(write.uid, None)
@@ -303,5 +303,5 @@ class Actuator:
         self._metrics.count_patch(write.effect, outcome, seconds=time.monotonic() - began)
 
 
-def _ignore_settled(_: Write, __: BindingFacts) -> None:
+def _ignore_settled(_: Write, __: CachedBinding) -> None:
     """Keep it to ourselves."""

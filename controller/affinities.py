@@ -3,13 +3,13 @@
 Pure.
 """
 
-from controller.cache.facts import BindingFacts
+from controller.cache.objects import CachedBinding
 from controller.engine.candidates import candidates
 from controller.engine.cluster_usage import ClusterUsage
 from controller.engine.plan import Admit
 
 
-def first_unobserved_term(decision: Admit, facts: BindingFacts, ledger: ClusterUsage) -> str:
+def first_unobserved_term(decision: Admit, facts: CachedBinding, ledger: ClusterUsage) -> str:
     """Return the affinity term that must be observed before *decision* is carried out; nothing where none must be."""
     shape = decision.workload.shape
     if shape.placement.affinity is not None or not shape.placement.terms:

@@ -22,8 +22,8 @@ import msgspec
 from yarl import URL
 
 from controller import kubeconfig as kubeconfigs
+from controller.api.lenient_decode import decode_deeply_nested
 from controller.api.lists import Page
-from controller.api.salvage import deeply
 from controller.api_errors import (
     ApiError,
     BodyTooLong,
@@ -202,7 +202,7 @@ class Api:
         if most < limit and len(body) < MAX_PAGE // 4:
             self.page_limits[key] = 2 * most
         try:
-            return deeply(_pages.decode, body)
+            return decode_deeply_nested(_pages.decode, body)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise Unreachable(str(request), f"the answer is not a list: {error}") from error
 

@@ -17,8 +17,8 @@ import structlog
 
 from controller.affinities import first_unobserved_term
 from controller.backoff import Backoff
-from controller.cache.facts import BindingFacts
-from controller.cache.overlays import Gone, Mended, Noted, Outcome
+from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, AssumedRecordUpdate, AssumedRepair
+from controller.cache.objects import CachedBinding
 from controller.cache.store import Store
 from controller.clock import Clock, wall_clock
 from controller.decision_log.recorder import CycleContext, DecisionRecorder
@@ -246,7 +246,7 @@ class AdmissionLoop:
             facts = self._store.binding(note.workload.uid)
             if facts is not None:
                 with self._setting_aside(facts.uid, now):
-                    self._carry_out(nomination_write(note, facts), Noted(note.held, note.reserved))
+                    self._carry_out(nomination_write(note, facts), AssumedRecordUpdate(note.held, note.reserved))
 
     def _hand_on(self, decisions: Iterable[Decision], now: int) -> None:
         for decision in decisions:
@@ -255,7 +255,7 @@ class AdmissionLoop:
                 with self._setting_aside(facts.uid, now):
                     self._hand_over(decision, facts, now)
 
-    def _hand_over(self, decision: Decision, facts: BindingFacts, now: int) -> None:
+    def _hand_over(self, decision: Decision, facts: CachedBinding, now: int) -> None:
         if isinstance(decision, Admit) and (term := first_unobserved_term(decision, facts, self.state.ledger)):
             self._observe(decision, facts, term)
             return
@@ -275,7 +275,7 @@ class AdmissionLoop:
             step, decision.admission if isinstance(decision, Admit) else _assumed_eviction(decision, left_out)
         )
 
-    def _carry_out(self, step: Write, outcome: Outcome) -> None:
+    def _carry_out(self, step: Write, outcome: AssumedOutcome) -> None:
         """Assume *outcome* and hand on its write, which is whole by now: what cannot be written is not assumed."""
         self._store.assume(step.uid, outcome)
         self._actuator.submit(step)
@@ -315,16 +315,16 @@ class AdmissionLoop:
                 continue
             with self._setting_aside(facts.uid, now):
                 for step in requeue_writes(facts):
-                    self._carry_out(step, Mended())
+                    self._carry_out(step, AssumedRepair())
 
-    def _observe(self, decision: Admit, facts: BindingFacts, term: str) -> None:
+    def _observe(self, decision: Admit, facts: CachedBinding, term: str) -> None:
         """Have Karmada begin with another affinity term, and decide anew when that is seen (C1)."""
         why = f"Karmada is told first to begin with affinity term '{term}'"
         self._store.hold_back(facts.uid, Refusal(Reason.BACKING_OFF, subject=why))
         if self._actuator.free_at(facts.uid) is None:
             # Perhaps that is being told already; at the latest when this write is over, it is decided anew.
             return
-        self._carry_out(affinity_term_write(decision, facts, term), Mended())
+        self._carry_out(affinity_term_write(decision, facts, term), AssumedRepair())
 
     def _for_whom(self, decision: Decision) -> str:
         uid = decision.for_whom if isinstance(decision, Evict) else None
@@ -343,12 +343,12 @@ class AdmissionLoop:
             if found is None or free_at is None:
                 continue
             if free_at <= now:
-                self._carry_out(found, Mended())
+                self._carry_out(found, AssumedRepair())
             else:
                 again_at = min(free_at, again_at or free_at)
         return again_at
 
-    def _mending(self, uid: WorkloadUid, facts: BindingFacts) -> Write | None:
+    def _mending(self, uid: WorkloadUid, facts: CachedBinding) -> Write | None:
         remarks, workload = self._store.remarks.get(uid, frozenset()), self.state.workloads.get(uid)
         found = repair_write(remarks, facts, workload, repairs=self._store.repairs)
         if found is None and workload is not None and self.state.has_accepted(uid):
@@ -417,9 +417,9 @@ def workloads_in_traceback(error: Exception) -> list[WorkloadUid]:
     return []
 
 
-def _assumed_eviction(decision: Evict, left_out: Mapping[ClusterName, str]) -> Gone:
+def _assumed_eviction(decision: Evict, left_out: Mapping[ClusterName, str]) -> AssumedEviction:
     refusal = decision.back_off.refusal if decision.back_off is not None else None
-    return Gone(refusal, decision.workload.has_run, left_out)
+    return AssumedEviction(refusal, decision.workload.has_run, left_out)
 
 
 def _ignore_queries(_: tuple[Query, ...]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from controller.api.quantity import format_quantity
-from controller.cache.remarks import Remark
+from controller.cache.binding_conditions import BindingCondition
 from controller.engine.fit import NODES_FULL
 from controller.engine.queues import ROOT
 from controller.engine.reasons import CAPACITY, EvictionReason, Reason, Refusal
@@ -102,26 +102,26 @@ EVICTION_MESSAGES: Mapping[EvictionReason, str] = {
 #: What is added where the resource is known that one part of a group lacks.
 _PART_SHORTAGE = ": it asks for {asked} {resource}, {available} are left"
 #: What is said of a binding, or its job, that somebody may have to see to.
-BINDING_WARNINGS: Mapping[Remark, str] = {
-    Remark.UNPAUSED: "it was neither paused nor admitted: it came past our webhook",
-    Remark.LEAKED: "somebody has placed it without admission; its clusters are taken away",
-    Remark.REPAUSED: "it was paused by hand after its admission; it is resumed, because it kept its clusters",
-    Remark.CLEARED: (
+BINDING_WARNINGS: Mapping[BindingCondition, str] = {
+    BindingCondition.NOT_SUSPENDED: "it was neither paused nor admitted: it came past our webhook",
+    BindingCondition.PLACED_WITHOUT_ADMISSION: "somebody has placed it without admission; its clusters are taken away",
+    BindingCondition.RESUSPENDED_AFTER_ADMISSION: "it was paused by hand after its admission; it is resumed, because it kept its clusters",
+    BindingCondition.EVICTED_BY_OTHERS: (
         "it was paused and its clusters were removed by hand after its admission; it waits in its queue again"
     ),
-    Remark.MOVED: "its clusters were changed from {before} to {after} after its admission; its charge follows",
-    Remark.GROWN: "it asks for more than it was admitted with",
-    Remark.UNRECORDED: "its annotation volcano-global.io/admission is no record of ours, and is not believed",
-    Remark.UNREADABLE: "a field of it, or of its binding, cannot be read",
-    Remark.COPIED: (
+    BindingCondition.MOVED: "its clusters were changed from {before} to {after} after its admission; its charge follows",
+    BindingCondition.RESIZED: "it asks for more than it was admitted with",
+    BindingCondition.INVALID_RECORD: "its annotation volcano-global.io/admission is no record of ours, and is not believed",
+    BindingCondition.UNREADABLE: "a field of it, or of its binding, cannot be read",
+    BindingCondition.PLACED_ON_ALL_CLUSTERS: (
         "its policy does not keep it to one cluster: Karmada would copy the whole of it to every candidate cluster, "
         "and each copy is charged; add spreadConstraints [{spreadByField: cluster, minGroups: 1, maxGroups: 1}]"
     ),
-    Remark.FAILS_OVER: (
+    BindingCondition.APPLICATION_FAILOVER: (
         "its policy sets failover.application: Karmada takes a failed job for unhealthy and makes it again on another "
         "cluster, again and again, and each run is charged; leave it out and set maxRetry in the job"
     ),
-    Remark.PRESERVED: "its policy sets preserveResourcesOnDeletion, so taking its clusters away would not stop it",
+    BindingCondition.RESOURCES_PRESERVED: "its policy sets preserveResourcesOnDeletion, so taking its clusters away would not stop it",
 }
 #: What is said of a job whose binding's name another's binding bears.
 NAME_COLLISION = (

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from controller.api.keys import ADMISSION
+from controller.api.keys import ADMISSION_ANNOTATION
 
-_ANNOTATION = "/metadata/annotations/" + ADMISSION.replace("~", "~0").replace("/", "~1")
+_ANNOTATION = "/metadata/annotations/" + ADMISSION_ANNOTATION.replace("~", "~0").replace("/", "~1")
 _ANNOTATIONS = "/metadata/annotations"
 _SUSPENSION = "/spec/suspension"
 _SCHEDULING_SUSPENDED = "/spec/suspension/scheduling"
@@ -178,4 +178,4 @@ def _set_record(binding: PatchedBinding, record: str) -> tuple[_Operation, ...]:
     """Add our annotation beside the others; where there are none, the map must come with it."""
     if binding.has_annotations:
         return (_Operation("add", _ANNOTATION, record),)
-    return _test_absent(_ANNOTATIONS), _Operation("add", _ANNOTATIONS, {ADMISSION: record})
+    return _test_absent(_ANNOTATIONS), _Operation("add", _ANNOTATIONS, {ADMISSION_ANNOTATION: record})

@@ -14,7 +14,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticUndefined
 
-from controller.estimator.access import Access
+from controller.estimator.options import EstimatorOptions
 from controller.lease import LeaseTimings
 
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -140,9 +140,9 @@ class Settings(BaseModel):
         )
 
     @property
-    def estimator_access(self) -> Access:
+    def estimator_access(self) -> EstimatorOptions:
         """Return how scheduler estimators are reached."""
-        return Access(
+        return EstimatorOptions(
             service_prefix=self.scheduler_estimator_service_prefix,
             service_namespace=self.scheduler_estimator_service_namespace,
             port=self.scheduler_estimator_port,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from controller.backoff import Backoff
-from controller.cache.facts import BindingFacts
+from controller.cache.objects import CachedBinding
 from controller.engine.reasons import Refusal
 from controller.engine.workloads import WorkloadUid
 from controller.writes import Write
@@ -16,10 +16,10 @@ from controller.writes import Write
 class BindingSink(Protocol):
     """Where observations of bindings go."""
 
-    def decode(self, raw: bytes, /) -> BindingFacts:
+    def decode(self, raw: bytes, /) -> CachedBinding:
         """Return what is kept of a binding."""
 
-    def upsert(self, facts: BindingFacts, /) -> None:
+    def upsert(self, facts: CachedBinding, /) -> None:
         """Take *facts*, unless something newer is known."""
 
 

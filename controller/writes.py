@@ -12,10 +12,17 @@ from typing import Literal
 from controller import patches
 from controller.api import record as wire
 from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS
-from controller.cache.facts import BindingFacts, Record, TemplateFacts
-from controller.cache.remarks import Remark
-from controller.cache.translate.amounts import moment, quantities
-from controller.cache.translate.records import admitting, confirming, evicting, noting, revoked, waiting
+from controller.cache.binding_conditions import BindingCondition
+from controller.cache.objects import AdmissionRecord, CachedBinding, CachedTemplate
+from controller.cache.translate.records import (
+    admitted_record,
+    confirmed_record,
+    evicted_record,
+    externally_evicted_record,
+    pending_record,
+    requeued_record,
+)
+from controller.cache.translate.units import format_resources, to_datetime
 from controller.engine.clusters import ClusterName
 from controller.engine.plan import Admit, Decision, Evict, RecordUpdate
 from controller.engine.reasons import EvictionReason
@@ -54,7 +61,7 @@ class Write:
     waited: float = 0
     """How long it had waited at the decision, in seconds."""
 
-    def is_done(self, facts: BindingFacts) -> bool:
+    def is_done(self, facts: CachedBinding) -> bool:
         """Say whether *facts* show the effect, whoever brought it about."""
         if facts.uid != self.uid:
             return False
@@ -74,9 +81,9 @@ class Write:
 
 def decision_write(
     decision: Decision,
-    facts: BindingFacts,
+    facts: CachedBinding,
     *,
-    template: TemplateFacts | None = None,
+    template: CachedTemplate | None = None,
     for_whom: str = "",
     left_out: Mapping[ClusterName, str] = MappingProxyType({}),
 ) -> Write:
@@ -90,13 +97,13 @@ def decision_write(
     # Where others have moved it, Karmada has placed it: it is not placed once more.
     is_placed = bool(facts.progress) or decision.reason is EvictionReason.CLUSTER_CHANGED
     clusters = () if is_placed else tuple(target.name for target in facts.targets)
-    record = evicting(decision, before=facts.record, left_out=left_out, clusters=clusters, generation=generation)
+    record = evicted_record(decision, before=facts.record, left_out=left_out, clusters=clusters, generation=generation)
     return _evict_write(decision, facts, record, for_whom=for_whom)
 
 
-def _admit_write(decision: Admit, facts: BindingFacts, left_out: Mapping[ClusterName, str]) -> Write:
+def _admit_write(decision: Admit, facts: CachedBinding, left_out: Mapping[ClusterName, str]) -> Write:
     workload = decision.workload
-    record = admitting(workload, decision.admission, before=facts.record, plan=decision.plan, left_out=left_out)
+    record = admitted_record(workload, decision.admission, before=facts.record, plan=decision.plan, left_out=left_out)
     targets = [(target.name, target.replicas) for target in decision.clusters]
     return Write(
         "admit",
@@ -111,7 +118,7 @@ def _admit_write(decision: Admit, facts: BindingFacts, left_out: Mapping[Cluster
     )
 
 
-def _evict_write(decision: Evict, facts: BindingFacts, record: wire.Record, *, for_whom: str) -> Write:
+def _evict_write(decision: Evict, facts: CachedBinding, record: wire.Record, *, for_whom: str) -> Write:
     workload = decision.workload
     return Write(
         "evict",
@@ -127,7 +134,7 @@ def _evict_write(decision: Evict, facts: BindingFacts, record: wire.Record, *, f
     )
 
 
-def _eviction_tasks(decision: Evict, facts: BindingFacts) -> list[patches.EvictionTask]:
+def _eviction_tasks(decision: Evict, facts: CachedBinding) -> list[patches.EvictionTask]:
     """Return what lets a victim's pods go on for a while; what runs nowhere yet needs no such thing."""
     seconds = decision.grace_ms // 1000
     running = {told.cluster for told in facts.progress} if seconds else set()
@@ -135,10 +142,10 @@ def _eviction_tasks(decision: Evict, facts: BindingFacts) -> list[patches.Evicti
     return [patches.EvictionTask(name, str(decision.reason), seconds) for name in names]
 
 
-def nomination_write(note: RecordUpdate, facts: BindingFacts) -> Write:
+def nomination_write(note: RecordUpdate, facts: CachedBinding) -> Write:
     """Return how it is recorded what is held for a workload that waits, or that nothing is any more."""
     workload = note.workload
-    record = noting(workload, note.held, note.reserved, before=facts.record)
+    record = pending_record(workload, note.held, note.reserved, before=facts.record)
     return Write(
         "hold",
         workload.uid,
@@ -151,7 +158,7 @@ def nomination_write(note: RecordUpdate, facts: BindingFacts) -> Write:
     )
 
 
-def _recorded_capacity(record: Record | wire.Record | None) -> str:
+def _recorded_capacity(record: AdmissionRecord | wire.Record | None) -> str:
     """Return what a record says is held (P5) or kept (O6), so that two may be compared; empty for nothing."""
     if record is None or (record.held_since is None and record.reserved_since is None):
         return ""
@@ -159,7 +166,7 @@ def _recorded_capacity(record: Record | wire.Record | None) -> str:
     return cluster if record.held_since is not None else f"{cluster}, reserved"
 
 
-def affinity_term_write(decision: Admit, facts: BindingFacts, term: str) -> Write:
+def affinity_term_write(decision: Admit, facts: CachedBinding, term: str) -> Write:
     """Return how Karmada's scheduler is told with which ordered affinity to begin, before its cluster is named (C1).
 
     Without it, it would begin with the first one, and not confirm our choice.
@@ -177,7 +184,7 @@ def affinity_term_write(decision: Admit, facts: BindingFacts, term: str) -> Writ
     )
 
 
-def requeue_writes(facts: BindingFacts) -> tuple[Write, Write]:
+def requeue_writes(facts: CachedBinding) -> tuple[Write, Write]:
     """Return the two writes that have Karmada's scheduler look at a binding again at once (R1).
 
     It puts off what it could not schedule, but takes what was paused and resumed as new.
@@ -185,73 +192,79 @@ def requeue_writes(facts: BindingFacts) -> tuple[Write, Write]:
     return _binding_write("requeue", patches.suspend(facts), facts), _resume_write(facts)
 
 
-def confirmation_write(facts: BindingFacts, workload: Workload) -> Write | None:
+def confirmation_write(facts: CachedBinding, workload: Workload) -> Write | None:
     """Return how the record of an admitted *workload* is given the clusters and the charge that it has now (D7, R1)."""
     if workload.admission is None or facts.record is None or not facts.record.admits or facts.paused:
         return None
-    record = confirming(workload, workload.admission, before=facts.record)
+    record = confirmed_record(workload, workload.admission, before=facts.record)
     patch = patches.update_admitted_record(facts, wire.write_record(record))
     clusters, held = tuple(record.clusters), _recorded_admission(record)
     made = _binding_write("record", patch, facts, queue=workload.queue)
     return replace(made, clusters=clusters, held=held)
 
 
-def _recorded_admission(record: Record | wire.Record | None) -> str:
+def _recorded_admission(record: AdmissionRecord | wire.Record | None) -> str:
     """Return where and with which charge a record admits its workload, so that two may be compared."""
     if record is None:
         return ""
-    charge = record.charge if isinstance(record, wire.Record) else quantities(record.charge)
+    charge = record.charge if isinstance(record, wire.Record) else format_resources(record.charge)
     return f"{sorted(charge.items())} on {sorted(record.clusters)}"
 
 
 def repair_write(
-    remarks: Collection[Remark], facts: BindingFacts, workload: Workload | None = None, *, repairs: bool = False
+    remarks: Collection[BindingCondition],
+    facts: CachedBinding,
+    workload: Workload | None = None,
+    *,
+    repairs: bool = False,
 ) -> Write | None:
     """Return what puts right what *remarks* say of a binding, and the *workload* it is; ``None``: nothing must be.
 
     What slipped past the webhook is paused only where the operator wants *repairs* (D10).
     """
-    if Remark.LEAKED in remarks:
+    if BindingCondition.PLACED_WITHOUT_ADMISSION in remarks:
         return _binding_write("clear", patches.clear_clusters(facts), facts)
-    if Remark.REPAUSED in remarks or Remark.UNGATED in remarks:
+    if BindingCondition.RESUSPENDED_AFTER_ADMISSION in remarks or BindingCondition.SUSPENDED_BUT_NOT_MANAGED in remarks:
         return _resume_write(facts)
-    if Remark.UNPAUSED in remarks and repairs:
+    if BindingCondition.NOT_SUSPENDED in remarks and repairs:
         return _binding_write("pause", patches.suspend_unplaced(facts), facts)
     return _record_repair(remarks, facts, workload)
 
 
-def _record_repair(remarks: Collection[Remark], facts: BindingFacts, workload: Workload | None) -> Write | None:
+def _record_repair(
+    remarks: Collection[BindingCondition], facts: CachedBinding, workload: Workload | None
+) -> Write | None:
     """Return how the record of a binding that waits is put right by what *remarks* say."""
-    if Remark.CLEARED in remarks and facts.record is not None:
-        record = revoked(facts.uid, facts.record, is_placeable=not facts.progress)
+    if BindingCondition.EVICTED_BY_OTHERS in remarks and facts.record is not None:
+        record = externally_evicted_record(facts.uid, facts.record, is_placeable=not facts.progress)
         return _binding_write(
             "note", patches.revoke_admission(facts, wire.write_record(record)), facts, queue=record.queue
         )
-    if Remark.RESUMED in remarks and facts.record is not None:
-        record = waiting(facts.uid, facts.record)
+    if BindingCondition.RETRY_REQUESTED in remarks and facts.record is not None:
+        record = requeued_record(facts.uid, facts.record)
         return _binding_write(
             "note", patches.update_pending_record(facts, wire.write_record(record)), facts, queue=record.queue
         )
-    if Remark.UNFIXED in remarks and workload is not None:
-        record = wire.Record(workload.uid, queue=workload.queue, waiting_since=moment(workload.since))
+    if BindingCondition.QUEUE_NOT_RECORDED in remarks and workload is not None:
+        record = wire.Record(workload.uid, queue=workload.queue, waiting_since=to_datetime(workload.since))
         return _binding_write(
             "note", patches.update_pending_record(facts, wire.write_record(record)), facts, queue=workload.queue
         )
     return None
 
 
-def _resume_write(facts: BindingFacts) -> Write:
+def _resume_write(facts: CachedBinding) -> Write:
     """Return how a binding goes on where it is; one that has lost its clusters meanwhile would jump the queue."""
     placed_on = facts.targets[0].name if facts.targets else ""
     return _binding_write("resume", patches.resume(facts, placed_on=placed_on), facts)
 
 
-def _binding_write(effect: Effect, patch: bytes, facts: BindingFacts, *, queue: str = "") -> Write:
+def _binding_write(effect: Effect, patch: bytes, facts: CachedBinding, *, queue: str = "") -> Write:
     kind, namespace, name = facts.api.kind, facts.template.namespace, facts.template.name
     path = f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
     return Write(effect, facts.uid, _binding_path(facts), patch, facts.resource_version, path, queue=queue)
 
 
-def _binding_path(facts: BindingFacts) -> str:
+def _binding_path(facts: CachedBinding) -> str:
     kind = RESOURCE_BINDINGS if facts.namespace else CLUSTER_RESOURCE_BINDINGS
     return kind.item_path(facts.namespace, facts.name)

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from controller.api.configuration import AdmissionConfiguration
-from controller.api.keys import ADMISSION, CLUSTER_RESOURCE_BINDINGS, JOBS, RESOURCE_BINDINGS, Resource
+from controller.api.keys import ADMISSION_ANNOTATION, CLUSTER_RESOURCE_BINDINGS, JOBS, RESOURCE_BINDINGS, Resource
 from controller.kube import Api, Invalid, NotFound
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -77,7 +77,7 @@ async def find(api: Api, configuration: AdmissionConfiguration) -> list[Paused]:
 def _is_ours(binding: _Binding, configuration: AdmissionConfiguration) -> bool:
     """Say whether volcano-global suspended *binding*, by its record or its kind."""
     meta, template = binding.metadata, binding.spec.resource
-    if ADMISSION in (meta.annotations or {}):
+    if ADMISSION_ANNOTATION in (meta.annotations or {}):
         return True
     group, slash, _ = template.api_version.rpartition("/")
     gated = {(JOBS.group, JOBS.kind), *((rule.group, rule.kind) for rule in configuration.workloads)}

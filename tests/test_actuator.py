@@ -13,7 +13,7 @@ import pytest
 
 from controller.actuator import Actuator
 from controller.backoff import Backoff
-from controller.cache.facts import VOLCANO_JOB, BindingFacts, Suspension, TemplateKey
+from controller.cache.objects import VOLCANO_JOB, CachedBinding, Suspension, TemplateKey
 from controller.engine.clusters import ApiKind, Assignment, ClusterName, Placement
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.workloads import WorkloadUid
@@ -39,9 +39,9 @@ class Bindings:
     def __init__(self) -> None:
         self.told: list[tuple[str, int]] = []
 
-    def decode(self, raw: bytes) -> BindingFacts:
+    def decode(self, raw: bytes) -> CachedBinding:
         body = msgspec.json.decode(raw, type=dict[str, Any])
-        return BindingFacts(
+        return CachedBinding(
             uid=WorkloadUid(body["uid"]),
             resource_version=body["version"],
             namespace="ns",
@@ -56,7 +56,7 @@ class Bindings:
             suspension=Suspension(scheduling=body["paused"]),
         )
 
-    def upsert(self, facts: BindingFacts) -> None:
+    def upsert(self, facts: CachedBinding) -> None:
         self.told.append((facts.uid, facts.resource_version))
 
 

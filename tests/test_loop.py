@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from controller.api.configuration import AdmissionConfiguration, Tenant
-from controller.api.keys import ADMISSION
-from controller.cache.assessment import assess
-from controller.cache.overlays import Noted
+from controller.api.keys import ADMISSION_ANNOTATION
+from controller.cache.assumed_writes import AssumedRecordUpdate
 from controller.cache.store import Store
-from controller.cache.translate.placements import MOST_TERMS
+from controller.cache.translate.placements import MAX_TERMS
+from controller.cache.workload_builder import build_workload
 from controller.clock import wall_clock
 from controller.engine.feasibility import feasibility
 from controller.engine.plan import Plan
@@ -87,7 +87,7 @@ class Stage:
         bound = binding("ns", name, "t")
         bound["metadata"] |= {"namespace": "ns", "uid": UID.format(name)}
         if record is not None:
-            bound["metadata"]["annotations"][ADMISSION] = msgspec.json.encode(record).decode()
+            bound["metadata"]["annotations"][ADMISSION_ANNOTATION] = msgspec.json.encode(record).decode()
         bound["spec"] |= spec
         self.tell(self.store.bindings, bound | {"status": status or {}})
 
@@ -182,7 +182,7 @@ async def test_c1_an_affinity_is_told_without_forgetting_what_is_written_already
     record, placement = {"uid": uid, "queue": "default"}, {"clusterAffinities": terms}
     async with looping() as stage:
         stage.hand.busy.add(uid)
-        stage.store.assume(uid, Noted(None))
+        stage.store.assume(uid, AssumedRecordUpdate(None))
         stage.submit("a", placement=placement, record=record | held)
         await asyncio.sleep(0.05)
         workload = stage.loop.state.workloads[uid]
@@ -326,7 +326,7 @@ async def test_a_workload_that_cannot_be_assessed_is_set_aside_and_the_next_is_a
     def assessing(binding, *rest, **rules):
         if binding.name == "a-job":
             raise ZeroDivisionError
-        return assess(binding, *rest, **rules)
+        return build_workload(binding, *rest, **rules)
 
     monkeypatch.setattr("controller.cache.store.assess", assessing)
     async with looping(cpus=1) as stage:
@@ -477,7 +477,7 @@ def test_a_job_deleted_while_its_plan_is_made_is_not_admitted_and_frees_its_quot
 
 def test_a_placement_over_the_limit_waits_with_a_sentence_that_names_the_limit():
     stage = Stage(1, {})
-    terms = [{"affinityName": f"a{number}", "clusterNames": [CLUSTER]} for number in range(MOST_TERMS + 1)]
+    terms = [{"affinityName": f"a{number}", "clusterNames": [CLUSTER]} for number in range(MAX_TERMS + 1)]
     stage.submit("a", placement={"clusterAffinities": terms})
     stage.submit("b")
     in_turn(stage)
@@ -485,4 +485,4 @@ def test_a_placement_over_the_limit_waits_with_a_sentence_that_names_the_limit()
     assert stage.hand.writes.empty()
     refusal = stage.loop.state.refusal(WorkloadUid(UID.format("a")))
     assert refusal.reason is Reason.DEMAND_UNKNOWN
-    assert f"use at most {MOST_TERMS}" in pending_message(refusal)
+    assert f"use at most {MAX_TERMS}" in pending_message(refusal)

@@ -5,11 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from controller.api.keys import ADMISSION
+from controller.api.keys import ADMISSION_ANNOTATION
 from controller.api.record import read_record
-from controller.cache.facts import VOLCANO_JOB, BindingFacts, Phase, Progress, Record, Suspension, TemplateKey
-from controller.cache.remarks import Remark
-from controller.cache.translate.records import record_facts
+from controller.cache.binding_conditions import BindingCondition
+from controller.cache.objects import (
+    VOLCANO_JOB,
+    AdmissionRecord,
+    CachedBinding,
+    ClusterProgress,
+    Suspension,
+    TemplateKey,
+    WorkloadPhase,
+)
+from controller.cache.translate.records import translate_record
 from controller.engine.clusters import ApiKind, Assignment, ClusterName, Placement
 from controller.engine.plan import Admit, Evict, RecordUpdate, StartupBackoff
 from controller.engine.queues import QueueName
@@ -29,8 +37,8 @@ M1 = ClusterName("m1")
 CHARGE = {"cpu": 2000, "memory": 2**30, "pods": 1000}
 
 
-def facts(*, paused: bool = True, uid: str = "u1", **more) -> BindingFacts:
-    return BindingFacts(
+def facts(*, paused: bool = True, uid: str = "u1", **more) -> CachedBinding:
+    return CachedBinding(
         **{
             "uid": WorkloadUid(uid),
             "resource_version": 7,
@@ -58,11 +66,11 @@ def values(patch: bytes) -> dict[str, object]:
 
 
 def values_of_annotation(patch: bytes) -> dict[str, str]:
-    return {ADMISSION: str(values(patch)["/metadata/annotations/volcano-global.io~1admission"])}
+    return {ADMISSION_ANNOTATION: str(values(patch)["/metadata/annotations/volcano-global.io~1admission"])}
 
 
 def test_an_admission_carries_its_record_and_counts_on_what_was_counted():
-    made = decision_write(ADMIT, facts(record=Record(QueueName("a"), evictions=2, attempts=1)))
+    made = decision_write(ADMIT, facts(record=AdmissionRecord(QueueName("a"), evictions=2, attempts=1)))
     assert made.path == "/apis/work.karmada.io/v1alpha2/namespaces/ml/resourcebindings/j-job"
     assert (made.effect, made.seen, made.workload, made.clusters, made.waited) == ("admit", 7, "Job ml/j", ("m1",), 60)
     record = json.loads(values(made.patch)["/metadata/annotations/volcano-global.io~1admission"])
@@ -73,9 +81,9 @@ def test_an_admission_carries_its_record_and_counts_on_what_was_counted():
 
 
 def test_an_eviction_keeps_the_age_and_empties_the_charge():
-    before = Record(QueueName("a"), charge=CHARGE, evictions=2)
+    before = AdmissionRecord(QueueName("a"), charge=CHARGE, evictions=2)
     decided = Evict(WORKLOAD, EvictionReason.RECLAIMED)
-    runs = (Progress(M1, Phase.RUNNING),)
+    runs = (ClusterProgress(M1, WorkloadPhase.RUNNING),)
     made = decision_write(decided, facts(paused=False, record=before, clusters=(Assignment(M1),), progress=runs))
     record = json.loads(values(made.patch)["/metadata/annotations/volcano-global.io~1admission"])
     assert (record["charge"], record["clusters"], record["evictions"]) == ({}, [], 3)
@@ -85,14 +93,14 @@ def test_an_eviction_keeps_the_age_and_empties_the_charge():
 
 def test_an_eviction_lets_what_runs_go_on_for_its_grace():
     decided = Evict(WORKLOAD, EvictionReason.PREEMPTED, grace_ms=30_000)
-    targets, runs = (Assignment(M1), Assignment(ClusterName("m2"))), (Progress(M1, Phase.RUNNING),)
+    targets, runs = (Assignment(M1), Assignment(ClusterName("m2"))), (ClusterProgress(M1, WorkloadPhase.RUNNING),)
     made = decision_write(decided, facts(paused=False, clusters=targets, progress=runs))
     [task] = values(made.patch)["/spec/gracefulEvictionTasks"]
     assert (task["fromCluster"], task["reason"], task["gracePeriodSeconds"]) == ("m1", "Preempted", 30)
 
 
 def test_an_eviction_before_karmada_has_placed_it_says_where_it_was_to_go():
-    before = Record(QueueName("a"), charge=CHARGE, clusters=(M1,))
+    before = AdmissionRecord(QueueName("a"), charge=CHARGE, clusters=(M1,))
     made = decision_write(Evict(WORKLOAD, EvictionReason.RECLAIMED), facts(record=before, clusters=(Assignment(M1),)))
     record = json.loads(values(made.patch)["/metadata/annotations/volcano-global.io~1admission"])
     assert (record["charge"], record["clusters"]) == ({}, ["m1"])
@@ -101,9 +109,9 @@ def test_an_eviction_before_karmada_has_placed_it_says_where_it_was_to_go():
 def test_a_start_that_failed_is_recorded_with_the_pause_and_the_place():
     back_off = StartupBackoff(since=61_000, until=121_000, left_out=(M1,))
     decided = Evict(WORKLOAD, EvictionReason.NOT_STARTED, back_off=back_off)
-    before = Record(QueueName("a"), charge=CHARGE, evictions=2, attempts=1)
+    before = AdmissionRecord(QueueName("a"), charge=CHARGE, evictions=2, attempts=1)
     made = decision_write(decided, facts(record=before, clusters=(Assignment(M1),)), left_out={M1: "mark"})
-    record, _ = record_facts(read_record(values_of_annotation(made.patch), "u1"))
+    record, _ = translate_record(read_record(values_of_annotation(made.patch), "u1"))
     assert record is not None
     assert (record.evictions, record.attempts) == (2, 2)
     assert (record.not_started_at, record.back_off_until, record.left_out) == (61_000, 121_000, ((M1, "mark"),))
@@ -113,33 +121,37 @@ def test_a_start_that_failed_is_recorded_with_the_pause_and_the_place():
 def test_a_run_that_ends_with_its_group_is_an_eviction_and_ends_the_count_of_failed_starts():
     back_off = StartupBackoff(since=61_000, until=121_000, is_at_fault=False)
     decided = Evict(replace(WORKLOAD, has_run=True), EvictionReason.NOT_STARTED, back_off=back_off)
-    made = decision_write(decided, facts(record=Record(QueueName("a"), charge=CHARGE, evictions=2, attempts=1)))
-    record, _ = record_facts(read_record(values_of_annotation(made.patch), "u1"))
+    made = decision_write(
+        decided, facts(record=AdmissionRecord(QueueName("a"), charge=CHARGE, evictions=2, attempts=1))
+    )
+    record, _ = translate_record(read_record(values_of_annotation(made.patch), "u1"))
     assert record is not None
     assert (record.evictions, record.attempts) == (3, 0)
     assert (record.not_started_at, record.back_off_until, record.left_out) == (None, 121_000, ())
 
 
 def test_the_next_admission_ends_the_pause_and_keeps_the_places_that_are_left_out():
-    before = Record(QueueName("a"), attempts=1, not_started_at=1000, back_off_until=2000, left_out=((M1, "old"),))
+    before = AdmissionRecord(
+        QueueName("a"), attempts=1, not_started_at=1000, back_off_until=2000, left_out=((M1, "old"),)
+    )
     made = decision_write(ADMIT, facts(record=before), left_out={M1: "mark"})
-    record, _ = record_facts(read_record(values_of_annotation(made.patch), "u1"))
+    record, _ = translate_record(read_record(values_of_annotation(made.patch), "u1"))
     assert record is not None
     assert (record.attempts, record.not_started_at, record.back_off_until) == (1, None, None)
     assert record.left_out == ((M1, "mark"),)
 
 
 def test_what_is_noted_of_one_that_waits_keeps_the_places_that_are_left_out():
-    before = Record(QueueName("a"), attempts=1, left_out=((M1, "mark"),))
+    before = AdmissionRecord(QueueName("a"), attempts=1, left_out=((M1, "mark"),))
     made = nomination_write(RecordUpdate(WORKLOAD, None), facts(record=before))
-    record, _ = record_facts(read_record(values_of_annotation(made.patch), "u1"))
+    record, _ = translate_record(read_record(values_of_annotation(made.patch), "u1"))
     assert record is not None
     assert (record.attempts, record.left_out) == (1, ((M1, "mark"),))
 
 
 def test_a_record_of_before_says_nothing_of_starts_that_failed():
     text = '{"uid": "u1", "queue": "a", "charge": {}, "clusters": [], "evictions": 1, "attempts": 2, "plan": ""}'
-    record, flaw = record_facts(read_record({ADMISSION: text}, "u1"))
+    record, flaw = translate_record(read_record({ADMISSION_ANNOTATION: text}, "u1"))
     assert record is not None
     assert (flaw, record.attempts) == ("", 2)
     assert (record.not_started_at, record.back_off_until, record.left_out) == (None, None, ())
@@ -158,7 +170,9 @@ def test_a_record_of_before_says_nothing_of_starts_that_failed():
 )
 def test_what_is_held_for_one_that_waits_is_recorded_and_what_was_counted_is_kept(held, written):
     waits = replace(WORKLOAD, evictions=2)
-    made = nomination_write(RecordUpdate(waits, held), facts(record=Record(QueueName("a"), evictions=2, attempts=1)))
+    made = nomination_write(
+        RecordUpdate(waits, held), facts(record=AdmissionRecord(QueueName("a"), evictions=2, attempts=1))
+    )
     record = json.loads(values(made.patch)["/metadata/annotations/volcano-global.io~1admission"])
     assert tuple(record[key] for key in ("heldCluster", "heldSince", "heldRank", "heldDemand")) == written
     assert (record["evictions"], record["attempts"], record["charge"]) == (2, 1, {})
@@ -183,7 +197,7 @@ def test_what_is_kept_for_one_who_was_passed_over_for_long_is_recorded_and_read_
     text = values(made.patch)["/metadata/annotations/volcano-global.io~1admission"]
     record = json.loads(text)
     assert tuple(record.get(key) for key in ("heldCluster", "heldSince", "reservedSince")) == written
-    seen, _ = record_facts(read_record({"volcano-global.io/admission": text}, "u1"))
+    seen, _ = translate_record(read_record({"volcano-global.io/admission": text}, "u1"))
     assert made.is_done(facts(record=seen))
     assert not made.is_done(facts())
     cluster = reserved.rooms[0].cluster if reserved.rooms else None
@@ -197,7 +211,7 @@ def test_what_is_kept_on_several_clusters_is_recorded_cluster_by_cluster_and_rea
     text = values(made.patch)["/metadata/annotations/volcano-global.io~1admission"]
     record = json.loads(text)
     assert (record["heldCluster"], set(record["heldClusters"])) == (None, {"m1", "m2"})
-    seen, _ = record_facts(read_record({"volcano-global.io/admission": text}, "u1"))
+    seen, _ = translate_record(read_record({"volcano-global.io/admission": text}, "u1"))
     assert (seen.held_clusters, seen.held_demand) == ({"m1": half, "m2": half}, CHARGE)
     assert made.is_done(facts(record=seen))
     assert not made.is_done(facts())
@@ -236,11 +250,20 @@ def test_an_eviction_is_done_when_the_binding_is_paused_and_nowhere(seen, is_don
 @pytest.mark.parametrize(
     ("remarks", "effect"),
     [
-        pytest.param({Remark.LEAKED}, "clear", id="leaked"),
-        pytest.param({Remark.REPAUSED}, "resume", id="paused-again"),
-        pytest.param({Remark.UNGATED}, "resume", id="needs-no-admission"),
-        pytest.param({Remark.MOVED, Remark.GROWN}, None, id="not-accepted-yet"),
-        pytest.param({Remark.ADOPTED, Remark.GROWN, Remark.UNPAUSED, Remark.UNREADABLE}, None, id="only-reported"),
+        pytest.param({BindingCondition.PLACED_WITHOUT_ADMISSION}, "clear", id="leaked"),
+        pytest.param({BindingCondition.RESUSPENDED_AFTER_ADMISSION}, "resume", id="paused-again"),
+        pytest.param({BindingCondition.SUSPENDED_BUT_NOT_MANAGED}, "resume", id="needs-no-admission"),
+        pytest.param({BindingCondition.MOVED, BindingCondition.RESIZED}, None, id="not-accepted-yet"),
+        pytest.param(
+            {
+                BindingCondition.ADOPTED,
+                BindingCondition.RESIZED,
+                BindingCondition.NOT_SUSPENDED,
+                BindingCondition.UNREADABLE,
+            },
+            None,
+            id="only-reported",
+        ),
     ],
 )
 def test_only_what_may_be_put_right_is(remarks, effect):
@@ -248,24 +271,28 @@ def test_only_what_may_be_put_right_is(remarks, effect):
     assert (made.effect if made else None) == effect
 
 
-RECORD = Record(QueueName("a"), charge=CHARGE, clusters=(M1,), admitted_at=61_000, waiting_since=1_000, evictions=1)
+RECORD = AdmissionRecord(
+    QueueName("a"), charge=CHARGE, clusters=(M1,), admitted_at=61_000, waiting_since=1_000, evictions=1
+)
 
 
 def test_a_resumption_needs_the_cluster_that_the_workload_was_admitted_to():
-    made = repair_write({Remark.REPAUSED}, facts(clusters=(Assignment(M1),), record=RECORD))
+    made = repair_write(
+        {BindingCondition.RESUSPENDED_AFTER_ADMISSION}, facts(clusters=(Assignment(M1),), record=RECORD)
+    )
     assert made is not None
     assert {"op": "test", "path": "/spec/clusters/0/name", "value": "m1"} in json.loads(made.patch)
 
 
 def test_one_cleared_by_hand_is_recorded_as_evicted_unless_it_was_placed_meanwhile():
-    made = repair_write({Remark.CLEARED}, facts(record=RECORD))
+    made = repair_write({BindingCondition.EVICTED_BY_OTHERS}, facts(record=RECORD))
     assert made is not None
     assert made.effect == "note"
     assert {"op": "test", "path": "/spec/clusters", "value": None} in json.loads(made.patch)
     record = read_record(values_of_annotation(made.patch), "u1").record
     assert record is not None
     assert (record.charge, record.clusters, record.evictions) == ({}, ("m1",), 2)
-    after = record_facts(read_record(values_of_annotation(made.patch), "u1"))[0]
+    after = translate_record(read_record(values_of_annotation(made.patch), "u1"))[0]
     assert not made.is_done(facts(record=RECORD))
     assert made.is_done(facts(record=after))
 
@@ -278,7 +305,7 @@ def test_what_was_accepted_of_a_move_and_a_growth_is_recorded():
     seen = facts(paused=False, clusters=(Assignment(m2),), record=RECORD)
     made = confirmation_write(seen, workload)
     assert made is not None
-    record = record_facts(read_record(values_of_annotation(made.patch), "u1"))[0]
+    record = translate_record(read_record(values_of_annotation(made.patch), "u1"))[0]
     assert record is not None
     assert (record.charge, record.clusters) == (larger, (m2,))
     assert (record.admitted_at, record.clusters_changed_at, record.evictions) == (61_000, 90_000, 1)

@@ -201,7 +201,7 @@ def judge_body(reviewer: Reviewer, body: bytes) -> tuple[review.Request, Verdict
     """Return the review in *body* and its verdict, or raise `ReviewError`."""
     asked = review.read(body)
     # Each value has a byte at least, so that nearly all reviews need not be counted.
-    refusal = too_dense(asked) if len(body) > review.MOST_VALUES else None
+    refusal = too_dense(asked) if len(body) > review.MAX_VALUES else None
     return asked, refusal or reviewer(asked)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from controller.api.devices import completed
-from controller.api.hyperjobrules import flaws
+from controller.api.devices import default_device_limits
+from controller.api.hyperjob_validation import hyperjob_violations
 from controller.api.hyperjobs import HyperJob, HyperJobError, ReplicatedJob, read_hyperjob
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS
 from controller.api.review import Operation, Request
@@ -128,14 +128,14 @@ def _path(hyperjob: HyperJob, place: int) -> str:
 
 
 def _flaws(hyperjob: HyperJob, policy: JobPolicy) -> Iterator[str]:
-    yield from flaws(hyperjob, policy.max_parts)
+    yield from hyperjob_violations(hyperjob, policy.max_parts)
     for job in hyperjob.spec.replicated_jobs:
         where = f"replicated job {job.name!r}" if job.name else "the template"
         yield from (f"{where}: {flaw}" for flaw in job_flaws(read_job(_as_job(job)), hyperjob.name_of(job, 0)))
 
 
 def _as_job(job: ReplicatedJob) -> msgspec.Raw:
-    spec = completed(job.template_spec).model_dump(by_alias=True, exclude_unset=True, mode="json")
+    spec = default_device_limits(job.template_spec).model_dump(by_alias=True, exclude_unset=True, mode="json")
     return msgspec.Raw(msgspec.json.encode({"metadata": {}, "spec": spec}))
 
 

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from itertools import islice
 
 from controller.api.configuration import Growth, Tenant
-from controller.api.hyperjobrules import MOST_PARTS
+from controller.api.hyperjob_validation import MAX_PARTS
 from controller.api.review import Operation, Request
 from webhook.jobchanges import change_flaws, fixed_members_changed, growth_warning
 from webhook.jobrules import job_flaws
@@ -49,7 +49,7 @@ class JobPolicy:
     exempt_namespaces: frozenset[str] = frozenset()
     tenants: tuple[Tenant, ...] = ()
     denies_unmatched_tenants: bool = False
-    max_parts: int = MOST_PARTS
+    max_parts: int = MAX_PARTS
 
     def queue_for(self, named: str) -> str:
         """Return the queue of a job whose own says *named*."""

@@ -13,7 +13,7 @@ from typing import NoReturn, Self
 import structlog
 
 from controller.api.keys import QUEUES
-from controller.cache.informer import UNDECODABLE, Informer, Name, name_of
+from controller.cache.informer import DECODE_ERRORS, Informer, ObjectName, object_name
 from controller.kube import Api, ApiError
 from webhook.published import Published
 from webhook.queuebook import QueueBook
@@ -69,18 +69,18 @@ class Observer:
             return False
         return True
 
-    async def _list(self) -> tuple[list[Remembered], list[Name]]:
+    async def _list(self) -> tuple[list[Remembered], list[ObjectName]]:
         """Return all queues, and the names of those that cannot be read."""
         found: list[Remembered] = []
-        unread: list[Name] = []
+        unread: list[ObjectName] = []
         token = ""
         while True:
             page = await self._api.list_page(QUEUES.path, token=token)
             for item in page.items or ():
                 try:
                     found.append(remembered(bytes(item)))
-                except UNDECODABLE:
-                    unread.append(name_of(bytes(item)))  # the informer tells of it
+                except DECODE_ERRORS:
+                    unread.append(object_name(bytes(item)))  # the informer tells of it
             token = page.metadata.continue_token
             if not token:
                 return found, unread

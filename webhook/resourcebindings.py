@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from controller.api.keys import CLAIMS
+from controller.api.keys import POLICY_LABELS
 from controller.api.review import Members, Operation, Request, members
 from webhook.routing import misrouted
 from webhook.verdict import Verdict, allowed, denied, exempt, patched
@@ -110,7 +110,7 @@ def _is_claimed(binding: Members) -> bool:
         return False
     except (ValueError, RecursionError):
         return True
-    return any(claim in labels for claim in CLAIMS)
+    return any(claim in labels for claim in POLICY_LABELS)
 
 
 def pause(spec: Spec) -> Verdict:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from controller.api.review import MOST_VALUES, Request, count_values
+from controller.api.review import MAX_VALUES, Request, count_values
 from webhook.verdict import Verdict, denied
 
 _REMEDY = "correct the rules of its configuration"
@@ -28,9 +28,9 @@ def too_dense(request: Request) -> Verdict | None:
     One that was stored before may still be changed, so that its finalizers can be removed.
     """
     count = count_values(request.object)
-    if count <= MOST_VALUES or count <= count_values(request.old_object):
+    if count <= MAX_VALUES or count <= count_values(request.old_object):
         return None
-    return denied(f"the object has {count} JSON values: use at most {MOST_VALUES}", code=422)
+    return denied(f"the object has {count} JSON values: use at most {MAX_VALUES}", code=422)
 
 
 def _listed(group: str, resources: Collection[str]) -> str:

@@ -5,7 +5,7 @@ from itertools import compress
 from controller.api.quantity import QuantityError, parse_quantity
 from controller.api.volcanojobs import JobSpec, Task
 
-_ONE = 1000
+_MILLIS_PER_UNIT = 1000
 """Accelerators are counted in thousandths, as everything but bytes."""
 
 
@@ -13,40 +13,40 @@ class AcceleratorError(ValueError):
     """A number of accelerators that no whole number of pods has; the message says what to write."""
 
 
-def accelerators(task: Task, resource: str) -> int:
+def accelerators_per_pod(task: Task, resource: str) -> int:
     """Return how many of *resource* one pod of *task* asks for, in thousandths; a missing request takes the limit."""
     return sum(
-        _amount(resource, container.resources.requests.get(resource, container.resources.limits.get(resource, 0)))
+        _parse(resource, container.resources.requests.get(resource, container.resources.limits.get(resource, 0)))
         for container in task.template.spec.containers
     )
 
 
-def _amount(resource: str, quantity: str | float) -> int:
+def _parse(resource: str, quantity: str | float) -> int:
     try:
         return parse_quantity(resource, quantity)
     except QuantityError as error:
         raise AcceleratorError(str(error)) from error
 
 
-def scaled(job: JobSpec, resource: str, wanted: int) -> JobSpec:
+def scale_to_accelerators(job: JobSpec, resource: str, wanted: int) -> JobSpec:
     """Return *job* with as many pods as ask for *wanted* accelerators together.
 
     Roles that exist once keep theirs. All tasks that are divided and ask for
     the accelerator grow or shrink by one factor; minimums keep their proportion.
     """
-    totals = tuple(accelerators(task, resource) * max(task.replicas, 0) for task in job.tasks)
+    totals = tuple(accelerators_per_pod(task, resource) * max(task.replicas, 0) for task in job.tasks)
     singles = sum(total for total, is_single in zip(totals, job.singles, strict=True) if is_single)
     grows = tuple(total != 0 and not is_single for total, is_single in zip(totals, job.singles, strict=True))
     had = sum(compress(totals, grows))
-    left = wanted * _ONE - singles
+    left = wanted * _MILLIS_PER_UNIT - singles
     if not had:
-        raise AcceleratorError(_unasked(job, resource))
+        raise AcceleratorError(_not_requested_message(job, resource))
     if left <= 0 or any(task.replicas * left % had for task in compress(job.tasks, grows)):
         raise AcceleratorError(
-            f"{wanted} {resource} are no whole number of pods; the template asks for {(had + singles) // _ONE}"
+            f"{wanted} {resource} are no whole number of pods; the template asks for {(had + singles) // _MILLIS_PER_UNIT}"
         )
     tasks = tuple(
-        _grown(task, task.replicas * left // had) if is_growing else task
+        _scale_task(task, task.replicas * left // had) if is_growing else task
         for task, is_growing in zip(job.tasks, grows, strict=True)
     )
     grown = job.model_copy(update={"tasks": tasks})
@@ -56,7 +56,7 @@ def scaled(job: JobSpec, resource: str, wanted: int) -> JobSpec:
     return grown
 
 
-def _unasked(job: JobSpec, resource: str) -> str:
+def _not_requested_message(job: JobSpec, resource: str) -> str:
     """Return that no task asks for *resource*, and the qualified names that the tasks use where it has none.
 
     Upstream's examples write ``ascend910c``, which no pod can ask for.
@@ -71,15 +71,17 @@ def _unasked(job: JobSpec, resource: str) -> str:
         if "/" in name
     }
     same = {name for name in asked if name.rpartition("/")[2].lower() == resource.lower()}
-    named = " or ".join(sorted(same or asked)) or f"{_vendor(resource)}/{resource}, in acceleratorType and in a task"
+    named = (
+        " or ".join(sorted(same or asked)) or f"{_guess_vendor(resource)}/{resource}, in acceleratorType and in a task"
+    )
     return f"{resource!r} is no qualified resource name; write {named}"
 
 
-def _vendor(resource: str) -> str:
+def _guess_vendor(resource: str) -> str:
     """Return whose device plugin names an accelerator so, as far as its name tells."""
     return "huawei.com" if resource.lower().startswith("ascend") else "VENDOR"
 
 
-def _grown(task: Task, replicas: int) -> Task:
+def _scale_task(task: Task, replicas: int) -> Task:
     minimum = None if task.min_available is None else task.min_available * replicas // task.replicas
     return task.resized(replicas, minimum)

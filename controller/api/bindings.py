@@ -2,8 +2,8 @@
 
 import msgspec
 
-from controller.api import salvage
-from controller.api.meta import Quantities, Watched
+from controller.api import lenient_decode
+from controller.api.meta import Quantities, WatchedObject
 from controller.api.placements import Placement
 
 
@@ -100,7 +100,7 @@ class BindingStatus(msgspec.Struct, rename="camel", frozen=True):
     aggregated_status: list[AggregatedStatusItem] = msgspec.field(default_factory=list)
 
 
-class ResourceBinding(Watched, rename="camel", frozen=True):
+class ResourceBinding(WatchedObject, rename="camel", frozen=True):
     """One binding; the cluster-scoped kind has the same form and no namespace."""
 
     spec: BindingSpec = msgspec.field(default_factory=BindingSpec)
@@ -112,4 +112,4 @@ _BINDING = msgspec.json.Decoder(ResourceBinding)
 
 def decode_binding(raw: bytes | memoryview) -> ResourceBinding:
     """Return the binding in *raw*, ResourceBinding or ClusterResourceBinding."""
-    return salvage.decode(_BINDING, raw)
+    return lenient_decode.decode(_BINDING, raw)

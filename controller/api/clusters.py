@@ -2,8 +2,8 @@
 
 import msgspec
 
-from controller.api import salvage
-from controller.api.meta import Quantities, Watched
+from controller.api import lenient_decode
+from controller.api.meta import Quantities, WatchedObject
 
 
 class Taint(msgspec.Struct, rename="camel", frozen=True):
@@ -91,7 +91,7 @@ class ClusterStatus(msgspec.Struct, rename="camel", frozen=True):
     resource_summary: ResourceSummary | None = None
 
 
-class Cluster(Watched, frozen=True):
+class Cluster(WatchedObject, frozen=True):
     """One member cluster."""
 
     spec: ClusterSpec = msgspec.field(default_factory=ClusterSpec)
@@ -103,4 +103,4 @@ _CLUSTER = msgspec.json.Decoder(Cluster)
 
 def decode_cluster(raw: bytes | memoryview) -> Cluster:
     """Return the Cluster in *raw*."""
-    return salvage.decode(_CLUSTER, raw)
+    return lenient_decode.decode(_CLUSTER, raw)

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from controller.api import salvage
-from controller.api.meta import Watched
+from controller.api import lenient_decode
+from controller.api.meta import WatchedObject
 
 
 class Target(msgspec.Struct, rename="camel", frozen=True):
@@ -20,7 +20,7 @@ class Target(msgspec.Struct, rename="camel", frozen=True):
         return self.api_version.partition("/")[0], self.kind
 
 
-class Command(Watched, frozen=True):
+class Command(WatchedObject, frozen=True):
     """One command; unlike other objects it has its members at the top."""
 
     action: str = ""
@@ -32,4 +32,4 @@ _COMMAND = msgspec.json.Decoder(Command)
 
 def decode_command(raw: bytes | memoryview) -> Command:
     """Return the Command in *raw*."""
-    return salvage.decode(_COMMAND, raw)
+    return lenient_decode.decode(_COMMAND, raw)

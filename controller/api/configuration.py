@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from controller.api.durations import Duration
-from controller.api.hyperjobrules import MOST_PARTS
+from controller.api.hyperjob_validation import MAX_PARTS
 from controller.api.quantity import QuantityError, parse_quantity
 
 API_VERSION: Literal["config.volcano-global.io/v1alpha1"] = "config.volcano-global.io/v1alpha1"
@@ -32,7 +32,7 @@ SpecPath = Annotated[str, StringConstraints(pattern=r"^spec(\.[A-Za-z][A-Za-z0-9
 
 
 #: So many digits of its hash tell one configuration from another.
-_DIGITS = 12
+_REVISION_DIGITS = 12
 
 
 class ConfigurationError(ValueError):
@@ -142,7 +142,7 @@ class Finished(_Section):
         return self
 
 
-class WorkloadRule(_Section):
+class IntegrationRule(_Section):
     """A further kind to gate, and where its queue, priority class and end are found."""
 
     api_version: Annotated[str, StringConstraints(pattern=r"^([a-z0-9.-]+/)?v[a-z0-9]+$")]
@@ -162,7 +162,7 @@ class WorkloadRule(_Section):
         return group if slash else ""
 
 
-class ClaimTemplate(_Section):
+class ResourceClaimTemplate(_Section):
     """What each pod that names a ResourceClaimTemplate of this name asks for (D2).
 
     The template itself is not read: only operators may write it.
@@ -172,7 +172,7 @@ class ClaimTemplate(_Section):
     requests: dict[Name, str | int] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _can_be_counted(self) -> "ClaimTemplate":
+    def _can_be_counted(self) -> "ResourceClaimTemplate":
         for resource, quantity in self.requests.items():
             try:
                 is_amount = parse_quantity(resource, quantity) > 0
@@ -214,9 +214,9 @@ class AdmissionConfiguration(_Section):
     tenants: tuple[Tenant, ...] = ()
     unmatched_tenants: Literal["Allow", "Deny"] = "Allow"
     node_shapes: tuple[NodeShapes, ...] = ()
-    max_hyper_job_parts: Annotated[int, Field(ge=1, le=MOST_PARTS)] = MOST_PARTS
-    workloads: tuple[WorkloadRule, ...] = ()
-    resource_claim_templates: tuple[ClaimTemplate, ...] = ()
+    max_hyper_job_parts: Annotated[int, Field(ge=1, le=MAX_PARTS)] = MAX_PARTS
+    workloads: tuple[IntegrationRule, ...] = ()
+    resource_claim_templates: tuple[ResourceClaimTemplate, ...] = ()
     node_estimates: Literal["None", "Estimator"] = "None"
     queue_check: Literal["Warn", "Deny"] = "Warn"
     exempt_namespaces: frozenset[Name] = frozenset()
@@ -254,16 +254,16 @@ def check_configuration(document: object) -> AdmissionConfiguration:
     try:
         return AdmissionConfiguration.model_validate(document, by_alias=True, by_name=False)
     except ValidationError as error:
-        problems = "; ".join(_sentence(details) for details in error.errors())
+        problems = "; ".join(_format_error(details) for details in error.errors())
         raise ConfigurationError(f"the AdmissionConfiguration cannot be used: {problems}") from error
 
 
-def revision(configuration: AdmissionConfiguration) -> str:
+def configuration_revision(configuration: AdmissionConfiguration) -> str:
     """Return what tells one configuration from another by its contents, the same in every process."""
     document = configuration.model_dump(mode="json", by_alias=True)
     for key in ("exemptNamespaces", "queueCommandNamespaces"):
         document[key] = sorted(document[key])
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:_DIGITS]
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:_REVISION_DIGITS]
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -277,15 +277,15 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-def _sentence(details: ErrorDetails) -> str:
+def _format_error(details: ErrorDetails) -> str:
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in details["loc"]).lstrip(".")
     if details["type"] == "extra_forbidden":
-        return f"{path}: unknown key; {_remedy(str(details['loc'][-1]))}"
+        return f"{path}: unknown key; {_suggest(str(details['loc'][-1]))}"
     message = details["msg"].removeprefix("Value error, ")
     return f"{path}: {message[:1].lower()}{message[1:]}" if path else message
 
 
-def _remedy(key: str) -> str:
+def _suggest(key: str) -> str:
     near = get_close_matches(key, _KEYS, n=1)
     return f"did you mean {near[0]!r}?" if near else "remove it"
 

@@ -2,46 +2,50 @@
 
 from controller.api.volcanojobs import Container, JobSpec, Task
 
-_NATIVE = "kubernetes.io/"
+_KUBERNETES_DOMAIN = "kubernetes.io/"
 
 
 def is_device(resource: str) -> bool:
     """Say whether Kubernetes takes *resource* for an extended one, such as nvidia.com/gpu."""
-    return "/" in resource and _NATIVE not in resource
+    return "/" in resource and _KUBERNETES_DOMAIN not in resource
 
 
-def completed(job: JobSpec) -> JobSpec:
+def default_device_limits(job: JobSpec) -> JobSpec:
     """Return *job* with a limit for each device that is only requested.
 
     HyperJobs are written like that, upstream's examples among them; a Job would be refused.
     """
-    return job.model_copy(update={"tasks": tuple(_task(task) for task in job.tasks)}) if _lacks_any(job) else job
+    return (
+        job.model_copy(update={"tasks": tuple(_complete_task(task) for task in job.tasks)})
+        if _lacks_limits(job)
+        else job
+    )
 
 
-def _lacks_any(job: JobSpec) -> bool:
-    return any(_missing(each) for task in job.tasks for each in _containers(task))
+def _lacks_limits(job: JobSpec) -> bool:
+    return any(_missing_limits(each) for task in job.tasks for each in _containers(task))
 
 
 def _containers(task: Task) -> tuple[Container, ...]:
     return (*task.template.spec.containers, *task.template.spec.init_containers)
 
 
-def _missing(container: Container) -> dict[str, str | int | float]:
+def _missing_limits(container: Container) -> dict[str, str | int | float]:
     asked = container.resources
     return {name: value for name, value in asked.requests.items() if is_device(name) and name not in asked.limits}
 
 
-def _task(task: Task) -> Task:
+def _complete_task(task: Task) -> Task:
     spec = task.template.spec
-    changes = {"containers": tuple(_container(each) for each in spec.containers)}
+    changes = {"containers": tuple(_complete_container(each) for each in spec.containers)}
     if spec.init_containers:
-        changes["init_containers"] = tuple(_container(each) for each in spec.init_containers)
+        changes["init_containers"] = tuple(_complete_container(each) for each in spec.init_containers)
     template = task.template.model_copy(update={"spec": spec.model_copy(update=changes)})
     return task.model_copy(update={"template": template})
 
 
-def _container(container: Container) -> Container:
-    missing = _missing(container)
+def _complete_container(container: Container) -> Container:
+    missing = _missing_limits(container)
     if not missing:
         return container
     resources = container.resources.model_copy(update={"limits": {**container.resources.limits, **missing}})

@@ -7,8 +7,8 @@ from datetime import datetime
 
 import msgspec
 
-from controller.api import salvage
-from controller.api.meta import Watched
+from controller.api import lenient_decode
+from controller.api.meta import WatchedObject
 
 
 class EventSeries(msgspec.Struct, rename="camel", frozen=True):
@@ -18,7 +18,7 @@ class EventSeries(msgspec.Struct, rename="camel", frozen=True):
     last_observed_time: datetime | None = None
 
 
-class Event(Watched, rename="camel", frozen=True):
+class Event(WatchedObject, rename="camel", frozen=True):
     """One event."""
 
     reason: str = ""
@@ -47,4 +47,4 @@ _EVENT = msgspec.json.Decoder(Event)
 
 def decode_event(raw: bytes | memoryview) -> Event:
     """Return the Event in *raw*."""
-    return salvage.decode(_EVENT, raw)
+    return lenient_decode.decode(_EVENT, raw)

@@ -17,30 +17,30 @@ from controller.api.volcanojobs import JobSpec
 
 Strategy = Literal["ByCluster", "ByReplicas", "ByResources", "Static", "Auto"]
 
-SPELLINGS: tuple[Resource, ...] = (HYPERJOBS, BATCH_HYPERJOBS)
+HYPERJOB_RESOURCES: tuple[Resource, ...] = (HYPERJOBS, BATCH_HYPERJOBS)
 
 
 #: More are not read.
-_MOST_FLAWS = 10
+_MAX_ERRORS = 10
 
 
 class HyperJobError(ValueError):
     """An object that is no HyperJob; the message names the fields and what is wrong with them."""
 
 
-def rules(*rules: tuple[str, str]) -> ConfigDict:
+def validation_rules(*rules: tuple[str, str]) -> ConfigDict:
     """Return the configuration of a model with *rules* that the API server checks, each with its message."""
     return ConfigDict(
         json_schema_extra={"x-kubernetes-validations": [{"rule": rule, "message": message} for rule, message in rules]}
     )
 
 
-def by(key: str) -> dict[str, Any]:
+def list_map_by(key: str) -> dict[str, Any]:
     """Return the schema of a list whose items are told apart by *key*."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
-class Section(BaseModel):
+class HyperJobModel(BaseModel):
     """A part of a HyperJob's spec; what is unknown is left out, as the API server does."""
 
     model_config = ConfigDict(
@@ -48,7 +48,7 @@ class Section(BaseModel):
     )
 
 
-class ClusterShare(Section):
+class ClusterShare(HyperJobModel):
     """What one cluster gets of a split job."""
 
     name: str
@@ -58,10 +58,10 @@ class ClusterShare(Section):
     """ByReplicas: the share of this cluster; 1 where it is not set."""
 
 
-class SplitPolicy(Section):
+class SplitPolicy(HyperJobModel):
     """How one job becomes several."""
 
-    model_config = rules(
+    model_config = validation_rules(
         ("!has(self.accelerators) || has(self.acceleratorType)", "accelerators needs acceleratorType"),
         (
             "!has(self.strategy) || self.strategy != 'ByCluster' || has(self.clusters)",
@@ -77,7 +77,7 @@ class SplitPolicy(Section):
     """The resource name of the accelerators, such as nvidia.com/gpu."""
     strategy: Strategy | None = Field(None, json_schema_extra={"maxLength": 16})
     """ByCluster, ByReplicas, ByResources, Static or Auto; counts before mode."""
-    clusters: tuple[ClusterShare, ...] = Field((), max_length=500, json_schema_extra=by("name"))
+    clusters: tuple[ClusterShare, ...] = Field((), max_length=500, json_schema_extra=list_map_by("name"))
     """ByCluster and ByReplicas: who gets a part; ByResources: the order in which clusters are filled."""
     parts: int | None = Field(None, ge=1, json_schema_extra={"maximum": 1000})
     """ByReplicas: how many equal parts there are."""
@@ -94,7 +94,7 @@ class SplitPolicy(Section):
         return "ByCluster" if self.clusters else "Auto"
 
 
-class FailurePolicy(Section):
+class FailurePolicy(HyperJobModel):
     """What happens when a part fails."""
 
     max_retries: int = Field(0, ge=0)
@@ -107,16 +107,16 @@ class FailurePolicy(Section):
     """How often a HyperJob that was rolled back starts again from the beginning."""
 
 
-_OF_OPTIONS = (
+_OPTION_RULES = (
     ("!has(self.minAvailable) || self.minAvailable >= 1", "minAvailable is one or more; leave it out for all parts"),
     ("!has(self.maxDomains) || self.maxDomains >= 1", "maxDomains is one or more; leave it out for no limit"),
 )
 
 
-class Options(Section):
+class HyperJobOptions(HyperJobModel):
     """What both spellings have besides what is split; all of it is optional."""
 
-    model_config = rules(*_OF_OPTIONS)
+    model_config = validation_rules(*_OPTION_RULES)
 
     min_available: int | None = None
     """How many parts must be admitted together and must not fail; unset: all of them."""
@@ -135,7 +135,7 @@ class Options(Section):
     """Which taints of clusters the parts put up with, as in a PropagationPolicy's placement."""
 
 
-class ReplicatedJob(Section):
+class ReplicatedJob(HyperJobModel):
     """A Volcano Job and how it is multiplied or split."""
 
     name: str
@@ -148,23 +148,23 @@ class ReplicatedJob(Section):
     """The clusters it should go to before all others, in this order."""
 
 
-class HyperJobSpec(Options):
+class HyperJobSpec(HyperJobOptions):
     """Upstream's spec and our options: the one form that everything works on."""
 
-    model_config = rules(
-        *_OF_OPTIONS,
+    model_config = validation_rules(
+        *_OPTION_RULES,
         (
             "!has(self.replicatedJobs) || self.replicatedJobs.map(j, has(j.replicas) ? j.replicas : 1).sum() <= 1000",
             "all replicated jobs together have at most 1000 replicas",
         ),
     )
 
-    replicated_jobs: tuple[ReplicatedJob, ...] = Field((), json_schema_extra={**by("name"), "maxItems": 1000})
+    replicated_jobs: tuple[ReplicatedJob, ...] = Field((), json_schema_extra={**list_map_by("name"), "maxItems": 1000})
     plugins: dict[str, list[str]] = Field(default_factory=dict)
     """Volcano plugins that every part gets unless its template names them."""
 
 
-class JobTemplate(Section):
+class JobTemplate(HyperJobModel):
     """The logical job of the documentation's spelling."""
 
     api_version: Literal["batch.volcano.sh/v1alpha1"] = "batch.volcano.sh/v1alpha1"
@@ -172,7 +172,7 @@ class JobTemplate(Section):
     spec: JobSpec
 
 
-class BatchHyperJobSpec(Options):
+class BatchHyperJobSpec(HyperJobOptions):
     """The documentation's spec and our options."""
 
     template: JobTemplate
@@ -181,11 +181,11 @@ class BatchHyperJobSpec(Options):
     def as_spec(self) -> HyperJobSpec:
         """Return it as a HyperJob of one replicated job without a name."""
         job = ReplicatedJob(name="", template_spec=self.template.spec, split_policy=self.split_policy)
-        options = {name: getattr(self, name) for name in Options.model_fields}
+        options = {name: getattr(self, name) for name in HyperJobOptions.model_fields}
         return HyperJobSpec(replicated_jobs=(job,), **options)
 
 
-class Metadata(Section):
+class Metadata(HyperJobModel):
     """Who a HyperJob is."""
 
     name: str = ""
@@ -198,7 +198,7 @@ class Metadata(Section):
     annotations: dict[str, str] = Field(default_factory=dict)
 
 
-class HyperJob(Section):
+class HyperJob(HyperJobModel):
     """One HyperJob in the one form; *resource* is the spelling it was written in."""
 
     resource: Resource
@@ -216,9 +216,9 @@ class HyperJob(Section):
         return "-".join(filter(None, (self.metadata.name, job.name, str(index))))
 
 
-def spelling(api_version: str) -> Resource:
+def hyperjob_resource(api_version: str) -> Resource:
     """Return which spelling *api_version* is."""
-    for resource in SPELLINGS:
+    for resource in HYPERJOB_RESOURCES:
         if resource.api_version == api_version:
             return resource
     raise HyperJobError(f"apiVersion {api_version!r} has no HyperJob; write {HYPERJOBS.api_version}")
@@ -227,7 +227,7 @@ def spelling(api_version: str) -> Resource:
 def read_hyperjob(document: dict[str, Any]) -> HyperJob:
     """Return the HyperJob that *document* describes, or raise `HyperJobError`; a null is a field that is not set."""
     document = _without_nulls(document)
-    resource = spelling(str(document.get("apiVersion", "")))
+    resource = hyperjob_resource(str(document.get("apiVersion", "")))
     try:
         return HyperJob(
             resource=resource,
@@ -236,7 +236,7 @@ def read_hyperjob(document: dict[str, Any]) -> HyperJob:
             status=read_status(document),
         )
     except ValidationError as error:
-        raise HyperJobError(_sentences("spec", error)) from error
+        raise HyperJobError(_format_errors("spec", error)) from error
 
 
 def read_status(document: dict[str, Any]) -> HyperJobStatus:
@@ -244,7 +244,7 @@ def read_status(document: dict[str, Any]) -> HyperJobStatus:
     try:
         return HyperJobStatus.model_validate(_without_nulls(document.get("status") or {}))
     except ValidationError as error:
-        raise HyperJobError(_sentences("status", error)) from error
+        raise HyperJobError(_format_errors("status", error)) from error
 
 
 def _without_nulls(value: Any) -> Any:
@@ -260,14 +260,14 @@ def _spec(resource: Resource, spec: Any) -> HyperJobSpec:
     return BatchHyperJobSpec.model_validate(spec or {}).as_spec()
 
 
-def _sentences(section: str, error: ValidationError) -> str:
+def _format_errors(section: str, error: ValidationError) -> str:
     """Return what is wrong with the first fields that are wrong."""
     # The input of each error is the object around it: together they would be its square.
     details = error.errors(include_url=False, include_context=False, include_input=False)
-    return "; ".join(_sentence(section, each) for each in details[:_MOST_FLAWS])
+    return "; ".join(_format_error(section, each) for each in details[:_MAX_ERRORS])
 
 
-def _sentence(section: str, details: Any) -> str:
+def _format_error(section: str, details: Any) -> str:
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in details["loc"])
     message: str = details["msg"].removeprefix("Value error, ")
     return f"{section}{path}: {message[:1].lower()}{message[1:]}"

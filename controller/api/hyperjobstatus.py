@@ -13,13 +13,13 @@ Int64 = Annotated[int, Field(json_schema_extra={"format": "int64"})]
 Time = Annotated[datetime, Field(json_schema_extra={"format": "date-time"})]
 
 
-class _Reported(BaseModel):
+class _StatusModel(BaseModel):
     model_config = ConfigDict(
         extra="ignore", frozen=True, alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True
     )
 
 
-class Condition(_Reported):
+class Condition(_StatusModel):
     """A Kubernetes condition."""
 
     type: str
@@ -30,7 +30,7 @@ class Condition(_Reported):
     observed_generation: Int64 | None = None
 
 
-class JobState(_Reported):
+class JobState(_StatusModel):
     """The state of one Volcano Job, as Volcano reports it."""
 
     phase: str | None = None
@@ -39,7 +39,7 @@ class JobState(_Reported):
     last_transition_time: Time | None = None
 
 
-class ReplicatedJobStatus(_Reported):
+class ReplicatedJobStatus(_StatusModel):
     """What has become of one replicated job; the numbers count pods."""
 
     name: str
@@ -52,7 +52,7 @@ class ReplicatedJobStatus(_Reported):
     unknown: int | None = None
 
 
-class PartStatus(_Reported):
+class PartStatus(_StatusModel):
     """One part: where it goes, how large it is, and how far it is."""
 
     name: str
@@ -81,7 +81,7 @@ class PartStatus(_Reported):
     """Why it went where it did."""
 
 
-class SplitStatus(_Reported):
+class SplitStatus(_StatusModel):
     """The split that the parts were made of; it stays while a part has started and the spec is the same."""
 
     specification: str = ""
@@ -93,7 +93,7 @@ class SplitStatus(_Reported):
     parts: tuple[PartStatus, ...] = ()
 
 
-class HyperJobStatus(_Reported):
+class HyperJobStatus(_StatusModel):
     """The one status of all parts."""
 
     conditions: tuple[Condition, ...] = Field(

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from controller.api import salvage
-from controller.api.meta import Watched
+from controller.api import lenient_decode
+from controller.api.meta import WatchedObject
 from controller.api.pods import PodTemplate
 
 
@@ -33,7 +33,7 @@ class JobSpec(msgspec.Struct, rename="camel", frozen=True):
     tasks: list[TaskSpec] = msgspec.field(default_factory=list)
 
 
-class Job(Watched, frozen=True):
+class Job(WatchedObject, frozen=True):
     """One Volcano Job."""
 
     spec: JobSpec = msgspec.field(default_factory=JobSpec)
@@ -44,4 +44,4 @@ _JOB = msgspec.json.Decoder(Job)
 
 def decode_job(raw: bytes | memoryview) -> Job:
     """Return the Volcano Job in *raw*."""
-    return salvage.decode(_JOB, raw)
+    return lenient_decode.decode(_JOB, raw)

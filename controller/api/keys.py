@@ -67,29 +67,29 @@ def binding_name(name: str, kind: str) -> str:
 
 
 #: The record of an admission, on the binding.
-ADMISSION = "volcano-global.io/admission"
+ADMISSION_ANNOTATION = "volcano-global.io/admission"
 #: A job's run time and arrival, for the simulator only.
-RUNTIME = "volcano-global.io/runtime"
-SUBMIT = "volcano-global.io/submit"
+RUNTIME_ANNOTATION = "volcano-global.io/runtime"
+SUBMIT_ANNOTATION = "volcano-global.io/submit"
 
 #: Where kinds without a queue field name their queue; the first that is there counts.
-QUEUE_NAMES = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
+QUEUE_NAME_KEYS = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
 
 #: A binding that carries neither is claimed by no policy, and Karmada's scheduler passes it over.
-CLAIMS = (
+POLICY_LABELS = (
     "propagationpolicy.karmada.io/permanent-id",
     "clusterpropagationpolicy.karmada.io/permanent-id",
 )
 
-HYPERJOB_NAME = "volcano.sh/hyperjob-name"
-REPLICATED_JOB_NAME = "volcano.sh/replicatedjob-name"
+HYPERJOB_NAME_LABEL = "volcano.sh/hyperjob-name"
+REPLICATED_JOB_NAME_LABEL = "volcano.sh/replicatedjob-name"
 HYPERJOB_GROUPS = frozenset({"training.volcano.sh", "batch.volcano.sh"})
 HYPERJOB_KIND = "HyperJob"
 
 #: On a HyperJob's Job, JSON: `{"uid", "split"}`: its HyperJob, and the split that it was made for. All else about its
 #: group (G1) the HyperJob's own spec and status say, and a Job that they do not list is no part of it.
-GROUP = "volcano-global.io/group"
+GROUP_ANNOTATION = "volcano-global.io/group"
 #: On a HyperJob's Job, JSON list: the clusters it should go to before all others, in order (C3).
-PREFERRED_CLUSTERS = "volcano-global.io/preferred-clusters"
+PREFERRED_CLUSTERS_ANNOTATION = "volcano-global.io/preferred-clusters"
 #: On what a HyperJob has made, JSON: `{"index", "attempt", "template", "digest"}`, by which a change is noticed.
-PART = "volcano-global.io/part"
+PART_ANNOTATION = "volcano-global.io/part"

@@ -30,7 +30,7 @@ class ObjectMeta(msgspec.Struct, rename="camel", frozen=True):
     owner_references: list[OwnerReference] = msgspec.field(default_factory=list)
 
 
-class Watched(msgspec.Struct, rename="camel", frozen=True):
+class WatchedObject(msgspec.Struct, rename="camel", frozen=True):
     """An object of a kind that is watched."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)

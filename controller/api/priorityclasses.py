@@ -2,11 +2,11 @@
 
 import msgspec
 
-from controller.api import salvage
-from controller.api.meta import Watched
+from controller.api import lenient_decode
+from controller.api.meta import WatchedObject
 
 
-class PriorityClass(Watched, frozen=True):
+class PriorityClass(WatchedObject, frozen=True):
     """One PriorityClass."""
 
     value: int = 0
@@ -19,4 +19,4 @@ _PRIORITY_CLASS = msgspec.json.Decoder(PriorityClass)
 
 def decode_priority_class(raw: bytes | memoryview) -> PriorityClass:
     """Return the PriorityClass in *raw*."""
-    return salvage.decode(_PRIORITY_CLASS, raw)
+    return lenient_decode.decode(_PRIORITY_CLASS, raw)

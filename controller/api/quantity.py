@@ -11,17 +11,17 @@ from functools import lru_cache
 from math import floor
 
 _FORM = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(|[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)")
-_LONGEST = 128
+_MAX_LENGTH = 128
 #: A resource's name in Kubernetes: a domain, a slash and a label.
-_LONGEST_RESOURCE = 253 + 1 + 63
-_GREATEST_EXPONENT = 100
+_MAX_RESOURCE_LENGTH = 253 + 1 + 63
+_MAX_EXPONENT = 100
 #: Below this any mantissa that is short enough to be read rounds up to one base unit.
-_LEAST_EXPONENT = -300
+_MIN_EXPONENT = -300
 
-_TENS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_TWOS = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_TEN_SUFFIXES = {exponent: suffix for suffix, exponent in _TENS.items()}
-_TWO_SUFFIXES = {exponent: suffix for suffix, exponent in _TWOS.items()}
+_DECIMAL_SUFFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY_SUFFIXES = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_SUFFIX_BY_TENS = {exponent: suffix for suffix, exponent in _DECIMAL_SUFFIXES.items()}
+_SUFFIX_BY_TWOS = {exponent: suffix for suffix, exponent in _BINARY_SUFFIXES.items()}
 
 #: Kubernetes caps what is written with a binary suffix here, and nothing else.
 _BINARY_CAP = 2**63 - 1
@@ -40,11 +40,13 @@ def parse_quantity(resource: str, value: str | float) -> int:
 
     Integers and floats are taken as their JSON text.
     """
-    text = value if isinstance(value, str) else _written(resource, value)
-    if len(text) > _LONGEST:
-        raise QuantityError(f"{resource}: '{text[:16]}…' has {len(text)} characters; write it with at most {_LONGEST}")
+    text = value if isinstance(value, str) else _number_text(resource, value)
+    if len(text) > _MAX_LENGTH:
+        raise QuantityError(
+            f"{resource}: '{text[:16]}…' has {len(text)} characters; write it with at most {_MAX_LENGTH}"
+        )
     # A cached name is kept: of thousands that are as long as an object can be, the process would run out of memory.
-    return _amount(resource, text) if len(resource) <= _LONGEST_RESOURCE else _amount.__wrapped__(resource, text)
+    return _amount(resource, text) if len(resource) <= _MAX_RESOURCE_LENGTH else _amount.__wrapped__(resource, text)
 
 
 def format_quantity(resource: str, amount: int | Fraction) -> str:
@@ -64,8 +66,8 @@ def _counts_bytes(resource: str) -> bool:
     return resource in {_MEMORY, "storage", "ephemeral-storage"} or resource.startswith("hugepages-")
 
 
-def _written(resource: str, number: float) -> str:
-    if isinstance(number, int) and number.bit_length() > 3 * _LONGEST:
+def _number_text(resource: str, number: float) -> str:
+    if isinstance(number, int) and number.bit_length() > 3 * _MAX_LENGTH:
         raise QuantityError(f"{resource}: an integer of {number.bit_length()} bits is more than any cluster has")
     return repr(number)
 
@@ -77,19 +79,19 @@ def _amount(resource: str, text: str) -> int:
         raise QuantityError(f"{resource}: {text!r} is no quantity; write it like 500m, 2 or 64Gi")
     sign, whole, fraction, suffix = match[1], match[2], match[3] or "", match[4]
     mantissa = int(whole + fraction)
-    if suffix in _TWOS:
+    if suffix in _BINARY_SUFFIXES:
         cap: int = _BINARY_CAP * 10 ** len(fraction)
-        magnitude = _in_base_units(resource, min(mantissa << _TWOS[suffix], cap), -len(fraction))
+        magnitude = _in_base_units(resource, min(mantissa << _BINARY_SUFFIXES[suffix], cap), -len(fraction))
     else:
         magnitude = _in_base_units(resource, mantissa, _exponent(resource, text, suffix) - len(fraction))
     return -magnitude if sign == "-" else magnitude
 
 
 def _exponent(resource: str, text: str, suffix: str) -> int:
-    exponent = _TENS[suffix] if suffix in _TENS else int(suffix[1:])
-    if exponent > _GREATEST_EXPONENT:
+    exponent = _DECIMAL_SUFFIXES[suffix] if suffix in _DECIMAL_SUFFIXES else int(suffix[1:])
+    if exponent > _MAX_EXPONENT:
         raise QuantityError(f"{resource}: {text!r} is more than any cluster has")
-    return max(exponent, _LEAST_EXPONENT)
+    return max(exponent, _MIN_EXPONENT)
 
 
 def _in_base_units(resource: str, mantissa: int, scale: int) -> int:
@@ -103,10 +105,10 @@ def _decimal(value: int, exponent: int) -> str:
     """Return value * 10^exponent with the largest suffix that keeps it whole."""
     if value == 0:
         return "0"
-    while value % _MILLI == 0 and exponent < _TENS["E"]:
+    while value % _MILLI == 0 and exponent < _DECIMAL_SUFFIXES["E"]:
         value //= _MILLI
         exponent += 3
-    return f"{value}{_TEN_SUFFIXES[exponent]}"
+    return f"{value}{_SUFFIX_BY_TENS[exponent]}"
 
 
 def _binary(count: int) -> str:
@@ -114,7 +116,7 @@ def _binary(count: int) -> str:
     if count == 0 or count % _KIBI or abs(count) > _BINARY_CAP:
         return _decimal(count, 0)
     exponent = 0
-    while count % _KIBI == 0 and exponent < _TWOS["Ei"]:
+    while count % _KIBI == 0 and exponent < _BINARY_SUFFIXES["Ei"]:
         count //= _KIBI
         exponent += 10
-    return f"{count}{_TWO_SUFFIXES[exponent]}"
+    return f"{count}{_SUFFIX_BY_TWOS[exponent]}"

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from controller.api import salvage
-from controller.api.meta import Quantities, Watched
+from controller.api import lenient_decode
+from controller.api.meta import Quantities, WatchedObject
 
 
 class Guarantee(msgspec.Struct, rename="camel", frozen=True):
@@ -31,7 +31,7 @@ class QueueStatus(msgspec.Struct, rename="camel", frozen=True):
     state: str = ""
 
 
-class Queue(Watched, frozen=True):
+class Queue(WatchedObject, frozen=True):
     """One Volcano Queue."""
 
     spec: QueueSpec = msgspec.field(default_factory=QueueSpec)
@@ -43,4 +43,4 @@ _QUEUE = msgspec.json.Decoder(Queue)
 
 def decode_queue(raw: bytes | memoryview) -> Queue:
     """Return the Queue in *raw*."""
-    return salvage.decode(_QUEUE, raw)
+    return lenient_decode.decode(_QUEUE, raw)

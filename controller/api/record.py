@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from controller.api.keys import ADMISSION
+from controller.api.keys import ADMISSION_ANNOTATION
 
 Amounts = dict[str, str]
 
@@ -50,46 +50,48 @@ class Record(msgspec.Struct, rename="camel", frozen=True, omit_defaults=False):
     """The id of the plan that admitted it, shared by all parts of a group (G1)."""
 
 
-class Reading(msgspec.Struct, frozen=True):
+class RecordResult(msgspec.Struct, frozen=True):
     """What an annotation holds: a record, or why it holds none."""
 
     record: Record | None = None
     flaw: str = ""
 
 
-NOTHING = Reading()
+NO_RECORD = RecordResult()
 
 _RECORD = msgspec.json.Decoder(Record)
 _ENCODER = msgspec.json.Encoder(order="sorted")
-_NAMES = tuple((field.name, field.encode_name) for field in msgspec.structs.fields(Record))
+_FIELD_NAMES = tuple((field.name, field.encode_name) for field in msgspec.structs.fields(Record))
 
 
-def read_record(annotations: Mapping[str, str], uid: str) -> Reading:
+def read_record(annotations: Mapping[str, str], uid: str) -> RecordResult:
     """Return the record among *annotations* that was written for the binding *uid*."""
-    text = annotations.get(ADMISSION)
+    text = annotations.get(ADMISSION_ANNOTATION)
     if text is None:
-        return NOTHING
+        return NO_RECORD
     try:
         record = _RECORD.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        return Reading(flaw=f"annotation {ADMISSION} is unreadable: {error}")
-    trouble = _trouble(record, uid)
-    return Reading(flaw=trouble) if trouble else Reading(record)
+        return RecordResult(flaw=f"annotation {ADMISSION_ANNOTATION} is unreadable: {error}")
+    trouble = _violation(record, uid)
+    return RecordResult(flaw=trouble) if trouble else RecordResult(record)
 
 
 def write_record(record: Record) -> str:
     """Return the canonical text of *record*: the same record, the same text; times in UTC."""
-    values = ((written, getattr(record, name)) for name, written in _NAMES)
-    return _ENCODER.encode({name: _written(value) for name, value in values if value is not msgspec.UNSET}).decode()
+    values = ((written, getattr(record, name)) for name, written in _FIELD_NAMES)
+    return _ENCODER.encode(
+        {name: _format_value(value) for name, value in values if value is not msgspec.UNSET}
+    ).decode()
 
 
-def _trouble(record: Record, uid: str) -> str:
+def _violation(record: Record, uid: str) -> str:
     if record.uid != uid:
-        return f"annotation {ADMISSION} was written for another binding, uid {record.uid[:64]!r}"
+        return f"annotation {ADMISSION_ANNOTATION} was written for another binding, uid {record.uid[:64]!r}"
     if record.evictions < 0 or record.attempts < 0:
-        return f"annotation {ADMISSION} counts below zero"
+        return f"annotation {ADMISSION_ANNOTATION} counts below zero"
     if any(time.tzinfo is None for time in _times(record)):
-        return f"annotation {ADMISSION} has a time without a zone; write times like 2006-01-02T15:04:05Z"
+        return f"annotation {ADMISSION_ANNOTATION} has a time without a zone; write times like 2006-01-02T15:04:05Z"
     return ""
 
 
@@ -101,7 +103,7 @@ def _times(record: Record) -> list[datetime]:
     return [time for time in times if isinstance(time, datetime)]
 
 
-def _written(value: object) -> object:
+def _format_value(value: object) -> object:
     if not isinstance(value, datetime):
         return value
     precision = "milliseconds" if value.microsecond else "seconds"

@@ -15,7 +15,7 @@ VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 
 #: The most values of a new object, by `count_values`; an object of 1.5 MiB, as many as etcd takes, has a third of them.
-MOST_VALUES = 1 << 18
+MAX_VALUES = 1 << 18
 
 Members = Mapping[str, msgspec.Raw]
 """The members of one JSON object, each of which is there once."""
@@ -102,7 +102,7 @@ class _Envelope(msgspec.Struct):
     request: _Uid = msgspec.field(default_factory=_Uid)
 
 
-class _Asked(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+class _RequestMembers(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """A request as the API server writes it; what decides nothing is left as it is."""
 
     uid: str
@@ -125,10 +125,10 @@ class _Asked(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 class _Review(msgspec.Struct, rename="camel"):
     api_version: str
     kind: str
-    request: _Asked
+    request: _RequestMembers
 
 
-class _Answer(msgspec.Struct, rename="camel"):
+class _ReviewResponse(msgspec.Struct, rename="camel"):
     response: Response
     api_version: str = VERSION
     kind: str = KIND
@@ -140,11 +140,11 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TEXT = msgspec.json.Decoder(str)
 _ENCODER = msgspec.json.Encoder()
 
-_FLAG = msgspec.json.Decoder(bool)
+_BOOLEAN = msgspec.json.Decoder(bool)
 _RESOURCE = msgspec.json.Decoder(Resource)
 
 #: A review without blanks, and without what differs from one to the next.
-_FRAME = len(
+_FIXED_LENGTH = len(
     '{"kind":"","apiVersion":"","request":{"uid":"","kind":,"resource":{"group":"","version":"","resource":""},'
     '"operation":"","userInfo":,"object":,"oldObject":,"dryRun":false,"options":}}'
 )
@@ -157,7 +157,7 @@ _FIELDS: Mapping[str, tuple[str, msgspec.json.Decoder[Any]]] = {
     "subResource": ("sub_resource", _TEXT),
     "name": ("name", _TEXT),
     "namespace": ("namespace", _TEXT),
-    "dryRun": ("dry_run", _FLAG),
+    "dryRun": ("dry_run", _BOOLEAN),
 }
 #: Objects are long, and stay as they are.
 _OBJECTS = {"object": "sent", "oldObject": "old_object"}
@@ -165,13 +165,13 @@ _OBJECTS = {"object": "sent", "oldObject": "old_object"}
 
 def read(body: bytes) -> Request:
     """Return the request in *body*, or raise `ReviewError` with a sentence that says what is wrong with it."""
-    if len(body) > 2 * MOST_VALUES and count_values(body) > 2 * MOST_VALUES:
-        raise ReviewError(f"the body has more than {2 * MOST_VALUES} JSON values", _uid(body))
+    if len(body) > 2 * MAX_VALUES and count_values(body) > 2 * MAX_VALUES:
+        raise ReviewError(f"the body has more than {2 * MAX_VALUES} JSON values", _uid(body))
     try:
         # What is not looked into is not decoded, so bad UTF-8 there would pass.
         str(body, "utf-8")
         whole = body.strip()
-        version, kind, request = _read_plain(whole) or _read_strictly(whole)
+        version, kind, request = _read_canonical(whole) or _read_strictly(whole)
     except RecursionError as error:
         raise ReviewError("the body is nested too deeply for an AdmissionReview") from error
     except ValueError as error:  # malformed JSON, a wrong type, bad UTF-8, a repeated key
@@ -194,7 +194,7 @@ def count_values(raw: bytes | msgspec.Raw) -> int:
 
 def write(response: Response) -> bytes:
     """Return the body of the answer to a review."""
-    return _ENCODER.encode(_Answer(response))
+    return _ENCODER.encode(_ReviewResponse(response))
 
 
 def members(raw: bytes | msgspec.Raw) -> Members:
@@ -204,12 +204,12 @@ def members(raw: bytes | msgspec.Raw) -> Members:
     none was dropped as a repetition, at a tenth of the cost of a strict parser; anything else is parsed strictly.
     """
     found = _MEMBERS.decode(raw)
-    if len(memoryview(raw)) != _length(found):
-        json.loads(bytes(raw), object_pairs_hook=_once)
+    if len(memoryview(raw)) != _encoded_length(found):
+        json.loads(bytes(raw), object_pairs_hook=_refuse_repeated_keys)
     return found
 
 
-def _read_plain(body: bytes) -> tuple[str, str, Request] | None:
+def _read_canonical(body: bytes) -> tuple[str, str, Request] | None:
     """Return version, kind and request of a review in one walk over it, where it is as the API server writes it.
 
     ``None``: it is not, or cannot be read. Reading it strictly tells.
@@ -219,7 +219,7 @@ def _read_plain(body: bytes) -> tuple[str, str, Request] | None:
     except ValueError:  # a member is missing, unknown, or of another type
         return None
     asked = found.request
-    if len(body) != _length_of_review(found):
+    if len(body) != _encoded_review_length(found):
         return None
     request = Request(
         uid=asked.uid,
@@ -237,8 +237,8 @@ def _read_plain(body: bytes) -> tuple[str, str, Request] | None:
 
 def _read_strictly(body: bytes) -> tuple[str, str, Request]:
     """Return version, kind and request of a review, or raise `ValueError` with what is wrong with it."""
-    review = _having(members(body), "apiVersion", "kind", "request")
-    found = _having(members(review["request"]), "uid", "resource", "operation")
+    review = _require_members(members(body), "apiVersion", "kind", "request")
+    found = _require_members(members(review["request"]), "uid", "resource", "operation")
     version, kind = _TEXT.decode(review["apiVersion"]), _TEXT.decode(review["kind"])
     fields: dict[str, Any] = {name: found[member] for member, name in _OBJECTS.items() if member in found}
     for member, (name, decoder) in _FIELDS.items():
@@ -251,21 +251,21 @@ def _read_strictly(body: bytes) -> tuple[str, str, Request]:
     return version, kind, Request(**fields)
 
 
-def _having(found: Members, *names: str) -> Members:
+def _require_members(found: Members, *names: str) -> Members:
     for name in names:
         if name not in found:
             raise ValueError(f"{name!r} is missing")
     return found
 
 
-def _length_of_review(review: _Review) -> int:
+def _encoded_review_length(review: _Review) -> int:
     """Return how long the review is without blanks and with plain texts; whatever else it has makes it longer."""
     asked, resource = review.request, review.request.resource
     names = (asked.name, asked.namespace, asked.sub_resource, asked.uid, asked.operation)
     texts = (review.kind, review.api_version, resource.group, resource.version, resource.resource, *names)
     kinds = (asked.kind, asked.request_kind, asked.request_resource, asked.request_sub_resource)
     raws = (*kinds, asked.user_info, asked.old_object, asked.options)
-    length = _FRAME - asked.dry_run + len("".join(texts)) + len(b"".join(raws)) + _length(asked.object)
+    length = _FIXED_LENGTH - asked.dry_run + len("".join(texts)) + len(b"".join(raws)) + _encoded_length(asked.object)
     if asked.name:
         length += len(',"name":""')
     if asked.namespace:
@@ -281,14 +281,14 @@ def _length_of_review(review: _Review) -> int:
     return length
 
 
-def _length(found: Members) -> int:
+def _encoded_length(found: Members) -> int:
     """Return how long a JSON object of these members is, without blanks and with plain keys."""
     if not found:
         return len("{}")
     return 1 + len('"":,') * len(found) + len("".join(found)) + len(b"".join(found.values()))
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         counts = Counter(name for name, _ in pairs)

@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 
-from controller.api import salvage
-from controller.api.meta import Watched
+from controller.api import lenient_decode
+from controller.api.meta import WatchedObject
 
 
-class Template(Watched, rename="camel", frozen=True):
+class Template(WatchedObject, rename="camel", frozen=True):
     """An object of any kind; *spec* is looked into by the paths of its kind's rule only."""
 
     api_version: str = ""
@@ -21,4 +21,4 @@ _TEMPLATE = msgspec.json.Decoder(Template)
 
 def decode_template(raw: bytes | memoryview) -> Template:
     """Return the object in *raw*, whatever its kind."""
-    return salvage.decode(_TEMPLATE, raw)
+    return lenient_decode.decode(_TEMPLATE, raw)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 #: Plugins whose pods look for one task that leads, and the name it has unless ``--master=`` gives another.
-LEADERS: Mapping[str, str] = {"mpi": "master", "pytorch": "master"}
+LEADER_TASKS: Mapping[str, str] = {"mpi": "master", "pytorch": "master"}
 
 Event = Literal[
     "*",
@@ -28,7 +28,7 @@ Event = Literal[
 ]
 
 
-class Passed(BaseModel):
+class PassthroughModel(BaseModel):
     """An object of which some fields are read and all are kept."""
 
     model_config = ConfigDict(
@@ -36,21 +36,21 @@ class Passed(BaseModel):
     )
 
 
-class Resources(Passed):
+class Resources(PassthroughModel):
     """What a container asks for, and the most it may take."""
 
     requests: dict[str, str | int | float] = Field(default_factory=dict)
     limits: dict[str, str | int | float] = Field(default_factory=dict)
 
 
-class Container(Passed):
+class Container(PassthroughModel):
     """One container of a pod."""
 
     resources: Resources = Resources()
     env: tuple[dict[str, Any], ...] = ()
 
 
-class PodSpec(Passed):
+class PodSpec(PassthroughModel):
     """What runs in a pod."""
 
     containers: tuple[Container, ...] = ()
@@ -58,7 +58,7 @@ class PodSpec(Passed):
     priority_class_name: str = ""
 
 
-class PodTemplate(Passed):
+class PodTemplate(PassthroughModel):
     """The pods of a task; the Job's own definition says what is in it."""
 
     model_config = ConfigDict(json_schema_extra={"x-opaque": True})
@@ -66,7 +66,7 @@ class PodTemplate(Passed):
     spec: PodSpec = PodSpec()
 
 
-class LifecyclePolicy(Passed):
+class LifecyclePolicy(PassthroughModel):
     """What happens on an event of a job or a task."""
 
     action: str | None = None
@@ -76,14 +76,14 @@ class LifecyclePolicy(Passed):
     timeout: str | None = None
 
 
-class DependsOn(Passed):
+class DependsOn(PassthroughModel):
     """Which tasks start before this one."""
 
     name: tuple[str, ...] | None = None
     iteration: str | None = None
 
 
-class NetworkTopology(Passed):
+class NetworkTopology(PassthroughModel):
     """How near to one another the pods must be."""
 
     mode: Literal["hard", "soft"] = "hard"
@@ -91,7 +91,7 @@ class NetworkTopology(Passed):
     highest_tier_name: str | None = None
 
 
-class PartitionPolicy(Passed):
+class PartitionPolicy(PassthroughModel):
     """How a task is cut into partitions whose pods start together."""
 
     total_partitions: int | None = None
@@ -100,7 +100,7 @@ class PartitionPolicy(Passed):
     network_topology: NetworkTopology | None = None
 
 
-class Task(Passed):
+class Task(PassthroughModel):
     """Some equal pods."""
 
     name: str = ""
@@ -135,7 +135,7 @@ class Task(Passed):
         return self.model_copy(update=changes)
 
 
-class Volume(Passed):
+class Volume(PassthroughModel):
     """A volume that all pods of a job mount."""
 
     mount_path: str
@@ -143,7 +143,7 @@ class Volume(Passed):
     volume_claim: dict[str, Any] | None = None
 
 
-class JobSpec(Passed):
+class JobSpec(PassthroughModel):
     """All that makes a Volcano Job."""
 
     scheduler_name: str = ""
@@ -164,8 +164,8 @@ class JobSpec(Passed):
     def leaders(self) -> frozenset[str]:
         """Return the names of the tasks that its plugins look for as the one that leads."""
         return frozenset(
-            _argument(self.plugins[plugin], "--master=") or name
-            for plugin, name in LEADERS.items()
+            _flag_value(self.plugins[plugin], "--master=") or name
+            for plugin, name in LEADER_TASKS.items()
             if plugin in self.plugins
         )
 
@@ -196,6 +196,6 @@ class JobSpec(Passed):
         return sum(max(task.replicas, 0) for task in self.tasks)
 
 
-def _argument(arguments: list[str], flag: str) -> str:
+def _flag_value(arguments: list[str], flag: str) -> str:
     found = [argument.removeprefix(flag) for argument in arguments if argument.startswith(flag)]
     return found[-1] if found else ""

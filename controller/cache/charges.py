@@ -7,13 +7,13 @@ Pure. The record is believed as far as it is not below the template's demand
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from controller.cache.facts import BindingFacts, Demand, Phase, Record
+from controller.cache.objects import AdmissionRecord, CachedBinding, WorkloadPhase, WorkloadRequests
 from controller.engine.clusters import Assignment, ClusterName
 from controller.engine.requests import pod_request
 from controller.engine.resources import EMPTY, Resources, add, elementwise_max, scale, total
 from controller.engine.workloads import Admission, ClusterCharge
 
-_UNKNOWN = Demand(EMPTY)
+_NO_REQUESTS = WorkloadRequests(EMPTY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +26,16 @@ class Charge:
     """Its kind has replicas that Karmada may divide among clusters."""
 
 
-def recorded(binding: BindingFacts, demand: Demand | None, record: Record) -> Charge:
+def recorded(binding: CachedBinding, demand: WorkloadRequests | None, record: AdmissionRecord) -> Charge:
     """Return the charge of a workload that *record* admits; never below what its template demands."""
-    asked = demand or _UNKNOWN
+    asked = demand or _NO_REQUESTS
     targets = binding.targets or tuple(Assignment(name) for name in record.clusters)
-    wanted = _with_excess(_parts(targets, asked), binding, asked)
-    believed = _shares(record, targets, asked)
+    wanted = _add_excess_pods(_requests_by_cluster(targets, asked), binding, asked)
+    believed = _recorded_shares(record, targets, asked)
     parts = {name: elementwise_max(believed[name], wanted[name]) for name in wanted}
     sums = total(wanted.values())
     grown = any(amount > record.charge.get(name, 0) for name, amount in sums.items())
-    parts = _with_surplus(parts, binding, asked) | _still_there(binding, asked, {*parts})
+    parts = _add_surplus_replicas(parts, binding, asked) | _usage_on_left_clusters(binding, asked, {*parts})
     admission = _admission(parts, binding, admitted_at=record.admitted_at or 0)
     # A cluster that it still leaves is in the record of the move, and is no move of its own.
     leaving = {each.name for each in binding.evicting} - {*wanted}
@@ -43,44 +43,48 @@ def recorded(binding: BindingFacts, demand: Demand | None, record: Record) -> Ch
     return Charge(replace(admission, grown=grown, moved=moved), grown, is_divisible=bool(asked.replicas))
 
 
-def adopted(binding: BindingFacts, demand: Demand | None) -> Charge:
+def adopted(binding: CachedBinding, demand: WorkloadRequests | None) -> Charge:
     """Return the charge of a workload that runs without a record, from its template (D10)."""
-    asked = demand or _UNKNOWN
-    parts = _with_surplus(_with_excess(_parts(binding.targets, asked), binding, asked), binding, asked)
-    parts |= _still_there(binding, asked, {*parts})
+    asked = demand or _NO_REQUESTS
+    parts = _add_surplus_replicas(
+        _add_excess_pods(_requests_by_cluster(binding.targets, asked), binding, asked), binding, asked
+    )
+    parts |= _usage_on_left_clusters(binding, asked, {*parts})
     admission = _admission(parts, binding, admitted_at=0)
     return Charge(Admission(admission.charge, admission.bookings, adopted=True, shown=admission.shown))
 
 
-def remaining(binding: BindingFacts, demand: Demand | None, *, unplaced_until: int | None = None) -> Admission | None:
+def remaining(
+    binding: CachedBinding, demand: WorkloadRequests | None, *, unplaced_until: int | None = None
+) -> Admission | None:
     """Return what a paused workload still holds on clusters that it has not left, ``None`` if it has left all.
 
     It has left a cluster when neither its clusters nor its eviction tasks nor
     its status name it any more (P5). One that was evicted before Karmada had
     placed it may still be placed *unplaced_until*.
     """
-    asked = demand or _UNKNOWN
-    parts = dict(_parts(binding.targets, asked))
+    asked = demand or _NO_REQUESTS
+    parts = dict(_requests_by_cluster(binding.targets, asked))
     if unplaced_until is not None and binding.record is not None:
         parts |= dict.fromkeys(binding.record.clusters, asked.whole)
     for name in (*binding.evicting_from, *(told.cluster for told in binding.progress)):
         parts.setdefault(name, asked.whole)
-    parts = _with_excess(parts, binding, asked)
+    parts = _add_excess_pods(parts, binding, asked)
     told = binding.targets or binding.evicting_from or binding.progress
     admission = _admission(parts, binding, admitted_at=0)
     return replace(admission, ends_at=None if told else unplaced_until) if parts else None
 
 
-def _parts(targets: Iterable[Assignment], demand: Demand) -> dict[ClusterName, Resources]:
+def _requests_by_cluster(targets: Iterable[Assignment], demand: WorkloadRequests) -> dict[ClusterName, Resources]:
     """Return what the template demands on each target: its replicas there, or the whole of it (D5)."""
     known = [target for target in targets if target.replicas is not None]
     if demand.replicas and not known:
-        return _evenly(demand.whole, [target.name for target in targets])
-    return {target.name: _part(target, demand) for target in targets}
+        return _divide_evenly(demand.whole, [target.name for target in targets])
+    return {target.name: _cluster_requests(target, demand) for target in targets}
 
 
-def _with_excess(
-    parts: Mapping[ClusterName, Resources], binding: BindingFacts, demand: Demand
+def _add_excess_pods(
+    parts: Mapping[ClusterName, Resources], binding: CachedBinding, demand: WorkloadRequests
 ) -> dict[ClusterName, Resources]:
     """Return *parts* with the pods of a Volcano Job that a cluster runs beyond what the template asks for now.
 
@@ -100,14 +104,14 @@ def _with_excess(
                 continue  # one that Volcano has named in the cluster
             if task is None:
                 # A task that the template does not have any more, or never had: its pods are as large as the largest.
-                found[told.cluster] = add(found[told.cluster], scale(_largest(demand), count))
+                found[told.cluster] = add(found[told.cluster], scale(_largest_pod(demand), count))
             elif count > task.count:
                 pods = scale(pod_request(task.pod), count - task.count)
                 found[told.cluster] = add(found[told.cluster], pods)
     return found
 
 
-def _largest(demand: Demand) -> Resources:
+def _largest_pod(demand: WorkloadRequests) -> Resources:
     """Return the largest amount of each resource that a pod of the workload asks for."""
     amounts = EMPTY
     for pod in demand.pods:
@@ -115,8 +119,8 @@ def _largest(demand: Demand) -> Resources:
     return amounts
 
 
-def _with_surplus(
-    parts: Mapping[ClusterName, Resources], binding: BindingFacts, demand: Demand
+def _add_surplus_replicas(
+    parts: Mapping[ClusterName, Resources], binding: CachedBinding, demand: WorkloadRequests
 ) -> dict[ClusterName, Resources]:
     """Return *parts* with the replicas that a cluster reports beyond those it was assigned.
 
@@ -132,24 +136,28 @@ def _with_surplus(
     return found
 
 
-def _still_there(binding: BindingFacts, demand: Demand, placed: set[ClusterName]) -> dict[ClusterName, Resources]:
+def _usage_on_left_clusters(
+    binding: CachedBinding, demand: WorkloadRequests, placed: set[ClusterName]
+) -> dict[ClusterName, Resources]:
     """Return what a workload holds on clusters that Karmada evicts it from, until the eviction tasks end.
 
     Karmada starts it elsewhere first, so that it runs on both.
     """
     leaving = [each for each in binding.evicting if each.name not in placed]
-    parts = {each.name: _part(each, demand) for each in leaving}
-    return _with_surplus(_with_excess(parts, binding, demand), binding, demand)
+    parts = {each.name: _cluster_requests(each, demand) for each in leaving}
+    return _add_surplus_replicas(_add_excess_pods(parts, binding, demand), binding, demand)
 
 
-def _part(target: Assignment, demand: Demand) -> Resources:
+def _cluster_requests(target: Assignment, demand: WorkloadRequests) -> Resources:
     if not demand.replicas or target.replicas is None:
         return demand.whole
     replica = {name: amount // demand.replicas for name, amount in demand.whole.items()}
     return scale(replica, target.replicas)
 
 
-def _shares(record: Record, targets: tuple[Assignment, ...], demand: Demand) -> dict[ClusterName, Resources]:
+def _recorded_shares(
+    record: AdmissionRecord, targets: tuple[Assignment, ...], demand: WorkloadRequests
+) -> dict[ClusterName, Resources]:
     """Return what of the recorded total falls on each target.
 
     A workload that goes whole to each cluster takes the same everywhere,
@@ -163,7 +171,7 @@ def _shares(record: Record, targets: tuple[Assignment, ...], demand: Demand) -> 
     return {name: _rounded_up(record.charge, weight, whole) for name, weight in weights.items()}
 
 
-def _evenly(amounts: Resources, names: list[ClusterName]) -> dict[ClusterName, Resources]:
+def _divide_evenly(amounts: Resources, names: list[ClusterName]) -> dict[ClusterName, Resources]:
     return {name: _rounded_up(amounts, 1, len(names)) for name in names}
 
 
@@ -171,12 +179,12 @@ def _rounded_up(amounts: Resources, weight: int, whole: int) -> Resources:
     return {name: -(-amount * weight // whole) for name, amount in amounts.items()}
 
 
-def _admission(parts: Mapping[ClusterName, Resources], binding: BindingFacts, *, admitted_at: int) -> Admission:
+def _admission(parts: Mapping[ClusterName, Resources], binding: CachedBinding, *, admitted_at: int) -> Admission:
     bookings = tuple(ClusterCharge(name, parts[name]) for name in parts)
-    return Admission(total(parts.values()), bookings, admitted_at=admitted_at, shown=_is_shown(binding))
+    return Admission(total(parts.values()), bookings, admitted_at=admitted_at, shown=_is_running_everywhere(binding))
 
 
-def _is_shown(binding: BindingFacts) -> bool:
+def _is_running_everywhere(binding: CachedBinding) -> bool:
     """Say whether all its clusters report it running, so that their summaries count its pods already."""
     told = {each.cluster: each.phase for each in binding.progress}
-    return bool(binding.targets) and all(told.get(target.name) is Phase.RUNNING for target in binding.targets)
+    return bool(binding.targets) and all(told.get(target.name) is WorkloadPhase.RUNNING for target in binding.targets)

@@ -11,10 +11,10 @@ K_co = TypeVar("K_co", bound=Hashable, covariant=True)
 F = TypeVar("F", bound="Observation[Hashable]")
 K = TypeVar("K", bound=Hashable)
 
-_TOMBSTONES = 10_000
+_MAX_DELETED_UIDS = 10_000
 
 
-def _by_namespace(namespace: str, name: str) -> tuple[str, str]:
+def _namespaced_key(namespace: str, name: str) -> tuple[str, str]:
     """Return the key of an object whose kind is alone in its collection; equal to `ObjectKey`."""
     return namespace, name
 
@@ -46,7 +46,7 @@ class Collection(Generic[F]):
         decode: Callable[[bytes], F],
         changed: Callable[[F | None, F | None], None],
         *,
-        key: Callable[[str, str], Hashable] = _by_namespace,
+        key: Callable[[str, str], Hashable] = _namespaced_key,
     ) -> None:
         self.decode = decode
         self.key = key
@@ -106,5 +106,5 @@ class Collection(Generic[F]):
     def _bury(self, uid: str) -> None:
         """Remember that *uid* is gone, so that a late answer to a write does not bring it back."""
         self._gone[uid] = None
-        if len(self._gone) > _TOMBSTONES:
+        if len(self._gone) > _MAX_DELETED_UIDS:
             del self._gone[next(iter(self._gone))]

@@ -16,8 +16,8 @@ import msgspec
 import structlog
 
 from controller.backoff import Backoff
-from controller.cache.consistency import Comparison
-from controller.cache.events import Event, is_before, read_event, read_meta
+from controller.cache.cache_audit import CacheAudit
+from controller.cache.watch_events import WatchEvent, is_older, read_event, read_meta
 from controller.kube import (
     NO_PARAMETERS,
     Api,
@@ -33,16 +33,16 @@ from controller.kube import (
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
-Name = tuple[str, str]
+ObjectName = tuple[str, str]
 """The namespace and the name of an object."""
 
 #: What reading an object may raise. Tenants write objects, so that no mistake in reading one may stop the others.
-UNDECODABLE = Exception
+DECODE_ERRORS = Exception
 
 #: So many objects that cannot be read are named in one line of the log.
-_SHOWN = 5
-_PAGE_TRIES = 5
-_BARREN_TRIES = 3
+_MAX_NAMES_LOGGED = 5
+_MAX_PAGE_ATTEMPTS = 5
+_MAX_EMPTY_WATCHES = 3
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -50,7 +50,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 class Sink(Protocol[T_contra]):
     """Who is told what there is; called from the event loop, and not expected to wait."""
 
-    def replace(self, objects: Sequence[T_contra], *, unread: Iterable[Name] = ()) -> None:
+    def replace(self, objects: Sequence[T_contra], *, unread: Iterable[ObjectName] = ()) -> None:
         """Take *objects* as all there is; the empty list voids all that was told before, also what was newer.
 
         Besides, there is what *unread* names: what was told of it last stays.
@@ -67,7 +67,7 @@ class Sink(Protocol[T_contra]):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class WatchOptions:
     """How the informer lists and watches; times in seconds."""
 
     page: int = 500
@@ -79,11 +79,11 @@ class Pace:
     """A watch that lasted so long is no failure, however it ended."""
 
 
-class _StartOverError(Exception):
+class _RelistError(Exception):
     """Only a new list helps; the message says why."""
 
 
-def nothing_known(_: Event) -> bool:
+def never_known(_: WatchEvent) -> bool:
     """Say that every change is news."""
     return False
 
@@ -102,10 +102,10 @@ class Informer(Generic[T]):
         *,
         decode: Callable[[bytes], T],
         sink: Sink[T],
-        is_known: Callable[[Event], bool] = nothing_known,
+        is_known: Callable[[WatchEvent], bool] = never_known,
         selectors: Parameters = NO_PARAMETERS,
-        pace: Pace | None = None,
-        comparison: Comparison | None = None,
+        pace: WatchOptions | None = None,
+        comparison: CacheAudit | None = None,
     ) -> None:
         self.path = path
         self.synced = asyncio.Event()
@@ -120,9 +120,9 @@ class Informer(Generic[T]):
         self._sink = sink
         self._is_known = is_known
         self._selectors = selectors
-        self._pace = pace or Pace()
+        self._pace = pace or WatchOptions()
         self._comparison = comparison
-        self._unread: dict[Name, None] = {}
+        self._unread: dict[ObjectName, None] = {}
         """The objects whose present state could not be read."""
         self._backoff = Backoff()
         self._barren = 0
@@ -143,7 +143,7 @@ class Informer(Generic[T]):
                     await self._follow()
             except TimeoutError:
                 log.info("listing again", path=self.path, reason="other parts of the objects count now")
-            except _StartOverError as reason:
+            except _RelistError as reason:
                 self._following = None
                 log.warning("listing again", path=self.path, reason=str(reason))
                 await asyncio.sleep(self._backoff.failed())
@@ -156,7 +156,7 @@ class Informer(Generic[T]):
             self._following.reschedule(asyncio.get_running_loop().time())
 
     def _apply(self, objects: list[T], version: str) -> None:
-        if is_before(version, self.version):
+        if is_older(version, self.version):
             # Whatever is known from a later time than the server's is void.
             self._sink.replace([])
         self._sink.replace(objects, unread=tuple(self._unread))
@@ -190,7 +190,7 @@ class Informer(Generic[T]):
 
     async def _pages(self) -> tuple[list[T], str]:
         objects: list[T] = []
-        unread: list[Name] = []
+        unread: list[ObjectName] = []
         token = ""
         while True:
             page = await self._page(token)
@@ -203,26 +203,26 @@ class Informer(Generic[T]):
 
     async def _page(self, token: str) -> Page:
         """Read one page; a failure that may pass does not cost the pages before it."""
-        for _ in range(_PAGE_TRIES):
+        for _ in range(_MAX_PAGE_ATTEMPTS):
             try:
                 return await self._api.list_page(self.path, self._selectors, limit=self._pace.page, token=token)
             except (ServerError, TooManyRequests, Unreachable) as error:
                 await self._pause("page failed", error)
         return await self._api.list_page(self.path, self._selectors, limit=self._pace.page, token=token)
 
-    def _decode_page(self, page: Page, unread: list[Name]) -> list[T]:
+    def _decode_page(self, page: Page, unread: list[ObjectName]) -> list[T]:
         """Return what can be read of *page*, and add the names of the rest to *unread*."""
         objects: list[T] = []
         failures: list[Exception] = []
         for raw in page.items or ():
             try:
                 objects.append(self._decode(bytes(raw)))
-            except UNDECODABLE as error:
+            except DECODE_ERRORS as error:
                 failures.append(error)
-                unread.append(name_of(bytes(raw)))
+                unread.append(object_name(bytes(raw)))
         if failures:
             self.undecodable += len(failures)
-            shown = ["/".join(filter(None, name)) for name in unread[-len(failures) :][:_SHOWN]]
+            shown = ["/".join(filter(None, name)) for name in unread[-len(failures) :][:_MAX_NAMES_LOGGED]]
             log.error(
                 "objects not understood", path=self.path, count=len(failures), objects=shown, last=str(failures[-1])
             )
@@ -242,7 +242,7 @@ class Informer(Generic[T]):
                 await self._watch()
             except ApiError as error:
                 if isinstance(error, Gone) or error.status == HTTPStatus.BAD_REQUEST:
-                    raise _StartOverError(error.message) from error
+                    raise _RelistError(error.message) from error
                 failure = error
             lasted = time.monotonic() - began
             if lasted >= self._pace.healthy:
@@ -263,27 +263,27 @@ class Informer(Generic[T]):
         async with self._api.stream(self.path, parameters, silence=self._pace.silence) as lines:
             self.heard_at = time.monotonic()
             self._barren += 1
-            if self._barren > _BARREN_TRIES:
-                raise _StartOverError("watches break before they bring anything")
+            if self._barren > _MAX_EMPTY_WATCHES:
+                raise _RelistError("watches break before they bring anything")
             async for line in lines:
                 self._take(read_event(f"WATCH {self.path}", line))
                 self._barren = 0
         self._barren = 0
 
-    def _take(self, event: Event) -> None:
-        if is_before(event.version, self.version):
-            raise _StartOverError(f"event {event.version} came after {self.version}")
+    def _take(self, event: WatchEvent) -> None:
+        if is_older(event.version, self.version):
+            raise _RelistError(f"event {event.version} came after {self.version}")
         if event.change == "DELETED" or (event.change != "BOOKMARK" and not self._is_known(event)):
             self._tell(event)
         self.version = event.version or self.version
         self.heard_at = time.monotonic()
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: WatchEvent) -> None:
         name = event.namespace, event.name
         self._unread.pop(name, None)
         try:
             obj = self._decode(event.raw)
-        except UNDECODABLE as error:
+        except DECODE_ERRORS as error:
             self.undecodable += 1
             log.warning("object not understood", path=self.path, object=event.path, error=str(error))
             if event.change == "DELETED":
@@ -302,9 +302,9 @@ class Informer(Generic[T]):
         Such a server would keep a watch from our version silent until it has caught up.
         """
         page = await self._api.list_page(self.path, self._selectors, limit=1)
-        if is_before(page.metadata.resource_version, self.version):
+        if is_older(page.metadata.resource_version, self.version):
             self.synced.clear()
-            raise _StartOverError(f"the server went back from {self.version} to {page.metadata.resource_version}")
+            raise _RelistError(f"the server went back from {self.version} to {page.metadata.resource_version}")
 
     async def _compare(self) -> None:
         """Start over if an event was lost in silence."""
@@ -313,7 +313,7 @@ class Informer(Generic[T]):
         lacking = sum(not self._comparison.holds(*name) for name in self._unread)
         difference = await self._comparison.difference(self.version, lacking=lacking)
         if difference is not None:
-            raise _StartOverError(f"an event was lost: {difference}")
+            raise _RelistError(f"an event was lost: {difference}")
 
     async def _pause(self, event: str, error: ApiError | None) -> None:
         delay = self._backoff.failed(at_least=error.retry_after if error else None)
@@ -322,7 +322,7 @@ class Informer(Generic[T]):
         await asyncio.sleep(delay)
 
 
-def name_of(raw: bytes) -> Name:
+def object_name(raw: bytes) -> ObjectName:
     """Return the name of an object that could not be read."""
     try:
         meta = read_meta(raw)

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
-from controller.cache.facts import PriorityClassFacts
+from controller.cache.objects import CachedPriorityClass
 
 
 class Priorities:
     """The value of every PriorityClass, and of having none."""
 
-    def __init__(self, classes: Iterable[PriorityClassFacts] = ()) -> None:
+    def __init__(self, classes: Iterable[CachedPriorityClass] = ()) -> None:
         known = sorted(classes, key=lambda each: each.key)
         self._values = {each.key: each.value for each in known}
         self._never = {each.key for each in known if not each.preempts}

@@ -12,45 +12,53 @@ from types import MappingProxyType
 
 from controller.api.bindings import decode_binding
 from controller.api.clusters import decode_cluster
-from controller.api.configuration import AdmissionConfiguration, revision
+from controller.api.configuration import AdmissionConfiguration, configuration_revision
 from controller.api.jobs import decode_job
 from controller.api.priorityclasses import decode_priority_class
 from controller.api.queues import decode_queue
 from controller.api.templates import decode_template
-from controller.cache.assessment import Assessment, Overlay, Rules, assess, is_aborted, is_unplaced, set_aside
-from controller.cache.clashes import Clashes, namesake, own_binding
+from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, AssumedWrites
+from controller.cache.binding_conditions import REPAIRABLE, BindingCondition
 from controller.cache.collection import Collection
-from controller.cache.demands import Demands
-from controller.cache.dispatch import Dispatched
-from controller.cache.facts import (
+from controller.cache.dispatched_requests import DispatchedRequests
+from controller.cache.event_handler import EventHandler
+from controller.cache.index import Index
+from controller.cache.integrations import Integration, Integrations
+from controller.cache.name_collisions import NameCollisions, binding_key, colliding_job_key
+from controller.cache.objects import (
     VOLCANO_JOB,
-    BindingFacts,
-    ClusterFacts,
+    CachedBinding,
+    CachedCluster,
+    CachedHyperJob,
+    CachedPriorityClass,
+    CachedQueue,
+    CachedTemplate,
     GroupKind,
-    HyperJobFacts,
-    PriorityClassFacts,
-    QueueFacts,
-    TemplateFacts,
     TemplateKey,
     group_kind,
 )
-from controller.cache.failedstarts import FailedStarts, ended
-from controller.cache.gates import Gate, Gates
-from controller.cache.index import Index
-from controller.cache.listener import Listener
-from controller.cache.overlays import Gone, Outcome, Overlays
 from controller.cache.priorities import Priorities
-from controller.cache.remarks import MENDABLE, Remark
-from controller.cache.shapes import Shapes
-from controller.cache.starts import Starts, backing_off, recorded
-from controller.cache.translate.amounts import amounts
+from controller.cache.requests import RequestsResolver
+from controller.cache.scheduling_requirements import RequirementsBuilder
+from controller.cache.shared_start_failures import SharedStartFailures, stopped_clusters
+from controller.cache.start_failures import StartFailures, recorded_exclusions, startup_backoff
 from controller.cache.translate.bindings import BindingTranslator
-from controller.cache.translate.clusters import cluster_facts
+from controller.cache.translate.clusters import translate_cluster
 from controller.cache.translate.jobs import JobTranslator
-from controller.cache.translate.policies import policy
-from controller.cache.translate.priorityclasses import priority_class_facts
-from controller.cache.translate.queues import queue_facts
+from controller.cache.translate.policies import translate_policy
+from controller.cache.translate.priorityclasses import translate_priority_class
+from controller.cache.translate.queues import translate_queue
 from controller.cache.translate.templates import TemplateTranslator
+from controller.cache.translate.units import parse_resources
+from controller.cache.workload_builder import (
+    BuildContext,
+    BuildResult,
+    LocalState,
+    build_quarantined,
+    build_workload,
+    is_aborted,
+    was_evicted_unplaced,
+)
 from controller.engine.clusters import ApiKind, ClusterName
 from controller.engine.estimates import Estimate
 from controller.engine.queues import QueueName
@@ -60,25 +68,25 @@ from controller.engine.startup import max_backoff_ms
 from controller.engine.workloads import WorkloadUid
 
 
-def _wake_nobody() -> None:
+def _ignore_change() -> None:
     """Do nothing about a change."""
 
 
-def _tell_nobody(*_: object) -> None:
+def _ignore_event(*_: object) -> None:
     """Keep it to ourselves."""
 
 
-def _name(_: str, name: str) -> str:
+def _cluster_scoped_key(_: str, name: str) -> str:
     """Return the key of an object outside of namespaces."""
     return name
 
 
-def _claims(configuration: AdmissionConfiguration) -> dict[str, Resources]:
+def _claim_requests(configuration: AdmissionConfiguration) -> dict[str, Resources]:
     """Return what one pod gets by each ResourceClaimTemplate that the operator maps."""
-    return {each.name: amounts(each.requests, each.name) for each in configuration.resource_claim_templates}
+    return {each.name: parse_resources(each.requests, each.name) for each in configuration.resource_claim_templates}
 
 
-_UNREMARKABLE: frozenset[Remark] = frozenset()
+_NO_CONDITIONS: frozenset[BindingCondition] = frozenset()
 
 
 class Store:
@@ -90,19 +98,19 @@ class Store:
     """
 
     def __init__(
-        self, configuration: AdmissionConfiguration | None = None, on_change: Callable[[], None] = _wake_nobody
+        self, configuration: AdmissionConfiguration | None = None, on_change: Callable[[], None] = _ignore_change
     ) -> None:
         self.on_change = on_change
-        self.on_remarks: Callable[[BindingFacts, frozenset[Remark]], None] = _tell_nobody
+        self.on_remarks: Callable[[CachedBinding, frozenset[BindingCondition]], None] = _ignore_event
         """Hears what is newly remarkable about a binding."""
-        self.on_clash: Callable[[TemplateFacts, BindingFacts], None] = _tell_nobody
+        self.on_clash: Callable[[CachedTemplate, CachedBinding], None] = _ignore_event
         """Hears of a job that can have no binding, because the one of its name is another's."""
-        self.on_error: Callable[[WorkloadUid, Exception], None] = _tell_nobody
+        self.on_error: Callable[[WorkloadUid, Exception], None] = _ignore_event
         """Hears of a workload that is set aside because assessing it failed."""
-        self._clashes = Clashes()
+        self._clashes = NameCollisions()
         self._configuration = configuration or AdmissionConfiguration()
-        self._revision = revision(self._configuration)
-        self._gates = Gates(self._configuration)
+        self._revision = configuration_revision(self._configuration)
+        self._gates = Integrations(self._configuration)
         self._bindings = BindingTranslator(self._gates)
         jobs = JobTranslator()
         self.bindings = Collection(self._decode_binding, self._binding_changed)
@@ -110,34 +118,40 @@ class Store:
         self.jobs = Collection(
             lambda raw: jobs.facts(decode_job(raw)), self._template_changed, key=partial(TemplateKey, VOLCANO_JOB)
         )
-        self.queues = Collection(lambda raw: queue_facts(decode_queue(raw)), self._queue_changed, key=_name)
-        self.clusters = Collection(lambda raw: cluster_facts(decode_cluster(raw)), self._cluster_changed, key=_name)
+        self.queues = Collection(
+            lambda raw: translate_queue(decode_queue(raw)), self._queue_changed, key=_cluster_scoped_key
+        )
+        self.clusters = Collection(
+            lambda raw: translate_cluster(decode_cluster(raw)), self._cluster_changed, key=_cluster_scoped_key
+        )
         self.priority_classes = Collection(
-            lambda raw: priority_class_facts(decode_priority_class(raw)), self._class_changed, key=_name
+            lambda raw: translate_priority_class(decode_priority_class(raw)),
+            self._class_changed,
+            key=_cluster_scoped_key,
         )
         self._further = TemplateTranslator()
-        self._templates: dict[GroupKind, Collection[TemplateFacts]] = {VOLCANO_JOB: self.jobs}
+        self._templates: dict[GroupKind, Collection[CachedTemplate]] = {VOLCANO_JOB: self.jobs}
 
-        self._hyperjobs: dict[str, HyperJobFacts] | None = None
+        self._hyperjobs: dict[str, CachedHyperJob] | None = None
         self._of_hyperjob: Index[str, TemplateKey] = Index()
-        self._by_uid: dict[WorkloadUid, BindingFacts] = {}
+        self._by_uid: dict[WorkloadUid, CachedBinding] = {}
         self._of_template: Index[TemplateKey, WorkloadUid] = Index()
         self._of_class: Index[str, TemplateKey] = Index()
-        self._overlays = Overlays()
+        self._overlays = AssumedWrites()
         self._aside: dict[WorkloadUid, tuple[str, int]] = {}
         """Whom evaluating has failed for, why, and until when it is not tried again."""
-        self._shapes = Shapes()
-        self._demands = Demands(_claims(self._configuration))
-        self._dispatched = Dispatched()
-        self._failed_starts = FailedStarts()
-        self.starts = Starts()
+        self._shapes = RequirementsBuilder()
+        self._demands = RequestsResolver(_claim_requests(self._configuration))
+        self._dispatched = DispatchedRequests()
+        self._failed_starts = SharedStartFailures()
+        self.starts = StartFailures()
         """Who was admitted and does not run."""
         self._priorities = Priorities()
         self._cleared: set[WorkloadUid] = set()
         """Admitted by their records, and seen paused without clusters."""
         self._resumed: set[WorkloadUid] = set()
         """Whom a Command lets wait again, until that is written."""
-        self._remarks: dict[WorkloadUid, frozenset[Remark]] = {}
+        self._remarks: dict[WorkloadUid, frozenset[BindingCondition]] = {}
         self._mendable: dict[WorkloadUid, None] = {}
 
         self._can_estimate = False
@@ -168,7 +182,7 @@ class Store:
         return self._gates.kinds
 
     @property
-    def clashes(self) -> Iterable[tuple[TemplateFacts, BindingFacts]]:
+    def clashes(self) -> Iterable[tuple[CachedTemplate, CachedBinding]]:
         """Return the jobs that can have no binding, each with the binding in its way."""
         return [(job, binding) for job, binding in self._clashes if self.jobs.get(job.key) == job]
 
@@ -197,20 +211,20 @@ class Store:
         return namespace in self._configuration.queue_command_namespaces
 
     @property
-    def remarks(self) -> Mapping[WorkloadUid, frozenset[Remark]]:
+    def remarks(self) -> Mapping[WorkloadUid, frozenset[BindingCondition]]:
         """Return what was remarkable about bindings when the World was last fed."""
         return MappingProxyType(self._remarks)
 
-    def binding(self, uid: WorkloadUid) -> BindingFacts | None:
+    def binding(self, uid: WorkloadUid) -> CachedBinding | None:
         """Return the newest facts of a binding."""
         return self._by_uid.get(uid)
 
-    def template(self, binding: BindingFacts) -> TemplateFacts | None:
+    def template(self, binding: CachedBinding) -> CachedTemplate | None:
         """Return the newest facts of the object that *binding* names as its template."""
         templates = self._templates.get(binding.template.kind)
         return templates.get(binding.template) if templates is not None else None
 
-    def templates(self, api: ApiKind) -> Collection[TemplateFacts]:
+    def templates(self, api: ApiKind) -> Collection[CachedTemplate]:
         """Return the sink for templates of a further kind that is gated."""
         kind = group_kind(api)
         if kind not in self._templates:
@@ -232,17 +246,17 @@ class Store:
 
         They must when the gated kinds have changed, because what no rule asked for was not kept.
         """
-        gates = Gates(configuration)
+        gates = Integrations(configuration)
         must_list = gates != self._gates
-        claims = _claims(configuration)
-        if claims != _claims(self._configuration):
-            self._demands = Demands(claims)
+        claims = _claim_requests(configuration)
+        if claims != _claim_requests(self._configuration):
+            self._demands = RequestsResolver(claims)
             self._news.update(dict.fromkeys(self._by_uid))
         if must_list or configuration.default_queue != self._configuration.default_queue:
             self._news.update(dict.fromkeys(self._by_uid))
         if configuration.node_estimates != self._configuration.node_estimates:
             self._news.update(dict.fromkeys(self._by_uid))
-        self._configuration, self._revision = configuration, revision(configuration)
+        self._configuration, self._revision = configuration, configuration_revision(configuration)
         self._shapes.with_node_claims = self._is_estimating
         self._gates = self._bindings.gates = gates
         self._policy_is_news = True
@@ -268,7 +282,7 @@ class Store:
         """Expect to be told of HyperJobs: a Job that claims to be part of one waits until that one lists it."""
         self._hyperjobs = {} if self._hyperjobs is None else self._hyperjobs
 
-    def hyperjob_changed(self, uid: str, facts: HyperJobFacts | None) -> None:
+    def hyperjob_changed(self, uid: str, facts: CachedHyperJob | None) -> None:
         """Take what a HyperJob says of its parts as it is now, ``None`` where it is gone or cannot be read."""
         known = self._hyperjobs if self._hyperjobs is not None else {}
         if known.get(uid) == facts:
@@ -281,10 +295,10 @@ class Store:
             self._news.update(dict.fromkeys(self._of_template.of(key)))
         self.on_change()
 
-    def assume(self, uid: WorkloadUid, outcome: Outcome) -> None:
+    def assume(self, uid: WorkloadUid, outcome: AssumedOutcome) -> None:
         """Take *outcome* for true: that was decided, and is being written; who decided it has it in his books."""
         self._overlays.assume(uid, outcome)
-        if isinstance(outcome, Gone):
+        if isinstance(outcome, AssumedEviction):
             self.starts.try_anew(uid)
             self._failed_starts.try_again(uid)
 
@@ -346,14 +360,14 @@ class Store:
         self.on_change()
         return bool(found)
 
-    def feed(self, state: Listener, now: int) -> None:
+    def feed(self, state: EventHandler, now: int) -> None:
         """Tell *world* all that has changed since it was last fed."""
         for uid in [uid for uid, (_, until) in self._aside.items() if until <= now]:
             del self._aside[uid]
             self._news[uid] = None
         self._take_classes()
         if self._policy_is_news:
-            state.policy_changed(policy(self._configuration, can_estimate=self._can_estimate))
+            state.policy_changed(translate_policy(self._configuration, can_estimate=self._can_estimate))
             self._policy_is_news = False
         self._tell_queues(state)
         # Workloads before clusters: a summary is understood by what is known to run there.
@@ -363,7 +377,7 @@ class Store:
             state.cluster_estimated(estimate, now)
         self._estimates.clear()
 
-    def _tell_queues(self, state: Listener) -> None:
+    def _tell_queues(self, state: EventHandler) -> None:
         for name in sorted(self._queue_news):
             facts = self.queues.get(name)
             if facts is None:
@@ -372,7 +386,7 @@ class Store:
                 state.queue_changed(facts.queue)
         self._queue_news.clear()
 
-    def _tell_clusters(self, state: Listener, now: int) -> None:
+    def _tell_clusters(self, state: EventHandler, now: int) -> None:
         for name in sorted(self._cluster_news):
             facts = self.clusters.get(name)
             if facts is None:
@@ -381,8 +395,8 @@ class Store:
                 state.cluster_changed(facts.cluster, now)
         self._cluster_news.clear()
 
-    def _tell_workloads(self, state: Listener, now: int) -> None:
-        rules = Rules(
+    def _tell_workloads(self, state: EventHandler, now: int) -> None:
+        rules = BuildContext(
             gates=self._gates,
             priorities=self._priorities,
             default_queue=QueueName(self._configuration.default_queue),
@@ -400,8 +414,8 @@ class Store:
             for uid in news:
                 self._tell_workload(state, uid, rules=rules, now=now)
 
-    def _tell_workload(self, state: Listener, uid: WorkloadUid, *, rules: Rules, now: int) -> None:
-        known = self._remarks.pop(uid, _UNREMARKABLE)
+    def _tell_workload(self, state: EventHandler, uid: WorkloadUid, *, rules: BuildContext, now: int) -> None:
+        known = self._remarks.pop(uid, _NO_CONDITIONS)
         self._mendable.pop(uid, None)
         binding = self._by_uid.get(uid)
         if binding is None:
@@ -414,7 +428,7 @@ class Store:
         if not binding.paused or binding.record is None or not binding.record.admits:
             self._cleared.discard(uid)
         found = self._assess(binding, rules, now)
-        if Remark.CLEARED in found.remarks:
+        if BindingCondition.EVICTED_BY_OTHERS in found.remarks:
             self._cleared.add(uid)
         if found.remarks:
             self._remarks[uid] = found.remarks
@@ -425,26 +439,26 @@ class Store:
         else:
             state.workload_changed(found.workload, now)
 
-    def _assess(self, binding: BindingFacts, rules: Rules, now: int) -> Assessment:
+    def _assess(self, binding: CachedBinding, rules: BuildContext, now: int) -> BuildResult:
         """Return what *binding* amounts to; one that cannot be assessed is set aside, so that the others can be."""
         outcomes = self._overlays.outcomes(binding.uid)
         if binding.uid in self._aside:
-            return set_aside(binding, rules, outcomes, self._aside[binding.uid][0])
+            return build_quarantined(binding, rules, outcomes, self._aside[binding.uid][0])
         try:
-            return assess(binding, self.template(binding), rules=rules, overlay=self._overlay(binding, now))
+            return build_workload(binding, self.template(binding), rules=rules, overlay=self._overlay(binding, now))
         except Exception as error:  # noqa: BLE001 -- tenants write what is assessed; one must not stop all
             self.on_error(binding.uid, error)
-            return set_aside(binding, rules, outcomes, type(error).__name__)
+            return build_quarantined(binding, rules, outcomes, type(error).__name__)
 
-    def _overlay(self, binding: BindingFacts, now: int) -> Overlay:
+    def _overlay(self, binding: CachedBinding, now: int) -> LocalState:
         uid = binding.uid
-        unplaced_until = self._overlays.unplaced_until(uid, now, evicted=is_unplaced(binding))
+        unplaced_until = self._overlays.unplaced_until(uid, now, evicted=was_evicted_unplaced(binding))
         outcomes = self._overlays.outcomes(uid)
         has_run = self.starts.has_run(binding)
-        known = recorded(binding, outcomes)
+        known = recorded_exclusions(binding, outcomes)
         left_out = self.starts.left_out(uid, {} if has_run else known)
         alike = self._failed_alike(binding, known)
-        return Overlay(
+        return LocalState(
             outcomes,
             hold=self._hold(binding, now),
             unplaced_until=unplaced_until,
@@ -454,7 +468,7 @@ class Store:
             cleared=uid in self._cleared,
         )
 
-    def _failed_alike(self, binding: BindingFacts, known: Mapping[ClusterName, str]) -> frozenset[ClusterName]:
+    def _failed_alike(self, binding: CachedBinding, known: Mapping[ClusterName, str]) -> frozenset[ClusterName]:
         """Return where workloads of its namespace that ask for the same did not start; its record names *known*."""
         if not known and not self._failed_starts:
             return frozenset()
@@ -463,29 +477,31 @@ class Store:
         self._failed_starts.see(binding.uid, requirements, self.starts.as_they_were(known))
         return self._failed_starts.clusters(requirements) if requirements is not None else frozenset()
 
-    def _hold(self, binding: BindingFacts, now: int) -> Refusal | None:
+    def _hold(self, binding: CachedBinding, now: int) -> Refusal | None:
         """Return why one is held back at *now*, by what became of its last write or of its last start."""
-        paused = backing_off(binding.record, now, max_backoff_ms(self.admission_timeout_ms))
+        paused = startup_backoff(binding.record, now, max_backoff_ms(self.admission_timeout_ms))
         holds = [each for each in (self._overlays.hold(binding.uid, now), paused) if each is not None]
         return max(holds, key=lambda each: each.until or 0, default=None)
 
-    def _remarked(self, binding: BindingFacts, found: frozenset[Remark], known: frozenset[Remark]) -> None:
-        if found & MENDABLE:
+    def _remarked(
+        self, binding: CachedBinding, found: frozenset[BindingCondition], known: frozenset[BindingCondition]
+    ) -> None:
+        if found & REPAIRABLE:
             self._mendable[binding.uid] = None
         if not found <= known:
             self.on_remarks(binding, found - known)
 
     # -- what the collections tell --------------------------------------
 
-    def _decode_binding(self, raw: bytes) -> BindingFacts:
+    def _decode_binding(self, raw: bytes) -> CachedBinding:
         return self._bindings.facts(decode_binding(raw))
 
-    def _decode_template(self, raw: bytes, api: ApiKind) -> TemplateFacts:
-        return self._further.facts(decode_template(raw), self._gates.gate(group_kind(api)) or Gate(api))
+    def _decode_template(self, raw: bytes, api: ApiKind) -> CachedTemplate:
+        return self._further.facts(decode_template(raw), self._gates.gate(group_kind(api)) or Integration(api))
 
-    def _binding_changed(self, before: BindingFacts | None, after: BindingFacts | None) -> None:
+    def _binding_changed(self, before: CachedBinding | None, after: CachedBinding | None) -> None:
         if self._failed_starts and before is not None:
-            self._failed_starts.lapse(ended(before, after))
+            self._failed_starts.lapse(stopped_clusters(before, after))
         if before is not None and (after is None or before.template != after.template or before.uid != after.uid):
             self._of_template.discard(before.template, before.uid)
         if before is not None and (after is None or before.uid != after.uid):
@@ -501,10 +517,10 @@ class Store:
             self._overlays.observe(after.uid, after.resource_version)
             self._news[after.uid] = None
             if after.template.kind != VOLCANO_JOB:
-                self._look_for_clash(self.jobs.get(namesake(after)), after)
+                self._look_for_clash(self.jobs.get(colliding_job_key(after)), after)
         self.on_change()
 
-    def _template_changed(self, before: TemplateFacts | None, after: TemplateFacts | None) -> None:
+    def _template_changed(self, before: CachedTemplate | None, after: CachedTemplate | None) -> None:
         if before is not None and before.claim is not None:
             self._of_hyperjob.discard(before.claim.hyperjob, before.key)
         if after is not None and after.claim is not None:
@@ -514,21 +530,21 @@ class Store:
                 for name in facts.classes:
                     note(name, facts.key)
         if after is not None and after.key.kind == VOLCANO_JOB and not self._of_template.of(after.key):
-            self._look_for_clash(after, self.bindings.get(own_binding(after)))
+            self._look_for_clash(after, self.bindings.get(binding_key(after)))
         present = after or before
         if present is not None:
             self._news.update(dict.fromkeys(self._of_template.of(present.key)))
         self.on_change()
 
-    def _look_for_clash(self, job: TemplateFacts | None, binding: BindingFacts | None) -> None:
+    def _look_for_clash(self, job: CachedTemplate | None, binding: CachedBinding | None) -> None:
         if job is not None and binding is not None and self._clashes.add(job, binding):
             self.on_clash(job, binding)
 
-    def _queue_changed(self, before: QueueFacts | None, after: QueueFacts | None) -> None:
+    def _queue_changed(self, before: CachedQueue | None, after: CachedQueue | None) -> None:
         self._queue_news.update({each.key: None for each in (before, after) if each is not None})
         self.on_change()
 
-    def _cluster_changed(self, before: ClusterFacts | None, after: ClusterFacts | None) -> None:
+    def _cluster_changed(self, before: CachedCluster | None, after: CachedCluster | None) -> None:
         for each in (before, after):
             if each is not None:
                 self._cluster_news[each.key] = None
@@ -537,7 +553,7 @@ class Store:
                 self._news.update(dict.fromkeys(freed))
         self.on_change()
 
-    def _class_changed(self, before: PriorityClassFacts | None, after: PriorityClassFacts | None) -> None:
+    def _class_changed(self, before: CachedPriorityClass | None, after: CachedPriorityClass | None) -> None:
         self._class_news.update({each.key: None for each in (before, after) if each is not None})
         self.on_change()
 

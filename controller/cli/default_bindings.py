@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from controller.api.keys import ADMISSION, CLAIMS, RESOURCE_BINDINGS
-from controller.cache.facts import TemplateKey, group_kind
+from controller.api.keys import ADMISSION_ANNOTATION, POLICY_LABELS, RESOURCE_BINDINGS
+from controller.cache.objects import TemplateKey, group_kind
 from controller.cli.manifests import Manifest
 from controller.cli.policies import Policy, matching_policy
 from controller.cli.resource_interpreter import replica_requirements
@@ -71,10 +71,10 @@ def _complete(binding: Manifest, template: Manifest | None, policies: Sequence[P
     annotations = metadata.get("annotations") or {}
     uid = metadata.get("uid") or recorded_uid(annotations) or _generated_uid(binding)
     metadata |= {"uid": uid, "annotations": _with_record_uid(annotations, uid)}
-    if not any(labels.get(claim) for claim in CLAIMS) and matching_policy(
+    if not any(labels.get(claim) for claim in POLICY_LABELS) and matching_policy(
         template or _template_reference(binding), policies
     ):
-        metadata["labels"] = {**labels, CLAIMS[0]: _POLICY_LABEL_VALUE}
+        metadata["labels"] = {**labels, POLICY_LABELS[0]: _POLICY_LABEL_VALUE}
     return replace(binding, body={**binding.body, "metadata": metadata})
 
 
@@ -83,14 +83,14 @@ def _with_record_uid(annotations: Mapping[str, str], uid: str) -> Mapping[str, s
     record = _read_record(annotations)
     if record is None or record.get("uid"):
         return annotations
-    return {**annotations, ADMISSION: json.dumps({**record, "uid": uid})}
+    return {**annotations, ADMISSION_ANNOTATION: json.dumps({**record, "uid": uid})}
 
 
 def _default_binding(template: Manifest, policy: Policy | None) -> Manifest:
     kind = template_key(template).kind
     # Karmada's own name for it would be the same for jobs of two API groups.
     name = f"{template.name}-{kind}".lower()
-    metadata = {"name": name, "namespace": template.namespace, "labels": {CLAIMS[0]: _POLICY_LABEL_VALUE}}
+    metadata = {"name": name, "namespace": template.namespace, "labels": {POLICY_LABELS[0]: _POLICY_LABEL_VALUE}}
     resource = {"apiVersion": template.api_version, "kind": template.kind, "name": template.name}
     spec = {
         "resource": {**resource, "namespace": template.namespace, "uid": template.body["metadata"].get("uid")},
@@ -123,7 +123,7 @@ def recorded_uid(annotations: Mapping[str, str]) -> str:
 def _read_record(annotations: Mapping[str, str]) -> dict[str, Any] | None:
     """Return our record as it is written, ``None`` where there is none that can be read at all."""
     try:
-        record = json.loads(annotations.get(ADMISSION, "null"))
+        record = json.loads(annotations.get(ADMISSION_ANNOTATION, "null"))
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None

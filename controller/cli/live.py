@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from controller.api.configuration import AdmissionConfiguration, WorkloadRule
+from controller.api.configuration import AdmissionConfiguration, IntegrationRule
 from controller.api.events import Event, decode_event
-from controller.api.hyperjobs import SPELLINGS, HyperJob, HyperJobError, read_hyperjob
+from controller.api.hyperjobs import HYPERJOB_RESOURCES, HyperJob, HyperJobError, read_hyperjob
 from controller.api.keys import (
     CLUSTER_RESOURCE_BINDINGS,
     CLUSTERS,
@@ -24,7 +24,7 @@ from controller.api.keys import (
     RESOURCE_BINDINGS,
 )
 from controller.cache.collection import Collection, Observation
-from controller.cache.informer import UNDECODABLE
+from controller.cache.informer import DECODE_ERRORS
 from controller.cache.store import Store
 from controller.cli.report.explanation import PublishedEvent
 from controller.cli.report.search import NotFoundError
@@ -73,7 +73,7 @@ async def live_snapshot(api: Api, *, configuration: AdmissionConfiguration | Non
 
 async def find_hyperjob(api: Api, namespace: str, name: str) -> HyperJob:
     """Return the HyperJob of that name, upstream's spelling first; raise `NotFoundError` where there is none."""
-    for resource in SPELLINGS:
+    for resource in HYPERJOB_RESOURCES:
         try:
             raw = await api.get(resource.item_path(namespace, name))
         except NotFound:
@@ -124,7 +124,7 @@ async def read_store(api: Api, configuration: AdmissionConfiguration, *, page: i
 
 async def _read_hyperjobs(api: Api, store: Store, *, page: int) -> None:
     """Tell *store* which Jobs are parts of HyperJobs, as far as there are any and they may be listed."""
-    for resource in SPELLINGS:
+    for resource in HYPERJOB_RESOURCES:
         decode = partial(see_hyperjob, resource=resource)
         try:
             found = [seen async for seen in _pages(api, resource.path, decode, page=page)]
@@ -158,14 +158,14 @@ async def _pages(
     while True:
         answer = await api.list_page(path, parameters, limit=page, token=token)
         for item in answer.items or ():
-            with contextlib.suppress(UNDECODABLE):
+            with contextlib.suppress(DECODE_ERRORS):
                 yield decode(bytes(item))
         token = answer.metadata.continue_token
         if not token:
             return
 
 
-async def _list_path(api: Api, rule: WorkloadRule) -> str:
+async def _list_path(api: Api, rule: IntegrationRule) -> str:
     """Return the path that lists the kind of *rule*, whose plural only the server knows."""
     root = f"/apis/{rule.api_version}" if rule.group else f"/api/{rule.api_version}"
     unserved = KindNotServedError(
@@ -181,5 +181,5 @@ async def _list_path(api: Api, rule: WorkloadRule) -> str:
     return f"{root}/{plurals[0]}"
 
 
-def _api_kind(rule: WorkloadRule) -> ApiKind:
+def _api_kind(rule: IntegrationRule) -> ApiKind:
     return ApiKind(rule.api_version, rule.kind)

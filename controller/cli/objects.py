@@ -28,7 +28,7 @@ from controller.api.keys import (
 )
 from controller.api.priorityclasses import PriorityClass
 from controller.api.queues import Queue
-from controller.cache.facts import GroupKind, group_kind
+from controller.cache.objects import GroupKind, group_kind
 from controller.cli.hyperjobs import is_hyperjob, read_manifest
 from controller.cli.manifests import InputError, Manifest
 from controller.cli.policies import CLUSTER_POLICIES, POLICIES, PropagationPolicy

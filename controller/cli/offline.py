@@ -13,7 +13,7 @@ from controller.api.keys import (
     RESOURCE_BINDINGS,
 )
 from controller.cache.collection import Collection
-from controller.cache.facts import VOLCANO_JOB, Phase, Progress
+from controller.cache.objects import VOLCANO_JOB, ClusterProgress, WorkloadPhase
 from controller.cache.store import Store
 from controller.cli.default_bindings import recorded_uid, with_default_bindings
 from controller.cli.hyperjobs import HyperJobSplit, missing_objects, split_hyperjobs
@@ -124,10 +124,10 @@ def _unknown_charge_notes(store: Store) -> Iterator[InputNote]:
         if binding.template.kind != VOLCANO_JOB or binding.record is not None or store.template(binding) is not None:
             continue
         if binding.targets and any(
-            each.phase is not Phase.FINISHED for each in binding.progress or (_UNKNOWN_PROGRESS,)
+            each.phase is not WorkloadPhase.FINISHED for each in binding.progress or (_UNKNOWN_PROGRESS,)
         ):
             path = f"{binding.api.kind} {binding.template.namespace}/{binding.template.name}"
             yield InputNote(f"{path}: it holds clusters, but the job itself is not in the files: it counts as nothing")
 
 
-_UNKNOWN_PROGRESS = Progress(ClusterName(""), Phase.WAITING)
+_UNKNOWN_PROGRESS = ClusterProgress(ClusterName(""), WorkloadPhase.WAITING)

@@ -15,7 +15,7 @@ import typer
 
 from controller.api.configuration import AdmissionConfiguration, ConfigurationError, load_configuration
 from controller.api.hyperjobs import HyperJob
-from controller.cache.translate.amounts import milliseconds
+from controller.cache.translate.units import to_milliseconds
 from controller.cli.manifests import InputError
 from controller.cli.objects import InputNote
 from controller.cli.offline import read_offline_state
@@ -182,7 +182,7 @@ def _parse_options(  # noqa: PLR0913 -- the one place where the shared options s
     files = (*(file or ()), *(more or ()))
     if files and (kubeconfig or context or admission_configuration):
         raise typer.BadParameter("-f reads files instead of the live control plane; leave the options for that out")
-    at = wall_clock() if now is None else milliseconds(now) or 0
+    at = wall_clock() if now is None else to_milliseconds(now) or 0
     return CommonOptions(files, output, at, kubeconfig, context, admission_configuration, verbose)
 
 

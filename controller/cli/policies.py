@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from controller.api import salvage
+from controller.api import lenient_decode
 from controller.api.keys import Resource
-from controller.api.meta import Watched
+from controller.api.meta import WatchedObject
 from controller.api.placements import ClusterAffinity, LabelSelector, Placement
-from controller.cache.translate.placements import placement
+from controller.cache.translate.placements import translate_placement
 from controller.cli.manifests import Manifest
 from controller.engine.candidates import matches
 from controller.engine.clusters import Cluster, ClusterName
@@ -45,7 +45,7 @@ class PolicySpec(msgspec.Struct, rename="camel", frozen=True):
     priority: int = 0
 
 
-class PropagationPolicy(Watched, frozen=True):
+class PropagationPolicy(WatchedObject, frozen=True):
     """One policy; the cluster-scoped kind has the same form and no namespace."""
 
     spec: PolicySpec = msgspec.field(default_factory=PolicySpec)
@@ -78,7 +78,7 @@ class Policy:
 
 def read_policy(manifest: Manifest) -> Policy:
     """Return the policy in *manifest*, whose fields fit."""
-    wire = salvage.decode(_POLICY, manifest.raw)
+    wire = lenient_decode.decode(_POLICY, manifest.raw)
     return Policy(wire, (manifest.body.get("spec") or {}).get("placement") or {})
 
 
@@ -117,5 +117,5 @@ def _match_selector(selector: ResourceSelector, template: Manifest) -> Match:
 
 def _labels_match(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
     """Say whether *selector* selects an object with *labels*: as it would select a cluster that has them."""
-    asked = placement(Placement(cluster_affinity=ClusterAffinity(label_selector=selector)))
+    asked = translate_placement(Placement(cluster_affinity=ClusterAffinity(label_selector=selector)))
     return asked.affinity is not None and matches(asked.affinity, Cluster(ClusterName(""), labels=labels))

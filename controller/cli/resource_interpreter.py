@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from controller.api.jobs import decode_job
-from controller.api.meta import Watched
+from controller.api.meta import WatchedObject
 from controller.api.pods import PodSpec, PodTemplate
 from controller.api.templates import Template
-from controller.cache.facts import Demand, GroupKind
-from controller.cache.translate.amounts import quantities
+from controller.cache.objects import GroupKind, WorkloadRequests
 from controller.cache.translate.jobs import JobTranslator
+from controller.cache.translate.units import format_resources
 from controller.engine.resources import PODS
 
 
@@ -28,13 +28,13 @@ class ReplicatedSpec(msgspec.Struct, rename="camel", frozen=True):
     template: PodTemplate = msgspec.field(default_factory=PodTemplate)
 
 
-class Replicated(Watched, frozen=True):
+class Replicated(WatchedObject, frozen=True):
     """A Deployment, StatefulSet or batch Job."""
 
     spec: ReplicatedSpec = msgspec.field(default_factory=ReplicatedSpec)
 
 
-class Pod(Watched, frozen=True):
+class Pod(WatchedObject, frozen=True):
     """A bare pod."""
 
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
@@ -80,10 +80,10 @@ def replica_requirements(kind: GroupKind, spec: Spec) -> dict[str, Any] | None:
 
 def _requirements(replicas: int, pod_template: Spec) -> dict[str, Any]:
     request = {name: amount for name, amount in _pod_requests(pod_template).whole.items() if name != PODS}
-    return {"replicas": replicas, "replicaRequirements": {"resourceRequest": quantities(request)}}
+    return {"replicas": replicas, "replicaRequirements": {"resourceRequest": format_resources(request)}}
 
 
-def _pod_requests(pod_template: Spec) -> Demand:
+def _pod_requests(pod_template: Spec) -> WorkloadRequests:
     """Return what one pod asks for: what a job asks that has this pod only."""
     job = {"spec": {"tasks": [{"replicas": 1, "template": pod_template}]}}
-    return JobTranslator().facts(decode_job(msgspec.json.encode(job))).demand or Demand({})
+    return JobTranslator().facts(decode_job(msgspec.json.encode(job))).demand or WorkloadRequests({})

@@ -5,7 +5,7 @@ Files and the live control plane both end here; nothing is written anywhere.
 
 from dataclasses import dataclass
 
-from controller.cache.facts import BindingFacts
+from controller.cache.objects import CachedBinding
 from controller.cache.store import Store
 from controller.engine.ordering import QueueShares
 from controller.engine.plan import Admit, Plan
@@ -39,7 +39,7 @@ class Snapshot:
                 return decision
         return None
 
-    def binding(self, workload: Workload) -> BindingFacts | None:
+    def binding(self, workload: Workload) -> CachedBinding | None:
         """Return the binding of *workload*."""
         return self.store.binding(workload.uid)
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from controller.api.configuration import AdmissionConfiguration
-from controller.api.keys import RUNTIME, SUBMIT
-from controller.cache.facts import TemplateKey, group_kind
+from controller.api.keys import RUNTIME_ANNOTATION, SUBMIT_ANNOTATION
+from controller.cache.objects import TemplateKey, group_kind
 from controller.cache.store import Store
 from controller.cli.default_bindings import template_key
 from controller.cli.manifests import InputError, Manifest
@@ -123,13 +123,13 @@ class _AnnotationReader:
         """Yield a note where run times were made up."""
         if self._untimed:
             taken = f"taken to run {format_span(self._runtime)} (--runtime)"
-            yield InputNote(f"{self._untimed} jobs without the annotation {RUNTIME} are {taken}")
+            yield InputNote(f"{self._untimed} jobs without the annotation {RUNTIME_ANNOTATION} are {taken}")
 
     def submission(self, workload: Workload, store: Store) -> Submission:
         """Return *workload* with its times; one that runs already has run since its admission."""
         template = self._templates.get(TemplateKey(group_kind(workload.shape.api), workload.namespace, workload.name))
-        at = self._span(template, SUBMIT)
-        runtime = self._span(template, RUNTIME)
+        at = self._span(template, SUBMIT_ANNOTATION)
+        runtime = self._span(template, RUNTIME_ANNOTATION)
         if runtime is None:
             self._untimed += workload.state is not WorkloadState.FINISHED
             runtime = self._runtime

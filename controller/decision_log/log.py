@@ -12,7 +12,7 @@ from pathlib import Path
 
 import structlog
 
-from controller.cache.listener import Listener
+from controller.cache.event_handler import EventHandler
 from controller.decision_log.entries import (
     ClusterChanged,
     ClusterEstimated,
@@ -84,7 +84,7 @@ class DecisionLog:
     def _begun(self, state: State, now: int, *, is_whole: bool) -> Header:
         return Header(state.policy, now, version("volcano-global"), self._identity, is_whole=is_whole)
 
-    def listener(self, state: State) -> Listener:
+    def listener(self, state: State) -> EventHandler:
         """Return who is to be told in place of *world*."""
         return RecordingHandler(state, self._put)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from controller.cache.listener import Listener
+from controller.cache.event_handler import EventHandler
 from controller.decision_log.entries import PlanEntry
 from controller.decision_log.log import DecisionLog
 from controller.decision_log.records import DecisionRecord, RecordBuilder, record_fields
@@ -37,7 +37,7 @@ class DecisionRecorder:
         self._journal = journal
         self._number = 0
 
-    def listener(self, state: State) -> Listener:
+    def listener(self, state: State) -> EventHandler:
         """Return who is to be told in place of *world*."""
         return state if self._journal is None else self._journal.listener(state)
 

@@ -9,17 +9,17 @@ import grpc.aio
 
 from controller.engine.estimates import Estimate, Query
 from controller.estimator import messages
-from controller.estimator.access import Access, EstimatorError
 from controller.estimator.connection import connect
 from controller.estimator.messages import ResponseError
+from controller.estimator.options import EstimatorError, EstimatorOptions
 
 #: After this a method that was not served is tried again: the estimator may be a newer one now, in seconds.
-_AGAIN_SECONDS: Final = 600
+_RETRY_UNSERVED_SECONDS: Final = 600
 
 Connect = Callable[[], Awaitable[grpc.aio.Channel]]
 
 
-def client_of(access: Access, cluster: str, clock: Callable[[], float]) -> "Client":
+def new_client(access: EstimatorOptions, cluster: str, clock: Callable[[], float]) -> "Client":
     """Return a client of the estimator of *cluster*."""
     return Client(lambda: connect(access, cluster), timeout=access.timeout_seconds, clock=clock)
 
@@ -46,7 +46,7 @@ class Client:
         else:
             method, request = messages.MAX_AVAILABLE_COMPONENT_SETS, messages.component_sets_request(query)
         tried_at = self._unserved.get(method)
-        if tried_at is not None and self._clock() < tried_at + _AGAIN_SECONDS:
+        if tried_at is not None and self._clock() < tried_at + _RETRY_UNSERVED_SECONDS:
             return Estimate(query)
         try:
             return Estimate(query, messages.count(await self._call(method, request)))

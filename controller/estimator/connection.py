@@ -10,7 +10,7 @@ import grpc.aio
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from controller.estimator.access import Access
+from controller.estimator.options import EstimatorOptions
 
 _OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
@@ -19,26 +19,26 @@ _OPTIONS: Final = (
 )
 
 
-async def connect(access: Access, cluster: str) -> grpc.aio.Channel:
+async def connect(access: EstimatorOptions, cluster: str) -> grpc.aio.Channel:
     """Return a channel to the estimator of *cluster*; files are read now, for they are renewed.
 
     Raises `OSError` or `ValueError` where the address or a file is of no use.
     """
-    host = await _host(access, cluster)
+    host = await _resolve_host(access, cluster)
     target = f"dns:///{host}:{access.port}"
     if access.ca_file is None and not access.insecure_skip_verify:
         return grpc.aio.insecure_channel(target, options=_OPTIONS)
     options: list[tuple[str, Any]] = list(_OPTIONS)
     trusted = await asyncio.to_thread(access.ca_file.read_bytes) if access.ca_file is not None else None
     if access.insecure_skip_verify:
-        trusted, name = await _shown(access, host)
+        trusted, name = await _presented_certificate(access, host)
         options.append(("grpc.ssl_target_name_override", name))
-    chain, key = await asyncio.to_thread(_own, access)
+    chain, key = await asyncio.to_thread(_client_certificate, access)
     credentials = grpc.ssl_channel_credentials(trusted, key, chain)
     return grpc.aio.secure_channel(target, credentials, options=options)
 
 
-async def _host(access: Access, cluster: str) -> str:
+async def _resolve_host(access: EstimatorOptions, cluster: str) -> str:
     """Return the first name that can be resolved, the last one where none can."""
     usual, other = access.hosts(cluster)
     try:
@@ -48,13 +48,13 @@ async def _host(access: Access, cluster: str) -> str:
     return usual
 
 
-def _own(access: Access) -> tuple[bytes | None, bytes | None]:
+def _client_certificate(access: EstimatorOptions) -> tuple[bytes | None, bytes | None]:
     if access.cert_file is None or access.key_file is None:
         return None, None
     return access.cert_file.read_bytes(), access.key_file.read_bytes()
 
 
-async def _shown(access: Access, host: str) -> tuple[bytes, str]:
+async def _presented_certificate(access: EstimatorOptions, host: str) -> tuple[bytes, str]:
     """Return the certificate that the server shows, whoever signed it, and a name in it.
 
     gRPC cannot be told to verify nothing; it can be told to trust just this one.
@@ -67,10 +67,10 @@ async def _shown(access: Access, host: str) -> tuple[bytes, str]:
         shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     finally:
         writer.close()
-    return ssl.DER_cert_to_PEM_cert(shown).encode(), _name(x509.load_der_x509_certificate(shown), host)
+    return ssl.DER_cert_to_PEM_cert(shown).encode(), _certificate_name(x509.load_der_x509_certificate(shown), host)
 
 
-def _name(certificate: x509.Certificate, host: str) -> str:
+def _certificate_name(certificate: x509.Certificate, host: str) -> str:
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         found = [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]

@@ -5,15 +5,22 @@ from collections.abc import Callable
 import structlog
 
 from controller.api.keys import JOBS
-from controller.cache.facts import BindingFacts, TemplateFacts
-from controller.cache.remarks import Remark
+from controller.cache.binding_conditions import BindingCondition
+from controller.cache.objects import CachedBinding, CachedTemplate
 from controller.cache.store import Store
 from controller.events.message import EventMessage, Reference
 from controller.events.recorder import EventRecorder
 from controller.messages import BINDING_WARNINGS, NAME_COLLISION
 
 #: What nobody does by mistake, or without harm to others.
-_LOGGED_CONDITIONS = frozenset({Remark.UNPAUSED, Remark.LEAKED, Remark.REPAUSED, Remark.CLEARED})
+_LOGGED_CONDITIONS = frozenset(
+    {
+        BindingCondition.NOT_SUSPENDED,
+        BindingCondition.PLACED_WITHOUT_ADMISSION,
+        BindingCondition.RESUSPENDED_AFTER_ADMISSION,
+        BindingCondition.EVICTED_BY_OTHERS,
+    }
+)
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -37,7 +44,7 @@ class BindingWarnings:
         for job, binding in self._store.clashes:
             self._clashed(job, binding)
 
-    def _remarked(self, binding: BindingFacts, remarks: frozenset[Remark]) -> None:
+    def _remarked(self, binding: CachedBinding, remarks: frozenset[BindingCondition]) -> None:
         if not self._may_write():
             return
         for remark in sorted(remarks & BINDING_WARNINGS.keys()):
@@ -45,7 +52,7 @@ class BindingWarnings:
                 log.warning("binding remarkable", namespace=binding.namespace, name=binding.name, remark=remark)
             self._teller.warn(binding, remark, _warning_note(binding, remark))
 
-    def _clashed(self, job: TemplateFacts, binding: BindingFacts) -> None:
+    def _clashed(self, job: CachedTemplate, binding: CachedBinding) -> None:
         if not self._may_write():
             return
         log.warning("name of a binding taken", namespace=binding.namespace, name=binding.name, job=job.key.name)
@@ -56,7 +63,7 @@ class BindingWarnings:
         self._teller.put(EventMessage(job.uid, "warned", "Warn", "NameTaken", (about,), lambda: note, "Warning"))
 
 
-def _warning_note(binding: BindingFacts, remark: Remark) -> str:
+def _warning_note(binding: CachedBinding, remark: BindingCondition) -> str:
     """Return what is said of *remark*, with the clusters that the record names and those that the binding has."""
     before = ", ".join(binding.record.clusters) if binding.record else ""
     after = ", ".join(target.name for target in binding.targets)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS
-from controller.cache.facts import BindingFacts
+from controller.cache.objects import CachedBinding
 from controller.engine.plan import Wait
 from controller.engine.reasons import EvictionReason, Reason
 from controller.messages import EVICTION_MESSAGES, pending_message, remedy_message
@@ -66,7 +66,7 @@ class EventMessage:
         return self.uid, f"{self.topic}:{self.reason}" if self.topic == "warned" else self.topic
 
 
-def pending_event(wait: Wait, facts: BindingFacts) -> EventMessage:
+def pending_event(wait: Wait, facts: CachedBinding) -> EventMessage:
     """Return that a workload waits, and what for."""
     refusal = wait.refusal
     return EventMessage(
@@ -80,7 +80,7 @@ def pending_event(wait: Wait, facts: BindingFacts) -> EventMessage:
     )
 
 
-def write_event(write: Write, facts: BindingFacts) -> EventMessage | None:
+def write_event(write: Write, facts: CachedBinding) -> EventMessage | None:
     """Return what an acknowledged write did to a workload, ``None`` where its tenant need not know."""
     if write.effect == "admit":
         return EventMessage(
@@ -99,12 +99,12 @@ def write_event(write: Write, facts: BindingFacts) -> EventMessage | None:
     return None
 
 
-def warning_event(facts: BindingFacts, reason: str, note: str) -> EventMessage:
+def warning_event(facts: CachedBinding, reason: str, note: str) -> EventMessage:
     """Return something else that somebody should see to."""
     return EventMessage(facts.uid, "warned", "Warn", reason, event_references(facts), lambda: note, "Warning")
 
 
-def event_references(facts: BindingFacts) -> tuple[Reference, ...]:
+def event_references(facts: CachedBinding) -> tuple[Reference, ...]:
     """Return the objects that are told of a workload: its template, and its binding."""
     template, own = facts.template, RESOURCE_BINDINGS if facts.namespace else CLUSTER_RESOURCE_BINDINGS
     return (

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from controller.backoff import Backoff
-from controller.cache.facts import BindingFacts
+from controller.cache.objects import CachedBinding
 from controller.clock import Clock, wall_clock
 from controller.engine.plan import Wait
 from controller.engine.workloads import WorkloadUid
@@ -56,7 +56,7 @@ class EventRecorder:
     def __init__(
         self,
         api: Api,
-        binding: Callable[[WorkloadUid], BindingFacts | None],
+        binding: Callable[[WorkloadUid], CachedBinding | None],
         *,
         metrics: Metrics,
         manner: RecorderOptions | None = None,
@@ -92,13 +92,13 @@ class EventRecorder:
             if facts is not None:
                 self._put(pending_event(wait, facts))
 
-    def settled(self, write: Write, facts: BindingFacts) -> None:
+    def settled(self, write: Write, facts: CachedBinding) -> None:
         """Tell what was done about a workload."""
         news = write_event(write, facts)
         if news is not None:
             self._put(news)
 
-    def warn(self, facts: BindingFacts, reason: str, note: str) -> None:
+    def warn(self, facts: CachedBinding, reason: str, note: str) -> None:
         """Tell of a workload that somebody should see to it."""
         self._put(warning_event(facts, reason, note))
 

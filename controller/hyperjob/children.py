@@ -10,22 +10,22 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controller.api.hyperjobrules import sized
+from controller.api.hyperjob_validation import resize_template
 from controller.api.hyperjobs import HyperJob, ReplicatedJob
 from controller.api.hyperjobstatus import PartStatus
 from controller.api.keys import (
-    GROUP,
+    GROUP_ANNOTATION,
     HYPERJOB_KIND,
-    HYPERJOB_NAME,
+    HYPERJOB_NAME_LABEL,
     JOBS,
-    PART,
-    PREFERRED_CLUSTERS,
+    PART_ANNOTATION,
+    PREFERRED_CLUSTERS_ANNOTATION,
     PROPAGATION_POLICIES,
-    REPLICATED_JOB_NAME,
+    REPLICATED_JOB_NAME_LABEL,
 )
 from controller.api.volcanojobs import JobSpec, Task
-from controller.cache.facts import HyperJobFacts
-from controller.cache.translate.amounts import milliseconds
+from controller.cache.objects import CachedHyperJob
+from controller.cache.translate.units import to_milliseconds
 from controller.hyperjob.environment import plugins, variables, with_environment
 from controller.hyperjob.lineup import minimum, task_minimum
 from controller.hyperjob.sighting import HyperJobSighting
@@ -56,7 +56,7 @@ class Child:
 
 def children(hyperjob: HyperJob, parts: tuple[PartStatus, ...], besides: Collection[str] = ()) -> list[Child]:
     """Return the objects of all *parts*, in their order, but for those that *besides* names."""
-    jobs = {job.name: (job, sized(job)) for job in hyperjob.spec.replicated_jobs}
+    jobs = {job.name: (job, resize_template(job)) for job in hyperjob.spec.replicated_jobs}
     group = _group(hyperjob, parts)
     made = []
     before: dict[str, tuple[int, ...]] = {}
@@ -84,18 +84,18 @@ def digest(manifest: object) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def group_facts(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> HyperJobFacts:
+def group_facts(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> CachedHyperJob:
     """Return what admission goes by: which Jobs are the *parts* of *hyperjob*, and how many must start together."""
-    return HyperJobFacts(
+    return CachedHyperJob(
         namespace=hyperjob.metadata.namespace,
-        since=milliseconds(hyperjob.metadata.creation_timestamp) or 0,
+        since=to_milliseconds(hyperjob.metadata.creation_timestamp) or 0,
         split=_split_digest(parts),
         parts=frozenset(part.name for part in parts),
         minimum=minimum_parts(hyperjob, len(parts)),
     )
 
 
-def facts_of(seen: HyperJobSighting) -> HyperJobFacts | None:
+def facts_of(seen: HyperJobSighting) -> CachedHyperJob | None:
     """Return what a HyperJob says of its parts, ``None`` while it has none or cannot be read."""
     if seen.hyperjob is None or seen.status.split is None or not seen.status.split.parts:
         return None
@@ -171,9 +171,9 @@ def _job(hyperjob: HyperJob, job: ReplicatedJob, part: PartStatus, *, spec: Mani
         for key, value in hyperjob.metadata.annotations.items()
         if not any(other in key for other in _NOT_COPIED)
     }
-    annotations[GROUP] = group
+    annotations[GROUP_ANNOTATION] = group
     if job.cluster_names and not part.cluster:
-        annotations[PREFERRED_CLUSTERS] = _compact(list(job.cluster_names))
+        annotations[PREFERRED_CLUSTERS_ANNOTATION] = _compact(list(job.cluster_names))
     manifest = {
         "apiVersion": JOBS.api_version,
         "kind": JOBS.kind,
@@ -222,9 +222,9 @@ def _metadata(hyperjob: HyperJob, part: PartStatus) -> Manifest:
         "uid": hyperjob.metadata.uid,
         "controller": True,
     }
-    labels = {HYPERJOB_NAME: hyperjob.metadata.name}
+    labels = {HYPERJOB_NAME_LABEL: hyperjob.metadata.name}
     if part.replicated_job:
-        labels[REPLICATED_JOB_NAME] = part.replicated_job
+        labels[REPLICATED_JOB_NAME_LABEL] = part.replicated_job
     return {
         "name": part.name,
         "namespace": hyperjob.metadata.namespace,
@@ -237,7 +237,7 @@ def _marked(manifest: Manifest, part: PartStatus, *, template: str = "") -> Mani
     """Return *manifest* with the mark by which a later change of it is noticed."""
     mark = {"index": part.index, "attempt": part.attempt, "template": template, "digest": digest(manifest)}
     metadata = manifest["metadata"]
-    annotations = {**metadata.get("annotations", {}), PART: _compact(mark)}
+    annotations = {**metadata.get("annotations", {}), PART_ANNOTATION: _compact(mark)}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 

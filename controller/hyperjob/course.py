@@ -8,7 +8,7 @@ spec is the same; a part that is over stays over, whatever is seen of it later.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from controller.api.hyperjobrules import flaws
+from controller.api.hyperjob_validation import hyperjob_violations
 from controller.api.hyperjobs import HyperJob
 from controller.api.hyperjobstatus import PartStatus, Phase, SplitStatus
 from controller.engine.reasons import Reason
@@ -49,7 +49,7 @@ def course(hyperjob: HyperJob, seen: Seen, prospects: Prospects) -> Course:
     known = status.split or SplitStatus()
     if status.is_finished and status.phase:
         return Course(status.phase, status.message, known)
-    wrong = flaws(hyperjob, prospects.most_parts)
+    wrong = hyperjob_violations(hyperjob, prospects.most_parts)
     if wrong:
         return Course("Pending", f"it cannot be split: {'; '.join(wrong)}", known, "Invalid", is_sound=False)
     known = known.model_copy(update={"parts": tuple(observed(part, seen) for part in known.parts)})

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from controller.api.hyperjobstatus import PartStatus
-from controller.api.volcanojobs import LEADERS, Container, JobSpec, Task
+from controller.api.volcanojobs import LEADER_TASKS, Container, JobSpec, Task
 
 #: What every part needs: its index in the environment, and names for its pods.
 _ALWAYS = ("env", "svc")
@@ -22,7 +22,7 @@ def plugins(template: JobSpec, shared: Mapping[str, list[str]], present: Iterabl
     """Return the plugins of a part that has the tasks *present*; *shared* are those of the whole HyperJob."""
     wanted = {**shared, **template.plugins}
     lacks_leader = bool(template.leaders) and template.leaders.isdisjoint(present)
-    for plugin in LEADERS if lacks_leader else ():
+    for plugin in LEADER_TASKS if lacks_leader else ():
         if wanted.pop(plugin, None) is not None:
             wanted |= {each: wanted.get(each, []) for each in _INSTEAD[plugin]}
     return wanted | {plugin: wanted.get(plugin, []) for plugin in _ALWAYS}

@@ -5,7 +5,7 @@ Pure. Nothing is known here of what has become of it already but its status.
 
 from dataclasses import dataclass
 
-from controller.api.hyperjobrules import flaws
+from controller.api.hyperjob_validation import hyperjob_violations
 from controller.api.hyperjobs import HyperJob
 from controller.api.hyperjobstatus import PartStatus
 from controller.hyperjob.children import Child, children
@@ -27,7 +27,7 @@ class Preview:
 
 def preview(hyperjob: HyperJob, prospects: Prospects) -> Preview:
     """Return the parts that *hyperjob* has, or else those that the clusters suggest now."""
-    wrong = flaws(hyperjob, prospects.most_parts)
+    wrong = hyperjob_violations(hyperjob, prospects.most_parts)
     if wrong:
         return Preview(trouble=Trouble("Invalid", f"it cannot be split: {'; '.join(wrong)}"))
     known = hyperjob.status.split

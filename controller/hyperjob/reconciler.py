@@ -13,11 +13,11 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from controller.api.hyperjobs import HyperJob, spelling
+from controller.api.hyperjobs import HyperJob, hyperjob_resource
 from controller.api.hyperjobstatus import HyperJobStatus
 from controller.api.keys import HYPERJOB_KIND, JOBS, PROPAGATION_POLICIES, Resource
-from controller.cache.events import read_meta
-from controller.cache.facts import ObjectKey
+from controller.cache.objects import ObjectKey
+from controller.cache.watch_events import read_meta
 from controller.clock import Clock, wall_clock
 from controller.hyperjob.children import Manifest
 from controller.hyperjob.course import Course, course
@@ -223,7 +223,7 @@ class Reconciler:
             "metadata": {"name": seen.key.name, "namespace": seen.key.namespace, "uid": seen.uid},
             "status": written(status),
         }
-        resource = spelling(seen.api_version)
+        resource = hyperjob_resource(seen.api_version)
         path = f"{resource.item_path(*seen.key)}/status"
         raw = await self.api.apply(path, msgspec.json.encode(body), field_manager=FIELD_MANAGER)
         self.sightings.learn(resource, raw)

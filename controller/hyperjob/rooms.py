@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import combinations, islice
 
-from controller.api.hyperjobrules import sized
+from controller.api.hyperjob_validation import resize_template
 from controller.api.hyperjobs import HyperJob, ReplicatedJob, SplitPolicy
 from controller.api.quantity import format_quantity
 from controller.api.volcanojobs import JobSpec
@@ -77,7 +77,7 @@ def _need(template: JobSpec) -> _Need:
 
 def place(job: ReplicatedJob, policy: SplitPolicy, books: Books) -> list[Share] | Trouble:
     """Return the parts of *job* by the room there is, and book them; or why there is no way."""
-    template = sized(job)
+    template = resize_template(job)
     need, stretches = _need(template), units(template)
     size = template.pods // stretches
     bins = [_bin(room, need, books) for room in books.rooms if room.has_nodes_for(need.pods)]
@@ -107,7 +107,7 @@ def domains(hyperjob: HyperJob, books: Books) -> Iterator[Books]:
 
 
 def _whole(job: ReplicatedJob) -> Resources:
-    template = sized(job)
+    template = resize_template(job)
     return demand(pod_requests(template), tuple(max(task.replicas, 0) for task in template.tasks))
 
 

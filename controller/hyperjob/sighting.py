@@ -12,8 +12,8 @@ import msgspec
 
 from controller.api.hyperjobs import HyperJob, HyperJobError, Metadata, read_hyperjob, read_status
 from controller.api.hyperjobstatus import HyperJobStatus
-from controller.api.keys import HYPERJOB_NAME, JOBS, PART, PROPAGATION_POLICIES, Resource
-from controller.cache.facts import ObjectKey
+from controller.api.keys import HYPERJOB_NAME_LABEL, JOBS, PART_ANNOTATION, PROPAGATION_POLICIES, Resource
+from controller.cache.objects import ObjectKey
 from controller.hyperjob.trouble import Trouble
 
 COUNTS = ("pending", "running", "succeeded", "failed", "terminating", "unknown")
@@ -122,14 +122,14 @@ def _see(raw: bytes, resource: Resource) -> ChildSighting:
     status = _mapping(document.pop("status", None))
     metadata.pop("managedFields", None)
     owner = next((each["uid"] for each in metadata.get("ownerReferences", ()) if each.get("controller")), "")
-    mark = _mark(metadata.get("annotations", {}).get(PART, "{}"))
+    mark = _mark(metadata.get("annotations", {}).get(PART_ANNOTATION, "{}"))
     return ChildSighting(
         resource=resource,
         uid=metadata["uid"],
         resource_version=int(metadata["resourceVersion"]),
         key=ObjectKey(metadata.get("namespace", ""), metadata["name"]),
         owner=owner,
-        hyperjob=metadata.get("labels", {}).get(HYPERJOB_NAME, ""),
+        hyperjob=metadata.get("labels", {}).get(HYPERJOB_NAME_LABEL, ""),
         mark=mark,
         deleting="deletionTimestamp" in metadata,
         # Any tenant may label a large Job. Without an owner or a mark it is never compared, or always applied.

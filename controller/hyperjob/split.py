@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import msgspec
 
 from controller.api import placements as wire
-from controller.api.hyperjobrules import MOST_PARTS, sized, static_parts
+from controller.api.hyperjob_validation import MAX_PARTS, count_static_parts, resize_template
 from controller.api.hyperjobs import HyperJob, ReplicatedJob, SplitPolicy, Strategy
 from controller.api.hyperjobstatus import PartStatus
 from controller.api.volcanojobs import JobSpec
-from controller.cache.translate.placements import PlacementError, placement
+from controller.cache.translate.placements import PlacementError, translate_placement
 from controller.engine.candidates import candidates
 from controller.engine.clusters import Cluster, Placement
 from controller.engine.fit import FreeCapacity
@@ -41,7 +41,7 @@ class Prospects:
     rooms: Sequence[FreeCapacity] = ()
     empty: Sequence[FreeCapacity] = ()
     quota: Quota = _no_quota
-    most_parts: int = MOST_PARTS
+    most_parts: int = MAX_PARTS
     """How many parts a HyperJob may have."""
 
     @property
@@ -92,7 +92,7 @@ def choice(hyperjob: HyperJob) -> Placement:
     """Return which clusters may take parts; raises `SplitError`."""
     asked = {"clusterAffinity": hyperjob.spec.cluster_affinity, "clusterTolerations": hyperjob.spec.cluster_tolerations}
     try:
-        return placement(msgspec.convert(asked, wire.Placement, strict=False))
+        return translate_placement(msgspec.convert(asked, wire.Placement, strict=False))
     except (msgspec.ValidationError, PlacementError) as error:
         raise SplitError(f"spec.clusterAffinity or spec.clusterTolerations: {error}") from error
 
@@ -131,7 +131,7 @@ def _all_jobs(hyperjob: HyperJob, books: Books) -> Layout:
 
 
 def _of_job(job: ReplicatedJob, books: Books) -> Layout:
-    template = sized(job)
+    template = resize_template(job)
     policy = job.split_policy
     if policy is None:
         whole = tuple(max(task.replicas, 0) for task in template.tasks)
@@ -185,7 +185,7 @@ def _by_replicas(_: ReplicatedJob, policy: SplitPolicy, template: JobSpec) -> tu
 
 
 def _static(job: ReplicatedJob, _: SplitPolicy, template: JobSpec) -> tuple[list[int], list[str]]:
-    parts = static_parts(job)
+    parts = count_static_parts(job)
     return equal(template.pods, parts), [""] * parts
 
 
@@ -205,7 +205,7 @@ _REASONS: Mapping[Strategy, str] = {
 
 def _refused(hyperjob: HyperJob, quota: Quota) -> Trouble | None:
     for job in hyperjob.spec.replicated_jobs:
-        template = sized(job)
+        template = resize_template(job)
         whole = demand(pod_requests(template), tuple(max(task.replicas, 0) for task in template.tasks))
         refusal = quota(template.queue, whole)
         if refusal:

@@ -15,12 +15,12 @@ from typing import Any, NoReturn
 import msgspec
 import structlog
 
-from controller.api.hyperjobs import SPELLINGS
-from controller.api.keys import HYPERJOB_NAME, JOBS, PROPAGATION_POLICIES, Resource
+from controller.api.hyperjobs import HYPERJOB_RESOURCES
+from controller.api.keys import HYPERJOB_NAME_LABEL, JOBS, PROPAGATION_POLICIES, Resource
 from controller.backoff import Backoff
 from controller.cache.collection import Collection
-from controller.cache.facts import VOLCANO_JOB, BindingFacts, HyperJobFacts, ObjectKey, TemplateKey
-from controller.cache.informer import Informer, Pace
+from controller.cache.informer import Informer, WatchOptions
+from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedHyperJob, ObjectKey, TemplateKey
 from controller.clock import Clock, wall_clock
 from controller.engine.workloads import WorkloadUid
 from controller.hyperjob.children import facts_of
@@ -43,7 +43,7 @@ _REVIEW_SECONDS = 0.5
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
-def _tell_nobody(_: str, __: HyperJobFacts | None) -> None:
+def _tell_nobody(_: str, __: CachedHyperJob | None) -> None:
     """Keep it to ourselves."""
 
 
@@ -54,10 +54,10 @@ class Surroundings:
     may_write: Callable[[], bool]
     prospects: Callable[[], Prospects | None]
     """What the clusters can hold; ``None`` while that is not known yet."""
-    binding: Callable[[ObjectKey], BindingFacts | None]
+    binding: Callable[[ObjectKey], CachedBinding | None]
     trouble: Callable[[WorkloadUid], Trouble | None]
     """Why a binding waits."""
-    tell_group: Callable[[str, HyperJobFacts | None], None] = _tell_nobody
+    tell_group: Callable[[str, CachedHyperJob | None], None] = _tell_nobody
     """Hears what a HyperJob, by its uid, says of its parts; ``None`` where it says nothing any more."""
 
 
@@ -72,14 +72,14 @@ class Errand:
 class Stage:
     """Watches HyperJobs and their objects and keeps them in step."""
 
-    def __init__(self, api: Api, surroundings: Surroundings, *, pace: Pace, clock: Clock = wall_clock) -> None:
+    def __init__(self, api: Api, surroundings: Surroundings, *, pace: WatchOptions, clock: Clock = wall_clock) -> None:
         self.discover_seconds = 30.0
         """How often definitions are looked for that are not installed."""
         self._api = api
         self._surroundings = surroundings
         self._pace = pace
         self._clock = clock
-        self._hyperjobs = {resource: self._of_hyperjobs(resource) for resource in SPELLINGS}
+        self._hyperjobs = {resource: self._of_hyperjobs(resource) for resource in HYPERJOB_RESOURCES}
         self._jobs = Collection(see_job, self._child_changed)
         self._policies = Collection(see_policy, self._child_changed)
         self._known: dict[str, Errand] = {}
@@ -189,14 +189,14 @@ class Stage:
 
     async def _discover(self, group: asyncio.TaskGroup) -> None:
         """Watch each spelling from when it is served; Jobs and policies as soon as one is."""
-        missing = list(SPELLINGS)
+        missing = list(HYPERJOB_RESOURCES)
         while missing:
             served = [resource for resource in missing if await self._is_served(resource)]
             missing = [resource for resource in missing if resource not in served]
             for resource in served:
                 self._watch(group, resource, self._hyperjobs[resource], selectors={})
             if served and JOBS not in self._informers:
-                selectors = {"labelSelector": HYPERJOB_NAME}
+                selectors = {"labelSelector": HYPERJOB_NAME_LABEL}
                 self._watch(group, JOBS, self._jobs, selectors=selectors)
                 self._watch(group, PROPAGATION_POLICIES, self._policies, selectors=selectors)
             self._wake.set()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from controller.api.configuration import AdmissionConfiguration
-from controller.cache.informer import Pace
+from controller.cache.informer import WatchOptions
 from controller.cache.store import Store
 from controller.clock import Clock
 from controller.engine.fit import capacities_when_empty, free_capacities
@@ -30,7 +30,7 @@ class Process:
     may_write: Callable[[], bool]
 
 
-def stage(api: Api, process: Process, pace: Pace, clock: Clock) -> Stage:
+def stage(api: Api, process: Process, pace: WatchOptions, clock: Clock) -> Stage:
     """Return a stage that looks again whenever the store has news.
 
     The loop must listen to the store already: whoever listened before goes on listening.

@@ -18,8 +18,8 @@ from controller.api.keys import COMMANDS, JOBS, QUEUES
 from controller.api.queues import Queue, decode_queue
 from controller.backoff import Backoff
 from controller.cache.collection import Collection
-from controller.cache.facts import VOLCANO_JOB, ObjectKey, TemplateKey
-from controller.cache.informer import Informer, Pace
+from controller.cache.informer import Informer, WatchOptions
+from controller.cache.objects import VOLCANO_JOB, ObjectKey, TemplateKey
 from controller.engine.queues import QueueState
 from controller.events.message import EventMessage, Reference
 from controller.kube import Api, ApiError, NotFound
@@ -80,7 +80,7 @@ class CommandDependencies:
 class CommandController:
     """Watches and carries out; ``run`` must be running."""
 
-    def __init__(self, api: Api, surroundings: CommandDependencies, *, pace: Pace) -> None:
+    def __init__(self, api: Api, surroundings: CommandDependencies, *, pace: WatchOptions) -> None:
         self.discover_seconds = 30.0
         """How often the definition is looked for while it is not installed."""
         self._api = api

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from controller.cache.informer import Pace
+from controller.cache.informer import WatchOptions
 from controller.cache.store import Store
 from controller.engine.queues import QueueState
 from controller.engine.reasons import Reason
@@ -27,7 +27,7 @@ def command_dependencies(
     )
 
 
-def create_controller(api: Api, about: CommandDependencies, store: Store, pace: Pace) -> CommandController:
+def create_controller(api: Api, about: CommandDependencies, store: Store, pace: WatchOptions) -> CommandController:
     """Return the stage; it looks at closing queues when *store* has news, and whoever listened before listens on."""
     made = CommandController(api, about, pace=pace)
     listening = store.on_change

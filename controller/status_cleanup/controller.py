@@ -12,7 +12,7 @@ import structlog
 
 from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, JOBS, RESOURCE_BINDINGS
 from controller.backoff import Backoff
-from controller.cache.facts import VOLCANO_JOB, BindingFacts
+from controller.cache.objects import VOLCANO_JOB, CachedBinding
 from controller.cache.store import Store
 from controller.clock import Clock
 from controller.engine.workloads import WorkloadUid
@@ -78,7 +78,7 @@ class StaleStatusReconciler:
             elif not binding.progress and not binding.evicting_from:
                 await self._attempt(binding)
 
-    async def _attempt(self, binding: BindingFacts) -> None:
+    async def _attempt(self, binding: CachedBinding) -> None:
         try:
             await self._correct(binding)
         except Conflict:
@@ -93,7 +93,7 @@ class StaleStatusReconciler:
             self._backoff.worked()
             del self._due[binding.uid]
 
-    async def _correct(self, binding: BindingFacts) -> None:
+    async def _correct(self, binding: CachedBinding) -> None:
         kind = RESOURCE_BINDINGS if binding.namespace else CLUSTER_RESOURCE_BINDINGS
         path = kind.item_path(binding.namespace, binding.name)
         found = msgspec.json.decode(await self._api.get(path))
@@ -109,7 +109,7 @@ class StaleStatusReconciler:
             log.info("stale status put right", path=path)
 
 
-def _was_evicted(binding: BindingFacts) -> bool:
+def _was_evicted(binding: CachedBinding) -> bool:
     """Say whether it waits again after an eviction of ours."""
     record = binding.record
     return binding.paused and not binding.targets and record is not None and record.evictions + record.attempts > 0

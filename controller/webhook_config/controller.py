@@ -19,7 +19,7 @@ import yaml
 from controller.api.keys import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from controller.backoff import Backoff
 from controller.cache.collection import Collection
-from controller.cache.informer import Informer, Pace
+from controller.cache.informer import Informer, WatchOptions
 from controller.events.message import EventMessage, Reference
 from controller.kube import Api, ApiError
 from controller.metrics import Metrics
@@ -79,7 +79,7 @@ class WebhookConfigReconciler:
         *,
         file: DesiredConfigFile,
         metrics: Metrics,
-        pace: Pace,
+        pace: WatchOptions,
     ) -> None:
         self._api = api
         self._about = surroundings

@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Any
 
-from controller.api.keys import ADMISSION, CLAIMS, CLUSTER_RESOURCE_BINDINGS
+from controller.api.keys import ADMISSION_ANNOTATION, CLUSTER_RESOURCE_BINDINGS, POLICY_LABELS
 from controller.kube import ApiError
 from tests.answers import kinds
 from tests.answers.telling import until_told
@@ -101,7 +101,7 @@ def is_let_go(stage: Stage, name: str) -> bool:
 
 async def let_go(stage: Stage, name: str) -> dict[str, Any]:
     await stage.history.until(lambda _: is_let_go(stage, name), f"{name} resumed")
-    record: dict[str, Any] = json.loads(binding(stage, name)["metadata"]["annotations"][ADMISSION])
+    record: dict[str, Any] = json.loads(binding(stage, name)["metadata"]["annotations"][ADMISSION_ANNOTATION])
     return record
 
 
@@ -173,6 +173,6 @@ async def test_what_another_binding_brings_along_waits_for_nobody(plane, tmp_pat
         await stage.admitted("other")
         await stage.cast.merge(
             stage.cast.path("brought"),
-            {"metadata": {"labels": {CLAIMS[0]: "id"}}, "spec": {"suspension": {"scheduling": True}}},
+            {"metadata": {"labels": {POLICY_LABELS[0]: "id"}}, "spec": {"suspension": {"scheduling": True}}},
         )
         await until_told(stage, "ExceedsQueue", "Job", "brought")

@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Any
 
-from controller.api.keys import ADMISSION, COMMANDS, QUEUES
+from controller.api.keys import ADMISSION_ANNOTATION, COMMANDS, QUEUES
 from tests.answers.telling import until_told
 from tests.rig.faults import Answer
 from tests.rig.stage import Stage, staged
@@ -113,7 +113,7 @@ async def aborted(stage: Stage, name: str, queue: str = "q") -> None:
 
 def record(stage: Stage, name: str) -> dict[str, Any]:
     stored = stage.history.now["resourcebindings"][stage.cast.namespace, f"{name}-job"]
-    found: dict[str, Any] = json.loads(stored["metadata"].get("annotations", {}).get(ADMISSION, "{}"))
+    found: dict[str, Any] = json.loads(stored["metadata"].get("annotations", {}).get(ADMISSION_ANNOTATION, "{}"))
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.api.keys import ADMISSION
+from controller.api.keys import ADMISSION_ANNOTATION
 from tests.answers import kinds
 from tests.answers.telling import until_told
 from tests.rig.faults import Answer
@@ -34,7 +34,7 @@ def binding(stage: Stage, name: str, kind: str = "deployment") -> dict[str, Any]
 
 def record(stage: Stage, name: str, kind: str = "deployment") -> dict[str, Any]:
     annotations = binding(stage, name, kind)["metadata"].get("annotations", {})
-    return json.loads(annotations.get(ADMISSION, "{}"))
+    return json.loads(annotations.get(ADMISSION_ANNOTATION, "{}"))
 
 
 async def shown(stage: Stage, question: Callable[[], bool], what: str) -> None:

@@ -3,14 +3,14 @@
 import json
 from typing import Any
 
-from controller.api.keys import ADMISSION
+from controller.api.keys import ADMISSION_ANNOTATION
 from tests.answers.telling import until_told
 from tests.rig.stage import Stage, staged
 
 
 def record(stage: Stage, name: str) -> dict[str, Any]:
     stored = stage.history.now["resourcebindings"][stage.cast.namespace, f"{name}-job"]
-    found: dict[str, Any] = json.loads(stored["metadata"].get("annotations", {}).get(ADMISSION, "{}"))
+    found: dict[str, Any] = json.loads(stored["metadata"].get("annotations", {}).get(ADMISSION_ANNOTATION, "{}"))
     return found
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from controller.api.keys import ADMISSION
+from controller.api.keys import ADMISSION_ANNOTATION
 from tests.answers import kinds
 from tests.answers.telling import told, until_told
 from tests.rig.stage import Stage, staged
@@ -98,7 +98,7 @@ async def test_a_policy_that_copies_a_job_to_every_cluster_is_warned_of_with_the
         event = await until_told(stage, "Copied", "Job", "everywhere")
         assert "spreadConstraints [{spreadByField: cluster, minGroups: 1, maxGroups: 1}]" in event["note"]
         stored = stage.history.now["resourcebindings"][stage.cast.namespace, "everywhere-job"]
-        assert json.loads(stored["metadata"]["annotations"][ADMISSION])["charge"]["cpu"] == "4"
+        assert json.loads(stored["metadata"]["annotations"][ADMISSION_ANNOTATION])["charge"]["cpu"] == "4"
         assert "Copied" not in [each["reason"] for each in await told(stage, "Job", "once")]
 
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from controller.api.keys import ADMISSION, HYPERJOBS, PROPAGATION_POLICIES
+from controller.api.keys import ADMISSION_ANNOTATION, HYPERJOBS, PROPAGATION_POLICIES
 from tests.answers import kinds
 from tests.answers.telling import until_told
 from tests.hyperjob.objects import document, replicated, task
@@ -14,7 +14,7 @@ TIMEOUT = 3
 
 def record(stage: Stage, name: str) -> dict[str, Any]:
     stored = stage.history.now["resourcebindings"][stage.cast.namespace, f"{name}-job"]
-    found: dict[str, Any] = json.loads(stored["metadata"].get("annotations", {}).get(ADMISSION, "{}"))
+    found: dict[str, Any] = json.loads(stored["metadata"].get("annotations", {}).get(ADMISSION_ANNOTATION, "{}"))
     return found
 
 
@@ -56,7 +56,7 @@ async def settle_record(stage: Stage, name: str, **changes: Any) -> None:
     """Let the record of a binding say something else."""
     uid = stage.history.now["resourcebindings"][stage.cast.namespace, f"{name}-job"]["metadata"]["uid"]
     text = json.dumps({"uid": uid, **record(stage, name), **changes})
-    await stage.cast.merge(stage.cast.path(name), {"metadata": {"annotations": {ADMISSION: text}}})
+    await stage.cast.merge(stage.cast.path(name), {"metadata": {"annotations": {ADMISSION_ANNOTATION: text}}})
 
 
 async def leave(stage: Stage, *names: str) -> None:

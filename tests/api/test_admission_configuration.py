@@ -11,10 +11,10 @@ from controller.api.configuration import (
     AdmissionConfiguration,
     ConfigurationError,
     Tenant,
+    configuration_revision,
     load_configuration,
-    revision,
 )
-from controller.cache.translate.policies import policy
+from controller.cache.translate.policies import translate_policy
 from controller.engine.clusters import Affinity, NodeShape, Requirement
 
 README = Path(__file__).parents[2] / "README.md"
@@ -83,7 +83,7 @@ def test_every_key_is_read():
         Tenant(namespaces=("team-a-*",), queues=("a",), priority_classes=("normal", "high")),
     )
     assert [rule.group for rule in configuration.workloads] == ["apps", "ray.io"]
-    by_name, by_label = policy(configuration).node_shapes
+    by_name, by_label = translate_policy(configuration).node_shapes
     assert by_name.clusters == Affinity(names=("member1",))
     assert by_name.nodes == (NodeShape(4, (("cpu", 95_500), ("nvidia.com/gpu", 8_000))),)
     labels = (Requirement("tier", "In", ("cpu",)), Requirement("old", "DoesNotExist"))
@@ -180,4 +180,4 @@ def test_a_revision_tells_configurations_apart_by_their_contents():
     one = load_configuration("exemptNamespaces: [a, b, c]\nqueueOrder: PriorityFirst")
     same = load_configuration("exemptNamespaces: [c, b, a]")
     other = load_configuration("exemptNamespaces: [a, b]")
-    assert revision(one) == revision(same) != revision(other)
+    assert configuration_revision(one) == configuration_revision(same) != configuration_revision(other)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from controller.api.keys import ADMISSION
+from controller.api.keys import ADMISSION_ANNOTATION
 from controller.api.record import Record, read_record, write_record
 
 #: What RFC 3339 can tell, to the millisecond.
@@ -43,13 +43,13 @@ RECORDS = st.builds(
 
 @given(RECORDS)
 def test_what_is_written_is_read(record):
-    assert read_record({ADMISSION: write_record(record)}, record.uid).record == record
+    assert read_record({ADMISSION_ANNOTATION: write_record(record)}, record.uid).record == record
 
 
 @given(RECORDS)
 def test_what_is_read_is_written_the_same(record):
     text = write_record(record)
-    again = read_record({ADMISSION: text}, record.uid).record
+    again = read_record({ADMISSION_ANNOTATION: text}, record.uid).record
     assert again is not None
     assert write_record(again) == text
 
@@ -76,7 +76,7 @@ def test_no_annotation_is_no_record_and_no_flaw():
 
 
 def test_a_record_for_another_uid_is_not_believed():
-    reading = read_record({ADMISSION: write_record(Record("old", charge={"cpu": "1"}))}, "new")
+    reading = read_record({ADMISSION_ANNOTATION: write_record(Record("old", charge={"cpu": "1"}))}, "new")
     assert reading.record is None
     assert "written for another binding" in reading.flaw
 
@@ -103,10 +103,10 @@ def test_a_record_for_another_uid_is_not_believed():
     ],
 )
 def test_what_cannot_be_read_is_no_record_and_says_so(text):
-    reading = read_record({ADMISSION: text}, "u")
+    reading = read_record({ADMISSION_ANNOTATION: text}, "u")
     assert reading.record is None
-    assert ADMISSION in reading.flaw
+    assert ADMISSION_ANNOTATION in reading.flaw
 
 
 def test_unknown_members_are_passed_over():
-    assert read_record({ADMISSION: '{"uid":"u","later":{"version":2}}'}, "u").record == Record("u")
+    assert read_record({ADMISSION_ANNOTATION: '{"uid":"u","later":{"version":2}}'}, "u").record == Record("u")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.api.keys import ADMISSION
+from controller.api.keys import ADMISSION_ANNOTATION
 from controller.api.record import Record, write_record
 from tests.clusters import with_models
 
@@ -19,7 +19,7 @@ needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason=f"no captured obje
 
 CREATED = "2026-01-02T03:04:05Z"
 CREATED_MS = 1767323045000
-CLAIM = {"propagationpolicy.karmada.io/permanent-id": "policy-1"}
+POLICY_LABEL = {"propagationpolicy.karmada.io/permanent-id": "policy-1"}
 ONE_CLUSTER = {"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]}
 
 _versions = itertools.count(1000)
@@ -100,7 +100,7 @@ def binding(
 ) -> bytes:
     """Return the binding of the template *name*; it has been in its *phases* since a time."""
     text = write_record(record) if isinstance(record, Record) else record
-    about = {"labels": CLAIM, **({"annotations": {ADMISSION: text}} if text else {}), **(meta or {})}
+    about = {"labels": POLICY_LABEL, **({"annotations": {ADMISSION_ANNOTATION: text}} if text else {}), **(meta or {})}
     resource = {"apiVersion": api_version, "kind": kind, "namespace": namespace, "name": name}
     body: dict[str, Any] = {
         "resource": {**resource, "uid": f"job-{name}" if template_uid is None else template_uid},

@@ -4,23 +4,23 @@ import json
 
 import pytest
 
-from controller.api.configuration import AdmissionConfiguration, WorkloadRule
+from controller.api.configuration import AdmissionConfiguration, IntegrationRule
 from controller.api.record import Record
 from controller.cache.store import Store
 from controller.engine.clusters import ApiKind
 from controller.engine.reasons import Reason
 from controller.engine.workloads import ClusterCharge, WorkloadState
-from tests.cache.listening import Ear
+from tests.cache.fake_event_handler import FakeEventHandler
 from tests.cache.objects import binding, job, raw
 
-DEPLOYMENTS = AdmissionConfiguration(workloads=(WorkloadRule(api_version="apps/v1", kind="Deployment"),))
+DEPLOYMENTS = AdmissionConfiguration(workloads=(IntegrationRule(api_version="apps/v1", kind="Deployment"),))
 ONE = {"cpu": 1000, "pods": 1000}
 SMALL = Record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))
 
 
 def heard(reported=None, *, template=None, record=SMALL, clusters=("m1",), paused=False, spec=None):
     """Return the workload of an admitted binding, with the status *reported* by each cluster."""
-    store, ear = Store(), Ear()
+    store, ear = Store(), FakeEventHandler()
     body = json.loads(binding("j1", record=record, paused=paused, clusters=list(clusters)))
     body["spec"] |= spec or {}
     told = {"state": {"phase": "Running"}}
@@ -143,7 +143,7 @@ def test_suspended_dispatching_leaves_an_admitted_workload_charged():
 
 
 def heard_deployment(status, **spec):
-    store, ear = Store(DEPLOYMENTS), Ear()
+    store, ear = Store(DEPLOYMENTS), FakeEventHandler()
     spec = {"replicas": 4, "replicaRequirements": {"resourceRequest": {"cpu": "500m"}}, **spec}
     record = Record("rb-web", queue="a", charge={"cpu": "2", "pods": "4"}, clusters=("m1",))
     clusters = spec.pop("clusters", [{"name": "m1", "replicas": 4}])
@@ -194,7 +194,7 @@ def changing(*steps):
             "web", kind="Deployment", api_version="apps/v1", paused=None, record=record, clusters=clusters, spec=spec
         )
         store.bindings.upsert(store.bindings.decode(made))
-        ear = Ear()
+        ear = FakeEventHandler()
         store.feed(ear, 0)
         charges.append(ear.workloads["rb-web"].admission.charge["cpu"] // 1000)
     return charges

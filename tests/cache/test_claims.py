@@ -2,20 +2,25 @@
 
 import pytest
 
-from controller.api.configuration import AdmissionConfiguration, ConfigurationError, WorkloadRule, check_configuration
+from controller.api.configuration import (
+    AdmissionConfiguration,
+    ConfigurationError,
+    IntegrationRule,
+    check_configuration,
+)
 from controller.api.record import Record
-from controller.cache.remarks import Remark
+from controller.cache.binding_conditions import BindingCondition
 from controller.cache.store import Store
 from controller.engine.clusters import ApiKind
 from controller.engine.reasons import Reason
 from controller.engine.workloads import WorkloadState
-from tests.cache.listening import Ear
+from tests.cache.fake_event_handler import FakeEventHandler
 from tests.cache.objects import binding, job, raw
 
 MAPPED = AdmissionConfiguration.model_validate(
     {"resourceClaimTemplates": [{"name": "two-gpus", "requests": {"nvidia.com/gpu": 2}}]}
 )
-DEPLOYMENTS = MAPPED.model_copy(update={"workloads": (WorkloadRule(api_version="apps/v1", kind="Deployment"),)})
+DEPLOYMENTS = MAPPED.model_copy(update={"workloads": (IntegrationRule(api_version="apps/v1", kind="Deployment"),)})
 BY_TEMPLATE = {"name": "gpus", "resourceClaimTemplateName": "two-gpus"}
 SHARED_CLAIM = {"name": "gpus", "resourceClaimName": "two-gpus"}
 
@@ -27,7 +32,7 @@ def claiming(*claims, replicas=3):
 
 
 def heard(store, template, *, record=None, paused=True, clusters=None):
-    ear = Ear()
+    ear = FakeEventHandler()
     bound = binding("j1", record=record, paused=paused, clusters=clusters)
     store.bindings.replace([store.bindings.decode(bound)])
     store.jobs.replace([store.jobs.decode(template)])
@@ -61,7 +66,7 @@ def test_a_changed_mapping_counts_at_once():
     store = Store()
     assert heard(store, claiming(BY_TEMPLATE)).hold is not None
     store.configure(MAPPED)
-    ear = Ear()
+    ear = FakeEventHandler()
     store.feed(ear, 0)
     assert ear.workloads["rb-j1"].hold is None
 
@@ -82,7 +87,7 @@ def deployment(*claims):
 
 
 def heard_deployment(*claims):
-    store, ear = Store(DEPLOYMENTS), Ear()
+    store, ear = Store(DEPLOYMENTS), FakeEventHandler()
     spec = {"replicas": 4, "replicaRequirements": {"resourceRequest": {"cpu": "500m"}}}
     bound = binding("web", kind="Deployment", api_version="apps/v1", spec=spec)
     store.bindings.replace([store.bindings.decode(bound)])
@@ -95,7 +100,7 @@ def heard_deployment(*claims):
 def test_claims_of_a_gated_deployment_count_though_karmada_counts_none():
     workload, remarks = heard_deployment(BY_TEMPLATE)
     assert workload.shape.demand == {"cpu": 2000, "nvidia.com/gpu": 8000, "pods": 4000}
-    assert Remark.UNREADABLE not in remarks
+    assert BindingCondition.UNREADABLE not in remarks
     assert heard_deployment(SHARED_CLAIM)[0].hold.reason is Reason.DEMAND_UNKNOWN
 
 

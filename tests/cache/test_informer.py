@@ -12,7 +12,7 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from controller.backoff import Backoff
-from controller.cache.informer import Informer, Pace
+from controller.cache.informer import Informer, WatchOptions
 from controller.kube import Api
 from tests.scripted import ScriptedServer, event, listing, paging, refusing, scripted_server, thing, watching
 from tests.waiting import LIMIT_SECONDS
@@ -89,7 +89,7 @@ async def informing(
 ) -> AsyncIterator[tuple[Informer[Any], Shelf]]:
     shelf = Shelf()
     async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api:
-        pace = Pace(page=2, watch=2, silence=silence, healthy=healthy)
+        pace = WatchOptions(page=2, watch=2, silence=silence, healthy=healthy)
         informer = Informer(api, PATH, decode=decode, sink=shelf, pace=pace)
         informer._backoff = Backoff(first=0.01, most=0.02)
         informer._is_known = is_known

@@ -5,7 +5,7 @@ import pytest
 from controller.api.record import Record
 from controller.cache.store import Store
 from controller.engine.state import State
-from tests.cache.listening import upsert
+from tests.cache.fake_event_handler import upsert
 from tests.cache.objects import CREATED_MS, binding, cluster, job, queue
 
 RECORD = Record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))

@@ -4,16 +4,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.configuration import AdmissionConfiguration
-from controller.api.keys import ADMISSION
-from controller.api.record import Reading, Record, read_record, write_record
-from controller.cache.overlays import Noted
+from controller.api.keys import ADMISSION_ANNOTATION
+from controller.api.record import Record, RecordResult, read_record, write_record
+from controller.cache.assumed_writes import AssumedRecordUpdate
 from controller.cache.store import Store
-from controller.cache.translate.records import admitting, record_facts
+from controller.cache.translate.records import admitted_record, translate_record
 from controller.engine.plan import Admit
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state import State
 from controller.engine.workloads import Admission, ClusterCharge, Nomination, WorkloadState
-from tests.cache.listening import Ear, remove, replace, upsert
+from tests.cache.fake_event_handler import FakeEventHandler, remove, replace, upsert
 from tests.cache.objects import binding, cluster, job, priority_class, queue
 from tests.draws import draws
 
@@ -24,21 +24,21 @@ HELD = Nomination("m1", 5, 0, ONE)
 BACKING_OFF = Refusal(Reason.BACKING_OFF, subject="denied", until=1000)
 
 
-def fed(store: Store, now: int = 0) -> Ear:
-    ear = Ear()
+def fed(store: Store, now: int = 0) -> FakeEventHandler:
+    ear = FakeEventHandler()
     store.feed(ear, now)
     return ear
 
 
-def pending() -> tuple[Store, Ear]:
+def pending() -> tuple[Store, FakeEventHandler]:
     """Return a store with one pending workload, of which a World has heard."""
-    store, ear = Store(), Ear()
+    store, ear = Store(), FakeEventHandler()
     upsert(store, ("bindings", binding("j1", version=10)), ("jobs", job("j1")))
     store.feed(ear, 0)
     return store, ear
 
 
-def state(store: Store, ear: Ear, now: int = 0) -> WorkloadState | None:
+def state(store: Store, ear: FakeEventHandler, now: int = 0) -> WorkloadState | None:
     store.feed(ear, now)
     workload = ear.workloads.get("rb-j1")
     return workload.state if workload else None
@@ -84,7 +84,7 @@ def test_any_order_of_news_gives_the_same_world(order, pauses):
         apply(expected, news)
     whole = fed(expected)
 
-    store, ear = Store(), Ear()
+    store, ear = Store(), FakeEventHandler()
     for step, place in enumerate(order):
         apply(store, NEWS[place])
         if step in pauses:
@@ -113,7 +113,7 @@ def test_what_was_expected_of_that_world():
 def test_only_what_changed_is_told():
     store = Store()
     upsert(store, *(("bindings", binding(f"j{number}")) for number in range(10)))
-    store.feed(Ear(), 0)
+    store.feed(FakeEventHandler(), 0)
     upsert(store, ("jobs", job("j3")))
     assert fed(store).heard == ["workload rb-j3"]
     assert fed(store).heard == []
@@ -123,7 +123,7 @@ def test_a_priority_class_is_news_for_those_only_that_name_it():
     store = Store()
     upsert(store, ("jobs", job("j1", priority="high")), ("jobs", job("j2", priority="low")), ("jobs", job("j3")))
     upsert(store, *(("bindings", binding(f"j{number}")) for number in (1, 2, 3)))
-    store.feed(Ear(), 0)
+    store.feed(FakeEventHandler(), 0)
     upsert(store, ("priority_classes", priority_class("high", 100)))
     assert fed(store).heard == ["workload rb-j1"]
 
@@ -133,13 +133,13 @@ def test_a_new_default_is_news_for_all_whose_class_is_not_known():
     upsert(store, ("priority_classes", priority_class("high", 100)))
     upsert(store, ("jobs", job("j1", priority="high")), ("jobs", job("j2", priority="low")), ("jobs", job("j3")))
     upsert(store, *(("bindings", binding(f"j{number}")) for number in (1, 2, 3)))
-    store.feed(Ear(), 0)
+    store.feed(FakeEventHandler(), 0)
     upsert(store, ("priority_classes", priority_class("usual", 7, default=True)))
     assert fed(store).heard == ["workload rb-j2", "workload rb-j3"]
 
 
 def test_workload_without_a_class_has_the_default_class():
-    store, ear = Store(), Ear()
+    store, ear = Store(), FakeEventHandler()
     upsert(store, ("priority_classes", priority_class("usual", 7, default=True)))
     upsert(store, ("jobs", job("j1")), ("bindings", binding("j1")))
     store.feed(ear, 0)
@@ -151,7 +151,7 @@ def test_workload_without_a_class_has_the_default_class():
 
 
 def test_a_deleted_priority_class_leaves_its_workload_with_the_default():
-    store, ear = Store(), Ear()
+    store, ear = Store(), FakeEventHandler()
     high = priority_class("high", 100)
     upsert(store, ("priority_classes", high), ("jobs", job("j1", priority="high")), ("bindings", binding("j1")))
     store.feed(ear, 0)
@@ -174,7 +174,7 @@ def test_every_change_wakes_the_loop():
 
 
 def test_a_complete_list_removes_what_is_not_in_it():
-    store, ear = Store(), Ear()
+    store, ear = Store(), FakeEventHandler()
     upsert(store, *(("bindings", binding(f"j{number}")) for number in (1, 2)))
     upsert(store, ("queues", queue("a")), ("clusters", cluster("m1")))
     store.feed(ear, 0)
@@ -205,7 +205,7 @@ def test_the_store_is_complete_when_every_kind_was_listed():
 
 
 def test_a_changed_configuration_is_told_and_its_default_queue_applied():
-    store, ear = Store(), Ear()
+    store, ear = Store(), FakeEventHandler()
     upsert(store, ("jobs", job("j1", queue="")), ("bindings", binding("j1")))
     store.feed(ear, 0)
     must_list = store.configure(AdmissionConfiguration(default_queue="research", tenant_fairness="Namespace"))
@@ -227,7 +227,7 @@ def test_a_namespace_that_becomes_exempt_holds_no_workloads():
 
 
 def test_an_older_observation_changes_nothing():
-    store, ear = Store(), Ear()
+    store, ear = Store(), FakeEventHandler()
     upsert(store, ("jobs", job("j1")))
     upsert(store, ("bindings", binding("j1", version=20, paused=False, clusters=["m1"], record=RECORD)))
     upsert(store, ("bindings", binding("j1", version=19)))
@@ -235,7 +235,7 @@ def test_an_older_observation_changes_nothing():
 
 
 def test_a_list_that_is_older_than_an_answer_to_a_write_changes_nothing():
-    store, ear = Store(), Ear()
+    store, ear = Store(), FakeEventHandler()
     upsert(store, ("jobs", job("j1")))
     upsert(store, ("bindings", binding("j1", version=20, paused=False, clusters=["m1"], record=RECORD)))
     replace(store, "bindings", binding("j1", version=19))
@@ -243,7 +243,7 @@ def test_a_list_that_is_older_than_an_answer_to_a_write_changes_nothing():
 
 
 def test_an_empty_list_forgets_so_that_a_restored_server_is_believed():
-    store, ear = Store(), Ear()
+    store, ear = Store(), FakeEventHandler()
     upsert(store, ("jobs", job("j1")))
     upsert(store, ("bindings", binding("j1", version=20, paused=False, clusters=["m1"], record=RECORD)))
     replace(store, "bindings")
@@ -252,7 +252,7 @@ def test_an_empty_list_forgets_so_that_a_restored_server_is_believed():
 
 
 def test_versions_are_compared_as_numbers():
-    store, ear = Store(), Ear()
+    store, ear = Store(), FakeEventHandler()
     upsert(store, ("bindings", binding("j1", version=9)))
     upsert(store, ("bindings", binding("j1", version=10, paused=False, clusters=["m1"], record=RECORD)))
     assert state(store, ear) is WorkloadState.ADMITTED
@@ -281,7 +281,7 @@ def test_the_end_of_the_first_does_not_end_the_second_of_its_name():
 
 
 def test_a_record_does_not_pass_to_the_second_of_its_name():
-    store, ear = Store(), Ear()
+    store, ear = Store(), FakeEventHandler()
     upsert(store, ("jobs", job("j1")))
     upsert(store, ("bindings", binding("j1", version=20, uid="second", record=RECORD)))
     store.feed(ear, 0)
@@ -417,7 +417,7 @@ def test_a_hold_without_an_end_is_over_when_nothing_is_written_any_more():
 
 def test_who_is_held_back_before_anything_is_written_keeps_what_is_under_way():
     store, ear = pending()
-    store.assume("rb-j1", Noted(HELD))
+    store.assume("rb-j1", AssumedRecordUpdate(HELD))
     store.hold_back("rb-j1", Refusal(Reason.BACKING_OFF))
     store.feed(ear, 0)
     assert ear.workloads["rb-j1"].held == HELD
@@ -473,7 +473,7 @@ def test_an_admission_that_is_written_and_read_again_is_the_same_admission():
     store.feed(state, 7)
     (decision,) = state.plan(7).decisions
     assert isinstance(decision, Admit)
-    record = admitting(decision.workload, decision.admission)
+    record = admitted_record(decision.workload, decision.admission)
     store.assume("rb-j1", decision.admission)
     store.settle("rb-j1", 20)
     store.feed(state, 8)
@@ -493,8 +493,8 @@ def test_a_charge_is_written_and_read_exactly(charge):
     admission = Admission(charge, (ClusterCharge("m1", charge),), admitted_at=1_767_323_045_123)
     _, ear = pending()
     workload = ear.workloads["rb-j1"]
-    text = write_record(admitting(workload, admission))
-    record, flaw = record_facts(read_record({ADMISSION: text}, "rb-j1"))
+    text = write_record(admitted_record(workload, admission))
+    record, flaw = translate_record(read_record({ADMISSION_ANNOTATION: text}, "rb-j1"))
     assert flaw == ""
     assert record is not None
     assert record.admits
@@ -505,4 +505,4 @@ def test_a_charge_is_written_and_read_exactly(charge):
 
 
 def test_a_reading_without_a_record_has_no_facts():
-    assert record_facts(Reading(flaw="x")) == (None, "x")
+    assert translate_record(RecordResult(flaw="x")) == (None, "x")

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from controller.api.keys import ADMISSION
+from controller.api.keys import ADMISSION_ANNOTATION
 from tests.clusters import with_models
 
 CLAIM = {"propagationpolicy.karmada.io/permanent-id": "policy-1"}
@@ -99,7 +99,7 @@ def binding(
     placement: dict[str, Any] | None = ONE,
     **meta: Any,
 ) -> dict[str, Any]:
-    annotations = {ADMISSION: json.dumps(record)} if record else None
+    annotations = {ADMISSION_ANNOTATION: json.dumps(record)} if record else None
     spec = {
         "resource": {"apiVersion": VOLCANO_JOB, "kind": "Job", "namespace": namespace, "name": name},
         "placement": placement,

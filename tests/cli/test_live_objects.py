@@ -10,7 +10,7 @@ from controller.api import keys
 from controller.api.bindings import ResourceBinding
 from controller.api.clusters import Cluster
 from controller.api.events import Event
-from controller.api.hyperjobs import SPELLINGS, BatchHyperJobSpec, HyperJobSpec
+from controller.api.hyperjobs import HYPERJOB_RESOURCES, BatchHyperJobSpec, HyperJobSpec
 from controller.api.hyperjobstatus import HyperJobStatus
 from controller.api.jobs import Job
 from controller.api.lists import ListMeta, Page
@@ -21,7 +21,7 @@ from controller.events.manifests import REPORTING_CONTROLLER
 from controller.kube import Api, NotFound
 from tests.cli.manifests import NOW, binding, cluster, job, priority_class, queue, units
 from tests.hyperjob.objects import document, replicated, task
-from tests.misfits import FEW, VALUES, fields, spoilt
+from tests.invalid_objects import FEW_VALUES, VALUES, field_paths, invalid_variants
 
 COMMANDS = [["plan"], ["queues"], ["pending"], ["clusters"]]
 OUTPUTS = ["table", "json"]
@@ -117,7 +117,7 @@ def read_once(monkeypatch):
 def named(kind, sound, values=VALUES):
     """Return *sound* spoilt in every way, each under a name and a uid of its own as far as they are not spoilt."""
     found = []
-    for number, (_, each) in enumerate(spoilt(kind, sound, values)):
+    for number, (_, each) in enumerate(invalid_variants(kind, sound, values)):
         metadata = each.get("metadata")
         if isinstance(metadata, dict):
             if metadata.get("name") == sound["metadata"]["name"]:
@@ -183,7 +183,7 @@ def test_no_command_fails_and_what_is_good_is_shown(look, read_once, world):
 
 
 def test_every_job_is_explained(look, read_once):
-    server = Server(**jobs(FEW))
+    server = Server(**jobs(FEW_VALUES))
     waiting = {(each["namespace"], each["name"]) for each in look(server, "pending", "-o", "json").answer["pending"]}
     assert ("ml", "other") in waiting
     for namespace, name in sorted(waiting):
@@ -192,7 +192,9 @@ def test_every_job_is_explained(look, read_once):
 
 
 def test_events_of_other_writers_hide_none_of_ours(look, read_once):
-    spoilt_events = [each for _, each in spoilt(Event, CAPTURED)] + [each for _, each in spoilt(Event, OURS)]
+    spoilt_events = [each for _, each in invalid_variants(Event, CAPTURED)] + [
+        each for _, each in invalid_variants(Event, OURS)
+    ]
     server = Server(EVENTS=[CAPTURED, *spoilt_events, OURS])
     for output in OUTPUTS:
         ended = look(server, "explain", "job", "good", "-n", "ml", "-o", output)
@@ -210,10 +212,10 @@ def test_core_events_of_karmada_are_no_failure(look):
 def test_no_spelling_of_a_hyperjob_makes_the_command_fail(look, read_once):
     server = Server()
     sound = document(replicated("t", task(replicas=2), splitPolicy={"mode": "auto"}), name="llm")
-    for resource, kind in zip(SPELLINGS, (HyperJobSpec, BatchHyperJobSpec), strict=True):
+    for resource, kind in zip(HYPERJOB_RESOURCES, (HyperJobSpec, BatchHyperJobSpec), strict=True):
         found = [
-            *({**sound, "spec": each} for _, each in spoilt(kind, sound["spec"], FEW)),
-            *({**sound, "status": each} for _, each in spoilt(HyperJobStatus, {}, FEW)),
+            *({**sound, "spec": each} for _, each in invalid_variants(kind, sound["spec"], FEW_VALUES)),
+            *({**sound, "status": each} for _, each in invalid_variants(HyperJobStatus, {}, FEW_VALUES)),
         ]
         for each in found:
             path = resource.item_path("ml", "llm")
@@ -224,7 +226,7 @@ def test_no_spelling_of_a_hyperjob_makes_the_command_fail(look, read_once):
 
 
 def test_fields_are_found_by_type():
-    found = set(fields(ResourceBinding))
+    found = set(field_paths(ResourceBinding))
     assert ("spec", "placement", "clusterAffinity", "labelSelector", "matchExpressions", 0, "values", 0) in found
     assert ("status", "aggregatedStatus", 0, "status") in found
     assert ("metadata", "ownerReferences", 0, "uid") in found

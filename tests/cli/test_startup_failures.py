@@ -4,12 +4,12 @@ import msgspec
 import pytest
 
 from controller.api.clusters import decode_cluster
-from controller.cache.starts import mark_of
-from controller.cache.translate.clusters import cluster_facts
+from controller.cache.start_failures import cluster_fingerprint
+from controller.cache.translate.clusters import translate_cluster
 from tests.cli.manifests import binding, cluster, job, queue, write
 
 M = cluster("m", {"cpu": 4})
-MARK = mark_of(cluster_facts(decode_cluster(msgspec.json.encode(M))).cluster)
+MARK = cluster_fingerprint(translate_cluster(decode_cluster(msgspec.json.encode(M))).cluster)
 RECORD = {"uid": "u", "queue": "a", "attempts": 1, "notStartedAt": "2026-01-01T00:00:00Z", "leftOut": {"m": MARK}}
 PAUSED = {**RECORD, "backOffUntil": "2026-01-01T00:15:00Z"}
 

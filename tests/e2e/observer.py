@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from controller.api.keys import ADMISSION, RESOURCE_BINDINGS
+from controller.api.keys import ADMISSION_ANNOTATION, RESOURCE_BINDINGS
 from controller.cache.informer import Informer
 from controller.kube import Api
 from tests.waiting import LIMIT_SECONDS
@@ -128,7 +128,7 @@ def read(raw: bytes) -> Moment:
     obj = msgspec.json.decode(raw)
     meta, spec, status = obj["metadata"], obj["spec"], obj.get("status", {})
     suspension = spec.get("suspension", {})
-    record = meta.get("annotations", {}).get(ADMISSION)
+    record = meta.get("annotations", {}).get(ADMISSION_ANNOTATION)
     return Moment(
         version=int(meta["resourceVersion"]),
         uid=meta["uid"],

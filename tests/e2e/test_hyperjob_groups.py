@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.api.hyperjobs import SPELLINGS
+from controller.api.hyperjobs import HYPERJOB_RESOURCES
 from controller.api.keys import JOBS, Resource
 from tests.cache.objects import SHARED
 from tests.e2e.arena import Arena
@@ -45,7 +45,7 @@ class Case:
 
     @property
     def resource(self) -> Resource:
-        return next(each for each in SPELLINGS if each.api_version == self.manifest["apiVersion"])
+        return next(each for each in HYPERJOB_RESOURCES if each.api_version == self.manifest["apiVersion"])
 
 
 def gpus(**amounts: int) -> dict[str, dict[str, str]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 
 from controller.cache.store import Store
-from controller.cache.translate.amounts import quantities
+from controller.cache.translate.units import format_resources
 from controller.engine.clusters import Affinity, Cluster, NodeShape, Placement, Spread
 from controller.engine.policy import NodeShapes
 from controller.engine.requests import PodSet
@@ -48,7 +48,7 @@ class Fleet:
     def cluster(self) -> Cluster:
         """Return the cluster as the controller reads it from what Karmada tells."""
         has, used = total(node.allocatable for node in self.nodes), total(node.used for node in self.nodes)
-        told = json.loads(cluster("m", used=quantities(used), **quantities(has)))
+        told = json.loads(cluster("m", used=format_resources(used), **format_resources(has)))
         return Store().clusters.decode(json.dumps(with_models(told, self.nodes)).encode()).cluster
 
     @property

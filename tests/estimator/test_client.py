@@ -18,8 +18,8 @@ from controller.engine.clusters import ClusterName
 from controller.engine.estimates import Estimate, Query
 from controller.engine.requests import PodSet
 from controller.estimator import connection, messages
-from controller.estimator.access import Access
-from controller.estimator.estimators import Estimators
+from controller.estimator.dispatcher import EstimatorDispatcher
+from controller.estimator.options import EstimatorOptions
 from tests.estimator.authority import Authority
 from tests.estimator.packing import Node
 from tests.estimator.standin import StandIn, serving
@@ -63,18 +63,18 @@ class Asking:
         self.answers: asyncio.Queue[Estimate] = asyncio.Queue()
         self.metrics = Counted()
         self.ports: dict[str, int] = {}
-        self.access = Access(timeout_seconds=timeout, **access)
+        self.access = EstimatorOptions(timeout_seconds=timeout, **access)
 
-        async def connect(access: Access, cluster: str):
+        async def connect(access: EstimatorOptions, cluster: str):
             port = self.ports[cluster]
-            return await connection.connect(Access(**{**_fields(access), "port": port}), cluster)
+            return await connection.connect(EstimatorOptions(**{**_fields(access), "port": port}), cluster)
 
         async def host(*_: object) -> str:
             return "localhost"
 
         monkeypatch.setattr("controller.estimator.client.connect", connect)
         monkeypatch.setattr(connection, "_host", host)
-        self.estimators = Estimators(self.access, self.answers.put_nowait, metrics=self.metrics)
+        self.estimators = EstimatorDispatcher(self.access, self.answers.put_nowait, metrics=self.metrics)
 
     async def __aenter__(self):
         self._task = asyncio.create_task(self.estimators.run())
@@ -93,8 +93,8 @@ class Asking:
         return await self.next()
 
 
-def _fields(access: Access) -> dict[str, object]:
-    return {name: getattr(access, name) for name in Access.__dataclass_fields__}
+def _fields(access: EstimatorOptions) -> dict[str, object]:
+    return {name: getattr(access, name) for name in EstimatorOptions.__dataclass_fields__}
 
 
 async def ask(monkeypatch, standin: StandIn, asked: Query | None = None, **parts) -> Estimate:
@@ -266,7 +266,7 @@ async def test_verification_can_be_skipped(monkeypatch, tmp_path):
 
 
 def test_names_are_those_that_karmada_tries():
-    assert Access().hosts("m1") == (
+    assert EstimatorOptions().hosts("m1") == (
         "karmada-scheduler-estimator-m1.karmada-system.svc.cluster.local",
         "karmada-scheduler-estimator-m1.karmada-system.svc",
     )

@@ -10,8 +10,8 @@ import pytest
 
 from controller.api.configuration import AdmissionConfiguration
 from controller.engine.estimates import Estimate, Query
-from controller.estimator.access import Access, EstimatorError
-from controller.estimator.estimators import Estimators
+from controller.estimator.dispatcher import EstimatorDispatcher
+from controller.estimator.options import EstimatorError, EstimatorOptions
 from tests.benchmarks.seed import CLUSTER
 from tests.test_loop import Stage, looping
 from tests.waiting import LIMIT_SECONDS
@@ -45,8 +45,8 @@ class Player:
 async def estimating(*, cpus: int = 8, configuration: AdmissionConfiguration = ON):
     async with looping(cpus=cpus) as stage, asyncio.TaskGroup() as group:
         player = Player()
-        estimators = Estimators(
-            Access(timeout_seconds=LIMIT_SECONDS),
+        estimators = EstimatorDispatcher(
+            EstimatorOptions(timeout_seconds=LIMIT_SECONDS),
             stage.store.estimated,
             metrics=stage.metrics,
             client_of=lambda _: player,

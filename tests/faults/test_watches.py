@@ -5,9 +5,9 @@ import json
 import pytest
 
 from controller.api.keys import CLUSTERS, PRIORITY_CLASSES, QUEUES
-from controller.cache.informer import Pace
+from controller.cache.informer import WatchOptions
+from controller.cache.informer_factory import build_informers
 from controller.cache.store import Store
-from controller.cache.watches import informers
 from tests.rig.faults import Answer, Lose, LoseRequest, Stream, expired, watches
 from tests.rig.stage import staged
 
@@ -100,7 +100,7 @@ async def test_what_was_changed_unheard_is_known_by_its_version(plane, tmp_path)
             "jobs": f"{stage.cast.folder('jobs')}/j",
             "resourcebindings": stage.cast.path("j"),
         }
-        held = informers(stage.cast.api, Store(), Pace())
+        held = build_informers(stage.cast.api, Store(), WatchOptions())
         for kind, path in changed.items():
             informer = held[kind]
             informer._apply(*await informer._list())

@@ -11,7 +11,7 @@ import msgspec
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.api.keys import ADMISSION, JOBS, RESOURCE_BINDINGS
+from controller.api.keys import ADMISSION_ANNOTATION, JOBS, RESOURCE_BINDINGS
 from controller.engine.resources import base_units, scale, total
 from controller.kube import Api
 from localup.karmada.loads import load_of
@@ -59,7 +59,7 @@ async def charges(api: Api) -> Charges:
     """Return what the records of the admitted bindings charge that have not finished."""
     found: Charges = {}
     for binding in await listed(api, RESOURCE_BINDINGS.path):
-        record = binding["metadata"].get("annotations", {}).get(ADMISSION)
+        record = binding["metadata"].get("annotations", {}).get(ADMISSION_ANNOTATION)
         if not record or binding["spec"].get("suspension", {}).get("scheduling") or _is_over(binding):
             continue
         read = msgspec.json.decode(record)

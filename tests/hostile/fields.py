@@ -4,16 +4,16 @@ import random
 from typing import Any
 
 from controller.api.keys import (
-    ADMISSION,
-    CLAIMS,
-    GROUP,
-    HYPERJOB_NAME,
-    PART,
-    PREFERRED_CLUSTERS,
-    QUEUE_NAMES,
-    REPLICATED_JOB_NAME,
-    RUNTIME,
-    SUBMIT,
+    ADMISSION_ANNOTATION,
+    GROUP_ANNOTATION,
+    HYPERJOB_NAME_LABEL,
+    PART_ANNOTATION,
+    POLICY_LABELS,
+    PREFERRED_CLUSTERS_ANNOTATION,
+    QUEUE_NAME_KEYS,
+    REPLICATED_JOB_NAME_LABEL,
+    RUNTIME_ANNOTATION,
+    SUBMIT_ANNOTATION,
 )
 
 COUNTS: tuple[Any, ...] = (0, 1, 2, 7, 1000, 10**6, 2**31 - 1, 2**31, 2**63 - 1, -1, -(2**31), "3", 1.5, None)
@@ -37,8 +37,17 @@ FORGED: tuple[str, ...] = (
     '["c3","c3","nowhere"]',
 )
 KEYS: tuple[str, ...] = (
-    *(ADMISSION, GROUP, PART, PREFERRED_CLUSTERS, RUNTIME, SUBMIT, HYPERJOB_NAME, REPLICATED_JOB_NAME),
-    *(*QUEUE_NAMES, *CLAIMS, "resourcebinding.karmada.io/permanent-id", "scheduling.k8s.io/group-name"),
+    *(
+        ADMISSION_ANNOTATION,
+        GROUP_ANNOTATION,
+        PART_ANNOTATION,
+        PREFERRED_CLUSTERS_ANNOTATION,
+        RUNTIME_ANNOTATION,
+        SUBMIT_ANNOTATION,
+        HYPERJOB_NAME_LABEL,
+        REPLICATED_JOB_NAME_LABEL,
+    ),
+    *(*QUEUE_NAME_KEYS, *POLICY_LABELS, "resourcebinding.karmada.io/permanent-id", "scheduling.k8s.io/group-name"),
     *("volcano.sh/preemptable", "policy.karmada.io/namespace", "resourcetemplate.karmada.io/uid", "x" * 253),
 )
 RESOURCES: tuple[str, ...] = ("cpu", "memory", "nvidia.com/gpu", "pods", "ephemeral-storage", "hugepages-2Mi", *NAMES)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controller.api.hyperjobrules import flaws, sized
+from controller.api.hyperjob_validation import hyperjob_violations, resize_template
 from controller.api.hyperjobs import read_hyperjob
 
 FILES = sorted((Path(__file__).parents[2] / "examples").glob("hyperjob-*.yaml"))
@@ -13,6 +13,6 @@ FILES = sorted((Path(__file__).parents[2] / "examples").glob("hyperjob-*.yaml"))
 def test_an_example_can_be_split_and_asks_for_what_it_says(file):
     (found,) = yaml.safe_load_all(file.read_text())
     hyperjob = read_hyperjob(found)
-    assert flaws(hyperjob) == ()
+    assert hyperjob_violations(hyperjob) == ()
     (job,) = hyperjob.spec.replicated_jobs
-    assert sized(job).all_pods == job.template_spec.all_pods
+    assert resize_template(job).all_pods == job.template_spec.all_pods

@@ -1,6 +1,6 @@
 import json
 
-from controller.api.keys import PART
+from controller.api.keys import PART_ANNOTATION
 from tests.rig.families import Families
 from tests.rig.history import Change
 
@@ -18,7 +18,7 @@ def job(name, index, *, before=None):
     metadata = {
         "ownerReferences": [OWNER],
         "labels": {"volcano.sh/replicatedjob-name": "t"},
-        "annotations": {PART: json.dumps({"index": index})},
+        "annotations": {PART_ANNOTATION: json.dumps({"index": index})},
     }
     return change("jobs", name, {"metadata": metadata}, before=before)
 

@@ -5,8 +5,15 @@ import msgspec
 import pytest
 import yaml
 
-from controller.api.keys import BATCH_HYPERJOBS, GROUP, HYPERJOBS, JOBS, PREFERRED_CLUSTERS, PROPAGATION_POLICIES
-from controller.cache.facts import ObjectKey
+from controller.api.keys import (
+    BATCH_HYPERJOBS,
+    GROUP_ANNOTATION,
+    HYPERJOBS,
+    JOBS,
+    PREFERRED_CLUSTERS_ANNOTATION,
+    PROPAGATION_POLICIES,
+)
+from controller.cache.objects import ObjectKey
 from controller.hyperjob.children import children, facts_of
 from controller.hyperjob.reconciler import Reconciler
 from controller.hyperjob.sighting import Placed
@@ -59,7 +66,7 @@ async def test_upstreams_two_kinds_of_accelerators_prefer_the_clusters_they_name
     await yard.submit(document(*jobs, minAvailable=2))
     await yard.settle("llm")
     preferred = {
-        name: json.loads((await yard.job(name))["metadata"]["annotations"][PREFERRED_CLUSTERS])
+        name: json.loads((await yard.job(name))["metadata"]["annotations"][PREFERRED_CLUSTERS_ANNOTATION])
         for name in await yard.names()
     }
     assert preferred == {"llm-trainer-910b-0": ["b-1", "b-2"], "llm-trainer-910c-0": ["c-1"]}
@@ -68,7 +75,9 @@ async def test_upstreams_two_kinds_of_accelerators_prefer_the_clusters_they_name
 async def test_each_part_carries_what_the_engine_needs_of_its_group(yard):
     stored = await yard.submit(two_copies(minAvailable=1))
     await yard.settle("llm")
-    groups = [json.loads((await yard.job(name))["metadata"]["annotations"][GROUP]) for name in await yard.names()]
+    groups = [
+        json.loads((await yard.job(name))["metadata"]["annotations"][GROUP_ANNOTATION]) for name in await yard.names()
+    ]
     assert groups[0] == groups[1]
     said = facts_of(yard.hyperjob(HYPERJOBS, ObjectKey(yard.namespace, "llm")))
     assert groups[0] == {"uid": stored["metadata"]["uid"], "split": said.split}
@@ -122,7 +131,7 @@ async def test_objects_that_are_as_they_should_be_are_not_worked_out_again(yard,
     await yard.look()
     await reconciler.reconcile(HYPERJOBS, key)
     assert made == [3, 0, 1]
-    assert (await yard.job("llm-t-1"))["metadata"]["annotations"][GROUP] != "x"
+    assert (await yard.job("llm-t-1"))["metadata"]["annotations"][GROUP_ANNOTATION] != "x"
 
 
 async def test_pods_are_told_their_place_in_the_whole(yard):

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from controller.api.hyperjobrules import flaws
+from controller.api.hyperjob_validation import hyperjob_violations
 from controller.api.hyperjobs import HyperJobError, read_hyperjob
 from controller.hyperjob.sighting import covers, see_job
 from tests.hyperjob.objects import GPU, auto, document, hyperjob, replicated, task
@@ -74,7 +74,7 @@ CLUSTERS = [{"name": "a", "replicas": 3}, {"name": "b", "replicas": 2}]
     ],
 )
 def test_a_flaw_is_told_with_its_remedy(job, flaw):
-    assert any(flaw in each for each in flaws(job)), flaws(job)
+    assert any(flaw in each for each in hyperjob_violations(job)), hyperjob_violations(job)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_flaw_is_told_with_its_remedy(job, flaw):
     ],
 )
 def test_a_sound_hyperjob_has_no_flaws(job):
-    assert flaws(job) == ()
+    assert hyperjob_violations(job) == ()
 
 
 def test_an_unreadable_field_is_named():

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS
-from controller.cache.informer import Pace
+from controller.cache.informer import WatchOptions
 from controller.hyperjob.split import Prospects
 from controller.hyperjob.stage import Stage, Surroundings
 from controller.kube import Api, NotFound
@@ -29,7 +29,7 @@ async def staged(plane, *, prospects=Prospects, may_write=lambda: True):
     """Run a stage with its own rights; yield it and an administrator."""
     async with Api.connect(plane.kubeconfig("volcano-global-hyperjobs")) as ours:
         around = Surroundings(may_write, prospects, lambda key: None, lambda uid: None)
-        stage = Stage(ours, around, pace=Pace())
+        stage = Stage(ours, around, pace=WatchOptions())
         stage.discover_seconds = 0.1
         task = asyncio.create_task(stage.run())
         async with Api.connect(plane.kubeconfig("admin")) as admin:

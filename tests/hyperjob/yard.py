@@ -11,7 +11,7 @@ import msgspec
 
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS, PROPAGATION_POLICIES, Resource
 from controller.api.lists import Page
-from controller.cache.facts import ObjectKey
+from controller.cache.objects import ObjectKey
 from controller.hyperjob.reconciler import Reconciler
 from controller.hyperjob.sighting import ChildSighting, Placed, see_hyperjob, see_job, see_policy
 from controller.hyperjob.split import Prospects

@@ -159,7 +159,7 @@ MUTANTS = (
     ),
     Mutant(
         "versions-are-not-compared",
-        "controller/cache/consistency.py",
+        "controller/cache/cache_audit.py",
         "held < int(meta.resource_version):\n",
         "False:\n",
         "tests/faults/test_watches.py::test_what_was_changed_unheard_is_known_by_its_version",
@@ -195,14 +195,14 @@ MUTANTS = (
     # -- what it amounts to -----------------------------------------------
     Mutant(
         "finished-jobs-hold-their-room",
-        "controller/cache/assessment.py",
+        "controller/cache/workload_builder.py",
         "    if _is_finished(binding):\n",
         "    if False:\n",
         f"{_KILLS}[chain]",
     ),
     Mutant(
         "what-is-being-deleted-is-admitted",
-        "controller/cache/assessment.py",
+        "controller/cache/workload_builder.py",
         "    leaving = binding.deleting or (template is not None and template.deleting)\n",
         "    leaving = False\n",
         f"{_OBJECTS}test_what_is_being_deleted_is_not_admitted_and_stays_charged_while_it_may_run",
@@ -216,7 +216,7 @@ MUTANTS = (
     ),
     Mutant(
         "the-importance-of-a-job-is-not-read",
-        "controller/cache/assessment.py",
+        "controller/cache/workload_builder.py",
         "        priority=rules.priorities.value(priority_class),\n",
         "        priority=0,\n",
         _ORDER,
@@ -230,7 +230,7 @@ MUTANTS = (
     ),
     Mutant(
         "the-younger-go-first",
-        "controller/cache/assessment.py",
+        "controller/cache/workload_builder.py",
         "    return template.since if template else binding.since\n",
         "    return -template.since if template else binding.since\n",
         _ORDER,

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from controller.api.keys import PART
+from controller.api.keys import PART_ANNOTATION
 from tests.rig.history import Change, Key
 
 _OVER = {"Completed", "Failed"}
@@ -70,7 +70,7 @@ def _owner(job: dict[str, Any]) -> str:
 
 
 def _place(job: dict[str, Any]) -> tuple[str, str, int] | None:
-    mark = job["metadata"].get("annotations", {}).get(PART)
+    mark = job["metadata"].get("annotations", {}).get(PART_ANNOTATION)
     if mark is None or not _owner(job):
         return None
     role = job["metadata"]["labels"].get("volcano.sh/replicatedjob-name", "")

@@ -8,7 +8,7 @@ import pytest
 
 from controller.api import quantity
 from controller.api import review as reviews
-from controller.api.review import MOST_VALUES
+from controller.api.review import MAX_VALUES
 from tests.hyperjob.objects import document, replicated
 from tests.webhook.adversarial import ATTACKS, MIB, cost, judge
 from tests.webhook.reviews import job_binding, review, review_of, task, volcano_job, wire
@@ -87,19 +87,19 @@ def dense(count):
 
 
 def test_new_object_of_too_many_values_is_refused():
-    answer = json.loads(judge("/resourcebindings/mutate", wire(review(dense(MOST_VALUES)))))["response"]
-    assert f"use at most {MOST_VALUES}" in answer["status"]["message"]
+    answer = json.loads(judge("/resourcebindings/mutate", wire(review(dense(MAX_VALUES)))))["response"]
+    assert f"use at most {MAX_VALUES}" in answer["status"]["message"]
 
 
 def test_body_of_too_many_values_is_not_read():
     with pytest.raises(reviews.ReviewError, match="JSON values") as refusal:
-        reviews.read(wire(review(dense(2 * MOST_VALUES))))
+        reviews.read(wire(review(dense(2 * MAX_VALUES))))
     assert refusal.value.uid
 
 
 def test_stored_object_of_too_many_values_may_be_changed(monkeypatch):
     monkeypatch.setattr("webhook.routing.MOST_VALUES", 100)
-    monkeypatch.setattr("controller.api.review.MOST_VALUES", 100)
+    monkeypatch.setattr("controller.api.review.MAX_VALUES", 100)
     monkeypatch.setattr("controller.api.review.count_values", lambda _: 0)
     new, old = volcano_job(*[task()] * 50), volcano_job(*[task()] * 50)
     assert too_dense(reviews.read(wire(review_of(new)))) is not None

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api import review as wires
-from controller.api.keys import CLAIMS
+from controller.api.keys import POLICY_LABELS
 from tests.webhook.reviews import UID, apply, binding, job_binding, review, wire
 from webhook.resourcebindings import VOLCANO_JOB, Gate, GroupKind, review_binding
 from webhook.verdict import Outcome, Verdict, response
@@ -66,8 +66,8 @@ def test_a_volcano_job_is_stored_paused_and_without_clusters(spec, suspension, c
     [
         pytest.param([{"namespace": "ml", "name": "web-deployment"}], {}, False, id="a-dependency"),
         pytest.param([{"name": "web"}], {"resourcebinding.karmada.io/depended-by-1": "1"}, False, id="with-labels"),
-        pytest.param([{"name": "web"}], {CLAIMS[0]: "id"}, True, id="selected-by-a-policy-too"),
-        pytest.param([{"name": "web"}], {CLAIMS[1]: "id"}, True, id="selected-by-a-cluster-policy-too"),
+        pytest.param([{"name": "web"}], {POLICY_LABELS[0]: "id"}, True, id="selected-by-a-policy-too"),
+        pytest.param([{"name": "web"}], {POLICY_LABELS[1]: "id"}, True, id="selected-by-a-cluster-policy-too"),
         pytest.param([], {}, True, id="needed-by-nobody"),
         pytest.param(None, {}, True, id="null"),
     ],

@@ -5,24 +5,30 @@ from collections.abc import Iterable
 
 from controller.api import bindings as wire
 from controller.api import placements
-from controller.api.keys import CLAIMS
+from controller.api.keys import POLICY_LABELS
 from controller.api.meta import ObjectMeta, Quantities
 from controller.api.record import read_record
-from controller.cache.facts import (
+from controller.cache.integrations import Integrations
+from controller.cache.interning import InternPool, fingerprint
+from controller.cache.objects import (
     VOLCANO_JOB,
-    BindingFacts,
-    Demand,
-    Progress,
+    CachedBinding,
+    ClusterProgress,
     Suspension,
     TemplateKey,
+    WorkloadRequests,
     group_kind,
 )
-from controller.cache.gates import Gates
-from controller.cache.pool import Pool, fingerprint
-from controller.cache.translate.amounts import AmountError, amounts, milliseconds, sentence, version
-from controller.cache.translate.placements import ANYWHERE, PlacementError, placement
-from controller.cache.translate.progress import course
-from controller.cache.translate.records import record_facts
+from controller.cache.translate.placements import ANY_CLUSTER, PlacementError, translate_placement
+from controller.cache.translate.progress import read_progress
+from controller.cache.translate.records import translate_record
+from controller.cache.translate.units import (
+    AmountError,
+    join_errors,
+    parse_resource_version,
+    parse_resources,
+    to_milliseconds,
+)
 from controller.engine.clusters import ApiKind, Assignment, ClusterName, Placement
 from controller.engine.resources import EMPTY, MILLI, PODS, Resources, add, positive, scale, total
 from controller.engine.workloads import WorkloadUid
@@ -33,15 +39,15 @@ Targets = tuple[Assignment, ...]
 class BindingTranslator:
     """Makes facts of bindings; equal parts of them are shared."""
 
-    def __init__(self, gates: Gates) -> None:
+    def __init__(self, gates: Integrations) -> None:
         self.gates = gates
-        self._apis: Pool[ApiKind] = Pool()
-        self._placements: Pool[Placement | PlacementError] = Pool()
-        self._demands: Pool[Demand | AmountError | _Uncounted] = Pool()
-        self._targets: Pool[Targets] = Pool()
-        self._progress: Pool[tuple[Progress, ...]] = Pool()
+        self._apis: InternPool[ApiKind] = InternPool()
+        self._placements: InternPool[Placement | PlacementError] = InternPool()
+        self._demands: InternPool[WorkloadRequests | AmountError | _NotCounted] = InternPool()
+        self._targets: InternPool[Targets] = InternPool()
+        self._progress: InternPool[tuple[ClusterProgress, ...]] = InternPool()
 
-    def facts(self, binding: wire.ResourceBinding) -> BindingFacts:
+    def facts(self, binding: wire.ResourceBinding) -> CachedBinding:
         """Return what is kept of *binding*."""
         meta, spec = binding.metadata, binding.spec
         resource = spec.resource
@@ -51,15 +57,15 @@ class BindingTranslator:
         template = TemplateKey(group_kind(api), sys.intern(resource.namespace), sys.intern(resource.name))
         place, where_flaw = self._placement(spec.placement)
         demand, demand_flaw = self._demand(spec, template)
-        record, record_flaw = record_facts(read_record(meta.annotations, meta.uid))
+        record, record_flaw = translate_record(read_record(meta.annotations, meta.uid))
         progress, ended_at = self._told(binding, template)
-        return BindingFacts(
+        return CachedBinding(
             uid=WorkloadUid(meta.uid or f"{meta.namespace}/{meta.name}"),
-            resource_version=version(meta.resource_version),
+            resource_version=parse_resource_version(meta.resource_version),
             namespace=sys.intern(meta.namespace),
             name=meta.name,
             generation=meta.generation,
-            since=milliseconds(meta.creation_timestamp) or 0,
+            since=to_milliseconds(meta.creation_timestamp) or 0,
             api=api,
             template=template,
             template_uid=sys.intern(resource.uid),
@@ -77,26 +83,26 @@ class BindingTranslator:
             record=record,
             record_flaw=record_flaw,
             has_annotations=bool(meta.annotations),
-            claimed=_is_claimed(meta),
+            claimed=_has_policy(meta),
             attached=bool(spec.required_by),
             deleting=meta.deletion_timestamp is not None,
             preserved=spec.preserve_resources_on_deletion,
             # Without propagateDeps Karmada's controller passes it over.
             fails_over=spec.propagate_deps and spec.failover is not None and spec.failover.application is not None,
-            flaw=sentence(binding.flaws, where_flaw, demand_flaw),
+            flaw=join_errors(binding.flaws, where_flaw, demand_flaw),
         )
 
     def _placement(self, asked: placements.Placement | None) -> tuple[Placement, str]:
         found = self._placements.get(fingerprint(asked), lambda: _read_placement(asked))
-        return (ANYWHERE, str(found)) if isinstance(found, PlacementError) else (found, "")
+        return (ANY_CLUSTER, str(found)) if isinstance(found, PlacementError) else (found, "")
 
-    def _demand(self, spec: wire.BindingSpec, template: TemplateKey) -> tuple[Demand | None, str]:
+    def _demand(self, spec: wire.BindingSpec, template: TemplateKey) -> tuple[WorkloadRequests | None, str]:
         """Return what Karmada counted; never for Volcano Jobs, which it counts wrong (D3)."""
         if template.kind == VOLCANO_JOB or self.gates.gate(template.kind) is None:
             return None, ""
         key = fingerprint(spec.replicas, spec.replica_requirements, spec.components)
-        counted = self._demands.get(key, lambda: _count(spec))
-        if isinstance(counted, _Uncounted):
+        counted = self._demands.get(key, lambda: _count_requests(spec))
+        if isinstance(counted, _NotCounted):
             return None, ""
         return (None, str(counted)) if isinstance(counted, AmountError) else (counted, "")
 
@@ -106,13 +112,17 @@ class BindingTranslator:
         targets = tuple(Assignment(ClusterName(sys.intern(each.name)), each.replicas) for each in clusters)
         return self._targets.get(targets, lambda: targets)
 
-    def _told(self, binding: wire.ResourceBinding, template: TemplateKey) -> tuple[tuple[Progress, ...], int | None]:
+    def _told(
+        self, binding: wire.ResourceBinding, template: TemplateKey
+    ) -> tuple[tuple[ClusterProgress, ...], int | None]:
         """Return what its clusters tell, and when the last of those that have ended did."""
         ending = self.gates.ending(template.kind)
         items = binding.status.aggregated_status
-        courses = [course(item.status, ending) for item in items]
+        courses = [read_progress(item.status, ending) for item in items]
         told = tuple(
-            Progress(ClusterName(sys.intern(item.cluster_name)), found.phase, found.has_run, found.pods, found.replicas)
+            ClusterProgress(
+                ClusterName(sys.intern(item.cluster_name)), found.phase, found.has_run, found.pods, found.replicas
+            )
             for item, found in zip(items, courses, strict=True)
         )
         ends = [found.ended_at for found in courses if found.ended_at is not None]
@@ -121,7 +131,7 @@ class BindingTranslator:
 
 def _read_placement(asked: placements.Placement | None) -> Placement | PlacementError:
     try:
-        return placement(asked)
+        return translate_placement(asked)
     except PlacementError as error:
         return error
 
@@ -137,43 +147,43 @@ _SUSPENSIONS = {
 }
 
 
-def _is_claimed(meta: ObjectMeta) -> bool:
-    return any(meta.labels.get(label) for label in CLAIMS)
+def _has_policy(meta: ObjectMeta) -> bool:
+    return any(meta.labels.get(label) for label in POLICY_LABELS)
 
 
-class _Uncounted:
+class _NotCounted:
     """Karmada's interpreter does not know the kind, or there is nothing of it."""
 
 
-def _count(spec: wire.BindingSpec) -> Demand | AmountError | _Uncounted:
+def _count_requests(spec: wire.BindingSpec) -> WorkloadRequests | AmountError | _NotCounted:
     """Return the demand of a kind that Karmada interprets: its components, or its equal replicas (D3)."""
     if not spec.components and spec.replica_requirements is None and not spec.replicas:
-        return _Uncounted()
+        return _NotCounted()
     try:
         if spec.components:
             parts = [_component(each, f"spec.components[{place}]") for place, each in enumerate(spec.components)]
-            return Demand(
+            return WorkloadRequests(
                 positive(total(scale(pod, count) for pod, count in parts)),
                 pods=tuple(pod for pod, _ in parts),
             )
-        replica = _pod(spec.replica_requirements, "spec.replicaRequirements")
-        replicas = _at_least_zero(spec.replicas, "spec.replicas")
+        replica = _pod_requests(spec.replica_requirements, "spec.replicaRequirements")
+        replicas = _require_non_negative(spec.replicas, "spec.replicas")
     except AmountError as error:
         return error
-    return Demand(positive(scale(replica, replicas)), pods=(replica,) if replicas else (), replicas=replicas)
+    return WorkloadRequests(positive(scale(replica, replicas)), pods=(replica,) if replicas else (), replicas=replicas)
 
 
 def _component(component: wire.Component, where: str) -> tuple[Resources, int]:
-    replicas = _at_least_zero(component.replicas, f"{where}.replicas")
-    return _pod(component.replica_requirements, f"{where}.replicaRequirements"), replicas
+    replicas = _require_non_negative(component.replicas, f"{where}.replicas")
+    return _pod_requests(component.replica_requirements, f"{where}.replicaRequirements"), replicas
 
 
-def _pod(requirements: wire.ReplicaRequirements | None, where: str) -> Resources:
+def _pod_requests(requirements: wire.ReplicaRequirements | None, where: str) -> Resources:
     asked: Quantities = requirements.resource_request if requirements else {}
-    return positive(add(amounts(asked, f"{where}.resourceRequest") if asked else EMPTY, {PODS: MILLI}))
+    return positive(add(parse_resources(asked, f"{where}.resourceRequest") if asked else EMPTY, {PODS: MILLI}))
 
 
-def _at_least_zero(count: int, where: str) -> int:
+def _require_non_negative(count: int, where: str) -> int:
     if count < 0:
         raise AmountError(f"{where} is {count}; write zero or more")
     return count

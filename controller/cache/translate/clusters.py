@@ -3,8 +3,8 @@
 from typing import Final
 
 from controller.api import clusters as wire
-from controller.cache.facts import ClusterFacts
-from controller.cache.translate.amounts import AmountError, amounts, sentence, version
+from controller.cache.objects import CachedCluster
+from controller.cache.translate.units import AmountError, join_errors, parse_resource_version, parse_resources
 from controller.engine.clusters import ApiKind, Cluster, ClusterName, Taint
 from controller.engine.resources import EMPTY, Resources, add, base_units, fits
 
@@ -12,14 +12,14 @@ from controller.engine.resources import EMPTY, Resources, add, base_units, fits
 _UNBOUNDED: Final = 2**63 - 1
 
 
-def cluster_facts(cluster: wire.Cluster) -> ClusterFacts:
+def translate_cluster(cluster: wire.Cluster) -> CachedCluster:
     """Return what is kept of *cluster*.
 
     One whose summary cannot be read has none: it takes no new workloads.
     """
     try:
-        allocatable, used = _summary(cluster)
-        grades, trouble = _grades(cluster), ""
+        allocatable, used = _resource_summary(cluster)
+        grades, trouble = _grade_limits(cluster), ""
     except AmountError as error:
         allocatable, used, grades, trouble = None, EMPTY, (), str(error)
     if cluster.flaws:
@@ -39,8 +39,8 @@ def cluster_facts(cluster: wire.Cluster) -> ClusterFacts:
         used=used,
         grades=grades,
     )
-    flaw = sentence(cluster.flaws, trouble)
-    return ClusterFacts(cluster.metadata.uid, version(cluster.metadata.resource_version), value, flaw)
+    flaw = join_errors(cluster.flaws, trouble)
+    return CachedCluster(cluster.metadata.uid, parse_resource_version(cluster.metadata.resource_version), value, flaw)
 
 
 def _enablements(cluster: wire.Cluster) -> frozenset[ApiKind]:
@@ -51,17 +51,20 @@ def _enablements(cluster: wire.Cluster) -> frozenset[ApiKind]:
     )
 
 
-def _summary(cluster: wire.Cluster) -> tuple[Resources | None, Resources]:
+def _resource_summary(cluster: wire.Cluster) -> tuple[Resources | None, Resources]:
     """Return what the cluster has, and what is taken."""
     summary = cluster.status.resource_summary
     if summary is None:
         return None, EMPTY
     where = "status.resourceSummary"
-    used = add(amounts(summary.allocated, f"{where}.allocated"), amounts(summary.allocating, f"{where}.allocating"))
-    return amounts(summary.allocatable, f"{where}.allocatable"), used
+    used = add(
+        parse_resources(summary.allocated, f"{where}.allocated"),
+        parse_resources(summary.allocating, f"{where}.allocating"),
+    )
+    return parse_resources(summary.allocatable, f"{where}.allocatable"), used
 
 
-def _grades(cluster: wire.Cluster) -> tuple[Resources, ...]:
+def _grade_limits(cluster: wire.Cluster) -> tuple[Resources, ...]:
     """Return the upper ends of the populated grades, the highest only; none where some node is without bound.
 
     Karmada leaves a node out of the count that is overcommitted, and those that
@@ -73,15 +76,15 @@ def _grades(cluster: wire.Cluster) -> tuple[Resources, ...]:
     nodes = cluster.status.node_summary.total_num if cluster.status.node_summary else 0
     if sum(max(each.count, 0) for each in summary.allocatable_modelings) < nodes:
         return ()
-    ends = [_upper_ends(model) for model in cluster.spec.resource_models if model.grade in populated]
+    ends = [_upper_bounds(model) for model in cluster.spec.resource_models if model.grade in populated]
     if len(ends) < len(populated) or not all(ends):
         return ()
     return tuple(end for end in ends if not any(end != other and _covers(other, end) for other in ends))
 
 
-def _upper_ends(model: wire.ResourceModel) -> Resources:
+def _upper_bounds(model: wire.ResourceModel) -> Resources:
     """Return the exclusive upper end of each resource of a grade; nothing for a grade that is open at the top."""
-    ends = amounts({each.name: each.max for each in model.ranges}, "spec.resourceModels")
+    ends = parse_resources({each.name: each.max for each in model.ranges}, "spec.resourceModels")
     is_open = any(end >= _UNBOUNDED * base_units(name) for name, end in ends.items())
     return EMPTY if is_open else ends
 

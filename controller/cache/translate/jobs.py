@@ -5,17 +5,17 @@ import sys
 import msgspec
 
 from controller.api import jobs as wire
-from controller.api.keys import PREFERRED_CLUSTERS
+from controller.api.keys import PREFERRED_CLUSTERS_ANNOTATION
 from controller.api.meta import ObjectMeta
-from controller.cache.facts import VOLCANO_JOB, Demand, TemplateFacts, TemplateKey
-from controller.cache.pool import Pool, fingerprint
-from controller.cache.translate.amounts import AmountError, milliseconds, sentence, version
-from controller.cache.translate.membership import claim, owner
-from controller.cache.translate.pods import pod_template
+from controller.cache.interning import InternPool, fingerprint
+from controller.cache.objects import VOLCANO_JOB, CachedTemplate, TemplateKey, WorkloadRequests
+from controller.cache.translate.hyperjob_membership import hyperjob_reference, owner_uid
+from controller.cache.translate.pods import translate_pod_template
+from controller.cache.translate.units import AmountError, join_errors, parse_resource_version, to_milliseconds
 from controller.engine.clusters import ClusterName
 from controller.engine.requests import JobTemplate, Task, pod_requests, total_requests
 
-Counted = Demand | AmountError
+RequestsOrError = WorkloadRequests | AmountError
 
 _NAMES = msgspec.json.Decoder(list[str])
 
@@ -24,37 +24,37 @@ class JobTranslator:
     """Makes facts of jobs; equal templates share one demand."""
 
     def __init__(self) -> None:
-        self._demands: Pool[Counted] = Pool()
+        self._demands: InternPool[RequestsOrError] = InternPool()
 
-    def facts(self, job: wire.Job) -> TemplateFacts:
+    def facts(self, job: wire.Job) -> CachedTemplate:
         """Return what is kept of *job*."""
         counted = self._counted(job)
-        readable = isinstance(counted, Demand) and not job.flaws
+        readable = isinstance(counted, WorkloadRequests) and not job.flaws
         meta, spec = job.metadata, job.spec
-        return TemplateFacts(
+        return CachedTemplate(
             uid=sys.intern(meta.uid),
-            resource_version=version(meta.resource_version),
+            resource_version=parse_resource_version(meta.resource_version),
             key=TemplateKey(VOLCANO_JOB, sys.intern(meta.namespace), sys.intern(meta.name)),
             generation=meta.generation,
-            since=milliseconds(meta.creation_timestamp) or 0,
+            since=to_milliseconds(meta.creation_timestamp) or 0,
             queue=sys.intern(spec.queue),
             priority_class=sys.intern(spec.priority_class_name),
-            claim=claim(meta),
-            preferred=_preferred(meta),
+            claim=hyperjob_reference(meta),
+            preferred=_preferred_clusters(meta),
             deleting=meta.deletion_timestamp is not None,
-            demand=counted if isinstance(counted, Demand) and readable else None,
-            flaw=sentence(job.flaws, str(counted) if isinstance(counted, AmountError) else ""),
+            demand=counted if isinstance(counted, WorkloadRequests) and readable else None,
+            flaw=join_errors(job.flaws, str(counted) if isinstance(counted, AmountError) else ""),
         )
 
-    def _counted(self, job: wire.Job) -> Counted:
+    def _counted(self, job: wire.Job) -> RequestsOrError:
         spec = job.spec
-        return self._demands.get(fingerprint(spec.min_available, spec.tasks), lambda: _count(spec))
+        return self._demands.get(fingerprint(spec.min_available, spec.tasks), lambda: _count_requests(spec))
 
 
-def _preferred(meta: ObjectMeta) -> tuple[ClusterName, ...]:
+def _preferred_clusters(meta: ObjectMeta) -> tuple[ClusterName, ...]:
     """Return the clusters a HyperJob prefers for its part; a text that is no list of names prefers none."""
-    text = meta.annotations.get(PREFERRED_CLUSTERS)
-    if text is None or not owner(meta):
+    text = meta.annotations.get(PREFERRED_CLUSTERS_ANNOTATION)
+    if text is None or not owner_uid(meta):
         return ()
     try:
         return tuple(ClusterName(name) for name in _NAMES.decode(text))
@@ -62,14 +62,14 @@ def _preferred(meta: ObjectMeta) -> tuple[ClusterName, ...]:
         return ()
 
 
-def _count(spec: wire.JobSpec) -> Counted:
+def _count_requests(spec: wire.JobSpec) -> RequestsOrError:
     try:
-        job = _job(spec)
+        job = _job_template(spec)
     except AmountError as error:
         return error
     classes = {task.pod.priority_class for task in job.tasks} - {""}
     claims = {claim for task in job.tasks for claim in task.pod.claims}
-    return Demand(
+    return WorkloadRequests(
         total_requests(job),
         pods=pod_requests(job),
         job=job,
@@ -78,7 +78,7 @@ def _count(spec: wire.JobSpec) -> Counted:
     )
 
 
-def _job(spec: wire.JobSpec) -> JobTemplate:
+def _job_template(spec: wire.JobSpec) -> JobTemplate:
     if not spec.tasks:
         raise AmountError("spec.tasks is empty; give the job a task")
     if spec.min_available < 0:
@@ -96,7 +96,7 @@ def _task(task: wire.TaskSpec, where: str) -> Task:
     return Task(
         task.name,
         task.replicas,
-        pod_template(task.template.spec, f"{where}.template.spec"),
+        translate_pod_template(task.template.spec, f"{where}.template.spec"),
         minimum=task.min_available,
         partition_minimum=policy.min_partitions * policy.partition_size if policy else 0,
     )

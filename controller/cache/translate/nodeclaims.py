@@ -8,7 +8,7 @@ from controller.api.nodeclaims import Affinity, NodeClaim, Toleration, encode_no
 from controller.api.pods import PodSpec
 
 #: A longer claim counts as unreadable: it is kept for every workload of the shape and sent with every question.
-_MOST_CHARACTERS = 16_384
+_MAX_CHARACTERS = 16_384
 
 
 def node_claim(pod: PodSpec) -> str | None:
@@ -25,4 +25,4 @@ def node_claim(pod: PodSpec) -> str | None:
         text = encode_node_claim(claim)
     except (msgspec.ValidationError, RecursionError, UnicodeEncodeError):
         return None
-    return sys.intern(text) if len(text) <= _MOST_CHARACTERS else None
+    return sys.intern(text) if len(text) <= _MAX_CHARACTERS else None

@@ -16,12 +16,12 @@ from controller.engine.clusters import (
     Toleration,
 )
 
-ANYWHERE = Placement()
+ANY_CLUSTER = Placement()
 
 #: The most ordered affinities of a placement: each is compared with every cluster until one has candidates.
-MOST_TERMS = 100
+MAX_TERMS = 100
 #: The most names, expressions, values, tolerations, constraints and weights of a placement, all together.
-MOST_CONDITIONS = 2000
+MAX_CONDITIONS = 2000
 
 _OPERATORS: dict[str, Operator] = {operator: operator for operator in get_args(Operator)}
 
@@ -30,10 +30,10 @@ class PlacementError(ValueError):
     """A placement that asks for something nobody knows; the message names it."""
 
 
-def placement(asked: wire.Placement | None) -> Placement:
+def translate_placement(asked: wire.Placement | None) -> Placement:
     """Return where a policy lets its objects go; without a placement, anywhere."""
     if asked is None:
-        return ANYWHERE
+        return ANY_CLUSTER
     _check_size(asked)
     scheduling = asked.replica_scheduling
     divided = scheduling is not None and scheduling.replica_scheduling_type in {"", "Divided"}
@@ -51,13 +51,13 @@ def placement(asked: wire.Placement | None) -> Placement:
 def _check_size(asked: wire.Placement) -> None:
     """Raise `PlacementError` where each cluster would have to be compared with more than a policy sensibly says."""
     terms = len(asked.cluster_affinities)
-    if terms > MOST_TERMS:
-        raise PlacementError(f"spec.placement: {terms} clusterAffinities are too many; use at most {MOST_TERMS}")
+    if terms > MAX_TERMS:
+        raise PlacementError(f"spec.placement: {terms} clusterAffinities are too many; use at most {MAX_TERMS}")
     size = _size(asked)
-    if size > MOST_CONDITIONS:
+    if size > MAX_CONDITIONS:
         raise PlacementError(
             f"spec.placement: {size} names, expressions, values, tolerations, constraints and weights are too many;"
-            f" use at most {MOST_CONDITIONS}, as by labels of clusters"
+            f" use at most {MAX_CONDITIONS}, as by labels of clusters"
         )
 
 

@@ -2,28 +2,28 @@
 
 from controller.api import pods
 from controller.api.meta import Quantities
-from controller.cache.translate.amounts import amounts
 from controller.cache.translate.nodeclaims import node_claim
+from controller.cache.translate.units import parse_resources
 from controller.engine.requests import Container, PodTemplate
 from controller.engine.resources import EMPTY, Resources
 
 
-def pod_template(pod: pods.PodSpec, where: str) -> PodTemplate:
+def translate_pod_template(pod: pods.PodSpec, where: str) -> PodTemplate:
     """Return what *pod* asks for; *where* names it in an `AmountError`."""
     whole = pod.resources or pods.ResourceRequirements()
     return PodTemplate(
         containers=_containers(pod.containers, f"{where}.containers"),
         init=_containers(pod.init_containers, f"{where}.initContainers"),
-        overhead=_amounts(pod.overhead, f"{where}.overhead"),
-        requests=_amounts(whole.requests, f"{where}.resources.requests"),
-        limits=_amounts(whole.limits, f"{where}.resources.limits"),
+        overhead=_parse_resources(pod.overhead, f"{where}.overhead"),
+        requests=_parse_resources(whole.requests, f"{where}.resources.requests"),
+        limits=_parse_resources(whole.limits, f"{where}.resources.limits"),
         priority_class=pod.priority_class_name,
         node_claim=node_claim(pod),
-        claims=tuple(_claim(claim) for claim in pod.resource_claims),
+        claims=tuple(_claim_template_name(claim) for claim in pod.resource_claims),
     )
 
 
-def _claim(claim: pods.PodResourceClaim) -> str:
+def _claim_template_name(claim: pods.PodResourceClaim) -> str:
     """Return the name of a ResourceClaimTemplate; a claim that pods share has no template, and nothing maps it."""
     return claim.resource_claim_template_name or f"ResourceClaim {claim.resource_claim_name or ''}".strip()
 
@@ -35,11 +35,11 @@ def _containers(containers: list[pods.Container], where: str) -> tuple[Container
 def _container(container: pods.Container, where: str) -> Container:
     asked = container.resources or pods.ResourceRequirements()
     return Container(
-        requests=_amounts(asked.requests, f"{where}.resources.requests"),
-        limits=_amounts(asked.limits, f"{where}.resources.limits"),
+        requests=_parse_resources(asked.requests, f"{where}.resources.requests"),
+        limits=_parse_resources(asked.limits, f"{where}.resources.limits"),
         restarts=container.restart_policy == "Always",
     )
 
 
-def _amounts(quantities: Quantities, where: str) -> Resources:
-    return amounts(quantities, where) if quantities else EMPTY
+def _parse_resources(quantities: Quantities, where: str) -> Resources:
+    return parse_resources(quantities, where) if quantities else EMPTY

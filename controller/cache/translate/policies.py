@@ -3,14 +3,14 @@
 from datetime import timedelta
 
 from controller.api import configuration as wire
-from controller.cache.translate.amounts import amounts
+from controller.cache.translate.units import parse_resources
 from controller.engine.clusters import Affinity, ClusterName, NodeShape, Requirement
 from controller.engine.policy import EvictionPolicy, HeadReservation, NodeShapes, Policy, Resize, Tenant
 
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-def policy(configuration: wire.AdmissionConfiguration, *, can_estimate: bool = False) -> Policy:
+def translate_policy(configuration: wire.AdmissionConfiguration, *, can_estimate: bool = False) -> Policy:
     """Return what of *configuration* decisions depend on; nodes are estimated where somebody can ask for that."""
     growth = configuration.growth
     return Policy(
@@ -37,7 +37,8 @@ def policy(configuration: wire.AdmissionConfiguration, *, can_estimate: bool = F
 
 def _node_shapes(entry: wire.NodeShapes) -> NodeShapes:
     nodes = tuple(
-        NodeShape(shape.count, tuple(sorted(amounts(shape.allocatable, "nodeShapes").items()))) for shape in entry.nodes
+        NodeShape(shape.count, tuple(sorted(parse_resources(shape.allocatable, "nodeShapes").items())))
+        for shape in entry.nodes
     )
     return NodeShapes(_affinity(entry.clusters), nodes)
 

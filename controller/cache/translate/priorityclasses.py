@@ -3,16 +3,16 @@
 import sys
 
 from controller.api import priorityclasses as wire
-from controller.cache.facts import PriorityClassFacts
-from controller.cache.translate.amounts import version
+from controller.cache.objects import CachedPriorityClass
+from controller.cache.translate.units import parse_resource_version
 
 
-def priority_class_facts(priority_class: wire.PriorityClass) -> PriorityClassFacts:
+def translate_priority_class(priority_class: wire.PriorityClass) -> CachedPriorityClass:
     """Return what is kept of *priority_class*."""
     meta = priority_class.metadata
-    return PriorityClassFacts(
+    return CachedPriorityClass(
         meta.uid,
-        version(meta.resource_version),
+        parse_resource_version(meta.resource_version),
         sys.intern(meta.name),
         priority_class.value,
         is_default=priority_class.global_default,

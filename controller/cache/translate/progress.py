@@ -8,23 +8,23 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from controller.cache.facts import Phase
-from controller.cache.gates import Ending, Path
-from controller.cache.translate.amounts import milliseconds
+from controller.cache.integrations import FieldPath, FinishedRule
+from controller.cache.objects import WorkloadPhase
+from controller.cache.translate.units import to_milliseconds
 
 #: What kinds without a phase count while they run.
-_COUNTS = ("readyReplicas", "ready", "active")
+_POD_COUNT_FIELDS = ("readyReplicas", "ready", "active")
 #: Pods of these phases hold nothing.
-_ENDED = frozenset({"Succeeded", "Failed"})
+_FINISHED_POD_PHASES = frozenset({"Succeeded", "Failed"})
 #: No member cluster runs more of either; what claims to is cut.
-_MOST_TASKS = 1000
-_MOST_PODS = 10**6
+_MAX_TASKS = 1000
+_MAX_PODS = 10**6
 
 
-class Course(NamedTuple):
+class JobProgress(NamedTuple):
     """How far it is, and has been."""
 
-    phase: Phase = Phase.WAITING
+    phase: WorkloadPhase = WorkloadPhase.WAITING
     has_run: bool = False
     ended_at: int | None = None
     """When it ended, by that cluster's clock, in milliseconds; ``None`` if it has not, or nothing tells."""
@@ -33,37 +33,39 @@ class Course(NamedTuple):
     replicas: int = 0
 
 
-def course(status: msgspec.Raw, ending: Ending) -> Course:
+def read_progress(status: msgspec.Raw, ending: FinishedRule) -> JobProgress:
     """Return what *status* tells; one that cannot be read tells nothing."""
     try:
         document = msgspec.json.decode(status)
     except (ValueError, RecursionError):
-        return Course()
+        return JobProgress()
     found = _phase(document, ending)
-    return Course(
+    return JobProgress(
         found,
         _has_run(document),
-        _ended_at(document, ending) if found is Phase.FINISHED else None,
+        _ended_at(document, ending) if found is WorkloadPhase.FINISHED else None,
         _pods(document),
-        _count(at(document, ("replicas",))),
+        _bounded_count(value_at(document, ("replicas",))),
     )
 
 
-def phase(status: msgspec.Raw, ending: Ending) -> Phase:
+def read_phase(status: msgspec.Raw, ending: FinishedRule) -> WorkloadPhase:
     """Return the phase alone."""
-    return course(status, ending).phase
+    return read_progress(status, ending).phase
 
 
-def _phase(document: Any, ending: Ending) -> Phase:
-    found = at(document, ending.path) if ending.path else None
-    if (isinstance(found, str) and found in ending.values) or _true_conditions(document) & ending.conditions:
-        return Phase.FINISHED
-    if found == Phase.ABORTED:
-        return Phase.ABORTED
-    return Phase.RUNNING if found == Phase.RUNNING or _counts_any(document) else Phase.WAITING
+def _phase(document: Any, ending: FinishedRule) -> WorkloadPhase:
+    found = value_at(document, ending.path) if ending.path else None
+    if (isinstance(found, str) and found in ending.values) or _true_condition_types(document) & ending.conditions:
+        return WorkloadPhase.FINISHED
+    if found == WorkloadPhase.ABORTED:
+        return WorkloadPhase.ABORTED
+    return (
+        WorkloadPhase.RUNNING if found == WorkloadPhase.RUNNING or _has_active_pods(document) else WorkloadPhase.WAITING
+    )
 
 
-def at(document: Any, path: Path) -> Any:
+def value_at(document: Any, path: FieldPath) -> Any:
     """Return what is at *path* of a JSON document, ``None`` where there is nothing."""
     for member in path:
         if not isinstance(document, Mapping):
@@ -74,55 +76,57 @@ def at(document: Any, path: Path) -> Any:
 
 def _has_run(document: Any) -> bool:
     """Say whether a Volcano Job's conditions, which are its past phases, name the running one."""
-    conditions = at(document, ("conditions",))
-    return isinstance(conditions, list) and any(at(each, ("status",)) == Phase.RUNNING for each in conditions)
+    conditions = value_at(document, ("conditions",))
+    return isinstance(conditions, list) and any(
+        value_at(each, ("status",)) == WorkloadPhase.RUNNING for each in conditions
+    )
 
 
 def _pods(document: Any) -> tuple[tuple[str, int], ...]:
     """Return the pods of each task that have not ended, as a Volcano Job's ``taskStatusCount`` has them."""
-    tasks = at(document, ("taskStatusCount",))
+    tasks = value_at(document, ("taskStatusCount",))
     if not isinstance(tasks, Mapping):
         return ()
-    counted = ((str(name), _held(at(tasks, (name, "phase")))) for name in islice(tasks, _MOST_TASKS))
+    counted = ((str(name), _active_pods(value_at(tasks, (name, "phase")))) for name in islice(tasks, _MAX_TASKS))
     return tuple(sorted((sys.intern(name), count) for name, count in counted if count))
 
 
-def _held(phases: Any) -> int:
+def _active_pods(phases: Any) -> int:
     if not isinstance(phases, Mapping):
         return 0
-    return sum(_count(count) for name, count in phases.items() if name not in _ENDED)
+    return sum(_bounded_count(count) for name, count in phases.items() if name not in _FINISHED_POD_PHASES)
 
 
-def _count(count: Any) -> int:
+def _bounded_count(count: Any) -> int:
     """Return a number of pods, zero for what is none."""
-    return min(count, _MOST_PODS) if isinstance(count, int) and count > 0 else 0
+    return min(count, _MAX_PODS) if isinstance(count, int) and count > 0 else 0
 
 
-def _true_conditions(document: Any) -> frozenset[str]:
-    return frozenset(str(at(each, ("type",))) for each in _truths(document))
+def _true_condition_types(document: Any) -> frozenset[str]:
+    return frozenset(str(value_at(each, ("type",))) for each in _true_conditions(document))
 
 
-def _truths(document: Any) -> Iterator[Any]:
-    conditions = at(document, ("conditions",))
+def _true_conditions(document: Any) -> Iterator[Any]:
+    conditions = value_at(document, ("conditions",))
     if isinstance(conditions, list):
-        yield from (each for each in conditions if at(each, ("status",)) == "True")
+        yield from (each for each in conditions if value_at(each, ("status",)) == "True")
 
 
-def _ended_at(document: Any, ending: Ending) -> int | None:
+def _ended_at(document: Any, ending: FinishedRule) -> int | None:
     """Return the time beside what tells the end: beside the phase, or in the condition."""
-    beside = [at(document, ending.path[:-1])] if ending.path else []
-    told = (each for each in _truths(document) if at(each, ("type",)) in ending.conditions)
-    times = (_time(at(each, ("lastTransitionTime",))) for each in (*beside, *told))
+    beside = [value_at(document, ending.path[:-1])] if ending.path else []
+    told = (each for each in _true_conditions(document) if value_at(each, ("type",)) in ending.conditions)
+    times = (_parse_time(value_at(each, ("lastTransitionTime",))) for each in (*beside, *told))
     return max((time for time in times if time is not None), default=None)
 
 
-def _time(text: Any) -> int | None:
+def _parse_time(text: Any) -> int | None:
     try:
-        return milliseconds(msgspec.convert(text, datetime))
+        return to_milliseconds(msgspec.convert(text, datetime))
     except (msgspec.ValidationError, OverflowError):
         return None
 
 
-def _counts_any(document: Any) -> bool:
-    counts = (at(document, (name,)) for name in _COUNTS)
+def _has_active_pods(document: Any) -> bool:
+    counts = (value_at(document, (name,)) for name in _POD_COUNT_FIELDS)
     return any(isinstance(count, int) and count > 0 for count in counts)

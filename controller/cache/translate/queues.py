@@ -1,15 +1,15 @@
 """Volcano Queues as the engine's."""
 
 from controller.api import queues as wire
-from controller.cache.facts import QueueFacts
-from controller.cache.translate.amounts import AmountError, amounts, sentence, version
+from controller.cache.objects import CachedQueue
+from controller.cache.translate.units import AmountError, join_errors, parse_resource_version, parse_resources
 from controller.engine.queues import ROOT, Queue, QueueName, QueueState
 from controller.engine.resources import EMPTY
 
 _STATES = {"": QueueState.OPEN, **{state.value: state for state in QueueState}}
 
 
-def queue_facts(queue: wire.Queue) -> QueueFacts:
+def translate_queue(queue: wire.Queue) -> CachedQueue:
     """Return what is kept of *queue*.
 
     One that cannot be read whole is in no known state, so that nothing is
@@ -19,10 +19,10 @@ def queue_facts(queue: wire.Queue) -> QueueFacts:
         value, trouble = _queue(queue), ""
     except AmountError as error:
         value, trouble = Queue(QueueName(queue.metadata.name), state=QueueState.UNKNOWN), str(error)
-    flaw = sentence(queue.flaws, trouble)
+    flaw = join_errors(queue.flaws, trouble)
     if queue.flaws:
         value = Queue(value.name, parent=value.parent, state=QueueState.UNKNOWN)
-    return QueueFacts(queue.metadata.uid, version(queue.metadata.resource_version), value, flaw)
+    return CachedQueue(queue.metadata.uid, parse_resource_version(queue.metadata.resource_version), value, flaw)
 
 
 def _queue(queue: wire.Queue) -> Queue:
@@ -32,9 +32,9 @@ def _queue(queue: wire.Queue) -> Queue:
         parent=QueueName(spec.parent) if spec.parent else ROOT,
         weight=max(spec.weight, 1),
         priority=spec.priority,
-        capability=amounts(spec.capability, "spec.capability"),
-        deserved=amounts(spec.deserved, "spec.deserved"),
-        guarantee=amounts(spec.guarantee.resource, "spec.guarantee.resource") if spec.guarantee else EMPTY,
+        capability=parse_resources(spec.capability, "spec.capability"),
+        deserved=parse_resources(spec.deserved, "spec.deserved"),
+        guarantee=parse_resources(spec.guarantee.resource, "spec.guarantee.resource") if spec.guarantee else EMPTY,
         reclaimable=spec.reclaimable,
         fifo=spec.dequeue_strategy == "fifo",
         state=_state(queue),

@@ -8,8 +8,14 @@ from types import MappingProxyType
 import msgspec
 
 from controller.api import record as wire
-from controller.cache.facts import Record
-from controller.cache.translate.amounts import AmountError, amounts, milliseconds, moment, quantities
+from controller.cache.objects import AdmissionRecord
+from controller.cache.translate.units import (
+    AmountError,
+    format_resources,
+    parse_resources,
+    to_datetime,
+    to_milliseconds,
+)
 from controller.engine.clusters import ClusterName
 from controller.engine.plan import Evict
 from controller.engine.queues import QueueName
@@ -18,66 +24,73 @@ from controller.engine.resources import EMPTY, PODS, Resources, positive
 from controller.engine.workloads import Admission, EvictionHistory, Nomination, Reservation, Workload
 
 #: Marks the admission of a workload that asks for nothing: an empty charge would say that there is none.
-_NOTHING = {PODS: 0}
+_ZERO_CHARGE = {PODS: 0}
 
 
-def record_facts(reading: wire.Reading) -> tuple[Record | None, str]:
+def translate_record(reading: wire.RecordResult) -> tuple[AdmissionRecord | None, str]:
     """Return the record that a binding carries, or why what looks like one is none."""
     if reading.record is None:
         return None, reading.flaw
     try:
-        return _facts(reading.record), ""
+        return _translate(reading.record), ""
     except AmountError as error:
         return None, str(error)
 
 
-def _facts(record: wire.Record) -> Record:
-    return Record(
+def _translate(record: wire.Record) -> AdmissionRecord:
+    return AdmissionRecord(
         queue=QueueName(record.queue),
-        charge=_amounts(record.charge, "charge") or EMPTY,
+        charge=_parse_resources(record.charge, "charge") or EMPTY,
         clusters=tuple(ClusterName(name) for name in record.clusters),
-        admitted_at=milliseconds(record.admitted_at),
-        waiting_since=milliseconds(record.waiting_since),
-        reserved_since=milliseconds(record.reserved_since),
+        admitted_at=to_milliseconds(record.admitted_at),
+        waiting_since=to_milliseconds(record.waiting_since),
+        reserved_since=to_milliseconds(record.reserved_since),
         held_cluster=ClusterName(record.held_cluster) if record.held_cluster else None,
         held_clusters=_by_cluster(record.held_clusters),
-        held_since=milliseconds(record.held_since),
+        held_since=to_milliseconds(record.held_since),
         held_rank=record.held_rank,
-        held_demand=_amounts(record.held_demand, "heldDemand"),
+        held_demand=_parse_resources(record.held_demand, "heldDemand"),
         aborted=record.aborted,
         aborted_generation=record.aborted_generation if isinstance(record.aborted_generation, int) else None,
         evictions=record.evictions,
         attempts=record.attempts,
-        not_started_at=_time(record.not_started_at),
-        back_off_until=_time(record.back_off_until),
-        clusters_changed_at=_time(record.clusters_changed_at),
-        left_out=_marks(record.left_out),
+        not_started_at=_optional_milliseconds(record.not_started_at),
+        back_off_until=_optional_milliseconds(record.back_off_until),
+        clusters_changed_at=_optional_milliseconds(record.clusters_changed_at),
+        left_out=_fingerprints(record.left_out),
         plan=record.plan,
     )
 
 
-def _time(written: datetime | msgspec.UnsetType) -> int | None:
-    return milliseconds(written) if isinstance(written, datetime) else None
+def _optional_milliseconds(written: datetime | msgspec.UnsetType) -> int | None:
+    return to_milliseconds(written) if isinstance(written, datetime) else None
 
 
-def _marks(written: Mapping[str, str] | msgspec.UnsetType) -> tuple[tuple[ClusterName, str], ...]:
+def _fingerprints(written: Mapping[str, str] | msgspec.UnsetType) -> tuple[tuple[ClusterName, str], ...]:
     marks = {} if isinstance(written, msgspec.UnsetType) else written
     return tuple((ClusterName(sys.intern(name)), mark) for name, mark in sorted(marks.items()))
 
 
-def _amounts(texts: wire.Amounts | None, where: str) -> Resources | None:
-    return None if texts is None else amounts(dict(texts), f"the admission record's {where}")
+def _parse_resources(texts: wire.Amounts | None, where: str) -> Resources | None:
+    return None if texts is None else parse_resources(dict(texts), f"the admission record's {where}")
 
 
 def _by_cluster(written: Mapping[str, wire.Amounts] | msgspec.UnsetType) -> dict[ClusterName, Resources] | None:
     if isinstance(written, msgspec.UnsetType):
         return None
-    found = {ClusterName(name): _amounts(texts, f"heldClusters[{name!r}]") or EMPTY for name, texts in written.items()}
+    found = {
+        ClusterName(name): _parse_resources(texts, f"heldClusters[{name!r}]") or EMPTY
+        for name, texts in written.items()
+    }
     return found or None
 
 
-def noting(
-    workload: Workload, held: Nomination | None, reserved: Reservation | None = None, *, before: Record | None = None
+def pending_record(
+    workload: Workload,
+    held: Nomination | None,
+    reserved: Reservation | None = None,
+    *,
+    before: AdmissionRecord | None = None,
 ) -> wire.Record:
     """Return the record of a workload that waits, with what is *held* for it in an exchange, or *reserved* for it.
 
@@ -90,32 +103,32 @@ def noting(
     return wire.Record(
         uid=workload.uid,
         queue=workload.queue,
-        waiting_since=moment(workload.since),
-        reserved_since=moment(reserved.since) if reserved else None,
+        waiting_since=to_datetime(workload.since),
+        reserved_since=to_datetime(reserved.since) if reserved else None,
         held_cluster=clusters[0] if len(clusters) == 1 else None,
-        held_clusters={each.cluster: quantities(positive(each.charge)) for each in several} or msgspec.UNSET,
-        held_since=moment(held.since if held else None),
+        held_clusters={each.cluster: format_resources(positive(each.charge)) for each in several} or msgspec.UNSET,
+        held_since=to_datetime(held.since if held else None),
         held_rank=held.rank if held else None,
-        held_demand=quantities(positive(kept.demand)) if kept and kept.demand is not None else None,
+        held_demand=format_resources(positive(kept.demand)) if kept and kept.demand is not None else None,
         evictions=before.evictions if before else 0,
         attempts=before.attempts if before else 0,
-        left_out=_written(dict(before.left_out) if before else {}),
+        left_out=_format_exclusions(dict(before.left_out) if before else {}),
     )
 
 
-def waiting(uid: str, record: Record) -> wire.Record:
+def requeued_record(uid: str, record: AdmissionRecord) -> wire.Record:
     """Return the record of one that waits like any other from now on, whatever it was before."""
     return wire.Record(
         uid=uid,
         queue=record.queue,
-        waiting_since=moment(record.waiting_since),
+        waiting_since=to_datetime(record.waiting_since),
         evictions=record.evictions,
         attempts=record.attempts,
-        left_out=_written(dict(record.left_out)),
+        left_out=_format_exclusions(dict(record.left_out)),
     )
 
 
-def confirming(workload: Workload, admission: Admission, *, before: Record) -> wire.Record:
+def confirmed_record(workload: Workload, admission: Admission, *, before: AdmissionRecord) -> wire.Record:
     """Return the record of an admitted workload with the clusters and the charge that it has now.
 
     Others have changed its clusters, or its growth was accepted.
@@ -123,35 +136,35 @@ def confirming(workload: Workload, admission: Admission, *, before: Record) -> w
     return wire.Record(
         uid=workload.uid,
         queue=workload.queue,
-        charge=quantities(positive(admission.charge) or _NOTHING),
+        charge=format_resources(positive(admission.charge) or _ZERO_CHARGE),
         clusters=tuple(booking.cluster for booking in admission.bookings),
-        admitted_at=moment(before.admitted_at),
-        waiting_since=moment(before.waiting_since),
+        admitted_at=to_datetime(before.admitted_at),
+        waiting_since=to_datetime(before.waiting_since),
         evictions=before.evictions,
         attempts=before.attempts,
-        clusters_changed_at=_moment(workload.placed_at),
-        left_out=_written(dict(before.left_out)),
+        clusters_changed_at=_optional_datetime(workload.placed_at),
+        left_out=_format_exclusions(dict(before.left_out)),
         plan=before.plan,
     )
 
 
-def revoked(uid: str, record: Record, *, is_placeable: bool) -> wire.Record:
+def externally_evicted_record(uid: str, record: AdmissionRecord, *, is_placeable: bool) -> wire.Record:
     """Return the record of one that others have evicted; where *is_placeable*, Karmada may still place it (P5)."""
     return wire.Record(
         uid=uid,
         queue=record.queue,
-        waiting_since=moment(record.waiting_since),
+        waiting_since=to_datetime(record.waiting_since),
         evictions=record.evictions + 1,
         attempts=record.attempts,
         clusters=tuple(record.clusters) if is_placeable else (),
-        left_out=_written(dict(record.left_out)),
+        left_out=_format_exclusions(dict(record.left_out)),
     )
 
 
-def evicting(
+def evicted_record(
     decision: Evict,
     *,
-    before: Record | None,
+    before: AdmissionRecord | None,
     left_out: Mapping[ClusterName, str],
     clusters: tuple[ClusterName, ...] = (),
     generation: int | None = None,
@@ -168,31 +181,31 @@ def evicting(
     return wire.Record(
         uid=workload.uid,
         queue=workload.queue,
-        waiting_since=moment(workload.since),
+        waiting_since=to_datetime(workload.since),
         evictions=past.evictions,
         attempts=past.attempts,
         clusters=clusters,
         aborted=is_aborted,
         aborted_generation=generation if is_aborted and generation is not None else msgspec.UNSET,
-        not_started_at=_moment(back_off.since if back_off and back_off.is_at_fault else None),
-        back_off_until=_moment(back_off.until if back_off else None),
-        left_out=_written(left_out),
+        not_started_at=_optional_datetime(back_off.since if back_off and back_off.is_at_fault else None),
+        back_off_until=_optional_datetime(back_off.until if back_off else None),
+        left_out=_format_exclusions(left_out),
     )
 
 
-def _moment(time: int | None) -> datetime | msgspec.UnsetType:
-    return moment(time) or msgspec.UNSET
+def _optional_datetime(time: int | None) -> datetime | msgspec.UnsetType:
+    return to_datetime(time) or msgspec.UNSET
 
 
-def _written(left_out: Mapping[ClusterName, str]) -> dict[str, str] | msgspec.UnsetType:
+def _format_exclusions(left_out: Mapping[ClusterName, str]) -> dict[str, str] | msgspec.UnsetType:
     return {str(name): mark for name, mark in left_out.items()} or msgspec.UNSET
 
 
-def admitting(
+def admitted_record(
     workload: Workload,
     admission: Admission,
     *,
-    before: Record | None = None,
+    before: AdmissionRecord | None = None,
     plan: str = "",
     left_out: Mapping[ClusterName, str] = MappingProxyType({}),
 ) -> wire.Record:
@@ -200,12 +213,12 @@ def admitting(
     return wire.Record(
         uid=workload.uid,
         queue=workload.queue,
-        charge=quantities(positive(admission.charge) or _NOTHING),
+        charge=format_resources(positive(admission.charge) or _ZERO_CHARGE),
         clusters=tuple(booking.cluster for booking in admission.bookings),
-        admitted_at=moment(admission.admitted_at),
-        waiting_since=moment(workload.since),
+        admitted_at=to_datetime(admission.admitted_at),
+        waiting_since=to_datetime(workload.since),
         evictions=before.evictions if before else 0,
         attempts=before.attempts if before else 0,
-        left_out=_written(left_out),
+        left_out=_format_exclusions(left_out),
         plan=plan,
     )

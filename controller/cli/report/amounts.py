@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from controller.api.quantity import format_quantity
-from controller.cache.translate.amounts import moment
+from controller.cache.translate.units import to_datetime
 from controller.engine.resources import MILLI, PODS, Resources, base_units
 
 Amounts = dict[str, str]
@@ -50,7 +50,7 @@ def describe_requests(amounts: Resources) -> str:
 
 def format_time(at: int | None) -> str | None:
     """Return a time as Kubernetes writes it; ``None`` where none is known."""
-    written = moment(at or None)
+    written = to_datetime(at or None)
     return written.strftime("%Y-%m-%dT%H:%M:%SZ") if written else None
 
 

@@ -2,7 +2,7 @@
 
 from difflib import get_close_matches
 
-from controller.cache.facts import VOLCANO_JOB, TemplateFacts, TemplateKey, group_kind
+from controller.cache.objects import VOLCANO_JOB, CachedTemplate, TemplateKey, group_kind
 from controller.cli.snapshot import Snapshot
 from controller.engine.workloads import Workload
 
@@ -37,7 +37,7 @@ def _workloads(snapshot: Snapshot, namespace: str) -> list[Workload]:
     return [each for each in snapshot.state.workloads.values() if each.namespace == namespace]
 
 
-def _why_not_managed(snapshot: Snapshot, job: TemplateFacts) -> str:
+def _why_not_managed(snapshot: Snapshot, job: CachedTemplate) -> str:
     path = f"Job {job.key.namespace}/{job.key.name}"
     bound = next((each for each in snapshot.store.bindings if each.template == job.key), None)
     if bound is None:

@@ -3,8 +3,16 @@
 from collections.abc import Iterator
 from typing import Any
 
-from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RUNTIME, SUBMIT, Resource
-from controller.cache.translate.amounts import quantities
+from controller.api.keys import (
+    CLUSTERS,
+    JOBS,
+    PRIORITY_CLASSES,
+    QUEUES,
+    RUNTIME_ANNOTATION,
+    SUBMIT_ANNOTATION,
+    Resource,
+)
+from controller.cache.translate.units import format_resources
 from controller.engine.clusters import Cluster
 from controller.engine.queues import ROOT, Queue
 from controller.engine.resources import EMPTY, Resources
@@ -33,7 +41,7 @@ def _queue(queue: Queue) -> Manifest:
         spec["parent"] = queue.parent
     for name, amounts in (("capability", queue.capability), ("deserved", queue.deserved)):
         if amounts:
-            spec[name] = quantities(amounts)
+            spec[name] = format_resources(amounts)
     return {**_headed(QUEUES, name=queue.name), "spec": spec}
 
 
@@ -41,13 +49,13 @@ def _cluster(cluster: Cluster) -> Manifest:
     status = {
         "apiEnablements": [{"groupVersion": JOBS.api_version, "resources": [{"kind": JOBS.kind}]}],
         "conditions": [{"type": "Ready", "status": "True"}],
-        "resourceSummary": {"allocatable": quantities(cluster.allocatable or EMPTY)},
+        "resourceSummary": {"allocatable": format_resources(cluster.allocatable or EMPTY)},
     }
     return {**_headed(CLUSTERS, name=cluster.name), "status": status}
 
 
 def _job(job: Job) -> Manifest:
-    annotations = {SUBMIT: format_span(job.at), RUNTIME: format_span(job.runtime)}
+    annotations = {SUBMIT_ANNOTATION: format_span(job.at), RUNTIME_ANNOTATION: format_span(job.runtime)}
     spec: Manifest = {"queue": job.queue}
     if job.priority_class:
         spec["priorityClassName"] = job.priority_class
@@ -61,4 +69,4 @@ def _task(task: Task) -> Manifest:
 
 def _container(task: Task) -> Manifest:
     request: Resources = dict(task.request)
-    return {"name": task.name, "resources": {"requests": quantities(request)}}
+    return {"name": task.name, "resources": {"requests": format_resources(request)}}

@@ -2,12 +2,12 @@
 
 import pytest
 
-from controller.cache.facts import Phase, Progress, Suspension, TemplateKey
+from controller.cache.objects import ClusterProgress, Suspension, TemplateKey, WorkloadPhase
 from controller.cache.store import Store
 from controller.engine.clusters import Affinity, ApiKind, Assignment, Placement, Spread
 from controller.engine.requests import gang_minimum
 from controller.engine.workloads import WorkloadState
-from tests.cache.listening import Ear
+from tests.cache.fake_event_handler import FakeEventHandler
 from tests.cache.objects import load, needs_shared, raw
 
 pytestmark = needs_shared
@@ -69,7 +69,7 @@ def test_a_captured_binding_of_a_volcano_job_is_read(name, uid, placement, clust
 
 def test_a_running_binding_tells_its_phase():
     binding = facts("rb-running-two-task-job")
-    assert binding.progress == (Progress("real1", Phase.RUNNING),)
+    assert binding.progress == (ClusterProgress("real1", WorkloadPhase.RUNNING),)
     assert binding.template == TemplateKey("Job.batch.volcano.sh", "team-r", "two-task")
     assert (binding.resource_version, binding.generation) == (21819, 3)
 
@@ -142,7 +142,7 @@ def test_the_gangs_that_users_bring_are_counted_whole(name, demand):
 
 
 def test_what_runs_without_a_record_is_adopted_and_what_is_paused_waits():
-    store, ear = Store(), Ear()
+    store, ear = Store(), FakeEventHandler()
     for name in ("rb-running-two-task-job", "rb-suspended-at-create-single-job", "rb-gateoff-web-deployment"):
         store.bindings.upsert(facts(name))
     store.feed(ear, 0)

@@ -4,12 +4,12 @@ import msgspec
 import pytest
 
 from controller.api import placements as wire
-from controller.cache.translate.placements import MOST_CONDITIONS, MOST_TERMS, PlacementError, placement
+from controller.cache.translate.placements import MAX_CONDITIONS, MAX_TERMS, PlacementError, translate_placement
 from controller.engine.clusters import Affinity, Placement, Requirement, Spread, StaticWeight, Term, Toleration
 
 
 def read(document: dict) -> Placement:
-    return placement(msgspec.convert(document, wire.Placement))
+    return translate_placement(msgspec.convert(document, wire.Placement))
 
 
 def divided(**more) -> dict:
@@ -109,7 +109,7 @@ def test_a_placement_is_read_with_its_defaults(document, expected):
 
 
 def test_without_a_placement_everywhere_is_right():
-    assert placement(None) == Placement()
+    assert translate_placement(None) == Placement()
 
 
 def large(**parts):
@@ -125,11 +125,11 @@ def large(**parts):
 @pytest.mark.parametrize(
     "parts",
     [
-        pytest.param({"terms": MOST_TERMS}, id="terms"),
-        pytest.param({"terms": 1, "names": MOST_CONDITIONS // 2}, id="names"),
-        pytest.param({"terms": 1, "expressions": MOST_CONDITIONS // 10}, id="values"),
-        pytest.param({"terms": 0, "tolerations": MOST_CONDITIONS}, id="tolerations"),
-        pytest.param({"terms": 1, "overflow": MOST_CONDITIONS}, id="overflow"),
+        pytest.param({"terms": MAX_TERMS}, id="terms"),
+        pytest.param({"terms": 1, "names": MAX_CONDITIONS // 2}, id="names"),
+        pytest.param({"terms": 1, "expressions": MAX_CONDITIONS // 10}, id="values"),
+        pytest.param({"terms": 0, "tolerations": MAX_CONDITIONS}, id="tolerations"),
+        pytest.param({"terms": 1, "overflow": MAX_CONDITIONS}, id="overflow"),
     ],
 )
 def test_a_placement_larger_than_can_be_compared_is_refused(parts):
@@ -140,9 +140,9 @@ def test_a_placement_larger_than_can_be_compared_is_refused(parts):
 
 
 def test_static_weights_count_towards_the_size_of_a_placement():
-    weights = [{"targetCluster": {"clusterNames": ["m"]}, "weight": 1}] * (MOST_CONDITIONS // 2 + 1)
+    weights = [{"targetCluster": {"clusterNames": ["m"]}, "weight": 1}] * (MAX_CONDITIONS // 2 + 1)
     preference = {"replicaSchedulingType": "Divided", "weightPreference": {"staticWeightList": weights}}
-    with pytest.raises(PlacementError, match=f"use at most {MOST_CONDITIONS}"):
+    with pytest.raises(PlacementError, match=f"use at most {MAX_CONDITIONS}"):
         read({"replicaScheduling": preference})
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.api.hyperjobrules import flaws
+from controller.api.hyperjob_validation import hyperjob_violations
 from controller.api.hyperjobs import read_hyperjob
 from controller.engine.resources import fits
 from localup.apply import read_manifests
@@ -71,7 +71,7 @@ def hyperjobs():
 def test_there_are_hyperjobs_of_both_spellings_and_all_can_be_split():
     spellings = [each.resource.group for each in hyperjobs()]
     assert sorted(spellings) == ["batch.volcano.sh", "batch.volcano.sh", "training.volcano.sh"]
-    assert [flaws(each) for each in hyperjobs()] == [()] * 3
+    assert [hyperjob_violations(each) for each in hyperjobs()] == [()] * 3
 
 
 def test_a_job_starts_with_all_its_pods_or_not_at_all(role):

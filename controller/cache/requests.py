@@ -9,25 +9,25 @@ not mapped, nobody knows what the workload asks for.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from controller.cache.facts import VOLCANO_JOB, BindingFacts, Demand, TemplateFacts
-from controller.cache.pool import Pool
+from controller.cache.interning import InternPool
+from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedTemplate, WorkloadRequests
 from controller.engine.requests import JobTemplate, pod_requests, total_requests
 from controller.engine.resources import Resources, add, elementwise_max, positive, scale, total
 
-_Both = tuple[Demand, Demand, Demand]
-_Claims = Mapping[str, Resources]
+_MergedRequests = tuple[WorkloadRequests, WorkloadRequests, WorkloadRequests]
+_ClaimRequests = Mapping[str, Resources]
 
 
-class Demands:
+class RequestsResolver:
     """Makes demands, and makes equal ones once."""
 
-    def __init__(self, claims: _Claims | None = None) -> None:
+    def __init__(self, claims: _ClaimRequests | None = None) -> None:
         self._claims = claims or {}
         """What one pod gets by each ResourceClaimTemplate, by name."""
-        self._both: Pool[_Both] = Pool()
-        self._with_claims: Pool[tuple[Demand, Demand]] = Pool()
+        self._both: InternPool[_MergedRequests] = InternPool()
+        self._with_claims: InternPool[tuple[WorkloadRequests, WorkloadRequests]] = InternPool()
 
-    def of(self, binding: BindingFacts, template: TemplateFacts | None) -> Demand | None:
+    def of(self, binding: CachedBinding, template: CachedTemplate | None) -> WorkloadRequests | None:
         """Return what is asked for, ``None`` where nobody knows."""
         own = template.demand if template else None
         if own is not None and own.claims:
@@ -40,28 +40,28 @@ class Demands:
             return binding.demand
         told, counted = binding.demand, own
         # The ids stay theirs while the value is kept, because what they belong to is kept beside it.
-        return self._both.get((id(told), id(counted)), lambda: (_joined(told, counted), told, counted))[0]
+        return self._both.get((id(told), id(counted)), lambda: (_merge(told, counted), told, counted))[0]
 
-    def unmapped(self, template: TemplateFacts | None) -> str:
+    def unmapped(self, template: CachedTemplate | None) -> str:
         """Return the first ResourceClaimTemplate of *template* that nothing maps to resources, or nothing."""
         names = template.demand.claims if template is not None and template.demand is not None else ()
         return next((name for name in names if name not in self._claims), "")
 
-    def _claimed(self, counted: Demand) -> Demand:
+    def _claimed(self, counted: WorkloadRequests) -> WorkloadRequests:
         """Return *counted* with what its claims amount to."""
-        return self._with_claims.get(id(counted), lambda: (_with_claims(counted, self._claims), counted))[0]
+        return self._with_claims.get(id(counted), lambda: (_add_device_claims(counted, self._claims), counted))[0]
 
 
-def _with_claims(counted: Demand, claims: _Claims) -> Demand:
+def _add_device_claims(counted: WorkloadRequests, claims: _ClaimRequests) -> WorkloadRequests:
     if counted.job is not None:
-        job = _job_with_claims(counted.job, claims)
+        job = _add_job_device_claims(counted.job, claims)
         return replace(counted, whole=total_requests(job), pods=pod_requests(job), job=job)
     claimed = total(claims[name] for name in counted.claims)
     pods = tuple(positive(add(pod, claimed)) for pod in counted.pods)
     return replace(counted, whole=positive(total(scale(pod, counted.replicas) for pod in pods)), pods=pods)
 
 
-def _job_with_claims(job: JobTemplate, claims: _Claims) -> JobTemplate:
+def _add_job_device_claims(job: JobTemplate, claims: _ClaimRequests) -> JobTemplate:
     """Return *job* with the claims of each task as overhead of its pods: a claim is a pod's, not a container's."""
     tasks = [
         replace(
@@ -73,8 +73,8 @@ def _job_with_claims(job: JobTemplate, claims: _Claims) -> JobTemplate:
     return replace(job, tasks=tuple(tasks))
 
 
-def _joined(told: Demand, counted: Demand) -> Demand:
+def _merge(told: WorkloadRequests, counted: WorkloadRequests) -> WorkloadRequests:
     """Return the replicas that Karmada tells of, each with the larger of the two requests."""
     pod = elementwise_max(told.pods[0], counted.pods[0])
     whole = positive(scale(pod, told.replicas))
-    return Demand(whole, pods=(pod,), replicas=told.replicas, node_claim=counted.node_claim)
+    return WorkloadRequests(whole, pods=(pod,), replicas=told.replicas, node_claim=counted.node_claim)

@@ -6,19 +6,19 @@ from datetime import UTC, datetime
 
 import pytest
 
-from controller.api.configuration import AdmissionConfiguration, WorkloadRule
-from controller.api.keys import ADMISSION
+from controller.api.configuration import AdmissionConfiguration, IntegrationRule
+from controller.api.keys import ADMISSION_ANNOTATION
 from controller.api.record import Record, write_record
-from controller.cache.facts import HyperJobFacts
-from controller.cache.remarks import Remark
+from controller.cache.binding_conditions import BindingCondition
+from controller.cache.objects import CachedHyperJob
 from controller.cache.store import Store
 from controller.engine.clusters import ApiKind
 from controller.engine.reasons import Reason
 from controller.engine.workloads import ClusterCharge, HyperJobGang, Reservation, WorkloadState
-from tests.cache.listening import Ear
+from tests.cache.fake_event_handler import FakeEventHandler
 from tests.cache.objects import CREATED_MS, binding, job, priority_class, raw
 
-DEPLOYMENTS = AdmissionConfiguration(workloads=(WorkloadRule(api_version="apps/v1", kind="Deployment"),))
+DEPLOYMENTS = AdmissionConfiguration(workloads=(IntegrationRule(api_version="apps/v1", kind="Deployment"),))
 ADMITTED = Record(
     "rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",), admitted_at=datetime(2026, 1, 2, tzinfo=UTC)
 )
@@ -30,7 +30,7 @@ def heard(
     *bindings: bytes, jobs: tuple[bytes, ...] = (job("j1"),), configuration: AdmissionConfiguration | None = None
 ):
     """Return the one workload that these objects make, or ``None``, and what is remarked."""
-    store, ear = Store(configuration), Ear()
+    store, ear = Store(configuration), FakeEventHandler()
     store.bindings.replace([store.bindings.decode(each) for each in bindings])
     store.jobs.replace([store.jobs.decode(each) for each in jobs])
     store.feed(ear, 0)
@@ -39,7 +39,7 @@ def heard(
 
 
 def annotated(record: Record) -> dict:
-    return {"annotations": {ADMISSION: write_record(record)}}
+    return {"annotations": {ADMISSION_ANNOTATION: write_record(record)}}
 
 
 def deployment(name: str = "web", **template) -> bytes:
@@ -52,7 +52,7 @@ def deployment_binding(**more) -> bytes:
 
 
 def heard_deployment(template: bytes, *bindings: bytes):
-    store, ear = Store(DEPLOYMENTS), Ear()
+    store, ear = Store(DEPLOYMENTS), FakeEventHandler()
     store.bindings.replace([store.bindings.decode(each) for each in bindings or (deployment_binding(),)])
     sink = store.templates(ApiKind("apps/v1", "Deployment"))
     sink.replace([sink.decode(template)])
@@ -100,7 +100,7 @@ def test_a_workload_that_karmada_copied_to_more_clusters_is_charged_for_each():
     assert workload is not None
     assert workload.admission is not None
     assert workload.admission.charge == {"cpu": 2000, "pods": 2000}
-    assert remarks == {Remark.GROWN, Remark.MOVED}
+    assert remarks == {BindingCondition.RESIZED, BindingCondition.MOVED}
 
 
 def test_a_record_below_the_template_is_not_believed():
@@ -110,7 +110,7 @@ def test_a_record_below_the_template_is_not_believed():
     assert workload is not None
     assert workload.admission is not None
     assert workload.admission.charge == {"cpu": 5000, "pods": 5000}
-    assert remarks == {Remark.GROWN}
+    assert remarks == {BindingCondition.RESIZED}
 
 
 def test_a_record_survives_its_template():
@@ -129,7 +129,7 @@ def test_a_record_of_another_uid_is_no_record():
     assert workload.admission is not None
     assert workload.admission.charge == ONE
     assert workload.admission.adopted
-    assert remarks == {Remark.ADOPTED, Remark.UNRECORDED}
+    assert remarks == {BindingCondition.ADOPTED, BindingCondition.INVALID_RECORD}
 
 
 @pytest.mark.parametrize("text", ['{"uid":"rb-j1","charge":{"cpu":"-8"}}', '{"uid":"rb-j1","charge":{"cpu":"x"}}', "?"])
@@ -138,7 +138,7 @@ def test_a_record_that_was_tampered_with_is_judged_by_the_template(text):
     assert workload is not None
     assert workload.admission is not None
     assert workload.admission.charge == ONE
-    assert Remark.UNRECORDED in remarks
+    assert BindingCondition.INVALID_RECORD in remarks
 
 
 def test_what_ran_before_we_came_is_adopted():
@@ -148,11 +148,11 @@ def test_what_ran_before_we_came_is_adopted():
     assert workload.admission is not None
     assert workload.admission.adopted
     assert workload.admission.charge == {"cpu": 2000, "pods": 2000}
-    assert remarks == {Remark.ADOPTED}
+    assert remarks == {BindingCondition.ADOPTED}
 
 
 def test_what_slipped_past_the_webhook_is_no_workload_and_is_remarked():
-    assert heard(binding("j1", paused=None)) == (None, {Remark.UNPAUSED})
+    assert heard(binding("j1", paused=None)) == (None, {BindingCondition.NOT_SUSPENDED})
 
 
 @pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated"])
@@ -186,7 +186,7 @@ def test_a_status_of_a_cluster_that_it_has_left_does_not_finish_it():
 
 
 def test_the_finished_phases_are_configurable():
-    rule = WorkloadRule.model_validate(
+    rule = IntegrationRule.model_validate(
         {
             "apiVersion": "batch.volcano.sh/v1alpha1",
             "kind": "Job",
@@ -255,21 +255,21 @@ def test_clusters_on_a_paused_binding_that_nobody_admitted_are_a_leak_and_charge
     assert workload.admission is not None
     assert workload.admission.charge == ONE
     assert workload.hold is not None
-    assert remarks == {Remark.LEAKED}
+    assert remarks == {BindingCondition.PLACED_WITHOUT_ADMISSION}
 
 
 def test_an_admitted_workload_that_somebody_paused_is_admitted_still():
     workload, remarks = heard(binding("j1", clusters=["m1"], record=ADMITTED))
     assert workload is not None
     assert workload.state is WorkloadState.ADMITTED
-    assert remarks == {Remark.REPAUSED}
+    assert remarks == {BindingCondition.RESUSPENDED_AFTER_ADMISSION}
 
 
 def test_a_resumed_binding_that_we_have_evicted_is_charged_and_a_leak():
     workload, remarks = heard(binding("j1", paused=False, clusters=["m1"], record=EVICTED))
     assert workload is not None
     assert workload.state is WorkloadState.ADMITTED
-    assert remarks == {Remark.LEAKED}
+    assert remarks == {BindingCondition.PLACED_WITHOUT_ADMISSION}
 
 
 def test_a_pending_binding_that_is_deleted_is_no_workload():
@@ -313,7 +313,7 @@ def test_an_unreadable_template_holds_its_workload_and_says_why():
     assert workload.hold is not None
     assert workload.hold.reason is Reason.DEMAND_UNKNOWN
     assert "'many' is no quantity" in (workload.hold.subject or "")
-    assert remarks == {Remark.UNREADABLE}
+    assert remarks == {BindingCondition.UNREADABLE}
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_an_unreadable_binding_is_neither_lost_nor_admitted(spec):
     assert workload.state is WorkloadState.PENDING
     assert workload.hold is not None
     assert workload.hold.reason is Reason.DEMAND_UNKNOWN
-    assert Remark.UNREADABLE in remarks
+    assert BindingCondition.UNREADABLE in remarks
 
 
 def test_a_binding_that_no_policy_claims_waits_as_unclaimed():
@@ -390,7 +390,7 @@ def test_a_batch_job_of_the_same_name_is_not_a_volcano_job():
 
 def test_a_mere_dependency_asks_for_nothing():
     dependency = binding("j1", meta={"labels": {}}, spec={"requiredBy": [{"name": "other"}]})
-    assert heard(dependency) == (None, {Remark.UNGATED})
+    assert heard(dependency) == (None, {BindingCondition.SUSPENDED_BUT_NOT_MANAGED})
     running = binding("j1", paused=False, meta={"labels": {}}, spec={"requiredBy": [{"name": "other"}]})
     assert heard(running) == (None, frozenset())
 
@@ -398,15 +398,18 @@ def test_a_mere_dependency_asks_for_nothing():
 def test_what_we_have_written_to_is_let_go_when_it_is_not_gated_any_more():
     exempt = AdmissionConfiguration(exempt_namespaces=frozenset({"ml"}))
     waiting = Record("rb-j1", queue="a")
-    assert heard(binding("j1", record=waiting), configuration=exempt) == (None, {Remark.UNGATED})
+    assert heard(binding("j1", record=waiting), configuration=exempt) == (
+        None,
+        {BindingCondition.SUSPENDED_BUT_NOT_MANAGED},
+    )
     assert heard(binding("j1", paused=False, record=ADMITTED), configuration=exempt) == (None, frozenset())
 
 
 def test_a_queue_that_only_a_label_names_is_to_be_fixed_while_it_waits():
     template = deployment(labels={"volcano.sh/queue-name": "a"})
-    assert heard_deployment(template)[1] == {Remark.UNFIXED}
+    assert heard_deployment(template)[1] == {BindingCondition.QUEUE_NOT_RECORDED}
     assert heard_deployment(template, deployment_binding(record=Record("rb-web", queue="a")))[1] == frozenset()
-    assert Remark.UNFIXED not in heard_deployment(template, deployment_binding(paused=False))[1]
+    assert BindingCondition.QUEUE_NOT_RECORDED not in heard_deployment(template, deployment_binding(paused=False))[1]
 
 
 def test_the_larger_of_what_karmada_counts_and_what_the_pods_will_ask_for_is_charged():
@@ -444,7 +447,7 @@ def test_the_queue_of_another_kind(meta, spec, expected):
 
 
 def test_a_switched_on_kind_without_a_queue_is_to_be_let_through():
-    assert heard_deployment(deployment()) == (None, {Remark.UNGATED})
+    assert heard_deployment(deployment()) == (None, {BindingCondition.SUSPENDED_BUT_NOT_MANAGED})
 
 
 def test_a_switched_on_kind_that_runs_without_a_queue_is_nothing_of_ours():
@@ -505,7 +508,7 @@ def test_a_divided_workload_keeps_its_recorded_total_wherever_karmada_moves_it()
     assert workload is not None
     assert workload.admission is not None
     assert workload.admission.charge == {"cpu": 2000, "pods": 4000}
-    assert remarks == {Remark.MOVED}
+    assert remarks == {BindingCondition.MOVED}
 
 
 def test_components_count_where_karmada_tells_them():
@@ -530,8 +533,8 @@ def test_components_of_a_volcano_job_are_never_looked_at():
 
 
 def test_a_batch_job_is_finished_by_its_condition():
-    rule = AdmissionConfiguration(workloads=(WorkloadRule(api_version="batch/v1", kind="Job"),))
-    store, ear = Store(rule), Ear()
+    rule = AdmissionConfiguration(workloads=(IntegrationRule(api_version="batch/v1", kind="Job"),))
+    store, ear = Store(rule), FakeEventHandler()
     status = {"conditions": [{"type": "Complete", "status": "True"}]}
     done = binding("j1", api_version="batch/v1", paused=False, clusters=["m1"], record=ADMITTED)
     document = json.loads(done)
@@ -548,7 +551,7 @@ HYPERJOB = {
     "uid": "hyper",
     "controller": True,
 }
-SAID = HyperJobFacts("ml", since=1_767_225_600_000, split="s1", parts=frozenset({"j1", "j2", "j3"}), minimum=2)
+SAID = CachedHyperJob("ml", since=1_767_225_600_000, split="s1", parts=frozenset({"j1", "j2", "j3"}), minimum=2)
 CLAIMED = {"uid": "hyper", "split": "s1"}
 UNLISTED = "its HyperJob does not list it as a part"
 
@@ -560,7 +563,7 @@ def part(owner=HYPERJOB, claim=CLAIMED, **notes):
 
 def heard_part(template, said=SAID):
     """Return what a job amounts to while a HyperJob says *said*."""
-    store, ear = Store(), Ear()
+    store, ear = Store(), FakeEventHandler()
     store.split_hyperjobs()
     if said is not None:
         store.hyperjob_changed("hyper", said)
@@ -617,7 +620,7 @@ def test_a_job_does_not_say_itself_since_when_it_waits(since):
 
 
 def test_a_part_is_judged_anew_when_its_hyperjob_lists_it():
-    store, ear = Store(), Ear()
+    store, ear = Store(), FakeEventHandler()
     store.split_hyperjobs()
     store.bindings.upsert(store.bindings.decode(binding("j1")))
     store.jobs.upsert(store.jobs.decode(part()))
@@ -640,7 +643,7 @@ def test_a_part_is_judged_anew_when_its_hyperjob_lists_it():
     ],
 )
 def test_the_priority_is_that_of_the_class(named, expected):
-    store, ear = Store(), Ear()
+    store, ear = Store(), FakeEventHandler()
     classes = (priority_class("high", 100), priority_class("usual", 7, default=True))
     store.priority_classes.replace([store.priority_classes.decode(each) for each in classes])
     store.bindings.upsert(store.bindings.decode(binding("j1")))
@@ -656,7 +659,7 @@ def test_a_workload_moved_by_others_is_remarked_and_has_not_run_there():
     assert workload is not None
     assert workload.has_moved
     assert not workload.has_run
-    assert remarks == {Remark.MOVED}
+    assert remarks == {BindingCondition.MOVED}
 
 
 def test_what_karmada_divides_anew_is_recorded_without_a_notice():
@@ -667,21 +670,21 @@ def test_what_karmada_divides_anew_is_recorded_without_a_notice():
     workload, remarks = heard_deployment(deployment(labels={"volcano.sh/queue-name": "a"}), found)
     assert workload is not None
     assert workload.has_moved
-    assert remarks == {Remark.REDIVIDED}
+    assert remarks == {BindingCondition.REPLICAS_REDIVIDED}
 
 
 def test_an_admitted_workload_paused_and_cleared_by_hand_waits_again():
     workload, remarks = heard(binding("j1", clusters=[], record=ADMITTED))
     assert workload is not None
     assert workload.state is WorkloadState.PENDING
-    assert remarks == {Remark.CLEARED}
+    assert remarks == {BindingCondition.EVICTED_BY_OTHERS}
     assert workload.admission is not None
     assert [booking.cluster for booking in workload.admission.bookings] == ["m1"], "Karmada may still place it"
     assert workload.admission.ends_at == 330_000
 
 
 def test_a_cleared_binding_placed_before_its_record_says_so_is_no_admission():
-    store, ear = Store(), Ear()
+    store, ear = Store(), FakeEventHandler()
     store.jobs.replace([store.jobs.decode(job("j1"))])
     remarks = []
     for version, clusters in ((1, None), (2, ["m1"]), (3, None)):
@@ -689,7 +692,11 @@ def test_a_cleared_binding_placed_before_its_record_says_so_is_no_admission():
         store.feed(ear, 0)
         assert ear.workloads["rb-j1"].state is WorkloadState.PENDING
         remarks.append(set(store.remarks["rb-j1"]))
-    assert remarks == [{Remark.CLEARED}, {Remark.LEAKED}, {Remark.CLEARED}]
+    assert remarks == [
+        {BindingCondition.EVICTED_BY_OTHERS},
+        {BindingCondition.PLACED_WITHOUT_ADMISSION},
+        {BindingCondition.EVICTED_BY_OTHERS},
+    ]
     store.bindings.upsert(store.bindings.decode(binding("j1", version=4, clusters=["m1"], record=EVICTED)))
     store.feed(ear, 0)
     store.bindings.upsert(store.bindings.decode(binding("j1", version=5, clusters=["m1"], record=ADMITTED)))
@@ -710,11 +717,11 @@ def test_a_cleared_binding_placed_before_its_record_says_so_is_no_admission():
 )
 def test_a_job_that_karmada_makes_again_after_each_failure_is_warned_of(spec, is_warned):
     _, remarks = heard(binding("j1", spec=spec))
-    assert remarks == ({Remark.FAILS_OVER} if is_warned else set())
+    assert remarks == ({BindingCondition.APPLICATION_FAILOVER} if is_warned else set())
 
 
 def test_a_failed_job_that_karmada_makes_again_elsewhere_is_charged_again():
-    store, ear = Store(), Ear()
+    store, ear = Store(), FakeEventHandler()
     store.jobs.replace([store.jobs.decode(job("j1"))])
     states = []
     for version, clusters, phases in ((1, ["m1"], {"m1": "Failed"}), (2, ["m2"], {"m1": "Failed"})):

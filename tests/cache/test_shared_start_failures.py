@@ -3,7 +3,7 @@
 import pytest
 
 from controller.api.record import Record
-from controller.cache.starts import mark_of
+from controller.cache.start_failures import cluster_fingerprint
 from controller.cache.store import Store
 from controller.engine.state import State
 from controller.engine.workloads import WorkloadUid
@@ -24,7 +24,7 @@ class Stage:
         self.store.clusters.replace([self.store.clusters.decode(cluster("m1", **SIZE))])
         self.store.jobs.replace([])
         self.store.bindings.replace([])
-        mark = mark_of(self.store.clusters.decode(cluster("m1", **SIZE)).cluster)
+        mark = cluster_fingerprint(self.store.clusters.decode(cluster("m1", **SIZE)).cluster)
         self.failed = Record(uid="rb-failed", queue="a", left_out={"m1": mark}, attempts=1)
         self.add("failed", record=self.failed)
 

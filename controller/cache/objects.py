@@ -46,7 +46,7 @@ class TemplateKey(NamedTuple):
     name: str
 
 
-class Phase(StrEnum):
+class WorkloadPhase(StrEnum):
     """How far a workload is in one cluster, whatever its kind calls it."""
 
     WAITING = "Waiting"
@@ -55,11 +55,11 @@ class Phase(StrEnum):
     ABORTED = "Aborted"
 
 
-class Progress(NamedTuple):
+class ClusterProgress(NamedTuple):
     """What one cluster tells of a workload."""
 
     cluster: ClusterName
-    phase: Phase
+    phase: WorkloadPhase
     ran: bool = False
     """It has run there, whatever it does now."""
     pods: tuple[tuple[str, int], ...] = ()
@@ -69,7 +69,7 @@ class Progress(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Demand:
+class WorkloadRequests:
     """What a template asks for; one value is shared by all equal templates and compared by identity."""
 
     whole: Resources
@@ -86,7 +86,7 @@ class Demand:
     """The ResourceClaimTemplates that its pods name: for a job each of them once, else those of every pod."""
 
 
-class Record(msgspec.Struct, frozen=True, gc=False):
+class AdmissionRecord(msgspec.Struct, frozen=True, gc=False):
     """Our record on a binding, in the engine's units; times in milliseconds."""
 
     queue: QueueName
@@ -125,7 +125,7 @@ class Suspension:
     dispatching: bool = False
 
 
-class BindingFacts(msgspec.Struct, frozen=True, gc=False):
+class CachedBinding(msgspec.Struct, frozen=True, gc=False):
     """One ResourceBinding or, without a namespace, ClusterResourceBinding."""
 
     uid: WorkloadUid
@@ -143,16 +143,16 @@ class BindingFacts(msgspec.Struct, frozen=True, gc=False):
     clusters: tuple[Assignment, ...] | None = None
     """``spec.clusters``; ``None`` where the field is absent."""
     suspension: Suspension | None = None
-    demand: Demand | None = None
+    demand: WorkloadRequests | None = None
     """What Karmada's interpreter counted; for kinds whose template we do not count ourselves."""
     evicting: tuple[Assignment, ...] = ()
     """The clusters of its eviction tasks, with the replicas that are still there where Karmada tells."""
-    progress: tuple[Progress, ...] = ()
+    progress: tuple[ClusterProgress, ...] = ()
     """What its aggregated status lists, whether or not ``spec.clusters`` does."""
     ended_at: int | None = None
     """When the last of the clusters in which it has ended tells that it did, in milliseconds by that one's clock."""
     observed_term: str = ""
-    record: Record | None = None
+    record: AdmissionRecord | None = None
     record_flaw: str = ""
     """Why an annotation that looks like our record is none."""
     has_annotations: bool = False
@@ -199,7 +199,7 @@ class BindingFacts(msgspec.Struct, frozen=True, gc=False):
         return self.clusters or ()
 
 
-class Claim(NamedTuple):
+class HyperJobReference(NamedTuple):
     """That a Job is part of a HyperJob, as the Job says; only what the HyperJob says counts."""
 
     hyperjob: str
@@ -209,7 +209,7 @@ class Claim(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class HyperJobFacts:
+class CachedHyperJob:
     """What a HyperJob says of its parts."""
 
     namespace: str
@@ -223,7 +223,7 @@ class HyperJobFacts:
     """How many of them are admitted together at least (G1)."""
 
 
-class TemplateFacts(msgspec.Struct, frozen=True, gc=False):
+class CachedTemplate(msgspec.Struct, frozen=True, gc=False):
     """One template: a Volcano Job, or an object of a further gated kind."""
 
     uid: str
@@ -235,12 +235,12 @@ class TemplateFacts(msgspec.Struct, frozen=True, gc=False):
     queue: str = ""
     """The queue that it names, or nothing."""
     priority_class: str = ""
-    claim: Claim | None = None
+    claim: HyperJobReference | None = None
     """The HyperJob that controls it, and of which it claims to be a part."""
     preferred: tuple[ClusterName, ...] = ()
     """The clusters that the HyperJob names for it, the first one first (C3)."""
     deleting: bool = False
-    demand: Demand | None = None
+    demand: WorkloadRequests | None = None
     """What it asks for; ``None`` where that is unreadable or counted by Karmada."""
     flaw: str = ""
     """What of it could not be read."""
@@ -252,7 +252,7 @@ class TemplateFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class QueueFacts:
+class CachedQueue:
     """One Queue."""
 
     uid: str
@@ -267,7 +267,7 @@ class QueueFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterFacts:
+class CachedCluster:
     """One Cluster."""
 
     uid: str
@@ -282,7 +282,7 @@ class ClusterFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class PriorityClassFacts:
+class CachedPriorityClass:
     """One PriorityClass."""
 
     uid: str

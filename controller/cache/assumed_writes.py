@@ -19,7 +19,7 @@ _UNPLACED_MS: Final = 330_000
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class AssumedEviction:
     """That a workload was evicted."""
 
     back_off: Refusal | None = None
@@ -31,7 +31,7 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class AssumedRecordUpdate:
     """What is held or kept for a workload that waits, or that nothing is any more."""
 
     held: Nomination | None
@@ -39,30 +39,30 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
-class Mended:
+class AssumedRepair:
     """That something was put right which no decision speaks of."""
 
 
-Outcome = Admission | Gone | Noted | Mended
+AssumedOutcome = Admission | AssumedEviction | AssumedRecordUpdate | AssumedRepair
 """What a write under way brings about."""
 
 
 @dataclass(slots=True)
-class Write:
+class AssumedWrite:
     """One write; *resource_version* is that of its result, once it is known."""
 
-    outcome: Outcome
+    outcome: AssumedOutcome
     resource_version: int | None = None
 
 
-class Overlays:
+class AssumedWrites:
     """The writes and the holds that overlay observed truth, by workload.
 
     The writes for one workload are carried out one after the other.
     """
 
     def __init__(self) -> None:
-        self._writes: dict[WorkloadUid, deque[Write]] = {}
+        self._writes: dict[WorkloadUid, deque[AssumedWrite]] = {}
         self._holds: dict[WorkloadUid, Refusal] = {}
         self._unplaced: dict[WorkloadUid, int] = {}
 
@@ -72,9 +72,9 @@ class Overlays:
     def __iter__(self) -> Iterator[WorkloadUid]:
         return iter(tuple(self._writes))
 
-    def assume(self, uid: WorkloadUid, outcome: Outcome) -> None:
+    def assume(self, uid: WorkloadUid, outcome: AssumedOutcome) -> None:
         """Believe that *outcome* is true of *uid*: its write is under way, or follows those that are."""
-        self._writes.setdefault(uid, deque()).append(Write(outcome))
+        self._writes.setdefault(uid, deque()).append(AssumedWrite(outcome))
         if isinstance(outcome, Admission):
             self._holds.pop(uid, None)
 
@@ -136,7 +136,7 @@ class Overlays:
         self._holds.pop(uid, None)
         self._unplaced.pop(uid, None)
 
-    def outcomes(self, uid: WorkloadUid) -> tuple[Outcome, ...]:
+    def outcomes(self, uid: WorkloadUid) -> tuple[AssumedOutcome, ...]:
         """Return what is believed in, in the order of the writes."""
         return tuple(write.outcome for write in self._writes.get(uid, ()))
 

@@ -1,15 +1,15 @@
 """Equal values are one."""
 
-from controller.cache.pool import Pool, fingerprint
+from controller.cache.interning import InternPool, fingerprint
 
 
 def test_equal_keys_share_one_value():
-    pool: Pool[list[int]] = Pool()
+    pool: InternPool[list[int]] = InternPool()
     assert pool.get("a", lambda: [1]) is pool.get("a", lambda: [2])
 
 
 def test_a_full_pool_starts_again():
-    pool: Pool[int] = Pool(size=2)
+    pool: InternPool[int] = InternPool(size=2)
     for key in range(5):
         assert pool.get(key, lambda key=key: key) == key
     assert len(pool) == 1

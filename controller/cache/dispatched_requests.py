@@ -6,25 +6,25 @@ which survives a restart; how large the pods of other kinds are is only known fr
 
 from dataclasses import replace
 
-from controller.cache.facts import BindingFacts, Demand
+from controller.cache.objects import CachedBinding, WorkloadRequests
 from controller.engine.resources import elementwise_max
 from controller.engine.workloads import WorkloadUid
 
 
-class Dispatched:
+class DispatchedRequests:
     """Remembers the demand of each placed workload while it may be dispatched, and the largest since then."""
 
     def __init__(self) -> None:
-        self._demands: dict[WorkloadUid, Demand] = {}
+        self._demands: dict[WorkloadUid, WorkloadRequests] = {}
 
-    def charged(self, binding: BindingFacts, demand: Demand | None) -> Demand | None:
+    def charged(self, binding: CachedBinding, demand: WorkloadRequests | None) -> WorkloadRequests | None:
         """Return what *binding* may run: *demand*, or more where that is not dispatched."""
         if not binding.targets or binding.paused:
             self._demands.pop(binding.uid, None)
             return demand
         known = self._demands.get(binding.uid)
         if binding.suspension is not None and binding.suspension.dispatching and known is not None:
-            demand = known if demand is None else _both(known, demand)
+            demand = known if demand is None else _merge(known, demand)
         if demand is not None:
             self._demands[binding.uid] = demand
         return demand
@@ -34,7 +34,7 @@ class Dispatched:
         self._demands.pop(uid, None)
 
 
-def _both(known: Demand, demand: Demand) -> Demand:
+def _merge(known: WorkloadRequests, demand: WorkloadRequests) -> WorkloadRequests:
     """Return a demand with the larger amounts of both, one of the two where that is it.
 
     A job's pods are counted by the tasks that were dispatched, a divisible kind's by its replicas as they are now.

@@ -9,24 +9,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from controller.cache import charges
-from controller.cache.demands import Demands
-from controller.cache.dispatch import Dispatched
-from controller.cache.facts import (
+from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, AssumedRecordUpdate
+from controller.cache.binding_conditions import BindingCondition, is_duplicated
+from controller.cache.dispatched_requests import DispatchedRequests
+from controller.cache.integrations import Integrations
+from controller.cache.objects import (
     BATCH_JOB,
     VOLCANO_JOB,
-    BindingFacts,
-    Demand,
-    HyperJobFacts,
-    Phase,
-    Record,
-    TemplateFacts,
+    AdmissionRecord,
+    CachedBinding,
+    CachedHyperJob,
+    CachedTemplate,
+    WorkloadPhase,
+    WorkloadRequests,
 )
-from controller.cache.gates import Gates
-from controller.cache.overlays import Gone, Noted, Outcome
 from controller.cache.priorities import Priorities
-from controller.cache.remarks import Remark, is_copied
-from controller.cache.shapes import Shapes
-from controller.cache.translate.membership import Membership, membership
+from controller.cache.requests import RequestsResolver
+from controller.cache.scheduling_requirements import RequirementsBuilder
+from controller.cache.translate.hyperjob_membership import Membership, resolve_membership
 from controller.engine.clusters import ClusterName
 from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal, precedence
@@ -43,34 +43,34 @@ from controller.engine.workloads import (
 
 
 @dataclass(frozen=True, slots=True)
-class Assessment:
+class BuildResult:
     """The workload that a binding is, ``None`` where it is none of ours, with remarks."""
 
     workload: Workload | None = None
-    remarks: frozenset[Remark] = frozenset()
+    remarks: frozenset[BindingCondition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class BuildContext:
     """What a binding is judged by besides its own objects."""
 
-    gates: Gates
+    gates: Integrations
     priorities: Priorities
     default_queue: QueueName
-    shapes: Shapes
-    demands: Demands
-    dispatched: Dispatched
-    hyperjobs: Mapping[str, HyperJobFacts] | None = None
+    shapes: RequirementsBuilder
+    demands: RequestsResolver
+    dispatched: DispatchedRequests
+    hyperjobs: Mapping[str, CachedHyperJob] | None = None
     """The HyperJobs by uid; ``None`` where nobody splits any."""
     recent: int = 0
     """What has ended after this may still be in the clusters' summaries (C2). Milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Overlay:
+class LocalState:
     """What we know before it is observed: what is being written, a hold after a write that failed."""
 
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[AssumedOutcome, ...] = ()
     hold: Refusal | None = None
     unplaced_until: int | None = None
     """Until when Karmada may place it although it was evicted before that (P5)."""
@@ -84,21 +84,21 @@ class Overlay:
     """It was seen paused without clusters since its record admitted it: the record counts no more."""
 
 
-NO_OVERLAY = Overlay()
-_NOTHING = Assessment()
-_ASIDE = SchedulingRequirements()
-_LET_GO = Assessment(None, frozenset({Remark.UNGATED}))
+NO_LOCAL_STATE = LocalState()
+_NOT_MANAGED = BuildResult()
+_NO_REQUIREMENTS = SchedulingRequirements()
+_SUSPENDED_BUT_NOT_MANAGED = BuildResult(None, frozenset({BindingCondition.SUSPENDED_BUT_NOT_MANAGED}))
 
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
+class _Status:
     """Where a workload stands by what is observed, and what it holds."""
 
     state: WorkloadState | None
     """``None``: it is nothing that could be admitted or has been."""
     admission: Admission | None = None
     hold: Refusal | None = None
-    remarks: tuple[Remark, ...] = ()
+    remarks: tuple[BindingCondition, ...] = ()
     held: Nomination | None = None
     reserved: Reservation | None = None
     evictions: int = 0
@@ -107,71 +107,91 @@ class _Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _Inputs:
     """A binding with all that it is judged by."""
 
-    binding: BindingFacts
-    template: TemplateFacts | None
-    demand: Demand | None
+    binding: CachedBinding
+    template: CachedTemplate | None
+    demand: WorkloadRequests | None
     queue: QueueName
-    overlay: Overlay
+    overlay: LocalState
     membership: Membership
     unmapped: str = ""
     """A ResourceClaimTemplate of its pods that nothing maps to resources."""
 
 
-def assess(
-    binding: BindingFacts, template: TemplateFacts | None, *, rules: Rules, overlay: Overlay = NO_OVERLAY
-) -> Assessment:
+def build_workload(
+    binding: CachedBinding,
+    template: CachedTemplate | None,
+    *,
+    rules: BuildContext,
+    overlay: LocalState = NO_LOCAL_STATE,
+) -> BuildResult:
     """Return what *binding* amounts to; *template* is the object of the name that it refers to, if known."""
-    if not _is_gated(binding, rules.gates):
-        return _LET_GO if binding.paused and _is_ours(binding, rules.gates) else _NOTHING
-    template = template if _belongs(binding, template) else None
-    queue = _queue(binding, template, rules)
+    if not _needs_admission(binding, rules.gates):
+        return (
+            _SUSPENDED_BUT_NOT_MANAGED if binding.paused and _was_suspended_here(binding, rules.gates) else _NOT_MANAGED
+        )
+    template = template if _is_same_object(binding, template) else None
+    queue = _queue_name(binding, template, rules)
     if queue is None:
-        return Assessment(None, frozenset({Remark.UNGATED} if binding.paused and template else ()))
+        return BuildResult(
+            None, frozenset({BindingCondition.SUSPENDED_BUT_NOT_MANAGED} if binding.paused and template else ())
+        )
     demand = rules.dispatched.charged(binding, rules.demands.of(binding, template))
     unmapped = rules.demands.unmapped(template)
-    belongs = membership(template, rules.hyperjobs)
-    case = _Case(binding, template, demand, queue, overlay, belongs, unmapped)
-    standing = _overlaid(_recorded(case, _stand(case)), overlay)
+    belongs = resolve_membership(template, rules.hyperjobs)
+    case = _Inputs(binding, template, demand, queue, overlay, belongs, unmapped)
+    standing = _with_local_state(_with_record(case, _observed_status(case)), overlay)
     remarks = frozenset(
-        (*standing.remarks, *_flaws(case), *_unfixed(case, standing), *_resumed_again(case, overlay), *_concerns(case))
+        (
+            *standing.remarks,
+            *_decode_conditions(case),
+            *_queue_conditions(case, standing),
+            *_retry_conditions(case, overlay),
+            *_policy_conditions(case),
+        )
     )
     # While we write ourselves, a pause is most likely ours.
-    ours = {Remark.REPAUSED, Remark.CLEARED} if overlay.outcomes else frozenset[Remark]()
-    return Assessment(_workload(case, standing, rules), remarks - ours)
+    ours = (
+        {BindingCondition.RESUSPENDED_AFTER_ADMISSION, BindingCondition.EVICTED_BY_OTHERS}
+        if overlay.outcomes
+        else frozenset[BindingCondition]()
+    )
+    return BuildResult(_make_workload(case, standing, rules), remarks - ours)
 
 
-def set_aside(binding: BindingFacts, rules: Rules, outcomes: tuple[Outcome, ...], why: str) -> Assessment:
+def build_quarantined(
+    binding: CachedBinding, rules: BuildContext, outcomes: tuple[AssumedOutcome, ...], why: str
+) -> BuildResult:
     """Return what *binding* amounts to where assessing it failed: what it holds stays charged, and it is not admitted.
 
     It holds what its record says on the clusters that the binding names, or what is being written.
     """
-    if not _is_gated(binding, rules.gates):
-        return _NOTHING
+    if not _needs_admission(binding, rules.gates):
+        return _NOT_MANAGED
     record = binding.record
     is_admitted = bool(binding.targets) or (record is not None and record.admits and not binding.paused)
-    charge = charges.recorded(binding, None, record or Record(QueueName(""))) if is_admitted else None
-    standing = _Standing(WorkloadState.ADMITTED, charge.admission) if charge else _Standing(WorkloadState.PENDING)
+    charge = charges.recorded(binding, None, record or AdmissionRecord(QueueName(""))) if is_admitted else None
+    standing = _Status(WorkloadState.ADMITTED, charge.admission) if charge else _Status(WorkloadState.PENDING)
     for outcome in outcomes:
-        standing = _after(standing, outcome)
+        standing = _apply_outcome(standing, outcome)
     workload = Workload(
         uid=binding.uid,
         namespace=binding.template.namespace,
         name=binding.template.name,
         kind=binding.api.kind,
         queue=record.queue if record and record.queue else rules.default_queue,
-        shape=_ASIDE,
+        shape=_NO_REQUIREMENTS,
         since=binding.since,
         state=standing.state or WorkloadState.PENDING,
         admission=standing.admission,
         hold=Refusal(Reason.INTERNAL_ERROR, subject=why),
     )
-    return Assessment(workload)
+    return BuildResult(workload)
 
 
-def is_unplaced(binding: BindingFacts) -> bool:
+def was_evicted_unplaced(binding: CachedBinding) -> bool:
     """Say whether *binding* was evicted, perhaps before Karmada had placed it: its record names where it was to go.
 
     Where others have evicted it, its record still admits it.
@@ -182,35 +202,35 @@ def is_unplaced(binding: BindingFacts) -> bool:
     return not record.admits or not (binding.targets or binding.progress)
 
 
-def _is_gated(binding: BindingFacts, gates: Gates) -> bool:
+def _needs_admission(binding: CachedBinding, gates: Integrations) -> bool:
     """Say whether a binding is of those that wait; a mere dependency of another asks for nothing itself."""
     if gates.gate(binding.template.kind) is None or gates.is_exempt(binding.namespace):
         return False
-    return not _is_brought(binding)
+    return not _is_dependency_only(binding)
 
 
-def _is_ours(binding: BindingFacts, gates: Gates) -> bool:
+def _was_suspended_here(binding: CachedBinding, gates: Integrations) -> bool:
     """Say whether we have paused one that is not gated: it was before, or is brought along by another.
 
     Whatever else is paused, somebody else has paused.
     """
     gated = gates.gate(binding.template.kind) is not None and not gates.is_exempt(binding.namespace)
-    return binding.record is not None or (gated and _is_brought(binding))
+    return binding.record is not None or (gated and _is_dependency_only(binding))
 
 
-def _is_brought(binding: BindingFacts) -> bool:
+def _is_dependency_only(binding: CachedBinding) -> bool:
     """Say whether a binding is there only because another one needs it."""
     return binding.attached and not binding.claimed
 
 
-def _belongs(binding: BindingFacts, template: TemplateFacts | None) -> bool:
+def _is_same_object(binding: CachedBinding, template: CachedTemplate | None) -> bool:
     """Say whether *template* is the very object, not another one of its name."""
     return template is not None and (
         not binding.template_uid or not template.uid or binding.template_uid == template.uid
     )
 
 
-def _queue(binding: BindingFacts, template: TemplateFacts | None, rules: Rules) -> QueueName | None:
+def _queue_name(binding: CachedBinding, template: CachedTemplate | None, rules: BuildContext) -> QueueName | None:
     """Return the queue of a workload, ``None`` for a kind that is not gated without one (Q6).
 
     A Job's own field cannot change and counts first; whatever else was found
@@ -226,7 +246,7 @@ def _queue(binding: BindingFacts, template: TemplateFacts | None, rules: Rules) 
     return QueueName("") if template is None and binding.paused else None
 
 
-def _workload(case: _Case, standing: _Standing, rules: Rules) -> Workload | None:
+def _make_workload(case: _Inputs, standing: _Status, rules: BuildContext) -> Workload | None:
     if standing.state is None:
         return None
     binding, template = case.binding, case.template
@@ -248,10 +268,10 @@ def _workload(case: _Case, standing: _Standing, rules: Rules) -> Workload | None
         priority_class=priority_class,
         task_classes=template.demand.task_classes if template and template.demand else (),
         unknown_class=bool(priority_class) and priority_class not in rules.priorities,
-        since=_since(case),
+        since=_queued_since(case),
         state=standing.state,
         admission=standing.admission,
-        hold=_hold(case, standing),
+        hold=_pending_reason(case, standing),
         group=case.membership.group,
         evictions=standing.evictions,
         preserved=binding.preserved,
@@ -262,83 +282,99 @@ def _workload(case: _Case, standing: _Standing, rules: Rules) -> Workload | None
         attempts=standing.attempts,
         has_run=standing.state is WorkloadState.ADMITTED and case.overlay.has_run,
         unplaced=standing.state is WorkloadState.ADMITTED and not binding.paused and not binding.targets,
-        placed_at=_placed_at(binding) if standing.state is WorkloadState.ADMITTED else 0,
-        ended=_ended(case, rules.recent) if standing.state is WorkloadState.FINISHED else None,
+        placed_at=_clusters_changed_at(binding) if standing.state is WorkloadState.ADMITTED else 0,
+        ended=_finished_admission(case, rules.recent) if standing.state is WorkloadState.FINISHED else None,
     )
 
 
-def _placed_at(binding: BindingFacts) -> int:
+def _clusters_changed_at(binding: CachedBinding) -> int:
     """Return when others last changed its clusters, as its record says."""
     record = binding.record
     return record.clusters_changed_at or 0 if record is not None and record.admits else 0
 
 
-def _stand(case: _Case) -> _Standing:
+def _observed_status(case: _Inputs) -> _Status:
     """Return where the workload stands by what is observed."""
     binding, template = case.binding, case.template
     if _is_finished(binding):
-        return _Standing(WorkloadState.FINISHED)
-    standing = _paused(case) if binding.paused else _resumed(case)
+        return _Status(WorkloadState.FINISHED)
+    standing = _suspended_status(case) if binding.paused else _unsuspended_status(case)
     leaving = binding.deleting or (template is not None and template.deleting)
     if leaving and standing.state is WorkloadState.PENDING:
         # What goes away is not admitted any more, and stays charged until it is gone (F11).
         state = WorkloadState.ADMITTED if standing.admission else None
-        return _Standing(state, standing.admission, remarks=standing.remarks)
+        return _Status(state, standing.admission, remarks=standing.remarks)
     return standing
 
 
-def _paused(case: _Case) -> _Standing:
+def _suspended_status(case: _Inputs) -> _Status:
     binding, demand, record = case.binding, case.demand, case.binding.record
     is_admitted = record is not None and record.admits
     if record and is_admitted and binding.targets and not case.overlay.cleared:
         charge = charges.recorded(binding, demand, record)
-        return _Standing(
-            WorkloadState.ADMITTED, charge.admission, remarks=(Remark.REPAUSED, *_differences(binding, charge))
+        return _Status(
+            WorkloadState.ADMITTED,
+            charge.admission,
+            remarks=(BindingCondition.RESUSPENDED_AFTER_ADMISSION, *_record_mismatches(binding, charge)),
         )
     left = charges.remaining(binding, demand, unplaced_until=case.overlay.unplaced_until)
     hold = Refusal(Reason.EVICTION_IN_PROGRESS, cluster=left.bookings[0].cluster) if left else None
-    remark = Remark.LEAKED if binding.targets else Remark.CLEARED if is_admitted else None
-    return _Standing(WorkloadState.PENDING, left, hold, (remark,) if remark else ())
+    remark = (
+        BindingCondition.PLACED_WITHOUT_ADMISSION
+        if binding.targets
+        else BindingCondition.EVICTED_BY_OTHERS
+        if is_admitted
+        else None
+    )
+    return _Status(WorkloadState.PENDING, left, hold, (remark,) if remark else ())
 
 
-def _resumed(case: _Case) -> _Standing:
+def _unsuspended_status(case: _Inputs) -> _Status:
     binding, demand, record = case.binding, case.demand, case.binding.record
     if record and record.admits and (binding.targets or binding.claimed):
         charge = charges.recorded(binding, demand, record)
-        hold = _aborted(binding)
+        hold = _aborted_reason(binding)
         if case.unmapped:
             # It asks for more than was admitted, and nobody knows for how much more: no size of it fits (D7).
             charge = charges.Charge(replace(charge.admission, grown=True), grown=True)
-            hold = hold or Refusal(Reason.DEMAND_UNKNOWN, subject=_unmapped(case))
-        return _Standing(WorkloadState.ADMITTED, charge.admission, hold, _differences(binding, charge))
+            hold = hold or Refusal(Reason.DEMAND_UNKNOWN, subject=_unmapped_claim_message(case))
+        return _Status(WorkloadState.ADMITTED, charge.admission, hold, _record_mismatches(binding, charge))
     if binding.targets and record is not None:
         charge = charges.adopted(binding, demand)
-        return _Standing(WorkloadState.ADMITTED, charge.admission, remarks=(Remark.LEAKED,))
+        return _Status(WorkloadState.ADMITTED, charge.admission, remarks=(BindingCondition.PLACED_WITHOUT_ADMISSION,))
     if binding.targets:
         charge = charges.adopted(binding, demand)
-        return _Standing(WorkloadState.ADMITTED, charge.admission, remarks=(Remark.ADOPTED,))
+        return _Status(WorkloadState.ADMITTED, charge.admission, remarks=(BindingCondition.ADOPTED,))
     if binding.flaw or (record and record.admits):
         # Unreadable: perhaps it is paused. Or unclaimed: Karmada leaves it alone, and D9 does not charge it.
-        return _Standing(WorkloadState.PENDING)
-    return _Standing(None, remarks=(Remark.UNPAUSED,))
+        return _Status(WorkloadState.PENDING)
+    return _Status(None, remarks=(BindingCondition.NOT_SUSPENDED,))
 
 
-def _differences(binding: BindingFacts, charge: charges.Charge) -> tuple[Remark, ...]:
+def _record_mismatches(binding: CachedBinding, charge: charges.Charge) -> tuple[BindingCondition, ...]:
     """Return in what an admitted workload differs from its record."""
-    moved = Remark.REDIVIDED if binding.placement.divided and charge.is_divisible else Remark.MOVED
+    moved = (
+        BindingCondition.REPLICAS_REDIVIDED
+        if binding.placement.divided and charge.is_divisible
+        else BindingCondition.MOVED
+    )
     return (
-        *((Remark.GROWN,) if charge.grown else ()),
+        *((BindingCondition.RESIZED,) if charge.grown else ()),
         *((moved,) if charge.admission.moved else ()),
     )
 
 
-def _aborted(binding: BindingFacts) -> Refusal | None:
+def _aborted_reason(binding: CachedBinding) -> Refusal | None:
     """Return the hold of an admitted workload that was aborted and is to be evicted (D8)."""
     phases = {each.phase for each in binding.progress if each.cluster in {target.name for target in binding.targets}}
-    return Refusal(Reason.ABORTED) if Phase.ABORTED in phases and phases <= {Phase.ABORTED, Phase.FINISHED} else None
+    return (
+        Refusal(Reason.ABORTED)
+        if WorkloadPhase.ABORTED in phases and phases <= {WorkloadPhase.ABORTED, WorkloadPhase.FINISHED}
+        else None
+    )
 
 
-def _ended(case: _Case, recent: int) -> Admission | None:
+def _finished_admission(case: _Inputs, recent: int) -> Admission | None:
     """Return what a finished workload held, ``None`` unless it ended lately."""
     binding, record = case.binding, case.binding.record
     if binding.ended_at is None or binding.ended_at <= recent:
@@ -350,13 +386,13 @@ def _ended(case: _Case, recent: int) -> Admission | None:
     return replace(charge.admission, ends_at=binding.ended_at)
 
 
-def _is_finished(binding: BindingFacts) -> bool:
+def _is_finished(binding: CachedBinding) -> bool:
     """Say whether it is over in every cluster it is placed on (D8)."""
     told = {each.cluster: each.phase for each in binding.progress}
-    return bool(binding.targets) and all(told.get(target.name) is Phase.FINISHED for target in binding.targets)
+    return bool(binding.targets) and all(told.get(target.name) is WorkloadPhase.FINISHED for target in binding.targets)
 
 
-def _recorded(case: _Case, standing: _Standing) -> _Standing:
+def _with_record(case: _Inputs, standing: _Status) -> _Status:
     """Return *standing* with what our record alone tells (R2)."""
     record = case.binding.record
     if record is None:
@@ -366,11 +402,11 @@ def _recorded(case: _Case, standing: _Standing) -> _Standing:
         held = Nomination(record.held_cluster, record.held_since, record.held_rank or 0, record.held_demand)
     reserved = None
     if record.reserved_since is not None and held is None and not record.admits:
-        reserved = Reservation(record.reserved_since, _rooms(record), record.held_demand)
+        reserved = Reservation(record.reserved_since, _reserved_bookings(record), record.held_demand)
     return replace(standing, held=held, reserved=reserved, evictions=record.evictions, attempts=record.attempts)
 
 
-def _rooms(record: Record) -> tuple[ClusterCharge, ...]:
+def _reserved_bookings(record: AdmissionRecord) -> tuple[ClusterCharge, ...]:
     """Return where room is kept: all of it on one cluster, or so much on each of several."""
     if record.held_demand is None:
         return ()
@@ -379,10 +415,10 @@ def _rooms(record: Record) -> tuple[ClusterCharge, ...]:
     return tuple(ClusterCharge(name, amounts) for name, amounts in sorted((record.held_clusters or {}).items()))
 
 
-def _overlaid(standing: _Standing, overlay: Overlay) -> _Standing:
+def _with_local_state(standing: _Status, overlay: LocalState) -> _Status:
     """Return *standing* as it will be once the writes under way are observed."""
     for outcome in overlay.outcomes:
-        standing = _after(standing, outcome)
+        standing = _apply_outcome(standing, outcome)
     hold = overlay.hold
     if hold is None or standing.state in {WorkloadState.FINISHED, None}:
         return standing
@@ -391,24 +427,24 @@ def _overlaid(standing: _Standing, overlay: Overlay) -> _Standing:
     return replace(standing, hold=hold if standing.hold is None else min(hold, standing.hold, key=precedence))
 
 
-def _after(standing: _Standing, outcome: Outcome) -> _Standing:
+def _apply_outcome(standing: _Status, outcome: AssumedOutcome) -> _Status:
     """Return *standing* as a write makes it."""
     match outcome:
         case Admission() if standing.state in {WorkloadState.PENDING, None}:
             return replace(
                 standing, state=WorkloadState.ADMITTED, admission=outcome, hold=None, held=None, reserved=None
             )
-        case Gone() if standing.state is WorkloadState.ADMITTED:
+        case AssumedEviction() if standing.state is WorkloadState.ADMITTED:
             hold = outcome.back_off or standing.hold or Refusal(Reason.EVICTION_IN_PROGRESS)
             past = EvictionHistory(standing.evictions, standing.attempts)
             past = past.once_gone(has_run=outcome.has_run, taken_back=outcome.back_off is not None)
             return replace(standing, state=WorkloadState.PENDING, hold=hold, **past._asdict())
-        case Noted() if standing.state is WorkloadState.PENDING:
+        case AssumedRecordUpdate() if standing.state is WorkloadState.PENDING:
             return replace(standing, held=outcome.held, reserved=outcome.reserved)
     return standing
 
 
-def _hold(case: _Case, standing: _Standing) -> Refusal | None:
+def _pending_reason(case: _Inputs, standing: _Status) -> Refusal | None:
     """Return why the workload is kept back whatever room there is, the reason to be shown first."""
     if standing.state is not WorkloadState.PENDING:
         return standing.hold
@@ -422,74 +458,78 @@ def _hold(case: _Case, standing: _Standing) -> Refusal | None:
         holds.append(Refusal(Reason.UNCLAIMED))
     if case.binding.suspension is not None and case.binding.suspension.dispatching:
         holds.append(Refusal(Reason.SUSPENDED))
-    unknown = _unknown(case)
+    unknown = _why_requests_unknown(case)
     if unknown:
         holds.append(Refusal(Reason.DEMAND_UNKNOWN, subject=unknown))
     return min(holds, key=precedence, default=None)
 
 
-def _unknown(case: _Case) -> str:
+def _why_requests_unknown(case: _Inputs) -> str:
     """Return why nobody can say what the workload asks for, or nothing."""
     binding, template = case.binding, case.template
     if template is None:
         return f"{binding.api.kind} {'/'.join(part for part in binding.template[1:] if part)} is not there"
     if template.flaw or binding.flaw:
         return template.flaw or binding.flaw
-    return _unmapped(case) or ("" if case.demand is not None else "its size was not counted")
+    return _unmapped_claim_message(case) or ("" if case.demand is not None else "its size was not counted")
 
 
-def _unmapped(case: _Case) -> str:
+def _unmapped_claim_message(case: _Inputs) -> str:
     """Return why nothing counts the devices that its pods claim, or nothing."""
     name = case.unmapped
     return f"its pods claim devices by {name!r}; map it in resourceClaimTemplates of the configuration" if name else ""
 
 
-def _flaws(case: _Case) -> tuple[Remark, ...]:
+def _decode_conditions(case: _Inputs) -> tuple[BindingCondition, ...]:
     unreadable = case.binding.flaw or (case.template is not None and case.template.flaw)
     return (
-        *((Remark.UNREADABLE,) if unreadable else ()),
-        *((Remark.UNRECORDED,) if case.binding.record_flaw else ()),
+        *((BindingCondition.UNREADABLE,) if unreadable else ()),
+        *((BindingCondition.INVALID_RECORD,) if case.binding.record_flaw else ()),
     )
 
 
-def _unfixed(case: _Case, standing: _Standing) -> tuple[Remark, ...]:
+def _queue_conditions(case: _Inputs, standing: _Status) -> tuple[BindingCondition, ...]:
     """Say whether nothing but a label or an annotation says which queue a workload waits in (Q6)."""
     is_own = case.binding.template.kind == VOLCANO_JOB
     waits = standing.state is WorkloadState.PENDING and case.binding.paused and bool(case.queue)
-    return (Remark.UNFIXED,) if waits and not is_own and case.binding.record is None else ()
+    return (BindingCondition.QUEUE_NOT_RECORDED,) if waits and not is_own and case.binding.record is None else ()
 
 
-def is_aborted(binding: BindingFacts) -> bool:
+def is_aborted(binding: CachedBinding) -> bool:
     """Say whether it was aborted and taken back for that, or is about to be."""
-    return (binding.record is not None and binding.record.aborted) or _aborted(binding) is not None
+    return (binding.record is not None and binding.record.aborted) or _aborted_reason(binding) is not None
 
 
-def _resumed_again(case: _Case, overlay: Overlay) -> tuple[Remark, ...]:
+def _retry_conditions(case: _Inputs, overlay: LocalState) -> tuple[BindingCondition, ...]:
     """Say whether what was aborted is to be tried again: its template has changed, or a Command says so (D8)."""
     record, template = case.binding.record, case.template
     if record is None or not record.aborted or not case.binding.paused:
         return ()
     before = record.aborted_generation
     is_changed = template is not None and before is not None and template.generation > before
-    return (Remark.RESUMED,) if is_changed or overlay.resumed else ()
+    return (BindingCondition.RETRY_REQUESTED,) if is_changed or overlay.resumed else ()
 
 
-def _runs_once(binding: BindingFacts) -> bool:
+def _runs_to_completion(binding: CachedBinding) -> bool:
     """Say whether a workload is over one day, so that a failure of it is no reason to begin anew for ever."""
     return binding.template.kind in {VOLCANO_JOB, BATCH_JOB}
 
 
-def _concerns(case: _Case) -> tuple[Remark, ...]:
+def _policy_conditions(case: _Inputs) -> tuple[BindingCondition, ...]:
     """Return what its policy does that its tenant may not expect."""
-    copied = case.binding.template.kind == VOLCANO_JOB and is_copied(case.binding.placement)
+    copied = case.binding.template.kind == VOLCANO_JOB and is_duplicated(case.binding.placement)
     return (
-        *((Remark.COPIED,) if copied else ()),
-        *((Remark.PRESERVED,) if case.binding.preserved else ()),
-        *((Remark.FAILS_OVER,) if case.binding.fails_over and _runs_once(case.binding) else ()),
+        *((BindingCondition.PLACED_ON_ALL_CLUSTERS,) if copied else ()),
+        *((BindingCondition.RESOURCES_PRESERVED,) if case.binding.preserved else ()),
+        *(
+            (BindingCondition.APPLICATION_FAILOVER,)
+            if case.binding.fails_over and _runs_to_completion(case.binding)
+            else ()
+        ),
     )
 
 
-def _since(case: _Case) -> int:
+def _queued_since(case: _Inputs) -> int:
     """Return when its age began: with its template or HyperJob; an evicted one keeps what its record says (O2)."""
     binding, template, record = case.binding, case.template, case.binding.record
     if record is not None and record.waiting_since is not None and (record.evictions or template is None):

@@ -9,10 +9,10 @@ import structlog
 
 from controller.engine.clusters import ClusterName
 from controller.engine.estimates import Estimate, Query
-from controller.estimator.access import Access, EstimatorError
+from controller.estimator.options import EstimatorError, EstimatorOptions
 
 #: So many questions are under way at a time; the engine bounds those to one cluster.
-_AT_ONCE: Final = 256
+_MAX_CONCURRENT: Final = 256
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -34,12 +34,12 @@ class Client(Protocol):
         """Give the connection up."""
 
 
-class Estimators:
+class EstimatorDispatcher:
     """The estimators of all clusters; ``run`` must be running for answers to come."""
 
     def __init__(
         self,
-        access: Access,
+        access: EstimatorOptions,
         on_estimate: Callable[[Estimate], None],
         *,
         metrics: Metrics,
@@ -55,7 +55,7 @@ class Estimators:
         self._silent: dict[ClusterName, str] = {}
         """The clusters whose estimator did not answer when it was last asked, and why."""
         self._queries: asyncio.Queue[Query] = asyncio.Queue()
-        self._free = asyncio.Semaphore(_AT_ONCE)
+        self._free = asyncio.Semaphore(_MAX_CONCURRENT)
 
     def ask(self, queries: Iterable[Query]) -> None:
         """Ask soon."""
@@ -106,9 +106,9 @@ class Estimators:
         return self._clients[cluster]
 
     def _connected(self, cluster: str) -> Client:
-        from controller.estimator.client import client_of  # noqa: PLC0415 -- only those who ask pay for gRPC
+        from controller.estimator.client import new_client  # noqa: PLC0415 -- only those who ask pay for gRPC
 
-        return client_of(self._access, cluster, self._clock)
+        return new_client(self._access, cluster, self._clock)
 
     def _is_silent(self, cluster: ClusterName, why: str) -> None:
         if self._silent.get(cluster) is None:

@@ -13,12 +13,12 @@ MISSING = object()
 #: What each field is set to, one after the other; some of it is right for some of them.
 VALUES: tuple[Any, ...] = (None, MISSING, -1, 10**30, "text", [None], {"a": {"b": 1}})
 #: Fewer of them, where each object costs a command of its own.
-FEW: tuple[Any, ...] = (None, -1, [{"a": "text"}])
+FEW_VALUES: tuple[Any, ...] = (None, -1, [{"a": "text"}])
 
 Path = tuple[str | int, ...]
 
 
-def fields(kind: Any) -> Iterator[Path]:
+def field_paths(kind: Any) -> Iterator[Path]:
     """Yield the path of every field below *kind*, a msgspec struct or a pydantic model; 0 stands for any item."""
     yield from _below(kind, (), ())
 
@@ -56,9 +56,11 @@ def _members(kind: Any) -> Iterator[tuple[str, Any]]:
             yield known.alias or name, known.annotation
 
 
-def spoilt(kind: Any, sound: dict[str, Any], values: tuple[Any, ...] = VALUES) -> Iterator[tuple[str, dict[str, Any]]]:
+def invalid_variants(
+    kind: Any, sound: dict[str, Any], values: tuple[Any, ...] = VALUES
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield *sound* with one field spoilt, each field of *kind* with each of *values*, and what was done to it."""
-    for path in fields(kind):
+    for path in field_paths(kind):
         for value in values:
             told = "missing" if value is MISSING else repr(value)
             yield f"{'.'.join(map(str, path))}={told}", _with(copy.deepcopy(sound), path, value)

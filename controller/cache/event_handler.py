@@ -9,7 +9,7 @@ from controller.engine.queues import Queue, QueueName
 from controller.engine.workloads import Workload, WorkloadUid
 
 
-class Listener(Protocol):
+class EventHandler(Protocol):
     """Takes the present truth about one thing at a time."""
 
     def policy_changed(self, policy: Policy) -> None:

@@ -12,8 +12,8 @@ import msgspec
 import structlog
 
 from controller.backoff import Backoff
-from controller.cache.facts import VOLCANO_JOB, group_kind
-from controller.cache.informer import Informer, Pace
+from controller.cache.informer import Informer, WatchOptions
+from controller.cache.objects import VOLCANO_JOB, group_kind
 from controller.cache.store import Store
 from controller.engine.clusters import ApiKind
 from controller.kube import Api, ApiError, Forbidden, NotFound
@@ -21,24 +21,26 @@ from controller.kube import Api, ApiError, Forbidden, NotFound
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
-class _Served(msgspec.Struct):
+class _ApiResource(msgspec.Struct):
     """One resource of an API group, as the server tells it."""
 
     name: str
     kind: str
 
 
-class _Group(msgspec.Struct):
-    resources: list[_Served] = msgspec.field(default_factory=list)
+class _ApiResourceList(msgspec.Struct):
+    resources: list[_ApiResource] = msgspec.field(default_factory=list)
 
 
-_GROUPS = msgspec.json.Decoder(_Group)
+_API_RESOURCES = msgspec.json.Decoder(_ApiResourceList)
 
 
-class Kinds:
+class DynamicInformers:
     """Starts and ends an informer for each kind; *informers* has those that run, by plural and group."""
 
-    def __init__(self, api: Api, store: Store, informers: MutableMapping[str, Informer[Any]], *, pace: Pace) -> None:
+    def __init__(
+        self, api: Api, store: Store, informers: MutableMapping[str, Informer[Any]], *, pace: WatchOptions
+    ) -> None:
         self.discover_seconds = 15.0
         """How often kinds are looked for that are not served."""
         self.synced = asyncio.Event()
@@ -94,7 +96,7 @@ class Kinds:
                 plural = await self._plural(kind)
                 if plural:
                     # Without the right to list it, nobody else shall wait for this kind.
-                    await self._api.list_page(f"{_root(kind)}/{plural}", limit=1)
+                    await self._api.list_page(f"{_group_path(kind)}/{plural}", limit=1)
             except (Forbidden, NotFound) as error:
                 self._complain(kind, str(error))
                 continue
@@ -118,7 +120,7 @@ class Kinds:
 
     def _watch(self, group: asyncio.TaskGroup, kind: ApiKind, plural: str) -> None:
         sink = self._store.templates(kind)
-        path = f"{_root(kind)}/{plural}"
+        path = f"{_group_path(kind)}/{plural}"
         informer = Informer(self._api, path, decode=sink.decode, sink=sink, pace=self._pace)
         name = f"{plural}.{kind.group_version.rpartition('/')[0]}".rstrip(".")
         self._informers[name] = informer
@@ -129,11 +131,11 @@ class Kinds:
     async def _plural(self, kind: ApiKind) -> str:
         """Return what the server calls the objects of *kind* in paths; nothing where it does not serve them."""
         try:
-            served = _GROUPS.decode(await self._api.get(_root(kind)))
+            served = _API_RESOURCES.decode(await self._api.get(_group_path(kind)))
         except NotFound:
             return ""
         return next((each.name for each in served.resources if each.kind == kind.kind and "/" not in each.name), "")
 
 
-def _root(kind: ApiKind) -> str:
+def _group_path(kind: ApiKind) -> str:
     return f"/{'apis' if '/' in kind.group_version else 'api'}/{kind.group_version}"

@@ -11,7 +11,7 @@ from controller.engine.workloads import Workload, WorkloadUid
 
 
 @dataclass
-class Ear:
+class FakeEventHandler:
     """Hears what a World would be told."""
 
     policy: Policy | None = None

@@ -9,18 +9,18 @@ process, and so is that a kind has run whose status does not tell of its past.
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
-from controller.cache.facts import BindingFacts, Phase, Record
-from controller.cache.overlays import Gone, Outcome
+from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome
+from controller.cache.objects import AdmissionRecord, CachedBinding, WorkloadPhase
 from controller.engine.clusters import Cluster, ClusterName
 from controller.engine.plan import StartupBackoff
 from controller.engine.reasons import Refusal
 from controller.engine.workloads import Workload, WorkloadState, WorkloadUid
 
-_NOWHERE: frozenset[ClusterName] = frozenset()
-_HAS_RUN = {Phase.RUNNING, Phase.FINISHED}
+_NO_CLUSTERS: frozenset[ClusterName] = frozenset()
+_STARTED_PHASES = {WorkloadPhase.RUNNING, WorkloadPhase.FINISHED}
 
 
-class Starts:
+class StartFailures:
     """Sees workloads and clusters come, change and go."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Starts:
         self._changed: dict[WorkloadUid, dict[ClusterName, str]] = {}
         """What a record leaves out in vain, because the cluster was seen to be another one since."""
 
-    def see(self, binding: BindingFacts, workload: Workload | None) -> None:
+    def see(self, binding: CachedBinding, workload: Workload | None) -> None:
         """Take note of how *binding* stands."""
         if workload is None or workload.state is WorkloadState.PENDING:
             self._ran.pop(binding.uid, None)
@@ -43,26 +43,26 @@ class Starts:
         else:
             self._ran.pop(binding.uid, None)
 
-    def has_run(self, binding: BindingFacts) -> bool:
+    def has_run(self, binding: CachedBinding) -> bool:
         """Say whether it runs, or has run since it was admitted, on a cluster where it is now."""
         return bool(self._places(binding))
 
-    def _places(self, binding: BindingFacts) -> frozenset[ClusterName]:
+    def _places(self, binding: CachedBinding) -> frozenset[ClusterName]:
         """Return the clusters of *binding* where it runs or has run; one that it has left counts no more."""
-        told = {each.cluster for each in binding.progress if each.ran or each.phase in _HAS_RUN}
-        return (self._ran.get(binding.uid, _NOWHERE) | told) & {target.name for target in binding.targets}
+        told = {each.cluster for each in binding.progress if each.ran or each.phase in _STARTED_PHASES}
+        return (self._ran.get(binding.uid, _NO_CLUSTERS) | told) & {target.name for target in binding.targets}
 
     def left_out(self, uid: WorkloadUid, recorded: Mapping[ClusterName, str]) -> frozenset[ClusterName]:
         """Return which of the *recorded* clusters are as they were, so that it is not tried there."""
         if not recorded:
             if uid in self._left_out or uid in self._changed:
                 self._forget_places(uid)
-            return _NOWHERE
+            return _NO_CLUSTERS
         changed = self._changed.get(uid, {})
         changed |= {name: mark for name, mark in recorded.items() if self._marks.get(name) != mark}
         kept = {name: mark for name, mark in recorded.items() if changed.get(name) != mark}
-        _put(self._changed, uid, {name: mark for name, mark in changed.items() if name in recorded})
-        _put(self._left_out, uid, kept)
+        _set_or_delete(self._changed, uid, {name: mark for name, mark in changed.items() if name in recorded})
+        _set_or_delete(self._left_out, uid, kept)
         return frozenset(kept)
 
     def try_anew(self, uid: WorkloadUid) -> None:
@@ -82,7 +82,7 @@ class Starts:
         """Take *cluster* as it is now, ``None`` where it is gone; return for whom it counts again."""
         before, now = self._marks.pop(name, None), None
         if cluster is not None:
-            now = self._marks[name] = mark_of(cluster)
+            now = self._marks[name] = cluster_fingerprint(cluster)
         if before is None or now == before:
             return []
         self._others.add(name)
@@ -102,15 +102,15 @@ class Starts:
         return {name: self._marks[name] for name in sorted(names) if name in self._marks}
 
 
-def recorded(binding: BindingFacts, outcomes: Iterable[Outcome]) -> Mapping[ClusterName, str]:
+def recorded_exclusions(binding: CachedBinding, outcomes: Iterable[AssumedOutcome]) -> Mapping[ClusterName, str]:
     """Return where it is not tried, as its record says, or will say once *outcomes* are written."""
     known: Mapping[ClusterName, str] = dict(binding.record.left_out) if binding.record else {}
     for outcome in outcomes:
-        known = outcome.left_out if isinstance(outcome, Gone) else known
+        known = outcome.left_out if isinstance(outcome, AssumedEviction) else known
     return known
 
 
-def backing_off(record: Record | None, now: int, longest: int) -> Refusal | None:
+def startup_backoff(record: AdmissionRecord | None, now: int, longest: int) -> Refusal | None:
     """Return why one that was taken back waits at *now*, as its record tells.
 
     No pause is as long as *longest* and more: such a time was written by a
@@ -125,7 +125,7 @@ def backing_off(record: Record | None, now: int, longest: int) -> Refusal | None
     return StartupBackoff(record.not_started_at or 0, record.back_off_until, names, is_at_fault=at_fault).refusal
 
 
-def mark_of(cluster: Cluster) -> str:
+def cluster_fingerprint(cluster: Cluster) -> str:
     """Return a short text that is another one when *cluster* is; what is used there, and on which nodes, is no part."""
     properties = (
         sorted(cluster.labels.items()),
@@ -140,7 +140,9 @@ def mark_of(cluster: Cluster) -> str:
     return blake2b(repr(properties).encode(), digest_size=8).hexdigest()
 
 
-def _put(known: dict[WorkloadUid, dict[ClusterName, str]], uid: WorkloadUid, marks: dict[ClusterName, str]) -> None:
+def _set_or_delete(
+    known: dict[WorkloadUid, dict[ClusterName, str]], uid: WorkloadUid, marks: dict[ClusterName, str]
+) -> None:
     """Remember *marks*, or nothing where there are none."""
     if marks:
         known[uid] = marks

@@ -7,42 +7,42 @@ was stored without it.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from controller.api.accelerators import AcceleratorError, scaled
-from controller.api.devices import completed
+from controller.api.accelerators import AcceleratorError, scale_to_accelerators
+from controller.api.devices import default_device_limits
 from controller.api.hyperjobs import HyperJob, ReplicatedJob, SplitPolicy, Strategy
 from controller.api.volcanojobs import JobSpec
 
-LONGEST_NAME = 63
+MAX_NAME_LENGTH = 63
 """Of a label's value and of a DNS label: the name of a HyperJob is the one, that of a part the other."""
 
-MOST_PARTS = 1000
+MAX_PARTS = 1000
 """Of all jobs of a HyperJob together; an operator may allow fewer."""
-MOST_PODS = 100_000
+MAX_PODS = 100_000
 """Of a template that is divided: every pod of it is looked at to share them out."""
-MOST_BYTES = 64 * 2**20
+MAX_BYTES = 64 * 2**20
 """Of the Jobs that a HyperJob becomes together, each of which is its template."""
 
-_NAME = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
+_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
-def flaws(hyperjob: HyperJob, most_parts: int = MOST_PARTS) -> tuple[str, ...]:
+def hyperjob_violations(hyperjob: HyperJob, most_parts: int = MAX_PARTS) -> tuple[str, ...]:
     """Return what must be changed before *hyperjob* can be split, empty where it can be."""
-    excess = size_flaw(hyperjob, most_parts)
-    return (excess,) if excess else tuple(_flaws(hyperjob))
+    excess = hyperjob_size_violation(hyperjob, most_parts)
+    return (excess,) if excess else tuple(_violations(hyperjob))
 
 
-def size_flaw(hyperjob: HyperJob, most_parts: int = MOST_PARTS) -> str | None:
+def hyperjob_size_violation(hyperjob: HyperJob, most_parts: int = MAX_PARTS) -> str | None:
     """Return what of *hyperjob* is more than is split, before anything is made of it; ``None`` where nothing is."""
-    counts = [parts(job) or 0 for job in hyperjob.spec.replicated_jobs]
+    counts = [count_parts(job) or 0 for job in hyperjob.spec.replicated_jobs]
     if sum(counts) > most_parts:
         return f"it would have {sum(counts)} parts; ask for {most_parts} at most"
     for job, count in zip(hyperjob.spec.replicated_jobs, counts, strict=True):
         where = f"replicated job {job.name!r}" if job.name else "the template"
         pods = _divided_pods(job)
-        if pods > MOST_PODS:
-            return f"{where}: {pods} pods cannot be divided; ask for {MOST_PODS} at most"
+        if pods > MAX_PODS:
+            return f"{where}: {pods} pods cannot be divided; ask for {MAX_PODS} at most"
         size = len(job.template_spec.model_dump_json(exclude_unset=True)) if count > 1 else 0
-        if size * count > MOST_BYTES:
+        if size * count > MAX_BYTES:
             return f"{where}: {count} Jobs of {size} bytes each are too large together; make the template smaller"
     return None
 
@@ -52,16 +52,16 @@ def _divided_pods(job: ReplicatedJob) -> int:
     if job.split_policy is None:
         return 0
     try:
-        return sized(job).pods
+        return resize_template(job).pods
     except AcceleratorError:
         return job.template_spec.pods
 
 
-def _flaws(hyperjob: HyperJob) -> Iterator[str]:
+def _violations(hyperjob: HyperJob) -> Iterator[str]:
     spec = hyperjob.spec
     if not spec.replicated_jobs:
         yield "spec.replicatedJobs is empty; name at least one job"
-    for name in _repeated(job.name for job in spec.replicated_jobs):
+    for name in _duplicates(job.name for job in spec.replicated_jobs):
         yield f"replicated job {name!r} is there twice; give each a name of its own"
     if spec.min_available is not None and spec.min_available < 1:
         yield f"spec.minAvailable is {spec.min_available}; write one or more, or leave it out for all parts"
@@ -69,15 +69,15 @@ def _flaws(hyperjob: HyperJob) -> Iterator[str]:
         yield f"spec.maxDomains is {spec.max_domains}; write one or more, or leave it out for no limit"
     for job in spec.replicated_jobs:
         where = f"replicated job {job.name!r}" if job.name else "the template"
-        for flaw in (*_job_flaws(job), *_name_flaws(hyperjob, job)):
+        for flaw in (*_job_violations(job), *_name_violations(hyperjob, job)):
             yield f"{where}: {flaw}"
-    counts = [parts(job) for job in spec.replicated_jobs]
+    counts = [count_parts(job) for job in spec.replicated_jobs]
     known = sum(count for count in counts if count is not None)
     if spec.min_available is not None and None not in counts and spec.min_available > known:
         yield f"spec.minAvailable is {spec.min_available}, but there are {known} parts; ask for {known} at most"
 
 
-def parts(job: ReplicatedJob) -> int | None:
+def count_parts(job: ReplicatedJob) -> int | None:
     """Return how many parts *job* has, ``None`` where that depends on the clusters."""
     policy = job.split_policy
     if policy is None:
@@ -88,46 +88,46 @@ def parts(job: ReplicatedJob) -> int | None:
         case "ByReplicas":
             return policy.parts or len(policy.clusters)
         case "Static":
-            return static_parts(job)
+            return count_static_parts(job)
         case _:
             return None
 
 
-def static_parts(job: ReplicatedJob) -> int:
+def count_static_parts(job: ReplicatedJob) -> int:
     """Return into how many parts upstream's static split cuts: its replicas, or one for each named cluster."""
     return job.replicas if job.replicas > 1 else max(len(job.cluster_names), 1)
 
 
-def sized(job: ReplicatedJob) -> JobSpec:
+def resize_template(job: ReplicatedJob) -> JobSpec:
     """Return the template as parts are made of it: with the accelerators that the split policy asks for.
 
     Raises `AcceleratorError`.
     """
-    policy, template = job.split_policy, completed(job.template_spec)
+    policy, template = job.split_policy, default_device_limits(job.template_spec)
     if policy is None or policy.accelerators is None or not policy.accelerator_type:
         return template
-    return scaled(template, policy.accelerator_type, policy.accelerators)
+    return scale_to_accelerators(template, policy.accelerator_type, policy.accelerators)
 
 
-def _name_flaws(hyperjob: HyperJob, job: ReplicatedJob) -> Iterator[str]:
-    longest = hyperjob.name_of(job, max((parts(job) or 100) - 1, 0))
+def _name_violations(hyperjob: HyperJob, job: ReplicatedJob) -> Iterator[str]:
+    longest = hyperjob.name_of(job, max((count_parts(job) or 100) - 1, 0))
     if not hyperjob.metadata.name:  # generateName: it is known only when it is stored
         return
-    if len(longest) > LONGEST_NAME:
-        yield f"its parts would be named {longest[:80]!r}, {len(longest)} characters; {LONGEST_NAME} are allowed"
-    if not _NAME.issuperset(longest) or longest.startswith("-"):
+    if len(longest) > MAX_NAME_LENGTH:
+        yield f"its parts would be named {longest[:80]!r}, {len(longest)} characters; {MAX_NAME_LENGTH} are allowed"
+    if not _NAME_CHARACTERS.issuperset(longest) or longest.startswith("-"):
         yield f"its parts would be named {longest[:80]!r}; use lower case letters, digits and '-' in the names"
 
 
-def _job_flaws(job: ReplicatedJob) -> Iterator[str]:
+def _job_violations(job: ReplicatedJob) -> Iterator[str]:
     if job.replicas < 0:
         yield f"replicas is {job.replicas}; write zero or more"
-    yield from _template_flaws(job.template_spec)
+    yield from _template_violations(job.template_spec)
     if job.split_policy is not None:
-        yield from _split_flaws(job, job.split_policy)
+        yield from _split_violations(job, job.split_policy)
 
 
-def _template_flaws(template: JobSpec) -> Iterator[str]:
+def _template_violations(template: JobSpec) -> Iterator[str]:
     if not template.tasks:
         yield "it has no tasks; give it at least one"
     for task in template.tasks:
@@ -141,8 +141,8 @@ def _template_flaws(template: JobSpec) -> Iterator[str]:
         yield "the mpi plugin finds no master task; name it with --master=NAME"
 
 
-def _split_flaws(job: ReplicatedJob, policy: SplitPolicy) -> Iterator[str]:
-    for name in _repeated(share.name for share in policy.clusters):
+def _split_violations(job: ReplicatedJob, policy: SplitPolicy) -> Iterator[str]:
+    for name in _duplicates(share.name for share in policy.clusters):
         yield f"splitPolicy.clusters names {name!r} twice; keep one entry"
     if not job.template_spec.pods:
         yield "none of its tasks can be divided; give one of them several replicas, or leave splitPolicy out"
@@ -150,11 +150,11 @@ def _split_flaws(job: ReplicatedJob, policy: SplitPolicy) -> Iterator[str]:
     if policy.accelerators is not None and not policy.accelerator_type:
         yield "splitPolicy.accelerators needs acceleratorType, the resource's name such as nvidia.com/gpu"
     try:
-        template = sized(job)
+        template = resize_template(job)
     except AcceleratorError as error:
         yield f"splitPolicy.accelerators: {error}"
         return
-    yield from _RULES[policy.chosen](job, policy, template)
+    yield from _STRATEGY_RULES[policy.chosen](job, policy, template)
 
 
 def _by_cluster(_: ReplicatedJob, policy: SplitPolicy, template: JobSpec) -> Iterator[str]:
@@ -174,31 +174,31 @@ def _by_replicas(_: ReplicatedJob, policy: SplitPolicy, template: JobSpec) -> It
         yield "a split ByReplicas needs splitPolicy.parts, or splitPolicy.clusters with their weights"
     if policy.parts and policy.clusters and policy.parts != len(policy.clusters):
         yield f"splitPolicy.parts is {policy.parts}, but {len(policy.clusters)} clusters are named; leave parts out"
-    yield from _enough(policy.parts or len(policy.clusters), template)
+    yield from _require_enough_pods(policy.parts or len(policy.clusters), template)
 
 
 def _static(job: ReplicatedJob, _: SplitPolicy, template: JobSpec) -> Iterator[str]:
-    yield from _enough(static_parts(job), template)
+    yield from _require_enough_pods(count_static_parts(job), template)
 
 
-def _by_room(_: ReplicatedJob, policy: SplitPolicy, template: JobSpec) -> Iterator[str]:
+def _by_capacity(_: ReplicatedJob, policy: SplitPolicy, template: JobSpec) -> Iterator[str]:
     if (policy.min_replicas or 0) > template.pods:
         yield f"splitPolicy.minReplicas is {policy.min_replicas}, but there are only {template.pods} pods to divide"
 
 
-def _repeated(names: Iterable[str]) -> list[str]:
+def _duplicates(names: Iterable[str]) -> list[str]:
     return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
-def _enough(count: int, template: JobSpec) -> Iterator[str]:
+def _require_enough_pods(count: int, template: JobSpec) -> Iterator[str]:
     if count > template.pods:
         yield f"{template.pods} pods cannot be divided into {count} parts; ask for fewer parts"
 
 
-_RULES: Mapping[Strategy, Callable[[ReplicatedJob, SplitPolicy, JobSpec], Iterator[str]]] = {
+_STRATEGY_RULES: Mapping[Strategy, Callable[[ReplicatedJob, SplitPolicy, JobSpec], Iterator[str]]] = {
     "ByCluster": _by_cluster,
     "ByReplicas": _by_replicas,
-    "ByResources": _by_room,
+    "ByResources": _by_capacity,
     "Static": _static,
-    "Auto": _by_room,
+    "Auto": _by_capacity,
 }

@@ -5,14 +5,14 @@ from typing import Literal
 
 import msgspec
 
-from controller.api.salvage import deeply
+from controller.api.lenient_decode import decode_deeply_nested
 from controller.api_errors import error_for, read_status
 from controller.kube import Unreachable
 
 Change = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
 
-class Meta(msgspec.Struct):
+class ObjectIdentity(msgspec.Struct):
     """The name and the version of an object of whatever kind."""
 
     resource_version: str = msgspec.field(default="", name="resourceVersion")
@@ -26,20 +26,20 @@ class Meta(msgspec.Struct):
 
 
 class _Object(msgspec.Struct):
-    metadata: Meta
+    metadata: ObjectIdentity
 
 
-class _Line(msgspec.Struct):
+class _WatchLine(msgspec.Struct):
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
     object: msgspec.Raw
 
 
-_objects = msgspec.json.Decoder(_Object)
-_lines = msgspec.json.Decoder(_Line)
+_OBJECTS = msgspec.json.Decoder(_Object)
+_LINES = msgspec.json.Decoder(_WatchLine)
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class WatchEvent:
     """What a line tells."""
 
     change: Change
@@ -55,10 +55,10 @@ class Event:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-def read_event(watch: str, line: bytes) -> Event:
+def read_event(watch: str, line: bytes) -> WatchEvent:
     """Return what *line* of *watch* tells; raise the error it tells of, or that it is none."""
     try:
-        read = deeply(_lines.decode, line)
+        read = decode_deeply_nested(_LINES.decode, line)
         raw = bytes(read.object)
         if read.type == "ERROR":
             status = read_status(raw)
@@ -66,14 +66,14 @@ def read_event(watch: str, line: bytes) -> Event:
         meta = read_meta(raw)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise Unreachable(watch, f"an event cannot be read: {error}") from error
-    return Event(read.type, raw, meta.resource_version, meta.namespace, meta.name)
+    return WatchEvent(read.type, raw, meta.resource_version, meta.namespace, meta.name)
 
 
-def read_meta(raw: bytes) -> Meta:
+def read_meta(raw: bytes) -> ObjectIdentity:
     """Return the name and the version of an object; raise ``MsgspecError`` for what is none."""
-    return deeply(_objects.decode, raw).metadata
+    return decode_deeply_nested(_OBJECTS.decode, raw).metadata
 
 
-def is_before(version: str, other: str) -> bool:
+def is_older(version: str, other: str) -> bool:
     """Compare two resourceVersions; what is no number is not compared."""
     return version.isdecimal() and other.isdecimal() and int(version) < int(other)

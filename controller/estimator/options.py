@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class EstimatorOptions:
     """How estimators are reached; the names are those of the flags of Karmada's scheduler."""
 
     service_prefix: str = "karmada-scheduler-estimator"

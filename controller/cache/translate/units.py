@@ -16,7 +16,7 @@ class AmountError(ValueError):
     """Amounts that cannot be counted with; the message says where and why."""
 
 
-def amounts(quantities: Mapping[str, str | int | float], where: str) -> Resources:
+def parse_resources(quantities: Mapping[str, str | int | float], where: str) -> Resources:
     """Return *quantities* in base units; *where* names them in the error."""
     counted = {}
     for name, quantity in quantities.items():
@@ -29,12 +29,12 @@ def amounts(quantities: Mapping[str, str | int | float], where: str) -> Resource
     return counted
 
 
-def quantities(resources: Resources) -> dict[str, str]:
+def format_resources(resources: Resources) -> dict[str, str]:
     """Return *resources* as canonical quantities, by name."""
     return {name: format_quantity(name, resources[name]) for name in sorted(resources)}
 
 
-def milliseconds(time: datetime | None) -> int | None:
+def to_milliseconds(time: datetime | None) -> int | None:
     """Return *time* in milliseconds since 1970; what is before 1970 or after 9000 counts as that year."""
     if time is None:
         return None
@@ -42,16 +42,16 @@ def milliseconds(time: datetime | None) -> int | None:
     return min(max(passed, timedelta(0)), _LATEST - _EPOCH) // _MILLISECOND
 
 
-def moment(time: int | None) -> datetime | None:
+def to_datetime(time: int | None) -> datetime | None:
     """Return the time that is *time* milliseconds after 1970, in UTC."""
     return None if time is None else _EPOCH + time * _MILLISECOND
 
 
-def version(text: str) -> int:
+def parse_resource_version(text: str) -> int:
     """Return a resourceVersion as a number; 0 for an object that has none."""
     return int(text) if text.isdecimal() else 0
 
 
-def sentence(flaws: tuple[str, ...], *more: str) -> str:
+def join_errors(flaws: tuple[str, ...], *more: str) -> str:
     """Return the flaws as one sentence, empty where there are none."""
     return "; ".join(flaw for flaw in (*flaws, *more) if flaw)

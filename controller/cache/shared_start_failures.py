@@ -8,23 +8,23 @@ restart forgets only that.
 
 from collections.abc import Collection, Iterable
 
-from controller.cache.facts import BindingFacts, Demand, Phase
+from controller.cache.objects import CachedBinding, WorkloadPhase, WorkloadRequests
 from controller.engine.clusters import ClusterName
 from controller.engine.workloads import WorkloadUid
 
-Requirements = tuple[str, Demand]
+FailureKey = tuple[str, WorkloadRequests]
 """A namespace, and what its workloads ask for."""
 
-_NOWHERE: frozenset[ClusterName] = frozenset()
+_NO_CLUSTERS: frozenset[ClusterName] = frozenset()
 
 
-class FailedStarts:
+class SharedStartFailures:
     """Clusters by requirements, as long as some workload's record names them."""
 
     def __init__(self) -> None:
-        self._requirements: dict[WorkloadUid, Requirements] = {}
+        self._requirements: dict[WorkloadUid, FailureKey] = {}
         """Of the workloads that did not start somewhere."""
-        self._failed: dict[Requirements, dict[ClusterName, set[WorkloadUid]]] = {}
+        self._failed: dict[FailureKey, dict[ClusterName, set[WorkloadUid]]] = {}
         self._lapsed: dict[WorkloadUid, set[ClusterName]] = {}
         """Which clusters of a record tell others nothing any more, until the workload is tried again."""
 
@@ -34,16 +34,16 @@ class FailedStarts:
     def __bool__(self) -> bool:
         return bool(self._failed)
 
-    def clusters(self, requirements: Requirements) -> frozenset[ClusterName]:
+    def clusters(self, requirements: FailureKey) -> frozenset[ClusterName]:
         """Return where workloads with these *requirements* did not start."""
-        return frozenset(self._failed.get(requirements, _NOWHERE))
+        return frozenset(self._failed.get(requirements, _NO_CLUSTERS))
 
     def take_news(self) -> set[str]:
         """Return the namespaces in which other clusters count than when this was last asked."""
         news, self.news = self.news, set()
         return news
 
-    def see(self, uid: WorkloadUid, requirements: Requirements | None, names: Iterable[ClusterName]) -> None:
+    def see(self, uid: WorkloadUid, requirements: FailureKey | None, names: Iterable[ClusterName]) -> None:
         """Take note of where *uid* did not start."""
         known = self._requirements.get(uid)
         concerned = [each for each in (known, requirements) if each is not None]
@@ -78,7 +78,7 @@ class FailedStarts:
                     self._lapsed.setdefault(uid, set()).add(name)
                     self._drop(requirements, uid, {name})
 
-    def _drop(self, requirements: Requirements, uid: WorkloadUid, names: Iterable[ClusterName]) -> None:
+    def _drop(self, requirements: FailureKey, uid: WorkloadUid, names: Iterable[ClusterName]) -> None:
         failed = self._failed.get(requirements, {})
         for name in names:
             uids = failed.get(name, set())
@@ -89,11 +89,11 @@ class FailedStarts:
             self._failed.pop(requirements, None)
 
 
-def ended(before: BindingFacts, after: BindingFacts | None) -> set[ClusterName]:
+def stopped_clusters(before: CachedBinding, after: CachedBinding | None) -> set[ClusterName]:
     """Return the clusters on which a workload ran and does not run any more."""
-    still = _running(after) if after is not None and after.uid == before.uid else set()
-    return _running(before) - still
+    still = _running_clusters(after) if after is not None and after.uid == before.uid else set()
+    return _running_clusters(before) - still
 
 
-def _running(binding: BindingFacts) -> set[ClusterName]:
-    return {each.cluster for each in binding.progress if each.phase is Phase.RUNNING}
+def _running_clusters(binding: CachedBinding) -> set[ClusterName]:
+    return {each.cluster for each in binding.progress if each.phase is WorkloadPhase.RUNNING}

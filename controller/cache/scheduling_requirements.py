@@ -2,29 +2,29 @@
 
 from dataclasses import replace
 
-from controller.cache.facts import BindingFacts, Demand
-from controller.cache.pool import Pool
+from controller.cache.interning import InternPool
+from controller.cache.objects import CachedBinding, WorkloadRequests
 from controller.cache.priorities import Priorities
 from controller.engine.clusters import ClusterName, Placement
 from controller.engine.requests import PodSet, gang_minimum, pod_sets
 from controller.engine.resources import Resources
 from controller.engine.workloads import SchedulingRequirements
 
-_Made = tuple[SchedulingRequirements, Demand | None, Placement]
+_Interned = tuple[SchedulingRequirements, WorkloadRequests | None, Placement]
 
 
-class Shapes:
+class RequirementsBuilder:
     """Makes shapes, and makes equal ones once."""
 
     def __init__(self, *, with_node_claims: bool = False) -> None:
         self.with_node_claims = with_node_claims
         """Whether what pods ask of their nodes tells shapes apart: it does where somebody counts nodes."""
-        self._made: Pool[_Made] = Pool()
+        self._made: InternPool[_Interned] = InternPool()
 
     def shape(
         self,
-        binding: BindingFacts,
-        demand: Demand | None,
+        binding: CachedBinding,
+        demand: WorkloadRequests | None,
         priorities: Priorities,
         *,
         preferred: tuple[ClusterName, ...] = (),
@@ -41,7 +41,7 @@ class Shapes:
             (*known, evicting, current, preferred, left_out),
             lambda: (
                 replace(
-                    _shape(binding, demand, priorities, current=current),
+                    _build(binding, demand, priorities, current=current),
                     pod_sets=self._pod_sets(demand, priorities),
                     preferred=preferred,
                     left_out=left_out,
@@ -51,7 +51,7 @@ class Shapes:
             ),
         )[0]
 
-    def _pod_sets(self, demand: Demand | None, priorities: Priorities) -> tuple[PodSet, ...]:
+    def _pod_sets(self, demand: WorkloadRequests | None, priorities: Priorities) -> tuple[PodSet, ...]:
         """Return the pods counted, as far as somebody has."""
         if demand is None:
             return ()
@@ -63,13 +63,13 @@ class Shapes:
         return (PodSet(request, count, count, demand.node_claim if self.with_node_claims else ""),)
 
 
-def _shape(
-    binding: BindingFacts, demand: Demand | None, priorities: Priorities, *, current: frozenset[ClusterName]
+def _build(
+    binding: CachedBinding, demand: WorkloadRequests | None, priorities: Priorities, *, current: frozenset[ClusterName]
 ) -> SchedulingRequirements:
-    demand = demand or Demand({})
+    demand = demand or WorkloadRequests({})
     return SchedulingRequirements(
         demand=demand.whole,
-        gang=_gang(demand, priorities),
+        gang=_gang_requests(demand, priorities),
         placement=binding.placement,
         api=binding.api,
         pods=demand.pods,
@@ -80,6 +80,6 @@ def _shape(
     )
 
 
-def _gang(demand: Demand, priorities: Priorities) -> Resources:
+def _gang_requests(demand: WorkloadRequests, priorities: Priorities) -> Resources:
     """Return the gang minimum of a Volcano Job (D4); of all else, the whole."""
     return demand.whole if demand.job is None else gang_minimum(demand.job, priorities.task_value)

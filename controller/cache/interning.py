@@ -15,7 +15,7 @@ V = TypeVar("V")
 _ENCODER = msgspec.json.Encoder()
 
 
-class Pool(Generic[V]):
+class InternPool(Generic[V]):
     """Values by what they were made from."""
 
     def __init__(self, size: int = 8192) -> None:

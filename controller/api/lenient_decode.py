@@ -12,9 +12,9 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from controller.api.meta import Watched
+from controller.api.meta import WatchedObject
 
-W = TypeVar("W", bound=Watched)
+W = TypeVar("W", bound=WatchedObject)
 T = TypeVar("T")
 R = TypeVar("R", bound=bytes | memoryview | msgspec.Raw)
 
@@ -22,12 +22,12 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
 #: What a decoder raises for JSON that does not fit, or that no decoder should follow further.
-_MISFITS = (ValueError, RecursionError)
+_DECODE_ERRORS = (ValueError, RecursionError)
 #: The API server takes objects that are nested 10,000 deep; to skip a part costs one level of recursion each.
-_DEEPEST = 12_000
+_MAX_RECURSION = 12_000
 
 
-def deeply(decode: Callable[[R], T], raw: R) -> T:
+def decode_deeply_nested(decode: Callable[[R], T], raw: R) -> T:
     """Return what *decode* makes of *raw*, however deep the parts are nested that it only passes over.
 
     *decode* must be a decoder of msgspec, which needs little stack for each level.
@@ -36,7 +36,7 @@ def deeply(decode: Callable[[R], T], raw: R) -> T:
         return decode(raw)
     except RecursionError:
         usual = sys.getrecursionlimit()
-        sys.setrecursionlimit(max(_DEEPEST, usual))
+        sys.setrecursionlimit(max(_MAX_RECURSION, usual))
         try:
             return decode(raw)
         finally:
@@ -51,11 +51,11 @@ def decode(decoder: msgspec.json.Decoder[W], raw: bytes | memoryview) -> W:
     try:
         return decoder.decode(raw)
     except (msgspec.ValidationError, RecursionError):
-        return _salvage(decoder.type, raw)
+        return _decode_leniently(decoder.type, raw)
 
 
-def _salvage(kind: type[W], raw: bytes | memoryview) -> W:
-    reader = _Reader()
+def _decode_leniently(kind: type[W], raw: bytes | memoryview) -> W:
+    reader = _LenientReader()
     try:
         value = reader.read(kind, msgspec.Raw(raw), "")
     except RecursionError as error:
@@ -66,7 +66,7 @@ def _salvage(kind: type[W], raw: bytes | memoryview) -> W:
     return salvaged
 
 
-class _Reader:
+class _LenientReader:
     """Reads piece by piece and remembers what did not fit."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class _Reader:
         """Return what *raw* holds of *kind*; ``UNSET`` where nothing of it could be read."""
         try:
             return msgspec.json.decode(raw, type=kind)
-        except _MISFITS as error:
+        except _DECODE_ERRORS as error:
             return self._pieces(_without_none(kind), raw, path, str(error))
 
     def _pieces(self, kind: Any, raw: msgspec.Raw, path: str, trouble: str) -> Any:
@@ -93,7 +93,7 @@ class _Reader:
         return msgspec.UNSET
 
     def _struct(self, kind: type[msgspec.Struct], raw: msgspec.Raw, path: str) -> msgspec.Struct:
-        members = deeply(_MEMBERS.decode, raw)
+        members = decode_deeply_nested(_MEMBERS.decode, raw)
         values = {
             field.name: self.read(field.type, members[field.encode_name], f"{path}.{field.encode_name}".lstrip("."))
             for field in msgspec.structs.fields(kind)
@@ -102,11 +102,14 @@ class _Reader:
         return kind(**{name: value for name, value in values.items() if value is not msgspec.UNSET})
 
     def _mapping(self, kind: Any, raw: msgspec.Raw, path: str) -> dict[str, Any]:
-        values = {key: self.read(kind, value, f"{path}[{key}]") for key, value in deeply(_MEMBERS.decode, raw).items()}
+        values = {
+            key: self.read(kind, value, f"{path}[{key}]")
+            for key, value in decode_deeply_nested(_MEMBERS.decode, raw).items()
+        }
         return {key: value for key, value in values.items() if value is not msgspec.UNSET}
 
     def _items(self, kind: Any, raw: msgspec.Raw, path: str) -> Any:
-        items = deeply(_ITEMS.decode, raw)
+        items = decode_deeply_nested(_ITEMS.decode, raw)
         values = [self.read(get_args(kind)[0], item, f"{path}[{place}]") for place, item in enumerate(items)]
         return get_origin(kind)(value for value in values if value is not msgspec.UNSET)
 

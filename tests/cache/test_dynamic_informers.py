@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 from controller.api.configuration import AdmissionConfiguration
-from controller.cache.informer import Informer, Pace
-from controller.cache.kinds import Kinds
+from controller.cache.dynamic_informers import DynamicInformers
+from controller.cache.informer import Informer, WatchOptions
 from controller.cache.store import Store
 from controller.engine.clusters import ApiKind
 from controller.kube import Api
@@ -34,7 +34,7 @@ async def test_a_kind_that_is_wanted_while_others_are_looked_for_is_waited_for_t
         server.says("GET", "/apis/batch/v1", after_all)
         async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api, asyncio.TaskGroup() as group:
             informers: dict[str, Informer[Any]] = {}
-            kinds = Kinds(api, Store(AdmissionConfiguration()), informers, pace=Pace())
+            kinds = DynamicInformers(api, Store(AdmissionConfiguration()), informers, pace=WatchOptions())
             kinds.want([DEPLOYMENT])
             running = group.create_task(kinds.run())
             await asked.wait()

@@ -3,9 +3,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from controller.cache.facts import Phase, Progress, Record
-from controller.cache.overlays import Gone, Mended
-from controller.cache.starts import Starts, backing_off, mark_of, recorded
+from controller.cache.assumed_writes import AssumedEviction, AssumedRepair
+from controller.cache.objects import AdmissionRecord, ClusterProgress, WorkloadPhase
+from controller.cache.start_failures import StartFailures, cluster_fingerprint, recorded_exclusions, startup_backoff
 from controller.cache.store import Store
 from controller.engine.clusters import Assignment, Cluster, ClusterName, Taint
 from controller.engine.queues import QueueName
@@ -19,10 +19,10 @@ HOUR = 3_600_000
 CLUSTER = Cluster(M1, allocatable={"cpu": 5}, used={"cpu": 1})
 
 
-def facts(*phases: tuple[Phase, bool], record: Record | None = None):
+def facts(*phases: tuple[WorkloadPhase, bool], record: AdmissionRecord | None = None):
     store = Store()
     found = store.bindings.decode(raw_binding("j1", paused=False, clusters=["m1"]))
-    told = tuple(Progress(M1, phase, ran) for phase, ran in phases)
+    told = tuple(ClusterProgress(M1, phase, ran) for phase, ran in phases)
     return msgspec.structs.replace(found, progress=told, record=record)
 
 
@@ -34,31 +34,31 @@ def workload(state: WorkloadState) -> Workload:
 @pytest.mark.parametrize(
     "told",
     [
-        pytest.param((Phase.RUNNING, False), id="runs"),
-        pytest.param((Phase.WAITING, True), id="tells-that-it-ran"),
-        pytest.param((Phase.FINISHED, False), id="is-over"),
+        pytest.param((WorkloadPhase.RUNNING, False), id="runs"),
+        pytest.param((WorkloadPhase.WAITING, True), id="tells-that-it-ran"),
+        pytest.param((WorkloadPhase.FINISHED, False), id="is-over"),
     ],
 )
 def test_that_it_has_run_is_remembered_until_it_is_paused(told):
-    starts = Starts()
-    assert not starts.has_run(facts((Phase.WAITING, False)))
+    starts = StartFailures()
+    assert not starts.has_run(facts((WorkloadPhase.WAITING, False)))
     starts.see(facts(told), workload(WorkloadState.ADMITTED))
-    assert starts.has_run(facts((Phase.WAITING, False)))
-    starts.see(facts((Phase.WAITING, False)), workload(WorkloadState.PENDING))
-    assert not starts.has_run(facts((Phase.WAITING, False)))
+    assert starts.has_run(facts((WorkloadPhase.WAITING, False)))
+    starts.see(facts((WorkloadPhase.WAITING, False)), workload(WorkloadState.PENDING))
+    assert not starts.has_run(facts((WorkloadPhase.WAITING, False)))
 
 
 def test_that_it_has_run_is_forgotten_when_others_move_it():
-    starts = Starts()
-    starts.see(facts((Phase.RUNNING, True)), workload(WorkloadState.ADMITTED))
-    moved = msgspec.structs.replace(facts((Phase.RUNNING, True)), clusters=(Assignment(ClusterName("m2")),))
+    starts = StartFailures()
+    starts.see(facts((WorkloadPhase.RUNNING, True)), workload(WorkloadState.ADMITTED))
+    moved = msgspec.structs.replace(facts((WorkloadPhase.RUNNING, True)), clusters=(Assignment(ClusterName("m2")),))
     assert not starts.has_run(moved)
     starts.see(moved, workload(WorkloadState.ADMITTED))
-    assert not starts.has_run(facts((Phase.WAITING, False)))
+    assert not starts.has_run(facts((WorkloadPhase.WAITING, False)))
 
 
 def test_a_cluster_is_left_out_until_it_is_another_one():
-    starts = Starts()
+    starts = StartFailures()
     starts.cluster_changed(CLUSTER, M1)
     marks = starts.marks([M1, ClusterName("unknown")])
     assert starts.left_out(UID, marks) == {M1}
@@ -68,7 +68,7 @@ def test_a_cluster_is_left_out_until_it_is_another_one():
 
 
 def test_a_cluster_that_was_another_one_meanwhile_is_tried_until_it_was_tried():
-    starts = Starts()
+    starts = StartFailures()
     starts.cluster_changed(CLUSTER, M1)
     marks = starts.marks([M1])
     starts.left_out(UID, marks)
@@ -81,7 +81,7 @@ def test_a_cluster_that_was_another_one_meanwhile_is_tried_until_it_was_tried():
 
 
 def test_a_cluster_that_is_gone_is_not_left_out():
-    starts = Starts()
+    starts = StartFailures()
     starts.cluster_changed(CLUSTER, M1)
     marks = starts.marks([M1])
     assert starts.left_out(UID, marks) == {M1}
@@ -90,7 +90,7 @@ def test_a_cluster_that_is_gone_is_not_left_out():
 
 
 def test_one_that_comes_after_the_records_did_not_change_while_nobody_looked():
-    before, after = Starts(), Starts()
+    before, after = StartFailures(), StartFailures()
     before.cluster_changed(CLUSTER, M1)
     after.cluster_changed(replace(CLUSTER, used={"cpu": 3}), M1)
     assert after.left_out(UID, before.marks([M1])) == {M1}
@@ -109,32 +109,34 @@ def test_one_that_comes_after_the_records_did_not_change_while_nobody_looked():
     ],
 )
 def test_what_makes_another_cluster_of_it(changes, is_other):
-    assert (mark_of(replace(CLUSTER, **changes)) != mark_of(CLUSTER)) == is_other
+    assert (cluster_fingerprint(replace(CLUSTER, **changes)) != cluster_fingerprint(CLUSTER)) == is_other
 
 
 def test_a_mark_does_not_depend_on_the_order_in_which_things_were_told():
     one = replace(CLUSTER, labels={"a": "1", "b": "2"}, allocatable={"cpu": 1, "memory": 2})
     other = replace(CLUSTER, labels={"b": "2", "a": "1"}, allocatable={"memory": 2, "cpu": 1})
-    assert mark_of(one) == mark_of(other)
+    assert cluster_fingerprint(one) == cluster_fingerprint(other)
 
 
 def test_marks_stay_the_same_from_one_version_of_the_program_to_the_next():
-    assert mark_of(CLUSTER) == "d86fc845581c9980"
+    assert cluster_fingerprint(CLUSTER) == "d86fc845581c9980"
 
 
 def test_what_is_being_written_is_left_out_before_it_is_observed():
-    record = Record(QueueName("a"), left_out=((M1, "x"),))
-    assert recorded(facts(record=record), []) == {M1: "x"}
-    assert recorded(facts(record=record), [Gone(left_out={M1: "y"}), Mended()]) == {M1: "y"}
-    assert recorded(facts(), [Gone()]) == {}
+    record = AdmissionRecord(QueueName("a"), left_out=((M1, "x"),))
+    assert recorded_exclusions(facts(record=record), []) == {M1: "x"}
+    assert recorded_exclusions(facts(record=record), [AssumedEviction(left_out={M1: "y"}), AssumedRepair()]) == {
+        M1: "y"
+    }
+    assert recorded_exclusions(facts(), [AssumedEviction()]) == {}
 
 
 def test_the_record_says_for_how_long_it_backs_off_and_why():
-    record = Record(QueueName("a"), not_started_at=1000, back_off_until=5000, left_out=((M1, "x"),))
-    refusal = backing_off(record, 4999, HOUR)
+    record = AdmissionRecord(QueueName("a"), not_started_at=1000, back_off_until=5000, left_out=((M1, "x"),))
+    refusal = startup_backoff(record, 4999, HOUR)
     assert (refusal.reason, refusal.until) == (Reason.BACKING_OFF, 5000)
     assert refusal.subject == "it did not start on m1 in time"
-    part = backing_off(msgspec.structs.replace(record, not_started_at=None), 4999, HOUR)
+    part = startup_backoff(msgspec.structs.replace(record, not_started_at=None), 4999, HOUR)
     assert part.subject == "a part that its HyperJob needs did not start in time"
 
 
@@ -148,9 +150,9 @@ def test_the_record_says_for_how_long_it_backs_off_and_why():
     ],
 )
 def test_it_does_not_back_off_when(changes, now):
-    record = Record(QueueName("a"), not_started_at=1000, back_off_until=5000)
-    assert backing_off(msgspec.structs.replace(record, **changes), now, HOUR) is None
+    record = AdmissionRecord(QueueName("a"), not_started_at=1000, back_off_until=5000)
+    assert startup_backoff(msgspec.structs.replace(record, **changes), now, HOUR) is None
 
 
 def test_without_a_record_nothing_holds_it():
-    assert backing_off(None, 0, HOUR) is None
+    assert startup_backoff(None, 0, HOUR) is None

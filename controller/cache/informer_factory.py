@@ -13,19 +13,19 @@ from controller.api.keys import (
     RESOURCE_BINDINGS,
     Resource,
 )
+from controller.cache.cache_audit import CacheAudit, CollectionView
 from controller.cache.collection import Collection
-from controller.cache.consistency import Comparison, Kept
-from controller.cache.events import Event
-from controller.cache.facts import BindingFacts, ObjectKey
-from controller.cache.informer import Informer, Pace, nothing_known
+from controller.cache.informer import Informer, WatchOptions, never_known
+from controller.cache.objects import CachedBinding, ObjectKey
 from controller.cache.store import Store
+from controller.cache.watch_events import WatchEvent
 from controller.kube import Api
 
 Informers = MutableMapping[str, Informer[Any]]
 """By the plural of what they watch, as metrics name it."""
 
 
-def informers(api: Api, store: Store, pace: Pace) -> Informers:
+def build_informers(api: Api, store: Store, pace: WatchOptions) -> Informers:
     """Return an informer for each kind that decisions rest on."""
     # What a sink takes is what its own decode makes; six different types are beyond a tuple's.
     sinks: tuple[tuple[Resource, Any], ...] = (
@@ -43,15 +43,15 @@ def informers(api: Api, store: Store, pace: Pace) -> Informers:
             kind.path,
             decode=sink.decode,
             sink=sink,
-            is_known=partial(_is_known, sink) if kind in written else nothing_known,
+            is_known=partial(_is_own_write, sink) if kind in written else never_known,
             pace=pace,
-            comparison=Comparison(api, kind.path, Kept(sink), page=pace.page),
+            comparison=CacheAudit(api, kind.path, CollectionView(sink), page=pace.page),
         )
         for kind, sink in sinks
     }
 
 
-def _is_known(bindings: Collection[BindingFacts], event: Event) -> bool:
+def _is_own_write(bindings: Collection[CachedBinding], event: WatchEvent) -> bool:
     """Say whether the answer to a write of ours has told this, or what came after it."""
     known = bindings.get(ObjectKey(event.namespace, event.name))
     return known is not None and event.version.isdecimal() and known.resource_version >= int(event.version)

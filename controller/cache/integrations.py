@@ -1,0 +1,96 @@
+"""Which kinds wait for admission, and how their ends are told; as the operator configures it."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from controller.api.configuration import AdmissionConfiguration, Finished, IntegrationRule
+from controller.api.keys import JOBS
+from controller.cache.objects import VOLCANO_JOB, GroupKind, group_kind
+from controller.engine.clusters import ApiKind
+
+FieldPath = tuple[str, ...]
+"""Members of an object, from the outside in."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRule:
+    """What tells that a workload is over (D8): a value at *path*, or a condition that is true."""
+
+    path: FieldPath = ()
+    values: frozenset[str] = frozenset()
+    conditions: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Integration:
+    """A kind that waits for admission, and where its templates say what."""
+
+    api: ApiKind
+    ending: FinishedRule = FinishedRule()
+    queue: FieldPath = ()
+    priority_class: FieldPath = ()
+    pod_template: FieldPath = ()
+
+
+NEVER_FINISHED = FinishedRule()
+
+_DEFAULT_FINISHED_RULES = MappingProxyType(
+    {
+        VOLCANO_JOB: FinishedRule(("state", "phase"), frozenset({"Completed", "Failed", "Terminated"})),
+        GroupKind("Job.batch"): FinishedRule(conditions=frozenset({"Complete", "Failed"})),
+    }
+)
+
+
+class Integrations:
+    """All gated kinds, and the namespaces in which nothing is gated."""
+
+    def __init__(self, configuration: AdmissionConfiguration) -> None:
+        volcano_job = Integration(ApiKind(JOBS.api_version, JOBS.kind), _DEFAULT_FINISHED_RULES[VOLCANO_JOB])
+        further = [_integration(rule) for rule in configuration.workloads]
+        self._gates = {group_kind(gate.api): gate for gate in (volcano_job, *further)}
+        self._exempt = configuration.exempt_namespaces
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Integrations) and (self._gates, self._exempt) == (other._gates, other._exempt)
+
+    __hash__ = None  # type: ignore[assignment] # nobody looks one up
+
+    def gate(self, kind: GroupKind) -> Integration | None:
+        """Return the gate of a kind, ``None`` where it has none."""
+        return self._gates.get(kind)
+
+    @property
+    def kinds(self) -> tuple[ApiKind, ...]:
+        """Return all gated kinds."""
+        return tuple(gate.api for gate in self._gates.values())
+
+    def ending(self, kind: GroupKind) -> FinishedRule:
+        """Return how the end of a kind is told."""
+        gate = self._gates.get(kind)
+        return gate.ending if gate else NEVER_FINISHED
+
+    def is_exempt(self, namespace: str) -> bool:
+        """Say whether nothing is gated in *namespace*."""
+        return namespace in self._exempt
+
+
+def _integration(rule: IntegrationRule) -> Integration:
+    api = ApiKind(rule.api_version, rule.kind)
+    return Integration(
+        api=api,
+        ending=_finished_rule(rule.finished)
+        if rule.finished
+        else _DEFAULT_FINISHED_RULES.get(group_kind(api), NEVER_FINISHED),
+        queue=_split_path(rule.queue),
+        priority_class=_split_path(rule.priority_class),
+        pod_template=_split_path(rule.pod_template),
+    )
+
+
+def _finished_rule(finished: Finished) -> FinishedRule:
+    return FinishedRule(_split_path(finished.path), frozenset(finished.values), frozenset(finished.conditions))
+
+
+def _split_path(text: str | None) -> FieldPath:
+    return tuple(text.split(".")) if text else ()
