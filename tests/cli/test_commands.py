@@ -16,7 +16,7 @@ CPU = {"cpu": 1}
 
 
 @pytest.fixture
-def world(tmp_path):
+def state(tmp_path):
     """Return the path of a file with one job that runs and two that wait."""
     return write(
         tmp_path,

@@ -21,7 +21,7 @@ KINDS = {
 NAMESPACE = "default"
 
 
-def world():
+def state():
     """Return a world with jobs that run, wait and are paused."""
     documents = [
         cluster("east", units(8), used={"cpu": "3", "memory": "3Gi", "pods": "1"}),

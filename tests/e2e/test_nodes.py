@@ -32,7 +32,7 @@ def plane(fresh_control_plane) -> ControlPlane:
 
 
 @asynccontextmanager
-async def world(plane: ControlPlane, folder: Path, **configuration: Any) -> AsyncIterator[Arena]:
+async def state(plane: ControlPlane, folder: Path, **configuration: Any) -> AsyncIterator[Arena]:
     """Open an arena with everything at work and a cluster of 4 nodes with 8 GPUs each."""
     file = folder / "admission.yaml"
     file.write_text(kinds.configuration(**configuration))
