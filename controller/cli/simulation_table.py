@@ -126,7 +126,8 @@ def _longest(waits: Sequence[LongWait], screen: OutputStyle) -> str:
 def _waited(waits: Waits | None) -> str:
     if waits is None:
         return "-"
-    return f"mean {format_duration(waits.mean)}, p50 {format_duration(waits.p50)}, p99 {format_duration(waits.p99)}, at most {format_duration(waits.max)}"
+    mean, p50, p99, longest = map(format_duration, (waits.mean, waits.p50, waits.p99, waits.max))
+    return f"mean {mean}, p50 {p50}, p99 {p99}, at most {longest}"
 
 
 def _queues(summary: Summary, screen: OutputStyle) -> str:

@@ -101,17 +101,17 @@ def look(run, monkeypatch):
 
 @pytest.fixture
 def read_once(monkeypatch):
-    """Let the world be read once and decided upon once, however many commands are run on it."""
-    known = []
-    observe = live.live_snapshot
+    """Read and plan the live state once, for all commands of a test."""
+    snapshots = []
+    live_snapshot = live.live_snapshot
 
-    @functools.wraps(observe)
-    async def observe_once(*arguments, **options):
-        if not known:
-            known.append(await observe(*arguments, **options))
-        return known[0]
+    @functools.wraps(live_snapshot)
+    async def snapshot_once(*arguments, **options):
+        if not snapshots:
+            snapshots.append(await live_snapshot(*arguments, **options))
+        return snapshots[0]
 
-    monkeypatch.setattr(live, "observe", observe_once)
+    monkeypatch.setattr(live, "live_snapshot", snapshot_once)
 
 
 def named(kind, sound, values=VALUES):
