@@ -15,7 +15,7 @@ from typing import Any, Never
 import structlog
 
 from controller.actuator import Actuator
-from controller.api.configuration import AdmissionConfiguration, ConfigurationError
+from controller.api.configuration import ConfigurationError, VolcanoGlobalConfiguration
 from controller.backoff import Backoff
 from controller.cache.dynamic_informers import DynamicInformers
 from controller.cache.informer import WatchOptions
@@ -158,7 +158,7 @@ class Controller:
         if time.monotonic() < self.actuator.settled_at <= ends_at:
             await asyncio.sleep(self.actuator.settled_at - time.monotonic())
 
-    def _configure(self, configuration: AdmissionConfiguration) -> None:
+    def _configure(self, configuration: VolcanoGlobalConfiguration) -> None:
         self.actuator.limit(_limits(configuration))
         self.guard.look()
         if self.store.configure(configuration):
@@ -167,7 +167,7 @@ class Controller:
                 informer.list_again()
 
 
-def _limits(configuration: AdmissionConfiguration) -> RateLimits:
+def _limits(configuration: VolcanoGlobalConfiguration) -> RateLimits:
     return RateLimits(configuration.writes.in_flight, configuration.writes.per_second)
 
 

@@ -297,7 +297,7 @@ class Actuator:
         while len(self._refused) > _MAX_RETRY_STATES:
             del self._refused[next(iter(self._refused))]
         log.warning("write withdrawn", workload=write.workload, effect=write.effect, reason=why)
-        self._books.withdraw(write.uid, Refusal(Reason.BACKING_OFF, subject=why, until=refused.until))
+        self._books.withdraw(write.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why, until=refused.until))
 
     def _count(self, write: Write, outcome: str, began: float) -> None:
         self._metrics.count_patch(write.effect, outcome, seconds=time.monotonic() - began)

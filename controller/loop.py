@@ -261,7 +261,7 @@ class AdmissionLoop:
             return
         if isinstance(decision, Evict) and (free_at := self._actuator.free_at(facts.uid) or 0) > now:
             why = "its eviction was refused"
-            self._store.hold_back(facts.uid, Refusal(Reason.BACKING_OFF, subject=why, until=free_at))
+            self._store.hold_back(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why, until=free_at))
             return
         left_out = self._left_out(decision)
         step = decision_write(
@@ -320,7 +320,7 @@ class AdmissionLoop:
     def _observe(self, decision: Admit, facts: CachedBinding, term: str) -> None:
         """Have Karmada begin with another affinity term, and decide anew when that is seen (C1)."""
         why = f"Karmada is told first to begin with affinity term '{term}'"
-        self._store.hold_back(facts.uid, Refusal(Reason.BACKING_OFF, subject=why))
+        self._store.hold_back(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why))
         if self._actuator.free_at(facts.uid) is None:
             # Perhaps that is being told already; at the latest when this write is over, it is decided anew.
             return

@@ -17,35 +17,35 @@ from controller.engine.shortfalls import Shortfall
 
 #: What each code says, with the facts as fields.
 PENDING_MESSAGES: Mapping[Reason, str] = {
-    Reason.QUEUE_MISSING: "queue '{queue}' does not exist",
+    Reason.QUEUE_NOT_FOUND: "queue '{queue}' does not exist",
     Reason.QUEUE_CLOSED: "queue '{queue}' is {subject} and takes no new workloads",
     Reason.QUEUE_NOT_LEAF: "queue '{queue}' has child queues; only a queue without children takes workloads",
-    Reason.QUEUE_TREE_BROKEN: "queue '{queue}' does not hang on the root: {subject}",
-    Reason.TENANT_NOT_ALLOWED: "namespace '{subject}' may not use queue '{queue}'",
+    Reason.QUEUE_HIERARCHY_INVALID: "queue '{queue}' does not hang on the root: {subject}",
+    Reason.QUEUE_NOT_ALLOWED: "namespace '{subject}' may not use queue '{queue}'",
     Reason.PRIORITY_CLASS_NOT_ALLOWED: "PriorityClass '{subject}' may not be used by this namespace",
-    Reason.EXCEEDS_QUEUE: "it asks for {asked} {resource}, queue '{queue}' can never have more than {available}",
-    Reason.QUEUE_OVER_CEILING: "it asks for {asked} {resource}, queue '{queue}' has {available} left below its ceiling",
-    Reason.RESERVED_FOR_GUARANTEE: (
+    Reason.EXCEEDS_QUEUE_LIMIT: "it asks for {asked} {resource}, queue '{queue}' can never have more than {available}",
+    Reason.QUEUE_LIMIT_REACHED: "it asks for {asked} {resource}, queue '{queue}' has {available} left below its limit",
+    Reason.BLOCKED_BY_GUARANTEE: (
         "it asks for {asked} {resource}, but only {available} of queue '{queue}' are not reserved for guarantees"
     ),
-    Reason.BEHIND_RESERVATION: "the room it could take is kept for {subject}, which has waited longer",
-    Reason.BEHIND_HEAD: "queue '{queue}' is strictly first in, first out, and {subject} is before it",
-    Reason.NO_ROOM: (
+    Reason.BLOCKED_BY_RESERVATION: "the room it could take is kept for {subject}, which has waited longer",
+    Reason.BLOCKED_BY_QUEUE_HEAD: "queue '{queue}' is strictly first in, first out, and {subject} is before it",
+    Reason.INSUFFICIENT_CAPACITY: (
         "no candidate cluster has room now; '{cluster}' comes closest with {available} {resource} of {asked}"
     ),
-    Reason.FITS_NOWHERE: (
+    Reason.EXCEEDS_EVERY_CLUSTER: (
         "no cluster holds it even while empty; '{cluster}' comes closest with {available} {resource} of {asked}"
     ),
-    Reason.NO_CANDIDATE_CLUSTER: "its placement and the clusters exclude each other ({subject})",
-    Reason.QUEUE_OVER_ENTITLEMENT: "it would borrow {resource} that other queues are entitled to and wait for",
-    Reason.GROUP_INCOMPLETE: "not enough parts of its group are there and free to start: {subject}",
-    Reason.GROUP_PART_DOES_NOT_FIT: "part {subject} of its group does not fit",
-    Reason.EVICTION_IN_PROGRESS: "others are leaving '{cluster}' for it",
-    Reason.BACKING_OFF: "the last attempt to start it failed: {subject}",
+    Reason.NO_MATCHING_CLUSTER: "its placement and the clusters exclude each other ({subject})",
+    Reason.BLOCKED_BY_FAIR_SHARE: "it would borrow {resource} that other queues are entitled to and wait for",
+    Reason.HYPERJOB_INCOMPLETE: "not enough parts of its group are there and free to start: {subject}",
+    Reason.HYPERJOB_DOES_NOT_FIT: "part {subject} of its group does not fit",
+    Reason.PREEMPTION_IN_PROGRESS: "others are leaving '{cluster}' for it",
+    Reason.STARTUP_BACKOFF: "the last attempt to start it failed: {subject}",
     Reason.SUSPENDED: "its policy suspends dispatching",
     Reason.ABORTED: "it was aborted",
-    Reason.UNCLAIMED: "no PropagationPolicy selects it any more",
-    Reason.DEMAND_UNKNOWN: "what it asks for is not known: {subject}",
+    Reason.NO_MATCHING_POLICY: "no PropagationPolicy selects it any more",
+    Reason.REQUESTS_UNKNOWN: "what it asks for is not known: {subject}",
     Reason.INTERNAL_ERROR: "evaluating it failed, and it is set aside: {subject}",
 }
 
@@ -54,38 +54,38 @@ _OWN_EVICTION_REMEDY = "it waits for room once it is gone"
 
 #: What is said where the queue is the root, which nobody has made and many have never heard of.
 ROOT_QUEUE_MESSAGES: Mapping[Reason, str] = {
-    Reason.EXCEEDS_QUEUE: "it asks for {asked} {resource}, all clusters together have no more than {available}",
-    Reason.QUEUE_OVER_CEILING: "it asks for {asked} {resource}, all usable clusters together have {available} left",
-    Reason.RESERVED_FOR_GUARANTEE: (
+    Reason.EXCEEDS_QUEUE_LIMIT: "it asks for {asked} {resource}, all clusters together have no more than {available}",
+    Reason.QUEUE_LIMIT_REACHED: "it asks for {asked} {resource}, all usable clusters together have {available} left",
+    Reason.BLOCKED_BY_GUARANTEE: (
         "it asks for {asked} {resource}, but only {available} of all clusters together are not reserved for guarantees"
     ),
 }
 
 #: What would change it.
 REMEDIES: Mapping[Reason, str] = {
-    Reason.QUEUE_MISSING: "create the queue, or name another in spec.queue",
+    Reason.QUEUE_NOT_FOUND: "create the queue, or name another in spec.queue",
     Reason.QUEUE_CLOSED: "open the queue, or submit to another",
     Reason.QUEUE_NOT_LEAF: "name one of its child queues",
-    Reason.QUEUE_TREE_BROKEN: "put the parents of the queue right",
-    Reason.TENANT_NOT_ALLOWED: "use a queue of this namespace's tenant, or change `tenants` in the configuration",
+    Reason.QUEUE_HIERARCHY_INVALID: "put the parents of the queue right",
+    Reason.QUEUE_NOT_ALLOWED: "use a queue of this namespace's tenant, or change `tenants` in the configuration",
     Reason.PRIORITY_CLASS_NOT_ALLOWED: "use another class, or change `tenants` in the configuration",
-    Reason.EXCEEDS_QUEUE: "ask for less, or raise the queue's capability",
-    Reason.QUEUE_OVER_CEILING: "it starts when workloads of the queue finish",
-    Reason.RESERVED_FOR_GUARANTEE: "it starts when workloads finish that hold more than their queue's guarantee",
-    Reason.BEHIND_RESERVATION: "it starts after the other, or when the reservation lapses",
-    Reason.BEHIND_HEAD: "it starts after the one before it",
-    Reason.NO_ROOM: "it starts when workloads there finish",
-    Reason.FITS_NOWHERE: "ask for less, split it, or add a larger cluster",
-    Reason.NO_CANDIDATE_CLUSTER: "change the placement of its policy, or label, untaint or add a cluster",
-    Reason.QUEUE_OVER_ENTITLEMENT: "it starts when the others were served",
-    Reason.GROUP_INCOMPLETE: "it starts when the other parts are there, and back off no longer",
-    Reason.GROUP_PART_DOES_NOT_FIT: "it starts when there is room for enough of its parts",
-    Reason.EVICTION_IN_PROGRESS: "it starts when those evicted for it are gone",
-    Reason.BACKING_OFF: "it is tried again by itself",
+    Reason.EXCEEDS_QUEUE_LIMIT: "ask for less, or raise the queue's capability",
+    Reason.QUEUE_LIMIT_REACHED: "it starts when workloads of the queue finish",
+    Reason.BLOCKED_BY_GUARANTEE: "it starts when workloads finish that hold more than their queue's guarantee",
+    Reason.BLOCKED_BY_RESERVATION: "it starts after the other, or when the reservation lapses",
+    Reason.BLOCKED_BY_QUEUE_HEAD: "it starts after the one before it",
+    Reason.INSUFFICIENT_CAPACITY: "it starts when workloads there finish",
+    Reason.EXCEEDS_EVERY_CLUSTER: "ask for less, split it, or add a larger cluster",
+    Reason.NO_MATCHING_CLUSTER: "change the placement of its policy, or label, untaint or add a cluster",
+    Reason.BLOCKED_BY_FAIR_SHARE: "it starts when the others were served",
+    Reason.HYPERJOB_INCOMPLETE: "it starts when the other parts are there, and back off no longer",
+    Reason.HYPERJOB_DOES_NOT_FIT: "it starts when there is room for enough of its parts",
+    Reason.PREEMPTION_IN_PROGRESS: "it starts when those evicted for it are gone",
+    Reason.STARTUP_BACKOFF: "it is tried again by itself",
     Reason.SUSPENDED: "take spec.suspension out of its PropagationPolicy",
     Reason.ABORTED: "resume it (vcctl job resume) or change its template",
-    Reason.UNCLAIMED: "create a policy that selects it",
-    Reason.DEMAND_UNKNOWN: "put its template right",
+    Reason.NO_MATCHING_POLICY: "create a policy that selects it",
+    Reason.REQUESTS_UNKNOWN: "put its template right",
     Reason.INTERNAL_ERROR: "it is tried again after a minute; report the error that the controller has logged",
 }
 
@@ -93,8 +93,8 @@ REMEDIES: Mapping[Reason, str] = {
 EVICTION_MESSAGES: Mapping[EvictionReason, str] = {
     EvictionReason.RECLAIMED: "its queue has borrowed what another queue is entitled to",
     EvictionReason.PREEMPTED: "a workload of its queue with a higher priority needs its place",
-    EvictionReason.OUTGROWN: "it asks for more than it was admitted with, and that does not fit",
-    EvictionReason.NOT_STARTED: "it has not started in time",
+    EvictionReason.RESIZE_REJECTED: "it asks for more than it was admitted with, and that does not fit",
+    EvictionReason.STARTUP_TIMEOUT: "it has not started in time",
     EvictionReason.CLUSTER_CHANGED: "it was moved to a cluster where it does not fit",
     EvictionReason.ABORTED: "it was aborted",
 }
@@ -129,17 +129,17 @@ NAME_COLLISION = (
 )
 
 #: The reasons beside which something else may be missing, which their remedy does not end.
-_INCOMPLETE_REMEDIES = CAPACITY | {Reason.GROUP_PART_DOES_NOT_FIT}
+_INCOMPLETE_REMEDIES = CAPACITY | {Reason.HYPERJOB_DOES_NOT_FIT}
 _TOTAL_CAPACITY_REMEDY = "ask for less, split it, or add clusters"
 _NODE_MESSAGES = {
-    Reason.NO_ROOM: "no candidate cluster has a node for each of its pods now",
-    Reason.FITS_NOWHERE: "no cluster has nodes that its gang fits on, even empty",
+    Reason.INSUFFICIENT_CAPACITY: "no candidate cluster has a node for each of its pods now",
+    Reason.EXCEEDS_EVERY_CLUSTER: "no cluster has nodes that its gang fits on, even empty",
 }
 
 
 def pending_message(refusal: Refusal) -> str:
     """Return why it waits, in words; lower case, without a full stop."""
-    if refusal.reason is Reason.EVICTION_IN_PROGRESS and refusal.cluster is None:
+    if refusal.reason is Reason.PREEMPTION_IN_PROGRESS and refusal.cluster is None:
         return _OWN_EVICTION
     if refusal.resource is None and refusal.reason in _NODE_MESSAGES:
         if refusal.cluster is None:
@@ -147,7 +147,7 @@ def pending_message(refusal: Refusal) -> str:
         if refusal.subject == NODES_FULL:
             return f"the nodes of '{refusal.cluster}' have no room for its gang now, as its scheduler estimator counts"
         return _NODE_MESSAGES[refusal.reason]
-    if refusal.reason is Reason.QUEUE_MISSING and not refusal.queue:
+    if refusal.reason is Reason.QUEUE_NOT_FOUND and not refusal.queue:
         return "its queue is not known: its object is not there, or cannot be read"
     facts = {
         "resource": refusal.resource,
@@ -158,7 +158,7 @@ def pending_message(refusal: Refusal) -> str:
         "subject": refusal.subject or "unknown",
     }
     at_root = ROOT_QUEUE_MESSAGES.get(refusal.reason) if refusal.queue == ROOT else None
-    is_part_short = refusal.reason is Reason.GROUP_PART_DOES_NOT_FIT and refusal.resource is not None
+    is_part_short = refusal.reason is Reason.HYPERJOB_DOES_NOT_FIT and refusal.resource is not None
     return ((at_root or PENDING_MESSAGES[refusal.reason]) + (_PART_SHORTAGE if is_part_short else "")).format_map(facts)
 
 
@@ -170,13 +170,17 @@ def remedy_message(refusal: Refusal) -> str:
 
 
 def _remedy_for(refusal: Refusal) -> str:
-    if refusal.reason is Reason.EVICTION_IN_PROGRESS and refusal.cluster is None:
+    if refusal.reason is Reason.PREEMPTION_IN_PROGRESS and refusal.cluster is None:
         return _OWN_EVICTION_REMEDY
     if refusal.queue == ROOT and refusal.reason in ROOT_QUEUE_MESSAGES:
-        return _TOTAL_CAPACITY_REMEDY if refusal.reason is Reason.EXCEEDS_QUEUE else "it starts when workloads finish"
-    if refusal.reason is Reason.QUEUE_MISSING and not refusal.queue:
+        return (
+            _TOTAL_CAPACITY_REMEDY
+            if refusal.reason is Reason.EXCEEDS_QUEUE_LIMIT
+            else "it starts when workloads finish"
+        )
+    if refusal.reason is Reason.QUEUE_NOT_FOUND and not refusal.queue:
         return "see whether the controller may read objects of its kind"
-    if refusal.reason is Reason.BACKING_OFF and refusal.until is not None:
+    if refusal.reason is Reason.STARTUP_BACKOFF and refusal.until is not None:
         return f"it is tried again by itself after {_format_time(refusal.until)}"
     return REMEDIES[refusal.reason]
 
@@ -187,7 +191,7 @@ def verified_remedy(refusal: Refusal, found: Remedy | None) -> str:
     Where it has found none, what ends the reason alone.
     """
     if found is None:
-        is_sure = refusal.reason is Reason.EVICTION_IN_PROGRESS or refusal.until is not None
+        is_sure = refusal.reason is Reason.PREEMPTION_IN_PROGRESS or refusal.until is not None
         return _remedy_for(refusal) + ("" if is_sure else "; not included is what else it lacks then")
     changes = " and ".join(_describe_changes(found.changes)) or "it lacks nothing once it is first"
     return changes if found.is_complete else f"{changes}; not included: {_excluded_from_remedy(found)}"
@@ -223,7 +227,7 @@ def shortfall_message(shortfall: Shortfall) -> str:
     place = "all clusters together" if shortfall.queue == ROOT else where
     others = ", ".join(f"{queue} {format_quantity(name, amount)}" for queue, amount in shortfall.guaranteed)
     guaranteed = f"; guaranteed to others: {others}" if others else ""
-    idle = " even while idle" if shortfall.reason in {Reason.EXCEEDS_QUEUE, Reason.FITS_NOWHERE} else ""
+    idle = " even while idle" if shortfall.reason in {Reason.EXCEEDS_QUEUE_LIMIT, Reason.EXCEEDS_EVERY_CLUSTER} else ""
     return f"{place}: asks for {asked} {name}, free {free}{idle}, lacks {lacks}{guaranteed}"
 
 

@@ -1,7 +1,7 @@
 """The controller's flags, each with its default and why; reads no file.
 
 What operators decide about admission is not here but in the
-AdmissionConfiguration, which can change while we run.
+VolcanoGlobalConfiguration, which can change while we run.
 """
 
 import argparse
@@ -52,7 +52,7 @@ class Settings(BaseModel):
         "none to make Jobs; none: the controller's own",
     )
     admission_configuration: Path | None = Field(
-        None, description="AdmissionConfiguration file, read again when it changes; none: the defaults"
+        None, description="VolcanoGlobalConfiguration file, read again when it changes; none: the defaults"
     )
     webhook_registration: Path | None = Field(
         None,

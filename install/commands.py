@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 import msgspec
 import structlog
 
-from controller.api.configuration import AdmissionConfiguration, ConfigurationError, load_configuration
+from controller.api.configuration import ConfigurationError, VolcanoGlobalConfiguration, load_configuration
 from controller.api.keys import LEASES
 from controller.kube import Api, NotFound
 from install import paused
@@ -113,7 +113,7 @@ async def remove(settings: Settings) -> None:
         await discard(karmada, LEASES.item_path(settings.namespace, LEASE), f"Lease {LEASE}")
 
 
-async def _release(karmada: Api, configuration: AdmissionConfiguration, *, resume: bool) -> None:
+async def _release(karmada: Api, configuration: VolcanoGlobalConfiguration, *, resume: bool) -> None:
     """List the bindings that volcano-global has suspended, and resume them if that is wanted."""
     found = await paused.find(karmada, configuration)
     ours = [each for each in found if each.is_ours]
@@ -132,14 +132,14 @@ async def _release(karmada: Api, configuration: AdmissionConfiguration, *, resum
         )
 
 
-def _configuration() -> AdmissionConfiguration:
+def _configuration() -> VolcanoGlobalConfiguration:
     """Return the configuration that was in force; one that cannot be read gates Volcano Jobs only."""
     text = os.environ.get(CONFIGURATION)
     try:
-        return load_configuration(text) if text else AdmissionConfiguration()
+        return load_configuration(text) if text else VolcanoGlobalConfiguration()
     except ConfigurationError as error:
         log.warning("configuration not read; only Volcano Jobs count as gated", error=str(error))
-        return AdmissionConfiguration()
+        return VolcanoGlobalConfiguration()
 
 
 async def _bundle(settings: Settings) -> bytes:

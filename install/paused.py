@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 import structlog
 
-from controller.api.configuration import AdmissionConfiguration
+from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.keys import ADMISSION_ANNOTATION, CLUSTER_RESOURCE_BINDINGS, JOBS, RESOURCE_BINDINGS, Resource
 from controller.kube import Api, Invalid, NotFound
 
@@ -64,7 +64,7 @@ class Paused:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-async def find(api: Api, configuration: AdmissionConfiguration) -> list[Paused]:
+async def find(api: Api, configuration: VolcanoGlobalConfiguration) -> list[Paused]:
     """Return all suspended bindings."""
     return [
         Paused(resource, meta.namespace, meta.name, meta.uid, _is_ours(found, configuration))
@@ -74,7 +74,7 @@ async def find(api: Api, configuration: AdmissionConfiguration) -> list[Paused]:
     ]
 
 
-def _is_ours(binding: _Binding, configuration: AdmissionConfiguration) -> bool:
+def _is_ours(binding: _Binding, configuration: VolcanoGlobalConfiguration) -> bool:
     """Say whether volcano-global suspended *binding*, by its record or its kind."""
     meta, template = binding.metadata, binding.spec.resource
     if ADMISSION_ANNOTATION in (meta.annotations or {}):

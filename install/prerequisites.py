@@ -82,7 +82,7 @@ def version_flaws(major: str, minor: str) -> Iterator[str]:
 
 
 def configuration_flaws(text: str) -> Iterator[str]:
-    """Say what is wrong with an AdmissionConfiguration."""
+    """Say what is wrong with a VolcanoGlobalConfiguration."""
     try:
         load_configuration(text)
     except ConfigurationError as error:

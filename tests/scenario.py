@@ -27,7 +27,7 @@ STEP = f"{WORLD} after show run finish leave evict gone remove dropQueues dropCl
 EVENTS: Mapping[str, Mapping[str, Any]] = {
     "run": {"has_run": True},
     "finish": {"state": WorkloadState.FINISHED, "admission": None},
-    "leave": {"state": WorkloadState.PENDING, "hold": Refusal(Reason.EVICTION_IN_PROGRESS)},
+    "leave": {"state": WorkloadState.PENDING, "hold": Refusal(Reason.PREEMPTION_IN_PROGRESS)},
     "evict": {"state": WorkloadState.PENDING, "admission": None, "hold": None},
     "gone": {"admission": None},
 }

@@ -243,7 +243,7 @@ def workloads(written: Mapping[str, Any], order: int, *, now: int = 0) -> Iterat
 
 
 def hold(written: str | Mapping[str, Any], now: int) -> Refusal:
-    """Read ``Suspended`` or ``{reason: BackingOff, for: 60}``, in seconds from now."""
+    """Read ``Suspended`` or ``{reason: StartupBackoff, for: 60}``, in seconds from now."""
     if isinstance(written, str):
         return Refusal(Reason(written))
     return Refusal(Reason(written["reason"]), until=now + written["for"] * 1000)

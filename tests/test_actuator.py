@@ -131,7 +131,7 @@ async def test_a_refused_patch_of_a_changed_binding_is_told_and_decided_again_la
         stage.admit(seen=5)
         await stage.books.heard_of()
     [(uid, refusal)] = stage.books.withdrawn
-    assert (uid, refusal.reason) == ("u1", Reason.BACKING_OFF)
+    assert (uid, refusal.reason) == ("u1", Reason.STARTUP_BACKOFF)
     assert refusal.until - before >= 1000
     assert stage.books.bindings.told == [("u1", 6)]
     assert (len(server.seen("PATCH")), len(server.seen("GET"))) == (1, 1)

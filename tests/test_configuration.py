@@ -2,17 +2,17 @@ import asyncio
 
 import pytest
 
-from controller.api.configuration import AdmissionConfiguration, ConfigurationError
+from controller.api.configuration import ConfigurationError, VolcanoGlobalConfiguration
 from controller.configuration import ConfigurationFile
 from tests.waiting import LIMIT_SECONDS
 
-HEAD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: AdmissionConfiguration\n"
+HEAD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration\n"
 
 
 def test_without_a_file_the_defaults_are_in_force():
     file = ConfigurationFile(None)
     assert not file.read()
-    assert file.current == AdmissionConfiguration()
+    assert file.current == VolcanoGlobalConfiguration()
 
 
 @pytest.mark.parametrize("text", [None, "kind: Other\n", HEAD + "nonsense: 1\n", b"\xff\xfe"])

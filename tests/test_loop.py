@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from controller.api.configuration import AdmissionConfiguration, Tenant
+from controller.api.configuration import Tenant, VolcanoGlobalConfiguration
 from controller.api.keys import ADMISSION_ANNOTATION
 from controller.cache.assumed_writes import AssumedRecordUpdate
 from controller.cache.store import Store
@@ -200,7 +200,7 @@ async def test_what_was_taken_back_is_decided_again_when_its_time_has_come():
         stage.submit("a")
         await stage.hand.next()
         began = wall_clock()
-        stage.store.withdraw(WorkloadUid(UID.format("a")), Refusal(Reason.BACKING_OFF, until=began + 100))
+        stage.store.withdraw(WorkloadUid(UID.format("a")), Refusal(Reason.STARTUP_BACKOFF, until=began + 100))
         assert (await stage.hand.next()).workload == "Job ns/a"
         assert 100 <= wall_clock() - began < 1000
 
@@ -395,7 +395,7 @@ def failing_once(then: Any) -> Any:
 async def test_a_job_whose_pods_name_a_forbidden_priority_class_waits():
     async with looping(cpus=2) as stage:
         tenant = Tenant(namespaces=("ns",), priority_classes=("normal",))
-        stage.store.configure(AdmissionConfiguration(tenants=(tenant,)))
+        stage.store.configure(VolcanoGlobalConfiguration(tenants=(tenant,)))
         high = job("a", "default") | {"metadata": {"name": "a", "namespace": "ns", "uid": "t"}}
         high["spec"]["tasks"][0]["template"]["spec"]["priorityClassName"] = "high"
         stage.tell(stage.store.jobs, high)
@@ -484,5 +484,5 @@ def test_a_placement_over_the_limit_waits_with_a_sentence_that_names_the_limit()
     assert stage.hand.writes.get_nowait().workload == "Job ns/b"
     assert stage.hand.writes.empty()
     refusal = stage.loop.state.refusal(WorkloadUid(UID.format("a")))
-    assert refusal.reason is Reason.DEMAND_UNKNOWN
+    assert refusal.reason is Reason.REQUESTS_UNKNOWN
     assert f"use at most {MAX_TERMS}" in pending_message(refusal)

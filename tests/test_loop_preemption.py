@@ -3,17 +3,17 @@
 import asyncio
 from typing import Any
 
-from controller.api.configuration import AdmissionConfiguration
+from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.workloads import WorkloadUid
 from controller.writes import Write
 from tests.benchmarks.seed import CLUSTER, job
 from tests.test_loop import UID, Stage, looping, wall_clock
 
-RECLAIM = AdmissionConfiguration.model_validate(
+RECLAIM = VolcanoGlobalConfiguration.model_validate(
     {
         "apiVersion": "config.volcano-global.io/v1alpha1",
-        "kind": "AdmissionConfiguration",
+        "kind": "VolcanoGlobalConfiguration",
         "reclaim": {"enabled": True, "minRuntime": "0s", "gracePeriod": "0s"},
         "settlePeriod": "1s",
     }
@@ -96,7 +96,7 @@ async def test_when_an_eviction_is_refused_the_exchange_is_made_anew_with_anothe
         await stage.hand.next()
         evicted = await stage.hand.next()
         until = wall_clock() + 60_000
-        stage.store.withdraw(evicted.uid, Refusal(Reason.BACKING_OFF, subject="not today", until=until))
+        stage.store.withdraw(evicted.uid, Refusal(Reason.STARTUP_BACKOFF, subject="not today", until=until))
         given_up, held, other = [await stage.hand.next() for _ in range(3)]
         assert (given_up.effect, given_up.held, held.effect, held.held) == ("hold", "", "hold", CLUSTER)
         assert (other.effect, other.uid != evicted.uid) == ("evict", True)

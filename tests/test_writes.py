@@ -108,7 +108,7 @@ def test_an_eviction_before_karmada_has_placed_it_says_where_it_was_to_go():
 
 def test_a_start_that_failed_is_recorded_with_the_pause_and_the_place():
     back_off = StartupBackoff(since=61_000, until=121_000, left_out=(M1,))
-    decided = Evict(WORKLOAD, EvictionReason.NOT_STARTED, back_off=back_off)
+    decided = Evict(WORKLOAD, EvictionReason.STARTUP_TIMEOUT, back_off=back_off)
     before = AdmissionRecord(QueueName("a"), charge=CHARGE, evictions=2, attempts=1)
     made = decision_write(decided, facts(record=before, clusters=(Assignment(M1),)), left_out={M1: "mark"})
     record, _ = translate_record(read_record(values_of_annotation(made.patch), "u1"))
@@ -120,7 +120,7 @@ def test_a_start_that_failed_is_recorded_with_the_pause_and_the_place():
 
 def test_a_run_that_ends_with_its_group_is_an_eviction_and_ends_the_count_of_failed_starts():
     back_off = StartupBackoff(since=61_000, until=121_000, is_at_fault=False)
-    decided = Evict(replace(WORKLOAD, has_run=True), EvictionReason.NOT_STARTED, back_off=back_off)
+    decided = Evict(replace(WORKLOAD, has_run=True), EvictionReason.STARTUP_TIMEOUT, back_off=back_off)
     made = decision_write(
         decided, facts(record=AdmissionRecord(QueueName("a"), charge=CHARGE, evictions=2, attempts=1))
     )

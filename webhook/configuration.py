@@ -1,20 +1,20 @@
-"""What the webhook needs of the operators' AdmissionConfiguration: what is gated, and what holds of jobs."""
+"""What the webhook needs of the operators' VolcanoGlobalConfiguration: what is gated, and what holds of jobs."""
 
 from pathlib import Path
 
-from controller.api.configuration import AdmissionConfiguration
+from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.configuration import ConfigurationFile
 from webhook.jobs import JobPolicy
 from webhook.resourcebindings import VOLCANO_JOB, Gate, GroupKind
 
 
-def gate(configuration: AdmissionConfiguration) -> Gate:
+def gate(configuration: VolcanoGlobalConfiguration) -> Gate:
     """Return the gate that *configuration* describes; Volcano Jobs always wait."""
     further = (GroupKind(rule.group, rule.kind) for rule in configuration.workloads)
     return Gate(frozenset({VOLCANO_JOB, *further}), configuration.exempt_namespaces)
 
 
-def job_policy(configuration: AdmissionConfiguration) -> JobPolicy:
+def job_policy(configuration: VolcanoGlobalConfiguration) -> JobPolicy:
     """Return what *configuration* says of jobs."""
     return JobPolicy(
         default_queue=configuration.default_queue,

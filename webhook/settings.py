@@ -66,7 +66,7 @@ class Settings(BaseModel):
         Path("/etc/volcano-global/webhook-tls"), description="folder with tls.crt and tls.key, as a Secret is mounted"
     )
     admission_configuration: Path | None = Field(
-        None, description="the AdmissionConfiguration file the controller reads too; none: Volcano Jobs are gated"
+        None, description="the VolcanoGlobalConfiguration file the controller reads too; none: Volcano Jobs are gated"
     )
     kubeconfig: Path | None = Field(
         None,

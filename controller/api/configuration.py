@@ -1,4 +1,4 @@
-"""The AdmissionConfiguration: the operator's choices, checked and refused with a sentence.
+"""The VolcanoGlobalConfiguration: the operator's choices, checked and refused with a sentence.
 
 Read by the controller and the webhook alike; what the choices mean is decided
 elsewhere.
@@ -20,7 +20,7 @@ from controller.api.hyperjob_validation import MAX_PARTS
 from controller.api.quantity import QuantityError, parse_quantity
 
 API_VERSION: Literal["config.volcano-global.io/v1alpha1"] = "config.volcano-global.io/v1alpha1"
-KIND: Literal["AdmissionConfiguration"] = "AdmissionConfiguration"
+KIND: Literal["VolcanoGlobalConfiguration"] = "VolcanoGlobalConfiguration"
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 StatusPath = Annotated[
@@ -36,7 +36,7 @@ _REVISION_DIGITS = 12
 
 
 class ConfigurationError(ValueError):
-    """A text that is no AdmissionConfiguration; the message names each key and what to do."""
+    """A text that is no VolcanoGlobalConfiguration; the message names each key and what to do."""
 
 
 class _Section(BaseModel):
@@ -197,13 +197,13 @@ class Writes(_Section):
     per_second: int = Field(default=0, ge=0)
 
 
-class AdmissionConfiguration(_Section):
+class VolcanoGlobalConfiguration(_Section):
     """All the operator's choices, each with its default."""
 
     api_version: Literal["config.volcano-global.io/v1alpha1"] = API_VERSION
-    kind: Literal["AdmissionConfiguration"] = KIND
+    kind: Literal["VolcanoGlobalConfiguration"] = KIND
     default_queue: Name = "default"
-    queue_order: Literal["PriorityFirst", "EntitlementFirst"] = "PriorityFirst"
+    queue_order: Literal["PriorityFirst", "FairShareFirst"] = "PriorityFirst"
     tenant_fairness: Literal["None", "Namespace", "NamespaceFirst"] = "None"
     growth: Growth = Growth()
     reservation: Reservation = Reservation()
@@ -226,7 +226,7 @@ class AdmissionConfiguration(_Section):
     writes: Writes = Writes()
 
     @model_validator(mode="after")
-    def _names_each_kind_once(self) -> "AdmissionConfiguration":
+    def _names_each_kind_once(self) -> "VolcanoGlobalConfiguration":
         kinds = [(rule.group, rule.kind) for rule in self.workloads]
         for group, kind in kinds:
             if kinds.count((group, kind)) > 1:
@@ -238,27 +238,29 @@ class AdmissionConfiguration(_Section):
         return self
 
 
-def load_configuration(text: str) -> AdmissionConfiguration:
+def load_configuration(text: str) -> VolcanoGlobalConfiguration:
     """Return the configuration in the YAML *text*, or raise `ConfigurationError`."""
     try:
         document = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader that also refuses repeated keys
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"the AdmissionConfiguration is no YAML: {error}") from error
+        raise ConfigurationError(f"the VolcanoGlobalConfiguration is no YAML: {error}") from error
     return check_configuration(document)
 
 
-def check_configuration(document: object) -> AdmissionConfiguration:
+def check_configuration(document: object) -> VolcanoGlobalConfiguration:
     """Return the configuration that a document already parsed from YAML describes."""
     if not isinstance(document, dict):
-        raise ConfigurationError(f"the AdmissionConfiguration is a mapping that begins with apiVersion: {API_VERSION}")
+        raise ConfigurationError(
+            f"the VolcanoGlobalConfiguration is a mapping that begins with apiVersion: {API_VERSION}"
+        )
     try:
-        return AdmissionConfiguration.model_validate(document, by_alias=True, by_name=False)
+        return VolcanoGlobalConfiguration.model_validate(document, by_alias=True, by_name=False)
     except ValidationError as error:
         problems = "; ".join(_format_error(details) for details in error.errors())
-        raise ConfigurationError(f"the AdmissionConfiguration cannot be used: {problems}") from error
+        raise ConfigurationError(f"the VolcanoGlobalConfiguration cannot be used: {problems}") from error
 
 
-def configuration_revision(configuration: AdmissionConfiguration) -> str:
+def configuration_revision(configuration: VolcanoGlobalConfiguration) -> str:
     """Return what tells one configuration from another by its contents, the same in every process."""
     document = configuration.model_dump(mode="json", by_alias=True)
     for key in ("exemptNamespaces", "queueCommandNamespaces"):
@@ -290,5 +292,5 @@ def _suggest(key: str) -> str:
     return f"did you mean {near[0]!r}?" if near else "remove it"
 
 
-_SECTIONS: list[type[_Section]] = [AdmissionConfiguration, *_Section.__subclasses__()]
+_SECTIONS: list[type[_Section]] = [VolcanoGlobalConfiguration, *_Section.__subclasses__()]
 _KEYS = sorted({field.alias or name for section in _SECTIONS for name, field in section.model_fields.items()})

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from controller.api.configuration import AdmissionConfiguration, Finished, IntegrationRule
+from controller.api.configuration import Finished, IntegrationRule, VolcanoGlobalConfiguration
 from controller.api.keys import JOBS
 from controller.cache.objects import VOLCANO_JOB, GroupKind, group_kind
 from controller.engine.clusters import ApiKind
@@ -45,7 +45,7 @@ _DEFAULT_FINISHED_RULES = MappingProxyType(
 class Integrations:
     """All gated kinds, and the namespaces in which nothing is gated."""
 
-    def __init__(self, configuration: AdmissionConfiguration) -> None:
+    def __init__(self, configuration: VolcanoGlobalConfiguration) -> None:
         volcano_job = Integration(ApiKind(JOBS.api_version, JOBS.kind), _DEFAULT_FINISHED_RULES[VOLCANO_JOB])
         further = [_integration(rule) for rule in configuration.workloads]
         self._gates = {group_kind(gate.api): gate for gate in (volcano_job, *further)}

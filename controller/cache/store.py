@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from controller.api.bindings import decode_binding
 from controller.api.clusters import decode_cluster
-from controller.api.configuration import AdmissionConfiguration, configuration_revision
+from controller.api.configuration import VolcanoGlobalConfiguration, configuration_revision
 from controller.api.jobs import decode_job
 from controller.api.priorityclasses import decode_priority_class
 from controller.api.queues import decode_queue
@@ -81,7 +81,7 @@ def _cluster_scoped_key(_: str, name: str) -> str:
     return name
 
 
-def _claim_requests(configuration: AdmissionConfiguration) -> dict[str, Resources]:
+def _claim_requests(configuration: VolcanoGlobalConfiguration) -> dict[str, Resources]:
     """Return what one pod gets by each ResourceClaimTemplate that the operator maps."""
     return {each.name: parse_resources(each.requests, each.name) for each in configuration.resource_claim_templates}
 
@@ -98,7 +98,7 @@ class Store:
     """
 
     def __init__(
-        self, configuration: AdmissionConfiguration | None = None, on_change: Callable[[], None] = _ignore_change
+        self, configuration: VolcanoGlobalConfiguration | None = None, on_change: Callable[[], None] = _ignore_change
     ) -> None:
         self.on_change = on_change
         self.on_remarks: Callable[[CachedBinding, frozenset[BindingCondition]], None] = _ignore_event
@@ -108,7 +108,7 @@ class Store:
         self.on_error: Callable[[WorkloadUid, Exception], None] = _ignore_event
         """Hears of a workload that is set aside because assessing it failed."""
         self._clashes = NameCollisions()
-        self._configuration = configuration or AdmissionConfiguration()
+        self._configuration = configuration or VolcanoGlobalConfiguration()
         self._revision = configuration_revision(self._configuration)
         self._gates = Integrations(self._configuration)
         self._bindings = BindingTranslator(self._gates)
@@ -241,7 +241,7 @@ class Store:
 
     # -- what is told ---------------------------------------------------
 
-    def configure(self, configuration: AdmissionConfiguration) -> bool:
+    def configure(self, configuration: VolcanoGlobalConfiguration) -> bool:
         """Use *configuration* from now on; say whether all bindings and further templates must be listed again.
 
         They must when the gated kinds have changed, because what no rule asked for was not kept.

@@ -318,7 +318,7 @@ def _suspended_status(case: _Inputs) -> _Status:
             remarks=(BindingCondition.RESUSPENDED_AFTER_ADMISSION, *_record_mismatches(binding, charge)),
         )
     left = charges.remaining(binding, demand, unplaced_until=case.overlay.unplaced_until)
-    hold = Refusal(Reason.EVICTION_IN_PROGRESS, cluster=left.bookings[0].cluster) if left else None
+    hold = Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=left.bookings[0].cluster) if left else None
     remark = (
         BindingCondition.PLACED_WITHOUT_ADMISSION
         if binding.targets
@@ -337,7 +337,7 @@ def _unsuspended_status(case: _Inputs) -> _Status:
         if case.unmapped:
             # It asks for more than was admitted, and nobody knows for how much more: no size of it fits (D7).
             charge = charges.Charge(replace(charge.admission, grown=True), grown=True)
-            hold = hold or Refusal(Reason.DEMAND_UNKNOWN, subject=_unmapped_claim_message(case))
+            hold = hold or Refusal(Reason.REQUESTS_UNKNOWN, subject=_unmapped_claim_message(case))
         return _Status(WorkloadState.ADMITTED, charge.admission, hold, _record_mismatches(binding, charge))
     if binding.targets and record is not None:
         charge = charges.adopted(binding, demand)
@@ -435,7 +435,7 @@ def _apply_outcome(standing: _Status, outcome: AssumedOutcome) -> _Status:
                 standing, state=WorkloadState.ADMITTED, admission=outcome, hold=None, held=None, reserved=None
             )
         case AssumedEviction() if standing.state is WorkloadState.ADMITTED:
-            hold = outcome.back_off or standing.hold or Refusal(Reason.EVICTION_IN_PROGRESS)
+            hold = outcome.back_off or standing.hold or Refusal(Reason.PREEMPTION_IN_PROGRESS)
             past = EvictionHistory(standing.evictions, standing.attempts)
             past = past.once_gone(has_run=outcome.has_run, taken_back=outcome.back_off is not None)
             return replace(standing, state=WorkloadState.PENDING, hold=hold, **past._asdict())
@@ -455,12 +455,12 @@ def _pending_reason(case: _Inputs, standing: _Status) -> Refusal | None:
     if case.membership.hold is not None:
         holds.append(case.membership.hold)
     if not case.binding.claimed:
-        holds.append(Refusal(Reason.UNCLAIMED))
+        holds.append(Refusal(Reason.NO_MATCHING_POLICY))
     if case.binding.suspension is not None and case.binding.suspension.dispatching:
         holds.append(Refusal(Reason.SUSPENDED))
     unknown = _why_requests_unknown(case)
     if unknown:
-        holds.append(Refusal(Reason.DEMAND_UNKNOWN, subject=unknown))
+        holds.append(Refusal(Reason.REQUESTS_UNKNOWN, subject=unknown))
     return min(holds, key=precedence, default=None)
 
 

@@ -26,7 +26,7 @@ PLAN = """
 Decide one round and print it: who is admitted where, who waits for what, and how the queues stand after it.
 
 Files may hold Queues, Clusters, PriorityClasses, Jobs and other templates, propagation policies, bindings, HyperJobs
-and an AdmissionConfiguration, as YAML or JSON, also as lists that kubectl wrote. A HyperJob is planned as the Jobs it
+and a VolcanoGlobalConfiguration, as YAML or JSON, also as lists that kubectl wrote. A HyperJob is planned as the Jobs it
 becomes. A job without a binding waits with the
 placement of the policy that selects it; if none does, it may go to any one cluster.
 
@@ -55,7 +55,7 @@ Print who waits after the next round: position, priority, since when, and the re
 Examples:
   volcano-global pending
   volcano-global pending --queue research -o json
-  volcano-global pending | grep NoRoom
+  volcano-global pending | grep InsufficientCapacity
 """
 
 CLUSTERS = """
@@ -93,7 +93,7 @@ SIMULATE = """
 Play jobs against the decisions on virtual time, and print what became of them: waiting times, use, fairness.
 
 Files are those of plan. When a job comes and how long it runs say its annotations volcano-global.io/submit (90s after
-the start; at the start if missing) and volcano-global.io/runtime. Clusters, queues and the AdmissionConfiguration are
+the start; at the start if missing) and volcano-global.io/runtime. Clusters, queues and the VolcanoGlobalConfiguration are
 taken as they are; whole numbers with h, m, s or ms make a time: 1h30m, 90s, 200ms.
 
 Shapes that can be made up: gang (5 jobs of 6 pods, room for 9), cohorts-30 and cohorts-1000 (queues that share, jobs in

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from controller.api.configuration import AdmissionConfiguration, IntegrationRule
+from controller.api.configuration import IntegrationRule, VolcanoGlobalConfiguration
 from controller.api.events import Event, decode_event
 from controller.api.hyperjobs import HYPERJOB_RESOURCES, HyperJob, HyperJobError, read_hyperjob
 from controller.api.keys import (
@@ -63,12 +63,12 @@ class _ApiResourceList(msgspec.Struct):
 _API_RESOURCES = msgspec.json.Decoder(_ApiResourceList)
 
 
-async def live_snapshot(api: Api, *, configuration: AdmissionConfiguration | None = None, now: int) -> Snapshot:
+async def live_snapshot(api: Api, *, configuration: VolcanoGlobalConfiguration | None = None, now: int) -> Snapshot:
     """Return the control plane behind *api* as it is, with one decision round over it; nothing is written.
 
     Raises `ApiError`, and `UnservedError` for a control plane without the kinds we read.
     """
-    return take_snapshot(await read_store(api, configuration or AdmissionConfiguration()), now)
+    return take_snapshot(await read_store(api, configuration or VolcanoGlobalConfiguration()), now)
 
 
 async def find_hyperjob(api: Api, namespace: str, name: str) -> HyperJob:
@@ -103,7 +103,7 @@ def _published_event(event: Event) -> PublishedEvent:
     return PublishedEvent(last, event.reason, event.note, event.count)
 
 
-async def read_store(api: Api, configuration: AdmissionConfiguration, *, page: int = _PAGE_SIZE) -> Store:
+async def read_store(api: Api, configuration: VolcanoGlobalConfiguration, *, page: int = _PAGE_SIZE) -> Store:
     """Return a store that holds every object of the kinds that decisions depend on, listed *page* at a time."""
     store = Store(configuration)
     sinks: list[tuple[str, Collection[Any]]] = [

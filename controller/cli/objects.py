@@ -11,8 +11,8 @@ from controller.api.clusters import Cluster
 from controller.api.configuration import (
     API_VERSION,
     KIND,
-    AdmissionConfiguration,
     ConfigurationError,
+    VolcanoGlobalConfiguration,
     check_configuration,
 )
 from controller.api.jobs import Job
@@ -61,7 +61,7 @@ class InputNote:
 class InputObjects:
     """What is there of each kind, checked field by field, and the operator's choices."""
 
-    configuration: AdmissionConfiguration
+    configuration: VolcanoGlobalConfiguration
     objects: Mapping[GroupKind, Sequence[Manifest]] = field(default_factory=dict)
     notes: tuple[InputNote, ...] = ()
     hyperjobs: tuple[Manifest, ...] = ()
@@ -105,17 +105,17 @@ def validate_objects(manifests: Sequence[Manifest]) -> InputObjects:
     return InputObjects(configuration, shelf.sorted(), tuple(shelf.notes), shelf.hyperjobs)
 
 
-def _configuration(manifests: Iterable[Manifest], faults: list[str]) -> AdmissionConfiguration:
+def _configuration(manifests: Iterable[Manifest], faults: list[str]) -> VolcanoGlobalConfiguration:
     found = [manifest for manifest in manifests if _is_configuration(manifest)]
     faults.extend(f"{other.place} ({KIND}): the first is in {found[0].place}; keep one" for other in found[1:])
     try:
-        return check_configuration(dict(found[0].body)) if found else AdmissionConfiguration()
+        return check_configuration(dict(found[0].body)) if found else VolcanoGlobalConfiguration()
     except ConfigurationError as error:
         faults.append(f"{found[0].place} ({KIND}): {str(error).removeprefix(_PREAMBLE)}")
-        return AdmissionConfiguration()
+        return VolcanoGlobalConfiguration()
 
 
-_PREAMBLE = "the AdmissionConfiguration cannot be used: "
+_PREAMBLE = "the VolcanoGlobalConfiguration cannot be used: "
 
 
 def _is_configuration(manifest: Manifest) -> bool:

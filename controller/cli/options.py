@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVa
 import msgspec
 import typer
 
-from controller.api.configuration import AdmissionConfiguration, ConfigurationError, load_configuration
+from controller.api.configuration import ConfigurationError, VolcanoGlobalConfiguration, load_configuration
 from controller.api.hyperjobs import HyperJob
 from controller.cache.translate.units import to_milliseconds
 from controller.cli.manifests import InputError
@@ -175,7 +175,9 @@ def _parse_options(  # noqa: PLR0913 -- the one place where the shared options s
     ] = None,
     admission_configuration: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="AdmissionConfiguration of the live control plane; by default the defaults."),
+        typer.Option(
+            metavar="FILE", help="VolcanoGlobalConfiguration of the live control plane; by default the defaults."
+        ),
     ] = None,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Name on stderr what was not read.")] = False,
 ) -> CommonOptions:
@@ -186,9 +188,9 @@ def _parse_options(  # noqa: PLR0913 -- the one place where the shared options s
     return CommonOptions(files, output, at, kubeconfig, context, admission_configuration, verbose)
 
 
-def _read_configuration(path: Path | None) -> AdmissionConfiguration:
+def _read_configuration(path: Path | None) -> VolcanoGlobalConfiguration:
     if path is None:
-        return AdmissionConfiguration()
+        return VolcanoGlobalConfiguration()
     try:
         return load_configuration(path.read_text())
     except (OSError, ConfigurationError, UnicodeDecodeError) as error:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from controller.api.configuration import AdmissionConfiguration
+from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.keys import RUNTIME_ANNOTATION, SUBMIT_ANNOTATION
 from controller.cache.objects import TemplateKey, group_kind
 from controller.cache.store import Store
@@ -73,7 +73,7 @@ class TraceFile:
     trace: Trace
     notes: tuple[InputNote, ...]
     writes_per_second: int
-    """As the AdmissionConfiguration among the files limits them."""
+    """As the VolcanoGlobalConfiguration among the files limits them."""
 
 
 def read_trace(paths: Sequence[str], *, now: int, runtime: int) -> TraceFile:
@@ -102,7 +102,7 @@ def read_trace(paths: Sequence[str], *, now: int, runtime: int) -> TraceFile:
     return TraceFile(trace, (*state.notes, *timing.notes()), configuration.writes.per_second)
 
 
-def _grace(configuration: AdmissionConfiguration) -> dict[EvictionReason, int]:
+def _grace(configuration: VolcanoGlobalConfiguration) -> dict[EvictionReason, int]:
     return {
         EvictionReason.RECLAIMED: configuration.reclaim.grace_period // _MILLISECOND,
         EvictionReason.PREEMPTED: configuration.preemption.grace_period // _MILLISECOND,

@@ -27,7 +27,7 @@ class CycleContext:
     most: int | None
     """After so many admissions it was to be cut."""
     revision: str
-    """Of the AdmissionConfiguration."""
+    """Of the VolcanoGlobalConfiguration."""
 
 
 class DecisionRecorder:

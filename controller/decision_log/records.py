@@ -24,40 +24,40 @@ Action = Literal["Admit", "Evict", "Wait", "Keep", "Requeue"]
 
 #: Which rule of the admission semantics each reason is an application of.
 RULES: Mapping[Reason | EvictionReason, str] = {
-    Reason.QUEUE_MISSING: "Q5",
+    Reason.QUEUE_NOT_FOUND: "Q5",
     Reason.QUEUE_CLOSED: "Q5",
     Reason.QUEUE_NOT_LEAF: "Q5",
-    Reason.QUEUE_TREE_BROKEN: "Q1",
-    Reason.TENANT_NOT_ALLOWED: "Q7",
+    Reason.QUEUE_HIERARCHY_INVALID: "Q1",
+    Reason.QUEUE_NOT_ALLOWED: "Q7",
     Reason.PRIORITY_CLASS_NOT_ALLOWED: "Q7",
-    Reason.EXCEEDS_QUEUE: "C5",
-    Reason.QUEUE_OVER_CEILING: "Q2",
-    Reason.RESERVED_FOR_GUARANTEE: "Q3",
-    Reason.BEHIND_RESERVATION: "O6",
-    Reason.BEHIND_HEAD: "O5",
-    Reason.NO_ROOM: "C2",
-    Reason.FITS_NOWHERE: "C5",
-    Reason.NO_CANDIDATE_CLUSTER: "C1",
-    Reason.QUEUE_OVER_ENTITLEMENT: "O3",
-    Reason.GROUP_INCOMPLETE: "G1",
-    Reason.GROUP_PART_DOES_NOT_FIT: "G1",
-    Reason.EVICTION_IN_PROGRESS: "P5",
-    Reason.BACKING_OFF: "R1",
+    Reason.EXCEEDS_QUEUE_LIMIT: "C5",
+    Reason.QUEUE_LIMIT_REACHED: "Q2",
+    Reason.BLOCKED_BY_GUARANTEE: "Q3",
+    Reason.BLOCKED_BY_RESERVATION: "O6",
+    Reason.BLOCKED_BY_QUEUE_HEAD: "O5",
+    Reason.INSUFFICIENT_CAPACITY: "C2",
+    Reason.EXCEEDS_EVERY_CLUSTER: "C5",
+    Reason.NO_MATCHING_CLUSTER: "C1",
+    Reason.BLOCKED_BY_FAIR_SHARE: "O3",
+    Reason.HYPERJOB_INCOMPLETE: "G1",
+    Reason.HYPERJOB_DOES_NOT_FIT: "G1",
+    Reason.PREEMPTION_IN_PROGRESS: "P5",
+    Reason.STARTUP_BACKOFF: "R1",
     Reason.SUSPENDED: "W1",
     Reason.ABORTED: "D8",
-    Reason.UNCLAIMED: "D9",
-    Reason.DEMAND_UNKNOWN: "D3",
+    Reason.NO_MATCHING_POLICY: "D9",
+    Reason.REQUESTS_UNKNOWN: "D3",
     Reason.INTERNAL_ERROR: "W3",
     EvictionReason.RECLAIMED: "P1",
     EvictionReason.PREEMPTED: "P2",
-    EvictionReason.OUTGROWN: "D7",
-    EvictionReason.NOT_STARTED: "R1",
+    EvictionReason.RESIZE_REJECTED: "D7",
+    EvictionReason.STARTUP_TIMEOUT: "R1",
     EvictionReason.CLUSTER_CHANGED: "R1",
     EvictionReason.ABORTED: "D8",
 }
 
 #: These are judged as if all were empty; the limit is a fact of theirs.
-_EXCEEDS_TOTAL = frozenset({Reason.EXCEEDS_QUEUE, Reason.FITS_NOWHERE})
+_EXCEEDS_TOTAL = frozenset({Reason.EXCEEDS_QUEUE_LIMIT, Reason.EXCEEDS_EVERY_CLUSTER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class RecordBuilder:
             place = f"cluster {refusal.cluster}" if refusal.cluster else f"queue {refusal.queue}"
             resource = refusal.resource or ""
             return Utilization(place, EMPTY, {resource: refusal.available or 0}, only=resource)
-        if refusal.reason is Reason.QUEUE_OVER_ENTITLEMENT:
+        if refusal.reason is Reason.BLOCKED_BY_FAIR_SHARE:
             return self._of_entitlement(workload.queue)
         if refusal.cluster is not None:
             return self._once("cluster", refusal.cluster)

@@ -205,7 +205,7 @@ class ActiveReservations:
             return other
         ahead = next(each for each in binding if clusters.intersection(each.rooms))
         cluster = min(clusters.intersection(ahead.rooms))
-        return Refusal(Reason.BEHIND_RESERVATION, cluster=cluster, subject=ahead.first.path)
+        return Refusal(Reason.BLOCKED_BY_RESERVATION, cluster=cluster, subject=ahead.first.path)
 
     def _binding(self, workload: Workload, charge: Resources) -> list[_Reservation]:
         """Return the reservations that bind *workload*."""
@@ -247,7 +247,7 @@ class ActiveReservations:
         for own, due in kept.charges:
             over = after.refusal(after.tree.nodes[own.name], due)
             asked = charge.get(over.resource or "", 0) if over is not None else 0
-            if over is not None and over.reason is Reason.RESERVED_FOR_GUARANTEE and over.resource and asked > 0:
+            if over is not None and over.reason is Reason.BLOCKED_BY_GUARANTEE and over.resource and asked > 0:
                 shared = next(
                     (above for above in leaf.path() if above.name == over.queue and above.name in kept.due), None
                 )
@@ -269,7 +269,7 @@ def _exceeds(charge: Resources, left: Resources) -> bool:
 
 
 def _blocked_refusal(kept: _Reservation, resource: str, asked: int, left: int, queue: Node) -> Refusal:
-    return Refusal(Reason.BEHIND_RESERVATION, resource, asked, left, queue=queue.name, subject=kept.first.path)
+    return Refusal(Reason.BLOCKED_BY_RESERVATION, resource, asked, left, queue=queue.name, subject=kept.first.path)
 
 
 def _excluding_reservations(room: FreeCapacity, binding: Iterable[_Reservation]) -> FreeCapacity:

@@ -60,7 +60,7 @@ class AdmissionPass:
 
     def serve(self) -> Steps[None]:
         """Admit or pass over one head after the other (O1-O5)."""
-        if self.state.policy.queue_order == "EntitlementFirst":
+        if self.state.policy.queue_order == "FairShareFirst":
             yield from self._serve_in_turn()
             return
         shapes = self._shapes = yield from self._with_room(self.state.backlog.shapes)
@@ -320,7 +320,7 @@ def _sleep(over: Refusal, leaf: Node, quota: Quota) -> QueueingHint | None:
     At the root everybody is asked for anew, shape by shape; what is reserved
     there also depends on the guarantees in the branch.
     """
-    if over.queue is None or (over.queue == ROOT and over.reason is Reason.QUEUE_OVER_CEILING):
+    if over.queue is None or (over.queue == ROOT and over.reason is Reason.QUEUE_LIMIT_REACHED):
         return None
     is_reserved = over.queue == ROOT
     branch = next(node.name for node in leaf.path() if node.depth == 1) if is_reserved else QueueName(over.queue)

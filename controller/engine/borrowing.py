@@ -198,4 +198,4 @@ def _want(leaf: Node, lane: WorkloadClass) -> _Want:
 
 def _over(lane: WorkloadClass, resource: str, node: Node, available: int) -> Refusal:
     asked = lane.charge[resource]
-    return Refusal(Reason.QUEUE_OVER_ENTITLEMENT, resource, asked, max(available, 0), queue=node.name)
+    return Refusal(Reason.BLOCKED_BY_FAIR_SHARE, resource, asked, max(available, 0), queue=node.name)

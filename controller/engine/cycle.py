@@ -109,7 +109,9 @@ def _near_reservations(state: "State", *, has_changed: bool) -> list[WorkloadCla
         return list(state.backlog.lanes())
     stages = state.books.prospects.stages if state.reserved else {}
     near = (lane for key, found in stages.items() if all(found) for lane in state.backlog.shapes.get(key, ()))
-    return [lane for lane in near if lane.told is not Reason.BEHIND_RESERVATION or reason(state, lane) is not lane.told]
+    return [
+        lane for lane in near if lane.told is not Reason.BLOCKED_BY_RESERVATION or reason(state, lane) is not lane.told
+    ]
 
 
 def _is_restless(state: "State") -> bool:
@@ -131,7 +133,7 @@ def refusal(state: "State", lane: WorkloadClass) -> Refusal | None:
     if lane.hopeless is not None or standing is None:
         return lane.hopeless
     if not lane.is_waiting:
-        return Refusal(Reason.EVICTION_IN_PROGRESS, cluster=lane.held)
+        return Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=lane.held)
     if lane.group is not None and gangs.is_all_or_nothing(state, lane):
         return gangs.try_gang(state, lane.group, _lending(state, standing)).refusal
     over = standing.quota.refusal(standing.quota.tree.nodes[lane.queue], lane.charge)
@@ -186,9 +188,9 @@ def reason(state: "State", lane: WorkloadClass) -> Reason | None:
         return over.reason
     prospects = state.books.prospects
     if not prospects.has_room(prospects.of(lane.shape)):
-        return Reason.NO_ROOM
+        return Reason.INSUFFICIENT_CAPACITY
     kept = active_reservations(state)
-    return Reason.BEHIND_RESERVATION if kept is not None and kept.blocks(lane) else None
+    return Reason.BLOCKED_BY_RESERVATION if kept is not None and kept.blocks(lane) else None
 
 
 def _moved(state: "State", quota: Quota) -> Steps[list[WorkloadClass]]:

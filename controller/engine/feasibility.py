@@ -38,7 +38,7 @@ def feasibility(shape: SchedulingRequirements, ledger: ClusterUsage) -> Feasibil
     clusters = ledger.clusters
     hoped = ledger.candidates.of(shape, clusters, as_if_usable=True)
     if not hoped.names:
-        return Feasibility((), 1, Refusal(Reason.NO_CANDIDATE_CLUSTER, subject=_why(hoped)))
+        return Feasibility((), 1, Refusal(Reason.NO_MATCHING_CLUSTER, subject=_why(hoped)))
     refusal = _fits_nowhere(shape, hoped.names, ledger)
     now = ledger.candidates.of(shape, clusters)
     usable = {cluster.name for cluster in clusters if cluster.is_usable and _has_nodes(shape, cluster)}
@@ -55,7 +55,7 @@ def copies(shape: SchedulingRequirements, names: Sequence[ClusterName]) -> int:
 
 
 def _fits_nowhere(shape: SchedulingRequirements, names: Sequence[ClusterName], ledger: ClusterUsage) -> Refusal | None:
-    """Return ``FitsNowhere`` where even empty clusters have no room for *shape*.
+    """Return ``ExceedsEveryCluster`` where even empty clusters have no room for *shape*.
 
     A cluster without a resource summary might have it, so nothing is said while there is one.
     """
@@ -68,9 +68,11 @@ def _fits_nowhere(shape: SchedulingRequirements, names: Sequence[ClusterName], l
         return None
     verdict = choose_clusters(shape, rooms, wanted)
     if not isinstance(verdict, Refusal):
-        verdict = Refusal(Reason.FITS_NOWHERE, subject="its gang has no place on the nodes of a cluster, even empty")
+        verdict = Refusal(
+            Reason.EXCEEDS_EVERY_CLUSTER, subject="its gang has no place on the nodes of a cluster, even empty"
+        )
     return Refusal(
-        Reason.FITS_NOWHERE,
+        Reason.EXCEEDS_EVERY_CLUSTER,
         verdict.resource,
         verdict.asked,
         verdict.available,

@@ -175,7 +175,7 @@ class FeasibilityCache:
         if not prospect.outlook.names and prospect.shape.left_out:
             names = ", ".join(sorted(prospect.shape.left_out))
             why = f"it or an equal workload did not start on {names}, which has not changed since"
-            return Refusal(Reason.NO_ROOM, subject=why)
+            return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=why)
         if prospect.verdict is None or prospect.verdict[0] != self._ledger.version:
             candidates = free_capacities(self._ledger.site(name) for name in prospect.outlook.names)
             verdict = choose_clusters(prospect.shape, candidates, prospect.outlook.copies)

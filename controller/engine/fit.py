@@ -96,7 +96,7 @@ def capacities_when_empty(sites: Iterable[ClusterState]) -> list[FreeCapacity]:
 
 
 def choose_clusters(shape: SchedulingRequirements, candidates: Sequence[FreeCapacity], copies: int) -> Choice | Refusal:
-    """Return where *shape* goes, or ``NoRoom`` with the cluster that comes closest.
+    """Return where *shape* goes, or ``InsufficientCapacity`` with the cluster that comes closest.
 
     *copies* is the number of clusters that get the whole of an indivisible
     workload (D5).
@@ -186,14 +186,18 @@ def _insufficient_capacity(shape: SchedulingRequirements, left: Sequence[FreeCap
     refused = [room.name for room in left if room.is_refused(shape) and fits(request, room.headroom)]
     if refused:
         # They come closest: only their nodes, one by one, have too little free.
-        return Refusal(Reason.NO_ROOM, cluster=min(refused), subject=NODES_FULL)
+        return Refusal(Reason.INSUFFICIENT_CAPACITY, cluster=min(refused), subject=NODES_FULL)
     if not short:
         name = min((room.name for room in left), default=None)
         return Refusal(
-            Reason.NO_ROOM, cluster=name, subject="no node has enough free for one of its pods" if name else None
+            Reason.INSUFFICIENT_CAPACITY,
+            cluster=name,
+            subject="no node has enough free for one of its pods" if name else None,
         )
     resource, room = min(short, key=lambda pair: (-_free_fraction(request, *pair), pair[1].name))
-    return Refusal(Reason.NO_ROOM, resource, request[resource], room.headroom.get(resource, 0), cluster=room.name)
+    return Refusal(
+        Reason.INSUFFICIENT_CAPACITY, resource, request[resource], room.headroom.get(resource, 0), cluster=room.name
+    )
 
 
 def _free_fraction(request: Resources, resource: str, room: FreeCapacity) -> Fraction:

@@ -96,7 +96,9 @@ def incomplete_refusal(state: "State", group: HyperJobGang) -> Refusal | None:
     here = sum(uid in state.backlog for uid in state.groups.parts(group))
     if here >= missing:
         return None
-    return Refusal(Reason.GROUP_INCOMPLETE, subject=f"{missing - here} of at least {group.minimum} parts are missing")
+    return Refusal(
+        Reason.HYPERJOB_INCOMPLETE, subject=f"{missing - here} of at least {group.minimum} parts are missing"
+    )
 
 
 def is_all_or_nothing(state: "State", lane: WorkloadClass) -> bool:
@@ -164,7 +166,7 @@ def _place_part(state: "State", workload: Workload, quotas: Sequence[Quota], *, 
     if lane.hopeless is not None:
         return lane.hopeless
     if not lane.is_waiting:
-        return Refusal(Reason.EVICTION_IN_PROGRESS, cluster=lane.held)
+        return Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=lane.held)
     overs = (quota.refusal(quota.tree.nodes[lane.queue], lane.charge) for quota in quotas)
     over = next(filter(None, overs), None)
     prospect = state.books.prospects.of(lane.shape)
@@ -208,7 +210,7 @@ def pending_parts(state: "State", group: HyperJobGang) -> list[Workload]:
 def _part_refusal(part: Workload, refusal: Refusal) -> Refusal:
     """Return the group's refusal, which names the part and what it lacks."""
     return Refusal(
-        Reason.GROUP_PART_DOES_NOT_FIT,
+        Reason.HYPERJOB_DOES_NOT_FIT,
         refusal.resource,
         refusal.asked,
         refusal.available,

@@ -278,7 +278,7 @@ class HeadIterator:
         """Whose first was passed over."""
         self._fits = fits
         self._standing = standing
-        self._entitled_first = policy.queue_order == "EntitlementFirst" or policy.reclaim.enabled
+        self._entitled_first = policy.queue_order == "FairShareFirst" or policy.reclaim.enabled
         self._root = standing.quota.tree.root
         self._seats: dict[PriorityBand, dict[QueueName, Head]] = {}
         self._levels: dict[QueueName, PriorityBand] = {}

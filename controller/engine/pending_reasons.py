@@ -128,7 +128,7 @@ class PendingReasonUpdater:
         head = self._world.blocking(lane.queue) if self._is_lined_up(lane) else None
         if head is None:
             return cycle.refusal(self._world, lane)
-        return Refusal(Reason.BEHIND_HEAD, queue=lane.queue, subject=head.path)
+        return Refusal(Reason.BLOCKED_BY_QUEUE_HEAD, queue=lane.queue, subject=head.path)
 
     def _note(self, workload: Workload, why: Refusal | None) -> bool:
         if why is None or self._world.told.get(workload.uid) is why.reason:

@@ -52,7 +52,7 @@ class StartupBackoff:
     @property
     def refusal(self) -> Refusal:
         """Return why it waits until then."""
-        return Refusal(Reason.BACKING_OFF, subject=self.why, until=self.until)
+        return Refusal(Reason.STARTUP_BACKOFF, subject=self.why, until=self.until)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class NodeShapes:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The AdmissionConfiguration, translated; one cycle uses one revision of it."""
+    """The VolcanoGlobalConfiguration, translated; one cycle uses one revision of it."""
 
     queue_order: QueueOrder = "PriorityFirst"
     tenant_fairness: TenantFairness = "None"
@@ -109,7 +109,7 @@ class Policy:
         entries = [tenant for tenant in self.tenants if tenant.covers(namespace)]
         allowing = [entry for entry in entries if _allows(entry.queues, queue)]
         if not allowing and (entries or self.deny_unmatched):
-            return Refusal(Reason.TENANT_NOT_ALLOWED, queue=queue, subject=namespace)
+            return Refusal(Reason.QUEUE_NOT_ALLOWED, queue=queue, subject=namespace)
         for name in priority_classes if entries else ():
             if name and not any(_allows(entry.priority_classes, name) for entry in allowing):
                 return Refusal(Reason.PRIORITY_CLASS_NOT_ALLOWED, queue=queue, subject=name)

@@ -42,6 +42,6 @@ class Queue:
         return resource in self.capability or resource in self.deserved or resource in self.guarantee
 
 
-QueueOrder = Literal["PriorityFirst", "EntitlementFirst"]
+QueueOrder = Literal["PriorityFirst", "FairShareFirst"]
 TenantFairness = Literal["None", "Namespace", "NamespaceFirst"]
 """Whether a queue is shared evenly among namespaces: among workloads of equal job priority, or before it (O2)."""

@@ -88,7 +88,7 @@ class Quota:
             return None
         reserved: Refusal | None = None
         for fault in self.faults(node, charge):
-            if fault.reason is Reason.QUEUE_OVER_CEILING:
+            if fault.reason is Reason.QUEUE_LIMIT_REACHED:
                 return fault
             reserved = reserved or fault
         return reserved
@@ -111,9 +111,9 @@ class Quota:
                     continue
                 free = self.limits[above.name].ceiling.get(resource, 0) - self.amount(above.name, resource)
                 if asked > free:
-                    yield Refusal(Reason.QUEUE_OVER_CEILING, resource, asked, free, queue=above.name)
+                    yield Refusal(Reason.QUEUE_LIMIT_REACHED, resource, asked, free, queue=above.name)
                 elif raised > 0 and raised > (unreserved := self.unreserved(above, resource)):
-                    yield Refusal(Reason.RESERVED_FOR_GUARANTEE, resource, asked, unreserved, queue=above.name)
+                    yield Refusal(Reason.BLOCKED_BY_GUARANTEE, resource, asked, unreserved, queue=above.name)
 
     def raises(self, node: Node, resource: str, asked: int) -> Iterator[tuple[Node, int]]:
         """Yield by how much *asked* would raise what is reserved at *node* and at all above it."""
@@ -142,7 +142,7 @@ class Quota:
             smallest = min((ceiling for ceiling, _ in ceilings), default=0)
             if ceilings and demand[resource] > max(smallest, 0):
                 setter = next(name for ceiling, name in reversed(ceilings) if ceiling == smallest)
-                return Refusal(Reason.EXCEEDS_QUEUE, resource, demand[resource], smallest, queue=setter)
+                return Refusal(Reason.EXCEEDS_QUEUE_LIMIT, resource, demand[resource], smallest, queue=setter)
         return None
 
     def amount(self, name: QueueName, resource: str) -> int:

@@ -11,29 +11,29 @@ from enum import StrEnum
 class Reason(StrEnum):
     """The stable codes, in the order in which they are preferred where several apply."""
 
-    QUEUE_MISSING = "QueueMissing"
+    QUEUE_NOT_FOUND = "QueueNotFound"
     QUEUE_CLOSED = "QueueClosed"
     QUEUE_NOT_LEAF = "QueueNotLeaf"
-    QUEUE_TREE_BROKEN = "QueueTreeBroken"
-    TENANT_NOT_ALLOWED = "TenantNotAllowed"
+    QUEUE_HIERARCHY_INVALID = "QueueHierarchyInvalid"
+    QUEUE_NOT_ALLOWED = "QueueNotAllowed"
     PRIORITY_CLASS_NOT_ALLOWED = "PriorityClassNotAllowed"
-    EXCEEDS_QUEUE = "ExceedsQueue"
-    QUEUE_OVER_CEILING = "QueueOverCeiling"
-    RESERVED_FOR_GUARANTEE = "ReservedForGuarantee"
-    BEHIND_RESERVATION = "BehindReservation"
-    BEHIND_HEAD = "BehindHead"
-    NO_ROOM = "NoRoom"
-    FITS_NOWHERE = "FitsNowhere"
-    NO_CANDIDATE_CLUSTER = "NoCandidateCluster"
-    QUEUE_OVER_ENTITLEMENT = "QueueOverEntitlement"
-    GROUP_INCOMPLETE = "GroupIncomplete"
-    GROUP_PART_DOES_NOT_FIT = "GroupPartDoesNotFit"
-    EVICTION_IN_PROGRESS = "EvictionInProgress"
-    BACKING_OFF = "BackingOff"
+    EXCEEDS_QUEUE_LIMIT = "ExceedsQueueLimit"
+    QUEUE_LIMIT_REACHED = "QueueLimitReached"
+    BLOCKED_BY_GUARANTEE = "BlockedByGuarantee"
+    BLOCKED_BY_RESERVATION = "BlockedByReservation"
+    BLOCKED_BY_QUEUE_HEAD = "BlockedByQueueHead"
+    INSUFFICIENT_CAPACITY = "InsufficientCapacity"
+    EXCEEDS_EVERY_CLUSTER = "ExceedsEveryCluster"
+    NO_MATCHING_CLUSTER = "NoMatchingCluster"
+    BLOCKED_BY_FAIR_SHARE = "BlockedByFairShare"
+    HYPERJOB_INCOMPLETE = "HyperJobIncomplete"
+    HYPERJOB_DOES_NOT_FIT = "HyperJobDoesNotFit"
+    PREEMPTION_IN_PROGRESS = "PreemptionInProgress"
+    STARTUP_BACKOFF = "StartupBackoff"
     SUSPENDED = "Suspended"
     ABORTED = "Aborted"
-    UNCLAIMED = "Unclaimed"
-    DEMAND_UNKNOWN = "DemandUnknown"
+    NO_MATCHING_POLICY = "NoMatchingPolicy"
+    REQUESTS_UNKNOWN = "RequestsUnknown"
     INTERNAL_ERROR = "InternalError"
 
 
@@ -42,8 +42,8 @@ class EvictionReason(StrEnum):
 
     RECLAIMED = "Reclaimed"
     PREEMPTED = "Preempted"
-    OUTGROWN = "Outgrown"
-    NOT_STARTED = "NotStarted"
+    RESIZE_REJECTED = "ResizeRejected"
+    STARTUP_TIMEOUT = "StartupTimeout"
     CLUSTER_CHANGED = "ClusterChanged"
     ABORTED = "Aborted"
 
@@ -51,27 +51,27 @@ class EvictionReason(StrEnum):
 #: The reasons that more capacity may end.
 CAPACITY = frozenset(
     {
-        Reason.EXCEEDS_QUEUE,
-        Reason.QUEUE_OVER_CEILING,
-        Reason.RESERVED_FOR_GUARANTEE,
-        Reason.BEHIND_RESERVATION,
-        Reason.BEHIND_HEAD,
-        Reason.NO_ROOM,
-        Reason.FITS_NOWHERE,
-        Reason.QUEUE_OVER_ENTITLEMENT,
+        Reason.EXCEEDS_QUEUE_LIMIT,
+        Reason.QUEUE_LIMIT_REACHED,
+        Reason.BLOCKED_BY_GUARANTEE,
+        Reason.BLOCKED_BY_RESERVATION,
+        Reason.BLOCKED_BY_QUEUE_HEAD,
+        Reason.INSUFFICIENT_CAPACITY,
+        Reason.EXCEEDS_EVERY_CLUSTER,
+        Reason.BLOCKED_BY_FAIR_SHARE,
     }
 )
 
-ABOUT_ROOM = frozenset(
+ABOUT_CAPACITY = frozenset(
     {
-        Reason.QUEUE_OVER_CEILING,
-        Reason.QUEUE_OVER_ENTITLEMENT,
-        Reason.RESERVED_FOR_GUARANTEE,
-        Reason.BEHIND_RESERVATION,
-        Reason.BEHIND_HEAD,
-        Reason.NO_ROOM,
-        Reason.GROUP_PART_DOES_NOT_FIT,
-        Reason.EVICTION_IN_PROGRESS,
+        Reason.QUEUE_LIMIT_REACHED,
+        Reason.BLOCKED_BY_FAIR_SHARE,
+        Reason.BLOCKED_BY_GUARANTEE,
+        Reason.BLOCKED_BY_RESERVATION,
+        Reason.BLOCKED_BY_QUEUE_HEAD,
+        Reason.INSUFFICIENT_CAPACITY,
+        Reason.HYPERJOB_DOES_NOT_FIT,
+        Reason.PREEMPTION_IN_PROGRESS,
     }
 )
 
@@ -96,11 +96,11 @@ class Refusal:
     @property
     def is_about_room(self) -> bool:
         """Say whether more room would help; all else is held for another reason (Q4, O5)."""
-        return self.reason in ABOUT_ROOM
+        return self.reason in ABOUT_CAPACITY
 
 
 def precedence(refusal: Refusal) -> tuple[int, int]:
     """Return the key that puts the refusal to be shown first: not about room, then by the list."""
-    if refusal.reason is Reason.EVICTION_IN_PROGRESS:
+    if refusal.reason is Reason.PREEMPTION_IN_PROGRESS:
         return 1, 0
     return (2 if refusal.is_about_room else 0), _PLACE[refusal.reason]

@@ -154,7 +154,7 @@ def _required_amounts(trial: "State", uid: WorkloadUid) -> Iterator[tuple[_Key, 
         return
     quotas = [quota for quota in (standing.quota, trial.books.present()) if quota is not None]
     faults = [(quota, fault) for quota in quotas for fault in quota.faults(quota.tree.nodes[lane.queue], lane.charge)]
-    if not faults and lane.hopeless is not None and lane.hopeless.reason is Reason.EXCEEDS_QUEUE:
+    if not faults and lane.hopeless is not None and lane.hopeless.reason is Reason.EXCEEDS_QUEUE_LIMIT:
         faults = [(standing.quota, lane.hopeless)]
     for quota, fault in faults:
         by = (fault.asked or 0) - (fault.available or 0)

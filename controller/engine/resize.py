@@ -40,7 +40,7 @@ def evict_rejected(state: "State", now: int) -> Iterator[Evict]:
         if state.policy.growth.evict and _eviction_due_at(state, workload) <= now:
             for part in (workload, *state.groups.bound_to(workload, state.workloads)):
                 state.evict(part, now)
-                yield Evict(part, EvictionReason.OUTGROWN)
+                yield Evict(part, EvictionReason.RESIZE_REJECTED)
 
 
 def _stop_timer(state: "State", uid: WorkloadUid, now: int) -> None:
@@ -77,7 +77,7 @@ def _eviction_order(state: "State", workload: Workload, now: int) -> tuple[int, 
 def _fits(state: "State", workload: Workload) -> bool:
     """Say whether it would be let in with what it holds now, in its queue and on the clusters where it is."""
     admission = workload.admission
-    if workload.hold is not None and workload.hold.reason is Reason.DEMAND_UNKNOWN:
+    if workload.hold is not None and workload.hold.reason is Reason.REQUESTS_UNKNOWN:
         return False
     if admission is None:
         return True

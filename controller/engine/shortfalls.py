@@ -76,7 +76,7 @@ def _class_shortfalls(state: "State", lane: WorkloadClass) -> Iterator[Shortfall
 def _queue_shortfalls(quota: Quota, node: Node, charge: Resources) -> Iterator[Shortfall]:
     """Yield the limits on the path of *node* that *charge* is not within, what is full before what is guaranteed."""
     faults = list(quota.faults(node, charge))
-    for fault in sorted(faults, key=lambda fault: fault.reason is not Reason.QUEUE_OVER_CEILING):
+    for fault in sorted(faults, key=lambda fault: fault.reason is not Reason.QUEUE_LIMIT_REACHED):
         yield _quota_shortfall(quota, fault)
 
 
@@ -98,7 +98,7 @@ def _quota_shortfall(quota: Quota, fault: Refusal) -> Shortfall:
 def _limiting_guarantees(quota: Quota, node: Node, fault: Refusal) -> tuple[tuple[QueueName, int], ...]:
     """Return whose guarantees make the limit smaller: a full queue's siblings, else the children it reserves for."""
     resource = fault.resource or ""
-    if fault.reason is Reason.RESERVED_FOR_GUARANTEE:
+    if fault.reason is Reason.BLOCKED_BY_GUARANTEE:
         idle = (
             (child.name, quota.reservation(child, resource) - quota.amount(child.name, resource))
             for child in node.children
@@ -137,7 +137,7 @@ def cluster_shortfalls(state: "State", shape: SchedulingRequirements) -> Iterato
     for gap in cluster_gaps(state, shape):
         for resource in sorted(gap.lacks):
             free = gap.room.get(resource, 0)
-            fault = Refusal(Reason.NO_ROOM, resource, gap.request[resource], free, cluster=gap.cluster)
+            fault = Refusal(Reason.INSUFFICIENT_CAPACITY, resource, gap.request[resource], free, cluster=gap.cluster)
             yield _shortfall(state, fault)
     if refusal.resource is None:
         yield _shortfall(state, refusal)
@@ -204,4 +204,4 @@ def _shortfall(state: "State", refusal: Refusal) -> Shortfall:
     )
 
 
-_QUOTA = frozenset({Reason.EXCEEDS_QUEUE, Reason.QUEUE_OVER_CEILING, Reason.RESERVED_FOR_GUARANTEE})
+_QUOTA = frozenset({Reason.EXCEEDS_QUEUE_LIMIT, Reason.QUEUE_LIMIT_REACHED, Reason.BLOCKED_BY_GUARANTEE})

@@ -22,7 +22,7 @@ _HOUR_MS: Final = 3_600_000
 #: What pauses are counted from where nobody looks whether workloads start.
 _DEFAULT_TIMEOUT_MS: Final = 1_800_000
 #: Why a part may wait that is to be started by us, and by nobody else.
-_STARTABLE_REASONS: Final = {Reason.BACKING_OFF, Reason.EVICTION_IN_PROGRESS}
+_STARTABLE_REASONS: Final = {Reason.STARTUP_BACKOFF, Reason.PREEMPTION_IN_PROGRESS}
 
 
 class StartupTracker:
@@ -206,7 +206,7 @@ def _evict_units(
     failed: Collection[Workload],
     now: int,
     *,
-    reason: EvictionReason = EvictionReason.NOT_STARTED,
+    reason: EvictionReason = EvictionReason.STARTUP_TIMEOUT,
 ) -> Iterator[Evict]:
     """Take *units* back: those who have *failed* to start or were moved, and the groups that cannot go on."""
     at_fault = {each.uid for each in failed}

@@ -285,7 +285,7 @@ class State:
         lane = self.backlog.lane(uid)
         head = None if lane.hopeless or not lane.is_waiting else self.blocking(workload.queue)
         if head is not None and head.uid != uid:
-            return Refusal(Reason.BEHIND_HEAD, queue=workload.queue, subject=head.path)
+            return Refusal(Reason.BLOCKED_BY_QUEUE_HEAD, queue=workload.queue, subject=head.path)
         return cycle.refusal(self, lane)
 
     def blocking(self, queue: QueueName) -> Workload | None:
@@ -477,4 +477,4 @@ class State:
 
 
 def _is_leaving(hold: Refusal | None) -> bool:
-    return hold is not None and hold.reason is Reason.EVICTION_IN_PROGRESS
+    return hold is not None and hold.reason is Reason.PREEMPTION_IN_PROGRESS

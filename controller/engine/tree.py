@@ -89,14 +89,14 @@ class Tree:
         """Return why the queue takes no workloads, or ``None`` for an open leaf (Q5)."""
         queue = self.root.queue if name == ROOT else self._known.get(name)
         if queue is None:
-            return Refusal(Reason.QUEUE_MISSING, queue=name)
+            return Refusal(Reason.QUEUE_NOT_FOUND, queue=name)
         closed = next((each for each in self._upwards(queue) if each.state is not QueueState.OPEN), None)
         if closed is not None:
             return Refusal(Reason.QUEUE_CLOSED, queue=closed.name, subject=closed.state)
         if name == ROOT or name in self._parents:
             return Refusal(Reason.QUEUE_NOT_LEAF, queue=name)
         if name not in self.nodes:
-            return Refusal(Reason.QUEUE_TREE_BROKEN, queue=name, subject=self._fault(queue))
+            return Refusal(Reason.QUEUE_HIERARCHY_INVALID, queue=name, subject=self._fault(queue))
         return None
 
     def _upwards(self, queue: Queue) -> Iterator[Queue]:

@@ -21,16 +21,16 @@ EventType = Literal["Normal", "Warning"]
 #: Waiting for these ends by itself; for all others somebody must do something.
 _TRANSIENT = frozenset(
     {
-        Reason.QUEUE_OVER_CEILING,
-        Reason.RESERVED_FOR_GUARANTEE,
-        Reason.BEHIND_RESERVATION,
-        Reason.BEHIND_HEAD,
-        Reason.NO_ROOM,
-        Reason.QUEUE_OVER_ENTITLEMENT,
-        Reason.GROUP_INCOMPLETE,
-        Reason.GROUP_PART_DOES_NOT_FIT,
-        Reason.EVICTION_IN_PROGRESS,
-        Reason.BACKING_OFF,
+        Reason.QUEUE_LIMIT_REACHED,
+        Reason.BLOCKED_BY_GUARANTEE,
+        Reason.BLOCKED_BY_RESERVATION,
+        Reason.BLOCKED_BY_QUEUE_HEAD,
+        Reason.INSUFFICIENT_CAPACITY,
+        Reason.BLOCKED_BY_FAIR_SHARE,
+        Reason.HYPERJOB_INCOMPLETE,
+        Reason.HYPERJOB_DOES_NOT_FIT,
+        Reason.PREEMPTION_IN_PROGRESS,
+        Reason.STARTUP_BACKOFF,
         Reason.SUSPENDED,
     }
 )

@@ -22,7 +22,7 @@ from controller.hyperjob.trouble import Trouble
 #: So many failed parts are named in a message.
 _NAMED = 10
 #: What is said of a part because of others, the more telling first.
-_OF_GROUPS = (Reason.GROUP_PART_DOES_NOT_FIT, Reason.GROUP_INCOMPLETE)
+_OF_GROUPS = (Reason.HYPERJOB_DOES_NOT_FIT, Reason.HYPERJOB_INCOMPLETE)
 
 
 @dataclass(frozen=True, slots=True)

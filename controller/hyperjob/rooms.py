@@ -164,14 +164,14 @@ def _shortage(need: _Need, bins: Sequence[Bin], stretches: int, *, books: Books)
     """Return why there is no way, by the resource that is shortest."""
     if not books.names:
         message = "its placement and the clusters exclude each other, or none takes new workloads"
-        return Trouble(Reason.NO_CANDIDATE_CLUSTER, message)
+        return Trouble(Reason.NO_MATCHING_CLUSTER, message)
     if not bins:
-        return Trouble(Reason.NO_ROOM, "no candidate cluster has a node for each of its pods")
+        return Trouble(Reason.INSUFFICIENT_CAPACITY, "no candidate cluster has a node for each of its pods")
     asked = {name: amount * stretches + need.singles.get(name, 0) for name, amount in need.unit.items() if amount > 0}
     free = {name: sum(max(books.headroom(room).get(name, 0), 0) for room in books.rooms) for name in asked}
     short = min(sorted(asked), key=lambda name: Fraction(free[name], asked[name]), default=None)
     if short is not None and free[short] < asked[short]:
         amounts = f"{format_quantity(short, free[short])} {short} of {format_quantity(short, asked[short])}"
-        return Trouble(Reason.NO_ROOM, f"its candidate clusters have {amounts} free")
+        return Trouble(Reason.INSUFFICIENT_CAPACITY, f"its candidate clusters have {amounts} free")
     most = f" on at most {books.most} cluster{'s' if books.most > 1 else ''}" if books.most < UNLIMITED else ""
-    return Trouble(Reason.NO_ROOM, f"its candidate clusters have room, but not in parts that fit{most}")
+    return Trouble(Reason.INSUFFICIENT_CAPACITY, f"its candidate clusters have room, but not in parts that fit{most}")

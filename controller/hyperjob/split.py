@@ -76,8 +76,8 @@ def split(hyperjob: HyperJob, prospects: Prospects) -> Layout:
     waiting = _lay_out(hyperjob, prospects, prospects.empty)
     if waiting.trouble is None:
         return Layout(waiting.parts, now.trouble)
-    if waiting.trouble.reason == Reason.NO_ROOM:
-        return Layout(trouble=Trouble(Reason.FITS_NOWHERE, f"even while empty, {waiting.trouble.message}"))
+    if waiting.trouble.reason == Reason.INSUFFICIENT_CAPACITY:
+        return Layout(trouble=Trouble(Reason.EXCEEDS_EVERY_CLUSTER, f"even while empty, {waiting.trouble.message}"))
     return waiting
 
 

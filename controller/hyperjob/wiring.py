@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controller.api.configuration import AdmissionConfiguration
+from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.cache.informer import WatchOptions
 from controller.cache.store import Store
 from controller.clock import Clock
@@ -26,7 +26,7 @@ class Process:
 
     store: Store
     state: Callable[[], State]
-    configuration: Callable[[], AdmissionConfiguration]
+    configuration: Callable[[], VolcanoGlobalConfiguration]
     may_write: Callable[[], bool]
 
 
@@ -68,7 +68,7 @@ def and_then_look(tell: Callable[[tuple[Wait, ...]], None], made: Stage) -> Call
     return waits
 
 
-def prospects(state: State, configuration: AdmissionConfiguration) -> Prospects | None:
+def prospects(state: State, configuration: VolcanoGlobalConfiguration) -> Prospects | None:
     """Return what the clusters and queues of *world* can take, ``None`` before its first cycle."""
     if state.standing is None:
         return None

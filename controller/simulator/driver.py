@@ -251,7 +251,7 @@ class Simulation:
         known = self._world.workloads[uid]
         if known.state is WorkloadState.ADMITTED and known.admission is not None:
             place = next((booking.cluster for booking in known.admission.bookings), None)
-            hold = Refusal(Reason.EVICTION_IN_PROGRESS, cluster=place)
+            hold = Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=place)
             self._tell(replace(known, state=WorkloadState.PENDING, hold=hold), now)
 
     def _depart(self, life: Life, now: int) -> None:

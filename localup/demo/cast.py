@@ -141,8 +141,8 @@ def _of_order() -> list[Act]:
             9,
             "two HyperJobs, one of 256 GPUs that is split automatically, and the documentation's: no room for them yet",
             hyperjobs=[
-                _hyperjob("hyperjob-auto.yaml", Reason.FITS_NOWHERE),
-                _hyperjob("hyperjob-conceptual.yaml", Reason.EXCEEDS_QUEUE),
+                _hyperjob("hyperjob-auto.yaml", Reason.EXCEEDS_EVERY_CLUSTER),
+                _hyperjob("hyperjob-conceptual.yaml", Reason.EXCEEDS_QUEUE_LIMIT),
             ],
         ),
     ]
@@ -286,6 +286,6 @@ def _reclaimers() -> list[Role]:
 def _hopeless() -> list[Role]:
     return [
         Role(volcano_job("ops/old-report", "archive", pods=1, cpu=1, runtime="3s"), Reason.QUEUE_CLOSED),
-        Role(volcano_job("ops/rebuild-all", "urgent", pods=6, cpu=2, runtime="3s"), Reason.EXCEEDS_QUEUE),
-        Role(volcano_job("team-a/moonshot", "team-a", pods=10, gpu=1, runtime="3s"), Reason.FITS_NOWHERE),
+        Role(volcano_job("ops/rebuild-all", "urgent", pods=6, cpu=2, runtime="3s"), Reason.EXCEEDS_QUEUE_LIMIT),
+        Role(volcano_job("team-a/moonshot", "team-a", pods=10, gpu=1, runtime="3s"), Reason.EXCEEDS_EVERY_CLUSTER),
     ]

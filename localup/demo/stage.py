@@ -64,10 +64,10 @@ def submit(tenant: Api, roles: Iterable[Role]) -> None:
 
 
 def configure(folder: Path, *, reclaim: bool) -> Path:
-    """Write the controller's AdmissionConfiguration in *folder*, and return its path."""
+    """Write the controller's VolcanoGlobalConfiguration in *folder*, and return its path."""
     path = folder / "admission.yaml"
     rules = {"reclaim": {"enabled": True, "minRuntime": "0s", "gracePeriod": "0s"}} if reclaim else {}
-    head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "AdmissionConfiguration"}
+    head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration"}
     path.write_text(json.dumps({**head, **rules}))
     return path
 

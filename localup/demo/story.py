@@ -78,7 +78,7 @@ class Way:
             return True
         if self.role.forever is None:
             return self.stage is Stage.FINISHED and (
-                Reason.EVICTION_IN_PROGRESS in self.reasons or not self.role.reclaims
+                Reason.PREEMPTION_IN_PROGRESS in self.reasons or not self.role.reclaims
             )
         return self.stage is Stage.WAITING and self.complaint is not None and self.complaint.reason == self.role.forever
 

@@ -7,7 +7,7 @@ from controller.api.keys import CLUSTERS, RESOURCE_BINDINGS
 from tests.benchmarks import seed
 from tests.rig.stage import Stage
 
-HEAD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: AdmissionConfiguration\n"
+HEAD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration\n"
 PLURALS = {"Deployment": "deployments", "StatefulSet": "statefulsets", "Job": "jobs", "ReplicaSet": "replicasets"}
 
 

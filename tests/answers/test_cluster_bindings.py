@@ -127,7 +127,7 @@ async def test_what_has_no_namespace_waits_is_admitted_finishes_and_is_told(plan
         record = await let_go(stage, "first-fleet")
         assert (record["queue"], record["charge"]["cpu"], record["clusters"]) == ("q", "3", ["m1"])
         await fleet(stage, "second", replicas=3)
-        event = await until_told(stage, "QueueOverCeiling", "Fleet", "second", namespace="default")
+        event = await until_told(stage, "QueueLimitReached", "Fleet", "second", namespace="default")
         assert event["related"]["kind"] == "ClusterResourceBinding"
         assert not is_let_go(stage, "second-fleet")
         status = {"aggregatedStatus": [{"clusterName": "m1", "applied": True, "status": {"phase": "Done"}}]}
@@ -148,7 +148,7 @@ async def test_tb1_a_job_under_a_cluster_wide_binding_waits_like_any_other(plane
             await bind(stage, name, "batch.volcano.sh/v1alpha1", "Job", uid=uid, namespace=stage.cast.namespace)
             if name == "wide":
                 assert (await let_go(stage, "wide-job"))["charge"]["cpu"] == "2"
-        await until_told(stage, "QueueOverCeiling", "Job", "late")
+        await until_told(stage, "QueueLimitReached", "Job", "late")
         path = CLUSTER_RESOURCE_BINDINGS.item_path("", "late-job")
         await stage.cast.merge(path, {"spec": {"clusters": [{"name": "m1"}]}})
         await stage.history.until(lambda _: not binding(stage, "late-job")["spec"].get("clusters"), "cleared")
@@ -175,4 +175,4 @@ async def test_what_another_binding_brings_along_waits_for_nobody(plane, tmp_pat
             stage.cast.path("brought"),
             {"metadata": {"labels": {POLICY_LABELS[0]: "id"}}, "spec": {"suspension": {"scheduling": True}}},
         )
-        await until_told(stage, "ExceedsQueue", "Job", "brought")
+        await until_told(stage, "ExceedsQueueLimit", "Job", "brought")

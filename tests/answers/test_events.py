@@ -29,8 +29,8 @@ async def test_a_job_and_its_binding_are_told_why_they_wait_and_that_they_were_a
         await stage.admitted("first")
         await stage.cast.job("next", "q", cpu=2)
         for kind, name in (("Job", "next"), ("ResourceBinding", "next-job")):
-            event = await until_told(stage, "QueueOverCeiling", kind, name)
-            assert "queue 'q' has 0 left below its ceiling; it starts when workloads of the queue" in event["note"]
+            event = await until_told(stage, "QueueLimitReached", kind, name)
+            assert "queue 'q' has 0 left below its limit; it starts when workloads of the queue" in event["note"]
             assert (event["type"], event["action"]) == ("Normal", "Wait")
             assert event["reportingController"] == "volcano-global.io/controller"
         event = await until_told(stage, "Admitted", "Job", "first")
@@ -46,9 +46,9 @@ async def test_what_only_somebody_can_put_right_is_a_warning(plane, tmp_path):
         await begun(stage)
         await stage.cast.job("lost", "no-such-queue")
         await stage.cast.job("giant", "q", cpu=500)
-        lost = await until_told(stage, "QueueMissing", "Job", "lost")
+        lost = await until_told(stage, "QueueNotFound", "Job", "lost")
         assert (lost["type"], "create the queue" in lost["note"]) == ("Warning", True)
-        assert (await until_told(stage, "ExceedsQueue", "Job", "giant"))["type"] == "Warning"
+        assert (await until_told(stage, "ExceedsQueueLimit", "Job", "giant"))["type"] == "Warning"
 
 
 async def test_who_is_evicted_hears_why(plane, tmp_path):
@@ -65,8 +65,8 @@ async def test_the_same_again_adds_to_the_series_also_after_a_restart(plane, tmp
     async with staged(plane, tmp_path, plays=False) as stage:
         await begun(stage)
         await stage.cast.job("lost", "no-such-queue")
-        await until_told(stage, "QueueMissing", "Job", "lost")
-        await until_told(stage, "QueueMissing", "ResourceBinding", "lost-job")
+        await until_told(stage, "QueueNotFound", "Job", "lost")
+        await until_told(stage, "QueueNotFound", "ResourceBinding", "lost-job")
         await stage.controller.start()
         await stage.controller.says("workload waits")
         async with asyncio.timeout(LIMIT_SECONDS):
@@ -112,7 +112,7 @@ async def test_who_wants_no_events_gets_none(plane, tmp_path):
         await stage.cast.job("one", "q")
         await stage.done("one")
         await stage.cast.job("lost", "no-such-queue")
-        await stage.controller.says("QueueMissing")
+        await stage.controller.says("QueueNotFound")
         assert stage.proxy.count(lambda call: EVENTS.plural in call.path) == 0
 
 
@@ -136,9 +136,9 @@ async def test_explain_knows_what_was_told_also_what_only_the_controller_has_see
         stage.proxy.add(Answer(writes, status=403, message=says))
         await stage.controller.start()
         await stage.cast.job("over", "q")
-        await until_told(stage, "BackingOff", "Job", "over")
+        await until_told(stage, "StartupBackoff", "Job", "over")
         told = json.loads(await explained(stage, "over", "-o", "json"))["told"]
-        assert told[-1]["reason"] == "BackingOff"
+        assert told[-1]["reason"] == "StartupBackoff"
         assert "Karmada's quota does not take it: FederatedResourceQuota(team/most)" in told[-1]["note"]
         assert "What its events tell:" in await explained(stage, "over")
         stage.proxy.heal()

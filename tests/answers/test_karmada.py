@@ -128,7 +128,7 @@ async def test_a_refusal_by_karmadas_own_quota_is_shown_as_such(plane, tmp_path)
         stage.proxy.add(Answer(lambda call: writes(call) and "over-job" in call.path, 1, status=403, message=says))
         await stage.controller.start()
         await stage.cast.job("over", "q")
-        event = await until_told(stage, "BackingOff", "Job", "over")
+        event = await until_told(stage, "StartupBackoff", "Job", "over")
         assert "Karmada's quota does not take it: FederatedResourceQuota(team/most) exceeded" in event["note"]
         counted = 'volcano_global_patch_duration_seconds_count{effect="admit",outcome="quota_exceeded"}'
         assert await stage.controller.metric(counted) == 1
@@ -147,14 +147,14 @@ async def test_d9_without_a_claim_nobody_is_admitted_or_charged_and_with_one_it_
         await stage.admitted("orphan")
         given = binding(stage, "orphan")["metadata"]["labels"][claim]
         await stage.cast.job("waits", "q", cpu=2)
-        await until_told(stage, "QueueOverCeiling", "Job", "waits")
+        await until_told(stage, "QueueLimitReached", "Job", "waits")
         # The policy goes, and Karmada has not placed it: nothing of it will ever run.
         unclaimed = {"metadata": {"labels": {claim: None}}, "spec": {"clusters": None}}
         await stage.cast.merge(stage.cast.path("orphan"), unclaimed)
-        event = await until_told(stage, "Unclaimed", "Job", "orphan")
+        event = await until_told(stage, "NoMatchingPolicy", "Job", "orphan")
         assert "create a policy that selects it" in event["note"]
         await stage.admitted("waits")
         await stage.cast.delete(stage.cast.path("waits"))
         await stage.cast.merge(stage.cast.path("orphan"), {"metadata": {"labels": {claim: given}}})
         await stage.cast.job("late", "q")
-        await until_told(stage, "QueueOverCeiling", "Job", "late")
+        await until_told(stage, "QueueLimitReached", "Job", "late")

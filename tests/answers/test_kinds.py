@@ -73,7 +73,7 @@ async def test_a_kind_that_is_switched_on_while_we_run_waits_its_turn(plane, tmp
         await let_go(stage, "first")
         charge = record(stage, "first")["charge"]
         assert {name: charge[name] for name in ("cpu", "pods")} == {"cpu": "4", "pods": "2"}
-        await until_told(stage, "QueueOverCeiling", "Deployment", "second")
+        await until_told(stage, "QueueLimitReached", "Deployment", "second")
         assert not is_let_go(stage, "second")
         assert await stage.controller.metric('volcano_global_cache_synced{resource="deployments.apps"}') == 1
 
@@ -180,5 +180,5 @@ async def test_a_kind_that_nobody_serves_or_we_may_not_read_keeps_nobody_waiting
         await stage.admitted("runs")
         await stage.controller.says("it is not served")
         await kinds.submit(stage, *DEPLOYMENT, "held", queue="q")
-        event = await until_told(stage, "QueueMissing", "Deployment", "held")
+        event = await until_told(stage, "QueueNotFound", "Deployment", "held")
         assert "whether the controller may read objects of its kind" in event["note"]

@@ -52,7 +52,7 @@ async def test_f18_where_the_operator_wants_it_what_came_past_waits_its_turn(pla
         await stage.admitted("runs")
         await slipped(stage, "past")
         await stage.until(lambda seen: "past" in seen and seen["past"].paused, "paused again")
-        await until_told(stage, "QueueOverCeiling", "Job", "past")
+        await until_told(stage, "QueueLimitReached", "Job", "past")
         stage.slipped.add("fast")
         uid = await stage.cast.template("fast", "q")
         await stage.cast.bind("fast", uid, suspension={"dispatching": False}, clusters=[{"name": "m1"}])
@@ -169,7 +169,7 @@ async def test_tb4_whatever_a_policy_is_changed_to_a_paused_job_stays_paused_and
         await stage.cast.merge(stage.cast.path("runs"), {"spec": copied})
         await until_told(stage, "Grown", "Job", "runs")
         await stage.cast.job("small", "q")
-        await until_told(stage, "QueueOverCeiling", "Job", "small")
+        await until_told(stage, "QueueLimitReached", "Job", "small")
         assert stage.sights()["small"].paused
 
 
@@ -183,5 +183,5 @@ async def test_tb5_a_job_scaled_up_after_its_admission_is_charged_with_all_of_it
         await stage.cast.merge(path, {"spec": {"tasks": [{**task, "replicas": 10}]}})
         await until_told(stage, "Grown", "Job", "grows")
         await stage.cast.job("late", "q")
-        event = await until_told(stage, "QueueOverCeiling", "Job", "late")
-        assert "has 0 left below its ceiling" in event["note"]
+        event = await until_told(stage, "QueueLimitReached", "Job", "late")
+        assert "has 0 left below its limit" in event["note"]

@@ -41,7 +41,7 @@ async def test_r1_what_does_not_start_is_requeued_and_then_tried_elsewhere(plane
         assert stage.sights()["stuck"].clusters == ("m1",), "the tightest fit"
         await stage.history.until(lambda _: pauses(stage, "stuck") == 1, "requeued")
         await stage.admitted("stuck")
-        await until_told(stage, "NotStarted", "Job", "stuck", action="Evict")
+        await until_told(stage, "StartupTimeout", "Job", "stuck", action="Evict")
         assert record(stage, "stuck")["attempts"] == 1
         # Its works are gone, and what they told with them.
         await stage.cast.merge(f"{stage.cast.path('stuck')}/status", {"status": {"aggregatedStatus": []}})
@@ -137,7 +137,7 @@ async def test_g1_a_part_that_never_starts_takes_those_back_that_cannot_go_on_wi
         assert counts == {"whole-runs-0": (0, 1), "whole-stuck-0": (1, 0), "enough-stuck-0": (1, 0)}
         assert record(stage, "whole-runs-0")["backOffUntil"] == record(stage, "whole-stuck-0")["backOffUntil"]
         assert {name for name in back if "leftOut" in record(stage, name)} == {"whole-stuck-0", "enough-stuck-0"}
-        why = (await until_told(stage, "NotStarted", "Job", "whole-runs-0", action="Evict"))["note"]
+        why = (await until_told(stage, "StartupTimeout", "Job", "whole-runs-0", action="Evict"))["note"]
         assert "a part that its HyperJob needs did not start in time" in why
         await stage.cast.cluster("m2", cpu="5")
         await leave(stage, *back)

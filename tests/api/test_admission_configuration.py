@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from controller.api.configuration import (
-    AdmissionConfiguration,
     ConfigurationError,
     Tenant,
+    VolcanoGlobalConfiguration,
     configuration_revision,
     load_configuration,
 )
@@ -23,22 +23,22 @@ README = Path(__file__).parents[2] / "README.md"
 def test_the_documented_configuration_is_the_default():
     blocks = re.findall(r"```yaml\n(.*?)```", README.read_text(), re.DOTALL)
     documented = next(block for block in blocks if "defaultQueue" in block)
-    assert load_configuration(documented) == AdmissionConfiguration()
-    keys = {field.alias or name for name, field in AdmissionConfiguration.model_fields.items()}
+    assert load_configuration(documented) == VolcanoGlobalConfiguration()
+    keys = {field.alias or name for name, field in VolcanoGlobalConfiguration.model_fields.items()}
     assert yaml.safe_load(documented).keys() == keys
 
 
 def test_an_empty_mapping_is_the_default():
-    assert load_configuration("{}") == AdmissionConfiguration()
+    assert load_configuration("{}") == VolcanoGlobalConfiguration()
 
 
 def test_every_key_is_read():
     configuration = load_configuration(
         """
         apiVersion: config.volcano-global.io/v1alpha1
-        kind: AdmissionConfiguration
+        kind: VolcanoGlobalConfiguration
         defaultQueue: research
-        queueOrder: EntitlementFirst
+        queueOrder: FairShareFirst
         tenantFairness: Namespace
         growth: {action: Report, gracePeriod: 1m}
         reservation: {after: 0s, max: 1h}
@@ -74,8 +74,8 @@ def test_every_key_is_read():
     )
     unchanged = {
         name
-        for name in AdmissionConfiguration.model_fields
-        if getattr(configuration, name) == getattr(AdmissionConfiguration(), name)
+        for name in VolcanoGlobalConfiguration.model_fields
+        if getattr(configuration, name) == getattr(VolcanoGlobalConfiguration(), name)
     }
     assert unchanged == {"api_version", "kind"}
     assert configuration.admission_timeout == timedelta(hours=2)
@@ -111,7 +111,7 @@ def test_every_key_is_read():
             "tenants: [{namespaces: []}]", "tenants[0].namespaces: tuple should have at least 1 item", id="empty"
         ),
         pytest.param(
-            "queueOrder: Random", "queueOrder: input should be 'PriorityFirst' or 'EntitlementFirst'", id="word"
+            "queueOrder: Random", "queueOrder: input should be 'PriorityFirst' or 'FairShareFirst'", id="word"
         ),
         pytest.param(
             "tenantFairness: null", "tenantFairness: input should be 'None', 'Namespace' or 'NamespaceFirst'", id="null"
@@ -137,7 +137,7 @@ def test_every_key_is_read():
             "it selects every cluster; write matchLabels or matchExpressions",
             id="every-cluster",
         ),
-        pytest.param("kind: Queue", "kind: input should be 'AdmissionConfiguration'", id="other-kind"),
+        pytest.param("kind: Queue", "kind: input should be 'VolcanoGlobalConfiguration'", id="other-kind"),
         pytest.param("workloads: [{kind: Job}]", "workloads[0].apiVersion: field required", id="kind-alone"),
         pytest.param(
             "workloads: [{apiVersion: batch/v1, kind: Job}, {apiVersion: batch/v2, kind: Job}]",

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from controller.api.configuration import AdmissionConfiguration, IntegrationRule
+from controller.api.configuration import IntegrationRule, VolcanoGlobalConfiguration
 from controller.api.record import Record
 from controller.cache.store import Store
 from controller.engine.clusters import ApiKind
@@ -13,7 +13,7 @@ from controller.engine.workloads import ClusterCharge, WorkloadState
 from tests.cache.fake_event_handler import FakeEventHandler
 from tests.cache.objects import binding, job, raw
 
-DEPLOYMENTS = AdmissionConfiguration(workloads=(IntegrationRule(api_version="apps/v1", kind="Deployment"),))
+DEPLOYMENTS = VolcanoGlobalConfiguration(workloads=(IntegrationRule(api_version="apps/v1", kind="Deployment"),))
 ONE = {"cpu": 1000, "pods": 1000}
 SMALL = Record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))
 

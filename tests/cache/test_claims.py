@@ -3,9 +3,9 @@
 import pytest
 
 from controller.api.configuration import (
-    AdmissionConfiguration,
     ConfigurationError,
     IntegrationRule,
+    VolcanoGlobalConfiguration,
     check_configuration,
 )
 from controller.api.record import Record
@@ -17,7 +17,7 @@ from controller.engine.workloads import WorkloadState
 from tests.cache.fake_event_handler import FakeEventHandler
 from tests.cache.objects import binding, job, raw
 
-MAPPED = AdmissionConfiguration.model_validate(
+MAPPED = VolcanoGlobalConfiguration.model_validate(
     {"resourceClaimTemplates": [{"name": "two-gpus", "requests": {"nvidia.com/gpu": 2}}]}
 )
 DEPLOYMENTS = MAPPED.model_copy(update={"workloads": (IntegrationRule(api_version="apps/v1", kind="Deployment"),)})
@@ -42,7 +42,7 @@ def heard(store, template, *, record=None, paused=True, clusters=None):
 
 def test_job_with_unmapped_claims_waits_as_demand_unknown():
     workload = heard(Store(), claiming(BY_TEMPLATE))
-    assert workload.hold.reason is Reason.DEMAND_UNKNOWN
+    assert workload.hold.reason is Reason.REQUESTS_UNKNOWN
     assert "'two-gpus'" in workload.hold.subject
     assert "resourceClaimTemplates" in workload.hold.subject
 
@@ -59,7 +59,7 @@ def test_claims_count_as_the_operator_maps_them():
     "claim", [SHARED_CLAIM, {"name": "gpus"}, BY_TEMPLATE | {"resourceClaimTemplateName": "other"}]
 )
 def test_a_claim_that_no_mapped_template_makes_is_unknown(claim):
-    assert heard(Store(MAPPED), claiming(BY_TEMPLATE, claim)).hold.reason is Reason.DEMAND_UNKNOWN
+    assert heard(Store(MAPPED), claiming(BY_TEMPLATE, claim)).hold.reason is Reason.REQUESTS_UNKNOWN
 
 
 def test_a_changed_mapping_counts_at_once():
@@ -76,7 +76,7 @@ def test_an_admitted_workload_with_unmapped_claims_is_evicted_as_grown():
     workload = heard(Store(), claiming(BY_TEMPLATE), record=record, paused=False, clusters=["m1"])
     assert workload.state is WorkloadState.ADMITTED
     assert workload.has_grown
-    assert workload.hold.reason is Reason.DEMAND_UNKNOWN
+    assert workload.hold.reason is Reason.REQUESTS_UNKNOWN
 
 
 def deployment(*claims):
@@ -101,7 +101,7 @@ def test_claims_of_a_gated_deployment_count_though_karmada_counts_none():
     workload, remarks = heard_deployment(BY_TEMPLATE)
     assert workload.shape.demand == {"cpu": 2000, "nvidia.com/gpu": 8000, "pods": 4000}
     assert BindingCondition.UNREADABLE not in remarks
-    assert heard_deployment(SHARED_CLAIM)[0].hold.reason is Reason.DEMAND_UNKNOWN
+    assert heard_deployment(SHARED_CLAIM)[0].hold.reason is Reason.REQUESTS_UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -115,6 +115,6 @@ def test_claims_of_a_gated_deployment_count_though_karmada_counts_none():
     ],
 )
 def test_a_mapping_that_cannot_be_counted_is_refused(entry, word):
-    head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "AdmissionConfiguration"}
+    head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration"}
     with pytest.raises(ConfigurationError, match=word):
         check_configuration({**head, "resourceClaimTemplates": entry})

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from controller.api.configuration import AdmissionConfiguration
+from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.cache.dynamic_informers import DynamicInformers
 from controller.cache.informer import Informer, WatchOptions
 from controller.cache.store import Store
@@ -34,7 +34,7 @@ async def test_a_kind_that_is_wanted_while_others_are_looked_for_is_waited_for_t
         server.says("GET", "/apis/batch/v1", after_all)
         async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api, asyncio.TaskGroup() as group:
             informers: dict[str, Informer[Any]] = {}
-            kinds = DynamicInformers(api, Store(AdmissionConfiguration()), informers, pace=WatchOptions())
+            kinds = DynamicInformers(api, Store(VolcanoGlobalConfiguration()), informers, pace=WatchOptions())
             kinds.want([DEPLOYMENT])
             running = group.create_task(kinds.run())
             await asked.wait()

@@ -134,7 +134,7 @@ def test_what_is_being_written_is_left_out_before_it_is_observed():
 def test_the_record_says_for_how_long_it_backs_off_and_why():
     record = AdmissionRecord(QueueName("a"), not_started_at=1000, back_off_until=5000, left_out=((M1, "x"),))
     refusal = startup_backoff(record, 4999, HOUR)
-    assert (refusal.reason, refusal.until) == (Reason.BACKING_OFF, 5000)
+    assert (refusal.reason, refusal.until) == (Reason.STARTUP_BACKOFF, 5000)
     assert refusal.subject == "it did not start on m1 in time"
     part = startup_backoff(msgspec.structs.replace(record, not_started_at=None), 4999, HOUR)
     assert part.subject == "a part that its HyperJob needs did not start in time"

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.configuration import AdmissionConfiguration
+from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.keys import ADMISSION_ANNOTATION
 from controller.api.record import Record, RecordResult, read_record, write_record
 from controller.cache.assumed_writes import AssumedRecordUpdate
@@ -21,7 +21,7 @@ ONE = {"cpu": 1000, "pods": 1000}
 ADMISSION_M1 = Admission(ONE, (ClusterCharge("m1", ONE),), admitted_at=5)
 RECORD = Record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))
 HELD = Nomination("m1", 5, 0, ONE)
-BACKING_OFF = Refusal(Reason.BACKING_OFF, subject="denied", until=1000)
+STARTUP_BACKOFF = Refusal(Reason.STARTUP_BACKOFF, subject="denied", until=1000)
 
 
 def fed(store: Store, now: int = 0) -> FakeEventHandler:
@@ -208,7 +208,7 @@ def test_a_changed_configuration_is_told_and_its_default_queue_applied():
     store, ear = Store(), FakeEventHandler()
     upsert(store, ("jobs", job("j1", queue="")), ("bindings", binding("j1")))
     store.feed(ear, 0)
-    must_list = store.configure(AdmissionConfiguration(default_queue="research", tenant_fairness="Namespace"))
+    must_list = store.configure(VolcanoGlobalConfiguration(default_queue="research", tenant_fairness="Namespace"))
     store.feed(ear, 0)
     assert not must_list
     assert ear.policy is not None
@@ -218,7 +218,7 @@ def test_a_changed_configuration_is_told_and_its_default_queue_applied():
 
 def test_a_namespace_that_becomes_exempt_holds_no_workloads():
     store, ear = pending()
-    assert store.configure(AdmissionConfiguration(exempt_namespaces=frozenset({"ml"})))
+    assert store.configure(VolcanoGlobalConfiguration(exempt_namespaces=frozenset({"ml"})))
     store.feed(ear, 0)
     assert not ear.workloads
 
@@ -384,12 +384,12 @@ def test_a_failed_write_is_told_although_nothing_was_told_in_between():
 def test_a_refused_write_holds_its_workload_back_for_a_time():
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
-    store.withdraw("rb-j1", BACKING_OFF)
+    store.withdraw("rb-j1", STARTUP_BACKOFF)
     store.feed(ear, 0)
-    assert ear.workloads["rb-j1"].hold == BACKING_OFF
+    assert ear.workloads["rb-j1"].hold == STARTUP_BACKOFF
     upsert(store, ("bindings", binding("j1", version=30)))
     store.feed(ear, 999)
-    assert ear.workloads["rb-j1"].hold == BACKING_OFF
+    assert ear.workloads["rb-j1"].hold == STARTUP_BACKOFF
     upsert(store, ("bindings", binding("j1", version=31)))
     store.feed(ear, 1000)
     assert ear.workloads["rb-j1"].hold is None
@@ -397,7 +397,7 @@ def test_a_refused_write_holds_its_workload_back_for_a_time():
 
 def test_a_hold_without_an_end_lasts_until_the_binding_changes():
     store, ear = pending()
-    store.withdraw("rb-j1", Refusal(Reason.BACKING_OFF))
+    store.withdraw("rb-j1", Refusal(Reason.STARTUP_BACKOFF))
     store.feed(ear, 10**12)
     assert ear.workloads["rb-j1"].hold is not None
     upsert(store, ("bindings", binding("j1", version=30)))
@@ -407,7 +407,7 @@ def test_a_hold_without_an_end_lasts_until_the_binding_changes():
 
 def test_a_hold_without_an_end_is_over_when_nothing_is_written_any_more():
     store, ear = pending()
-    store.hold_back("rb-j1", Refusal(Reason.BACKING_OFF))
+    store.hold_back("rb-j1", Refusal(Reason.STARTUP_BACKOFF))
     store.feed(ear, 0)
     assert ear.workloads["rb-j1"].hold is not None
     store.withdraw("rb-j1", None)
@@ -418,7 +418,7 @@ def test_a_hold_without_an_end_is_over_when_nothing_is_written_any_more():
 def test_who_is_held_back_before_anything_is_written_keeps_what_is_under_way():
     store, ear = pending()
     store.assume("rb-j1", AssumedRecordUpdate(HELD))
-    store.hold_back("rb-j1", Refusal(Reason.BACKING_OFF))
+    store.hold_back("rb-j1", Refusal(Reason.STARTUP_BACKOFF))
     store.feed(ear, 0)
     assert ear.workloads["rb-j1"].held == HELD
 
@@ -443,7 +443,7 @@ def test_what_is_deleted_while_its_write_is_under_way_is_gone():
     assert state(store, ear) is None
     store.settle("rb-j1", 11)
     assert state(store, ear) is None
-    store.withdraw("rb-j1", BACKING_OFF)
+    store.withdraw("rb-j1", STARTUP_BACKOFF)
     assert state(store, ear) is None
 
 

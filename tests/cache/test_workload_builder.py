@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from controller.api.configuration import AdmissionConfiguration, IntegrationRule
+from controller.api.configuration import IntegrationRule, VolcanoGlobalConfiguration
 from controller.api.keys import ADMISSION_ANNOTATION
 from controller.api.record import Record, write_record
 from controller.cache.binding_conditions import BindingCondition
@@ -18,7 +18,7 @@ from controller.engine.workloads import ClusterCharge, HyperJobGang, Reservation
 from tests.cache.fake_event_handler import FakeEventHandler
 from tests.cache.objects import CREATED_MS, binding, job, priority_class, raw
 
-DEPLOYMENTS = AdmissionConfiguration(workloads=(IntegrationRule(api_version="apps/v1", kind="Deployment"),))
+DEPLOYMENTS = VolcanoGlobalConfiguration(workloads=(IntegrationRule(api_version="apps/v1", kind="Deployment"),))
 ADMITTED = Record(
     "rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",), admitted_at=datetime(2026, 1, 2, tzinfo=UTC)
 )
@@ -27,7 +27,7 @@ ONE = {"cpu": 1000, "pods": 1000}
 
 
 def heard(
-    *bindings: bytes, jobs: tuple[bytes, ...] = (job("j1"),), configuration: AdmissionConfiguration | None = None
+    *bindings: bytes, jobs: tuple[bytes, ...] = (job("j1"),), configuration: VolcanoGlobalConfiguration | None = None
 ):
     """Return the one workload that these objects make, or ``None``, and what is remarked."""
     store, ear = Store(configuration), FakeEventHandler()
@@ -193,7 +193,7 @@ def test_the_finished_phases_are_configurable():
             "finished": {"path": "state.phase", "values": ["Running"]},
         }
     )
-    only = AdmissionConfiguration(workloads=(rule,))
+    only = VolcanoGlobalConfiguration(workloads=(rule,))
     running = binding("j1", paused=False, clusters=["m1"], phases={"m1": "Running"}, record=ADMITTED)
     workload, _ = heard(running, configuration=only)
     assert workload is not None
@@ -243,7 +243,7 @@ def test_an_evicted_workload_is_charged_until_it_has_left(left):
     assert workload.admission is not None
     assert [(booking.cluster, booking.charge) for booking in workload.admission.bookings] == [("m1", ONE)]
     assert workload.hold is not None
-    assert workload.hold.reason is Reason.EVICTION_IN_PROGRESS
+    assert workload.hold.reason is Reason.PREEMPTION_IN_PROGRESS
     assert not remarks
 
 
@@ -297,21 +297,21 @@ def test_without_a_template_nobody_knows_what_it_asks_for():
     workload, _ = heard(binding("j1"), jobs=())
     assert workload is not None
     assert workload.hold is not None
-    assert (workload.hold.reason, workload.hold.subject) == (Reason.DEMAND_UNKNOWN, "Job ml/j1 is not there")
+    assert (workload.hold.reason, workload.hold.subject) == (Reason.REQUESTS_UNKNOWN, "Job ml/j1 is not there")
 
 
 def test_another_job_of_the_same_name_is_not_its_template():
     workload, _ = heard(binding("j1"), jobs=(job("j1", uid="another"),))
     assert workload is not None
     assert workload.hold is not None
-    assert workload.hold.reason is Reason.DEMAND_UNKNOWN
+    assert workload.hold.reason is Reason.REQUESTS_UNKNOWN
 
 
 def test_an_unreadable_template_holds_its_workload_and_says_why():
     workload, remarks = heard(binding("j1"), jobs=(job("j1", requests={"cpu": "many"}),))
     assert workload is not None
     assert workload.hold is not None
-    assert workload.hold.reason is Reason.DEMAND_UNKNOWN
+    assert workload.hold.reason is Reason.REQUESTS_UNKNOWN
     assert "'many' is no quantity" in (workload.hold.subject or "")
     assert remarks == {BindingCondition.UNREADABLE}
 
@@ -332,7 +332,7 @@ def test_an_unreadable_binding_is_neither_lost_nor_admitted(spec):
     assert workload is not None
     assert workload.state is WorkloadState.PENDING
     assert workload.hold is not None
-    assert workload.hold.reason is Reason.DEMAND_UNKNOWN
+    assert workload.hold.reason is Reason.REQUESTS_UNKNOWN
     assert BindingCondition.UNREADABLE in remarks
 
 
@@ -340,7 +340,7 @@ def test_a_binding_that_no_policy_claims_waits_as_unclaimed():
     workload, _ = heard(binding("j1", meta={"labels": {"propagationpolicy.karmada.io/permanent-id": ""}}))
     assert workload is not None
     assert workload.hold is not None
-    assert workload.hold.reason is Reason.UNCLAIMED
+    assert workload.hold.reason is Reason.NO_MATCHING_POLICY
 
 
 def test_an_unclaimed_binding_without_clusters_is_not_charged():
@@ -348,7 +348,7 @@ def test_an_unclaimed_binding_without_clusters_is_not_charged():
     assert workload is not None
     assert (workload.state, workload.admission) == (WorkloadState.PENDING, None)
     assert workload.hold is not None
-    assert workload.hold.reason is Reason.UNCLAIMED
+    assert workload.hold.reason is Reason.NO_MATCHING_POLICY
 
 
 def test_an_unclaimed_binding_with_clusters_is_charged():
@@ -375,7 +375,7 @@ def test_the_queue_of_a_job(queue, record, expected):
 
 
 def test_nothing_is_gated_in_an_exempt_namespace():
-    exempt = AdmissionConfiguration(exempt_namespaces=frozenset({"ml"}))
+    exempt = VolcanoGlobalConfiguration(exempt_namespaces=frozenset({"ml"}))
     assert heard(binding("j1"), configuration=exempt) == (None, frozenset())
 
 
@@ -396,7 +396,7 @@ def test_a_mere_dependency_asks_for_nothing():
 
 
 def test_what_we_have_written_to_is_let_go_when_it_is_not_gated_any_more():
-    exempt = AdmissionConfiguration(exempt_namespaces=frozenset({"ml"}))
+    exempt = VolcanoGlobalConfiguration(exempt_namespaces=frozenset({"ml"}))
     waiting = Record("rb-j1", queue="a")
     assert heard(binding("j1", record=waiting), configuration=exempt) == (
         None,
@@ -533,7 +533,7 @@ def test_components_of_a_volcano_job_are_never_looked_at():
 
 
 def test_a_batch_job_is_finished_by_its_condition():
-    rule = AdmissionConfiguration(workloads=(IntegrationRule(api_version="batch/v1", kind="Job"),))
+    rule = VolcanoGlobalConfiguration(workloads=(IntegrationRule(api_version="batch/v1", kind="Job"),))
     store, ear = Store(rule), FakeEventHandler()
     status = {"conditions": [{"type": "Complete", "status": "True"}]}
     done = binding("j1", api_version="batch/v1", paused=False, clusters=["m1"], record=ADMITTED)
@@ -592,7 +592,7 @@ def test_the_parts_that_a_hyperjob_lists_are_a_group():
 def test_a_job_that_its_hyperjob_does_not_list_waits_and_is_not_older(template, said):
     workload = heard_part(template, said)
     assert workload.group is None
-    assert (workload.hold.reason, workload.hold.subject) == (Reason.GROUP_INCOMPLETE, UNLISTED)
+    assert (workload.hold.reason, workload.hold.subject) == (Reason.HYPERJOB_INCOMPLETE, UNLISTED)
     assert workload.since > SAID.since
 
 

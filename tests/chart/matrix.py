@@ -73,7 +73,7 @@ VALUES: dict[str, dict[str, Any]] = {
     },
     "tuned": {
         "admission": {
-            "queueOrder": "EntitlementFirst",
+            "queueOrder": "FairShareFirst",
             "tenantFairness": "Namespace",
             "reclaim": {"enabled": True},
             "tenants": [{"namespaces": ["team-a-*"], "queues": ["a"]}],

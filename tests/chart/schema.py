@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from controller.api.configuration import AdmissionConfiguration
+from controller.api.configuration import VolcanoGlobalConfiguration
 
 CHART = Path(__file__).parents[2] / "charts" / "volcano-global"
 FILE = CHART / "values.schema.json"
@@ -53,7 +53,7 @@ PROVIDED = section(secretName=NAME, key=TEXT, user=TEXT)
 
 def admission() -> Schema:
     """Return the model's schema, without what the chart adds by itself."""
-    schema = AdmissionConfiguration.model_json_schema(by_alias=True)
+    schema = VolcanoGlobalConfiguration.model_json_schema(by_alias=True)
     definitions = schema.pop("$defs")
 
     def plain(node: Any) -> Any:

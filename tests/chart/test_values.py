@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controller.api.configuration import AdmissionConfiguration, load_configuration
+from controller.api.configuration import VolcanoGlobalConfiguration, load_configuration
 from controller.metrics import Metrics as ControllerMetrics
 from controller.settings import parse_flags
 from tests.chart import schema
@@ -25,7 +25,7 @@ def test_the_schema_is_what_the_models_make():
 
 
 def test_the_default_configuration_is_the_default_of_the_processes():
-    assert AdmissionConfiguration.model_validate(DEFAULTS["admission"]) == AdmissionConfiguration()
+    assert VolcanoGlobalConfiguration.model_validate(DEFAULTS["admission"]) == VolcanoGlobalConfiguration()
 
 
 def test_every_key_of_the_configuration_is_a_value():
@@ -37,7 +37,7 @@ def test_every_key_of_the_configuration_is_a_value():
                 if hasattr(field.annotation, "model_fields"):
                     keys(field.annotation, found[alias])
 
-    keys(AdmissionConfiguration, DEFAULTS["admission"])
+    keys(VolcanoGlobalConfiguration, DEFAULTS["admission"])
 
 
 def test_the_chart_of_a_release_runs_its_image():

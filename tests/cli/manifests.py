@@ -145,7 +145,7 @@ def priority_class(name: str, value: int, **more: Any) -> dict[str, Any]:
 
 
 def configuration(**keys: Any) -> dict[str, Any]:
-    return {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "AdmissionConfiguration", **keys}
+    return {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration", **keys}
 
 
 def write(folder: Path, *documents: dict[str, Any], name: str = "world.yaml") -> str:

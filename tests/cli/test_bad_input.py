@@ -87,9 +87,11 @@ def test_two_objects_of_one_uid_are_refused(run, tmp_path):
 
 
 def test_two_configurations_are_refused(run, tmp_path):
-    path = write(tmp_path, configuration(), configuration(queueOrder="EntitlementFirst"))
+    path = write(tmp_path, configuration(), configuration(queueOrder="FairShareFirst"))
     ended = run("plan", "-f", path)
-    assert ended.err == f"{path}: document 2 (AdmissionConfiguration): the first is in {path}: document 1; keep one\n"
+    assert (
+        ended.err == f"{path}: document 2 (VolcanoGlobalConfiguration): the first is in {path}: document 1; keep one\n"
+    )
 
 
 def test_a_file_that_is_not_there_is_named(run, tmp_path):

@@ -64,7 +64,7 @@ def test_a_queue_that_is_not_there_is_named_with_what_is(run, state):
 def test_a_queue_that_is_only_waited_for_is_listed(run, tmp_path):
     path = write(tmp_path, job("j", CPU, queue="gone"))
     ended = run("pending", "--queue", "gone", "-f", path, "-o", "json")
-    assert [each["reason"] for each in ended.answer["pending"]] == ["QueueMissing"]
+    assert [each["reason"] for each in ended.answer["pending"]] == ["QueueNotFound"]
 
 
 def test_without_files_or_a_kubeconfig_there_is_nothing_to_look_at(run, tmp_path):

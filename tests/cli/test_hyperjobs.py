@@ -34,7 +34,7 @@ def test_it_says_why_a_hyperjob_waits(explained):
     assert ended.answer["reason"] == ""
     full = explained(cluster("m1", GPUS, used=GPUS), cluster("m2", GPUS), queue("ml"), document(TASK))
     assert (full.answer["reason"], full.answer["message"]) == (
-        "NoRoom",
+        "InsufficientCapacity",
         "its candidate clusters have 8 nvidia.com/gpu of 12 free",
     )
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from controller.api import keys
-from controller.api.configuration import AdmissionConfiguration
+from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.cli.live import live_snapshot, read_store
 from controller.kube import Api
 from tests.cli.manifests import NOW, binding, cluster, job, priority_class, queue, running, units, write
@@ -90,7 +90,7 @@ def test_a_control_plane_is_seen_as_its_files_are(run, look, tmp_path, command):
 def test_a_job_is_explained(look):
     ended = look("explain", "job", "big")
     assert (ended.code, ended.err) == (0, "")
-    assert "ExceedsQueue: it asks for 20 cpu" in ended.out
+    assert "ExceedsQueueLimit: it asks for 20 cpu" in ended.out
 
 
 def test_nothing_is_written(look, server):
@@ -103,7 +103,7 @@ def test_nothing_is_written(look, server):
 def test_a_kind_that_is_switched_on_is_listed_too(look, tmp_path):
     path = tmp_path / "configuration.yaml"
     rule = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "queue": "spec.type"}
-    head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "AdmissionConfiguration"}
+    head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration"}
     path.write_text(json.dumps({**head, "workloads": [rule]}))
     assert look("plan", "--admission-configuration", str(path)).code == 0
 
@@ -111,7 +111,7 @@ def test_a_kind_that_is_switched_on_is_listed_too(look, tmp_path):
 def test_a_kind_that_is_not_served_is_named(look, tmp_path):
     path = tmp_path / "configuration.yaml"
     rule = {"apiVersion": "apps.example/v1", "kind": "Thing"}
-    head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "AdmissionConfiguration"}
+    head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration"}
     path.write_text(json.dumps({**head, "workloads": [rule]}))
     ended = look("plan", "--admission-configuration", str(path))
     assert (ended.code, ended.out) == (1, "")
@@ -145,7 +145,7 @@ def test_other_programs_observe_by_one_call(server):
 def test_long_lists_come_in_pages(server):
     async def read():
         async with Api.connect(server.kubeconfig("volcano-global-controller")) as api:
-            return await read_store(api, AdmissionConfiguration(), page=2)
+            return await read_store(api, VolcanoGlobalConfiguration(), page=2)
 
     store = asyncio.run(read())
     assert (len(store.jobs), len(store.bindings), store.is_complete) == (4, 4, True)

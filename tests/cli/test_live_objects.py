@@ -179,7 +179,11 @@ def test_no_command_fails_and_what_is_good_is_shown(look, read_once, world):
     for output in OUTPUTS:
         ended = look(server, "explain", "job", "other", "-n", "ml", "-o", output)
         assert (ended.code, ended.err) == (0, "")
-        assert "ExceedsQueue" in ended.out or "FitsNowhere" in ended.out or "NoRoom" in ended.out
+        assert (
+            "ExceedsQueueLimit" in ended.out
+            or "ExceedsEveryCluster" in ended.out
+            or "InsufficientCapacity" in ended.out
+        )
 
 
 def test_every_job_is_explained(look, read_once):

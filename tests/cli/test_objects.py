@@ -29,7 +29,7 @@ def plan(run, tmp_path):
 def test_a_binding_paused_at_its_creation_is_admitted_once_its_job_is_known(plan):
     path = OBJECTS / "rb-suspended-at-create-single-job.yaml"
     tasks = [{"name": "worker", "replicas": 1, "template": pod({"cpu": 2, "memory": "4Gi", "nvidia.com/gpu": 1})}]
-    assert plan(MEMBER, str(path)).reasons() == {"single": "DemandUnknown"}
+    assert plan(MEMBER, str(path)).reasons() == {"single": "RequestsUnknown"}
     [binding] = load(f"objects/{path.name}")
     assert plan(MEMBER, str(path), documents=[template(binding, tasks)]).clusters() == {"single": ["member1"]}
 

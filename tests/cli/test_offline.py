@@ -61,7 +61,7 @@ def test_another_kind_is_not_held_back(plan, documents):
 def test_the_configuration_among_the_files_sets_the_policy(plan):
     tenants = configuration(tenants=[{"namespaces": ["ml"], "queues": ["other"]}])
     ended = plan(cluster("m", CPU), queue("a"), job("j", CPU, queue="a"), tenants)
-    assert ended.reasons() == {"j": "TenantNotAllowed"}
+    assert ended.reasons() == {"j": "QueueNotAllowed"}
 
 
 RESTRICTED = configuration(tenants=[{"namespaces": ["ml"], "priorityClasses": ["normal"]}])
@@ -133,7 +133,7 @@ def test_kinds_that_are_not_ours_are_named_only_on_request(run, tmp_path, verbos
 def test_a_cluster_without_status_is_not_usable(plan):
     bare = {"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "m"}, "spec": {}}
     ended = plan(bare, queue("a"), job("j", CPU, queue="a"))
-    assert ended.reasons() == {"j": "NoCandidateCluster"}
+    assert ended.reasons() == {"j": "NoMatchingCluster"}
 
 
 def test_lists_folders_json_and_standard_input_are_read_alike(run, tmp_path, monkeypatch):

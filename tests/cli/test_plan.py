@@ -54,8 +54,8 @@ def test_the_json_is_the_documented_one(plan):
                 "queue": "a",
                 "action": "Wait",
                 "clusters": [],
-                "reason": "QueueOverCeiling",
-                "message": "it asks for 3 cpu, queue 'a' has 2 left below its ceiling",
+                "reason": "QueueLimitReached",
+                "message": "it asks for 3 cpu, queue 'a' has 2 left below its limit",
             },
         ],
         "queues": [
@@ -98,7 +98,7 @@ def test_one_gpu_job_is_admitted_on_a_stock_karmada(plan):
 )
 def test_gpu_job_behind_a_busy_node_lacks_capacity_for_now(plan, used):
     ended = plan(cluster("member1", IDLE, used=used), queue("a"), job("j", ONE_GPU, queue="a"))
-    assert ended.reasons() == {"j": "QueueOverCeiling"}
+    assert ended.reasons() == {"j": "QueueLimitReached"}
 
 
 def test_pod_that_no_node_has_free_now_lacks_capacity_for_now(plan):
@@ -112,7 +112,7 @@ def test_pod_that_no_node_has_free_now_lacks_capacity_for_now(plan):
     ended = plan(crowded, queue("a"), job("j", {"cpu": 8, "memory": "32Gi"}, queue="a"))
     (wait,) = ended.answer["decisions"]
     assert (wait["reason"], wait["message"]) == (
-        "NoRoom",
+        "InsufficientCapacity",
         "no candidate cluster has a node for each of its pods now",
     )
 
@@ -162,7 +162,7 @@ def test_a_queue_outside_the_tree_is_listed_with_its_charges(plan):
         *running("old", CPU, on="m", queue="a"),
         job("j", CPU, queue="a"),
     )
-    assert ended.reasons() == {"j": "QueueTreeBroken"}
+    assert ended.reasons() == {"j": "QueueHierarchyInvalid"}
     assert ended.queue("a") == {
         "name": "a",
         "entitlement": {"cpu": "0"},
@@ -270,7 +270,7 @@ def test_a_job_that_nobody_described_counts_as_nothing_and_that_is_said(run, tmp
 
 def test_a_paused_binding_without_its_job_waits_for_it(plan):
     ended = plan(cluster("m", CPU), queue("default"), binding("j", paused=True))
-    assert ended.reasons() == {"j": "DemandUnknown"}
+    assert ended.reasons() == {"j": "RequestsUnknown"}
 
 
 def test_a_reference_without_a_namespace_is_to_the_bindings_own(plan):
@@ -293,7 +293,7 @@ def test_a_paused_binding_goes_where_its_own_placement_says(plan, east_and_west)
 
 def test_a_binding_that_no_policy_claims_waits_as_unclaimed(plan):
     ended = plan(cluster("m", CPU), queue("a"), job("j", CPU, queue="a"), binding("j", paused=True, labels=None))
-    assert ended.reasons() == {"j": "Unclaimed"}
+    assert ended.reasons() == {"j": "NoMatchingPolicy"}
 
 
 def test_a_binding_that_a_policy_would_claim_is_claimed(plan):
@@ -364,6 +364,6 @@ def test_borrowing_before_lower_priority_is_noted(run, tmp_path, command):
     assert "Note: queue 'high' (priority 5)" in run(command, "-f", written).out
 
 
-@pytest.mark.parametrize("more", [{"queueOrder": "EntitlementFirst"}, {"reclaim": {"enabled": True}}])
+@pytest.mark.parametrize("more", [{"queueOrder": "FairShareFirst"}, {"reclaim": {"enabled": True}}])
 def test_nothing_is_noted_where_the_entitled_go_first(run, tmp_path, more):
     assert "notes" not in run("plan", "-f", write(tmp_path, *high_before_low(**more)), "-o", "json").answer

@@ -41,8 +41,8 @@ def test_four_leave_and_four_wait_for_them(decided, at):
         (f"a-{number}", "Evict", "Reclaimed") for number in range(1, 5)
     ]
     waiting = {name: (reason, clusters) for name, action, reason, clusters in steps if action == "Wait"}
-    assert [waiting[f"b-{number:02}"] for number in range(1, 5)] == [("EvictionInProgress", ["m"])] * 4
-    assert {waiting[f"b-{number:02}"][0] for number in (5, 6)} == {"QueueOverCeiling"}
+    assert [waiting[f"b-{number:02}"] for number in range(1, 5)] == [("PreemptionInProgress", ["m"])] * 4
+    assert {waiting[f"b-{number:02}"][0] for number in (5, 6)} == {"QueueLimitReached"}
     assert sorted(step[0] for step in steps) == sorted({*waiting, *(f"a-{number}" for number in range(1, 5))})
 
 
@@ -85,5 +85,5 @@ def test_a_higher_priority_preempts_unless_its_class_never_does(decided, never, 
 def test_growth_that_does_not_fit_is_evicted_at_once_where_there_is_no_grace(decided):
     grown = admitted("a-1", units(5), charge={**units(1), "pods": "1"})
     state = [cluster("m", units(8)), queue("A", capability=units(4)), *grown]
-    assert decided(configuration(growth={"gracePeriod": "0s"}), *state)[0][:3] == ("a-1", "Evict", "Outgrown")
+    assert decided(configuration(growth={"gracePeriod": "0s"}), *state)[0][:3] == ("a-1", "Evict", "ResizeRejected")
     assert not decided(*state)

@@ -27,7 +27,7 @@ def test_every_queue_resource_and_the_closest_cluster_are_listed(waiting):
         *running("old", {"cpu": 2, "memory": "3Gi"}, on="m", queue="a"),
         job("j", {"cpu": 2, "memory": "2Gi"}, queue="a"),
     )
-    assert answer["reason"] == "QueueOverCeiling"
+    assert answer["reason"] == "QueueLimitReached"
     assert messages(answer) == [
         "queue 'a': asks for 2 cpu, free 0, lacks 2",
         "queue 'p': asks for 2 cpu, free 1, lacks 1",
@@ -85,7 +85,7 @@ def test_job_behind_the_head_learns_what_it_lacks_once_first(waiting):
         job("first", {"cpu": 6}, queue="a", created="2026-01-01T00:00:00Z"),
         job("second", {"cpu": 5}, queue="a", created="2026-01-02T00:00:00Z"),
     )
-    assert answer["reason"] == "ExceedsQueue"
+    assert answer["reason"] == "ExceedsQueueLimit"
     answer = waiting(
         "second",
         cluster("m", {"cpu": 8}),
@@ -94,7 +94,11 @@ def test_job_behind_the_head_learns_what_it_lacks_once_first(waiting):
         job("first", {"cpu": 6}, queue="a", created="2026-01-01T00:00:00Z"),
         job("second", {"cpu": 4}, queue="a", created="2026-01-02T00:00:00Z"),
     )
-    assert [each["reason"] for each in answer["missing"]] == ["BehindHead", *["QueueOverCeiling"] * 2, "NoRoom"]
+    assert [each["reason"] for each in answer["missing"]] == [
+        "BlockedByQueueHead",
+        *["QueueLimitReached"] * 2,
+        "InsufficientCapacity",
+    ]
     assert messages(answer)[-1] == "cluster 'm': asks for 4 cpu, free 3, lacks 1"
     assert not answer["complete"]
     assert answer["remedy"] == (

@@ -48,7 +48,7 @@ def test_an_eviction_says_why(snapshot, reason):
 
 def test_one_that_is_itself_still_leaving_has_no_cluster_held_for_it(snapshot):
     [step] = plan_report(snapshot).decisions
-    assert (step.name, step.reason, step.clusters) == ("leaving", "EvictionInProgress", ())
+    assert (step.name, step.reason, step.clusters) == ("leaving", "PreemptionInProgress", ())
     assert step.message == "it was evicted and is itself still leaving its clusters"
 
 

@@ -113,8 +113,8 @@ def test_policies_place_jobs_as_in_a_plan(simulate):
 def test_who_waits_is_an_event_with_the_reason(simulate):
     answer = simulate(*WORLD, timed("j1", cpus=8), timed("j2", cpus=8), options=("-o", "json")).answer
     [wait] = [each for each in answer["events"] if each["action"] == "Wait"]
-    assert (wait["time"], wait["name"], wait["reason"]) == (0, "j2", "QueueOverCeiling")
-    assert wait["message"] == "it asks for 8 cpu, queue 'a' has 0 left below its ceiling"
+    assert (wait["time"], wait["name"], wait["reason"]) == (0, "j2", "QueueLimitReached")
+    assert wait["message"] == "it asks for 8 cpu, queue 'a' has 0 left below its limit"
 
 
 def test_one_stops_looking_when_told_to(simulate):
@@ -148,7 +148,7 @@ def test_who_was_never_admitted_is_listed(simulate):
     ended = simulate(*WORLD, timed("giant", cpus=9))
     assert "NEVER ADMITTED" in ended.out
     assert "ml/giant" in ended.out
-    assert "ExceedsQueue" in ended.out
+    assert "ExceedsQueueLimit" in ended.out
 
 
 def test_what_it_costs_is_told_on_request(run):

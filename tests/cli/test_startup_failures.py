@@ -47,4 +47,4 @@ def test_after_the_pause_it_is_tried_where_it_has_not_failed(explained, record, 
 def test_while_it_pauses_nothing_lets_it_in(explained):
     grown = cluster("m", {"cpu": 5})
     ended = explained(PAUSED, now="2026-01-01T00:14:59Z", m=grown, command=("plan", "-o", "json"))
-    assert [each["reason"] for each in ended.answer["decisions"]] == ["BackingOff"]
+    assert [each["reason"] for each in ended.answer["decisions"]] == ["StartupBackoff"]

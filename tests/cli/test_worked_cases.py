@@ -63,8 +63,8 @@ def test_case_5_what_is_blocked_is_passed_over_or_blocks(plan, strategy, expecte
     ]
     ended = plan(pool(50), queue("a", capability=units(5), dequeueStrategy=strategy), *waiting)
     assert list(ended.clusters()) == expected
-    assert ended.reasons()["three"] == "QueueOverCeiling"
-    assert ended.reasons().get("one") == (None if "one" in expected else "BehindHead")
+    assert ended.reasons()["three"] == "QueueLimitReached"
+    assert ended.reasons().get("one") == (None if "one" in expected else "BlockedByQueueHead")
 
 
 @pytest.mark.parametrize("strategy", ["traverse", "fifo"])
@@ -73,7 +73,7 @@ def test_case_7_what_fits_nowhere_blocks_nobody(plan, strategy):
     twelve = job("twelve", {"cpu": 12}, queue="a", created="2026-03-01T09:00:00Z")
     seven = job("seven", {"cpu": 7}, queue="a", created="2026-03-01T09:00:01Z")
     ended = plan(*members, queue("a", dequeueStrategy=strategy), twelve, seven)
-    assert (ended.clusters(), ended.reasons()) == ({"seven": ["m1"]}, {"twelve": "FitsNowhere"})
+    assert (ended.clusters(), ended.reasons()) == ({"seven": ["m1"]}, {"twelve": "ExceedsEveryCluster"})
 
 
 def test_case_8_ten_queues_share_one_room(plan):
@@ -111,7 +111,7 @@ def test_case_14_an_idle_guarantee_below_a_parent_stays_reserved(plan):
     runs = [each for number in range(4) for each in running(f"y-{number}", ONE, on="m", queue="y")]
     there = cluster("m", units(8), used={**units(4), "pods": "4"})
     ended = plan(there, *queues, queue("s"), *runs, *jobs("s", 4, ONE, queue="s"))
-    assert set(ended.reasons().values()) == {"ReservedForGuarantee"}
+    assert set(ended.reasons().values()) == {"BlockedByGuarantee"}
     assert ended.clusters() == {}
 
 

@@ -17,30 +17,30 @@ def test_no_sentence_shows_a_fact_that_is_missing(reason):
 
 
 def test_amounts_are_shown_as_quantities():
-    refusal = Refusal(Reason.NO_ROOM, "memory", 8 * 2**30, 2**29, cluster="member1")
+    refusal = Refusal(Reason.INSUFFICIENT_CAPACITY, "memory", 8 * 2**30, 2**29, cluster="member1")
     assert pending_message(refusal) == (
         "no candidate cluster has room now; 'member1' comes closest with 512Mi memory of 8Gi"
     )
 
 
 def test_a_lack_of_nodes_is_told_from_a_lack_of_resources():
-    refusal = Refusal(Reason.NO_ROOM, cluster="member1", subject="no node takes one of its pods")
+    refusal = Refusal(Reason.INSUFFICIENT_CAPACITY, cluster="member1", subject="no node takes one of its pods")
     assert pending_message(refusal) == "no candidate cluster has a node for each of its pods now"
 
 
 def test_refusal_of_an_estimator_names_its_cluster():
-    refusal = Refusal(Reason.NO_ROOM, cluster="member1", subject=NODES_FULL)
+    refusal = Refusal(Reason.INSUFFICIENT_CAPACITY, cluster="member1", subject=NODES_FULL)
     assert pending_message(refusal) == (
         "the nodes of 'member1' have no room for its gang now, as its scheduler estimator counts"
     )
 
 
 def test_more_charged_than_there_is_shows_as_nothing_left():
-    refusal = Refusal(Reason.QUEUE_OVER_CEILING, "cpu", 1000, -3000, queue="ml")
-    assert pending_message(refusal) == "it asks for 1 cpu, queue 'ml' has 0 left below its ceiling"
+    refusal = Refusal(Reason.QUEUE_LIMIT_REACHED, "cpu", 1000, -3000, queue="ml")
+    assert pending_message(refusal) == "it asks for 1 cpu, queue 'ml' has 0 left below its limit"
 
 
 def test_the_root_is_told_as_what_it_is():
-    refusal = Refusal(Reason.QUEUE_OVER_CEILING, "cpu", 4000, 0, queue="root")
+    refusal = Refusal(Reason.QUEUE_LIMIT_REACHED, "cpu", 4000, 0, queue="root")
     assert pending_message(refusal) == "it asks for 4 cpu, all usable clusters together have 0 left"
     assert remedy_message(refusal) == "it starts when workloads finish; explain lists all that it lacks"

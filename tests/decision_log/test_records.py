@@ -89,25 +89,25 @@ def test_an_admission_says_what_its_queue_holds_with_it_and_may_hold():
         pytest.param(
             [queue(capability={"cpu": 3000}), cluster("m", 9)],
             [2, 2],
-            ("QueueOverCeiling", "Q2", "queue q", "2", "3"),
+            ("QueueLimitReached", "Q2", "queue q", "2", "3"),
             id="ceiling",
         ),
         pytest.param(
             [queue(), cluster("m", 4), cluster("n", 4)],
             [3, 3, 2],
-            ("NoRoom", "C2", "cluster m", "3", "4"),
+            ("InsufficientCapacity", "C2", "cluster m", "3", "4"),
             id="room",
         ),
         pytest.param(
             [queue(capability={"cpu": 2000}), cluster("m", 9)],
             [1, 3],
-            ("ExceedsQueue", "C5", "queue q", "0", "2"),
+            ("ExceedsQueueLimit", "C5", "queue q", "0", "2"),
             id="never",
         ),
         pytest.param(
             [queue(), cluster("m", 4), cluster("n", 9, ready=False)],
             [1, 12],
-            ("FitsNowhere", "C5", "cluster n", "0", "9"),
+            ("ExceedsEveryCluster", "C5", "cluster n", "0", "9"),
             id="nowhere",
         ),
     ],
@@ -125,13 +125,13 @@ def test_a_refusal_for_others_guarantees_is_about_the_queue_above_them():
     found = decided(state, workload("a", 5), workload("b", 5, "p"))
     [refused] = [each for each in found.values() if each["action"] == "Wait"]
     told = (refused["reason"], refused["rule"], refused["of"], refused["used"]["cpu"], refused["limit"]["cpu"])
-    assert told == ("ReservedForGuarantee", "Q3", "queue root", "5", "10")
+    assert told == ("BlockedByGuarantee", "Q3", "queue root", "5", "10")
     assert refused["facts"]["available"] == "1"
 
 
 def test_a_refusal_that_no_amount_decides_names_none_that_did():
     missing = decided(world_of(cluster("m", 4)), workload("a", 1))["a"]
-    assert (missing["reason"], missing["of"], missing["used"], missing["limit"]) == ("QueueMissing", None, {}, {})
+    assert (missing["reason"], missing["of"], missing["used"], missing["limit"]) == ("QueueNotFound", None, {}, {})
     closed = decided(world_of(queue(state=QueueState.CLOSED), cluster("m", 4)), workload("a", 1))["a"]
     assert (closed["reason"], closed["rule"], closed["facts"]["queue"]) == ("QueueClosed", "Q5", "q")
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.api.configuration import AdmissionConfiguration, load_configuration
+from controller.api.configuration import VolcanoGlobalConfiguration, load_configuration
 from controller.cache.store import Store
 from controller.cli.app import app
 from controller.engine.reasons import EvictionReason, Reason
@@ -67,7 +67,7 @@ def test_nothing_is_told_that_is_no_value():
 
 def test_every_key_of_a_rule_for_further_kinds_is_told():
     section = CONFIGURE[CONFIGURE.index("`workloads` is a list") :]
-    rule = AdmissionConfiguration.model_fields["workloads"].annotation.__args__[0]
+    rule = VolcanoGlobalConfiguration.model_fields["workloads"].annotation.__args__[0]
     assert all(f"`{field.alias}`" in section for field in rule.model_fields.values())
 
 
@@ -106,7 +106,7 @@ def test_every_piece_of_values_can_be_used(page):
                 continue
             assert set(document) <= set(schema)
             if admission := document.get("admission"):
-                head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "AdmissionConfiguration"}
+                head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration"}
                 load_configuration(yaml.safe_dump({**head, **admission}))
 
 

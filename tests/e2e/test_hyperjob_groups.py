@@ -76,7 +76,7 @@ CASES = {
     "documented": Case(
         None,
         gpus(cluster_a=32, cluster_b=31),
-        "FitsNowhere",
+        "ExceedsEveryCluster",
         "llm-train-hyperjob-1",
         gpus(cluster_b=32),
         ["cluster-a", "cluster-b"],
@@ -85,7 +85,7 @@ CASES = {
     "two-of-128": Case(
         document(replicated("trainer", task(replicas=128), replicas=2), minAvailable=2, maxDomains=2),
         gpus(one=128, two=127),
-        "GroupPartDoesNotFit",
+        "HyperJobDoesNotFit",
         "llm-trainer-1",
         gpus(two=128),
         ["one", "two"],
@@ -97,7 +97,7 @@ CASES = {
             minAvailable=2,
         ),
         ascends("910b", **{"910b_1": 63, "910b_2": 64}) | ascends("910c", **{"910c_1": 63}),
-        "ExceedsQueue",
+        "ExceedsQueueLimit",
         "llm-trainer-910c-0",
         ascends("910c", **{"910c_1": 64}),
         ["cluster-ascend-910b-2", "cluster-ascend-910c-1"],
@@ -105,7 +105,7 @@ CASES = {
     "auto-of-256": Case(
         auto(256, maxDomains=3),
         gpus(a=128, b=64, c=48),
-        "FitsNowhere",
+        "ExceedsEveryCluster",
         "nvidia.com/gpu of 256 free",
         gpus(d=100),
         ["a", "d", "c"],
@@ -113,7 +113,7 @@ CASES = {
     "auto-in-too-many-parts": Case(
         auto(256, maxDomains=2),
         gpus(a=128, b=64, c=48, d=100),
-        "FitsNowhere",
+        "ExceedsEveryCluster",
         "not in parts that fit on at most 2 clusters",
         gpus(d=128),
         ["a", "d"],

@@ -56,7 +56,7 @@ async def test_what_does_not_fit_waits_for_one_reason_and_runs_when_room_appears
     await arena.queue("ml")
     await submit(arena, auto(16))
     status = await until(arena, "llm", "Pending")
-    assert status["conditions"][0]["reason"] == "FitsNowhere"
+    assert status["conditions"][0]["reason"] == "ExceedsEveryCluster"
     assert status["message"] == "even while empty, its candidate clusters have 8 nvidia.com/gpu of 16 free"
     assert await names(arena, JOBS) == []
     await arena.cluster("b", cpu="1000", gpu="8")
@@ -72,7 +72,7 @@ async def test_what_is_full_now_starts_when_others_have_finished(arena: Arena):
     await arena.observer.until(lambda seen: seen.admitted() == ["before"], "the first admitted")
     await submit(arena, auto(8))
     status = await until(arena, "llm", "Pending")
-    assert status["conditions"][0]["reason"] == "NoRoom"
+    assert status["conditions"][0]["reason"] == "InsufficientCapacity"
     await arena.observer.until(lambda seen: "llm-t-0" in seen.now, "it has its place in the queue")
     assert not arena.observer.now["llm-t-0"].clusters
     await until(arena, "llm", "Completed")

@@ -75,7 +75,7 @@ async def test_gangs_without_a_place_on_described_nodes_are_refused_at_once(plan
         await arena.job("scattered", queue, replicas=6, gpu=5, runtime="1h")
         await arena.job("giant", queue, gpu=9, runtime="1h")
         for name in ("scattered", "giant"):
-            await until_told(arena, "FitsNowhere", name)
+            await until_told(arena, "ExceedsEveryCluster", name)
         await arena.job("packed", queue, replicas=4, gpu=8, runtime="1h")
         await arena.observer.until(lambda seen: phases(seen, "packed") == ("Running",), "packed")
         assert arena.observer.order() == ["packed"]
@@ -88,7 +88,7 @@ async def test_gangs_without_a_place_on_nodes_are_taken_back_and_spare_equal_one
         await arena.observer.until(lambda seen: phases(seen, "scattered") == ("Pending",), "admitted, not started")
         for number in range(3):
             await arena.job(f"equal-{number}", queue, replicas=6, gpu=5, runtime="1h")
-        await until_told(arena, "NotStarted", "scattered")
+        await until_told(arena, "StartupTimeout", "scattered")
         await arena.job("packed", queue, replicas=4, gpu=8, runtime="1h")
         await arena.observer.until(lambda seen: phases(seen, "packed") == ("Running",), "packed")
         assert arena.observer.order() == ["scattered", "packed"]

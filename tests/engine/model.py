@@ -226,7 +226,7 @@ class Model:
             shape=asked,
             state=WorkloadState.FINISHED if binding.phase is Phase.FINISHED else _state(binding, state),
             admission=admission,
-            hold=Refusal(Reason.EVICTION_IN_PROGRESS) if binding.phase is Phase.LEAVING else None,
+            hold=Refusal(Reason.PREEMPTION_IN_PROGRESS) if binding.phase is Phase.LEAVING else None,
             evictions=binding.evictions,
             held=binding.held,
             reserved=binding.reserved if binding.held is None else None,

@@ -113,7 +113,7 @@ def test_gang_that_nodes_do_not_hold_waits_for_room_and_is_asked_for_again():
     assert play.plan() == []
     refusal = play.state.refusal(WorkloadUid("a"))
     assert refusal is not None
-    assert (refusal.reason, refusal.cluster) == (Reason.NO_ROOM, "m1")
+    assert (refusal.reason, refusal.cluster) == (Reason.INSUFFICIENT_CAPACITY, "m1")
     assert "estimator" in (refusal.subject or "")
     assert play.asked() == []
     assert play.last.wake_at == START + ANSWER_TTL_MS
@@ -215,7 +215,7 @@ def test_admissions_that_the_estimator_cannot_see_are_taken_off():
     play.answer(4)
 
     assert play.plan() == ["a@m1", "b@m1"]
-    assert play.state.refusal(WorkloadUid("c")).reason is Reason.NO_ROOM
+    assert play.state.refusal(WorkloadUid("c")).reason is Reason.INSUFFICIENT_CAPACITY
 
     play.plan(after=ANSWER_TTL_MS)
     play.answer(4)

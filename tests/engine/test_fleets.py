@@ -30,7 +30,7 @@ def verdict(found: Fleet, *shapes: NodeShapes) -> Reason | None:
     return None if refusal is None else refusal.reason
 
 
-NEVER = {Reason.FITS_NOWHERE, Reason.EXCEEDS_QUEUE}
+NEVER = {Reason.EXCEEDS_EVERY_CLUSTER, Reason.EXCEEDS_QUEUE_LIMIT}
 
 
 def rates(seeds: Iterable[int]) -> Counter[str]:

@@ -47,8 +47,8 @@ def test_none_is_admitted_where_one_does_not_fit():
     scenario = play([4, 4], room={"m1": 4, "m2": 3})
     assert admitted(scenario) == {}
     told = reason(scenario, "part-0")
-    assert told.reason is Reason.GROUP_PART_DOES_NOT_FIT
-    assert told.subject == "Job ml/part-1 (QueueOverCeiling)"
+    assert told.reason is Reason.HYPERJOB_DOES_NOT_FIT
+    assert told.subject == "Job ml/part-1 (QueueLimitReached)"
 
 
 def test_a_trial_leaves_no_trace():
@@ -61,7 +61,7 @@ def test_a_trial_leaves_no_trace():
 def test_as_many_as_the_group_needs_are_enough():
     scenario = play([4, 4, 4], room={"m1": 4, "m2": 4}, minimum=2)
     assert admitted(scenario) == {"part-0": "m1", "part-1": "m2"}
-    assert reason(scenario, "part-2").reason is Reason.QUEUE_OVER_CEILING
+    assert reason(scenario, "part-2").reason is Reason.QUEUE_LIMIT_REACHED
 
 
 def test_the_rest_follows_one_by_one():
@@ -76,7 +76,7 @@ def test_the_rest_follows_one_by_one():
 def test_a_group_waits_until_enough_of_its_parts_are_there():
     scenario = play([2], room={"m1": 8}, parts=2)
     assert admitted(scenario) == {}
-    assert reason(scenario, "part-0").reason is Reason.GROUP_INCOMPLETE
+    assert reason(scenario, "part-0").reason is Reason.HYPERJOB_INCOMPLETE
     [part] = workloads({"name": "part-1", "queue": "q", "asks": {"cpu": 2}}, 1)
     scenario.state.workload_changed(replace(part, group=HyperJobGang("hyper/1", 2, 2)), scenario.now)
     assert admitted(scenario) == {"part-0": "m1", "part-1": "m1"}
@@ -94,7 +94,7 @@ def test_a_part_that_leaves_makes_the_group_incomplete_again():
     scenario.state.plan(scenario.now)
     scenario.state.workload_removed(scenario.by_name("part-1").uid, scenario.now)
     scenario.state.plan(scenario.now)
-    assert reason(scenario, "part-0").reason is Reason.GROUP_INCOMPLETE
+    assert reason(scenario, "part-0").reason is Reason.HYPERJOB_INCOMPLETE
 
 
 @pytest.mark.parametrize("room", [pytest.param(3, id="less"), pytest.param(4, id="enough")])

@@ -44,7 +44,7 @@ class Life:
         self.groups = groups
         self.now = 1_000_000_000
         self.exchanges = exchanges
-        order = self.dice.choice(["PriorityFirst", "EntitlementFirst"])
+        order = self.dice.choice(["PriorityFirst", "FairShareFirst"])
         fairness = self.dice.choice(["None", "None", "Namespace"])
         patience = self.dice.choice([HeadReservation(), HeadReservation(after_ms=50, max_ms=600)])
         self.state = State(Policy(queue_order=order, tenant_fairness=fairness, reservation=patience))
@@ -147,7 +147,7 @@ class Life:
 
     def arrive(self) -> None:
         self.number += 1
-        hold = self.dice.choice([None] * 9 + [Refusal(Reason.BACKING_OFF, until=self.now + 3_000)])
+        hold = self.dice.choice([None] * 9 + [Refusal(Reason.STARTUP_BACKOFF, until=self.now + 3_000)])
         self.state.workload_changed(
             Workload(
                 uid=WorkloadUid(f"uid-{self.number}"),

@@ -24,16 +24,16 @@ B = Tenant(("team-b", "team-c"), queues=("b",))
         pytest.param("other", "a", "high", None, id="nobody-restricts-it"),
         pytest.param("team-a-dev", "a", "normal", None, id="allowed"),
         pytest.param("team-a-dev", "shared-gpu", "normal", None, id="by-a-pattern"),
-        pytest.param("team-a-dev", "b", "normal", Reason.TENANT_NOT_ALLOWED, id="another-queue"),
+        pytest.param("team-a-dev", "b", "normal", Reason.QUEUE_NOT_ALLOWED, id="another-queue"),
         pytest.param("team-a-dev", "a", "high", Reason.PRIORITY_CLASS_NOT_ALLOWED, id="another-class"),
-        pytest.param("team-a-dev", "b", "high", Reason.TENANT_NOT_ALLOWED, id="the-queue-is-told-first"),
+        pytest.param("team-a-dev", "b", "high", Reason.QUEUE_NOT_ALLOWED, id="the-queue-is-told-first"),
         pytest.param("team-a-prod", "a", "high", None, id="several-entries-add-up"),
         pytest.param("team-a-prod", "b", "high", None, id="an-entry-without-queues-allows-all"),
         pytest.param(
             "team-a-prod", "b", "normal", Reason.PRIORITY_CLASS_NOT_ALLOWED, id="but-for-its-own-classes-only"
         ),
         pytest.param("team-c", "b", "whatever", None, id="no-classes-allow-all"),
-        pytest.param("team-b", "a", "", Reason.TENANT_NOT_ALLOWED, id="the-first-of-two-namespaces"),
+        pytest.param("team-b", "a", "", Reason.QUEUE_NOT_ALLOWED, id="the-first-of-two-namespaces"),
         pytest.param("Team-B", "a", "", None, id="case-matters"),
         pytest.param("team-a-dev", "a", "", None, id="no-class-at-all"),
     ],
@@ -69,5 +69,5 @@ def test_namespaces_that_no_entry_names_may_be_denied(entries):
     policy = replace(tenants(*entries), deny_unmatched=True)
     refusal = policy.refusal("other", QueueName("a"), "")
     assert refusal is not None
-    assert refusal.reason is Reason.TENANT_NOT_ALLOWED
+    assert refusal.reason is Reason.QUEUE_NOT_ALLOWED
     assert (policy.refusal("team-a-dev", QueueName("a"), "normal") is None) == bool(entries)

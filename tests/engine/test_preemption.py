@@ -55,7 +55,7 @@ def crowded(draw):
 def policy(draw):
     rules = EvictionPolicy(enabled=True, min_runtime_ms=1000, max_evictions=9)
     return Policy(
-        queue_order=draw(st.sampled_from(["PriorityFirst", "EntitlementFirst"])),
+        queue_order=draw(st.sampled_from(["PriorityFirst", "FairShareFirst"])),
         reclaim=replace(rules, enabled=draw(st.sampled_from([True, True, True, False]))),
         preemption=replace(rules, enabled=draw(st.booleans())),
     )
@@ -188,7 +188,7 @@ def decides_all_at_once(state):
     Others are entitled to more then, and the World looks again by itself.
     """
     waiting = [state.refusal(decision.workload.uid) for decision in evictions(state.plan(NOW))]
-    if any(refusal.reason is not Reason.EVICTION_IN_PROGRESS for refusal in waiting):
+    if any(refusal.reason is not Reason.PREEMPTION_IN_PROGRESS for refusal in waiting):
         assert state._is_news
         return
     again = cycle.run(state, NOW)
@@ -294,7 +294,7 @@ def test_charges_stay_until_the_evicted_are_gone(crowd):
         assert state.workloads[uid].admission == before.admission
         refusal = state.refusal(uid)
         # Why it would not be let in again even then comes first.
-        assert refusal.reason is Reason.EVICTION_IN_PROGRESS or not refusal.is_about_room
+        assert refusal.reason is Reason.PREEMPTION_IN_PROGRESS or not refusal.is_about_room
 
 
 @crowds

@@ -8,7 +8,7 @@ import pytest
 from controller.engine.clusters import Affinity, Cluster, ClusterName, Placement, Spread
 from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.queues import ROOT, Queue, QueueName
-from controller.engine.reasons import ABOUT_ROOM, Reason
+from controller.engine.reasons import ABOUT_CAPACITY, Reason
 from controller.engine.remedies import Change, Remedy, find_remedy, plan_until_stable
 from controller.engine.shortfalls import shortfalls
 from controller.engine.state import State
@@ -35,7 +35,7 @@ class Case:
     def __init__(self, seed: int) -> None:
         self.dice = Random(seed)
         self.policy = Policy(
-            queue_order=self.dice.choice(["PriorityFirst", "EntitlementFirst"]),
+            queue_order=self.dice.choice(["PriorityFirst", "FairShareFirst"]),
             tenant_fairness=self.dice.choice(["None", "Namespace"]),
             reclaim=EvictionPolicy(enabled=self.dice.random() < 0.2, min_runtime_ms=0),
             preemption=EvictionPolicy(enabled=self.dice.random() < 0.1),
@@ -126,7 +126,7 @@ class Case:
 def pending(state: State) -> list[WorkloadUid]:
     """Return the workloads that wait for capacity."""
     refusals = {uid: state.refusal(uid) for uid in state.workloads}
-    room = ABOUT_ROOM | {Reason.EXCEEDS_QUEUE, Reason.FITS_NOWHERE}
+    room = ABOUT_CAPACITY | {Reason.EXCEEDS_QUEUE_LIMIT, Reason.EXCEEDS_EVERY_CLUSTER}
     return sorted(uid for uid, why in refusals.items() if why is not None and why.reason in room)
 
 

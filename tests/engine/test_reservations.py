@@ -168,4 +168,4 @@ def test_who_waits_behind_one_is_told_so():
     told = set()
     while stream.started_at is None:
         told |= {str(wait.refusal.reason) for wait in stream.step().waits}
-    assert Reason.BEHIND_RESERVATION in told
+    assert Reason.BLOCKED_BY_RESERVATION in told

@@ -90,7 +90,9 @@ def test_a_restored_world_goes_on_counting(scenario):
 def test_growth_that_nobody_can_count_never_fits(scenario):
     resize(scenario, grown=False)
     workload = scenario.by_name("j")
-    unknown = replace(workload, admission=replace(workload.admission, grown=True), hold=Refusal(Reason.DEMAND_UNKNOWN))
+    unknown = replace(
+        workload, admission=replace(workload.admission, grown=True), hold=Refusal(Reason.REQUESTS_UNKNOWN)
+    )
     scenario.state.workload_changed(unknown, scenario.now)
     assert evicted(scenario) == []
     scenario.now += GRACE

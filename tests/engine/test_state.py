@@ -44,7 +44,7 @@ def test_who_backs_off_competes_again_when_its_time_has_come():
     scenario = Scenario({**WORLD, "jobs": []})
     [job] = workloads({"name": "j", "queue": "q", "asks": {"cpu": 3}}, 0)
     until = scenario.now + 5_000
-    scenario.state.workload_changed(replace(job, hold=Refusal(Reason.BACKING_OFF, until=until)), scenario.now)
+    scenario.state.workload_changed(replace(job, hold=Refusal(Reason.STARTUP_BACKOFF, until=until)), scenario.now)
     plan = scenario.state.plan(scenario.now)
     assert (plan.decisions, plan.wake_at) == ((), until)
     assert scenario.state.plan(until - 1).decisions == ()
@@ -120,11 +120,11 @@ def test_what_was_found_out_for_one_who_asked_in_between_does_not_outlast_news_o
     )
     scenario.play({})
     asked = scenario.state.refusal(scenario.by_name("a-waits").uid)
-    assert (asked.reason, asked.available) == (Reason.QUEUE_OVER_ENTITLEMENT, 3000)
+    assert (asked.reason, asked.available) == (Reason.BLOCKED_BY_FAIR_SHARE, 3000)
     scenario.state.cluster_changed(cluster({"name": "m", "has": {"cpu": "6500m", "memory": 5}}), scenario.now)
     [told] = scenario.state.plan(scenario.now).waits
     assert told.workload.name == "a-large"
-    assert (told.refusal.reason, told.refusal.available) == (Reason.QUEUE_OVER_ENTITLEMENT, 4500)
+    assert (told.refusal.reason, told.refusal.available) == (Reason.BLOCKED_BY_FAIR_SHARE, 4500)
 
 
 def test_one_who_waits_for_what_others_are_guaranteed_gets_in_when_his_own_guarantee_leaves_enough():
@@ -144,7 +144,7 @@ def test_one_who_waits_for_what_others_are_guaranteed_gets_in_when_his_own_guara
         }
     )
     scenario.play({})
-    assert scenario.state.refusal(scenario.by_name("waits").uid).reason is Reason.RESERVED_FOR_GUARANTEE
+    assert scenario.state.refusal(scenario.by_name("waits").uid).reason is Reason.BLOCKED_BY_GUARANTEE
     scenario.state.workload_removed(scenario.by_name("ends").uid, scenario.now)
     plan = scenario.state.plan(scenario.now)
     assert [decision.workload.name for decision in plan.decisions] == ["waits"]

@@ -65,7 +65,7 @@ def measured(state: State, now: int) -> tuple[int, int, int]:
 
 POLICIES = [
     pytest.param(Policy(), 200, id="priority first"),
-    pytest.param(Policy(queue_order="EntitlementFirst"), 200, id="entitlement first"),
+    pytest.param(Policy(queue_order="FairShareFirst"), 200, id="entitlement first"),
     pytest.param(Policy(reclaim=EvictionPolicy(enabled=True)), 250, id="reclaim"),
 ]
 

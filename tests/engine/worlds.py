@@ -109,7 +109,7 @@ def workload(draw, number: int, kinds: list[SchedulingRequirements]) -> Workload
 def policies() -> st.SearchStrategy[Policy]:
     return st.builds(
         Policy,
-        queue_order=st.sampled_from(["PriorityFirst", "EntitlementFirst"]),
+        queue_order=st.sampled_from(["PriorityFirst", "FairShareFirst"]),
         tenant_fairness=st.sampled_from(["None", "Namespace"]),
     )
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from controller.api.configuration import AdmissionConfiguration
+from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.engine.estimates import Estimate, Query
 from controller.estimator.dispatcher import EstimatorDispatcher
 from controller.estimator.options import EstimatorError, EstimatorOptions
@@ -16,7 +16,7 @@ from tests.benchmarks.seed import CLUSTER
 from tests.test_loop import Stage, looping
 from tests.waiting import LIMIT_SECONDS
 
-ON = AdmissionConfiguration(node_estimates="Estimator")
+ON = VolcanoGlobalConfiguration(node_estimates="Estimator")
 
 
 class Player:
@@ -42,7 +42,7 @@ class Player:
 
 
 @asynccontextmanager
-async def estimating(*, cpus: int = 8, configuration: AdmissionConfiguration = ON):
+async def estimating(*, cpus: int = 8, configuration: VolcanoGlobalConfiguration = ON):
     async with looping(cpus=cpus) as stage, asyncio.TaskGroup() as group:
         player = Player()
         estimators = EstimatorDispatcher(
@@ -120,20 +120,20 @@ async def test_refusal_is_told_with_the_cluster():
         async with asyncio.timeout(LIMIT_SECONDS):
             told = await waits.get()
 
-    assert (told.refusal.reason, told.refusal.cluster) == ("NoRoom", CLUSTER)
+    assert (told.refusal.reason, told.refusal.cluster) == ("InsufficientCapacity", CLUSTER)
 
 
 async def test_turning_estimates_off_admits_those_that_wait():
     async with estimating() as (stage, player):
         stage.submit("a")
         await player.next()
-        stage.store.configure(AdmissionConfiguration())
+        stage.store.configure(VolcanoGlobalConfiguration())
 
         assert (await stage.hand.next()).workload == "Job ns/a"
 
 
 async def test_nothing_is_asked_by_default():
-    async with estimating(configuration=AdmissionConfiguration()) as (stage, player):
+    async with estimating(configuration=VolcanoGlobalConfiguration()) as (stage, player):
         stage.submit("a")
         await stage.hand.next()
 

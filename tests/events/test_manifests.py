@@ -8,7 +8,7 @@ BINDING = Reference("work.karmada.io/v1alpha2", "ResourceBinding", "team-a", "tr
 
 
 def written(note: str = "waits", **more: Any) -> list[dict[str, Any]]:
-    news = EventMessage("u2", "waits", "Wait", "NoRoom", (JOB, BINDING), lambda: note)
+    news = EventMessage("u2", "waits", "Wait", "InsufficientCapacity", (JOB, BINDING), lambda: note)
     return [dict(each.manifest) for each in build_events(news, more.get("instance", "me"), 1_700_000_000_123)]
 
 
@@ -27,7 +27,12 @@ def test_both_the_job_and_its_binding_are_told():
     )
     assert second["regarding"]["kind"] == "ResourceBinding"
     assert first["eventTime"] == "2023-11-14T22:13:20.123000Z"
-    assert (first["type"], first["reason"], first["action"], first["note"]) == ("Normal", "NoRoom", "Wait", "waits")
+    assert (first["type"], first["reason"], first["action"], first["note"]) == (
+        "Normal",
+        "InsufficientCapacity",
+        "Wait",
+        "waits",
+    )
 
 
 def test_the_same_words_make_the_same_event_and_others_another():
@@ -38,7 +43,7 @@ def test_the_same_words_make_the_same_event_and_others_another():
 
 def test_what_has_no_namespace_is_told_in_the_default_one():
     role = Reference("rbac.authorization.k8s.io/v1", "ClusterRole", "", "x", "u")
-    told = build_events(EventMessage("u", "waits", "Wait", "NoRoom", (role,), lambda: "n"), "me", 0)[0]
+    told = build_events(EventMessage("u", "waits", "Wait", "InsufficientCapacity", (role,), lambda: "n"), "me", 0)[0]
     assert (told.namespace, told.folder) == ("default", "/apis/events.k8s.io/v1/namespaces/default/events")
     assert "namespace" not in told.manifest["regarding"]
 
@@ -49,7 +54,9 @@ def test_long_words_and_names_are_cut_to_what_the_server_takes():
     assert first["note"].endswith(" ...")
     assert len(first["reportingInstance"]) <= 128
     long = Reference("v1", "Pod", "ns", f"{'a' * 235}.{'b' * 17}", "u")
-    name = build_events(EventMessage("u", "waits", "Wait", "NoRoom", (long,), lambda: "n"), "me", 0)[0].name
+    name = build_events(EventMessage("u", "waits", "Wait", "InsufficientCapacity", (long,), lambda: "n"), "me", 0)[
+        0
+    ].name
     assert len(name) <= 253
     assert ".." not in name
 

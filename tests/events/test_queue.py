@@ -2,7 +2,7 @@ from controller.events.message import EventMessage
 from controller.events.queue import EventQueue
 
 
-def news(uid: str, topic: str = "waits", reason: str = "NoRoom") -> EventMessage:
+def news(uid: str, topic: str = "waits", reason: str = "InsufficientCapacity") -> EventMessage:
     return EventMessage(uid, topic, "Do", reason, (), lambda: f"{uid} {topic}")
 
 
@@ -15,7 +15,7 @@ def taken(outbox: EventQueue) -> list[str]:
 
 def test_of_one_sort_only_the_newest_is_told():
     outbox = EventQueue(10)
-    for reason in ("NoRoom", "QueueClosed"):
+    for reason in ("InsufficientCapacity", "QueueClosed"):
         outbox.put(news("a", reason=reason))
     assert len(outbox) == 1
     last = outbox.take()

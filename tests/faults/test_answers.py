@@ -75,7 +75,7 @@ async def test_refused_for_ever_it_asks_ever_less_often_and_says_so(plane, tmp_p
         stage.proxy.add(Answer(writes, status=403, message="never on a Sunday"))
         await stage.controller.start()
         await stage.controller.says("write refused")
-        await stage.controller.says('"reason":"BackingOff"')
+        await stage.controller.says('"reason":"StartupBackoff"')
         await stage.visible()
         assert stage.proxy.writes <= 2
         stage.proxy.heal()

@@ -16,7 +16,7 @@ from tests.rig.stage import Stage, staged
 
 CONFIGURATION = """\
 apiVersion: config.volcano-global.io/v1alpha1
-kind: AdmissionConfiguration
+kind: VolcanoGlobalConfiguration
 settlePeriod: 1s
 reclaim: {enabled: true, minRuntime: 0s, gracePeriod: 0s}
 """

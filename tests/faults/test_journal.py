@@ -101,8 +101,8 @@ async def test_what_was_decided_before_and_after_a_kill_is_decided_again_and_is_
     assert len(found) == 2
     assert all(each.plans for each in found)
     waits = of(passages, "Wait")
-    assert {each["reason"] for each in waits} >= {"QueueOverCeiling"}
-    refused = next(each for each in waits if each["reason"] == "QueueOverCeiling")
+    assert {each["reason"] for each in waits} >= {"QueueLimitReached"}
+    refused = next(each for each in waits if each["reason"] == "QueueLimitReached")
     assert (refused["rule"], refused["of"]) == ("Q2", "queue q")
     assert (refused["request"]["cpu"], refused["used"]["cpu"], refused["limit"]["cpu"]) == ("1", "2", "2")
 

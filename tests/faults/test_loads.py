@@ -19,7 +19,7 @@ from tests.rig.stage import Stage, staged
 
 ROOM = 5
 MIB = 2**20
-GOOD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: AdmissionConfiguration\n"
+GOOD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration\n"
 
 
 @pytest.fixture(scope="module")

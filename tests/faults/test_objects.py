@@ -77,7 +77,7 @@ async def test_a_binding_whose_template_is_gone_stays_counted_and_one_that_waits
         await stage.controller.says(f"Job {stage.cast.namespace}/waits")
         for name in ("runs", "waits"):
             await stage.cast.delete(JOBS.item_path(stage.cast.namespace, name))
-        await stage.controller.says('"reason":"DemandUnknown"')
+        await stage.controller.says('"reason":"RequestsUnknown"')
         await stage.cast.job("next", "q", cpu=1)
         await stage.visible()
         await stage.quiet(seconds=0.5)
@@ -114,7 +114,7 @@ async def test_queues_that_go_close_break_or_shrink_keep_what_they_admitted_and_
         seen = stage.sights()
         assert all(seen[f"{name}-runs"].admitted and seen[f"{name}-waits"].paused for name in names)
         assert seen["well-waits"].paused, "what the broken queues hold is counted at the root"
-        for reason in ("QueueMissing", "QueueClosed", "QueueTreeBroken", "ExceedsQueue"):
+        for reason in ("QueueNotFound", "QueueClosed", "QueueHierarchyInvalid", "ExceedsQueueLimit"):
             await stage.controller.says(f'"reason":"{reason}"')
 
 

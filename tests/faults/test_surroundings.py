@@ -15,7 +15,7 @@ from tests.rig.sight import sight
 from tests.rig.stage import Stage, staged
 from tests.waiting import LIMIT_SECONDS
 
-GOOD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: AdmissionConfiguration\n"
+GOOD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration\n"
 
 
 async def prepared(stage: Stage, *names: str) -> None:
@@ -50,7 +50,7 @@ async def test_a_configuration_that_changes_all_the_time_loses_nothing(plane, tm
     """F25: every decision rests on one revision of it, whichever that is."""
     file = tmp_path / "admission.yaml"
     choices = (
-        f"{GOOD}queueOrder: EntitlementFirst\nwrites: {{inFlight: 1}}\n",
+        f"{GOOD}queueOrder: FairShareFirst\nwrites: {{inFlight: 1}}\n",
         f"{GOOD}tenantFairness: Namespace\ntenants: [{{namespaces: ['*'], queues: [q]}}]\n",
         f"{GOOD}workloads: [{{apiVersion: apps/v1, kind: Deployment}}]\n",
         GOOD,

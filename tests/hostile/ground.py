@@ -34,7 +34,7 @@ QUEUES: dict[str, dict[str, Any]] = {
 }
 _CONFIGURATION: dict[str, Any] = {
     "apiVersion": "config.volcano-global.io/v1alpha1",
-    "kind": "AdmissionConfiguration",
+    "kind": "VolcanoGlobalConfiguration",
     "unmatchedTenants": "Deny",
     "resourceClaimTemplates": [{"name": "one-gpu", "requests": {"nvidia.com/gpu": 1}}],
     "tenants": [

@@ -166,7 +166,7 @@ async def test_an_auto_split_waits_with_one_reason_and_moves_when_room_appears(y
     await yard.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})))
     await yard.settle("llm")
     status = await yard.status("llm")
-    assert (status["phase"], status["conditions"][0]["reason"]) == ("Pending", "NoRoom")
+    assert (status["phase"], status["conditions"][0]["reason"]) == ("Pending", "InsufficientCapacity")
     assert status["message"] == "its candidate clusters have 15 nvidia.com/gpu of 64 free"
     assert status["clusters"] == "a"
     yard.prospects = prospects(cluster("a", 100, used=90), cluster("b", 100))
@@ -193,7 +193,7 @@ async def test_another_obstacle_is_told_though_its_code_is_the_same(yard):
     yard.prospects = gpus(a=40, b=40)
     await yard.settle("llm")
     status = await yard.status("llm")
-    assert status["conditions"][0]["reason"] == "FitsNowhere"
+    assert status["conditions"][0]["reason"] == "ExceedsEveryCluster"
     assert status["message"].endswith("have room, but not in parts that fit on at most 1 cluster")
 
 
@@ -202,7 +202,7 @@ async def test_what_no_cluster_could_hold_becomes_nothing_until_one_can(yard):
     await yard.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})))
     await yard.settle("llm")
     assert await yard.names() == []
-    assert (await yard.status("llm"))["conditions"][0]["reason"] == "FitsNowhere"
+    assert (await yard.status("llm"))["conditions"][0]["reason"] == "ExceedsEveryCluster"
     yard.prospects = gpus(a=8, b=60)
     await yard.settle("llm")
     assert await yard.names() == ["llm-t-0", "llm-t-1"]

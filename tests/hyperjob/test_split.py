@@ -77,14 +77,16 @@ def test_256_gpus_over_128_64_48_and_100_free_take_three_parts():
 def test_nothing_is_split_over_more_clusters_than_allowed():
     layout = split(auto(task(replicas=256), maxDomains=2), gpus(a=128, b=64, c=48, d=100))
     assert layout.parts == ()
-    assert layout.trouble.reason == "FitsNowhere"
+    assert layout.trouble.reason == "ExceedsEveryCluster"
     assert "at most 2 clusters" in layout.trouble.message
 
 
 def test_what_does_not_fit_now_is_split_as_for_empty_clusters_and_says_what_is_short():
     layout = split(auto(task(replicas=100)), prospects(cluster("a", 80, used=50), cluster("b", 40)))
     assert [(part.cluster, part.pods) for part in layout.parts] == [("a", (80,)), ("b", (20,))]
-    assert layout.trouble == Trouble("NoRoom", "its candidate clusters have 70 nvidia.com/gpu of 100 free")
+    assert layout.trouble == Trouble(
+        "InsufficientCapacity", "its candidate clusters have 70 nvidia.com/gpu of 100 free"
+    )
 
 
 def test_what_no_cluster_could_ever_hold_has_no_parts():
@@ -168,9 +170,9 @@ def test_two_jobs_share_the_clusters_within_max_domains():
 
 
 def test_what_the_queue_would_not_take_is_said():
-    clusters = prospects(cluster("a", 64), quota=lambda queue, demand: Trouble("QueueOverCeiling", f"{queue} is full"))
+    clusters = prospects(cluster("a", 64), quota=lambda queue, demand: Trouble("QueueLimitReached", f"{queue} is full"))
     layout = split(auto(task(replicas=8)), clusters)
-    assert (len(layout.parts), layout.trouble) == (1, Trouble("QueueOverCeiling", "ml is full"))
+    assert (len(layout.parts), layout.trouble) == (1, Trouble("QueueLimitReached", "ml is full"))
 
 
 @pytest.mark.parametrize("least", [1, 3])
@@ -204,5 +206,5 @@ def test_what_no_described_node_holds_has_no_parts():
     layout = split(auto(task(replicas=2, gpu=9)), clusters)
     assert layout.parts == ()
     assert layout.trouble == Trouble(
-        "FitsNowhere", "even while empty, its candidate clusters have room, but not in parts that fit"
+        "ExceedsEveryCluster", "even while empty, its candidate clusters have room, but not in parts that fit"
     )

@@ -247,7 +247,7 @@ def suspended(plane, command, monkeypatch):
     """Return a function that uninstalls beside a suspended binding, and says whether that was resumed."""
 
     def uninstall(template, annotations, configured):
-        head = "apiVersion: config.volcano-global.io/v1alpha1\nkind: AdmissionConfiguration"
+        head = "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration"
         monkeypatch.setenv("ADMISSION_CONFIGURATION", f"{head}\n{configured}")
         manifest = {
             "apiVersion": "work.karmada.io/v1alpha2",

@@ -309,8 +309,8 @@ MUTANTS = (
     Mutant(
         "an-affinity-that-is-told-voids-what-is-under-way",
         "controller/loop.py",
-        "        self._store.hold_back(facts.uid, Refusal(Reason.BACKING_OFF, subject=why))\n",
-        "        self._store.withdraw(facts.uid, Refusal(Reason.BACKING_OFF, subject=why))\n",
+        "        self._store.hold_back(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why))\n",
+        "        self._store.withdraw(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why))\n",
         "tests/test_loop.py::test_c1_an_affinity_is_told_without_forgetting_what_is_written_already",
     ),
     Mutant(

@@ -23,7 +23,7 @@ def draw(seed: int) -> World:
         clusters,
         queues,
         (),
-        queue_order=random.choice(["PriorityFirst", "EntitlementFirst"]),
+        queue_order=random.choice(["PriorityFirst", "FairShareFirst"]),
         tenant_fairness=random.choice(["None", "None", "None", "Namespace", "NamespaceFirst"]),
         reclaim=_eviction(random, [0, 1, 1]),
         preemption=_eviction(random, [0, 0, 1]),

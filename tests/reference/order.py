@@ -110,7 +110,7 @@ class Model:
 
     def entitled(self, heads: dict[str, Job]) -> dict[str, Job]:
         """Return the heads that stay within their entitlements, none where that does not matter."""
-        matters = self.world.reclaim or self.world.queue_order == "EntitlementFirst"
+        matters = self.world.reclaim or self.world.queue_order == "FairShareFirst"
         return {name: job for name, job in heads.items() if matters and self.within(job, ROOT)}
 
     def heads(self, eligible: Callable[[Job], object], *, exchange: bool = False) -> dict[str, Job]:

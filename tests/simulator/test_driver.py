@@ -59,7 +59,7 @@ def test_two_jobs_that_fit_only_one_at_a_time_run_one_after_the_other():
 def test_who_waits_is_told_why_and_when():
     outcome = play(trace(job("a", 6), job("b", 6, at=3)))
     [wait] = [entry for entry in outcome.journal if entry.action == "Wait"]
-    assert (wait.at, wait.workload.name, wait.cause.reason) == (3000, "b", Reason.QUEUE_OVER_CEILING)
+    assert (wait.at, wait.workload.name, wait.cause.reason) == (3000, "b", Reason.QUEUE_LIMIT_REACHED)
 
 
 def test_what_happens_at_one_instant_is_decided_on_together():
@@ -153,7 +153,7 @@ def test_a_victim_is_charged_until_its_clusters_are_empty():
         for entry in outcome.journal
         if entry.action == "Wait" and entry.workload.name == "a"
     ]
-    assert waits[0] == (7000, Reason.QUEUE_OVER_CEILING)
+    assert waits[0] == (7000, Reason.QUEUE_LIMIT_REACHED)
 
 
 def test_a_victim_is_not_let_in_again_before_it_is_gone():

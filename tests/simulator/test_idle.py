@@ -49,14 +49,14 @@ def test_idle_while_it_is_held_for_a_preemptor():
 
 def test_waiting_time_is_told_by_reason():
     summary = figures(job("a", 8), job("b", 8), job("c", 8))
-    assert summary.waiting_by_reason == (ReasonWaits("QueueOverCeiling", 2, 30),)
+    assert summary.waiting_by_reason == (ReasonWaits("QueueLimitReached", 2, 30),)
     assert summary.longest_waits == (
-        LongWait("Job", "ml", "c", "q", 20, "QueueOverCeiling", _FULL),
-        LongWait("Job", "ml", "b", "q", 10, "QueueOverCeiling", _FULL),
+        LongWait("Job", "ml", "c", "q", 20, "QueueLimitReached", _FULL),
+        LongWait("Job", "ml", "b", "q", 10, "QueueLimitReached", _FULL),
     )
 
 
-_FULL = "it asks for 8 cpu, queue 'q' has 0 left below its ceiling"
+_FULL = "it asks for 8 cpu, queue 'q' has 0 left below its limit"
 
 
 def test_waiting_for_a_write_has_no_reason():

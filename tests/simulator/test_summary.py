@@ -63,7 +63,7 @@ def test_a_parent_counts_for_those_below_it_and_not_for_fairness():
 def test_who_was_never_admitted_is_named_with_the_reason():
     summary = figures(job("a"), job("giant", 9, at=2))
     [never] = summary.never_admitted
-    assert (never.name, never.since, never.reason) == ("giant", 2, "ExceedsQueue")
+    assert (never.name, never.since, never.reason) == ("giant", 2, "ExceedsQueueLimit")
     assert "all clusters together have no more than 8" in never.message
     assert (summary.jobs.waiting, summary.waiting.jobs) == (1, 1)
 

@@ -1,4 +1,4 @@
-"""The webhook's part of the AdmissionConfiguration."""
+"""The webhook's part of the VolcanoGlobalConfiguration."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from controller.api.configuration import ConfigurationError, load_configuration
 from webhook.configuration import Configuration, gate
 from webhook.resourcebindings import VOLCANO_JOB, Gate, GroupKind
 
-HEAD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: AdmissionConfiguration\n"
+HEAD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration\n"
 
 
 def test_without_a_file_volcano_jobs_are_gated():

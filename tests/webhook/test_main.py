@@ -55,7 +55,7 @@ async def test_it_starts_without_a_certificate_and_heals_when_there_is_one(tmp_p
     ("flags", "says"),
     [
         (["--port", "x"], "webhook: --port 'x'"),
-        (["--admission-configuration", "/none.yaml"], "webhook: the AdmissionConfiguration cannot be read"),
+        (["--admission-configuration", "/none.yaml"], "webhook: the VolcanoGlobalConfiguration cannot be read"),
     ],
 )
 def test_what_it_cannot_start_with_is_said_in_a_sentence(flags, says):

@@ -140,7 +140,7 @@ def test_a_webhook_with_a_certificate_of_another_authority_is_not_believed(karma
 def test_a_kind_that_is_switched_on_is_gated_by_rule_and_by_webhook_alike(karmada, elsewhere, folder, tmp_path):
     file = tmp_path / "admission.yaml"
     file.write_text(
-        "{apiVersion: config.volcano-global.io/v1alpha1, kind: AdmissionConfiguration,"
+        "{apiVersion: config.volcano-global.io/v1alpha1, kind: VolcanoGlobalConfiguration,"
         " workloads: [{apiVersion: apps/v1, kind: Deployment}, {apiVersion: v1, kind: Pod}]}"
     )
     flags = ("--drain-seconds", "0", "--admission-configuration", str(file))
@@ -155,7 +155,7 @@ def test_a_kind_that_is_switched_on_is_gated_by_rule_and_by_webhook_alike(karmad
 def test_an_exempt_namespace_is_let_through(karmada, elsewhere, folder, tmp_path):
     file = tmp_path / "admission.yaml"
     file.write_text(
-        "{apiVersion: config.volcano-global.io/v1alpha1, kind: AdmissionConfiguration, exemptNamespaces: [ml]}"
+        "{apiVersion: config.volcano-global.io/v1alpha1, kind: VolcanoGlobalConfiguration, exemptNamespaces: [ml]}"
     )
     with WebhookProcess(folder / "serving", "--drain-seconds", "0", "--admission-configuration", str(file)) as other:
         elsewhere(other.port)

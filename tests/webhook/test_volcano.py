@@ -12,7 +12,7 @@ from tests.webhook.installation import JOBS, QUEUES, ensure, register, send
 from tests.webhook.process import WebhookProcess
 from tests.webhook.reviews import task, volcano_job, volcano_queue, wire
 
-CONFIGURATION = "{apiVersion: config.volcano-global.io/v1alpha1, kind: AdmissionConfiguration"
+CONFIGURATION = "{apiVersion: config.volcano-global.io/v1alpha1, kind: VolcanoGlobalConfiguration"
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def webhook(plane, tenant, folder, configuration) -> Iterator[WebhookProcess]:
 
 @pytest.fixture
 def configure(configuration, webhook):
-    """Yield a function that changes the AdmissionConfiguration until the end of the test."""
+    """Yield a function that changes the VolcanoGlobalConfiguration until the end of the test."""
     plain = configuration.read_text()
 
     def change(text):

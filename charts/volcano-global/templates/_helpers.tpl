@@ -212,10 +212,10 @@ system:serviceaccount:{{ $root.Values.karmada.namespace }}:volcano-global-{{ las
 {{- end }}
 {{- end -}}
 
-{{/* The AdmissionConfiguration as both processes read it. */}}
+{{/* The VolcanoGlobalConfiguration as both processes read it. */}}
 {{- define "vg.admission" -}}
 apiVersion: config.volcano-global.io/v1alpha1
-kind: AdmissionConfiguration
+kind: VolcanoGlobalConfiguration
 {{ toYaml .Values.admission }}
 {{- end -}}
 

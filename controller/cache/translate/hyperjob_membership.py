@@ -27,7 +27,7 @@ class Membership(NamedTuple):
 
 
 NOT_A_PART = Membership()
-_NOT_LISTED = Membership(hold=Refusal(Reason.GROUP_INCOMPLETE, subject="its HyperJob does not list it as a part"))
+_NOT_LISTED = Membership(hold=Refusal(Reason.HYPERJOB_INCOMPLETE, subject="its HyperJob does not list it as a part"))
 
 _GROUP_ANNOTATIONS = msgspec.json.Decoder(_GroupAnnotation)
 

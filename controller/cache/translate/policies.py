@@ -10,7 +10,7 @@ from controller.engine.policy import EvictionPolicy, HeadReservation, NodeShapes
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-def translate_policy(configuration: wire.AdmissionConfiguration, *, can_estimate: bool = False) -> Policy:
+def translate_policy(configuration: wire.VolcanoGlobalConfiguration, *, can_estimate: bool = False) -> Policy:
     """Return what of *configuration* decisions depend on; nodes are estimated where somebody can ask for that."""
     growth = configuration.growth
     return Policy(

@@ -72,7 +72,7 @@ def _decided_report(decision: Decision) -> DecisionReport:
 
 
 def _pending_report(workload: Workload, refusal: Refusal) -> DecisionReport:
-    is_held_for = refusal.reason is Reason.EVICTION_IN_PROGRESS and refusal.cluster is not None
+    is_held_for = refusal.reason is Reason.PREEMPTION_IN_PROGRESS and refusal.cluster is not None
     clusters = (ClusterTarget(refusal.cluster),) if is_held_for and refusal.cluster else ()
     return _decision_report(
         workload, "Wait", clusters=clusters, reason=refusal.reason, message=pending_message(refusal)

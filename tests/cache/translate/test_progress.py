@@ -5,13 +5,13 @@ import json
 import msgspec
 import pytest
 
-from controller.api.configuration import AdmissionConfiguration, IntegrationRule
+from controller.api.configuration import IntegrationRule, VolcanoGlobalConfiguration
 from controller.cache.integrations import Integrations
 from controller.cache.objects import VOLCANO_JOB, GroupKind, WorkloadPhase
 from controller.cache.translate.progress import read_phase
 
 GATES = Integrations(
-    AdmissionConfiguration(
+    VolcanoGlobalConfiguration(
         workloads=tuple(
             IntegrationRule(api_version=version, kind=kind)
             for version, kind in (("batch/v1", "Job"), ("apps/v1", "Deployment"))

@@ -72,7 +72,7 @@ def test_too_much_in_a_queue_and_in_a_cluster_is_noted(role, sighting, admitted)
 
 
 def test_an_admission_of_what_can_never_run_is_noted(role, sighting, admitted):
-    books = Books({role.name: replace(role, forever="FitsNowhere")}, Limits({}, {}))
+    books = Books({role.name: replace(role, forever="ExceedsEveryCluster")}, Limits({}, {}))
     books.see(sighting())
     books.see(admitted())
     assert books.broken == ["team-a/train was admitted although it can never run"]

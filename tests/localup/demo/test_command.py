@@ -56,11 +56,11 @@ def test_everything_that_can_run_runs(demo, tmp_path):
         assert re.search(rf"ml/{name} .*admitted +to member\d after", output)
         assert re.search(rf"ml/{name} .*running +on member\d, 3 pods", output)
         assert re.search(rf"ml/{name} .*finished +Completed after", output)
-    assert re.search(r"team-b/train-\d+ +waiting +QueueOverCeiling: ", output)
+    assert re.search(r"team-b/train-\d+ +waiting +QueueLimitReached: ", output)
     for name, reason in (
         ("ops/old-report", "QueueClosed"),
-        ("ops/rebuild-all", "ExceedsQueue"),
-        ("team-a/moonshot", "FitsNowhere"),
+        ("ops/rebuild-all", "ExceedsQueueLimit"),
+        ("team-a/moonshot", "ExceedsEveryCluster"),
     ):
         assert re.search(rf"{name} +waiting +{reason}: ", output)
         assert not re.search(rf"{name} +admitted", output)
@@ -68,8 +68,8 @@ def test_everything_that_can_run_runs(demo, tmp_path):
     assert re.search(r"team-a +\d+ +1\d .*\n *team-b +\d+ +3\d ", output)
     assert "41 jobs have run; 3 wait for ever, as they should" in output
     for hyperjob, reason, parts in (
-        ("ml/llm-training", "FitsNowhere", "onprem-1 16, onprem-2 8, cluster-b 8"),
-        ("ml/llm-train-hyperjob", "ExceedsQueue", "cluster-a 32, cluster-b 32"),
+        ("ml/llm-training", "ExceedsEveryCluster", "onprem-1 16, onprem-2 8, cluster-b 8"),
+        ("ml/llm-train-hyperjob", "ExceedsQueueLimit", "cluster-a 32, cluster-b 32"),
         ("ml/llm-finetuning", "", "member1 8, member2 4"),
     ):
         count = parts.count(",") + 1
@@ -118,7 +118,7 @@ def test_a_demo_that_is_not_over_in_time_says_what_is_stuck(demo):
     output = process.communicate(timeout=LIMIT_SECONDS)[0]
     assert process.returncode == 1
     assert "giving up after 3 s" in output
-    assert re.search(r"team-a/train-01 waits as QueueOverCeiling: ", output)
+    assert re.search(r"team-a/train-01 waits as QueueLimitReached: ", output)
     assert "the last lines of the log of controller:" in output
 
 

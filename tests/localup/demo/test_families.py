@@ -24,7 +24,7 @@ def hyperjob(phase="Pending", *, reason="Pending", message="", parts=2):
 
 @pytest.fixture
 def families():
-    return Families({"ml/llm": HyperRole(MANIFEST, Reason.FITS_NOWHERE)})
+    return Families({"ml/llm": HyperRole(MANIFEST, Reason.EXCEEDS_EVERY_CLUSTER)})
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_a_hyperjob_is_told_step_by_step(families):
     steps = told(
         families,
         MANIFEST,
-        hyperjob(reason="FitsNowhere", message="too large", parts=0),
+        hyperjob(reason="ExceedsEveryCluster", message="too large", parts=0),
         hyperjob(),
         hyperjob("Admitted"),
         hyperjob("Running", message="2 of 2 parts run"),
@@ -52,7 +52,7 @@ def test_a_hyperjob_is_told_step_by_step(families):
         hyperjob("Completed", message="2 of 2 parts completed"),
     )
     assert steps == [
-        ("waiting", "FitsNowhere: too large"),
+        ("waiting", "ExceedsEveryCluster: too large"),
         ("split", "in 2 parts: c0 8, c1 8"),
         ("admitted", "all 2 parts after 3.0 s"),
         ("running", "2 of 2 parts run, on c0,c1"),
@@ -61,7 +61,7 @@ def test_a_hyperjob_is_told_step_by_step(families):
 
 
 def finish(families):
-    told(families, hyperjob(reason="FitsNowhere", parts=0), hyperjob("Running"), hyperjob("Completed"))
+    told(families, hyperjob(reason="ExceedsEveryCluster", parts=0), hyperjob("Running"), hyperjob("Completed"))
 
 
 def test_it_is_settled_when_its_parts_were_admitted_in_one_plan_and_have_run(families, see):
@@ -82,12 +82,12 @@ def test_who_was_not_seen_to_wait_is_trouble(families, see):
     told(families, hyperjob("Running"), hyperjob("Completed"))
     see("uid@1", "uid@1")
     assert [trouble.text for trouble in judge([], families.all.values(), ()).troubles] == [
-        "ml/llm was to wait as FitsNowhere at first; it waited as nothing"
+        "ml/llm was to wait as ExceedsEveryCluster at first; it waited as nothing"
     ]
 
 
 def test_who_is_stuck_is_trouble(families):
-    told(families, hyperjob(reason="FitsNowhere", message="too large", parts=0))
+    told(families, hyperjob(reason="ExceedsEveryCluster", message="too large", parts=0))
     assert [trouble.text for trouble in judge([], families.all.values(), ()).troubles] == [
         "ml/llm is waiting with 0 parts, 0 of them admitted: too large"
     ]

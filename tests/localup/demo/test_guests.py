@@ -111,7 +111,7 @@ def test_a_job_that_fits_is_admitted_and_runs(guest):
         pytest.param(
             "team-a/nowhere",
             {"queue": "team-a", "pods": 10, "gpu": 1},
-            "FitsNowhere",
+            "ExceedsEveryCluster",
             "no cluster holds it even while empty; 'member1' comes closest with 8 nvidia.com/gpu of 10",
             id="fits-nowhere",
         ),
@@ -125,7 +125,7 @@ def test_a_job_that_fits_is_admitted_and_runs(guest):
         pytest.param(
             "ops/large",
             {"queue": "urgent", "pods": 6, "cpu": 2},
-            "ExceedsQueue",
+            "ExceedsQueueLimit",
             "it asks for 12 cpu, queue 'urgent' can never have more than 8",
             id="too-big-for-its-queue",
         ),
@@ -148,7 +148,7 @@ def test_a_job_that_is_scaled_up_after_its_admission_counts_and_says_so(guest):
     guest.told("ops/grows", "running")
     guest.scale("ops/grows", 6)
     guest.submit("ops/late", "urgent", pods=1, cpu=1, runtime="600s")
-    assert guest.told("ops/late", "waiting").startswith("QueueOverCeiling: ")
+    assert guest.told("ops/late", "waiting").startswith("QueueLimitReached: ")
     text = guest.explained("ops/grows")
     assert "It was admitted with 4 cpu in 2 pods and has grown since; all of it counts." in text
     assert "Queue 'urgent' holds 12 cpu of 8 and takes nothing more until it is back below that." in text

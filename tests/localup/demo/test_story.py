@@ -6,7 +6,7 @@ from controller.engine.reasons import Reason
 from localup.demo.gossip import Gossip, complaint_in
 from localup.demo.story import Complaint, Stage, Story
 
-NO_ROOM = Complaint("team-a/train", "NoRoom", "no candidate cluster has room now")
+INSUFFICIENT_CAPACITY = Complaint("team-a/train", "InsufficientCapacity", "no candidate cluster has room now")
 
 
 @pytest.fixture
@@ -22,7 +22,9 @@ def told(lines):
 
 def test_a_job_is_told_step_by_step(story, sighting, admitted):
     assert told(story.saw(sighting(), 1.0)) == [(1.0, Stage.PAUSED, "queue team-a: 4 cpu, 8Gi memory")]
-    assert told(story.heard(NO_ROOM, 1.5)) == [(1.5, Stage.WAITING, "NoRoom: no candidate cluster has room now")]
+    assert told(story.heard(INSUFFICIENT_CAPACITY, 1.5)) == [
+        (1.5, Stage.WAITING, "InsufficientCapacity: no candidate cluster has room now")
+    ]
     assert told(story.saw(admitted(), 3.0)) == [(3.0, Stage.ADMITTED, "to member1 after 2.0 s")]
     assert told(story.saw(admitted(phase="Running", pods=2), 3.5)) == [(3.5, Stage.RUNNING, "on member1, 2 pods")]
     assert told(story.saw(admitted(phase="Completed", pods=2), 7.5)) == [(7.5, Stage.FINISHED, "Completed after 4.0 s")]
@@ -40,28 +42,28 @@ def test_steps_that_were_not_seen_are_told_all_the_same(story, admitted):
 
 
 def test_a_reason_that_comes_before_the_pause_is_told_after_it(story, sighting):
-    assert story.heard(NO_ROOM, 0.5) == []
+    assert story.heard(INSUFFICIENT_CAPACITY, 0.5) == []
     assert [line.stage for line in story.saw(sighting(), 1.0)] == [Stage.PAUSED, Stage.WAITING]
 
 
 def test_a_new_reason_is_told_again(story, sighting):
     story.saw(sighting(), 1.0)
-    story.heard(NO_ROOM, 1.0)
-    closed = replace(NO_ROOM, reason="QueueClosed")
+    story.heard(INSUFFICIENT_CAPACITY, 1.0)
+    closed = replace(INSUFFICIENT_CAPACITY, reason="QueueClosed")
     assert [line.words for line in story.heard(closed, 2.0)] == ["QueueClosed: no candidate cluster has room now"]
 
 
 def test_a_reason_that_comes_after_the_admission_is_old(story, sighting, admitted):
     story.saw(sighting(), 1.0)
     story.saw(admitted(), 2.0)
-    assert story.heard(NO_ROOM, 2.1) == []
+    assert story.heard(INSUFFICIENT_CAPACITY, 2.1) == []
 
 
 @pytest.mark.parametrize(
     ("forever", "reason", "is_over"),
     [
         pytest.param(Reason.QUEUE_CLOSED, "QueueClosed", True, id="as-expected"),
-        pytest.param(Reason.QUEUE_CLOSED, "NoRoom", False, id="for-another-reason"),
+        pytest.param(Reason.QUEUE_CLOSED, "InsufficientCapacity", False, id="for-another-reason"),
         pytest.param(None, "QueueClosed", False, id="not-expected"),
     ],
 )
@@ -69,21 +71,22 @@ def test_it_is_over_when_who_waits_for_ever_waits_for_the_expected_reason(role, 
     story = Story()
     story.submitted(replace(role, forever=forever), 0.0)
     story.saw(sighting(), 0.1)
-    story.heard(replace(NO_ROOM, reason=reason), 0.2)
+    story.heard(replace(INSUFFICIENT_CAPACITY, reason=reason), 0.2)
     assert story.is_over is is_over
 
 
 def test_jobs_that_nobody_submitted_here_are_not_told(sighting):
     assert Story().saw(sighting(), 1.0) == []
-    assert Story().heard(NO_ROOM, 1.0) == []
+    assert Story().heard(INSUFFICIENT_CAPACITY, 1.0) == []
 
 
 @pytest.mark.parametrize(
     ("line", "found"),
     [
         pytest.param(
-            b'{"event": "workload waits", "workload": "Job team-a/train", "reason": "NoRoom", "message": "m"}\n',
-            Complaint("team-a/train", "NoRoom", "m"),
+            b'{"event": "workload waits", "workload": "Job team-a/train",'
+            b' "reason": "InsufficientCapacity", "message": "m"}\n',
+            Complaint("team-a/train", "InsufficientCapacity", "m"),
             id="waits",
         ),
         pytest.param(b'{"event": "workload admitted", "workload": "Job team-a/train"}\n', None, id="another-event"),
@@ -99,7 +102,7 @@ def test_the_log_is_read_on_from_the_last_whole_line(tmp_path):
     log = tmp_path / "log"
     gossip = Gossip(log)
     assert list(gossip.news()) == []
-    line = '{"event": "workload waits", "workload": "Job a/%s", "reason": "NoRoom", "message": ""}\n'
+    line = '{"event": "workload waits", "workload": "Job a/%s", "reason": "InsufficientCapacity", "message": ""}\n'
     log.write_text(line % "x" + (line % "y")[:20])
     assert [complaint.job for complaint in gossip.news()] == ["a/x"]
     assert list(gossip.news()) == []
@@ -113,20 +116,20 @@ def test_who_has_to_go_begins_anew(story, sighting, admitted):
     assert told(story.saw(stale, 2.0)) == [
         (2.0, Stage.EVICTED, "it has to go, and waits again with the age that it had")
     ]
-    assert [line.stage for line in story.heard(NO_ROOM, 2.1)] == [Stage.WAITING]
-    assert story.heard(NO_ROOM, 2.2) == []
+    assert [line.stage for line in story.heard(INSUFFICIENT_CAPACITY, 2.1)] == [Stage.WAITING]
+    assert story.heard(INSUFFICIENT_CAPACITY, 2.2) == []
     lines = story.saw(admitted(phase="Completed", pods=2), 6.0)
     assert [line.stage for line in lines] == [Stage.ADMITTED, Stage.RUNNING, Stage.FINISHED]
     (way,) = story.ways.values()
     assert (way.evictions, way.waited, way.stage) == (1, 5.0, Stage.FINISHED)
 
 
-@pytest.mark.parametrize(("reason", "is_over"), [("EvictionInProgress", True), ("NoRoom", False)])
+@pytest.mark.parametrize(("reason", "is_over"), [("PreemptionInProgress", True), ("InsufficientCapacity", False)])
 def test_who_reclaims_must_have_waited_for_others_to_go(role, sighting, admitted, reason, is_over):
     story = Story()
     story.submitted(replace(role, reclaims=True), 0.0)
     story.saw(sighting(), 0.1)
-    story.heard(replace(NO_ROOM, reason=reason), 0.2)
+    story.heard(replace(INSUFFICIENT_CAPACITY, reason=reason), 0.2)
     story.saw(admitted(phase="Completed", pods=2), 1.0)
     assert story.is_over is is_over
 
@@ -136,5 +139,5 @@ def test_a_reason_that_is_read_too_late_counts_all_the_same(role, admitted):
     story.submitted(replace(role, reclaims=True), 0.0)
     story.saw(admitted(phase="Completed", pods=2), 1.0)
     assert not story.is_over
-    assert story.heard(replace(NO_ROOM, reason="EvictionInProgress"), 1.1) == []
+    assert story.heard(replace(INSUFFICIENT_CAPACITY, reason="PreemptionInProgress"), 1.1) == []
     assert story.is_over

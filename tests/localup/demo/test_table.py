@@ -23,7 +23,9 @@ def spoken(*, terminal, width=80):
     return out, Narrator(Console(file=out, force_terminal=terminal, width=width, highlight=False, _environ={}))
 
 
-LINE = Line(12.34, "team-a/train-01", Stage.WAITING, "NoRoom: " + "no candidate cluster has room now " * 3)
+LINE = Line(
+    12.34, "team-a/train-01", Stage.WAITING, "InsufficientCapacity: " + "no candidate cluster has room now " * 3
+)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,7 @@ def a_board(role, sighting, *, lines):
         name = f"team-a/train-{number}"
         story.submitted(replace(role, manifest=volcano_job(name, "team-a", pods=1, runtime="1s")), 0)
         story.saw(sighting(job=name), 1.0)
-    story.heard(Complaint("team-a/train-0", "NoRoom", "no candidate cluster has room now " * 3), 1.0)
+    story.heard(Complaint("team-a/train-0", "InsufficientCapacity", "no candidate cluster has room now " * 3), 1.0)
     amounts = {"cpu": 1328000, "nvidia.com/gpu": 352000}
     queues = table.standings(7.6, [Standing("global-ai", amounts, amounts, amounts, admitted=12, waiting=12)])
     return table.board(queues, story.ways.values(), (), lines=lines)
@@ -109,7 +111,7 @@ def test_the_board_is_as_high_as_the_terminal_and_no_wider(role, sighting):
 
 def test_the_board_says_why_a_job_waits_on_one_line(role, sighting):
     (line,) = [each for each in printed(a_board(role, sighting, lines=40)).splitlines() if "train-0" in each]
-    assert line.split()[:4] == ["team-a/train-0", "team-a", "waits", "NoRoom:"]
+    assert line.split()[:4] == ["team-a/train-0", "team-a", "waits", "InsufficientCapacity:"]
     assert line.endswith("…")
 
 

@@ -40,7 +40,7 @@ def test_what_waits_for_ever_as_it_should_is_no_trouble(role, sighting):
     [
         pytest.param("submitted", ("has no binding", "karmada"), id="no-binding"),
         pytest.param("paused", ("is paused, and the controller says nothing of it", "controller"), id="silence"),
-        pytest.param("waiting", ("waits as NoRoom: full", "controller"), id="starved"),
+        pytest.param("waiting", ("waits as InsufficientCapacity: full", "controller"), id="starved"),
         pytest.param("admitted", ("was admitted to member1 and does not start", "karmada"), id="not-started"),
         pytest.param("running", ("runs on member1 and does not end", "karmada"), id="not-ended"),
     ],
@@ -55,7 +55,7 @@ def test_where_a_job_is_stuck_says_whose_log_to_read(story, sighting, admitted, 
     for each in seen.get(stage, ()):
         story.saw(each, 1.0)
     if stage == "waiting":
-        story.heard(Complaint("team-a/train", "NoRoom", "full"), 1.0)
+        story.heard(Complaint("team-a/train", "InsufficientCapacity", "full"), 1.0)
     verdict = judged(story)
     text, suspect = told
     assert [(trouble.text, trouble.suspect) for trouble in verdict.troubles] == [(f"team-a/train {text}", suspect)]
@@ -64,10 +64,10 @@ def test_where_a_job_is_stuck_says_whose_log_to_read(story, sighting, admitted, 
 
 def test_who_should_wait_and_has_run_is_trouble(role, admitted):
     story = Story()
-    story.submitted(replace(role, forever=Reason.FITS_NOWHERE), 0.0)
+    story.submitted(replace(role, forever=Reason.EXCEEDS_EVERY_CLUSTER), 0.0)
     story.saw(admitted(phase="Completed", pods=2), 1.0)
     assert [trouble.text for trouble in judged(story).troubles] == [
-        "team-a/train has run, although it should wait as FitsNowhere"
+        "team-a/train has run, although it should wait as ExceedsEveryCluster"
     ]
 
 
@@ -75,9 +75,9 @@ def test_who_waits_for_another_reason_than_he_should_is_trouble(role, sighting):
     story = Story()
     story.submitted(replace(role, forever=Reason.QUEUE_CLOSED), 0.0)
     story.saw(sighting(), 1.0)
-    story.heard(Complaint(role.name, "NoRoom", "full"), 1.0)
+    story.heard(Complaint(role.name, "InsufficientCapacity", "full"), 1.0)
     assert [trouble.text for trouble in judged(story).troubles] == [
-        "team-a/train waits as NoRoom instead of QueueClosed: full"
+        "team-a/train waits as InsufficientCapacity instead of QueueClosed: full"
     ]
 
 
