@@ -82,7 +82,9 @@ class Controller:
             self.store, lambda: self.loop.state, may_write=self._may_write, tell=self.teller.put
         )
         self.commands = commands.create_controller(api, about, self.store, pace)
-        watched = WebhookConfigDependencies(self._may_write, lambda: file.current.repair.webhook, self.teller.put)
+        watched = WebhookConfigDependencies(
+            self._may_write, lambda: file.current.repair.webhook_configuration, self.teller.put
+        )
         wanted = DesiredConfigFile(settings.webhook_registration)
         wanted.read()
         self.guard = WebhookConfigReconciler(api, watched, file=wanted, metrics=self.metrics, pace=pace)
@@ -168,7 +170,7 @@ class Controller:
 
 
 def _limits(configuration: VolcanoGlobalConfiguration) -> RateLimits:
-    return RateLimits(configuration.writes.in_flight, configuration.writes.per_second)
+    return RateLimits(configuration.patches.in_flight, configuration.patches.per_second)
 
 
 async def connection(

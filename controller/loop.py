@@ -263,16 +263,16 @@ class AdmissionLoop:
             why = "its eviction was refused"
             self._store.hold_back(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why, until=free_at))
             return
-        left_out = self._left_out(decision)
+        excluded_clusters = self._left_out(decision)
         step = decision_write(
             decision,
             facts,
             template=self._store.template(facts),
             for_whom=self._for_whom(decision),
-            left_out=left_out,
+            excluded_clusters=excluded_clusters,
         )
         self._carry_out(
-            step, decision.admission if isinstance(decision, Admit) else _assumed_eviction(decision, left_out)
+            step, decision.admission if isinstance(decision, Admit) else _assumed_eviction(decision, excluded_clusters)
         )
 
     def _carry_out(self, step: Write, outcome: AssumedOutcome) -> None:
@@ -304,8 +304,8 @@ class AdmissionLoop:
         """Return where a workload is not tried from then on, with how those clusters are now (R1)."""
         workload, back_off = decision.workload, decision.back_off if isinstance(decision, Evict) else None
         if back_off is not None:
-            return self._store.starts.marks(back_off.left_out)
-        return {} if workload.has_run else self._store.starts.marks(workload.shape.left_out)
+            return self._store.starts.marks(back_off.excluded_clusters)
+        return {} if workload.has_run else self._store.starts.marks(workload.shape.excluded_clusters)
 
     def _requeue(self, workloads: Iterable[Workload], now: int) -> None:
         """Give those to Karmada's scheduler once more who were admitted and do not run (R1)."""
@@ -417,9 +417,9 @@ def workloads_in_traceback(error: Exception) -> list[WorkloadUid]:
     return []
 
 
-def _assumed_eviction(decision: Evict, left_out: Mapping[ClusterName, str]) -> AssumedEviction:
+def _assumed_eviction(decision: Evict, excluded_clusters: Mapping[ClusterName, str]) -> AssumedEviction:
     refusal = decision.back_off.refusal if decision.back_off is not None else None
-    return AssumedEviction(refusal, decision.workload.has_run, left_out)
+    return AssumedEviction(refusal, decision.workload.has_run, excluded_clusters)
 
 
 def _ignore_queries(_: tuple[Query, ...]) -> None:

@@ -85,25 +85,29 @@ def decision_write(
     *,
     template: CachedTemplate | None = None,
     for_whom: str = "",
-    left_out: Mapping[ClusterName, str] = MappingProxyType({}),
+    excluded_clusters: Mapping[ClusterName, str] = MappingProxyType({}),
 ) -> Write:
     """Return how *decision* is written to the binding that *facts* tell of.
 
-    *for_whom* it is evicted, in words; the record keeps the clusters *left_out*.
+    *for_whom* it is evicted, in words; the record keeps the clusters *excluded_clusters*.
     """
     if isinstance(decision, Admit):
-        return _admit_write(decision, facts, left_out)
+        return _admit_write(decision, facts, excluded_clusters)
     generation = template.generation if template else None
     # Where others have moved it, Karmada has placed it: it is not placed once more.
     is_placed = bool(facts.progress) or decision.reason is EvictionReason.CLUSTER_CHANGED
     clusters = () if is_placed else tuple(target.name for target in facts.targets)
-    record = evicted_record(decision, before=facts.record, left_out=left_out, clusters=clusters, generation=generation)
+    record = evicted_record(
+        decision, before=facts.record, excluded_clusters=excluded_clusters, clusters=clusters, generation=generation
+    )
     return _evict_write(decision, facts, record, for_whom=for_whom)
 
 
-def _admit_write(decision: Admit, facts: CachedBinding, left_out: Mapping[ClusterName, str]) -> Write:
+def _admit_write(decision: Admit, facts: CachedBinding, excluded_clusters: Mapping[ClusterName, str]) -> Write:
     workload = decision.workload
-    record = admitted_record(workload, decision.admission, before=facts.record, plan=decision.plan, left_out=left_out)
+    record = admitted_record(
+        workload, decision.admission, before=facts.record, plan=decision.plan, excluded_clusters=excluded_clusters
+    )
     targets = [(target.name, target.replicas) for target in decision.clusters]
     return Write(
         "admit",
@@ -160,10 +164,10 @@ def nomination_write(note: RecordUpdate, facts: CachedBinding) -> Write:
 
 def _recorded_capacity(record: AdmissionRecord | wire.Record | None) -> str:
     """Return what a record says is held (P5) or kept (O6), so that two may be compared; empty for nothing."""
-    if record is None or (record.held_since is None and record.reserved_since is None):
+    if record is None or (record.nominated_at is None and record.reserved_since is None):
         return ""
-    cluster = record.held_cluster or ", ".join(sorted(record.held_clusters or ())) or "no cluster"
-    return cluster if record.held_since is not None else f"{cluster}, reserved"
+    cluster = record.nominated_cluster or ", ".join(sorted(record.nominated_clusters or ())) or "no cluster"
+    return cluster if record.nominated_at is not None else f"{cluster}, reserved"
 
 
 def affinity_term_write(decision: Admit, facts: CachedBinding, term: str) -> Write:

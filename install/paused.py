@@ -80,7 +80,7 @@ def _is_ours(binding: _Binding, configuration: VolcanoGlobalConfiguration) -> bo
     if ADMISSION_ANNOTATION in (meta.annotations or {}):
         return True
     group, slash, _ = template.api_version.rpartition("/")
-    gated = {(JOBS.group, JOBS.kind), *((rule.group, rule.kind) for rule in configuration.workloads)}
+    gated = {(JOBS.group, JOBS.kind), *((rule.group, rule.kind) for rule in configuration.integrations)}
     return (group if slash else "", template.kind) in gated and meta.namespace not in configuration.exempt_namespaces
 
 

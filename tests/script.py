@@ -61,7 +61,7 @@ TASK = "name replicas minAvailable containers init overhead requests limits prio
 JOB = (
     "name uid namespace count queue priority class unknownClass since hold placement term prefers evictingFrom runsOn "
     "asks gang replicas tasks minAvailable classes on charge shown adopted grown ran evictions preserved never held "
-    "group reserved started unplaced moved attempts leftOut"
+    "group reserved started unplaced moved attempts excludedClusters"
 )
 POLICY = "queueOrder tenantFairness settleSeconds tenants nodeShapes reclaim preemption holdSeconds growth startWithin"
 EVICTION = "minRuntime maxEvictions"
@@ -205,7 +205,7 @@ def shape(written: Mapping[str, Any]) -> SchedulingRequirements:
         preferred=names(written.get("prefers")),
         evicting_from=frozenset(names(written.get("evictingFrom"))),
         current=frozenset(names(written.get("runsOn"))),
-        left_out=frozenset(names(written.get("leftOut"))),
+        excluded_clusters=frozenset(names(written.get("excludedClusters"))),
     )
 
 
@@ -299,7 +299,7 @@ def policy(written: Mapping[str, Any] | None) -> Policy:
         queue_order=written.get("queueOrder", "PriorityFirst"),
         tenant_fairness=written.get("tenantFairness", "None"),
         settle_ms=written.get("settleSeconds", 30) * 1000,
-        admission_timeout_ms=written["startWithin"] * 1000 if "startWithin" in written else None,
+        startup_timeout_ms=written["startWithin"] * 1000 if "startWithin" in written else None,
         tenants=tenants,
         node_shapes=tuple(map(node_shapes, written.get("nodeShapes", ()))),
         growth=growth(written.get("growth", {})),

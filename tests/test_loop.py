@@ -177,7 +177,12 @@ async def test_a_cache_that_is_not_needed_any_more_is_not_waited_for():
 async def test_c1_an_affinity_is_told_without_forgetting_what_is_written_already():
     """Its record still says that a cluster is held for it; that it is not is under way."""
     terms = [{"affinityName": "first", "clusterNames": ["m9"]}, {"affinityName": "then", "clusterNames": [CLUSTER]}]
-    held = {"heldCluster": CLUSTER, "heldSince": "2026-01-01T00:00:00Z", "heldRank": 0, "heldDemand": {"cpu": "1"}}
+    held = {
+        "nominatedCluster": CLUSTER,
+        "nominatedAt": "2026-01-01T00:00:00Z",
+        "nominationRank": 0,
+        "nominatedRequests": {"cpu": "1"},
+    }
     uid = WorkloadUid(UID.format("a"))
     record, placement = {"uid": uid, "queue": "default"}, {"clusterAffinities": terms}
     async with looping() as stage:

@@ -15,12 +15,17 @@ RECLAIM = VolcanoGlobalConfiguration.model_validate(
         "apiVersion": "config.volcano-global.io/v1alpha1",
         "kind": "VolcanoGlobalConfiguration",
         "reclaim": {"enabled": True, "minRuntime": "0s", "gracePeriod": "0s"},
-        "settlePeriod": "1s",
+        "clusterStatusSettlePeriod": "1s",
     }
 )
 PLACED: dict[str, Any] = {"suspension": {"scheduling": False}, "clusters": [{"name": CLUSTER}]}
 RUNS = {"aggregatedStatus": [{"clusterName": CLUSTER, "status": {"state": {"phase": "Running"}}}]}
-HELD = {"heldCluster": CLUSTER, "heldSince": "2020-01-01T00:00:00Z", "heldRank": 0, "heldDemand": {}}
+HELD = {
+    "nominatedCluster": CLUSTER,
+    "nominatedAt": "2020-01-01T00:00:00Z",
+    "nominationRank": 0,
+    "nominatedRequests": {},
+}
 
 
 def submit(stage: Stage, name: str, queue: str, **bound: Any) -> None:
@@ -112,7 +117,7 @@ async def test_what_the_record_holds_is_known_after_a_restart_and_comes_before_t
         run(stage, "a")
         submit(stage, "older", "lender")
         demand = stage_demand(stage)
-        record = {"uid": UID.format("held"), "queue": "lender", **HELD, "heldDemand": demand}
+        record = {"uid": UID.format("held"), "queue": "lender", **HELD, "nominatedRequests": demand}
         submit(stage, "held", "lender", record=record)
         assert (await stage.hand.next()).workload == "Job ns/held"
 

@@ -107,14 +107,18 @@ def test_an_eviction_before_karmada_has_placed_it_says_where_it_was_to_go():
 
 
 def test_a_start_that_failed_is_recorded_with_the_pause_and_the_place():
-    back_off = StartupBackoff(since=61_000, until=121_000, left_out=(M1,))
+    back_off = StartupBackoff(since=61_000, until=121_000, excluded_clusters=(M1,))
     decided = Evict(WORKLOAD, EvictionReason.STARTUP_TIMEOUT, back_off=back_off)
     before = AdmissionRecord(QueueName("a"), charge=CHARGE, evictions=2, attempts=1)
-    made = decision_write(decided, facts(record=before, clusters=(Assignment(M1),)), left_out={M1: "mark"})
+    made = decision_write(decided, facts(record=before, clusters=(Assignment(M1),)), excluded_clusters={M1: "mark"})
     record, _ = translate_record(read_record(values_of_annotation(made.patch), "u1"))
     assert record is not None
     assert (record.evictions, record.attempts) == (2, 2)
-    assert (record.not_started_at, record.back_off_until, record.left_out) == (61_000, 121_000, ((M1, "mark"),))
+    assert (record.startup_failed_at, record.back_off_until, record.excluded_clusters) == (
+        61_000,
+        121_000,
+        ((M1, "mark"),),
+    )
     assert made.why == "it did not start on m1 in time"
 
 
@@ -127,26 +131,26 @@ def test_a_run_that_ends_with_its_group_is_an_eviction_and_ends_the_count_of_fai
     record, _ = translate_record(read_record(values_of_annotation(made.patch), "u1"))
     assert record is not None
     assert (record.evictions, record.attempts) == (3, 0)
-    assert (record.not_started_at, record.back_off_until, record.left_out) == (None, 121_000, ())
+    assert (record.startup_failed_at, record.back_off_until, record.excluded_clusters) == (None, 121_000, ())
 
 
 def test_the_next_admission_ends_the_pause_and_keeps_the_places_that_are_left_out():
     before = AdmissionRecord(
-        QueueName("a"), attempts=1, not_started_at=1000, back_off_until=2000, left_out=((M1, "old"),)
+        QueueName("a"), attempts=1, startup_failed_at=1000, back_off_until=2000, excluded_clusters=((M1, "old"),)
     )
-    made = decision_write(ADMIT, facts(record=before), left_out={M1: "mark"})
+    made = decision_write(ADMIT, facts(record=before), excluded_clusters={M1: "mark"})
     record, _ = translate_record(read_record(values_of_annotation(made.patch), "u1"))
     assert record is not None
-    assert (record.attempts, record.not_started_at, record.back_off_until) == (1, None, None)
-    assert record.left_out == ((M1, "mark"),)
+    assert (record.attempts, record.startup_failed_at, record.back_off_until) == (1, None, None)
+    assert record.excluded_clusters == ((M1, "mark"),)
 
 
 def test_what_is_noted_of_one_that_waits_keeps_the_places_that_are_left_out():
-    before = AdmissionRecord(QueueName("a"), attempts=1, left_out=((M1, "mark"),))
+    before = AdmissionRecord(QueueName("a"), attempts=1, excluded_clusters=((M1, "mark"),))
     made = nomination_write(RecordUpdate(WORKLOAD, None), facts(record=before))
     record, _ = translate_record(read_record(values_of_annotation(made.patch), "u1"))
     assert record is not None
-    assert (record.attempts, record.left_out) == (1, ((M1, "mark"),))
+    assert (record.attempts, record.excluded_clusters) == (1, ((M1, "mark"),))
 
 
 def test_a_record_of_before_says_nothing_of_starts_that_failed():
@@ -154,7 +158,7 @@ def test_a_record_of_before_says_nothing_of_starts_that_failed():
     record, flaw = translate_record(read_record({ADMISSION_ANNOTATION: text}, "u1"))
     assert record is not None
     assert (flaw, record.attempts) == ("", 2)
-    assert (record.not_started_at, record.back_off_until, record.left_out) == (None, None, ())
+    assert (record.startup_failed_at, record.back_off_until, record.excluded_clusters) == (None, None, ())
 
 
 @pytest.mark.parametrize(
@@ -174,7 +178,10 @@ def test_what_is_held_for_one_that_waits_is_recorded_and_what_was_counted_is_kep
         RecordUpdate(waits, held), facts(record=AdmissionRecord(QueueName("a"), evictions=2, attempts=1))
     )
     record = json.loads(values(made.patch)["/metadata/annotations/volcano-global.io~1admission"])
-    assert tuple(record[key] for key in ("heldCluster", "heldSince", "heldRank", "heldDemand")) == written
+    assert (
+        tuple(record[key] for key in ("nominatedCluster", "nominatedAt", "nominationRank", "nominatedRequests"))
+        == written
+    )
     assert (record["evictions"], record["attempts"], record["charge"]) == (2, 1, {})
     assert (made.effect, made.is_done(facts()), set(values(made.patch))) == (
         "hold",
@@ -196,12 +203,12 @@ def test_what_is_kept_for_one_who_was_passed_over_for_long_is_recorded_and_read_
     made = nomination_write(RecordUpdate(WORKLOAD, None, reserved), facts())
     text = values(made.patch)["/metadata/annotations/volcano-global.io~1admission"]
     record = json.loads(text)
-    assert tuple(record.get(key) for key in ("heldCluster", "heldSince", "reservedSince")) == written
+    assert tuple(record.get(key) for key in ("nominatedCluster", "nominatedAt", "reservedSince")) == written
     seen, _ = translate_record(read_record({"volcano-global.io/admission": text}, "u1"))
     assert made.is_done(facts(record=seen))
     assert not made.is_done(facts())
     cluster = reserved.rooms[0].cluster if reserved.rooms else None
-    assert (seen.reserved_since, seen.held_cluster, seen.held_demand) == (61_000, cluster, CHARGE)
+    assert (seen.reserved_since, seen.nominated_cluster, seen.nominated_requests) == (61_000, cluster, CHARGE)
 
 
 def test_what_is_kept_on_several_clusters_is_recorded_cluster_by_cluster_and_read_back():
@@ -210,9 +217,9 @@ def test_what_is_kept_on_several_clusters_is_recorded_cluster_by_cluster_and_rea
     made = nomination_write(RecordUpdate(WORKLOAD, None, Reservation(61_000, rooms, CHARGE)), facts())
     text = values(made.patch)["/metadata/annotations/volcano-global.io~1admission"]
     record = json.loads(text)
-    assert (record["heldCluster"], set(record["heldClusters"])) == (None, {"m1", "m2"})
+    assert (record["nominatedCluster"], set(record["nominatedClusters"])) == (None, {"m1", "m2"})
     seen, _ = translate_record(read_record({"volcano-global.io/admission": text}, "u1"))
-    assert (seen.held_clusters, seen.held_demand) == ({"m1": half, "m2": half}, CHARGE)
+    assert (seen.nominated_clusters, seen.nominated_requests) == ({"m1": half, "m2": half}, CHARGE)
     assert made.is_done(facts(record=seen))
     assert not made.is_done(facts())
 

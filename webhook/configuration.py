@@ -10,7 +10,7 @@ from webhook.resourcebindings import VOLCANO_JOB, Gate, GroupKind
 
 def gate(configuration: VolcanoGlobalConfiguration) -> Gate:
     """Return the gate that *configuration* describes; Volcano Jobs always wait."""
-    further = (GroupKind(rule.group, rule.kind) for rule in configuration.workloads)
+    further = (GroupKind(rule.group, rule.kind) for rule in configuration.integrations)
     return Gate(frozenset({VOLCANO_JOB, *further}), configuration.exempt_namespaces)
 
 
@@ -18,8 +18,8 @@ def job_policy(configuration: VolcanoGlobalConfiguration) -> JobPolicy:
     """Return what *configuration* says of jobs."""
     return JobPolicy(
         default_queue=configuration.default_queue,
-        denies_bad_queues=configuration.queue_check == "Deny",
-        growth=configuration.growth,
+        denies_bad_queues=configuration.queue_validation == "Deny",
+        growth=configuration.resize,
         exempt_namespaces=configuration.exempt_namespaces,
         tenants=configuration.tenants,
         max_parts=configuration.max_hyper_job_parts,

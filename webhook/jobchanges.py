@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from controller.api.configuration import Growth
+from controller.api.configuration import Resize
 from controller.api.quantity import QuantityError, parse_quantity
 from webhook.jobrules import partition_flaws, topology_flaws
 from webhook.jobspec import Job
@@ -54,7 +54,7 @@ def fixed_members_changed(old: msgspec.Raw, new: msgspec.Raw) -> Iterator[str]:
     )
 
 
-def growth_warning(old: Job, new: Job, growth: Growth) -> str | None:
+def growth_warning(old: Job, new: Job, growth: Resize) -> str | None:
     """Return what a running job's user should know when it asks for more than it was admitted with."""
     more = [
         f"{after.name} {before.replicas} -> {after.replicas}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import islice
 
-from controller.api.configuration import Growth, Tenant
+from controller.api.configuration import Resize, Tenant
 from controller.api.hyperjob_validation import MAX_PARTS
 from controller.api.review import Operation, Request
 from webhook.jobchanges import change_flaws, fixed_members_changed, growth_warning
@@ -45,7 +45,7 @@ class JobPolicy:
 
     default_queue: str = "default"
     denies_bad_queues: bool = False
-    growth: Growth = field(default_factory=Growth)
+    growth: Resize = field(default_factory=Resize)
     exempt_namespaces: frozenset[str] = frozenset()
     tenants: tuple[Tenant, ...] = ()
     denies_unmatched_tenants: bool = False

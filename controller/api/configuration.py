@@ -43,14 +43,14 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
 
-class Growth(_Section):
+class Resize(_Section):
     """What happens to an admitted workload that asks for more than its charge (D7)."""
 
     action: Literal["Evict", "Report"] = "Evict"
     grace_period: Duration = timedelta(minutes=5)
 
 
-class Reservation(_Section):
+class HeadReservation(_Section):
     """When the best blocked workload of a queue gets room kept for it, and how long (O6)."""
 
     after: Duration = timedelta(minutes=10)
@@ -186,11 +186,11 @@ class ResourceClaimTemplate(_Section):
 class Repair(_Section):
     """What is put right without being asked."""
 
-    webhook: bool = False
-    unpaused: bool = False
+    webhook_configuration: bool = False
+    ungated_bindings: bool = False
 
 
-class Writes(_Section):
+class Patches(_Section):
     """How fast we write; *per_second* 0 means no limit."""
 
     in_flight: int = Field(default=32, ge=1, le=1024)
@@ -205,32 +205,32 @@ class VolcanoGlobalConfiguration(_Section):
     default_queue: Name = "default"
     queue_order: Literal["PriorityFirst", "FairShareFirst"] = "PriorityFirst"
     tenant_fairness: Literal["None", "Namespace", "NamespaceFirst"] = "None"
-    growth: Growth = Growth()
-    reservation: Reservation = Reservation()
-    settle_period: Duration = timedelta(seconds=30)
-    admission_timeout: Duration = timedelta(minutes=30)
+    resize: Resize = Resize()
+    head_reservation: HeadReservation = HeadReservation()
+    cluster_status_settle_period: Duration = timedelta(seconds=30)
+    startup_timeout: Duration = timedelta(minutes=30)
     reclaim: Eviction = Eviction()
     preemption: Eviction = Eviction()
     tenants: tuple[Tenant, ...] = ()
     unmatched_tenants: Literal["Allow", "Deny"] = "Allow"
     node_shapes: tuple[NodeShapes, ...] = ()
     max_hyper_job_parts: Annotated[int, Field(ge=1, le=MAX_PARTS)] = MAX_PARTS
-    workloads: tuple[IntegrationRule, ...] = ()
+    integrations: tuple[IntegrationRule, ...] = ()
     resource_claim_templates: tuple[ResourceClaimTemplate, ...] = ()
     node_estimates: Literal["None", "Estimator"] = "None"
-    queue_check: Literal["Warn", "Deny"] = "Warn"
+    queue_validation: Literal["Warn", "Deny"] = "Warn"
     exempt_namespaces: frozenset[Name] = frozenset()
     queue_command_namespaces: frozenset[Name] = frozenset({"default"})
     """Where Commands are taken that open and close queues; `vcctl` creates them in ``default``."""
     repair: Repair = Repair()
-    writes: Writes = Writes()
+    patches: Patches = Patches()
 
     @model_validator(mode="after")
     def _names_each_kind_once(self) -> "VolcanoGlobalConfiguration":
-        kinds = [(rule.group, rule.kind) for rule in self.workloads]
+        kinds = [(rule.group, rule.kind) for rule in self.integrations]
         for group, kind in kinds:
             if kinds.count((group, kind)) > 1:
-                raise ValueError(f"workloads names {kind} of group {group!r} twice; keep one entry")
+                raise ValueError(f"integrations names {kind} of group {group!r} twice; keep one entry")
         claims = [template.name for template in self.resource_claim_templates]
         for name in claims:
             if claims.count(name) > 1:

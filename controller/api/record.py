@@ -26,25 +26,25 @@ class Record(msgspec.Struct, rename="camel", frozen=True, omit_defaults=False):
     admitted_at: datetime | None = None
     waiting_since: datetime | None = None
     reserved_since: datetime | None = None
-    held_cluster: str | None = None
-    held_clusters: dict[str, Amounts] | msgspec.UnsetType = msgspec.UNSET
+    nominated_cluster: str | None = None
+    nominated_clusters: dict[str, Amounts] | msgspec.UnsetType = msgspec.UNSET
     """What is kept on each of several clusters, in the place of one (O6)."""
-    held_since: datetime | None = None
-    held_rank: int | None = None
-    held_demand: Amounts | None = None
+    nominated_at: datetime | None = None
+    nomination_rank: int | None = None
+    nominated_requests: Amounts | None = None
     aborted: bool = False
     aborted_generation: int | msgspec.UnsetType = msgspec.UNSET
     """The generation of the template that was aborted; a later one is tried again (D8)."""
     evictions: int = 0
     attempts: int = 0
     """How often it was admitted and taken back without having run (R1)."""
-    not_started_at: datetime | msgspec.UnsetType = msgspec.UNSET
+    startup_failed_at: datetime | msgspec.UnsetType = msgspec.UNSET
     """When it was last taken back because it had not started itself."""
     back_off_until: datetime | msgspec.UnsetType = msgspec.UNSET
     """Until when it does not compete after that."""
     clusters_changed_at: datetime | msgspec.UnsetType = msgspec.UNSET
     """When others last changed its clusters; the startup timeout counts from then."""
-    left_out: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    excluded_clusters: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     """The clusters in which it did not start, each with a mark of how the cluster was then."""
     plan: str = ""
     """The id of the plan that admitted it, shared by all parts of a group (G1)."""
@@ -97,8 +97,8 @@ def _violation(record: Record, uid: str) -> str:
 
 def _times(record: Record) -> list[datetime]:
     times = (
-        *(record.admitted_at, record.waiting_since, record.reserved_since, record.held_since),
-        *(record.not_started_at, record.back_off_until, record.clusters_changed_at),
+        *(record.admitted_at, record.waiting_since, record.reserved_since, record.nominated_at),
+        *(record.startup_failed_at, record.back_off_until, record.clusters_changed_at),
     )
     return [time for time in times if isinstance(time, datetime)]
 

@@ -26,7 +26,7 @@ class AssumedEviction:
     """Why and until when it does not compete, where it, or a part that it needs, had not started (R1)."""
     has_run: bool = True
     """It was a run that ended; else it had been admitted in vain."""
-    left_out: Mapping[ClusterName, str] = field(default_factory=dict)
+    excluded_clusters: Mapping[ClusterName, str] = field(default_factory=dict)
     """Where it is not tried again, as its record will say."""
 
 

@@ -47,7 +47,7 @@ class Integrations:
 
     def __init__(self, configuration: VolcanoGlobalConfiguration) -> None:
         volcano_job = Integration(ApiKind(JOBS.api_version, JOBS.kind), _DEFAULT_FINISHED_RULES[VOLCANO_JOB])
-        further = [_integration(rule) for rule in configuration.workloads]
+        further = [_integration(rule) for rule in configuration.integrations]
         self._gates = {group_kind(gate.api): gate for gate in (volcano_job, *further)}
         self._exempt = configuration.exempt_namespaces
 

@@ -95,19 +95,19 @@ class AdmissionRecord(msgspec.Struct, frozen=True, gc=False):
     admitted_at: int | None = None
     waiting_since: int | None = None
     reserved_since: int | None = None
-    held_cluster: ClusterName | None = None
-    held_clusters: Mapping[ClusterName, Resources] | None = None
-    held_since: int | None = None
-    held_rank: int | None = None
-    held_demand: Resources | None = None
+    nominated_cluster: ClusterName | None = None
+    nominated_clusters: Mapping[ClusterName, Resources] | None = None
+    nominated_at: int | None = None
+    nomination_rank: int | None = None
+    nominated_requests: Resources | None = None
     aborted: bool = False
     aborted_generation: int | None = None
     evictions: int = 0
     attempts: int = 0
-    not_started_at: int | None = None
+    startup_failed_at: int | None = None
     back_off_until: int | None = None
     clusters_changed_at: int | None = None
-    left_out: tuple[tuple[ClusterName, str], ...] = ()
+    excluded_clusters: tuple[tuple[ClusterName, str], ...] = ()
     """The clusters in which it did not start, each with a mark of how the cluster was."""
     plan: str = ""
 

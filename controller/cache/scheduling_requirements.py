@@ -28,7 +28,7 @@ class RequirementsBuilder:
         priorities: Priorities,
         *,
         preferred: tuple[ClusterName, ...] = (),
-        left_out: frozenset[ClusterName] = frozenset(),
+        excluded_clusters: frozenset[ClusterName] = frozenset(),
     ) -> SchedulingRequirements:
         """Return what a workload asks for; without a known *demand*, nothing."""
         classes = demand.task_classes if demand else ()
@@ -38,13 +38,13 @@ class RequirementsBuilder:
         # The ids stay theirs while the shape is kept, because what they belong to is kept beside it.
         known = (id(demand), id(binding.placement), binding.api, order, binding.observed_term, self.with_node_claims)
         return self._made.get(
-            (*known, evicting, current, preferred, left_out),
+            (*known, evicting, current, preferred, excluded_clusters),
             lambda: (
                 replace(
                     _build(binding, demand, priorities, current=current),
                     pod_sets=self._pod_sets(demand, priorities),
                     preferred=preferred,
-                    left_out=left_out,
+                    excluded_clusters=excluded_clusters,
                 ),
                 demand,
                 binding.placement,

@@ -52,7 +52,7 @@ class StartFailures:
         told = {each.cluster for each in binding.progress if each.ran or each.phase in _STARTED_PHASES}
         return (self._ran.get(binding.uid, _NO_CLUSTERS) | told) & {target.name for target in binding.targets}
 
-    def left_out(self, uid: WorkloadUid, recorded: Mapping[ClusterName, str]) -> frozenset[ClusterName]:
+    def excluded_clusters(self, uid: WorkloadUid, recorded: Mapping[ClusterName, str]) -> frozenset[ClusterName]:
         """Return which of the *recorded* clusters are as they were, so that it is not tried there."""
         if not recorded:
             if uid in self._left_out or uid in self._changed:
@@ -104,9 +104,9 @@ class StartFailures:
 
 def recorded_exclusions(binding: CachedBinding, outcomes: Iterable[AssumedOutcome]) -> Mapping[ClusterName, str]:
     """Return where it is not tried, as its record says, or will say once *outcomes* are written."""
-    known: Mapping[ClusterName, str] = dict(binding.record.left_out) if binding.record else {}
+    known: Mapping[ClusterName, str] = dict(binding.record.excluded_clusters) if binding.record else {}
     for outcome in outcomes:
-        known = outcome.left_out if isinstance(outcome, AssumedEviction) else known
+        known = outcome.excluded_clusters if isinstance(outcome, AssumedEviction) else known
     return known
 
 
@@ -120,9 +120,9 @@ def startup_backoff(record: AdmissionRecord | None, now: int, longest: int) -> R
         return None
     if not now < record.back_off_until <= now + longest:
         return None
-    names = tuple(name for name, _ in record.left_out)
-    at_fault = record.not_started_at is not None
-    return StartupBackoff(record.not_started_at or 0, record.back_off_until, names, is_at_fault=at_fault).refusal
+    names = tuple(name for name, _ in record.excluded_clusters)
+    at_fault = record.startup_failed_at is not None
+    return StartupBackoff(record.startup_failed_at or 0, record.back_off_until, names, is_at_fault=at_fault).refusal
 
 
 def cluster_fingerprint(cluster: Cluster) -> str:

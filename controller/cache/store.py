@@ -192,9 +192,9 @@ class Store:
         return tuple(self._mendable)
 
     @property
-    def admission_timeout_ms(self) -> int:
+    def startup_timeout_ms(self) -> int:
         """Return after what time one that was admitted should run."""
-        return self._configuration.admission_timeout // timedelta(milliseconds=1)
+        return self._configuration.startup_timeout // timedelta(milliseconds=1)
 
     @property
     def revision(self) -> str:
@@ -204,7 +204,7 @@ class Store:
     @property
     def repairs(self) -> bool:
         """Say whether the operator wants what slipped past the webhook to be paused."""
-        return self._configuration.repair.unpaused
+        return self._configuration.repair.ungated_bindings
 
     def takes_queue_commands(self, namespace: str) -> bool:
         """Say whether Commands of *namespace* may open and close queues."""
@@ -404,7 +404,7 @@ class Store:
             demands=self._demands,
             dispatched=self._dispatched,
             hyperjobs=self._hyperjobs,
-            recent=now - self._configuration.settle_period // timedelta(milliseconds=1),
+            recent=now - self._configuration.cluster_status_settle_period // timedelta(milliseconds=1),
         )
         while self._news or self._failed_starts.news:
             if namespaces := self._failed_starts.take_news():
@@ -456,7 +456,7 @@ class Store:
         outcomes = self._overlays.outcomes(uid)
         has_run = self.starts.has_run(binding)
         known = recorded_exclusions(binding, outcomes)
-        left_out = self.starts.left_out(uid, {} if has_run else known)
+        excluded_clusters = self.starts.excluded_clusters(uid, {} if has_run else known)
         alike = self._failed_alike(binding, known)
         return LocalState(
             outcomes,
@@ -464,7 +464,7 @@ class Store:
             unplaced_until=unplaced_until,
             resumed=uid in self._resumed,
             has_run=has_run,
-            left_out=left_out if has_run or binding.targets else left_out | alike,
+            excluded_clusters=excluded_clusters if has_run or binding.targets else excluded_clusters | alike,
             cleared=uid in self._cleared,
         )
 
@@ -479,7 +479,7 @@ class Store:
 
     def _hold(self, binding: CachedBinding, now: int) -> Refusal | None:
         """Return why one is held back at *now*, by what became of its last write or of its last start."""
-        paused = startup_backoff(binding.record, now, max_backoff_ms(self.admission_timeout_ms))
+        paused = startup_backoff(binding.record, now, max_backoff_ms(self.startup_timeout_ms))
         holds = [each for each in (self._overlays.hold(binding.uid, now), paused) if each is not None]
         return max(holds, key=lambda each: each.until or 0, default=None)
 

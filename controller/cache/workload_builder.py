@@ -78,7 +78,7 @@ class LocalState:
     """A Command has asked to resume it."""
     has_run: bool = False
     """It runs, or has run since it was admitted."""
-    left_out: frozenset[ClusterName] = frozenset()
+    excluded_clusters: frozenset[ClusterName] = frozenset()
     """The clusters in which it did not start, and which have not changed since (R1)."""
     cleared: bool = False
     """It was seen paused without clusters since its record admitted it: the record counts no more."""
@@ -262,7 +262,7 @@ def _make_workload(case: _Inputs, standing: _Status, rules: BuildContext) -> Wor
             case.demand,
             rules.priorities,
             preferred=template.preferred if template else (),
-            left_out=case.overlay.left_out,
+            excluded_clusters=case.overlay.excluded_clusters,
         ),
         priority=rules.priorities.value(priority_class),
         priority_class=priority_class,
@@ -398,21 +398,28 @@ def _with_record(case: _Inputs, standing: _Status) -> _Status:
     if record is None:
         return standing
     held = None
-    if record.held_cluster and record.held_since is not None and record.held_demand is not None and not record.admits:
-        held = Nomination(record.held_cluster, record.held_since, record.held_rank or 0, record.held_demand)
+    if (
+        record.nominated_cluster
+        and record.nominated_at is not None
+        and record.nominated_requests is not None
+        and not record.admits
+    ):
+        held = Nomination(
+            record.nominated_cluster, record.nominated_at, record.nomination_rank or 0, record.nominated_requests
+        )
     reserved = None
     if record.reserved_since is not None and held is None and not record.admits:
-        reserved = Reservation(record.reserved_since, _reserved_bookings(record), record.held_demand)
+        reserved = Reservation(record.reserved_since, _reserved_bookings(record), record.nominated_requests)
     return replace(standing, held=held, reserved=reserved, evictions=record.evictions, attempts=record.attempts)
 
 
 def _reserved_bookings(record: AdmissionRecord) -> tuple[ClusterCharge, ...]:
     """Return where room is kept: all of it on one cluster, or so much on each of several."""
-    if record.held_demand is None:
+    if record.nominated_requests is None:
         return ()
-    if record.held_cluster:
-        return (ClusterCharge(record.held_cluster, record.held_demand),)
-    return tuple(ClusterCharge(name, amounts) for name, amounts in sorted((record.held_clusters or {}).items()))
+    if record.nominated_cluster:
+        return (ClusterCharge(record.nominated_cluster, record.nominated_requests),)
+    return tuple(ClusterCharge(name, amounts) for name, amounts in sorted((record.nominated_clusters or {}).items()))
 
 
 def _with_local_state(standing: _Status, overlay: LocalState) -> _Status:

@@ -111,7 +111,7 @@ async def read_store(api: Api, configuration: VolcanoGlobalConfiguration, *, pag
         (QUEUES.path, store.queues),
         (PRIORITY_CLASSES.path, store.priority_classes),
         (JOBS.path, store.jobs),
-        *[(await _list_path(api, rule), store.templates(_api_kind(rule))) for rule in configuration.workloads],
+        *[(await _list_path(api, rule), store.templates(_api_kind(rule))) for rule in configuration.integrations],
         # Last, so that the templates of nearly all of them are there.
         (RESOURCE_BINDINGS.path, store.bindings),
         (CLUSTER_RESOURCE_BINDINGS.path, store.cluster_bindings),

@@ -95,7 +95,7 @@ def validate_objects(manifests: Sequence[Manifest]) -> InputObjects:
     configuration = _configuration(manifests, faults)
     further = (
         Resource(rule.group, rule.api_version.rpartition("/")[2], plural="", kind=rule.kind)
-        for rule in configuration.workloads
+        for rule in configuration.integrations
     )
     shelf = _ObjectCollector({kind_of(resource): resource for resource in (*further, *WIRE_TYPES)}, faults)
     for manifest in manifests:

@@ -88,7 +88,7 @@ def _fill_store(store: Store, inventory: InputObjects, faults: list[str]) -> Non
         (store.priority_classes, inventory.of(PRIORITY_CLASSES)),
         (store.jobs, inventory.of(JOBS)),
     ]
-    for rule in inventory.configuration.workloads:
+    for rule in inventory.configuration.integrations:
         kind = ApiKind(rule.api_version, rule.kind)
         found = inventory.of_kind(kind)
         templates.extend(found)

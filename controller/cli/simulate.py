@@ -69,7 +69,7 @@ def simulate(  # noqa: PLR0913 - the one place where its options stand
         ),
     ] = None,
     writes: Annotated[
-        int | None, typer.Option(min=0, help="Writes a second; 0: they cost nothing. By default as writes.perSecond.")
+        int | None, typer.Option(min=0, help="Writes a second; 0: they cost nothing. By default as patches.perSecond.")
     ] = None,
     status_period: Annotated[
         int | None,

@@ -99,7 +99,7 @@ def read_trace(paths: Sequence[str], *, now: int, runtime: int) -> TraceFile:
         grace=_grace(configuration),
         start=now,
     )
-    return TraceFile(trace, (*state.notes, *timing.notes()), configuration.writes.per_second)
+    return TraceFile(trace, (*state.notes, *timing.notes()), configuration.patches.per_second)
 
 
 def _grace(configuration: VolcanoGlobalConfiguration) -> dict[EvictionReason, int]:

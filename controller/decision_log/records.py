@@ -141,10 +141,13 @@ class RecordBuilder:
         further: list[tuple[str, str | int]] = [("graceMs", decision.grace_ms)]
         if decision.for_whom is not None:
             further.append(("forWhom", decision.for_whom))
-        if decision.held_cluster is not None:
-            further.append(("heldCluster", decision.held_cluster))
+        if decision.nominated_cluster is not None:
+            further.append(("nominatedCluster", decision.nominated_cluster))
         if decision.back_off is not None:
-            further += [("until", decision.back_off.until), ("leftOut", ",".join(decision.back_off.left_out))]
+            further += [
+                ("until", decision.back_off.until),
+                ("excludedClusters", ",".join(decision.back_off.excluded_clusters)),
+            ]
         return DecisionRecord(
             "Evict",
             workload,
@@ -214,7 +217,7 @@ def _nomination_record(note: RecordUpdate, request: Resources) -> DecisionRecord
     held, reserved = note.held, note.reserved
     further: list[tuple[str, str | int]] = []
     if held is not None:
-        further = [("heldCluster", held.cluster), ("heldSince", held.since), ("heldRank", held.rank)]
+        further = [("nominatedCluster", held.cluster), ("nominatedAt", held.since), ("nominationRank", held.rank)]
     elif reserved is not None:
         clusters = ", ".join(booking.cluster for booking in reserved.rooms)
         further = [("reservedSince", reserved.since), ("reservedCluster", clusters)]

@@ -121,7 +121,7 @@ class CandidateCache:
             bool(shape.replicas),
             shape.observed_term,
             shape.evicting_from,
-            shape.left_out,
+            shape.excluded_clusters,
             shape.current,
             as_if_usable,
         )
@@ -243,7 +243,7 @@ def _kept(shape: SchedulingRequirements, found: Candidates, term: str) -> Candid
 
     Karmada does not know of it, so it is no ground to go on to a later term.
     """
-    out = {name: Exclusion.LEFT_OUT for name in found.names if name in shape.left_out}
+    out = {name: Exclusion.LEFT_OUT for name in found.names if name in shape.excluded_clusters}
     return Candidates(tuple(name for name in found.names if name not in out), term, {**found.excluded, **out})
 
 

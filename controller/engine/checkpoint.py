@@ -117,7 +117,7 @@ def restore(policy: Policy, queues: Iterable[Queue], workloads: Iterable[Workloa
     state.overrun.update({uid: (spent, ended) for uid, spent, ended in memory.overrun})
     state.starts.requeued.update(memory.requeued)
     state.starts.short.update(memory.short)
-    state.starts.time_all(state.workloads.values(), policy.admission_timeout_ms)
+    state.starts.time_all(state.workloads.values(), policy.startup_timeout_ms)
     ledger = state.ledger
     ledger.turned_at = memory.turned_at
     ledger._has_begun = memory.has_begun  # noqa: SLF001 - it is being given back its own

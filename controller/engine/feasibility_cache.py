@@ -172,8 +172,8 @@ class FeasibilityCache:
 
     def choice(self, prospect: ClassFeasibility) -> Choice | Refusal:
         """Return where one more of the shape goes, or why nowhere."""
-        if not prospect.outlook.names and prospect.shape.left_out:
-            names = ", ".join(sorted(prospect.shape.left_out))
+        if not prospect.outlook.names and prospect.shape.excluded_clusters:
+            names = ", ".join(sorted(prospect.shape.excluded_clusters))
             why = f"it or an equal workload did not start on {names}, which has not changed since"
             return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=why)
         if prospect.verdict is None or prospect.verdict[0] != self._ledger.version:

@@ -32,7 +32,7 @@ class StartupBackoff:
     since: int
     """When it was taken back, in milliseconds."""
     until: int
-    left_out: tuple[ClusterName, ...] = ()
+    excluded_clusters: tuple[ClusterName, ...] = ()
     """Where it did not start, now and before."""
     is_at_fault: bool = True
     """It has itself not started in time, or does not fit where it was moved."""
@@ -47,7 +47,7 @@ class StartupBackoff:
             return f"{who} was moved to {', '.join(self.moved_to)}, where it does not fit"
         if not self.is_at_fault:
             return "a part that its HyperJob needs did not start in time"
-        return f"it did not start on {', '.join(self.left_out) or 'any cluster'} in time"
+        return f"it did not start on {', '.join(self.excluded_clusters) or 'any cluster'} in time"
 
     @property
     def refusal(self) -> Refusal:
@@ -62,7 +62,7 @@ class Evict:
     workload: Workload
     reason: EvictionReason
     for_whom: WorkloadUid | None = None
-    held_cluster: ClusterName | None = None
+    nominated_cluster: ClusterName | None = None
     grace_ms: int = 0
     """How long its pods may go on (P6)."""
     back_off: StartupBackoff | None = None

@@ -74,7 +74,7 @@ class Policy:
     tenant_fairness: TenantFairness = "None"
     growth: Resize = Resize()
     settle_ms: int = 30_000
-    admission_timeout_ms: int | None = None
+    startup_timeout_ms: int | None = None
     """After what time one that was admitted should run; ``None``: nobody looks whether it does (R1)."""
     reservation: HeadReservation = HeadReservation()
     reclaim: EvictionPolicy = EvictionPolicy()

@@ -84,7 +84,7 @@ class StartupTracker:
 
 def check_timeouts(state: "State", now: int) -> tuple[list[Evict], list[Workload]]:
     """Take back who has not started in time; return them, and whom Karmada's scheduler is to be given again."""
-    timeout = state.policy.admission_timeout_ms
+    timeout = state.policy.startup_timeout_ms
     if timeout is None:
         return [], []
     failed: list[Workload] = []
@@ -166,10 +166,10 @@ def _fits_cluster(state: "State", workload: Workload, name: ClusterName, lifted:
 def next_check_at(state: "State") -> int | None:
     """Return when somebody is to be looked at, or a group has waited long enough for its parts."""
     refused = [state.workloads[uid].stays_until for uid in state.moved - state.accepted]
-    if state.policy.admission_timeout_ms is None:
+    if state.policy.startup_timeout_ms is None:
         return min(refused, default=None)
     times = [*refused]
-    times += [_may_lack_parts_until(state, group, state.policy.admission_timeout_ms) for group in state.starts.short]
+    times += [_may_lack_parts_until(state, group, state.policy.startup_timeout_ms) for group in state.starts.short]
     return min((at for at in (*times, state.starts.due_at) if at is not None), default=None)
 
 
@@ -181,7 +181,7 @@ def with_startup_backoff(workload: Workload, back_off: StartupBackoff) -> Worklo
     return replace(
         workload,
         state=WorkloadState.PENDING,
-        shape=replace(workload.shape, left_out=frozenset(back_off.left_out)),
+        shape=replace(workload.shape, excluded_clusters=frozenset(back_off.excluded_clusters)),
         has_run=False,
         hold=back_off.refusal,
         held=None,
@@ -217,15 +217,15 @@ def _evict_units(
         until = now + _backoff_for_ms(state, max(each.attempts for each in unit), has_moved=has_moved)
         for workload in unit:
             is_at_fault = workload.uid in at_fault
-            left_out = _excluded_clusters(workload, is_at_fault=is_at_fault and not has_moved)
-            back_off = StartupBackoff(now, until, left_out, is_at_fault, moved_to)
+            excluded_clusters = _excluded_clusters(workload, is_at_fault=is_at_fault and not has_moved)
+            back_off = StartupBackoff(now, until, excluded_clusters, is_at_fault, moved_to)
             state.take_back(workload, back_off, now)
             yield Evict(workload, reason, back_off=back_off)
 
 
 def _backoff_for_ms(state: "State", attempts: int, *, has_moved: bool) -> int:
     """Return for how long one waits that is taken back: one that others have moved for the first time not at all."""
-    timeout = _DEFAULT_TIMEOUT_MS if state.policy.admission_timeout_ms is None else state.policy.admission_timeout_ms
+    timeout = _DEFAULT_TIMEOUT_MS if state.policy.startup_timeout_ms is None else state.policy.startup_timeout_ms
     if not has_moved:
         return backoff_ms(attempts, timeout)
     return backoff_ms(attempts - 1, timeout) if attempts else 0
@@ -233,7 +233,7 @@ def _backoff_for_ms(state: "State", attempts: int, *, has_moved: bool) -> int:
 
 def _excluded_clusters(workload: Workload, *, is_at_fault: bool) -> tuple[ClusterName, ...]:
     """Return where it is not tried again; where it has not been tried before is no lesson for one that has run."""
-    known = frozenset[ClusterName]() if workload.has_run else workload.shape.left_out
+    known = frozenset[ClusterName]() if workload.has_run else workload.shape.excluded_clusters
     bookings = _current_bookings(workload) if is_at_fault else ()
     return tuple(sorted(known | {booking.cluster for booking in bookings}))
 

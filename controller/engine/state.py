@@ -103,8 +103,8 @@ class State:
 
     def policy_changed(self, policy: Policy) -> None:
         """Use *policy* from the next plan on."""
-        if policy.admission_timeout_ms != self.policy.admission_timeout_ms:
-            self.starts.time_all(self.workloads.values(), policy.admission_timeout_ms)
+        if policy.startup_timeout_ms != self.policy.startup_timeout_ms:
+            self.starts.time_all(self.workloads.values(), policy.startup_timeout_ms)
         self.groups.count_anew()
         if policy.node_estimates != self.policy.node_estimates:
             self.estimating.switch(self.workloads.values(), on=policy.node_estimates)
@@ -456,7 +456,7 @@ class State:
             return
         if before is None or workload.state is not WorkloadState.ADMITTED or not has_same_charges(before, workload):
             self.accepted.discard(workload.uid)
-        self.starts.see(workload, self.policy.admission_timeout_ms)
+        self.starts.see(workload, self.policy.startup_timeout_ms)
         if workload.state is WorkloadState.ADMITTED:
             self.admitted.setdefault(workload.queue, {})[workload.uid] = workload
         if workload.is_held_for:

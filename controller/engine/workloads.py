@@ -63,7 +63,7 @@ class SchedulingRequirements:
     """The affinity term that Karmada's scheduler last observed (C1)."""
     evicting_from: frozenset[ClusterName] = frozenset()
     """Clusters named in its eviction tasks: no candidates (C1)."""
-    left_out: frozenset[ClusterName] = frozenset()
+    excluded_clusters: frozenset[ClusterName] = frozenset()
     """Clusters left out for it until they change (R1)."""
     preferred: tuple[ClusterName, ...] = ()
     """The clusters it asks for first, in order (C3)."""
@@ -88,7 +88,7 @@ class SchedulingRequirements:
             self.replicas,
             self.observed_term,
             self.evicting_from,
-            self.left_out,
+            self.excluded_clusters,
             self.preferred,
             self.current,
         )

@@ -69,7 +69,7 @@ class Simulation:
         self._watch = watch
         self._series = series
         # What is admitted in a simulation starts.
-        self._world = State(replace(trace.policy, admission_timeout_ms=None))
+        self._world = State(replace(trace.policy, startup_timeout_ms=None))
         self._agenda = Agenda()
         self._writer = Writer(self._tempo.writes_per_second)
         self._members = Members(trace.clusters, self._tempo.status_period)

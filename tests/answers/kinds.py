@@ -14,7 +14,7 @@ PLURALS = {"Deployment": "deployments", "StatefulSet": "statefulsets", "Job": "j
 def configuration(*kinds: tuple[str, str], **more: Any) -> str:
     """Return the configuration that gates these kinds besides Volcano Jobs."""
     rules = [{"apiVersion": version, "kind": kind} for version, kind in kinds]
-    return f"{HEAD}workloads: {json.dumps(rules)}\n" + "".join(f"{key}: {json.dumps(more[key])}\n" for key in more)
+    return f"{HEAD}integrations: {json.dumps(rules)}\n" + "".join(f"{key}: {json.dumps(more[key])}\n" for key in more)
 
 
 async def enable(stage: Stage, cluster: str, *kinds: tuple[str, str]) -> None:

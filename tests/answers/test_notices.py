@@ -46,7 +46,7 @@ async def test_tc1_a_binding_that_came_past_the_webhook_is_told_and_left_alone(p
 
 async def test_f18_where_the_operator_wants_it_what_came_past_waits_its_turn(plane, tmp_path):
     """With Ignore and a webhook that is away, bindings are stored as they come."""
-    async with staged(plane, tmp_path, *configured(tmp_path, repair={"unpaused": True}), plays=False) as stage:
+    async with staged(plane, tmp_path, *configured(tmp_path, repair={"ungatedBindings": True}), plays=False) as stage:
         await begun(stage, capability={"cpu": "1"})
         await stage.cast.job("runs", "q")
         await stage.admitted("runs")
@@ -174,7 +174,7 @@ async def test_tb4_whatever_a_policy_is_changed_to_a_paused_job_stays_paused_and
 
 
 async def test_tb5_a_job_scaled_up_after_its_admission_is_charged_with_all_of_it(plane, tmp_path):
-    async with staged(plane, tmp_path, *configured(tmp_path, growth={"action": "Report"}), plays=False) as stage:
+    async with staged(plane, tmp_path, *configured(tmp_path, resize={"action": "Report"}), plays=False) as stage:
         await begun(stage, cpu="20", capability={"cpu": "4"})
         await stage.cast.job("grows", "q")
         await stage.admitted("grows")

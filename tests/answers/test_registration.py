@@ -120,7 +120,7 @@ def repairing(plane: ControlPlane, tmp_path: Path) -> tuple[Path, tuple[str | Pa
     """Give the controller the right to repair; return the file that says what is right, and the flags."""
     file, admission = tmp_path / "webhooks.yaml", tmp_path / "admission.yaml"
     file.write_text(FILE.read_text().replace("https://webhook.invalid", "https://127.0.0.1:1"))
-    admission.write_text(f"{HEAD}repair: {{webhook: true}}\n")
+    admission.write_text(f"{HEAD}repair: {{webhookConfiguration: true}}\n")
     for each in yaml.safe_load_all(ROLE.read_text()):
         plural = f"{each['kind'].lower()}s"
         plane.admin.apply(f"/apis/rbac.authorization.k8s.io/v1/{plural}/{each['metadata']['name']}", each)

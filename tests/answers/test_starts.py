@@ -27,7 +27,7 @@ def pauses(stage: Stage, name: str) -> int:
 
 async def test_r1_what_does_not_start_is_requeued_and_then_tried_elsewhere(plane, tmp_path):
     file = tmp_path / "admission.yaml"
-    file.write_text(kinds.configuration(admissionTimeout=f"{TIMEOUT}s"))
+    file.write_text(kinds.configuration(startupTimeout=f"{TIMEOUT}s"))
     async with staged(plane, tmp_path, "--admission-configuration", file, plays=False) as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="2")
@@ -67,7 +67,7 @@ async def leave(stage: Stage, *names: str) -> None:
 
 async def test_r2_who_takes_over_knows_the_pause_and_the_cluster_that_is_left_out(plane, tmp_path):
     file = tmp_path / "admission.yaml"
-    file.write_text(kinds.configuration(admissionTimeout=f"{TIMEOUT}s"))
+    file.write_text(kinds.configuration(startupTimeout=f"{TIMEOUT}s"))
     flags = ("--admission-configuration", file)
     async with staged(plane, tmp_path, *flags, controllers=2, plays=False) as stage:
         first, second = stage.controllers
@@ -81,8 +81,8 @@ async def test_r2_who_takes_over_knows_the_pause_and_the_cluster_that_is_left_ou
         await stage.admitted("stuck")
         await stage.cast.phase("stuck", "Pending")
         await stage.until(lambda seen: seen["stuck"].record.get("attempts") == 11, "taken back")
-        assert {*record(stage, "stuck")["leftOut"]} == {"m1"}
-        assert record(stage, "stuck")["notStartedAt"] < record(stage, "stuck")["backOffUntil"]
+        assert {*record(stage, "stuck")["excludedClusters"]} == {"m1"}
+        assert record(stage, "stuck")["startupFailedAt"] < record(stage, "stuck")["backOffUntil"]
         first.kill()
         await leave(stage, "stuck")
         stage.controllers.reverse()
@@ -97,7 +97,7 @@ async def test_r2_who_takes_over_knows_the_pause_and_the_cluster_that_is_left_ou
         await stage.cast.summarize("m1", cpu="3")
         await stage.admitted("stuck")
         kept = record(stage, "stuck")
-        assert (kept["attempts"], kept.keys() & {"leftOut", "backOffUntil", "notStartedAt"}) == (11, set())
+        assert (kept["attempts"], kept.keys() & {"excludedClusters", "backOffUntil", "startupFailedAt"}) == (11, set())
         await stage.cast.phase("stuck", "Running")
         await stage.quiet(seconds=TIMEOUT)
 
@@ -119,7 +119,7 @@ def messages(stage: Stage) -> list[str]:
 
 async def test_g1_a_part_that_never_starts_takes_those_back_that_cannot_go_on_without_it(plane, tmp_path):
     file = tmp_path / "admission.yaml"
-    file.write_text(kinds.configuration(admissionTimeout=f"{TIMEOUT}s"))
+    file.write_text(kinds.configuration(startupTimeout=f"{TIMEOUT}s"))
     async with staged(plane, tmp_path, "--admission-configuration", file, plays=False) as stage:
         await stage.cast.queue("q")
         await stage.cast.cluster("m1", cpu="5")
@@ -136,7 +136,10 @@ async def test_g1_a_part_that_never_starts_takes_those_back_that_cannot_go_on_wi
         counts = {name: (record(stage, name)["attempts"], record(stage, name)["evictions"]) for name in back}
         assert counts == {"whole-runs-0": (0, 1), "whole-stuck-0": (1, 0), "enough-stuck-0": (1, 0)}
         assert record(stage, "whole-runs-0")["backOffUntil"] == record(stage, "whole-stuck-0")["backOffUntil"]
-        assert {name for name in back if "leftOut" in record(stage, name)} == {"whole-stuck-0", "enough-stuck-0"}
+        assert {name for name in back if "excludedClusters" in record(stage, name)} == {
+            "whole-stuck-0",
+            "enough-stuck-0",
+        }
         why = (await until_told(stage, "StartupTimeout", "Job", "whole-runs-0", action="Evict"))["note"]
         assert "a part that its HyperJob needs did not start in time" in why
         await stage.cast.cluster("m2", cpu="5")

@@ -40,10 +40,10 @@ def test_every_key_is_read():
         defaultQueue: research
         queueOrder: FairShareFirst
         tenantFairness: Namespace
-        growth: {action: Report, gracePeriod: 1m}
-        reservation: {after: 0s, max: 1h}
-        settlePeriod: 45s
-        admissionTimeout: 2h
+        resize: {action: Report, gracePeriod: 1m}
+        headReservation: {after: 0s, max: 1h}
+        clusterStatusSettlePeriod: 45s
+        startupTimeout: 2h
         reclaim: {enabled: true, minRuntime: 1m, maxEvictions: 1, gracePeriod: 0s}
         preemption: {enabled: true, minRuntime: 2m, maxEvictions: 2, gracePeriod: 10s}
         tenants:
@@ -54,7 +54,7 @@ def test_every_key_is_read():
         - {clusters: [member1], nodes: [{count: 4, allocatable: {nvidia.com/gpu: 8, cpu: 95500m}}]}
         - clusters: {matchLabels: {tier: cpu}, matchExpressions: [{key: old, operator: DoesNotExist}]}
           nodes: [{count: 2, allocatable: {cpu: 64, memory: 256Gi}}]
-        workloads:
+        integrations:
         - apiVersion: apps/v1
           kind: Deployment
         - apiVersion: ray.io/v1
@@ -65,11 +65,11 @@ def test_every_key_is_read():
           finished: {path: jobStatus, values: [SUCCEEDED], conditions: [Done]}
         maxHyperJobParts: 100
         nodeEstimates: Estimator
-        queueCheck: Deny
+        queueValidation: Deny
         queueCommandNamespaces: [operators]
         exemptNamespaces: [kube-system]
-        repair: {webhook: true, unpaused: true}
-        writes: {inFlight: 16, perSecond: 100}
+        repair: {webhookConfiguration: true, ungatedBindings: true}
+        patches: {inFlight: 16, perSecond: 100}
         """
     )
     unchanged = {
@@ -78,11 +78,11 @@ def test_every_key_is_read():
         if getattr(configuration, name) == getattr(VolcanoGlobalConfiguration(), name)
     }
     assert unchanged == {"api_version", "kind"}
-    assert configuration.admission_timeout == timedelta(hours=2)
+    assert configuration.startup_timeout == timedelta(hours=2)
     assert configuration.tenants == (
         Tenant(namespaces=("team-a-*",), queues=("a",), priority_classes=("normal", "high")),
     )
-    assert [rule.group for rule in configuration.workloads] == ["apps", "ray.io"]
+    assert [rule.group for rule in configuration.integrations] == ["apps", "ray.io"]
     by_name, by_label = translate_policy(configuration).node_shapes
     assert by_name.clusters == Affinity(names=("member1",))
     assert by_name.nodes == (NodeShape(4, (("cpu", 95_500), ("nvidia.com/gpu", 8_000))),)
@@ -102,10 +102,16 @@ def test_every_key_is_read():
             "default_queue: a", "default_queue: unknown key; did you mean 'defaultQueue'?", id="other-spelling"
         ),
         pytest.param(
-            "settlePeriod: 30", "settlePeriod: 30 is no duration; write a whole number and s, m or h", id="unit"
+            "clusterStatusSettlePeriod: 30",
+            "clusterStatusSettlePeriod: 30 is no duration; write a whole number and s, m or h",
+            id="unit",
         ),
-        pytest.param("settlePeriod: 1h30m", "settlePeriod: '1h30m' is no duration", id="two-units"),
-        pytest.param("settlePeriod: -5s", "settlePeriod: '-5s' is no duration", id="negative"),
+        pytest.param(
+            "clusterStatusSettlePeriod: 1h30m", "clusterStatusSettlePeriod: '1h30m' is no duration", id="two-units"
+        ),
+        pytest.param(
+            "clusterStatusSettlePeriod: -5s", "clusterStatusSettlePeriod: '-5s' is no duration", id="negative"
+        ),
         pytest.param("tenants: [{queues: [a]}]", "tenants[0].namespaces: field required", id="missing"),
         pytest.param(
             "tenants: [{namespaces: []}]", "tenants[0].namespaces: tuple should have at least 1 item", id="empty"
@@ -120,7 +126,7 @@ def test_every_key_is_read():
         pytest.param(
             "reclaim: {maxEvictions: -1}", "reclaim.maxEvictions: input should be greater than", id="below-zero"
         ),
-        pytest.param("writes: {inFlight: 0}", "writes.inFlight: input should be greater than", id="no-writes"),
+        pytest.param("patches: {inFlight: 0}", "patches.inFlight: input should be greater than", id="no-writes"),
         pytest.param("defaultQueue: ''", "defaultQueue: string should have at least 1 character", id="no-queue"),
         pytest.param(
             "nodeShapes: [{clusters: [m], nodes: [{count: 1, allocatable: {cpu: lots}}]}]",
@@ -138,26 +144,28 @@ def test_every_key_is_read():
             id="every-cluster",
         ),
         pytest.param("kind: Queue", "kind: input should be 'VolcanoGlobalConfiguration'", id="other-kind"),
-        pytest.param("workloads: [{kind: Job}]", "workloads[0].apiVersion: field required", id="kind-alone"),
+        pytest.param("integrations: [{kind: Job}]", "integrations[0].apiVersion: field required", id="kind-alone"),
         pytest.param(
-            "workloads: [{apiVersion: batch/v1, kind: Job}, {apiVersion: batch/v2, kind: Job}]",
-            "workloads names Job of group 'batch' twice; keep one entry",
+            "integrations: [{apiVersion: batch/v1, kind: Job}, {apiVersion: batch/v2, kind: Job}]",
+            "integrations names Job of group 'batch' twice; keep one entry",
             id="kind-twice",
         ),
         pytest.param(
-            "workloads: [{apiVersion: batch/v1, kind: Job, finished: {path: a}}]",
-            "workloads[0].finished: path and values belong together",
+            "integrations: [{apiVersion: batch/v1, kind: Job, finished: {path: a}}]",
+            "integrations[0].finished: path and values belong together",
             id="half-an-ending",
         ),
         pytest.param(
-            "workloads: [{apiVersion: batch/v1, kind: Job, finished: {}}]",
-            "workloads[0].finished: nothing would ever be finished",
+            "integrations: [{apiVersion: batch/v1, kind: Job, finished: {}}]",
+            "integrations[0].finished: nothing would ever be finished",
             id="no-ending",
         ),
         pytest.param(
-            "workloads: [{apiVersion: batch/v1, kind: Job, queue: metadata.name}]", "workloads[0].queue:", id="path"
+            "integrations: [{apiVersion: batch/v1, kind: Job, queue: metadata.name}]",
+            "integrations[0].queue:",
+            id="path",
         ),
-        pytest.param("queueCheck: Warn\nqueueCheck: Deny", "key 'queueCheck' is there twice", id="key-twice"),
+        pytest.param("queueValidation: Warn\nqueueCheck: Deny", "key 'queueValidation' is there twice", id="key-twice"),
         pytest.param("reclaim: {enabled: true, enabled: false}", "key 'enabled' is there twice", id="inner-key-twice"),
         pytest.param("a: [", "is no YAML", id="no-yaml"),
         pytest.param("!!python/object/apply:os.system [ls]", "is no YAML", id="code"),
@@ -172,8 +180,8 @@ def test_a_wrong_configuration_is_refused_with_the_key_and_a_remedy(text, senten
 
 
 def test_all_mistakes_are_told_at_once():
-    with pytest.raises(ConfigurationError, match=r"settlePeriod: .*reclaim\.enabled: .*queueCheck: "):
-        load_configuration("{settlePeriod: x, reclaim: {enabled: x}, queueCheck: x}")
+    with pytest.raises(ConfigurationError, match=r"clusterStatusSettlePeriod: .*reclaim\.enabled: .*queueValidation: "):
+        load_configuration("{clusterStatusSettlePeriod: x, reclaim: {enabled: x}, queueValidation: x}")
 
 
 def test_a_revision_tells_configurations_apart_by_their_contents():

@@ -26,17 +26,17 @@ RECORDS = st.builds(
     admitted_at=st.none() | MOMENTS,
     waiting_since=st.none() | MOMENTS,
     reserved_since=st.none() | MOMENTS,
-    held_cluster=st.none() | st.text(max_size=10),
-    held_clusters=st.just(UNSET) | st.dictionaries(st.text(max_size=10), AMOUNTS, max_size=3),
-    held_since=st.none() | MOMENTS,
-    held_rank=st.none() | st.integers(0, 1000),
-    held_demand=st.none() | AMOUNTS,
+    nominated_cluster=st.none() | st.text(max_size=10),
+    nominated_clusters=st.just(UNSET) | st.dictionaries(st.text(max_size=10), AMOUNTS, max_size=3),
+    nominated_at=st.none() | MOMENTS,
+    nomination_rank=st.none() | st.integers(0, 1000),
+    nominated_requests=st.none() | AMOUNTS,
     aborted=st.booleans(),
     evictions=st.integers(0, 100),
     attempts=st.integers(0, 100),
-    not_started_at=st.just(UNSET) | MOMENTS,
+    startup_failed_at=st.just(UNSET) | MOMENTS,
     back_off_until=st.just(UNSET) | MOMENTS,
-    left_out=st.just(UNSET) | st.dictionaries(st.text(max_size=10), st.text(max_size=16), max_size=3),
+    excluded_clusters=st.just(UNSET) | st.dictionaries(st.text(max_size=10), st.text(max_size=16), max_size=3),
     plan=st.text(max_size=20),
 )
 
@@ -56,8 +56,8 @@ def test_what_is_read_is_written_the_same(record):
 
 def test_the_keys_are_the_contract():
     assert set(json.loads(write_record(Record("u")))) == {
-        "uid", "queue", "charge", "clusters", "admittedAt", "waitingSince", "reservedSince", "heldCluster", "heldSince",
-        "heldRank", "heldDemand", "aborted", "evictions", "attempts", "plan",
+        "uid", "queue", "charge", "clusters", "admittedAt", "waitingSince", "reservedSince", "nominatedCluster", "nominatedAt",
+        "nominationRank", "nominatedRequests", "aborted", "evictions", "attempts", "plan",
     }  # fmt: skip
 
 

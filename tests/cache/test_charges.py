@@ -13,7 +13,7 @@ from controller.engine.workloads import ClusterCharge, WorkloadState
 from tests.cache.fake_event_handler import FakeEventHandler
 from tests.cache.objects import binding, job, raw
 
-DEPLOYMENTS = VolcanoGlobalConfiguration(workloads=(IntegrationRule(api_version="apps/v1", kind="Deployment"),))
+DEPLOYMENTS = VolcanoGlobalConfiguration(integrations=(IntegrationRule(api_version="apps/v1", kind="Deployment"),))
 ONE = {"cpu": 1000, "pods": 1000}
 SMALL = Record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))
 

@@ -20,7 +20,7 @@ from tests.cache.objects import binding, job, raw
 MAPPED = VolcanoGlobalConfiguration.model_validate(
     {"resourceClaimTemplates": [{"name": "two-gpus", "requests": {"nvidia.com/gpu": 2}}]}
 )
-DEPLOYMENTS = MAPPED.model_copy(update={"workloads": (IntegrationRule(api_version="apps/v1", kind="Deployment"),)})
+DEPLOYMENTS = MAPPED.model_copy(update={"integrations": (IntegrationRule(api_version="apps/v1", kind="Deployment"),)})
 BY_TEMPLATE = {"name": "gpus", "resourceClaimTemplateName": "two-gpus"}
 SHARED_CLAIM = {"name": "gpus", "resourceClaimName": "two-gpus"}
 

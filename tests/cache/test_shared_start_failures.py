@@ -25,7 +25,7 @@ class Stage:
         self.store.jobs.replace([])
         self.store.bindings.replace([])
         mark = cluster_fingerprint(self.store.clusters.decode(cluster("m1", **SIZE)).cluster)
-        self.failed = Record(uid="rb-failed", queue="a", left_out={"m1": mark}, attempts=1)
+        self.failed = Record(uid="rb-failed", queue="a", excluded_clusters={"m1": mark}, attempts=1)
         self.add("failed", record=self.failed)
 
     def add(self, name: str, *, cpu: str = "2", namespace: str = "ml", **more) -> None:
@@ -33,9 +33,9 @@ class Stage:
         self.store.jobs.upsert(self.store.jobs.decode(template))
         self.store.bindings.upsert(self.store.bindings.decode(binding(name, namespace=namespace, **more)))
 
-    def left_out(self, name: str) -> set[str]:
+    def excluded_clusters(self, name: str) -> set[str]:
         self.store.feed(self.state, 0)
-        return set(self.state.workloads[WorkloadUid(f"rb-{name}")].shape.left_out)
+        return set(self.state.workloads[WorkloadUid(f"rb-{name}")].shape.excluded_clusters)
 
 
 def test_equal_workload_of_the_namespace_is_not_tried_there():
@@ -43,7 +43,7 @@ def test_equal_workload_of_the_namespace_is_not_tried_there():
     stage.add("equal")
     stage.add("larger", cpu="3")
     stage.add("elsewhere", namespace="other")
-    assert [stage.left_out(name) for name in ("failed", "equal", "larger", "elsewhere")] == [
+    assert [stage.excluded_clusters(name) for name in ("failed", "equal", "larger", "elsewhere")] == [
         {"m1"},
         {"m1"},
         set(),
@@ -55,9 +55,9 @@ def test_workloads_that_waited_before_learn_of_it():
     stage = Stage()
     stage.add("failed", record=None)
     stage.add("equal")
-    assert stage.left_out("equal") == set()
+    assert stage.excluded_clusters("equal") == set()
     stage.add("failed", record=stage.failed)
-    assert stage.left_out("equal") == {"m1"}
+    assert stage.excluded_clusters("equal") == {"m1"}
 
 
 def test_reason_says_where_it_is_not_tried():
@@ -79,16 +79,16 @@ def test_reason_says_where_it_is_not_tried():
 def test_changed_nodes_let_all_try_again(changes):
     stage = Stage()
     stage.add("equal")
-    assert stage.left_out("equal") == {"m1"}
+    assert stage.excluded_clusters("equal") == {"m1"}
     stage.store.clusters.upsert(stage.store.clusters.decode(cluster("m1", **changes)))
-    assert [stage.left_out(name) for name in ("equal", "failed")] == [set(), set()]
+    assert [stage.excluded_clusters(name) for name in ("equal", "failed")] == [set(), set()]
 
 
 def test_what_is_used_on_the_cluster_changes_nothing():
     stage = Stage()
     stage.add("equal")
     stage.store.clusters.upsert(stage.store.clusters.decode(cluster("m1", used={"cpu": "4"}, **SIZE)))
-    assert stage.left_out("equal") == {"m1"}
+    assert stage.excluded_clusters("equal") == {"m1"}
 
 
 @pytest.mark.parametrize("deleted", [False, True])
@@ -97,21 +97,21 @@ def test_end_of_a_workload_that_ran_there_lets_equals_try_again(deleted):
     running = {"paused": False, "clusters": ["m1"]}
     stage.add("runs", **running, phases={"m1": "Running"})
     stage.add("equal")
-    assert stage.left_out("equal") == {"m1"}
+    assert stage.excluded_clusters("equal") == {"m1"}
     if deleted:
         stage.store.bindings.remove(stage.store.bindings.decode(binding("runs")))
     else:
         stage.add("runs", **running, phases={"m1": "Completed"})
-    assert stage.left_out("equal") == set()
-    assert stage.left_out("failed") == {"m1"}
+    assert stage.excluded_clusters("equal") == set()
+    assert stage.excluded_clusters("failed") == {"m1"}
 
 
 def test_deleted_failure_is_forgotten():
     stage = Stage()
     stage.add("equal")
-    assert stage.left_out("equal") == {"m1"}
+    assert stage.excluded_clusters("equal") == {"m1"}
     stage.store.bindings.remove(stage.store.bindings.decode(binding("failed")))
-    assert stage.left_out("equal") == set()
+    assert stage.excluded_clusters("equal") == set()
     assert not stage.store._failed_starts
 
 
@@ -119,7 +119,7 @@ def test_one_that_runs_elsewhere_still_tells_where_it_did_not_start():
     stage = Stage()
     stage.add("failed", record=stage.failed, paused=False, clusters=["m2"], phases={"m2": "Running"})
     stage.add("equal")
-    assert stage.left_out("equal") == {"m1"}
+    assert stage.excluded_clusters("equal") == {"m1"}
 
 
 def test_after_a_restart_the_records_say_it_again():
@@ -127,4 +127,4 @@ def test_after_a_restart_the_records_say_it_again():
     stage.add("equal")
     again = Stage()
     again.add("equal")
-    assert again.left_out("equal") == stage.left_out("equal") == {"m1"}
+    assert again.excluded_clusters("equal") == stage.excluded_clusters("equal") == {"m1"}

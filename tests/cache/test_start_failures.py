@@ -61,39 +61,39 @@ def test_a_cluster_is_left_out_until_it_is_another_one():
     starts = StartFailures()
     starts.cluster_changed(CLUSTER, M1)
     marks = starts.marks([M1, ClusterName("unknown")])
-    assert starts.left_out(UID, marks) == {M1}
+    assert starts.excluded_clusters(UID, marks) == {M1}
     assert starts.cluster_changed(replace(CLUSTER, used={"cpu": 4}), M1) == []
     assert starts.cluster_changed(replace(CLUSTER, allocatable={"cpu": 6}), M1) == [UID]
-    assert starts.left_out(UID, marks) == frozenset()
+    assert starts.excluded_clusters(UID, marks) == frozenset()
 
 
 def test_a_cluster_that_was_another_one_meanwhile_is_tried_until_it_was_tried():
     starts = StartFailures()
     starts.cluster_changed(CLUSTER, M1)
     marks = starts.marks([M1])
-    starts.left_out(UID, marks)
+    starts.excluded_clusters(UID, marks)
     starts.cluster_changed(replace(CLUSTER, ready=False), M1)
-    starts.left_out(UID, marks)
+    starts.excluded_clusters(UID, marks)
     starts.cluster_changed(CLUSTER, M1)
-    assert starts.left_out(UID, marks) == frozenset()
+    assert starts.excluded_clusters(UID, marks) == frozenset()
     starts.try_anew(UID)
-    assert starts.left_out(UID, marks) == {M1}
+    assert starts.excluded_clusters(UID, marks) == {M1}
 
 
 def test_a_cluster_that_is_gone_is_not_left_out():
     starts = StartFailures()
     starts.cluster_changed(CLUSTER, M1)
     marks = starts.marks([M1])
-    assert starts.left_out(UID, marks) == {M1}
+    assert starts.excluded_clusters(UID, marks) == {M1}
     assert starts.cluster_changed(None, M1) == [UID]
-    assert starts.left_out(UID, marks) == frozenset()
+    assert starts.excluded_clusters(UID, marks) == frozenset()
 
 
 def test_one_that_comes_after_the_records_did_not_change_while_nobody_looked():
     before, after = StartFailures(), StartFailures()
     before.cluster_changed(CLUSTER, M1)
     after.cluster_changed(replace(CLUSTER, used={"cpu": 3}), M1)
-    assert after.left_out(UID, before.marks([M1])) == {M1}
+    assert after.excluded_clusters(UID, before.marks([M1])) == {M1}
 
 
 @pytest.mark.parametrize(
@@ -123,20 +123,22 @@ def test_marks_stay_the_same_from_one_version_of_the_program_to_the_next():
 
 
 def test_what_is_being_written_is_left_out_before_it_is_observed():
-    record = AdmissionRecord(QueueName("a"), left_out=((M1, "x"),))
+    record = AdmissionRecord(QueueName("a"), excluded_clusters=((M1, "x"),))
     assert recorded_exclusions(facts(record=record), []) == {M1: "x"}
-    assert recorded_exclusions(facts(record=record), [AssumedEviction(left_out={M1: "y"}), AssumedRepair()]) == {
-        M1: "y"
-    }
+    assert recorded_exclusions(
+        facts(record=record), [AssumedEviction(excluded_clusters={M1: "y"}), AssumedRepair()]
+    ) == {M1: "y"}
     assert recorded_exclusions(facts(), [AssumedEviction()]) == {}
 
 
 def test_the_record_says_for_how_long_it_backs_off_and_why():
-    record = AdmissionRecord(QueueName("a"), not_started_at=1000, back_off_until=5000, left_out=((M1, "x"),))
+    record = AdmissionRecord(
+        QueueName("a"), startup_failed_at=1000, back_off_until=5000, excluded_clusters=((M1, "x"),)
+    )
     refusal = startup_backoff(record, 4999, HOUR)
     assert (refusal.reason, refusal.until) == (Reason.STARTUP_BACKOFF, 5000)
     assert refusal.subject == "it did not start on m1 in time"
-    part = startup_backoff(msgspec.structs.replace(record, not_started_at=None), 4999, HOUR)
+    part = startup_backoff(msgspec.structs.replace(record, startup_failed_at=None), 4999, HOUR)
     assert part.subject == "a part that its HyperJob needs did not start in time"
 
 
@@ -150,7 +152,7 @@ def test_the_record_says_for_how_long_it_backs_off_and_why():
     ],
 )
 def test_it_does_not_back_off_when(changes, now):
-    record = AdmissionRecord(QueueName("a"), not_started_at=1000, back_off_until=5000)
+    record = AdmissionRecord(QueueName("a"), startup_failed_at=1000, back_off_until=5000)
     assert startup_backoff(msgspec.structs.replace(record, **changes), now, HOUR) is None
 
 

@@ -18,7 +18,7 @@ from controller.engine.workloads import ClusterCharge, HyperJobGang, Reservation
 from tests.cache.fake_event_handler import FakeEventHandler
 from tests.cache.objects import CREATED_MS, binding, job, priority_class, raw
 
-DEPLOYMENTS = VolcanoGlobalConfiguration(workloads=(IntegrationRule(api_version="apps/v1", kind="Deployment"),))
+DEPLOYMENTS = VolcanoGlobalConfiguration(integrations=(IntegrationRule(api_version="apps/v1", kind="Deployment"),))
 ADMITTED = Record(
     "rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",), admitted_at=datetime(2026, 1, 2, tzinfo=UTC)
 )
@@ -193,7 +193,7 @@ def test_the_finished_phases_are_configurable():
             "finished": {"path": "state.phase", "values": ["Running"]},
         }
     )
-    only = VolcanoGlobalConfiguration(workloads=(rule,))
+    only = VolcanoGlobalConfiguration(integrations=(rule,))
     running = binding("j1", paused=False, clusters=["m1"], phases={"m1": "Running"}, record=ADMITTED)
     workload, _ = heard(running, configuration=only)
     assert workload is not None
@@ -473,9 +473,9 @@ def test_a_divisible_kind_asks_for_its_replicas():
     ("written", "rooms"),
     [
         pytest.param({}, (), id="quota-alone"),
-        pytest.param({"held_cluster": "m1"}, (ClusterCharge("m1", {"cpu": 2000}),), id="one-cluster"),
+        pytest.param({"nominated_cluster": "m1"}, (ClusterCharge("m1", {"cpu": 2000}),), id="one-cluster"),
         pytest.param(
-            {"held_clusters": {"m2": {"cpu": "500m"}, "m1": {"cpu": "1500m"}}},
+            {"nominated_clusters": {"m2": {"cpu": "500m"}, "m1": {"cpu": "1500m"}}},
             (ClusterCharge("m1", {"cpu": 1500}), ClusterCharge("m2", {"cpu": 500})),
             id="several",
         ),
@@ -483,7 +483,7 @@ def test_a_divisible_kind_asks_for_its_replicas():
 )
 def test_what_is_kept_for_a_workload_is_read_from_its_record(written, rooms):
     since = datetime(2025, 1, 1, tzinfo=UTC)
-    record = Record("rb-web", queue="a", reserved_since=since, held_demand={"cpu": "2"}, **written)
+    record = Record("rb-web", queue="a", reserved_since=since, nominated_requests={"cpu": "2"}, **written)
     workload, _ = heard_deployment(deployment(), deployment_binding(record=record))
     assert workload is not None
     assert workload.reserved == Reservation(int(since.timestamp() * 1000), rooms, {"cpu": 2000})
@@ -533,7 +533,7 @@ def test_components_of_a_volcano_job_are_never_looked_at():
 
 
 def test_a_batch_job_is_finished_by_its_condition():
-    rule = VolcanoGlobalConfiguration(workloads=(IntegrationRule(api_version="batch/v1", kind="Job"),))
+    rule = VolcanoGlobalConfiguration(integrations=(IntegrationRule(api_version="batch/v1", kind="Job"),))
     store, ear = Store(rule), FakeEventHandler()
     status = {"conditions": [{"type": "Complete", "status": "True"}]}
     done = binding("j1", api_version="batch/v1", paused=False, clusters=["m1"], record=ADMITTED)

@@ -65,7 +65,7 @@ VALUES: dict[str, dict[str, Any]] = {
     },
     "further-kinds": {
         "admission": {
-            "workloads": [
+            "integrations": [
                 {"apiVersion": "apps/v1", "kind": "Deployment"},
                 {"apiVersion": "v1", "kind": "ReplicationController"},
             ]
@@ -81,7 +81,7 @@ VALUES: dict[str, dict[str, Any]] = {
                 {"clusters": ["member1"], "nodes": [{"count": 4, "allocatable": {"nvidia.com/gpu": 8, "cpu": "96"}}]},
                 {"clusters": {"matchLabels": {"tier": "cpu"}}, "nodes": [{"count": 2, "allocatable": {"cpu": 64}}]},
             ],
-            "growth": {"action": "Report"},
+            "resize": {"action": "Report"},
             "exemptNamespaces": ["kube-system"],
         }
     },

@@ -70,7 +70,7 @@ def test_an_installation_from_its_first_day_to_its_last(site):
     # Changed while jobs are created: none of them is refused.
     with Creating(site) as creating:
         site.install(
-            admission={"queueCheck": "Deny"},
+            admission={"queueValidation": "Deny"},
             webhook={"extraArgs": ["--max-connections", "1000"]},
             controller={"journal": {"enabled": True}},
         )
@@ -124,9 +124,9 @@ def conditions(site: Site) -> str:
 
 def test_what_an_upgrade_registers_stays_although_the_controller_puts_right_what_is_altered(site):
     before = everything(site.host.api), everything(site.api)
-    site.install(admission={"repair": {"webhook": True}})
+    site.install(admission={"repair": {"webhookConfiguration": True}})
     kinds = [{"apiVersion": "apps/v1", "kind": "Deployment"}]
-    site.install(admission={"repair": {"webhook": True}, "workloads": kinds})
+    site.install(admission={"repair": {"webhookConfiguration": True}, "integrations": kinds})
     # The leader may undo it until it has read the file that the upgrade has changed, too.
     site.until(lambda: "webhook registration loaded" in site.host.log(), "the file read again")
     site.until(lambda: "apps/Deployment" in conditions(site), "the new kind gated")

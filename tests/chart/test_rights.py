@@ -40,8 +40,8 @@ def run_smoke(plane: ControlPlane, folder: Path, without_right: Right | None = N
     configuration.write_text(
         "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration\nsettlePeriod: 1s\n"
         "preemption: {enabled: true, minRuntime: 0s, gracePeriod: 0s}\n"
-        "repair: {webhook: true}\n"
-        "workloads:\n"
+        "repair: {webhookConfiguration: true}\n"
+        "integrations:\n"
         "- {apiVersion: apps/v1, kind: Deployment}\n"
         "- {apiVersion: apps/v1, kind: StatefulSet}\n"
         "- {apiVersion: batch/v1, kind: Job}\n"

@@ -60,15 +60,15 @@ def test_the_rendered_configuration_is_taken_by_the_processes(render, values):
     configuration = load_configuration(render(values).admission())
     chosen = values.get("admission", {})
     assert configuration.queue_order == chosen.get("queueOrder", "PriorityFirst")
-    assert len(configuration.workloads) == len(chosen.get("workloads", []))
-    assert configuration.growth.grace_period == timedelta(minutes=5)
+    assert len(configuration.integrations) == len(chosen.get("integrations", []))
+    assert configuration.resize.grace_period == timedelta(minutes=5)
 
 
 @pytest.mark.parametrize("values", [pytest.param(each, id=name) for name, each in VALUES.items()])
 def test_the_webhook_gates_the_kinds_that_the_controller_admits(render, values):
     rendered = render(values)
     configuration = load_configuration(rendered.admission())
-    wanted = {"batch.volcano.sh/Job", *(f"{each.group}/{each.kind}" for each in configuration.workloads)}
+    wanted = {"batch.volcano.sh/Job", *(f"{each.group}/{each.kind}" for each in configuration.integrations)}
     (mutating,) = [each for each in rendered.objects() if each["kind"] == "MutatingWebhookConfiguration"]
     (condition,) = mutating["webhooks"][0]["matchConditions"]
     assert set(re.findall(r"'([^']*/[A-Z]\w*)'", condition["expression"])) == wanted
@@ -78,7 +78,7 @@ def test_the_webhook_gates_the_kinds_that_the_controller_admits(render, values):
     ("values", "says"),
     [
         pytest.param({"admission": {"queueOrder": "Priority"}}, "/admission/queueOrder", id="choice"),
-        pytest.param({"admission": {"growth": {"gracePeriod": "five minutes"}}}, "gracePeriod", id="duration"),
+        pytest.param({"admission": {"resize": {"gracePeriod": "five minutes"}}}, "gracePeriod", id="duration"),
         pytest.param({"admission": {"reclaim": {"enable": True}}}, "'enable'", id="unknown-key"),
         pytest.param({"admission": {"tenants": [{"queues": ["a"]}]}}, "namespaces", id="missing-key"),
         pytest.param({"admission": {"nodeShapes": [{"clusters": ["m"]}]}}, "nodes", id="no-nodes"),

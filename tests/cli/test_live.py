@@ -104,7 +104,7 @@ def test_a_kind_that_is_switched_on_is_listed_too(look, tmp_path):
     path = tmp_path / "configuration.yaml"
     rule = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "queue": "spec.type"}
     head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration"}
-    path.write_text(json.dumps({**head, "workloads": [rule]}))
+    path.write_text(json.dumps({**head, "integrations": [rule]}))
     assert look("plan", "--admission-configuration", str(path)).code == 0
 
 
@@ -112,7 +112,7 @@ def test_a_kind_that_is_not_served_is_named(look, tmp_path):
     path = tmp_path / "configuration.yaml"
     rule = {"apiVersion": "apps.example/v1", "kind": "Thing"}
     head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration"}
-    path.write_text(json.dumps({**head, "workloads": [rule]}))
+    path.write_text(json.dumps({**head, "integrations": [rule]}))
     ended = look("plan", "--admission-configuration", str(path))
     assert (ended.code, ended.out) == (1, "")
     assert ended.err == "the control plane does not serve Thing of apps.example/v1, which `workloads` names\n"

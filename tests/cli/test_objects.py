@@ -57,7 +57,7 @@ def test_a_deployment_is_charged_by_its_binding_once_its_kind_is_switched_on(pla
     [binding] = load(f"objects/{path.name}")
     about = template(binding, [])["metadata"] | {"labels": {"volcano.sh/queue-name": "default"}}
     web = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": about}
-    switched_on = configuration(workloads=[{"apiVersion": "apps/v1", "kind": "Deployment"}])
+    switched_on = configuration(integrations=[{"apiVersion": "apps/v1", "kind": "Deployment"}])
     ended = plan(MEMBER, str(path), documents=[web, switched_on])
     assert ended.queue("default")["allocated"] == {"cpu": "3", "memory": "1536Mi"}
 

@@ -33,7 +33,7 @@ def deployment(name, replicas, *, queue_name="a"):
     }
 
 
-SWITCHED_ON = configuration(workloads=[{"apiVersion": "apps/v1", "kind": "Deployment"}])
+SWITCHED_ON = configuration(integrations=[{"apiVersion": "apps/v1", "kind": "Deployment"}])
 
 
 def test_a_switched_on_kind_is_counted_as_karmada_counts_it_and_divided(plan):

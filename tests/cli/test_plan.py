@@ -338,7 +338,7 @@ def test_jobs_of_one_name_in_two_api_groups_are_two(plan):
         queue("a"),
         job("j", CPU, queue="a"),
         plain,
-        configuration(workloads=[rule]),
+        configuration(integrations=[rule]),
     )
     assert len(ended.answer["decisions"]) == 2
     assert ended.queue("a")["allocated"] == {"cpu": "3"}

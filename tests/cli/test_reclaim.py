@@ -85,5 +85,5 @@ def test_a_higher_priority_preempts_unless_its_class_never_does(decided, never, 
 def test_growth_that_does_not_fit_is_evicted_at_once_where_there_is_no_grace(decided):
     grown = admitted("a-1", units(5), charge={**units(1), "pods": "1"})
     state = [cluster("m", units(8)), queue("A", capability=units(4)), *grown]
-    assert decided(configuration(growth={"gracePeriod": "0s"}), *state)[0][:3] == ("a-1", "Evict", "ResizeRejected")
+    assert decided(configuration(resize={"gracePeriod": "0s"}), *state)[0][:3] == ("a-1", "Evict", "ResizeRejected")
     assert not decided(*state)

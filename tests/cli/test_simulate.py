@@ -86,7 +86,7 @@ def test_a_job_that_runs_goes_on_for_what_is_left_of_its_run_time(events):
 
 
 def test_the_configuration_among_the_files_limits_the_writes(events):
-    slow = configuration(writes={"perSecond": 1})
+    slow = configuration(patches={"perSecond": 1})
     assert (1, "Admit", "j1") in events(*WORLD, slow, timed("j1"))
     assert (0, "Admit", "j1") in events(*WORLD, slow, timed("j1"), options=("--writes", "0"))
 

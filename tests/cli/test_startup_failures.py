@@ -10,7 +10,13 @@ from tests.cli.manifests import binding, cluster, job, queue, write
 
 M = cluster("m", {"cpu": 4})
 MARK = cluster_fingerprint(translate_cluster(decode_cluster(msgspec.json.encode(M))).cluster)
-RECORD = {"uid": "u", "queue": "a", "attempts": 1, "notStartedAt": "2026-01-01T00:00:00Z", "leftOut": {"m": MARK}}
+RECORD = {
+    "uid": "u",
+    "queue": "a",
+    "attempts": 1,
+    "startupFailedAt": "2026-01-01T00:00:00Z",
+    "excludedClusters": {"m": MARK},
+}
 PAUSED = {**RECORD, "backOffUntil": "2026-01-01T00:15:00Z"}
 
 

@@ -72,7 +72,7 @@ shapes = st.builds(
     placement=placements,
     pods=st.lists(amounts, max_size=2).map(tuple),
     replicas=st.integers(0, 10**6),
-    left_out=st.frozensets(names, max_size=2),
+    excluded_clusters=st.frozensets(names, max_size=2),
     preferred=st.tuples(names),
 )
 bookings = st.lists(st.builds(ClusterCharge, names, amounts), max_size=2).map(tuple)

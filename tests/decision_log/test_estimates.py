@@ -14,7 +14,7 @@ from controller.engine.workloads import WorkloadUid
 from tests.decision_log.lives import written
 from tests.engine.test_estimate_tracker import START, gang, job, pods, site
 
-POLICY = Policy(node_estimates=True, admission_timeout_ms=None)
+POLICY = Policy(node_estimates=True, startup_timeout_ms=None)
 
 
 class Taken:

@@ -162,7 +162,7 @@ def test_every_field_and_every_type_of_line_is_documented():
             for verdict in getattr(item, "verdicts", ()):
                 told |= set(record_fields(verdict, 1, "r"))
     table = AUDIT[AUDIT.index("| field | meaning |") : AUDIT.index("| rule | says |")]
-    assert {"forWhom", "facts", "heldCluster"} <= told
+    assert {"forWhom", "facts", "nominatedCluster"} <= told
     assert told <= set(re.findall(r"`(\w+)`", table))
     types = AUDIT[AUDIT.index("| type | what it is |") :]
     assert {*_TYPES, "shape"} <= set(re.findall(r"`([a-z-]+)`", types))

@@ -113,8 +113,8 @@ def test_an_admission_that_was_left_out_is_named(lines):
     fewer = altered(lines, plan, verdicts=json.loads(lines[plan])["verdicts"] - 1)
     del fewer[place]
     findings, _ = replay(fewer)
-    left_out = json.loads(lines[place])["uid"]
-    assert any(each.replayed is not None and each.replayed["uid"] == left_out for each in findings.differences)
+    excluded_clusters = json.loads(lines[place])["uid"]
+    assert any(each.replayed is not None and each.replayed["uid"] == excluded_clusters for each in findings.differences)
 
 
 def test_an_input_that_was_altered_is_noticed_though_it_decides_nothing(lines):

@@ -67,7 +67,7 @@ def test_nothing_is_told_that_is_no_value():
 
 def test_every_key_of_a_rule_for_further_kinds_is_told():
     section = CONFIGURE[CONFIGURE.index("`workloads` is a list") :]
-    rule = VolcanoGlobalConfiguration.model_fields["workloads"].annotation.__args__[0]
+    rule = VolcanoGlobalConfiguration.model_fields["integrations"].annotation.__args__[0]
     assert all(f"`{field.alias}`" in section for field in rule.model_fields.values())
 
 

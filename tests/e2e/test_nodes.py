@@ -82,7 +82,7 @@ async def test_gangs_without_a_place_on_described_nodes_are_refused_at_once(plan
 
 
 async def test_gangs_without_a_place_on_nodes_are_taken_back_and_spare_equal_ones_the_attempt(plane, tmp_path):
-    async with state(plane, tmp_path, admissionTimeout="2s") as arena:
+    async with state(plane, tmp_path, startupTimeout="2s") as arena:
         queue = arena.namespace
         await arena.job("scattered", queue, replicas=6, gpu=5, runtime="1h")
         await arena.observer.until(lambda seen: phases(seen, "scattered") == ("Pending",), "admitted, not started")
@@ -92,7 +92,7 @@ async def test_gangs_without_a_place_on_nodes_are_taken_back_and_spare_equal_one
         await arena.job("packed", queue, replicas=4, gpu=8, runtime="1h")
         await arena.observer.until(lambda seen: phases(seen, "packed") == ("Running",), "packed")
         assert arena.observer.order() == ["scattered", "packed"]
-        assert arena.observer.now["scattered"].record["leftOut"].keys() == {"c1"}
+        assert arena.observer.now["scattered"].record["excludedClusters"].keys() == {"c1"}
         # Twice as long as the first attempt took: no other is tried, and no attempt is repeated.
         await asyncio.sleep(8)
         assert arena.observer.admitted() == ["packed"]

@@ -91,7 +91,7 @@ def spread(*constraints: Spread, **parts: Any) -> Placement:
 def shape(placement: Placement | Affinity = Placement(), **parts: Any) -> SchedulingRequirements:  # noqa: B008 - frozen
     if isinstance(placement, Affinity):
         placement = Placement(affinity=placement)
-    for name in ("current", "evicting_from", "left_out"):
+    for name in ("current", "evicting_from", "excluded_clusters"):
         if name in parts:
             parts[name] = frozenset(named(parts[name]))
     return SchedulingRequirements(placement=placement, **parts)
@@ -180,8 +180,8 @@ TABLE = [
     row("being-evicted", "acd", evicting_from="b"),
     row("being-evicted-from-where-it-runs", "acd", evicting_from="b", current="b"),
     row("being-evicted-from-everywhere", "", evicting_from="abcd"),
-    row("left-out", "abd", left_out="c"),
-    row("left-out-and-the-only-one", "", only("c"), left_out="c"),
+    row("left-out", "abd", excluded_clusters="c"),
+    row("left-out-and-the-only-one", "", only("c"), excluded_clusters="c"),
     # Spread: the property
     row("spread-by-one-cluster", "abcd", spread(ONE)),
     row("spread-by-provider", "abc", spread(Spread("provider"), ONE)),
@@ -252,7 +252,7 @@ TWO = spread(Spread("cluster", 2, 2)).spread
         pytest.param(shape(terms(**NAMED), observed_term="gone"), "one", "a", id="an-unknown-observed-one"),
         pytest.param(shape(terms(**GPU_FIRST), observed_term="gpu"), "gold", "ab", id="on-from-the-observed-one"),
         pytest.param(shape(terms(**NAMED), evicting_from="a"), "two", "b", id="on-while-being-evicted"),
-        pytest.param(shape(terms(**NAMED), left_out="a"), "one", "", id="not-on-because-we-leave-it-out"),
+        pytest.param(shape(terms(**NAMED), excluded_clusters="a"), "one", "", id="not-on-because-we-leave-it-out"),
         pytest.param(
             shape(Placement(terms=terms(**NAMED).terms, spread=TWO)), "three", "cd", id="on-until-the-groups-suffice"
         ),
@@ -294,7 +294,7 @@ def test_why_each_cluster_is_out_is_told():
     wanted = shape(
         Placement(affinity=without("d"), spread=(Spread("zone"), ONE)),
         evicting_from="b",
-        left_out="a",
+        excluded_clusters="a",
     )
     going = cluster("g", "eu-a", deleting=True)
     assert candidates(wanted, [*FLEET, going]) == Candidates(
@@ -346,7 +346,7 @@ def test_readiness_is_judged_by_taints_alone(taint: Taint):
         pytest.param(cluster("x", taints=(NOT_READY,)), {}, id="not-ready"),
         pytest.param(cluster("x", taints=(UNREACHABLE, NOT_READY)), {}, id="unreachable"),
         pytest.param(cluster("x", deleting=True), {}, id="deleting"),
-        pytest.param(cluster("x"), {"left_out": "x"}, id="left-out"),
+        pytest.param(cluster("x"), {"excluded_clusters": "x"}, id="left-out"),
         pytest.param(cluster("x"), {"evicting_from": "x"}, id="being-evicted"),
     ],
 )

@@ -31,7 +31,7 @@ def arrivals():
 
 def admission_times(answer) -> dict[str, int]:
     """Play a minute; *answer* says after how long m1's estimator says what."""
-    state, times, coming = State(Policy(node_estimates=True, admission_timeout_ms=None)), {}, list(arrivals())
+    state, times, coming = State(Policy(node_estimates=True, startup_timeout_ms=None)), {}, list(arrivals())
     state.queue_changed(Queue(QueueName("q")))
     for each in (site("m1", 1000), site("m2", 1000)):
         state.cluster_changed(each, 0)
@@ -88,7 +88,7 @@ def test_own_workloads_wait_no_longer_than_for_one_answer(answer, most):
 
 def test_order_is_kept_when_answers_end_together():
     """A large workload that was refused is admitted before small ones behind it once there is room for it."""
-    state = State(Policy(node_estimates=True, admission_timeout_ms=None))
+    state = State(Policy(node_estimates=True, startup_timeout_ms=None))
     state.queue_changed(Queue(QueueName("q")))
     state.cluster_changed(site("m1", 40), 0)
     large, small = gang(pods(4, cpu=5)), gang(pods(1, cpu=5))

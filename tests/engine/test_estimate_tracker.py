@@ -58,7 +58,7 @@ class Play:
 
     def __init__(self, *clusters: Cluster, policy: Policy | None = None, **queue) -> None:
         self.now = START
-        self.state = State(policy or Policy(node_estimates=True, admission_timeout_ms=None))
+        self.state = State(policy or Policy(node_estimates=True, startup_timeout_ms=None))
         self.state.queue_changed(Queue(QueueName("q"), ROOT, **queue))
         for each in clusters:
             self.state.cluster_changed(each, self.now)
@@ -277,7 +277,7 @@ def test_idle_world_asks_nothing_and_wakes_once():
 
 
 def test_nothing_is_asked_unless_the_operator_wants_it():
-    play = Play(site("m1", 32), policy=Policy(admission_timeout_ms=None)).add(job("a", gang(pods(6, cpu=5))))
+    play = Play(site("m1", 32), policy=Policy(startup_timeout_ms=None)).add(job("a", gang(pods(6, cpu=5))))
 
     assert play.plan() == ["a@m1"]
     assert play.asked() == []
@@ -286,7 +286,7 @@ def test_nothing_is_asked_unless_the_operator_wants_it():
 def test_turning_estimates_off_ends_all_waiting():
     play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
     play.plan()
-    play.state.policy_changed(Policy(admission_timeout_ms=None))
+    play.state.policy_changed(Policy(startup_timeout_ms=None))
 
     assert play.plan() == ["a@m1"]
 
@@ -341,7 +341,7 @@ def test_waiting_workload_is_still_pending_after_a_refusal():
 def reclaiming(*clusters: Cluster) -> Play:
     """Return a World in which queue r borrows while q is below its share."""
     policy = Policy(
-        node_estimates=True, admission_timeout_ms=None, reclaim=EvictionPolicy(enabled=True, min_runtime_ms=0)
+        node_estimates=True, startup_timeout_ms=None, reclaim=EvictionPolicy(enabled=True, min_runtime_ms=0)
     )
     play = Play(*clusters, policy=policy)
     play.state.queue_changed(Queue(QueueName("r"), ROOT))

@@ -102,7 +102,7 @@ class Life:
             "preemption": rule(0.5),
             "growth": Resize(self.dice.random() < 0.8, self.dice.choice([0, 100, 5_000])),
             "reservation": HeadReservation(max_ms=self.dice.choice([500, 100_000])),
-            "admission_timeout_ms": self.dice.choice([None, 300, 2_000]),
+            "startup_timeout_ms": self.dice.choice([None, 300, 2_000]),
         }
 
     def amounts(self, most: int) -> dict[str, int]:
@@ -296,7 +296,7 @@ def fresh(state: State, now: int) -> State:
     built.patience.blocked = {queue: each for queue, each in competed if queue in built.backlog.queues}
     built.starts.requeued = {**state.starts.requeued}
     built.starts.short = {**state.starts.short}
-    built.starts.time_all(built.workloads.values(), built.policy.admission_timeout_ms)
+    built.starts.time_all(built.workloads.values(), built.policy.startup_timeout_ms)
     built.outgrown = {uid: since for uid, since in state.outgrown.items() if uid in built.grown}
     built.overrun = {**state.overrun}
     return built

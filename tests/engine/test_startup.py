@@ -47,7 +47,9 @@ def test_one_that_is_admitted_anew_has_all_its_time_again():
     scenario = late()
     assert evicted(scenario) == ["j"]
     gone = replace(scenario.by_name("j"), admission=None, hold=None)
-    scenario.state.workload_changed(replace(gone, shape=replace(gone.shape, left_out=frozenset())), scenario.now)
+    scenario.state.workload_changed(
+        replace(gone, shape=replace(gone.shape, excluded_clusters=frozenset())), scenario.now
+    )
     scenario.state.plan(scenario.now)
     assert scenario.by_name("j").state is WorkloadState.ADMITTED
     scenario.now += 600_000
@@ -56,11 +58,11 @@ def test_one_that_is_admitted_anew_has_all_its_time_again():
 
 def test_another_time_for_it_counts_from_its_admission():
     scenario = late()
-    scenario.state.policy_changed(replace(scenario.state.policy, admission_timeout_ms=1_200_000))
+    scenario.state.policy_changed(replace(scenario.state.policy, startup_timeout_ms=1_200_000))
     assert evicted(scenario) == []
     scenario.now += 600_000
     assert evicted(scenario) == ["j"]
-    scenario.state.policy_changed(replace(scenario.state.policy, admission_timeout_ms=None))
+    scenario.state.policy_changed(replace(scenario.state.policy, startup_timeout_ms=None))
     assert scenario.state.plan(scenario.now).requeues == ()
 
 
@@ -106,7 +108,7 @@ def test_moved_job_that_does_not_start_leaves_out_only_where_it_was_moved():
     plan = scenario.state.plan(scenario.now)
     (eviction,) = (each for each in plan.decisions if isinstance(each, Evict))
     assert eviction.back_off is not None
-    assert eviction.back_off.left_out == ("far",)
+    assert eviction.back_off.excluded_clusters == ("far",)
 
 
 def test_moved_job_is_told_only_the_cluster_where_it_does_not_fit():

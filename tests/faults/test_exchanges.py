@@ -17,7 +17,7 @@ from tests.rig.stage import Stage, staged
 CONFIGURATION = """\
 apiVersion: config.volcano-global.io/v1alpha1
 kind: VolcanoGlobalConfiguration
-settlePeriod: 1s
+clusterStatusSettlePeriod: 1s
 reclaim: {enabled: true, minRuntime: 0s, gracePeriod: 0s}
 """
 BORROWERS = ("first", "second")
@@ -64,7 +64,7 @@ def _of(name: str) -> Chosen:
 
 
 def for_whom_is_held(stage: Stage) -> bool:
-    return record(stage, "entitled").get("heldCluster") == "m1"
+    return record(stage, "entitled").get("nominatedCluster") == "m1"
 
 
 @pytest.mark.smoke
@@ -80,7 +80,7 @@ async def test_who_is_entitled_gets_in_when_the_one_evicted_for_him_is_seen_to_b
         assert not stage.sights()[victim].clusters
         await gone(stage, victim)
         await stage.admitted("entitled")
-        assert record(stage, "entitled")["heldCluster"] is None
+        assert record(stage, "entitled")["nominatedCluster"] is None
         assert sum(stage.sights()[name].paused for name in BORROWERS) == 1
 
 

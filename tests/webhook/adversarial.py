@@ -11,7 +11,7 @@ from typing import Any
 
 from controller.api import quantity
 from controller.api import review as reviews
-from controller.api.configuration import Growth
+from controller.api.configuration import Resize
 from tests.hyperjob.objects import document, replicated
 from tests.webhook.reviews import container, job_binding, review, review_of, task, volcano_job, volcano_queue, wire
 from webhook.app import judge_body
@@ -27,7 +27,7 @@ MIB = 1 << 20
 ATTACKS: dict[str, tuple[str, Callable[[int], bytes]]] = {}
 """Attack -> the path it is sent to, and what makes its body of a number of bytes."""
 
-_POLICY = JobPolicy(default_queue="common", growth=Growth())
+_POLICY = JobPolicy(default_queue="common", growth=Resize())
 
 
 def attack(path: str) -> Callable[[Callable[[int], bytes]], Callable[[int], bytes]]:

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from controller.api import review as wire_review
-from controller.api.configuration import Growth, Tenant
+from controller.api.configuration import Resize, Tenant
 from tests.webhook.reviews import apply, container, review_of, task, volcano_job, wire
 from webhook.jobs import JobPolicy, mutate_job, validate_job
 from webhook.queuebook import QueueBook
@@ -563,9 +563,9 @@ def running(job, phase):
 @pytest.mark.parametrize(
     ("growth", "end"),
     [
-        (Growth(), "is evicted after 5m and queues again"),
-        (Growth(action="Evict", grace_period="90s"), "is evicted after 90s and queues again"),
-        (Growth(action="Report"), "runs on and is reported"),
+        (Resize(), "is evicted after 5m and queues again"),
+        (Resize(action="Evict", grace_period="90s"), "is evicted after 90s and queues again"),
+        (Resize(action="Report"), "runs on and is reported"),
     ],
 )
 def test_growth_of_a_running_job_is_answered_with_what_becomes_of_it(growth, end):

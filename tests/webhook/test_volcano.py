@@ -113,12 +113,12 @@ def test_a_missing_queue_is_a_warning_to_the_user(plane):
 
 
 def test_a_missing_queue_is_a_denial_where_the_operator_says_so(tenant, configure):
-    configure("queueCheck: Deny")
+    configure("queueValidation: Deny")
     assert "queue 'nowhere' does not exist" in refused(tenant, volcano_job(queue="nowhere"))
 
 
 def test_a_queue_made_a_moment_ago_is_no_reason_to_refuse(plane, tenant, configure):
-    configure("queueCheck: Deny")
+    configure("queueValidation: Deny")
     for number in range(10):
         plane.admin.create(QUEUES, volcano_queue(f"fresh-{number}"))
         assert not refused(tenant, volcano_job(queue=f"fresh-{number}"))

@@ -227,7 +227,7 @@ kind: VolcanoGlobalConfiguration
 {{/* The kinds that wait, as the webhook's match condition has them: group/kind. */}}
 {{- define "vg.kinds" -}}
 {{- $kinds := list "'batch.volcano.sh/Job'" -}}
-{{- range .Values.admission.workloads -}}
+{{- range .Values.admission.integrations -}}
 {{- $parts := splitList "/" .apiVersion -}}
 {{- $group := ternary (first $parts) "" (gt (len $parts) 1) -}}
 {{- $kinds = append $kinds (printf "'%s/%s'" $group .kind) -}}

@@ -12,16 +12,16 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 def translate_policy(configuration: wire.VolcanoGlobalConfiguration, *, can_estimate: bool = False) -> Policy:
     """Return what of *configuration* decisions depend on; nodes are estimated where somebody can ask for that."""
-    growth = configuration.growth
+    growth = configuration.resize
     return Policy(
         queue_order=configuration.queue_order,
         tenant_fairness=configuration.tenant_fairness,
         growth=Resize(evict=growth.action == "Evict", grace_ms=growth.grace_period // _MILLISECOND),
-        settle_ms=configuration.settle_period // _MILLISECOND,
-        admission_timeout_ms=configuration.admission_timeout // _MILLISECOND,
+        settle_ms=configuration.cluster_status_settle_period // _MILLISECOND,
+        startup_timeout_ms=configuration.startup_timeout // _MILLISECOND,
         reservation=HeadReservation(
-            after_ms=configuration.reservation.after // _MILLISECOND,
-            max_ms=configuration.reservation.max // _MILLISECOND,
+            after_ms=configuration.head_reservation.after // _MILLISECOND,
+            max_ms=configuration.head_reservation.max // _MILLISECOND,
         ),
         reclaim=_eviction(configuration.reclaim),
         preemption=_eviction(configuration.preemption),

@@ -45,19 +45,19 @@ def _translate(record: wire.Record) -> AdmissionRecord:
         admitted_at=to_milliseconds(record.admitted_at),
         waiting_since=to_milliseconds(record.waiting_since),
         reserved_since=to_milliseconds(record.reserved_since),
-        held_cluster=ClusterName(record.held_cluster) if record.held_cluster else None,
-        held_clusters=_by_cluster(record.held_clusters),
-        held_since=to_milliseconds(record.held_since),
-        held_rank=record.held_rank,
-        held_demand=_parse_resources(record.held_demand, "heldDemand"),
+        nominated_cluster=ClusterName(record.nominated_cluster) if record.nominated_cluster else None,
+        nominated_clusters=_by_cluster(record.nominated_clusters),
+        nominated_at=to_milliseconds(record.nominated_at),
+        nomination_rank=record.nomination_rank,
+        nominated_requests=_parse_resources(record.nominated_requests, "nominatedRequests"),
         aborted=record.aborted,
         aborted_generation=record.aborted_generation if isinstance(record.aborted_generation, int) else None,
         evictions=record.evictions,
         attempts=record.attempts,
-        not_started_at=_optional_milliseconds(record.not_started_at),
+        startup_failed_at=_optional_milliseconds(record.startup_failed_at),
         back_off_until=_optional_milliseconds(record.back_off_until),
         clusters_changed_at=_optional_milliseconds(record.clusters_changed_at),
-        left_out=_fingerprints(record.left_out),
+        excluded_clusters=_fingerprints(record.excluded_clusters),
         plan=record.plan,
     )
 
@@ -79,7 +79,7 @@ def _by_cluster(written: Mapping[str, wire.Amounts] | msgspec.UnsetType) -> dict
     if isinstance(written, msgspec.UnsetType):
         return None
     found = {
-        ClusterName(name): _parse_resources(texts, f"heldClusters[{name!r}]") or EMPTY
+        ClusterName(name): _parse_resources(texts, f"nominatedClusters[{name!r}]") or EMPTY
         for name, texts in written.items()
     }
     return found or None
@@ -105,14 +105,14 @@ def pending_record(
         queue=workload.queue,
         waiting_since=to_datetime(workload.since),
         reserved_since=to_datetime(reserved.since) if reserved else None,
-        held_cluster=clusters[0] if len(clusters) == 1 else None,
-        held_clusters={each.cluster: format_resources(positive(each.charge)) for each in several} or msgspec.UNSET,
-        held_since=to_datetime(held.since if held else None),
-        held_rank=held.rank if held else None,
-        held_demand=format_resources(positive(kept.demand)) if kept and kept.demand is not None else None,
+        nominated_cluster=clusters[0] if len(clusters) == 1 else None,
+        nominated_clusters={each.cluster: format_resources(positive(each.charge)) for each in several} or msgspec.UNSET,
+        nominated_at=to_datetime(held.since if held else None),
+        nomination_rank=held.rank if held else None,
+        nominated_requests=format_resources(positive(kept.demand)) if kept and kept.demand is not None else None,
         evictions=before.evictions if before else 0,
         attempts=before.attempts if before else 0,
-        left_out=_format_exclusions(dict(before.left_out) if before else {}),
+        excluded_clusters=_format_exclusions(dict(before.excluded_clusters) if before else {}),
     )
 
 
@@ -124,7 +124,7 @@ def requeued_record(uid: str, record: AdmissionRecord) -> wire.Record:
         waiting_since=to_datetime(record.waiting_since),
         evictions=record.evictions,
         attempts=record.attempts,
-        left_out=_format_exclusions(dict(record.left_out)),
+        excluded_clusters=_format_exclusions(dict(record.excluded_clusters)),
     )
 
 
@@ -143,7 +143,7 @@ def confirmed_record(workload: Workload, admission: Admission, *, before: Admiss
         evictions=before.evictions,
         attempts=before.attempts,
         clusters_changed_at=_optional_datetime(workload.placed_at),
-        left_out=_format_exclusions(dict(before.left_out)),
+        excluded_clusters=_format_exclusions(dict(before.excluded_clusters)),
         plan=before.plan,
     )
 
@@ -157,7 +157,7 @@ def externally_evicted_record(uid: str, record: AdmissionRecord, *, is_placeable
         evictions=record.evictions + 1,
         attempts=record.attempts,
         clusters=tuple(record.clusters) if is_placeable else (),
-        left_out=_format_exclusions(dict(record.left_out)),
+        excluded_clusters=_format_exclusions(dict(record.excluded_clusters)),
     )
 
 
@@ -165,7 +165,7 @@ def evicted_record(
     decision: Evict,
     *,
     before: AdmissionRecord | None,
-    left_out: Mapping[ClusterName, str],
+    excluded_clusters: Mapping[ClusterName, str],
     clusters: tuple[ClusterName, ...] = (),
     generation: int | None = None,
 ) -> wire.Record:
@@ -187,9 +187,9 @@ def evicted_record(
         clusters=clusters,
         aborted=is_aborted,
         aborted_generation=generation if is_aborted and generation is not None else msgspec.UNSET,
-        not_started_at=_optional_datetime(back_off.since if back_off and back_off.is_at_fault else None),
+        startup_failed_at=_optional_datetime(back_off.since if back_off and back_off.is_at_fault else None),
         back_off_until=_optional_datetime(back_off.until if back_off else None),
-        left_out=_format_exclusions(left_out),
+        excluded_clusters=_format_exclusions(excluded_clusters),
     )
 
 
@@ -197,8 +197,8 @@ def _optional_datetime(time: int | None) -> datetime | msgspec.UnsetType:
     return to_datetime(time) or msgspec.UNSET
 
 
-def _format_exclusions(left_out: Mapping[ClusterName, str]) -> dict[str, str] | msgspec.UnsetType:
-    return {str(name): mark for name, mark in left_out.items()} or msgspec.UNSET
+def _format_exclusions(excluded_clusters: Mapping[ClusterName, str]) -> dict[str, str] | msgspec.UnsetType:
+    return {str(name): mark for name, mark in excluded_clusters.items()} or msgspec.UNSET
 
 
 def admitted_record(
@@ -207,7 +207,7 @@ def admitted_record(
     *,
     before: AdmissionRecord | None = None,
     plan: str = "",
-    left_out: Mapping[ClusterName, str] = MappingProxyType({}),
+    excluded_clusters: Mapping[ClusterName, str] = MappingProxyType({}),
 ) -> wire.Record:
     """Return the record that goes with the admission of *workload*; what *before* counts is counted on."""
     return wire.Record(
@@ -219,6 +219,6 @@ def admitted_record(
         waiting_since=to_datetime(workload.since),
         evictions=before.evictions if before else 0,
         attempts=before.attempts if before else 0,
-        left_out=_format_exclusions(left_out),
+        excluded_clusters=_format_exclusions(excluded_clusters),
         plan=plan,
     )

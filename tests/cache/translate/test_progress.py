@@ -12,7 +12,7 @@ from controller.cache.translate.progress import read_phase
 
 GATES = Integrations(
     VolcanoGlobalConfiguration(
-        workloads=tuple(
+        integrations=tuple(
             IntegrationRule(api_version=version, kind=kind)
             for version, kind in (("batch/v1", "Job"), ("apps/v1", "Deployment"))
         )
