@@ -36,18 +36,18 @@ class _Reservation:
     priority: int
     """That one's queue's."""
     since: int
-    shapes: Mapping[WorkloadUid, SchedulingRequirements]
+    requirements: Mapping[WorkloadUid, SchedulingRequirements]
     """Of all whom it is for."""
     charges: Sequence[tuple[Node, Resources]]
     """What is kept of the quota of each leaf."""
-    due: Mapping[QueueName, Resources]
+    charges_by_queue: Mapping[QueueName, Resources]
     """The same at each queue on their paths."""
-    rooms: Mapping[ClusterName, Resources]
+    charges_by_cluster: Mapping[ClusterName, Resources]
 
 
 def _reservation(state: "State", standing: QueueShares, workloads: Iterable[Workload]) -> _Reservation | None:
     """Return what is kept for *workloads* together."""
-    nodes, of = standing.quota.tree.nodes, state.books.prospects.of
+    nodes, of = standing.quota.tree.nodes, state.books.feasibility_cache.get
     found = [each for each in workloads if each.queue in nodes and each.uid in state.backlog]
     if not found:
         return None
@@ -72,9 +72,9 @@ def _reservation(state: "State", standing: QueueShares, workloads: Iterable[Work
 class _RemainingQuota:
     """What is left of the quota above one leaf, of each resource that is reserved there."""
 
-    beside_own: Resources
+    excluding_own: Resources
     """Beside the reservations of this leaf, which bind all its other workloads."""
-    beside_all: Resources
+    excluding_all: Resources
     """Beside every reservation."""
 
 
@@ -100,33 +100,33 @@ class ActiveReservations:
         self.standing = standing
         found = (_reservation(state, standing, each) for each in _group_by_gang(state.reserved.values()))
         self._reservations = sorted(filter(None, found), key=_precedence)
-        self._soft = [self._is_soft(each) for each in self._reservations]
-        self._overs: dict[_Key, Refusal | None] = {}
+        self._exceeding = [self._exceeds_fair_share(each) for each in self._reservations]
+        self._quota_refusals: dict[_Key, Refusal | None] = {}
         """Which reservation of quota is in the way, as the queues stand."""
-        self._verdicts: dict[_Key, tuple[int, Choice | Refusal]] = {}
+        self._resolved: dict[_Key, tuple[int, Choice | Refusal]] = {}
         """With the version of the ledger that each holds for."""
-        self._looks: dict[int, tuple[int, bool]] = {}
-        self._lefts: dict[QueueName, _RemainingQuota] = {}
+        self._capacity_checks: dict[int, tuple[int, bool]] = {}
+        self._remaining_by_queue: dict[QueueName, _RemainingQuota] = {}
 
     def __bool__(self) -> bool:
         return bool(self._reservations)
 
-    def may_have_room(self, shape: int) -> bool:
+    def may_use_capacity(self, shape: int) -> bool:
         """Say whether somebody of the shape with this id may have the room that there is for it: perhaps, or never."""
         version = self._world.ledger.version
-        known = self._looks.get(shape)
+        known = self._capacity_checks.get(shape)
         if known is None or known[0] != version:
-            known = self._looks[shape] = version, self._look(shape)
+            known = self._capacity_checks[shape] = version, self._check_capacity(shape)
         return known[1]
 
-    def _look(self, shape: int) -> bool:
-        prospect = self._world.books.prospects.of(self._world.backlog.shapes[shape][0].shape)
-        own = (kept for each in self._reservations for kept in each.shapes.values())
-        if any(kept is prospect.shape for kept in own) or any(self._soft):
+    def _check_capacity(self, shape: int) -> bool:
+        prospect = self._world.books.feasibility_cache.get(self._world.backlog.shapes[shape][0].shape)
+        own = (kept for each in self._reservations for kept in each.requirements.values())
+        if any(kept is prospect.shape for kept in own) or any(self._exceeding):
             return True
-        return isinstance(self._choice(prospect, self._reservations), Choice)
+        return isinstance(self._choose(prospect, self._reservations), Choice)
 
-    def verdict(
+    def resolve(
         self, workload: Workload, prospect: ClassFeasibility, choice: Choice, quota: Quota | None = None
     ) -> Choice | Refusal:
         """Return where *workload* may go that would go to *choice* otherwise, or behind whom it waits.
@@ -134,21 +134,23 @@ class ActiveReservations:
         With a *quota*: judged as that has it, beside the charges that there are.
         """
         if quota is not None:
-            return self._judge(workload, prospect, choice, quota)
+            return self._resolve(workload, prospect, choice, quota)
         key = _key(workload, prospect)
-        known, version = self._verdicts.get(key), self._world.ledger.version
+        known, version = self._resolved.get(key), self._world.ledger.version
         if known is None or known[0] != version:
-            verdict = self._judge(workload, prospect, choice, self.standing.quota)
-            known = self._verdicts[key] = version, verdict
+            verdict = self._resolve(workload, prospect, choice, self.standing.quota)
+            known = self._resolved[key] = version, verdict
         return known[1]
 
-    def over(self, workload: Workload, prospect: ClassFeasibility) -> Refusal | None:
+    def quota_refusal(self, workload: Workload, prospect: ClassFeasibility) -> Refusal | None:
         """Return the reservation that keeps quota from *workload* wherever it would go, ``None`` where none does."""
         key = _key(workload, prospect)
-        if key not in self._overs:
-            binding = self._binding(workload, prospect.charge)
-            self._overs[key] = self._first_over(binding, workload, prospect.charge, self.standing.quota)
-        return self._overs[key]
+        if key not in self._quota_refusals:
+            binding = self._binding_reservations(workload, prospect.charge)
+            self._quota_refusals[key] = self._first_quota_refusal(
+                binding, workload, prospect.charge, self.standing.quota
+            )
+        return self._quota_refusals[key]
 
     def blocks(self, lane: WorkloadClass) -> bool:
         """Say whether reservations keep quota from all workloads of *lane* as long as usage only grows.
@@ -157,28 +159,28 @@ class ActiveReservations:
         """
         if lane.group is not None or lane.reserved is not None:
             return False
-        left = self._left(lane.queue)
-        if _exceeds(lane.charge, left.beside_own):
+        left = self._remaining(lane.queue)
+        if _exceeds(lane.charge, left.excluding_own):
             return True
-        if not _exceeds(lane.charge, left.beside_all):
+        if not _exceeds(lane.charge, left.excluding_all):
             return False
         return self.standing.over(self.standing.quota.tree.nodes[lane.queue], lane.charge) is not None
 
-    def _left(self, queue: QueueName) -> _RemainingQuota:
+    def _remaining(self, queue: QueueName) -> _RemainingQuota:
         """Return what reservations leave of the quota of *queue* and its ancestors."""
-        known = self._lefts.get(queue)
+        known = self._remaining_by_queue.get(queue)
         if known is None:
-            known = self._lefts[queue] = self._count_left(self.standing.quota.tree.nodes[queue])
+            known = self._remaining_by_queue[queue] = self._compute_remaining(self.standing.quota.tree.nodes[queue])
         return known
 
-    def _count_left(self, leaf: Node) -> _RemainingQuota:
+    def _compute_remaining(self, leaf: Node) -> _RemainingQuota:
         quota = self.standing.quota
         beside_own: dict[str, int] = {}
         beside_all: dict[str, int] = {}
         for each in self._reservations:
             is_own = any(node.name == leaf.name for node, _ in each.charges)
             for above in leaf.path():
-                for name, due in each.due.get(above.name, EMPTY).items():
+                for name, due in each.charges_by_queue.get(above.name, EMPTY).items():
                     if due <= 0 or not above.compares(name):
                         continue
                     left = quota.limits[above.name].ceiling.get(name, 0) - quota.amount(above.name, name) - due
@@ -186,33 +188,35 @@ class ActiveReservations:
                         lefts[name] = min(lefts.get(name, left), left)
         return _RemainingQuota(beside_own, beside_all)
 
-    def _first_over(
+    def _first_quota_refusal(
         self, binding: Iterable[_Reservation], workload: Workload, charge: Resources, quota: Quota
     ) -> Refusal | None:
         leaf = self.standing.quota.tree.nodes[workload.queue]
-        return next(filter(None, (self._over(each, leaf, charge, quota) for each in binding)), None)
+        return next(filter(None, (self._quota_refusal(each, leaf, charge, quota) for each in binding)), None)
 
-    def _judge(self, workload: Workload, prospect: ClassFeasibility, choice: Choice, quota: Quota) -> Choice | Refusal:
-        binding = self._binding(workload, prospect.charge)
-        over = self._first_over(binding, workload, prospect.charge, quota)
+    def _resolve(
+        self, workload: Workload, prospect: ClassFeasibility, choice: Choice, quota: Quota
+    ) -> Choice | Refusal:
+        binding = self._binding_reservations(workload, prospect.charge)
+        over = self._first_quota_refusal(binding, workload, prospect.charge, quota)
         if over is not None:
             return over
         clusters = {booking.cluster for booking in choice.bookings}
-        if not any(clusters.intersection(each.rooms) for each in binding):
+        if not any(clusters.intersection(each.charges_by_cluster) for each in binding):
             return choice
-        other = self._choice(prospect, binding)
+        other = self._choose(prospect, binding)
         if isinstance(other, Choice):
             return other
-        ahead = next(each for each in binding if clusters.intersection(each.rooms))
-        cluster = min(clusters.intersection(ahead.rooms))
+        ahead = next(each for each in binding if clusters.intersection(each.charges_by_cluster))
+        cluster = min(clusters.intersection(ahead.charges_by_cluster))
         return Refusal(Reason.BLOCKED_BY_RESERVATION, cluster=cluster, subject=ahead.first.path)
 
-    def _binding(self, workload: Workload, charge: Resources) -> list[_Reservation]:
+    def _binding_reservations(self, workload: Workload, charge: Resources) -> list[_Reservation]:
         """Return the reservations that bind *workload*."""
         found = []
         leaf = self.standing.quota.tree.nodes[workload.queue]
-        for each, is_soft in zip(self._reservations, self._soft, strict=True):
-            if workload.uid in each.shapes:
+        for each, is_soft in zip(self._reservations, self._exceeding, strict=True):
+            if workload.uid in each.requirements:
                 # Those that were given later wait for it.
                 break
             is_own = workload.group is not None and workload.group == each.first.group
@@ -222,15 +226,15 @@ class ActiveReservations:
                 found.append(each)
         return found
 
-    def _is_soft(self, reservation: _Reservation) -> bool:
+    def _exceeds_fair_share(self, reservation: _Reservation) -> bool:
         """Say whether it would lift its queue above its entitlement."""
         return any(self.standing.over(leaf, charge) is not None for leaf, charge in reservation.charges)
 
-    def _over(self, kept: _Reservation, leaf: Node, charge: Resources, quota: Quota) -> Refusal | None:
+    def _quota_refusal(self, kept: _Reservation, leaf: Node, charge: Resources, quota: Quota) -> Refusal | None:
         """Return what *charge* would take of the quota that is kept, ``None`` where enough is left."""
         asks = sorted(name for name, amount in charge.items() if amount > 0)
         for above in leaf.path():
-            due = kept.due.get(above.name, EMPTY)
+            due = kept.charges_by_queue.get(above.name, EMPTY)
             for name in (each for each in asks if due.get(each, 0) > 0):
                 held = quota.amount(above.name, name) + charge[name]
                 left = quota.limits[above.name].ceiling.get(name, 0) - held
@@ -240,27 +244,32 @@ class ActiveReservations:
             return None
         after = quota.trial()
         after.carry(after.tree.nodes[leaf.name], charge)
-        return self._over_guarantees(kept, leaf, charge, after)
+        return self._guarantee_refusal(kept, leaf, charge, after)
 
-    def _over_guarantees(self, kept: _Reservation, leaf: Node, charge: Resources, after: Quota) -> Refusal | None:
+    def _guarantee_refusal(self, kept: _Reservation, leaf: Node, charge: Resources, after: Quota) -> Refusal | None:
         """Return what of the quota that is kept would be left only of what others are guaranteed."""
         for own, due in kept.charges:
             over = after.refusal(after.tree.nodes[own.name], due)
             asked = charge.get(over.resource or "", 0) if over is not None else 0
             if over is not None and over.reason is Reason.BLOCKED_BY_GUARANTEE and over.resource and asked > 0:
                 shared = next(
-                    (above for above in leaf.path() if above.name == over.queue and above.name in kept.due), None
+                    (
+                        above
+                        for above in leaf.path()
+                        if above.name == over.queue and above.name in kept.charges_by_queue
+                    ),
+                    None,
                 )
                 if shared is not None:
                     return _blocked_refusal(kept, over.resource, asked, over.available or 0, shared)
             after.carry(after.tree.nodes[own.name], due)
         return None
 
-    def _choice(self, prospect: ClassFeasibility, binding: Sequence[_Reservation]) -> Choice | Refusal:
+    def _choose(self, prospect: ClassFeasibility, binding: Sequence[_Reservation]) -> Choice | Refusal:
         """Return where a shape goes beside what is kept on the clusters."""
-        sites = (self._world.ledger.site(name) for name in prospect.outlook.names)
+        sites = (self._world.ledger.site(name) for name in prospect.candidates.names)
         rooms = [_excluding_reservations(free_capacity(site), binding) for site in sites]
-        return choose_clusters(prospect.shape, rooms, prospect.outlook.copies)
+        return choose_clusters(prospect.shape, rooms, prospect.candidates.copies)
 
 
 def _exceeds(charge: Resources, left: Resources) -> bool:
@@ -275,10 +284,10 @@ def _blocked_refusal(kept: _Reservation, resource: str, asked: int, left: int, q
 def _excluding_reservations(room: FreeCapacity, binding: Iterable[_Reservation]) -> FreeCapacity:
     """Return what is left of *room* beside what is kept there: all of a workload must fit (D11)."""
     for each in binding:
-        kept = each.rooms.get(room.name)
+        kept = each.charges_by_cluster.get(room.name)
         if kept is not None:
-            beside = subtract(room.headroom if room.beside is None else room.beside, kept)
-            room = replace(room, headroom=subtract(room.headroom, kept), beside=beside)
+            beside = subtract(room.headroom if room.headroom_for_all_pods is None else room.headroom_for_all_pods, kept)
+            room = replace(room, headroom=subtract(room.headroom, kept), headroom_for_all_pods=beside)
     return room
 
 
@@ -294,6 +303,6 @@ def active_reservations(state: "State") -> ActiveReservations | None:
     """Return what reservations keep from others as things stand, ``None`` where there are none."""
     if state.standing is None or not state.reserved:
         return None
-    if state.kept is None or state.kept.standing is not state.standing:
-        state.kept = ActiveReservations(state, state.standing)
-    return state.kept
+    if state.active_reservations is None or state.active_reservations.standing is not state.standing:
+        state.active_reservations = ActiveReservations(state, state.standing)
+    return state.active_reservations

@@ -88,7 +88,7 @@ class AdmissionPass:
             lanes = self.state.backlog.shapes.get(key)
             if not lanes or (kept is not None and self._are_blocked(kept, lanes)):
                 continue
-            if _has_room(self.state, self.quota, lanes[0].shape) and (kept is None or kept.may_have_room(key)):
+            if _has_room(self.state, self.quota, lanes[0].shape) and (kept is None or kept.may_use_capacity(key)):
                 found.add(key)
         return frozenset(found)
 
@@ -102,13 +102,16 @@ class AdmissionPass:
         """Say whether reservations block *lane*, and its head ranks its queue as any other head would (O1)."""
         if lane.hopeless is not None or not lane.is_waiting or not kept.blocks(lane):
             return False
-        leaf, asks = self.quota.tree.nodes[lane.queue], self.state.books.prospects.of(lane.shape).asks
+        leaf, asks = (
+            self.quota.tree.nodes[lane.queue],
+            self.state.books.feasibility_cache.get(lane.shape).requested_resources,
+        )
         return not leaf.queue.fifo and all(
             above.parent is None or self.standing.counts(above.name, asks) for above in leaf.path()
         )
 
     def _contest(self, counts: Counts) -> Tournament:
-        of = self.state.books.prospects.of
+        of = self.state.books.feasibility_cache.get
         charges = {key: of(lanes[0].shape).charge for key, lanes in self.state.backlog.shapes.items()}
         return Tournament(self.standing, counts, charges, open_line=self._line)
 
@@ -147,7 +150,7 @@ class AdmissionPass:
         """Say whether the head would get in now, together with its group."""
         if head.lane.group is not None and gangs.is_all_or_nothing(self.state, head.lane):
             trial = self._attempt(head.lane.group)
-            return trial.refusal is None and self.are_settled(trial.chosen)
+            return trial.refusal is None and self.are_settled(trial.choices)
         return self.judge(head) is not None
 
     def try_(self, head: Head) -> int:
@@ -162,11 +165,11 @@ class AdmissionPass:
 
     def _try_group(self, group: HyperJobGang) -> int:
         trial = self._attempt(group)
-        if trial.refusal is not None or not self.are_settled(trial.chosen):
+        if trial.refusal is not None or not self.are_settled(trial.choices):
             return 0
-        for part, choice in trial.chosen:
+        for part, choice in trial.choices:
             self.admit(part, choice, plan=f"{group.key}@{self.now}")
-        return len(trial.chosen)
+        return len(trial.choices)
 
     def _attempt(self, group: HyperJobGang) -> gangs.GangTrial:
         trial = gangs.try_gang(self.state, group, self.lending)
@@ -179,16 +182,16 @@ class AdmissionPass:
         if over is not None:
             head.lane.sleep = _sleep(over, head.leaf, self.quota)
             return None
-        prospects = self.state.books.prospects
-        prospect = prospects.of(head.lane.shape)
-        if not self._fits_now(head) or not prospects.has_room(prospect):
+        prospects = self.state.books.feasibility_cache
+        prospect = prospects.get(head.lane.shape)
+        if not self._fits_now(head) or not prospects.fits(prospect):
             return None
         kept = active_reservations(self.state)
-        if kept is not None and kept.over(head.workload, prospect) is not None:
+        if kept is not None and kept.quota_refusal(head.workload, prospect) is not None:
             return None
-        choice: Choice | Refusal = prospects.choice(prospect)
+        choice: Choice | Refusal = prospects.choose(prospect)
         if isinstance(choice, Choice) and kept is not None:
-            choice = kept.verdict(head.workload, prospect, choice)
+            choice = kept.resolve(head.workload, prospect, choice)
         if not isinstance(choice, Choice) or not self._may_borrow(head):
             return None
         return choice if self.are_settled([(head.workload, choice)]) else None
@@ -197,9 +200,10 @@ class AdmissionPass:
         """Say whether no cluster's estimator has yet to tell of those who would be admitted; ask where that is so."""
         if not self.state.policy.node_estimates:
             return True
-        of, estimating = self.state.books.prospects.of, self.state.estimating
+        of, estimating = self.state.books.feasibility_cache.get, self.state.estimate_tracker
         settled = [
-            estimating.is_settled(part.shape, choice, of(part.shape).outlook.names, self.now) for part, choice in chosen
+            estimating.has_answers(part.shape, choice, of(part.shape).candidates.names, self.now)
+            for part, choice in chosen
         ]
         return all(settled)
 
@@ -249,7 +253,7 @@ def _entries(
 
     Whether there is room for a shape is known where the shapes *with_room* are given.
     """
-    of = state.books.prospects.of
+    of = state.books.feasibility_cache.get
     lanes = [lane for lane in state.backlog.queues.get(leaf.name, ()) if lane.hopeless is None and lane.is_waiting]
     tried = []
     for lane in lanes:
@@ -260,26 +264,26 @@ def _entries(
     if leaf.queue.fifo:
         first = state.blocking(leaf.name)
         tried = lanes if any(lane.head is first for lane in tried) else []
-    return [SchedulableClass(lane, of(lane.shape).asks) for lane in tried]
+    return [SchedulableClass(lane, of(lane.shape).requested_resources) for lane in tried]
 
 
 def _has_room(state: "State", quota: Quota, shape: SchedulingRequirements) -> bool:
     """Say whether there is room at the root and on the clusters, guarantees aside."""
-    prospects = state.books.prospects
-    prospect = prospects.of(shape)
-    is_free = prospect.outlook.refusal is None and quota.has_free(quota.tree.root, prospect.charge)
-    return is_free and prospects.has_room(prospect)
+    prospects = state.books.feasibility_cache
+    prospect = prospects.get(shape)
+    is_free = prospect.candidates.refusal is None and quota.has_free(quota.tree.root, prospect.charge)
+    return is_free and prospects.fits(prospect)
 
 
 def filter_stage(state: "State", quota: Quota, prospect: ClassFeasibility) -> Stage:
     """Return how far a shape comes: ceiling and guarantees at the root, room on a cluster."""
-    if prospect.outlook.refusal is not None:
+    if prospect.candidates.refusal is not None:
         return False, False, False
     root = quota.tree.root
     return (
         quota.has_free(root, prospect.charge),
         quota.has_unreserved(root, prospect.charge),
-        state.books.prospects.has_room(prospect),
+        state.books.feasibility_cache.fits(prospect),
     )
 
 
@@ -307,7 +311,9 @@ class _Alive:
     def are_few(self) -> Steps[bool]:
         """Say whether going on alone would spare the others more than half of the turns."""
         for key, shape in list(self._shapes.items()):
-            has_free, _, has_room = filter_stage(self._world, self._quota, self._world.books.prospects.of(shape))
+            has_free, _, has_room = filter_stage(
+                self._world, self._quota, self._world.books.feasibility_cache.get(shape)
+            )
             if not (has_free and has_room):
                 del self._shapes[key], self._lanes[key]
             yield 1

@@ -137,11 +137,11 @@ class BorrowingPolicy:
 
     def forget(self, queue: QueueName) -> None:
         """Ask anew what is left for those below *queue*, in which somebody came or went."""
-        self.roster.forget(queue)
+        self.roster.invalidate(queue)
         node = self._nodes.get(queue)
         if node is None:
             return
-        self._outlet.forget(node)
+        self._outlet.update(node)
         for above in node.path():
             before = self._kept.pop(above.name, None)
             if before is not None and above.parent is not None and above.parent.name in self._sums:
@@ -189,7 +189,7 @@ class BorrowingPolicy:
 
     def _is_open_to(self, lane: WorkloadClass) -> bool:
         asks = any(amount > 0 and name != PODS for name, amount in lane.charge.items())
-        return asks and lane.is_waiting and lane.hopeless is None and self._outlet.takes(lane.shape)
+        return asks and lane.is_waiting and lane.hopeless is None and self._outlet.fits(lane.shape)
 
 
 def _want(leaf: Node, lane: WorkloadClass) -> _Want:

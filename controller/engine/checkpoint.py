@@ -84,12 +84,12 @@ def _memory(state: State) -> History:
     return History(
         sites=tuple(_site(site) for site in ledger),
         blocked=tuple(
-            StarvationTimer(name, each.uid, each.since) for name, each in sorted(state.patience.blocked.items())
+            StarvationTimer(name, each.uid, each.since) for name, each in sorted(state.starvation_timers.heads.items())
         ),
         outgrown=tuple(sorted(state.outgrown.items())),
         overrun=tuple((uid, *state.overrun[uid]) for uid in sorted(state.overrun)),
-        requeued=tuple(sorted(state.starts.requeued.items())),
-        short=tuple(sorted(state.starts.short.items(), key=lambda each: each[0].key)),
+        requeued=tuple(sorted(state.startup.requeued.items())),
+        short=tuple(sorted(state.startup.incomplete_gangs.items(), key=lambda each: each[0].key)),
         turned_at=ledger.turned_at,
         has_begun=ledger._has_begun,  # noqa: SLF001 - what it remembers is its own affair but for this
         has_turned=ledger._has_turned,  # noqa: SLF001 - the same
@@ -98,7 +98,7 @@ def _memory(state: State) -> History:
 
 def _site(site: ClusterState) -> ClusterHistory:
     ended = tuple(site.ended._charges)  # noqa: SLF001 - the same
-    estimates = site.estimates.remember() if site.estimates is not None else None
+    estimates = site.estimates.checkpoint() if site.estimates is not None else None
     return ClusterHistory(site.name, site.cluster, site.foreign, ended, site.changed_at, estimates, site.orphans)
 
 
@@ -112,12 +112,12 @@ def restore(policy: Policy, queues: Iterable[Queue], workloads: Iterable[Workloa
     for each in memory.sites:
         _recall(state, each)
     for patient in memory.blocked:
-        state.patience.blocked[patient.queue] = BlockedHead(patient.uid, patient.since)
+        state.starvation_timers.heads[patient.queue] = BlockedHead(patient.uid, patient.since)
     state.outgrown.update(memory.outgrown)
     state.overrun.update({uid: (spent, ended) for uid, spent, ended in memory.overrun})
-    state.starts.requeued.update(memory.requeued)
-    state.starts.short.update(memory.short)
-    state.starts.time_all(state.workloads.values(), policy.startup_timeout_ms)
+    state.startup.requeued.update(memory.requeued)
+    state.startup.incomplete_gangs.update(memory.short)
+    state.startup.reschedule_all(state.workloads.values(), policy.startup_timeout_ms)
     ledger = state.ledger
     ledger.turned_at = memory.turned_at
     ledger._has_begun = memory.has_begun  # noqa: SLF001 - it is being given back its own
@@ -138,4 +138,4 @@ def _recall(state: State, memory: ClusterHistory) -> None:
     site.orphans = memory.orphans
     state.accounts.recall_orphans(memory.orphans)
     if memory.estimates is not None:
-        state.estimating.recall(memory.name, memory.estimates)
+        state.estimate_tracker.restore(memory.name, memory.estimates)

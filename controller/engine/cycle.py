@@ -38,13 +38,13 @@ def steps(state: "State", now: int, *, most: int | None = None) -> Steps[Plan]:
     is_restless = _is_restless(state)
     state.planned_at = now
     # What was worked out for those who asked in between, clusters and queues may have made untrue since.
-    state.lending = state.kept = None
+    state.lending = state.active_reservations = None
     # 1. Take back who was aborted; learn what the clusters have left for us; take back who was moved where it does
     #    not fit, who outgrew its charge, and who never starts.
     evicted = list(_take_back(state, now))
     state.ledger.learn(now, state.policy.settle_ms)
     state.accounts.release_orphans()
-    state.estimating.expire(now)
+    state.estimate_tracker.expire(now)
     evicted += startup.evict_moved(state, now)
     evicted += resize.evict_rejected(state, now)
     late, requeues = startup.check_timeouts(state, now)
@@ -58,13 +58,13 @@ def steps(state: "State", now: int, *, most: int | None = None) -> Steps[Plan]:
     changed = {*state.backlog.changed}
     service = AdmissionPass(state, state.books.stand(), now, most=most)
     # What reservations keep depends on what queues are due.
-    state.kept = None
+    state.active_reservations = None
     # 4. Let those in for whom others have left; then serve one head after the other, with exchanges for the blocked.
     nominations.admit_nominated(service)
     exchanges = yield from admit_with_preemption(service)
     agreed = _served_at_once(service, exchanges.notes)
     # 5. Keep room for those who have been passed over for long.
-    state.patience.look(state, _to_look_at(state, changed, suspects), now)
+    state.starvation_timers.update(state, _to_look_at(state, changed, suspects), now)
     reserved = reservations.grant(state, service.standing, now)
     if state.backlog.unjudged:
         suspects |= dict.fromkeys((yield from state.books.sort_out(_regrouped(state), held_back)))
@@ -84,7 +84,7 @@ def steps(state: "State", now: int, *, most: int | None = None) -> Steps[Plan]:
         notes=(*lapsed, *agreed, *reserved),
         requeues=tuple(requeues),
         wake_at=_wake_at(state, now, exchanges.retry_at),
-        queries=state.estimating.take_queries(),
+        queries=state.estimate_tracker.pop_queries(),
         is_cut=service.is_full,
     )
 
@@ -99,7 +99,7 @@ def _served_at_once(service: AdmissionPass, notes: Sequence[RecordUpdate]) -> li
 def _to_look_at(state: "State", changed: Iterable[QueueName], judged: Iterable[WorkloadClass]) -> set[QueueName]:
     """Return the queues in which another one may be the best blocked one now."""
     if state.policy.is_by_tenant:
-        return {*state.backlog.queues, *state.patience.blocked}
+        return {*state.backlog.queues, *state.starvation_timers.heads}
     return {*changed, *state.backlog.changed, *(lane.queue for lane in judged)}
 
 
@@ -107,7 +107,7 @@ def _near_reservations(state: "State", *, has_changed: bool) -> list[WorkloadCla
     """Return the lanes for which there is room that may be kept for others, all when what is kept has changed."""
     if has_changed:
         return list(state.backlog.lanes())
-    stages = state.books.prospects.stages if state.reserved else {}
+    stages = state.books.feasibility_cache.stages if state.reserved else {}
     near = (lane for key, found in stages.items() if all(found) for lane in state.backlog.shapes.get(key, ()))
     return [
         lane for lane in near if lane.told is not Reason.BLOCKED_BY_RESERVATION or reason(state, lane) is not lane.told
@@ -139,7 +139,7 @@ def refusal(state: "State", lane: WorkloadClass) -> Refusal | None:
     over = standing.quota.refusal(standing.quota.tree.nodes[lane.queue], lane.charge)
     if over is None and (present := state.books.present()) is not None:
         over = present.refusal(present.tree.nodes[lane.queue], lane.charge)
-    over = over or state.books.prospects.refusal(state.books.prospects.of(lane.shape))
+    over = over or state.books.feasibility_cache.refusal(state.books.feasibility_cache.get(lane.shape))
     return over or _behind(state, lane) or _not_lent(state, standing, lane)
 
 
@@ -148,9 +148,9 @@ def _behind(state: "State", lane: WorkloadClass) -> Refusal | None:
     kept = active_reservations(state)
     if kept is None:
         return None
-    prospect = state.books.prospects.of(lane.shape)
-    choice = state.books.prospects.choice(prospect)
-    verdict = kept.verdict(lane.head, prospect, choice) if isinstance(choice, Choice) else None
+    prospect = state.books.feasibility_cache.get(lane.shape)
+    choice = state.books.feasibility_cache.choose(prospect)
+    verdict = kept.resolve(lane.head, prospect, choice) if isinstance(choice, Choice) else None
     return verdict if isinstance(verdict, Refusal) else None
 
 
@@ -168,8 +168,8 @@ def _lending(state: "State", standing: QueueShares) -> BorrowingPolicy | None:
 
 def _regrouped(state: "State") -> list[WorkloadClass]:
     """Return the lanes of groups of which a part came, went or started."""
-    changed, state.groups.changed = state.groups.changed, set()
-    uids = (uid for group in sorted(changed, key=lambda group: group.key) for uid in state.groups.parts(group))
+    changed, state.gangs.changed = state.gangs.changed, set()
+    uids = (uid for group in sorted(changed, key=lambda group: group.key) for uid in state.gangs.parts(group))
     return [state.backlog.lane(uid) for uid in uids if uid in state.backlog]
 
 
@@ -186,8 +186,8 @@ def reason(state: "State", lane: WorkloadClass) -> Reason | None:
     over = standing.quota.refusal(standing.quota.tree.nodes[lane.queue], lane.charge)
     if over is not None:
         return over.reason
-    prospects = state.books.prospects
-    if not prospects.has_room(prospects.of(lane.shape)):
+    prospects = state.books.feasibility_cache
+    if not prospects.fits(prospects.get(lane.shape)):
         return Reason.INSUFFICIENT_CAPACITY
     kept = active_reservations(state)
     return Reason.BLOCKED_BY_RESERVATION if kept is not None and kept.blocks(lane) else None
@@ -195,16 +195,16 @@ def reason(state: "State", lane: WorkloadClass) -> Reason | None:
 
 def _moved(state: "State", quota: Quota) -> Steps[list[WorkloadClass]]:
     """Return the lanes whose shape comes further now than in the last cycle, or less far."""
-    before = state.books.prospects.stages
+    before = state.books.feasibility_cache.stages
     after: dict[int, Stage] = {}
     found: list[WorkloadClass] = []
     for key, lanes in state.backlog.shapes.items():
-        after[key] = filter_stage(state, quota, state.books.prospects.of(lanes[0].shape))
+        after[key] = filter_stage(state, quota, state.books.feasibility_cache.get(lanes[0].shape))
         if before.get(key, after[key]) != after[key]:
             found += lanes
         yield 1
-    state.books.prospects.stages = after
-    state.books.prospects.keep(after, len(after))
+    state.books.feasibility_cache.stages = after
+    state.books.feasibility_cache.prune(after, len(after))
     return found
 
 
@@ -220,8 +220,8 @@ def _wake_at(state: "State", now: int, retry_at: int | None) -> int | None:
     settles_at = state.ledger.settles_at(state.policy.settle_ms)
     lapses_at = earliest((nominations.next_expiry(state, now), reservations.next_expiry(state)))
     aborted_until = earliest(state.workloads[uid].stays_until for uid in state.aborted)
-    patience_ends_at = state.patience.ends_at(state, now)
+    patience_ends_at = state.starvation_timers.next_expiry(state, now)
     evicts_at = earliest((retry_at, aborted_until, resize.next_eviction_at(state), startup.next_check_at(state)))
-    own = settles_at, state.release_at(), state.estimating.ends_at()
+    own = settles_at, state.release_at(), state.estimate_tracker.next_expiry()
     wake_at = earliest((*own, lapses_at, patience_ends_at, evicts_at))
     return None if wake_at is None else max(wake_at, now + 1)

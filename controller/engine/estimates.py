@@ -81,16 +81,16 @@ def can_be_estimated(shape: SchedulingRequirements) -> bool:
 class Answer:
     """An answer that counts."""
 
-    left: int | None
+    remaining: int | None
     """What was counted less what was admitted since and not seen; ``None`` where nothing was counted."""
-    needed: int
-    at: int
+    required: int
+    answered_at: int
     expires_at: int
 
     @property
     def refuses(self) -> bool:
         """Say whether one more does not fit."""
-        return self.left is not None and self.left < self.needed
+        return self.remaining is not None and self.remaining < self.required
 
 
 @dataclass(slots=True)
@@ -98,13 +98,13 @@ class OpenQuery:
     """A question without an answer."""
 
     query: Query
-    taken: int
+    consumed: int
     """What admissions take of the answer that the estimator may not see."""
     is_stale: bool = False
     """Something has changed on the cluster since it was asked."""
 
     @property
-    def ends_at(self) -> int:
+    def expires_at(self) -> int:
         """Return when the sum decides instead."""
         return self.query.asked_at + QUERY_TIMEOUT_MS
 
@@ -114,9 +114,9 @@ class EstimatesCheckpoint:
     """All that was asked and answered of one cluster at one moment; nothing in it changes any more."""
 
     answers: tuple[tuple[Pods, Answer], ...] = ()
-    open: tuple[OpenQuery, ...] = ()
+    open_queries: tuple[OpenQuery, ...] = ()
     is_silent: bool = False
-    ask_again_at: int = 0
+    retry_at: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -124,82 +124,88 @@ class ClusterEstimates:
     """The questions to the estimator of one cluster, and its answers."""
 
     answers: dict[Pods, Answer] = field(default_factory=dict)
-    open: dict[Pods, OpenQuery] = field(default_factory=dict)
-    unseen: dict[WorkloadUid, Pods] = field(default_factory=dict)
+    open_queries: dict[Pods, OpenQuery] = field(default_factory=dict)
+    unobserved_pods: dict[WorkloadUid, Pods] = field(default_factory=dict)
     """The pods of workloads that are admitted there and do not run yet."""
     is_silent: bool = False
     """The estimator did not answer when it was last asked: nobody waits for it."""
-    ask_again_at: int = 0
+    retry_at: int = 0
     """When a silent one is asked again."""
 
-    def remember(self) -> EstimatesCheckpoint:
+    def checkpoint(self) -> EstimatesCheckpoint:
         """Return all of it but what the workloads tell."""
         answers = tuple((pods, replace(answer)) for pods, answer in self.answers.items())
-        asked = tuple(replace(each) for each in self.open.values())
-        return EstimatesCheckpoint(answers, asked, self.is_silent, self.ask_again_at)
+        asked = tuple(replace(each) for each in self.open_queries.values())
+        return EstimatesCheckpoint(answers, asked, self.is_silent, self.retry_at)
 
-    def recall(self, memory: EstimatesCheckpoint) -> None:
+    def restore(self, memory: EstimatesCheckpoint) -> None:
         """Take *memory* for what was asked and answered."""
         self.answers = {pods: replace(answer) for pods, answer in memory.answers}
-        self.open = {each.query.pods: replace(each) for each in memory.open}
-        self.is_silent, self.ask_again_at = memory.is_silent, memory.ask_again_at
+        self.open_queries = {each.query.pods: replace(each) for each in memory.open_queries}
+        self.is_silent, self.retry_at = memory.is_silent, memory.retry_at
 
     def refuses(self, shape: SchedulingRequirements) -> bool:
         """Say whether the nodes have no room for *shape* as far as is known."""
         answer = self.answers.get(shape.pod_sets)
         return answer is not None and answer.refuses
 
-    def is_awaited(self, shape: SchedulingRequirements, now: int) -> bool:
+    def must_wait(self, shape: SchedulingRequirements, now: int) -> bool:
         """Say whether *shape* has to wait for an answer."""
-        return not self.is_silent and can_be_estimated(shape) and not self._is_answered(shape, now)
+        return not self.is_silent and can_be_estimated(shape) and not self._has_valid_answer(shape, now)
 
-    def may_ask(self, shape: SchedulingRequirements, now: int) -> bool:
+    def may_query(self, shape: SchedulingRequirements, now: int) -> bool:
         """Say whether a question for *shape* makes sense now."""
-        if shape.pod_sets in self.open or len(self.open) >= MAX_OPEN_QUERIES or not can_be_estimated(shape):
+        if (
+            shape.pod_sets in self.open_queries
+            or len(self.open_queries) >= MAX_OPEN_QUERIES
+            or not can_be_estimated(shape)
+        ):
             return False
-        is_due = not self.is_silent or (self.ask_again_at <= now and not self.open)
-        return is_due and not self._is_answered(shape, now)
+        is_due = not self.is_silent or (self.retry_at <= now and not self.open_queries)
+        return is_due and not self._has_valid_answer(shape, now)
 
-    def _is_answered(self, shape: SchedulingRequirements, now: int) -> bool:
+    def _has_valid_answer(self, shape: SchedulingRequirements, now: int) -> bool:
         answer = self.answers.get(shape.pod_sets)
         return answer is not None and now < answer.expires_at
 
-    def ask(self, query: Query) -> None:
+    def add_query(self, query: Query) -> None:
         """Take *query* for asked."""
         self.answers.pop(query.pods, None)
-        self.open[query.pods] = OpenQuery(query, sum(units_consumed(query.pods, pods) for pods in self.unseen.values()))
+        self.open_queries[query.pods] = OpenQuery(
+            query, sum(units_consumed(query.pods, pods) for pods in self.unobserved_pods.values())
+        )
         if self.is_silent:
-            self.ask_again_at = query.asked_at + ANSWER_TTL_MS
+            self.retry_at = query.asked_at + ANSWER_TTL_MS
 
-    def take(self, estimate: Estimate, now: int) -> Answer | None:
+    def add_answer(self, estimate: Estimate, now: int) -> Answer | None:
         """Take an answer at *now*; return it, ``None`` for one to a question that is not open."""
-        asked = self.open.get(estimate.query.pods)
+        asked = self.open_queries.get(estimate.query.pods)
         if asked is None or asked.query != estimate.query:
             return None
-        del self.open[estimate.query.pods]
+        del self.open_queries[estimate.query.pods]
         is_counted = estimate.count is not None and estimate.count >= 0
         self.is_silent = estimate.is_silent or (estimate.count is not None and not is_counted)
-        self.ask_again_at = now + ANSWER_TTL_MS
-        left = estimate.count - asked.taken if estimate.count is not None and is_counted else None
+        self.retry_at = now + ANSWER_TTL_MS
+        left = estimate.count - asked.consumed if estimate.count is not None and is_counted else None
         lasts = MIN_REFUSAL_MS if asked.is_stale and left is not None else ANSWER_TTL_MS
         answer = Answer(left, units_per_gang(estimate.query.pods), now, now + lasts)
         self.answers[estimate.query.pods] = answer
         return answer
 
-    def admit(self, uid: WorkloadUid, pods: Pods) -> None:
+    def add_unobserved(self, uid: WorkloadUid, pods: Pods) -> None:
         """Take the pods of a workload that was admitted off all that was counted."""
-        self.unseen[uid] = pods
-        for question, asked in self.open.items():
-            asked.taken += units_consumed(question, pods)
-        self.lend(pods)
+        self.unobserved_pods[uid] = pods
+        for question, asked in self.open_queries.items():
+            asked.consumed += units_consumed(question, pods)
+        self.deduct(pods)
 
-    def lend(self, pods: Pods, times: int = 1) -> None:
+    def deduct(self, pods: Pods, times: int = 1) -> None:
         """Take *pods* off all that was counted, for a trial; give them back with *times* -1."""
         for question, answer in self.answers.items():
-            if answer.left is not None:
-                answer.left -= times * units_consumed(question, pods)
+            if answer.remaining is not None:
+                answer.remaining -= times * units_consumed(question, pods)
 
-    def doubt(self, now: int) -> list[tuple[Pods, Answer]]:
+    def invalidate(self, now: int) -> list[tuple[Pods, Answer]]:
         """Ask again what was counted before something changed at *now*; return the refusals that count a little longer.
 
         All answers end at once, so that nobody is overtaken because it was
@@ -207,14 +213,14 @@ class ClusterEstimates:
         """
         kept: list[tuple[Pods, Answer]] = []
         for pods, answer in list(self.answers.items()):
-            if answer.left is None:
+            if answer.remaining is None:
                 continue
-            if answer.refuses and now < answer.at + MIN_REFUSAL_MS:
-                answer.expires_at = answer.at + MIN_REFUSAL_MS
+            if answer.refuses and now < answer.answered_at + MIN_REFUSAL_MS:
+                answer.expires_at = answer.answered_at + MIN_REFUSAL_MS
                 kept.append((pods, answer))
             else:
                 del self.answers[pods]
-        for asked in self.open.values():
+        for asked in self.open_queries.values():
             asked.is_stale = True
         return kept
 

@@ -25,26 +25,26 @@ class ClassFeasibility:
 
     shape: SchedulingRequirements
     """Kept so that its id stays its own."""
-    outlook: Feasibility
+    candidates: Feasibility
     charge: Resources
     """What admitting one of it would be charged in all."""
-    asks: frozenset[str]
+    requested_resources: frozenset[str]
     """The resources that count for shares: all that is asked for but ``pods``."""
-    names: frozenset[ClusterName]
-    looked: int = 0
+    cluster_names: frozenset[ClusterName]
+    checked_generation: int = 0
     """How often clusters had been freed when it was last looked at."""
-    witness: ClusterName | None = None
+    last_fitting_cluster: ClusterName | None = None
     """A cluster that took it when it was last looked at."""
-    verdict: tuple[int, Choice | Refusal] | None = None
+    cached_choice: tuple[int, Choice | Refusal] | None = None
     """Where one more would go, or why nowhere, and at which version of the ledger."""
-    is_refused: bool = False
+    is_inadmissible: bool = False
     """There was no room for it when it was last looked at."""
 
     @property
-    def is_simple(self) -> bool:
+    def needs_one_cluster(self) -> bool:
         """Say whether one cluster that takes it is all it needs."""
         is_divided = self.shape.replicas > 0 and self.shape.placement.divided
-        return self.outlook.copies == 1 and not is_divided
+        return self.candidates.copies == 1 and not is_divided
 
     @property
     def is_monotone(self) -> bool:
@@ -67,40 +67,40 @@ class FeasibilityCache:
         self.steps = 0
         """How often a cluster was looked at for a shape."""
         self._ledger = ledger
-        self._of: dict[int, ClassFeasibility] = {}
+        self._by_requirements: dict[int, ClassFeasibility] = {}
         self._failures: list[Exception] = []
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Begin anew: a cluster is another one than before."""
-        self._of.clear()
+        self._by_requirements.clear()
 
-    def of(self, shape: SchedulingRequirements) -> ClassFeasibility:
+    def get(self, shape: SchedulingRequirements) -> ClassFeasibility:
         """Return the prospect of *shape*."""
-        known = self._of.get(id(shape))
+        known = self._by_requirements.get(id(shape))
         if known is None:
             try:
-                known = self._judged(shape)
+                known = self._evaluate(shape)
             except Exception as error:  # noqa: BLE001 -- tenants write what shapes are made of; one must not stop all
                 self._failures.append(error)
                 refusal = Refusal(Reason.INTERNAL_ERROR, subject=type(error).__name__)
                 known = ClassFeasibility(shape, Feasibility((), 1, refusal), EMPTY, frozenset(), frozenset())
-            self._of[id(shape)] = known
+            self._by_requirements[id(shape)] = known
         return known
 
-    def take_failures(self) -> list[Exception]:
+    def pop_failures(self) -> list[Exception]:
         """Return the errors that came out of judging shapes since this was last asked."""
         found, self._failures = self._failures, []
         return found
 
-    def _judged(self, shape: SchedulingRequirements) -> ClassFeasibility:
+    def _evaluate(self, shape: SchedulingRequirements) -> ClassFeasibility:
         found = feasibility(shape, self._ledger)
         charge = found.charge(shape)
         asks = frozenset(name for name, amount in charge.items() if amount > 0 and name != PODS)
         known = ClassFeasibility(shape, found, charge, asks, frozenset(found.names))
         self.steps += len(found.names) + 1
-        if known.is_simple:
-            known.witness = self._search(known)
-            known.looked = self._ledger.frees
+        if known.needs_one_cluster:
+            known.last_fitting_cluster = self._first_fitting_cluster(known)
+            known.checked_generation = self._ledger.frees
         return known
 
     def prepare(self, shapes: Iterable[SchedulingRequirements], steps: int) -> bool:
@@ -108,91 +108,95 @@ class FeasibilityCache:
 
         One more step than that is done for each cluster at most. Whether it was called changes no decision.
         """
-        end = self.counted + steps
+        end = self.total_steps + steps
         for shape in shapes:
-            if id(shape) in self._of:
+            if id(shape) in self._by_requirements:
                 continue
-            if self.counted >= end:
+            if self.total_steps >= end:
                 return False
-            self.of(shape)
+            self.get(shape)
         return True
 
-    def keep(self, shapes: Container[int], count: int) -> None:
+    def prune(self, shapes: Container[int], count: int) -> None:
         """Forget shapes that wait no more, where they are more than the *count* of *shapes* that do."""
-        if len(self._of) > 2 * count + _MAX_UNUSED:
-            self._of = {key: known for key, known in self._of.items() if key in shapes}
+        if len(self._by_requirements) > 2 * count + _MAX_UNUSED:
+            self._by_requirements = {key: known for key, known in self._by_requirements.items() if key in shapes}
 
     @property
-    def counted(self) -> int:
+    def total_steps(self) -> int:
         """Return how many evaluations were made in all, those of affinities included."""
         return self.steps + self._ledger.candidates.steps
 
-    def has_room(self, prospect: ClassFeasibility) -> bool:
+    def fits(self, prospect: ClassFeasibility) -> bool:
         """Say whether the clusters have room for one more of the shape."""
-        if not prospect.is_simple:
-            return self._has_places(prospect)
-        if prospect.witness is not None and self._takes(prospect, prospect.witness):
+        if not prospect.needs_one_cluster:
+            return self._fits_several(prospect)
+        if prospect.last_fitting_cluster is not None and self._fits_on(prospect, prospect.last_fitting_cluster):
             return True
-        freed = self._ledger.freed_since(prospect.looked)
+        freed = self._ledger.freed_since(prospect.checked_generation)
         if freed is None:
-            prospect.witness = self._search(prospect)
+            prospect.last_fitting_cluster = self._first_fitting_cluster(prospect)
         else:
             # The clusters before the witness took it no more than the last time, but for those that were given room.
-            news, last = sorted(freed & prospect.names), prospect.witness
-            others = prospect.outlook.names[bisect_right(prospect.outlook.names, last) :] if last is not None else ()
-            prospect.witness = next((name for name in chain(news, others) if self._takes(prospect, name)), None)
-        prospect.looked = self._ledger.frees
-        return prospect.witness is not None
+            news, last = sorted(freed & prospect.cluster_names), prospect.last_fitting_cluster
+            others = (
+                prospect.candidates.names[bisect_right(prospect.candidates.names, last) :] if last is not None else ()
+            )
+            prospect.last_fitting_cluster = next(
+                (name for name in chain(news, others) if self._fits_on(prospect, name)), None
+            )
+        prospect.checked_generation = self._ledger.frees
+        return prospect.last_fitting_cluster is not None
 
-    def _has_places(self, prospect: ClassFeasibility) -> bool:
+    def _fits_several(self, prospect: ClassFeasibility) -> bool:
         """Say the same of a shape that needs several clusters; one that was refused waits for one of them."""
-        if prospect.is_monotone and prospect.is_refused:
-            freed = self._ledger.freed_since(prospect.looked)
-            if freed is not None and freed.isdisjoint(prospect.names):
+        if prospect.is_monotone and prospect.is_inadmissible:
+            freed = self._ledger.freed_since(prospect.checked_generation)
+            if freed is not None and freed.isdisjoint(prospect.cluster_names):
                 return False
-        prospect.looked = self._ledger.frees
+        prospect.checked_generation = self._ledger.frees
         shape = prospect.shape
         if prospect.is_monotone and not (shape.replicas and shape.placement.divided):
-            prospect.is_refused = not self._takes_enough(prospect)
+            prospect.is_inadmissible = not self._fits_copies(prospect)
         else:
-            prospect.is_refused = not isinstance(self.choice(prospect), Choice)
-        return not prospect.is_refused
+            prospect.is_inadmissible = not isinstance(self.choose(prospect), Choice)
+        return not prospect.is_inadmissible
 
-    def _takes_enough(self, prospect: ClassFeasibility) -> bool:
+    def _fits_copies(self, prospect: ClassFeasibility) -> bool:
         """Say whether as many clusters take the shape as it needs, no further than that is known."""
-        needed, spare = prospect.outlook.copies, len(prospect.outlook.names) - prospect.outlook.copies
-        for name in prospect.outlook.names:
+        needed, spare = prospect.candidates.copies, len(prospect.candidates.names) - prospect.candidates.copies
+        for name in prospect.candidates.names:
             if needed == 0 or spare < 0:
                 break
-            if self._takes(prospect, name):
+            if self._fits_on(prospect, name):
                 needed -= 1
             else:
                 spare -= 1
         return needed <= 0 <= spare
 
-    def choice(self, prospect: ClassFeasibility) -> Choice | Refusal:
+    def choose(self, prospect: ClassFeasibility) -> Choice | Refusal:
         """Return where one more of the shape goes, or why nowhere."""
-        if not prospect.outlook.names and prospect.shape.excluded_clusters:
+        if not prospect.candidates.names and prospect.shape.excluded_clusters:
             names = ", ".join(sorted(prospect.shape.excluded_clusters))
             why = f"it or an equal workload did not start on {names}, which has not changed since"
             return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=why)
-        if prospect.verdict is None or prospect.verdict[0] != self._ledger.version:
-            candidates = free_capacities(self._ledger.site(name) for name in prospect.outlook.names)
-            verdict = choose_clusters(prospect.shape, candidates, prospect.outlook.copies)
-            prospect.verdict = self._ledger.version, verdict
+        if prospect.cached_choice is None or prospect.cached_choice[0] != self._ledger.version:
+            candidates = free_capacities(self._ledger.site(name) for name in prospect.candidates.names)
+            verdict = choose_clusters(prospect.shape, candidates, prospect.candidates.copies)
+            prospect.cached_choice = self._ledger.version, verdict
             self.steps += len(candidates)
-        return prospect.verdict[1]
+        return prospect.cached_choice[1]
 
     def refusal(self, prospect: ClassFeasibility) -> Refusal | None:
         """Return why there is no room for the shape, ``None`` where there is."""
-        verdict = self.choice(prospect)
+        verdict = self.choose(prospect)
         return verdict if isinstance(verdict, Refusal) else None
 
-    def _search(self, prospect: ClassFeasibility) -> ClusterName | None:
-        return next((name for name in prospect.outlook.names if self._takes(prospect, name)), None)
+    def _first_fitting_cluster(self, prospect: ClassFeasibility) -> ClusterName | None:
+        return next((name for name in prospect.candidates.names if self._fits_on(prospect, name)), None)
 
-    def _takes(self, prospect: ClassFeasibility, name: ClusterName) -> bool:
+    def _fits_on(self, prospect: ClassFeasibility, name: ClusterName) -> bool:
         site, shape = self._ledger.site(name), prospect.shape
         self.steps += 1
         # Most clusters are too full in any case, which is seen without asking what is held there for whom.
-        return fits(shape.gang, site.headroom) and free_capacity(site).takes(shape)
+        return fits(shape.gang, site.headroom) and free_capacity(site).fits(shape)

@@ -28,7 +28,7 @@ class FreeCapacity:
     site: ClusterState
     headroom: Resources
     allocatable: Resources
-    beside: Resources | None = None
+    headroom_for_all_pods: Resources | None = None
     """What is left beside what is held there for others, ``None`` where nothing is: all of it must fit (D11)."""
     freed: Resources | None = EMPTY
     """What its nodes may have gained since its summary; ``None`` where they are taken for empty."""
@@ -40,13 +40,13 @@ class FreeCapacity:
         """Return the cluster's name."""
         return self.site.name
 
-    def takes(self, shape: SchedulingRequirements) -> bool:
+    def fits(self, shape: SchedulingRequirements) -> bool:
         """Say whether the gang minimum fits, and no pod is refused by the cluster's resource models (C3)."""
-        is_beside = self.beside is None or fits(shape.demand, self.beside)
+        is_beside = self.headroom_for_all_pods is None or fits(shape.demand, self.headroom_for_all_pods)
         has_room = is_beside and fits(shape.gang, self.headroom) and self.has_nodes_for(shape.pods)
-        return has_room and not self.is_refused(shape)
+        return has_room and not self.is_refused_by_estimator(shape)
 
-    def is_refused(self, shape: SchedulingRequirements) -> bool:
+    def is_refused_by_estimator(self, shape: SchedulingRequirements) -> bool:
         """Say whether the cluster's estimator has counted too little room for the gang."""
         return self.estimates is not None and self.estimates.refuses(shape)
 
@@ -103,7 +103,7 @@ def choose_clusters(shape: SchedulingRequirements, candidates: Sequence[FreeCapa
     """
     if shape.replicas and shape.placement.divided:
         return _divide_replicas(shape, candidates)
-    taking = [room for room in candidates if room.takes(shape)]
+    taking = [room for room in candidates if room.fits(shape)]
     chosen = _select_copies(shape, _rank_fitting(shape, taking, candidates), copies) if len(taking) >= copies else ()
     if len(chosen) < copies:
         taken = {room.name for room in taking}
@@ -119,7 +119,7 @@ def fits_enough_clusters(shape: SchedulingRequirements, rooms: Iterable[FreeCapa
     """Say whether as many of *rooms* take *shape* as it needs; ``False`` also where only ``choose`` can tell."""
     if (shape.replicas and shape.placement.divided) or any(spread.by == "region" for spread in shape.placement.spread):
         return False
-    return sum(1 for _ in islice((room for room in rooms if room.takes(shape)), copies)) >= copies
+    return sum(1 for _ in islice((room for room in rooms if room.fits(shape)), copies)) >= copies
 
 
 def _rank_fitting(
@@ -154,7 +154,7 @@ def rank_cluster(shape: SchedulingRequirements, room: FreeCapacity, fleet: Resou
     whole = fits(shape.demand, room.headroom)
     preference = shape.preferred.index(room.name) if room.name in shape.preferred else len(shape.preferred)
     left = _leftover_fraction(shape.demand if whole else shape.gang, room, fleet)
-    return not room.takes(shape), not whole, preference, _has_unrequested(shape.demand, room), left, room.name
+    return not room.fits(shape), not whole, preference, _has_unrequested(shape.demand, room), left, room.name
 
 
 def _has_unrequested(request: Resources, room: FreeCapacity) -> bool:
@@ -179,11 +179,11 @@ def _leftover_fraction(request: Resources, room: FreeCapacity, fleet: Resources)
 def _insufficient_capacity(shape: SchedulingRequirements, left: Sequence[FreeCapacity]) -> Refusal:
     """Return the refusal with the cluster that lacks least, and what it lacks."""
     request = shape.demand if shape.replicas and shape.placement.divided else shape.gang
-    if all(fits(request, room.headroom) and room.beside is not None for room in left):
+    if all(fits(request, room.headroom) and room.headroom_for_all_pods is not None for room in left):
         # The gang would fit, but not all of it beside what is held there for others.
         request = shape.demand
     short = [(resource, room) for room in left if (resource := first_insufficient(request, room.headroom)) is not None]
-    refused = [room.name for room in left if room.is_refused(shape) and fits(request, room.headroom)]
+    refused = [room.name for room in left if room.is_refused_by_estimator(shape) and fits(request, room.headroom)]
     if refused:
         # They come closest: only their nodes, one by one, have too little free.
         return Refusal(Reason.INSUFFICIENT_CAPACITY, cluster=min(refused), subject=NODES_FULL)

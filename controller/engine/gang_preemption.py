@@ -38,7 +38,7 @@ def parts_to_admit(state: "State", head: Head) -> list[Workload]:
         for part, lane in zip(waiting, lanes, strict=True)
         if lane.is_waiting and lane.hopeless is None and lane.queue == head.lane.queue
     ]
-    missing = state.groups.missing(group)
+    missing = state.gangs.missing(group)
     return free[:missing] if len(free) >= missing else []
 
 
@@ -55,7 +55,7 @@ def find_plan(
     lanes = [state.backlog.lane(part.uid) for part in together]
     places = {part.uid: name for name, floor in floors.items() for part in floor.parts}
     attempt = PreemptionAttempt(
-        state.standing, head, lanes, {name: (floor.site, floor.asked) for name, floor in floors.items()}
+        state.standing, head, lanes, {name: (floor.site, floor.requested) for name, floor in floors.items()}
     )
     if not select_victims(attempt, candidates, rule):
         return None
@@ -69,45 +69,45 @@ class ClusterAfterEvictions:
         self.site = site
         self.parts: list[Workload] = []
         """Who goes there."""
-        self.asked: Resources = EMPTY
+        self.requested: Resources = EMPTY
         """What must be free there for that, beside what is now."""
-        self._left = site.settled
+        self._free = site.settled
         self._victims = victims
-        self._gone = 0
-        self._promised: Resources = EMPTY
+        self._evicted = 0
+        self._assigned: Resources = EMPTY
 
-    def order(self, shape: SchedulingRequirements) -> tuple[int, int, int, ClusterName] | None:
+    def rank(self, shape: SchedulingRequirements) -> tuple[int, int, int, ClusterName] | None:
         """Return P3's order of clusters for one more: the worst victim, how many go, C3's; ``None`` for no room."""
-        found = self._reach(shape)
+        found = self._evictions_needed(shape)
         if found is None:
             return None
         gone = found[0]
         freed = total(charge for _, charge in self._victims[:gone])
         if not free_after_evictions(self.site, freed).has_nodes_for(shape.pods):
             return None
-        worst = self._victims[gone - 1][0] if gone > self._gone else -1
+        worst = self._victims[gone - 1][0] if gone > self._evicted else -1
         preference = (
             shape.preferred.index(self.site.name) if self.site.name in shape.preferred else len(shape.preferred)
         )
-        return worst, gone - self._gone, preference, self.site.name
+        return worst, gone - self._evicted, preference, self.site.name
 
-    def take(self, part: Workload, shape: SchedulingRequirements) -> None:
+    def assign(self, part: Workload, shape: SchedulingRequirements) -> None:
         """Let *part* go there."""
-        found = self._reach(shape)
+        found = self._evictions_needed(shape)
         if found is None:
             raise AssertionError(f"{self.site.name} has no room for {part.path}")
-        self._gone, left = found
+        self._evicted, left = found
         self.parts.append(part)
-        self.asked = elementwise_max(self.asked, add(self._promised, self._at_once(shape)))
-        self._promised = add(self._promised, shape.demand)
-        self._left = subtract(left, shape.demand)
+        self.requested = elementwise_max(self.requested, add(self._assigned, self._required(shape)))
+        self._assigned = add(self._assigned, shape.demand)
+        self._free = subtract(left, shape.demand)
 
-    def _at_once(self, shape: SchedulingRequirements) -> Resources:
+    def _required(self, shape: SchedulingRequirements) -> Resources:
         return shape.demand if self.site.held else shape.gang
 
-    def _reach(self, shape: SchedulingRequirements) -> tuple[int, Resources] | None:
+    def _evictions_needed(self, shape: SchedulingRequirements) -> tuple[int, Resources] | None:
         """Return how many must be gone, and what is left then, before *shape* is let in."""
-        gone, left, asked = self._gone, self._left, self._at_once(shape)
+        gone, left, asked = self._evicted, self._free, self._required(shape)
         while not fits(asked, left):
             if gone == len(self._victims):
                 return None
@@ -127,12 +127,12 @@ def assign_clusters(
     floors: dict[ClusterName, ClusterAfterEvictions] = {}
     for part in together:
         shape = state.backlog.lane(part.uid).shape
-        for name in state.books.prospects.of(shape).outlook.names:
+        for name in state.books.feasibility_cache.get(shape).candidates.names:
             if name not in floors:
                 floors[name] = ClusterAfterEvictions(state.ledger.site(name), victims.get(name, ()))
-        orders = (floors[name].order(shape) for name in state.books.prospects.of(shape).outlook.names)
+        orders = (floors[name].rank(shape) for name in state.books.feasibility_cache.get(shape).candidates.names)
         best = min((order for order in orders if order is not None), default=None)
         if best is None:
             return None
-        floors[best[-1]].take(part, shape)
+        floors[best[-1]].assign(part, shape)
     return {name: floor for name, floor in floors.items() if floor.parts}

@@ -27,46 +27,46 @@ class HyperJobGangs:
     def __init__(self) -> None:
         self.changed: set[HyperJobGang] = set()
         """Groups of which a part came, went or started since the lanes of their parts were last judged."""
-        self.uncounted: set[HyperJobGang] = set()
+        self.unchecked: set[HyperJobGang] = set()
         """The same since it was last counted whether they have the parts that they need (R1)."""
         self._parts: dict[HyperJobGang, dict[WorkloadUid, WorkloadState]] = {}
 
-    def change(self, before: Workload | None, workload: Workload | None) -> None:
+    def update(self, before: Workload | None, workload: Workload | None) -> None:
         """Take a workload as it is now in place of what it was *before*; ``None`` where it is not."""
         if before is not None and (workload is None or before.group != workload.group):
-            self._drop(before)
+            self._remove(before)
         if workload is None or workload.group is None:
             return
-        self._put(workload)
+        self._add(workload)
         if before is not None and before.hold != workload.hold:
-            self._note(workload.group)
+            self._mark_changed(workload.group)
 
-    def _put(self, workload: Workload) -> None:
+    def _add(self, workload: Workload) -> None:
         if workload.group is not None and self._parts.get(workload.group, {}).get(workload.uid) != workload.state:
             self._parts.setdefault(workload.group, {})[workload.uid] = workload.state
-            self._note(workload.group)
+            self._mark_changed(workload.group)
 
-    def _drop(self, workload: Workload) -> None:
+    def _remove(self, workload: Workload) -> None:
         if workload.group is not None and workload.group in self._parts:
             self._parts[workload.group].pop(workload.uid, None)
-            self._note(workload.group)
+            self._mark_changed(workload.group)
             if not self._parts[workload.group]:
                 del self._parts[workload.group]
 
-    def _note(self, group: HyperJobGang) -> None:
+    def _mark_changed(self, group: HyperJobGang) -> None:
         self.changed.add(group)
-        self.uncounted.add(group)
+        self.unchecked.add(group)
 
-    def count_anew(self) -> None:
+    def mark_all_changed(self) -> None:
         """Take every group for one that has changed."""
         self.changed.update(self._parts)
-        self.uncounted.update(self._parts)
+        self.unchecked.update(self._parts)
 
     def parts(self, group: HyperJobGang) -> list[WorkloadUid]:
         """Return the parts that there are, by uid."""
         return sorted(self._parts.get(group, ()))
 
-    def bound_to(self, part: Workload, workloads: Mapping[WorkloadUid, Workload]) -> list[Workload]:
+    def dependents(self, part: Workload, workloads: Mapping[WorkloadUid, Workload]) -> list[Workload]:
         """Return the other admitted parts that must go when *part* does, because too few would be left."""
         if part.group is None:
             return []
@@ -85,15 +85,15 @@ class HyperJobGangs:
 class GangTrial:
     """Which parts of a group would be admitted where, or which one does not fit."""
 
-    chosen: list[tuple[Workload, Choice]] = field(default_factory=list)
+    choices: list[tuple[Workload, Choice]] = field(default_factory=list)
     refusal: Refusal | None = None
     """Why too few fit."""
 
 
 def incomplete_refusal(state: "State", group: HyperJobGang) -> Refusal | None:
     """Return why a group cannot be tried yet: too few of its parts are there and free to run."""
-    missing = state.groups.missing(group)
-    here = sum(uid in state.backlog for uid in state.groups.parts(group))
+    missing = state.gangs.missing(group)
+    here = sum(uid in state.backlog for uid in state.gangs.parts(group))
     if here >= missing:
         return None
     return Refusal(
@@ -103,7 +103,7 @@ def incomplete_refusal(state: "State", group: HyperJobGang) -> Refusal | None:
 
 def is_all_or_nothing(state: "State", lane: WorkloadClass) -> bool:
     """Say whether *lane* holds parts that are admitted together with others, or not at all."""
-    return lane.group is not None and state.groups.missing(lane.group) > 1
+    return lane.group is not None and state.gangs.missing(lane.group) > 1
 
 
 def try_gang(state: "State", group: HyperJobGang, lending: "BorrowingPolicy | None" = None) -> GangTrial:
@@ -139,7 +139,7 @@ def _try_parts(
     _place_parts(state, parts, trial, quotas, to_kept=to_kept)
     if lending is not None:
         _drop_parts_that_may_not_borrow(state, trial, lending, standing.quota.trial())
-    if len(trial.chosen) >= state.groups.missing(group):
+    if len(trial.choices) >= state.gangs.missing(group):
         trial.refusal = None
     return trial
 
@@ -154,10 +154,10 @@ def _place_parts(
             for quota in quotas:
                 quota.carry(quota.tree.nodes[workload.queue], verdict.charge)
             state.begin_trial(workload, verdict)
-            trial.chosen.append((workload, verdict))
+            trial.choices.append((workload, verdict))
         elif trial.refusal is None:
             trial.refusal = _part_refusal(workload, verdict)
-    for workload, choice in trial.chosen:
+    for workload, choice in trial.choices:
         state.end_trial(workload, choice)
 
 
@@ -169,41 +169,41 @@ def _place_part(state: "State", workload: Workload, quotas: Sequence[Quota], *, 
         return Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=lane.held)
     overs = (quota.refusal(quota.tree.nodes[lane.queue], lane.charge) for quota in quotas)
     over = next(filter(None, overs), None)
-    prospect = state.books.prospects.of(lane.shape)
+    prospect = state.books.feasibility_cache.get(lane.shape)
     choice = (
         over
         or (_place_on_reservation(state, workload, prospect) if to_kept else None)
-        or state.books.prospects.choice(prospect)
+        or state.books.feasibility_cache.choose(prospect)
     )
     if isinstance(choice, Choice) and (kept := active_reservations(state)) is not None:
-        return kept.verdict(workload, prospect, choice, quotas[0])
+        return kept.resolve(workload, prospect, choice, quotas[0])
     return choice
 
 
 def _place_on_reservation(state: "State", part: Workload, prospect: "ClassFeasibility") -> Choice | None:
     """Return the room that is kept for *part*, ``None`` where it is not free yet."""
     names = {booking.cluster for booking in part.reserved.rooms} if part.reserved is not None else set()
-    rooms = [free_capacity(state.ledger.site(name)) for name in prospect.outlook.names if name in names]
-    choice = choose_clusters(part.shape, rooms, prospect.outlook.copies) if rooms else None
+    rooms = [free_capacity(state.ledger.site(name)) for name in prospect.candidates.names if name in names]
+    choice = choose_clusters(part.shape, rooms, prospect.candidates.copies) if rooms else None
     return choice if isinstance(choice, Choice) else None
 
 
 def _drop_parts_that_may_not_borrow(state: "State", trial: GangTrial, lending: "BorrowingPolicy", quota: Quota) -> None:
     """Leave out of *trial* the parts that may not borrow beside those before them."""
-    chosen, trial.chosen = trial.chosen, []
+    chosen, trial.choices = trial.choices, []
     for workload, choice in chosen:
         lane, leaf = state.backlog.lane(workload.uid), quota.tree.nodes[workload.queue]
         over = lending.refusal(leaf, lane, quota)
         if over is None:
             quota.carry(leaf, choice.charge)
-            trial.chosen.append((workload, choice))
+            trial.choices.append((workload, choice))
         elif trial.refusal is None:
             trial.refusal = _part_refusal(workload, over)
 
 
 def pending_parts(state: "State", group: HyperJobGang) -> list[Workload]:
     """Return the parts that wait and that nothing but room may hold back, in their order."""
-    uids = [uid for uid in state.groups.parts(group) if uid in state.backlog]
+    uids = [uid for uid in state.gangs.parts(group) if uid in state.backlog]
     return sorted((state.workloads[uid] for uid in uids), key=lambda part: (len(part.name), part.name, part.uid))
 
 

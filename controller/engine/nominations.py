@@ -46,7 +46,7 @@ def expire(state: "State", now: int) -> list[RecordUpdate]:
 def _nominated_parts(state: "State", workload: Workload) -> list[tuple[Workload, Nomination]]:
     """Return all for whom something is held and who start together with *workload*, in order."""
     group = workload.group
-    if group is None or state.groups.missing(group) <= 1:
+    if group is None or state.gangs.missing(group) <= 1:
         return [(workload, workload.held)] if workload.held is not None else []
     return [(each, held) for each, held in in_order(state) if each.group == group]
 
@@ -54,7 +54,7 @@ def _nominated_parts(state: "State", workload: Workload) -> list[tuple[Workload,
 def _lacks_nominated_parts(state: "State", together: NominatedParts) -> bool:
     """Say whether others of the group are needed for whom nothing is held."""
     group = together[0][0].group
-    return group is not None and len(together) < state.groups.missing(group)
+    return group is not None and len(together) < state.gangs.missing(group)
 
 
 def next_expiry(state: "State", now: int) -> int | None:
@@ -112,14 +112,15 @@ def _choose_one(
     state: "State", workload: Workload, held: Nomination, kept: Mapping[ClusterName, Resources], quotas: Sequence[Quota]
 ) -> Choice | None:
     """Return where a workload goes for which others leave: to the cluster held for it, else to any that takes it."""
-    prospect = state.books.prospects.of(workload.shape)
+    prospect = state.books.feasibility_cache.get(workload.shape)
     if any(quota.refusal(quota.tree.nodes[workload.queue], held.demand) is not None for quota in quotas):
         return None
     rooms = [
-        _free_capacity_for_nominated(state.ledger.site(name), kept.get(name, EMPTY)) for name in prospect.outlook.names
+        _free_capacity_for_nominated(state.ledger.site(name), kept.get(name, EMPTY))
+        for name in prospect.candidates.names
     ]
     for candidates in ([room for room in rooms if room.name == held.cluster], rooms):
-        choice = choose_clusters(workload.shape, candidates, prospect.outlook.copies)
+        choice = choose_clusters(workload.shape, candidates, prospect.candidates.copies)
         if isinstance(choice, Choice):
             return choice
     return None
@@ -154,9 +155,12 @@ def _would_fit_after_evictions(state: "State", together: NominatedParts) -> bool
     """Say whether they would fit beside one another once all who leave are gone."""
     quota, lent = state.books.quota().trial(), list[ClusterCharge]()
     for workload, held in together:
-        node, names = quota.tree.nodes[workload.queue], state.books.prospects.of(workload.shape).outlook.names
+        node, names = (
+            quota.tree.nodes[workload.queue],
+            state.books.feasibility_cache.get(workload.shape).candidates.names,
+        )
         sites = [state.ledger.site(name) for name in sorted(names, key=lambda name: name != held.cluster)]
-        taking = next((site for site in sites if free_after_evictions(site).takes(workload.shape)), None)
+        taking = next((site for site in sites if free_after_evictions(site).fits(workload.shape)), None)
         if taking is None or quota.refusal(node, held.demand) is not None:
             break
         quota.carry(node, held.demand)
@@ -174,9 +178,9 @@ def _settled_at(state: "State", held: Nomination) -> int:
 def _has_expired(state: "State", workload: Workload, held: Nomination, now: int) -> bool:
     if workload.uid not in state.backlog or state.backlog.lane(workload.uid).hopeless is not None:
         return True
-    prospect = state.books.prospects.of(workload.shape)
+    prospect = state.books.feasibility_cache.get(workload.shape)
     return (
         held.since + state.policy.reservation.max_ms <= now
         or positive(prospect.charge) != positive(held.demand)
-        or held.cluster not in prospect.names
+        or held.cluster not in prospect.cluster_names
     )

@@ -23,7 +23,7 @@ def preemption_candidates(state: "State", together: Sequence[Workload], roster: 
     group = together[0].group
     return [
         victim
-        for victim in roster.of(together[0].queue)
+        for victim in roster.in_queue(together[0].queue)
         if victim.priority < priority and victim.evictions < most
         if group is None or victim.workloads[0].group != group
     ]
@@ -33,16 +33,16 @@ class PriorityPreemptionPolicy:
     """P2's conditions for one preemptor; what the queue takes besides is borrowed like everything else."""
 
     def __init__(self, lending: BorrowingPolicy | None) -> None:
-        self._lending = lending
+        self._borrowing = lending
 
     def allows(self, attempt: PreemptionAttempt, victim: Victim, short: Shortage) -> bool:  # noqa: ARG002 - all candidates are lower
         """Say that any of the candidates may be taken."""
         return True
 
-    def keeps(self, attempt: PreemptionAttempt, victim: Victim, short: Shortage) -> bool:  # noqa: ARG002 - no branch loses anything
+    def keeps_fair_share(self, attempt: PreemptionAttempt, victim: Victim, short: Shortage) -> bool:  # noqa: ARG002 - no branch loses anything
         """Say that the branch keeps what it has: preemptor and victim are of one queue."""
         return True
 
-    def holds(self, attempt: PreemptionAttempt) -> bool:
+    def accepts(self, attempt: PreemptionAttempt) -> bool:
         """Say whether the queue may borrow what the preemptor takes beyond its victims."""
-        return attempt.may_borrow(self._lending)
+        return attempt.may_borrow(self._borrowing)

@@ -36,25 +36,25 @@ class PreemptionPass:
         self.notes: list[RecordUpdate] = []
         self.retry_at: int | None = None
         """When an exchange may work that does not yet."""
-        self._service = service
+        self._admission = service
         self._world = service.state
         self._standing = service.standing
         self._policy = service.state.policy
-        self._roster = (
+        self._candidates = (
             service.lending.roster if service.lending else PreemptionCandidates(self._world, self._standing.quota.tree)
         )
         self._failed: set[WorkloadClass] = set()
 
-    def make(self) -> Steps[bool]:
+    def run(self) -> Steps[bool]:
         """Make all exchanges that work; say whether there was any."""
         self._failed.clear()
         made = False
-        while (deal := (yield from self._next())) is not None:
-            self._carry_out(*deal)
+        while (deal := (yield from self._next_plan())) is not None:
+            self._apply(*deal)
             made = True
         return made
 
-    def _next(self) -> Steps[tuple[PreemptionPlan, EvictionReason] | None]:
+    def _next_plan(self) -> Steps[tuple[PreemptionPlan, EvictionReason] | None]:
         """Return the exchange for the first blocked head for which one works.
 
         A head that has room would borrow, and ends its queue's turn.
@@ -63,45 +63,45 @@ class PreemptionPass:
 
         def waits_for_its_turn(head: Head) -> bool:
             """Say whether a head that would borrow has room, or an exchange that works."""
-            if self._service.fits(head):
+            if self._admission.fits(head):
                 return True
-            deals[head.lane] = self._deal(head)
+            deals[head.lane] = self._plan_for(head)
             if deals[head.lane] is None:
-                self._failed.update(self._lanes_with(head))
+                self._failed.update(self._classes_tried_with(head))
             return deals[head.lane] is not None
 
-        turns = HeadIterator(self._standing, self._policy, self._lines(), fits=waits_for_its_turn)
+        turns = HeadIterator(self._standing, self._policy, self._schedulable_by_queue(), fits=waits_for_its_turn)
         while (head := (yield from turns.next())) is not None:
             yield 1
-            if self._service.fits(head):
+            if self._admission.fits(head):
                 turns.ended(head)
                 continue
-            deal = deals[head.lane] if head.lane in deals else self._deal(head)
+            deal = deals[head.lane] if head.lane in deals else self._plan_for(head)
             if deal is not None:
                 return deal
-            self._failed.update(self._lanes_with(head))
+            self._failed.update(self._classes_tried_with(head))
             turns.passed_over(head)
         return None
 
-    def _lanes_with(self, head: Head) -> list[WorkloadClass]:
+    def _classes_tried_with(self, head: Head) -> list[WorkloadClass]:
         """Return the lanes for which the same was tried: of a group that starts together all."""
         if not gangs.is_all_or_nothing(self._world, head.lane):
             return [head.lane]
         lanes = self._world.backlog.queues[head.lane.queue]
         return [lane for lane in lanes if lane.group == head.lane.group]
 
-    def _lines(self) -> Mapping[QueueName, list[SchedulableClass]]:
+    def _schedulable_by_queue(self) -> Mapping[QueueName, list[SchedulableClass]]:
         """Return the waiting lanes of every queue in which somebody may have others evicted."""
         lines: dict[QueueName, list[SchedulableClass]] = {}
         for name in sorted(self._world.backlog.queues):
             node = self._standing.quota.tree.leaf(name)
-            lanes = self._line(node) if node is not None else []
-            if node is not None and any(self._may_exchange(node, lane) for lane in lanes):
-                of = self._world.books.prospects.of
-                lines[name] = [SchedulableClass(lane, of(lane.shape).asks) for lane in lanes]
+            lanes = self._schedulable(node) if node is not None else []
+            if node is not None and any(self._may_preempt(node, lane) for lane in lanes):
+                of = self._world.books.feasibility_cache.get
+                lines[name] = [SchedulableClass(lane, of(lane.shape).requested_resources) for lane in lanes]
         return lines
 
-    def _line(self, leaf: Node) -> list[WorkloadClass]:
+    def _schedulable(self, leaf: Node) -> list[WorkloadClass]:
         """Return the lanes of a queue that are to be tried; of a fifo queue none once its first has failed."""
         lanes = [
             lane
@@ -113,103 +113,108 @@ class PreemptionPass:
         first = self._world.heading(leaf.name)
         return [lane for lane in lanes if lane.head is first]
 
-    def _may_exchange(self, leaf: Node, lane: WorkloadClass) -> bool:
+    def _may_preempt(self, leaf: Node, lane: WorkloadClass) -> bool:
         return (self._policy.reclaim.enabled and self._is_entitled(leaf, lane.charge)) or (
             self._policy.preemption.enabled
-            and any(victim.priority < lane.head.priority for victim in self._roster.of(leaf.name))
+            and any(victim.priority < lane.head.priority for victim in self._candidates.in_queue(leaf.name))
         )
 
     def _is_entitled(self, leaf: Node, charge: Resources) -> bool:
         asks = any(amount > 0 and name != PODS for name, amount in charge.items())
         return asks and self._standing.over(leaf, charge) is None
 
-    def _deal(self, head: Head) -> tuple[PreemptionPlan, EvictionReason] | None:
+    def _plan_for(self, head: Head) -> tuple[PreemptionPlan, EvictionReason] | None:
         """Return an exchange for a head without room: by reclaim, else by preemption (P2)."""
         together = gang_preemption.parts_to_admit(self._world, head)
-        of = self._world.books.prospects.of
+        of = self._world.books.feasibility_cache.get
         prospects = [of(self._world.backlog.lane(part.uid).shape) for part in together]
-        if not prospects or not all(prospect.is_simple for prospect in prospects):
+        if not prospects or not all(prospect.needs_one_cluster for prospect in prospects):
             return None
         charge = total(prospect.charge for prospect in prospects)
-        if self._will_fit(head, together, charge):
+        if self._fits_after_evictions(head, together, charge):
             return None
         if self._may_reclaim(head, charge):
-            found = reclaim.reclaim_candidates(self._world, self._standing, head, charge, self._roster)
-            deal = self._find(head, together, self._ripe(found, reclaiming=True), ReclaimPolicy(self._service.lending))
+            found = reclaim.reclaim_candidates(self._world, self._standing, head, charge, self._candidates)
+            deal = self._search(
+                head, together, self._past_min_runtime(found, reclaiming=True), ReclaimPolicy(self._admission.lending)
+            )
             if deal is not None:
                 return deal, EvictionReason.RECLAIMED
         if self._policy.preemption.enabled:
-            found = preemption.preemption_candidates(self._world, together, self._roster)
-            deal = self._find(
-                head, together, self._ripe(found, reclaiming=False), PriorityPreemptionPolicy(self._service.lending)
+            found = preemption.preemption_candidates(self._world, together, self._candidates)
+            deal = self._search(
+                head,
+                together,
+                self._past_min_runtime(found, reclaiming=False),
+                PriorityPreemptionPolicy(self._admission.lending),
             )
             if deal is not None:
                 return deal, EvictionReason.PREEMPTED
         return None
 
-    def _find(
+    def _search(
         self, head: Head, together: Sequence[Workload], victims: Sequence[Victim], rule: PreemptionPolicy
     ) -> PreemptionPlan | None:
         if len(together) > 1:
             return gang_preemption.find_plan(self._world, head, together, candidates=victims, rule=rule)
-        names = self._world.books.prospects.of(head.lane.shape).outlook.names
+        names = self._world.books.feasibility_cache.get(head.lane.shape).candidates.names
         sites = [self._world.ledger.site(name) for name in names]
-        self._world.books.prospects.steps += len(sites) * (_STEPS_PER_CLUSTER + len(victims))
+        self._world.books.feasibility_cache.steps += len(sites) * (_STEPS_PER_CLUSTER + len(victims))
         return find_plan(self._standing, head, sites, candidates=victims, rule=rule)
 
-    def _will_fit(self, head: Head, together: Sequence[Workload], charge: Resources) -> bool:
+    def _fits_after_evictions(self, head: Head, together: Sequence[Workload], charge: Resources) -> bool:
         """Say whether the evictions under way will do."""
         if self._standing.quota.refusal(head.leaf, charge) is not None:
             return False
         if len(together) > 1:
             return gang_preemption.assign_clusters(self._world, together, ()) is not None
-        names = self._world.books.prospects.of(head.lane.shape).outlook.names
-        return any(free_after_evictions(self._world.ledger.site(name)).takes(head.lane.shape) for name in names)
+        names = self._world.books.feasibility_cache.get(head.lane.shape).candidates.names
+        return any(free_after_evictions(self._world.ledger.site(name)).fits(head.lane.shape) for name in names)
 
     def _may_reclaim(self, head: Head, charge: Resources) -> bool:
         """Say whether *head* is entitled to *charge*, and the clusters have been as they are for a while."""
         if not self._policy.reclaim.enabled or not self._is_entitled(head.leaf, charge):
             return False
         turned_at = self._world.ledger.turned_at
-        if turned_at is None or turned_at + TOPOLOGY_COOLDOWN_MS <= self._service.now:
+        if turned_at is None or turned_at + TOPOLOGY_COOLDOWN_MS <= self._admission.now:
             return True
         self.retry_at = earliest((self.retry_at, turned_at + TOPOLOGY_COOLDOWN_MS))
         return False
 
-    def _ripe(self, victims: list[Victim], *, reclaiming: bool) -> list[Victim]:
+    def _past_min_runtime(self, victims: list[Victim], *, reclaiming: bool) -> list[Victim]:
         """Return those who have run for long enough (P4), and were not admitted just now (O3)."""
         rules = self._policy.reclaim if reclaiming else self._policy.preemption
         ripe = []
         for victim in victims:
             at = max(victim.admitted_at + rules.min_runtime_ms, victim.stays_until)
-            is_new = any(workload.uid in self._service.admitted for workload in victim.workloads)
-            if at > self._service.now or is_new:
-                self.retry_at = earliest((self.retry_at, max(at, self._service.now + 1)))
+            is_new = any(workload.uid in self._admission.admitted for workload in victim.workloads)
+            if at > self._admission.now or is_new:
+                self.retry_at = earliest((self.retry_at, max(at, self._admission.now + 1)))
             else:
                 ripe.append(victim)
         return ripe
 
-    def _carry_out(self, deal: PreemptionPlan, reason: EvictionReason) -> None:
-        head, now = deal.attempt.head, self._service.now
+    def _apply(self, deal: PreemptionPlan, reason: EvictionReason) -> None:
+        head, now = deal.attempt.head, self._admission.now
         rules = self._policy.reclaim if reason is EvictionReason.RECLAIMED else self._policy.preemption
-        first, place = next(iter(deal.places.items()))
+        first, place = next(iter(deal.clusters.items()))
         for workload in (each for victim in deal.victims for each in victim.workloads):
             self._world.evict(workload, now)
-            self._forget(workload.queue)
+            self._invalidate(workload.queue)
             evicted = Evict(workload, reason, first, place, rules.grace_ms)
-            self._service.decisions.append(evicted)
-        for uid, cluster in deal.places.items():
+            self._admission.decisions.append(evicted)
+        for uid, cluster in deal.clusters.items():
             part = self._world.workloads[uid]
-            charge = self._world.books.prospects.of(self._world.backlog.lane(uid).shape).charge
+            charge = self._world.books.feasibility_cache.get(self._world.backlog.lane(uid).shape).charge
             held = Nomination(cluster, now, len(self.notes), charge)
             self.notes.append(RecordUpdate(part, held))
             self._world.hold(part, held, now)
-        self._forget(head.workload.queue)
+        self._invalidate(head.workload.queue)
 
-    def _forget(self, queue: QueueName) -> None:
-        self._roster.forget(queue)
-        if self._service.lending:
-            self._service.lending.forget(queue)
+    def _invalidate(self, queue: QueueName) -> None:
+        self._candidates.invalidate(queue)
+        if self._admission.lending:
+            self._admission.lending.forget(queue)
 
 
 def admit_with_preemption(service: AdmissionPass) -> Steps[PreemptionPass]:
@@ -225,7 +230,7 @@ def admit_with_preemption(service: AdmissionPass) -> Steps[PreemptionPass]:
             pass
     else:
         yield from service.serve()
-        while service.state.policy.preemption.enabled and not service.is_full and (yield from exchanges.make()):
+        while service.state.policy.preemption.enabled and not service.is_full and (yield from exchanges.run()):
             yield from service.serve()
     return exchanges
 
@@ -238,7 +243,7 @@ def _admission_round(service: AdmissionPass, exchanges: PreemptionPass) -> Steps
     while (head := (yield from turns.next())) is not None:
         borrows = turns.borrows(head)
         if borrows and is_due:
-            if (yield from exchanges.make()):
+            if (yield from exchanges.run()):
                 return True
             is_due = False
         count = service.try_(head)
@@ -251,4 +256,4 @@ def _admission_round(service: AdmissionPass, exchanges: PreemptionPass) -> Steps
         turns.admitted(head)
         is_due = is_due or borrows
     service.refused.extend(turns.refused)
-    return (is_due and (yield from exchanges.make())) or service.may_retry
+    return (is_due and (yield from exchanges.run())) or service.may_retry

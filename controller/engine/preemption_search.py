@@ -34,15 +34,15 @@ class Shortage:
     """What is lacking still: by resource the queues whose ceilings are in the way, and the clusters without room."""
 
     quota: Mapping[str, frozenset[QueueName]]
-    room: Mapping[str, frozenset[ClusterName]]
+    clusters: Mapping[str, frozenset[ClusterName]]
 
     def __bool__(self) -> bool:
-        return bool(self.quota or self.room)
+        return bool(self.quota or self.clusters)
 
     @property
     def resources(self) -> frozenset[str]:
         """Return all resources that are lacking."""
-        return frozenset({*self.room, *self.quota})
+        return frozenset({*self.clusters, *self.quota})
 
 
 _Name = TypeVar("_Name", bound=str)
@@ -71,66 +71,66 @@ class PreemptionAttempt:
         """Of the head; of each part that starts together with others."""
         self.charge = total(lane.charge for lane in lanes)
         self.quota = standing.quota.trial()
-        self.taken: dict[Victim, SelectionRank] = {}
-        self._asked = {name: amounts for name, (_, amounts) in asked.items()}
-        self._room = {name: site.settled for name, (site, _) in asked.items()}
-        self.lacked = self.short()
+        self.selected: dict[Victim, SelectionRank] = {}
+        self._requested = {name: amounts for name, (_, amounts) in asked.items()}
+        self._free = {name: site.settled for name, (site, _) in asked.items()}
+        self.initial_shortage = self.shortage()
         """What is lacking before anybody is taken."""
 
-    def room_of(self, site: ClusterState) -> FreeCapacity:
+    def free_capacity(self, site: ClusterState) -> FreeCapacity:
         """Return what a cluster would have left by then."""
-        return free_after_evictions(site, total(victim.on(site.name) for victim in self.taken))
+        return free_after_evictions(site, total(victim.charge_on(site.name) for victim in self.selected))
 
-    def short(self) -> Shortage:
+    def shortage(self) -> Shortage:
         """Return what is lacking with the victims taken so far."""
         over: dict[str, set[QueueName]] = {}
         for fault in self.quota.faults(self.head.leaf, self.charge):
             if fault.resource is not None and fault.queue is not None:
                 over.setdefault(fault.resource, set()).add(QueueName(fault.queue))
         room: dict[str, set[ClusterName]] = {}
-        for cluster, asked in self._asked.items():
+        for cluster, asked in self._requested.items():
             for name, amount in asked.items():
-                if amount > 0 and amount > self._room[cluster].get(name, 0):
+                if amount > 0 and amount > self._free[cluster].get(name, 0):
                     room.setdefault(name, set()).add(cluster)
         return Shortage(_freeze(over), _freeze(room))
 
     def helps(self, victim: Victim, short: Shortage) -> bool:
         """Say whether losing *victim* frees something that is lacking: on the clusters first, then in the queues."""
-        if short.room:
-            here = [booking for booking in victim.bookings if booking.cluster in self._room]
+        if short.clusters:
+            here = [booking for booking in victim.bookings if booking.cluster in self._free]
             return any(
                 booking.charge.get(name, 0) > 0 and booking.cluster in places
                 for booking in here
-                for name, places in short.room.items()
+                for name, places in short.clusters.items()
             )
         return any(
             victim.charge.get(name, 0) > 0 and any(node.name in queues for node in victim.node.path())
             for name, queues in short.quota.items()
         )
 
-    def may_take(self, victim: Victim) -> bool:
+    def may_select(self, victim: Victim) -> bool:
         """Say whether *victim* is next: still there, and not before others of its group."""
-        return victim not in self.taken and (victim.after is None or victim.after in self.taken)
+        return victim not in self.selected and (victim.preceded_by is None or victim.preceded_by in self.selected)
 
-    def must_stay_taken(self, victim: Victim) -> bool:
+    def must_stay_selected(self, victim: Victim) -> bool:
         """Say whether others of its group go only because *victim* does."""
-        return any(other.after is victim for other in self.taken)
+        return any(other.preceded_by is victim for other in self.selected)
 
-    def take(self, victim: Victim, taken: SelectionRank) -> None:
+    def select(self, victim: Victim, taken: SelectionRank) -> None:
         """Take *victim* for gone."""
-        self.taken[victim] = taken
-        self._free(victim, 1)
+        self.selected[victim] = taken
+        self._release(victim, 1)
 
-    def spare(self, victim: Victim) -> SelectionRank:
+    def unselect(self, victim: Victim) -> SelectionRank:
         """Take *victim* for staying after all; return how it was chosen."""
-        self._free(victim, -1)
-        return self.taken.pop(victim)
+        self._release(victim, -1)
+        return self.selected.pop(victim)
 
-    def _free(self, victim: Victim, times: int) -> None:
+    def _release(self, victim: Victim, times: int) -> None:
         self.quota.book(victim.node, scale(victim.charge, -times))
         for booking in victim.bookings:
-            if booking.cluster in self._room:
-                self._room[booking.cluster] = add(self._room[booking.cluster], scale(booking.charge, times))
+            if booking.cluster in self._free:
+                self._free[booking.cluster] = add(self._free[booking.cluster], scale(booking.charge, times))
 
     def may_borrow(self, lending: BorrowingPolicy | None) -> bool:
         """Say whether the queue may borrow what the head, or one part after the other, takes beyond the victims'."""
@@ -150,10 +150,10 @@ class PreemptionPolicy(Protocol):
     def allows(self, attempt: PreemptionAttempt, victim: Victim, short: Shortage) -> bool:
         """Say whether *victim* may be the next to be taken."""
 
-    def keeps(self, attempt: PreemptionAttempt, victim: Victim, short: Shortage) -> bool:
+    def keeps_fair_share(self, attempt: PreemptionAttempt, victim: Victim, short: Shortage) -> bool:
         """Say whether its branch stays at or above its entitlement without it."""
 
-    def holds(self, attempt: PreemptionAttempt) -> bool:
+    def accepts(self, attempt: PreemptionAttempt) -> bool:
         """Say whether the exchange as a whole may be made."""
 
 
@@ -162,7 +162,7 @@ class PreemptionPlan:
     """An exchange that works."""
 
     attempt: PreemptionAttempt
-    places: Mapping[WorkloadUid, ClusterName]
+    clusters: Mapping[WorkloadUid, ClusterName]
     """Where the head goes, or each part that starts together with others."""
     rank: ClusterRank | None
     """That cluster's place in C3's order, where there is but one."""
@@ -170,12 +170,12 @@ class PreemptionPlan:
     @property
     def victims(self) -> list[Victim]:
         """Return who must leave, the first to go first."""
-        return sorted(self.attempt.taken, key=lambda victim: self.attempt.taken[victim])
+        return sorted(self.attempt.selected, key=lambda victim: self.attempt.selected[victim])
 
     @property
     def order(self) -> tuple[SelectionRank, int, ClusterRank | None]:
         """Return P3's order of clusters: the worst victim, the number of victims, C3's order."""
-        return max(self.attempt.taken.values()), len(self.attempt.taken), self.rank
+        return max(self.attempt.selected.values()), len(self.attempt.selected), self.rank
 
 
 def find_plan(
@@ -196,15 +196,15 @@ def find_plan(
         site = group[0]
         asked = shape.demand if site.held else shape.gang
         attempt = PreemptionAttempt(standing, head, [head.lane], {site.name: (site, asked)})
-        if select_victims(attempt, candidates, rule) and attempt.room_of(site).has_nodes_for(shape.pods):
-            best, name = min((rank_cluster(shape, attempt.room_of(site), fleet), site.name) for site in group)
+        if select_victims(attempt, candidates, rule) and attempt.free_capacity(site).has_nodes_for(shape.pods):
+            best, name = min((rank_cluster(shape, attempt.free_capacity(site), fleet), site.name) for site in group)
             deals.append(PreemptionPlan(attempt, {head.workload.uid: name}, best))
     return min(deals, key=lambda deal: deal.order, default=None)
 
 
 def select_victims(attempt: PreemptionAttempt, candidates: Sequence[Victim], rule: PreemptionPolicy) -> bool:
     """Choose the victims of *attempt*; say whether the exchange may be made."""
-    if not attempt.lacked or not _select_until_it_fits(attempt, candidates, rule):
+    if not attempt.initial_shortage or not _select_until_it_fits(attempt, candidates, rule):
         return False
     return _try_single_victim(attempt, candidates, rule) or _minimise(attempt, rule)
 
@@ -212,7 +212,7 @@ def select_victims(attempt: PreemptionAttempt, candidates: Sequence[Victim], rul
 def _equivalent_clusters(head: Head, sites: Sequence[ClusterState]) -> list[list[ClusterState]]:
     """Return the sites in groups for which the same victims would do: those with room, and each other by itself."""
     shape = head.lane.shape
-    roomy = [site for site in sites if free_after_evictions(site).takes(shape)]
+    roomy = [site for site in sites if free_after_evictions(site).fits(shape)]
     others = [[site] for site in sites if site not in roomy]
     return [roomy, *others] if roomy else others
 
@@ -223,9 +223,9 @@ def _select_until_it_fits(attempt: PreemptionAttempt, candidates: Sequence[Victi
     A victim that may not go yet may go once another has gone, so they are gone
     through again as long as somebody was taken.
     """
-    short, before = attempt.lacked, -1
-    while short and len(attempt.taken) != before:
-        before = len(attempt.taken)
+    short, before = attempt.initial_shortage, -1
+    while short and len(attempt.selected) != before:
+        before = len(attempt.selected)
         for tier in range(3):
             short = _select_tier(attempt, candidates, rule, tier=tier, short=short)
     return not short
@@ -238,42 +238,46 @@ def _select_tier(
     for victim in candidates:
         if not short:
             break
-        if not attempt.may_take(victim) or not attempt.helps(victim, short) or not rule.allows(attempt, victim, short):
+        if (
+            not attempt.may_select(victim)
+            or not attempt.helps(victim, short)
+            or not rule.allows(attempt, victim, short)
+        ):
             continue
         if tier == _tier(attempt, victim, rule, short):
-            attempt.take(victim, (tier, victim.rank))
-            short = attempt.short()
+            attempt.select(victim, (tier, victim.rank))
+            short = attempt.shortage()
     return short
 
 
 def _tier(attempt: PreemptionAttempt, victim: Victim, rule: PreemptionPolicy, short: Shortage) -> int:
-    if victim.is_over:
+    if victim.exceeds_charge:
         return 0
-    return 1 if rule.keeps(attempt, victim, short) else 2
+    return 1 if rule.keeps_fair_share(attempt, victim, short) else 2
 
 
 def _try_single_victim(attempt: PreemptionAttempt, candidates: Sequence[Victim], rule: PreemptionPolicy) -> bool:
     """Take the smallest victim of the last one's tier instead of all that were taken, where it suffices alone (P3)."""
-    gathered = dict(attempt.taken)
+    gathered = dict(attempt.selected)
     for victim in gathered:
-        attempt.spare(victim)
+        attempt.unselect(victim)
     last = next(reversed(gathered))
-    tier = _tier_key((_tier(attempt, last, rule, attempt.lacked), last.rank))
+    tier = _tier_key((_tier(attempt, last, rule, attempt.initial_shortage), last.rank))
     alone = [
         (_relative_size(attempt, victim), number, victim)
         for number, victim in enumerate(candidates)
-        if attempt.may_take(victim)
-        and attempt.helps(victim, attempt.lacked)
-        and rule.allows(attempt, victim, attempt.lacked)
-        and _tier_key((_tier(attempt, victim, rule, attempt.lacked), victim.rank)) == tier
+        if attempt.may_select(victim)
+        and attempt.helps(victim, attempt.initial_shortage)
+        and rule.allows(attempt, victim, attempt.initial_shortage)
+        and _tier_key((_tier(attempt, victim, rule, attempt.initial_shortage), victim.rank)) == tier
     ]
     for _, _, victim in sorted(alone, key=lambda each: each[:2]):
-        attempt.take(victim, (_tier(attempt, victim, rule, attempt.lacked), victim.rank))
-        if not attempt.short() and rule.holds(attempt):
+        attempt.select(victim, (_tier(attempt, victim, rule, attempt.initial_shortage), victim.rank))
+        if not attempt.shortage() and rule.accepts(attempt):
             return True
-        attempt.spare(victim)
+        attempt.unselect(victim)
     for victim, taken in gathered.items():
-        attempt.take(victim, taken)
+        attempt.select(victim, taken)
     return False
 
 
@@ -287,16 +291,19 @@ def _relative_size(attempt: PreemptionAttempt, victim: Victim) -> tuple[Fraction
     """Return how much the victim holds of what is lacking, as parts of what is asked, the largest first."""
     asked = attempt.charge
     return tuple(
-        sorted((Fraction(victim.charge.get(name, 0), asked[name]) for name in attempt.lacked.resources), reverse=True)
+        sorted(
+            (Fraction(victim.charge.get(name, 0), asked[name]) for name in attempt.initial_shortage.resources),
+            reverse=True,
+        )
     )
 
 
 def _minimise(attempt: PreemptionAttempt, rule: PreemptionPolicy) -> bool:
     """Spare again who has proved unnecessary, the last taken first; say whether the exchange may be made."""
-    for victim in reversed(list(attempt.taken)):
-        if attempt.must_stay_taken(victim):
+    for victim in reversed(list(attempt.selected)):
+        if attempt.must_stay_selected(victim):
             continue
-        taken = attempt.spare(victim)
-        if attempt.short() or not rule.holds(attempt):
-            attempt.take(victim, taken)
-    return bool(attempt.taken) and rule.holds(attempt)
+        taken = attempt.unselect(victim)
+        if attempt.shortage() or not rule.accepts(attempt):
+            attempt.select(victim, taken)
+    return bool(attempt.selected) and rule.accepts(attempt)

@@ -39,7 +39,7 @@ class QueueUsage:
         """Charges of each namespace in each queue."""
         self.standing: QueueShares | None = None
         """How the queues stand; ``None`` until it is asked for first."""
-        self.prospects = FeasibilityCache(ledger)
+        self.feasibility_cache = FeasibilityCache(ledger)
         self._ledger = ledger
         self._backlog = backlog
         self._wanted: dict[QueueName, Resources] = {}
@@ -72,7 +72,7 @@ class QueueUsage:
 
     def forget_clusters(self) -> None:
         """Ask anew what each shape can hope for: a cluster is another one than before."""
-        self.prospects.forget()
+        self.feasibility_cache.clear()
         self._potential = None
 
     def book(self, queue: QueueName, namespace: str, charge: Resources) -> None:
@@ -198,7 +198,7 @@ class QueueUsage:
             self._potential = Quota(tree, queue_limits(tree, self._ledger.potential()), {})
             lanes |= dict.fromkeys(self._backlog.lanes())
         for lane in lanes:
-            lane.charge = self.prospects.of(lane.shape).charge
+            lane.charge = self.feasibility_cache.get(lane.shape).charge
             lane.hopeless = tree.refusal(lane.queue) or self._hopeless(self._potential, lane) or held(lane)
             self._changed.add(lane.queue)
             yield 1
@@ -213,7 +213,7 @@ class QueueUsage:
         exceeded = potential.exceeds(potential.tree.nodes[lane.queue], lane.charge)
         if exceeded is not None and self._ledger.is_unknown:
             exceeded = None
-        return exceeded or self.prospects.of(lane.shape).outlook.refusal
+        return exceeded or self.feasibility_cache.get(lane.shape).candidates.refusal
 
     def stand(self) -> QueueShares:
         """Return how the queues stand, entitlements included (Q4)."""

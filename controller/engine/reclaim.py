@@ -25,8 +25,8 @@ TOPOLOGY_COOLDOWN_MS = 300_000
 class DivergingPaths:
     """Where the paths of two queues meet: those below the lowest common ancestor, from below."""
 
-    ours: tuple[Node, ...]
-    theirs: tuple[Node, ...]
+    preemptor_branch: tuple[Node, ...]
+    victim_branch: tuple[Node, ...]
 
 
 def diverge(ours: Node, theirs: Node) -> DivergingPaths | None:
@@ -46,8 +46,8 @@ def reclaim_candidates(
     found: list[Victim] = []
     for node in roster.queues():
         split = diverge(head.leaf, node)
-        if split is not None and all(_is_reclaimable(standing, each, asks) for each in split.theirs):
-            found += roster.of(node.name)
+        if split is not None and all(_is_reclaimable(standing, each, asks) for each in split.victim_branch):
+            found += roster.in_queue(node.name)
     most = state.policy.reclaim.max_evictions
     return sorted((each for each in found if each.evictions < most), key=lambda victim: victim.rank)
 
@@ -60,7 +60,7 @@ class ReclaimPolicy:
     """P1's conditions; what a branch above the common ancestor grows by is borrowed like everything else."""
 
     def __init__(self, lending: BorrowingPolicy | None) -> None:
-        self._lending = lending
+        self._borrowing = lending
 
     def allows(self, attempt: PreemptionAttempt, victim: Victim, short: Shortage) -> bool:
         """Say whether *victim* may be the next to be taken: its branch has borrowed what is lacking."""
@@ -69,29 +69,29 @@ class ReclaimPolicy:
         if split is None or not lacking:
             return False
         return (
-            all(_exceeds_fair_share(attempt.standing, node, lacking, attempt.quota) for node in split.theirs)
-            and all(_keeps_guarantee(node, victim, attempt.quota) for node in split.theirs)
+            all(_exceeds_fair_share(attempt.standing, node, lacking, attempt.quota) for node in split.victim_branch)
+            and all(_keeps_guarantee(node, victim, attempt.quota) for node in split.victim_branch)
             and _stays_within_fair_share(attempt, split)
             and _improves_fairness(attempt, split, victim, further=victim.charge)
         )
 
-    def keeps(self, attempt: PreemptionAttempt, victim: Victim, short: Shortage) -> bool:
+    def keeps_fair_share(self, attempt: PreemptionAttempt, victim: Victim, short: Shortage) -> bool:
         """Say whether its branch stays at or above its entitlement, in what is lacking, without *victim*."""
         split = diverge(attempt.head.leaf, victim.node)
         if split is None:
             return False
-        branch = split.theirs[-1]
+        branch = split.victim_branch[-1]
         due = attempt.standing.entitlements[branch.name]
         return all(
             attempt.quota.amount(branch.name, name) - victim.charge[name] >= due.get(name, 0)
             for name in _lacking_resources(short, victim)
         )
 
-    def holds(self, attempt: PreemptionAttempt) -> bool:
+    def accepts(self, attempt: PreemptionAttempt) -> bool:
         """Say whether the reclaimer stays within its entitlements and every exchange of two branches is fairer."""
-        if not attempt.may_borrow(self._lending):
+        if not attempt.may_borrow(self._borrowing):
             return False
-        forks = [(diverge(attempt.head.leaf, victim.node), victim) for victim in attempt.taken]
+        forks = [(diverge(attempt.head.leaf, victim.node), victim) for victim in attempt.selected]
         return all(
             split is not None
             and _stays_within_fair_share(attempt, split)
@@ -121,7 +121,7 @@ def _keeps_guarantee(node: Node, victim: Victim, quota: Quota) -> bool:
 
 def _stays_within_fair_share(attempt: PreemptionAttempt, split: DivergingPaths) -> bool:
     """Say whether the reclaimer's queues below the common ancestor are within their entitlements with it."""
-    return all(attempt.standing.over(node, attempt.charge, attempt.quota) is None for node in split.ours)
+    return all(attempt.standing.over(node, attempt.charge, attempt.quota) is None for node in split.preemptor_branch)
 
 
 def _improves_fairness(
@@ -131,7 +131,7 @@ def _improves_fairness(
 
     Over what the reclaimer lacks; next in line are the reclaimer and the victim.
     """
-    ours, theirs = split.ours[-1], split.theirs[-1]
+    ours, theirs = split.preemptor_branch[-1], split.victim_branch[-1]
     before = min(_usage_ratio(attempt, ours, attempt.charge), _usage_ratio(attempt, theirs, victim.charge))
     after = min(
         _usage_ratio(attempt, ours, attempt.charge, more=attempt.charge),
@@ -150,7 +150,7 @@ def _usage_ratio(
     due = attempt.standing.entitlements[branch.name]
     quota = attempt.standing.quota if more is None else attempt.quota
     largest = ZERO
-    for name in sorted(attempt.lacked.resources - {PODS}):
+    for name in sorted(attempt.initial_shortage.resources - {PODS}):
         held = quota.amount(branch.name, name) + (more or EMPTY).get(name, 0)
         if due.get(name):
             largest = max(largest, held / due[name])

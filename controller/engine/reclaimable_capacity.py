@@ -26,10 +26,10 @@ class _Finding:
     """What was found out about a shape."""
 
     shape: SchedulingRequirements
-    takes: bool
-    witness: ClusterName | None
+    fits: bool
+    fitting_cluster: ClusterName | None
     """A cluster that would take it."""
-    frees: int
+    generation: int
     """How often clusters had been freed by then."""
 
 
@@ -41,25 +41,25 @@ class ReclaimableCapacity:
         self._now = now
         self._ledger = state.ledger
         self._standing = standing
-        self._roster = roster
-        self._movable: dict[QueueName, dict[ClusterName, Resources]] = {}
+        self._candidates = roster
+        self._reclaimable: dict[QueueName, dict[ClusterName, Resources]] = {}
         """What could be moved out of each queue that has borrowed."""
-        self._sums: dict[ClusterName, Resources] = {}
+        self._reclaimable_by_cluster: dict[ClusterName, Resources] = {}
         """The same by cluster."""
-        self._looks: dict[int, _Finding] = {}
+        self._findings: dict[int, _Finding] = {}
         self._gained: set[ClusterName] = set()
         self._version = self._ledger.version
         for node in roster.queues():
-            self.forget(node)
+            self.update(node)
 
-    def forget(self, node: Node) -> None:
+    def update(self, node: Node) -> None:
         """Ask anew what could be moved out of a queue."""
-        for name, amounts in self._movable.pop(node.name, {}).items():
-            self._sums[name] = subtract(self._sums[name], amounts)
+        for name, amounts in self._reclaimable.pop(node.name, {}).items():
+            self._reclaimable_by_cluster[name] = subtract(self._reclaimable_by_cluster[name], amounts)
         if self._has_borrowed(node):
-            self._movable[node.name] = self._roster.movable(node.name, self._now)
-            for name, amounts in self._movable[node.name].items():
-                self._sums[name] = add(self._sums.get(name, EMPTY), amounts)
+            self._reclaimable[node.name] = self._candidates.reclaimable(node.name, self._now)
+            for name, amounts in self._reclaimable[node.name].items():
+                self._reclaimable_by_cluster[name] = add(self._reclaimable_by_cluster.get(name, EMPTY), amounts)
                 self._gained.add(name)
 
     def _has_borrowed(self, node: Node) -> bool:
@@ -69,42 +69,46 @@ class ReclaimableCapacity:
         is_above = any(amount > due.get(name, 0) for name, amount in held.items() if name != PODS)
         return is_above and all(above.queue.reclaimable for above in node.path() if above.parent is not None)
 
-    def takes(self, shape: SchedulingRequirements) -> bool:
+    def fits(self, shape: SchedulingRequirements) -> bool:
         """Say whether some candidate cluster would take *shape* once all that can be moved is gone."""
-        if id(shape) not in self._looks:
-            self._looks[id(shape)] = self._look(shape, None)
-        return self._looks[id(shape)].takes
+        if id(shape) not in self._findings:
+            self._findings[id(shape)] = self._evaluate(shape, None)
+        return self._findings[id(shape)].fits
 
     def has_changed(self) -> bool:
         """Say whether that is otherwise for some shape since this was last asked."""
         if self._version == self._ledger.version:
             return False
-        before, self._version = self._looks, self._ledger.version
-        self._looks = {key: self._look(look.shape, look) for key, look in before.items()}
+        before, self._version = self._findings, self._ledger.version
+        self._findings = {key: self._evaluate(look.shape, look) for key, look in before.items()}
         self._gained.clear()
-        return any(look.takes != before[key].takes for key, look in self._looks.items())
+        return any(look.fits != before[key].fits for key, look in self._findings.items())
 
-    def _look(self, shape: SchedulingRequirements, before: _Finding | None) -> _Finding:
-        prospect = self._world.books.prospects.of(shape)
-        if not prospect.is_simple:
-            rooms = [self._room(name) for name in prospect.outlook.names]
-            takes = isinstance(choose_clusters(shape, rooms, prospect.outlook.copies), Choice)
+    def _evaluate(self, shape: SchedulingRequirements, before: _Finding | None) -> _Finding:
+        prospect = self._world.books.feasibility_cache.get(shape)
+        if not prospect.needs_one_cluster:
+            rooms = [self._free_capacity(name) for name in prospect.candidates.names]
+            takes = isinstance(choose_clusters(shape, rooms, prospect.candidates.copies), Choice)
             return _Finding(shape, takes, None, self._ledger.frees)
-        witness = self._witness(prospect, before)
+        witness = self._find_cluster(prospect, before)
         return _Finding(shape, witness is not None, witness, self._ledger.frees)
 
-    def _witness(self, prospect: ClassFeasibility, before: _Finding | None) -> ClusterName | None:
-        names = prospect.outlook.names
-        if before is not None and before.witness is not None and self._room(before.witness).takes(prospect.shape):
-            return before.witness
-        if before is not None and before.witness is None:
-            freed = self._ledger.freed_since(before.frees)
+    def _find_cluster(self, prospect: ClassFeasibility, before: _Finding | None) -> ClusterName | None:
+        names = prospect.candidates.names
+        if (
+            before is not None
+            and before.fitting_cluster is not None
+            and self._free_capacity(before.fitting_cluster).fits(prospect.shape)
+        ):
+            return before.fitting_cluster
+        if before is not None and before.fitting_cluster is None:
+            freed = self._ledger.freed_since(before.generation)
             if freed is not None:
                 names = tuple(name for name in names if name in freed or name in self._gained)
-        return next((name for name in names if self._room(name).takes(prospect.shape)), None)
+        return next((name for name in names if self._free_capacity(name).fits(prospect.shape)), None)
 
-    def _room(self, name: ClusterName) -> FreeCapacity:
-        site, gone = self._ledger.site(name), self._sums.get(name, EMPTY)
+    def _free_capacity(self, name: ClusterName) -> FreeCapacity:
+        site, gone = self._ledger.site(name), self._reclaimable_by_cluster.get(name, EMPTY)
         room = free_after_evictions(site, gone)
         # Where nobody goes, nodes stay as they have been counted.
         return room if site.leaving or any(gone.values()) else replace(room, estimates=site.estimates)

@@ -146,7 +146,7 @@ def _changes(state: "State", found: Mapping[_Key, int]) -> tuple[Change, ...]:
 def _required_amounts(trial: "State", uid: WorkloadUid) -> Iterator[tuple[_Key, int]]:
     """Yield the amounts that must be larger: of the closest clusters, and once these have room of the queues."""
     lane, standing = trial.backlog.lane(uid), trial.standing
-    short = [(gap.cluster, name, lack) for gap in cluster_gaps(trial, lane.shape) for name, lack in gap.lacks.items()]
+    short = [(gap.cluster, name, lack) for gap in cluster_gaps(trial, lane.shape) for name, lack in gap.missing.items()]
     for cluster, name, lack in short:
         yield ("cluster", cluster, name), trial.ledger.site(cluster).allocatable.get(name, 0) + lack
     node = trial.tree().nodes.get(lane.queue)
@@ -159,7 +159,7 @@ def _required_amounts(trial: "State", uid: WorkloadUid) -> Iterator[tuple[_Key, 
     for quota, fault in faults:
         by = (fault.asked or 0) - (fault.available or 0)
         growth = _LimitIncrease(trial, quota, lane)
-        yield from growth.of(quota.tree.nodes[QueueName(fault.queue or ROOT)], fault.resource or "", by)
+        yield from growth.amounts(quota.tree.nodes[QueueName(fault.queue or ROOT)], fault.resource or "", by)
 
 
 class _LimitIncrease:
@@ -170,7 +170,7 @@ class _LimitIncrease:
         self._quota = quota
         self._lane = lane
 
-    def of(self, node: Node, resource: str, by: int) -> Iterator[tuple[_Key, int]]:
+    def amounts(self, node: Node, resource: str, by: int) -> Iterator[tuple[_Key, int]]:
         """Yield what lifts the limit of *node* on *resource*."""
         wanted = self._limit(node, resource) + by
         own = node.queue.capability.get(resource)
@@ -178,7 +178,7 @@ class _LimitIncrease:
             yield ("queue", node.name, resource), wanted
         if node.parent is None:
             pool = self._world.ledger.pool().get(resource, 0)
-            yield from self._of_clusters(resource, wanted - pool)
+            yield from self._cluster_amount(resource, wanted - pool)
             return
         siblings = sum(
             self._quota.limits[each.name].guarantee.get(resource, 0)
@@ -187,17 +187,17 @@ class _LimitIncrease:
         )
         lack = wanted + siblings - self._limit(node.parent, resource)
         if lack > 0:
-            yield from self.of(node.parent, resource, lack)
+            yield from self.amounts(node.parent, resource, lack)
 
     def _limit(self, node: Node, resource: str) -> int:
         return self._quota.limits[node.name].ceiling.get(resource, 0)
 
-    def _of_clusters(self, resource: str, by: int) -> Iterator[tuple[_Key, int]]:
+    def _cluster_amount(self, resource: str, by: int) -> Iterator[tuple[_Key, int]]:
         """Yield what one cluster must have more: where the workload would go, else its first candidate."""
-        prospects = self._world.books.prospects
-        prospect = prospects.of(self._lane.shape)
-        choice = prospects.choice(prospect)
-        names = [each.cluster for each in choice.bookings] if isinstance(choice, Choice) else prospect.outlook.names
+        prospects = self._world.books.feasibility_cache
+        prospect = prospects.get(self._lane.shape)
+        choice = prospects.choose(prospect)
+        names = [each.cluster for each in choice.bookings] if isinstance(choice, Choice) else prospect.candidates.names
         if by > 0 and names:
             site = self._world.ledger.site(names[0])
             yield ("cluster", site.name, resource), site.allocatable.get(resource, 0) + by

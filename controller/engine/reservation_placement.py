@@ -47,7 +47,7 @@ def place_reservations(state: "State", workload: Workload, taken: Collection[Clu
     """
     lane = state.backlog.lane(workload.uid)
     if lane.group is None or not gangs.is_all_or_nothing(state, lane):
-        rooms = ReservationPlacer(state, taken).find(lane.shape)
+        rooms = ReservationPlacer(state, taken).place(lane.shape)
         return {workload.uid: rooms} if rooms else {}
     for order in SearchOrder:
         found = _place_gang(
@@ -65,19 +65,19 @@ def _place_gang(
     quota = _without_usage(state.books.quota())
     claims: dict[WorkloadUid, ClusterReservations] = {}
     parts = _parts_in_order(state, group, order)
-    spare = len(parts) - state.groups.missing(group)
+    spare = len(parts) - state.gangs.missing(group)
     for part in parts if spare >= 0 else ():
         shape, node = state.backlog.lane(part.uid).shape, quota.tree.nodes[part.queue]
-        charge = state.books.prospects.of(shape).charge
+        charge = state.books.feasibility_cache.get(shape).charge
         known = part.reserved.rooms if part.reserved is not None else ()
-        rooms = known or (clearance.find(shape) if quota.refusal(node, charge) is None else ())
+        rooms = known or (clearance.place(shape) if quota.refusal(node, charge) is None else ())
         if not rooms:
             spare -= 1
             if spare < 0:
                 return None
             continue
         quota.carry(node, charge)
-        clearance.promise(rooms)
+        clearance.assign(rooms)
         if not known:
             claims[part.uid] = rooms
     return claims if spare >= 0 else None
@@ -112,51 +112,51 @@ class ReservationPlacer:
     """
 
     def __init__(self, state: "State", taken: Collection[ClusterName], *, sparing: bool = False) -> None:
-        self.sparing = sparing
+        self.best_fit = sparing
         self._world = state
-        self._taken = taken
-        self._promised: dict[ClusterName, Resources] = {}
-        self._in_vain: set[int] = set()
+        self._unavailable = taken
+        self._assigned: dict[ClusterName, Resources] = {}
+        self._infeasible: set[int] = set()
         """The shapes for which there was nothing: what is promised since makes it no more."""
 
-    def promise(self, rooms: ClusterReservations) -> None:
+    def assign(self, rooms: ClusterReservations) -> None:
         """Leave *rooms* to somebody."""
         for booking in rooms:
-            self._promised[booking.cluster] = add(self._promised.get(booking.cluster, EMPTY), booking.charge)
+            self._assigned[booking.cluster] = add(self._assigned.get(booking.cluster, EMPTY), booking.charge)
 
-    def find(self, shape: SchedulingRequirements) -> ClusterReservations:
+    def place(self, shape: SchedulingRequirements) -> ClusterReservations:
         """Return the rooms to be kept for one of *shape*, none where those that may be kept would not do."""
-        prospect = self._world.books.prospects.of(shape)
-        names, copies = prospect.outlook.names, prospect.outlook.copies
-        free = [name for name in names if name not in self._taken]
-        if not free or id(shape) in self._in_vain:
+        prospect = self._world.books.feasibility_cache.get(shape)
+        names, copies = prospect.candidates.names, prospect.candidates.copies
+        free = [name for name in names if name not in self._unavailable]
+        if not free or id(shape) in self._infeasible:
             return ()
-        rooms = self._found(shape, names if _has_static_weights(shape) else free, copies)
-        if any(booking.cluster in self._taken for booking in rooms):
+        rooms = self._search(shape, names if _has_static_weights(shape) else free, copies)
+        if any(booking.cluster in self._unavailable for booking in rooms):
             rooms = ()
         if not rooms:
-            self._in_vain.add(id(shape))
+            self._infeasible.add(id(shape))
         return rooms
 
-    def _found(self, shape: SchedulingRequirements, names: Sequence[ClusterName], copies: int) -> ClusterReservations:
-        now = [] if self.sparing else [self._now(name) for name in names]
+    def _search(self, shape: SchedulingRequirements, names: Sequence[ClusterName], copies: int) -> ClusterReservations:
+        now = [] if self.best_fit else [self._free_now(name) for name in names]
         if now and (rooms := _choose_bookings(shape, now, copies)):
             return rooms
-        empty = [self._empty(name) for name in names]
+        empty = [self._free_when_empty(name) for name in names]
         return (_with_smallest_shortage(shape, now, empty, copies) if now else ()) or _choose_bookings(
             shape, empty, copies
         )
 
-    def _now(self, name: ClusterName) -> FreeCapacity:
-        room, promised = free_capacity(self._world.ledger.site(name)), self._promised.get(name)
+    def _free_now(self, name: ClusterName) -> FreeCapacity:
+        room, promised = free_capacity(self._world.ledger.site(name)), self._assigned.get(name)
         if promised is None:
             return room
-        beside = subtract(room.headroom if room.beside is None else room.beside, promised)
-        return replace(room, headroom=subtract(room.headroom, promised), beside=beside)
+        beside = subtract(room.headroom if room.headroom_for_all_pods is None else room.headroom_for_all_pods, promised)
+        return replace(room, headroom=subtract(room.headroom, promised), headroom_for_all_pods=beside)
 
-    def _empty(self, name: ClusterName) -> FreeCapacity:
+    def _free_when_empty(self, name: ClusterName) -> FreeCapacity:
         """Return what a cluster has while nothing of ours runs there but what is promised."""
-        site, promised = self._world.ledger.site(name), self._promised.get(name)
+        site, promised = self._world.ledger.site(name), self._assigned.get(name)
         freed = add(site.freed, site.booked)
         if promised is None:
             return FreeCapacity(site, site.capacity, site.allocatable, freed=freed)
@@ -170,7 +170,7 @@ def _has_static_weights(shape: SchedulingRequirements) -> bool:
 
 
 def _choose_bookings(shape: SchedulingRequirements, rooms: list[FreeCapacity], copies: int) -> ClusterReservations:
-    if not shape.replicas and sum(room.takes(shape) for room in rooms) < copies:
+    if not shape.replicas and sum(room.fits(shape) for room in rooms) < copies:
         return ()
     choice = choose_clusters(shape, rooms, copies)
     return choice.bookings if isinstance(choice, Choice) else ()
@@ -183,7 +183,7 @@ def _with_smallest_shortage(
     if _has_static_weights(shape) or any(spread.by == "region" for spread in shape.placement.spread):
         return ()
     is_divided = shape.replicas > 0 and shape.placement.divided
-    held = {room.name for room in empty if (fits(shape.demand, room.headroom) if is_divided else room.takes(shape))}
+    held = {room.name for room in empty if (fits(shape.demand, room.headroom) if is_divided else room.fits(shape))}
     if is_divided and not held:
         return _divide_replicas(shape, now, empty)
     able = [room for room in now if room.name in held]

@@ -35,37 +35,37 @@ class StarvationTimers:
     """How long the best blocked one of each queue has been that."""
 
     def __init__(self) -> None:
-        self.blocked: dict[QueueName, BlockedHead] = {}
+        self.heads: dict[QueueName, BlockedHead] = {}
 
-    def look(self, state: "State", queues: Iterable[QueueName], now: int) -> None:
+    def update(self, state: "State", queues: Iterable[QueueName], now: int) -> None:
         """See who it is in *queues*, in which somebody came, went or changed."""
         for name in queues:
             first = _first_blocked(state, name)
-            known = self.blocked.get(name)
+            known = self.heads.get(name)
             if first is None:
-                self.blocked.pop(name, None)
+                self.heads.pop(name, None)
             elif known is None or known.uid != first.uid:
-                self.blocked[name] = BlockedHead(first.uid, now)
+                self.heads[name] = BlockedHead(first.uid, now)
 
-    def begin_anew(self, workload: Workload, now: int) -> None:
+    def reset(self, workload: Workload, now: int) -> None:
         """Let the patience of *workload* begin anew: its reservation has lapsed."""
-        known = self.blocked.get(workload.queue)
+        known = self.heads.get(workload.queue)
         if known is not None and known.uid == workload.uid:
-            self.blocked[workload.queue] = BlockedHead(workload.uid, now)
+            self.heads[workload.queue] = BlockedHead(workload.uid, now)
 
-    def due(self, state: "State", now: int) -> list[Workload]:
+    def expired(self, state: "State", now: int) -> list[Workload]:
         """Return those whose patience is at an end, of queues without a reservation."""
         taken = {each.queue for each in state.reserved.values()}
         begun = now - state.policy.reservation.after_ms
         return [
             state.workloads[each.uid]
-            for name, each in sorted(self.blocked.items())
+            for name, each in sorted(self.heads.items())
             if each.since <= begun and name not in taken
         ]
 
-    def ends_at(self, state: "State", now: int) -> int | None:
+    def next_expiry(self, state: "State", now: int) -> int | None:
         """Return when somebody's patience ends next."""
-        ends = (each.since + state.policy.reservation.after_ms for each in self.blocked.values())
+        ends = (each.since + state.policy.reservation.after_ms for each in self.heads.values())
         return min((at for at in ends if at > now), default=None)
 
 
@@ -89,7 +89,7 @@ def _cancel(state: "State", uids: Iterable[WorkloadUid], now: int) -> list[Recor
     for uid in sorted(uids):
         workload = state.reserved[uid]
         state.reserve(workload, None, now)
-        state.patience.begin_anew(workload, now)
+        state.starvation_timers.reset(workload, now)
         notes.append(RecordUpdate(workload, None))
     return notes
 
@@ -107,7 +107,7 @@ def _has_expired(state: "State", workload: Workload, now: int) -> bool:
     lane = state.backlog.lane(workload.uid)
     if lane.hopeless is not None or not lane.is_waiting or reserved.since + state.policy.reservation.max_ms <= now:
         return True
-    names = state.books.prospects.of(lane.shape).names
+    names = state.books.feasibility_cache.get(lane.shape).cluster_names
     is_other = reserved.demand is not None and positive(reserved.demand) != positive(lane.charge)
     return is_other or any(booking.cluster not in names for booking in reserved.rooms)
 
@@ -127,7 +127,7 @@ def complete(state: "State", now: int) -> list[RecordUpdate]:
             notes += _complete_gang(state, lane, now)
         elif workload.reserved.demand is None:
             rooms = place_reservations(state, workload, _reserved_clusters(state)).get(uid, ())
-            charge = state.books.prospects.of(lane.shape).charge
+            charge = state.books.feasibility_cache.get(lane.shape).charge
             state.reserve(workload, Reservation(workload.reserved.since, rooms, charge), now)
     return notes
 
@@ -136,7 +136,7 @@ def _complete_gang(state: "State", lane: WorkloadClass, now: int) -> list[Record
     """Choose the rooms of parts that have none, as long as too few have some for the group to start."""
     parts = [part for part in state.reserved.values() if part.group == lane.group]
     count = sum(part.reserved is not None and bool(part.reserved.rooms) for part in parts)
-    if lane.group is None or count >= state.groups.missing(lane.group):
+    if lane.group is None or count >= state.gangs.missing(lane.group):
         return []
     claimed = place_reservations(state, parts[0], _reserved_clusters(state, but=lane.group))
     if not claimed:
@@ -150,7 +150,7 @@ def _apply(state: "State", claimed: PlacedReservations, since: int, now: int) ->
     notes = []
     for uid, rooms in claimed.items():
         workload, lane = state.workloads[uid], state.backlog.lane(uid)
-        reserved = Reservation(since, rooms, state.books.prospects.of(lane.shape).charge)
+        reserved = Reservation(since, rooms, state.books.feasibility_cache.get(lane.shape).charge)
         if workload.reserved is None:
             notes.append(RecordUpdate(workload, None, reserved))
         state.reserve(workload, reserved, now)
@@ -175,7 +175,7 @@ def grant(state: "State", standing: QueueShares, now: int) -> list[RecordUpdate]
     """
     notes: list[RecordUpdate] = []
     taken = _reserved_clusters(state)
-    for lane in _in_turn(state, standing, state.patience.due(state, now)):
+    for lane in _in_turn(state, standing, state.starvation_timers.expired(state, now)):
         if _has_reservation(state, lane):
             continue
         claimed = place_reservations(state, lane.head, taken)
@@ -183,7 +183,7 @@ def grant(state: "State", standing: QueueShares, now: int) -> list[RecordUpdate]
         taken.update(booking.cluster for rooms in wanted.values() for booking in rooms)
         if lane.group is not None and not wanted:
             # All its parts together find no room as the clusters are: that is not looked into again and again.
-            state.patience.begin_anew(lane.head, now)
+            state.starvation_timers.reset(lane.head, now)
         notes += _apply(state, claimed, now, now)
     return notes
 
@@ -192,7 +192,7 @@ def _has_reservation(state: "State", lane: WorkloadClass) -> bool:
     """Say whether a queue of the group has a reservation already."""
     if lane.group is None:
         return False
-    queues = {state.workloads[uid].queue for uid in state.groups.parts(lane.group)}
+    queues = {state.workloads[uid].queue for uid in state.gangs.parts(lane.group)}
     return any(each.queue in queues for each in state.reserved.values())
 
 
@@ -200,7 +200,9 @@ def _in_turn(state: "State", standing: QueueShares, due: Iterable[Workload]) -> 
     entries = {}
     for workload in due:
         lane = state.backlog.lane(workload.uid)
-        entries[lane.queue] = [SchedulableClass(lane, state.books.prospects.of(lane.shape).asks)]
+        entries[lane.queue] = [
+            SchedulableClass(lane, state.books.feasibility_cache.get(lane.shape).requested_resources)
+        ]
     if not entries:
         return []
     turns = HeadIterator(standing, state.policy, entries, fits=lambda _: True)

@@ -38,7 +38,7 @@ def evict_rejected(state: "State", now: int) -> Iterator[Evict]:
         if workload.uid not in state.outgrown:
             state.outgrown[workload.uid] = now - _spent_budget(state, workload.uid, now)
         if state.policy.growth.evict and _eviction_due_at(state, workload) <= now:
-            for part in (workload, *state.groups.bound_to(workload, state.workloads)):
+            for part in (workload, *state.gangs.dependents(workload, state.workloads)):
                 state.evict(part, now)
                 yield Evict(part, EvictionReason.RESIZE_REJECTED)
 

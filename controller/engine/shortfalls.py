@@ -123,20 +123,20 @@ class Gap:
     cluster: ClusterName
     request: Resources
     """What it would have to take."""
-    room: Resources
-    lacks: Resources
+    free: Resources
+    missing: Resources
     """By resource, above zero only."""
 
 
 def cluster_shortfalls(state: "State", shape: SchedulingRequirements) -> Iterator[Shortfall]:
     """Yield every resource that the closest candidate clusters lack for *shape*; nothing where there is room."""
-    prospects = state.books.prospects
-    refusal = prospects.refusal(prospects.of(shape))
+    prospects = state.books.feasibility_cache
+    refusal = prospects.refusal(prospects.get(shape))
     if refusal is None:
         return
     for gap in cluster_gaps(state, shape):
-        for resource in sorted(gap.lacks):
-            free = gap.room.get(resource, 0)
+        for resource in sorted(gap.missing):
+            free = gap.free.get(resource, 0)
             fault = Refusal(Reason.INSUFFICIENT_CAPACITY, resource, gap.request[resource], free, cluster=gap.cluster)
             yield _shortfall(state, fault)
     if refusal.resource is None:
@@ -145,21 +145,21 @@ def cluster_shortfalls(state: "State", shape: SchedulingRequirements) -> Iterato
 
 def cluster_gaps(state: "State", shape: SchedulingRequirements) -> list[Gap]:
     """Return what the clusters that come closest lack for *shape*, as many as it needs, without those with room."""
-    prospect = state.books.prospects.of(shape)
-    found = [free_capacity(state.ledger.site(name)) for name in prospect.outlook.names]
+    prospect = state.books.feasibility_cache.get(shape)
+    found = [free_capacity(state.ledger.site(name)) for name in prospect.candidates.names]
     if shape.replicas and shape.placement.divided:
         return [] if shape.placement.weights else _divided_gap(shape, found)
     nearest = sorted((_gap(shape, room) for room in found), key=_relative_gap)
-    return [gap for gap in nearest[: prospect.outlook.copies] if gap.lacks]
+    return [gap for gap in nearest[: prospect.candidates.copies] if gap.missing]
 
 
 def _gap(shape: SchedulingRequirements, room: FreeCapacity) -> Gap:
     left, request = room.headroom, shape.gang
-    if room.beside is not None:
+    if room.headroom_for_all_pods is not None:
         # Beside what is held there for others, all of it must fit (D11).
         request = shape.demand
-        names = {*room.headroom, *room.beside}
-        left = {name: min(room.headroom.get(name, 0), room.beside.get(name, 0)) for name in names}
+        names = {*room.headroom, *room.headroom_for_all_pods}
+        left = {name: min(room.headroom.get(name, 0), room.headroom_for_all_pods.get(name, 0)) for name in names}
     return Gap(room.name, request, left, _missing_amounts(request, left))
 
 
@@ -182,7 +182,7 @@ def _missing_amounts(request: Resources, room: Resources) -> Resources:
 def _relative_gap(gap: Gap) -> tuple[Fraction, ClusterName]:
     """Return the key that puts first which cluster lacks the smallest part of what it would have to take."""
     return max(
-        (Fraction(lack, gap.request[name]) for name, lack in gap.lacks.items()), default=Fraction(0)
+        (Fraction(lack, gap.request[name]) for name, lack in gap.missing.items()), default=Fraction(0)
     ), gap.cluster
 
 

@@ -31,17 +31,17 @@ class StartupTracker:
     def __init__(self) -> None:
         self.requeued: dict[WorkloadUid, int] = {}
         """Whom Karmada's scheduler was given once more, and when; in milliseconds."""
-        self.short: dict[HyperJobGang, int] = {}
+        self.incomplete_gangs: dict[HyperJobGang, int] = {}
         """Since when parts of a group hold places, and others that it needs wait; in milliseconds."""
-        self._looks: dict[WorkloadUid, int] = {}
-        self._agenda: list[tuple[int, WorkloadUid]] = []
+        self._check_at: dict[WorkloadUid, int] = {}
+        self._checks: list[tuple[int, WorkloadUid]] = []
         """The same by time, with entries that do not count any more."""
 
-    def see(self, workload: Workload, timeout_ms: int | None) -> None:
+    def track(self, workload: Workload, timeout_ms: int | None) -> None:
         """Take a workload as it is now."""
         admission = workload.admission
         if timeout_ms is None or admission is None or not workload.is_to_start:
-            self._looks.pop(workload.uid, None)
+            self._check_at.pop(workload.uid, None)
             if not workload.is_leaving:
                 # Until it has left, its eviction may still be refused: then it is due as before.
                 self.requeued.pop(workload.uid, None)
@@ -51,35 +51,35 @@ class StartupTracker:
             del self.requeued[workload.uid]
         began = self.requeued.get(workload.uid, admitted_at)
         at = max(began + timeout_ms, workload.stays_until)
-        if self._looks.get(workload.uid) != at:
-            self._looks[workload.uid] = at
-            heappush(self._agenda, (at, workload.uid))
+        if self._check_at.get(workload.uid) != at:
+            self._check_at[workload.uid] = at
+            heappush(self._checks, (at, workload.uid))
 
-    def time_all(self, workloads: Iterable[Workload], timeout_ms: int | None) -> None:
+    def reschedule_all(self, workloads: Iterable[Workload], timeout_ms: int | None) -> None:
         """Give all who have yet to run another time for it."""
         for workload in workloads:
-            self.see(workload, timeout_ms)
+            self.track(workload, timeout_ms)
 
     def forget(self, uid: WorkloadUid) -> None:
         """Look at it no more."""
-        self._looks.pop(uid, None)
+        self._check_at.pop(uid, None)
         self.requeued.pop(uid, None)
 
-    def take(self, now: int) -> list[WorkloadUid]:
+    def pop_due(self, now: int) -> list[WorkloadUid]:
         """Return whom to look at now; each is returned once."""
         found = set()
-        while (at := self.due_at) is not None and at <= now:
-            _, uid = heappop(self._agenda)
-            del self._looks[uid]
+        while (at := self.next_check_at) is not None and at <= now:
+            _, uid = heappop(self._checks)
+            del self._check_at[uid]
             found.add(uid)
         return sorted(found)
 
     @property
-    def due_at(self) -> int | None:
+    def next_check_at(self) -> int | None:
         """Return when to look at the next one."""
-        while self._agenda and self._looks.get(self._agenda[0][1]) != self._agenda[0][0]:
-            heappop(self._agenda)
-        return self._agenda[0][0] if self._agenda else None
+        while self._checks and self._check_at.get(self._checks[0][1]) != self._checks[0][0]:
+            heappop(self._checks)
+        return self._checks[0][0] if self._checks else None
 
 
 def check_timeouts(state: "State", now: int) -> tuple[list[Evict], list[Workload]]:
@@ -89,16 +89,16 @@ def check_timeouts(state: "State", now: int) -> tuple[list[Evict], list[Workload
         return [], []
     failed: list[Workload] = []
     again: list[Workload] = []
-    for uid in state.starts.take(now):
+    for uid in state.startup.pop_due(now):
         workload = state.workloads[uid]
         # To give it to Karmada again where Karmada has no cluster for it would mean to admit it anew.
-        if workload.unplaced or uid in state.starts.requeued:
+        if workload.unplaced or uid in state.startup.requeued:
             failed.append(workload)
             continue
-        state.starts.requeued[uid] = now
-        state.starts.see(workload, timeout)
+        state.startup.requeued[uid] = now
+        state.startup.track(workload, timeout)
         again.append(workload)
-    uncounted, state.groups.uncounted = state.groups.uncounted, set()
+    uncounted, state.gangs.unchecked = state.gangs.unchecked, set()
     _track_incomplete_gangs(state, uncounted | _overdue_gangs(state, now, timeout), now)
     units = _eviction_units(state, failed, _overdue_gangs(state, now, timeout))
     return list(_evict_units(state, units, failed, now)), again
@@ -169,8 +169,10 @@ def next_check_at(state: "State") -> int | None:
     if state.policy.startup_timeout_ms is None:
         return min(refused, default=None)
     times = [*refused]
-    times += [_may_lack_parts_until(state, group, state.policy.startup_timeout_ms) for group in state.starts.short]
-    return min((at for at in (*times, state.starts.due_at) if at is not None), default=None)
+    times += [
+        _may_lack_parts_until(state, group, state.policy.startup_timeout_ms) for group in state.startup.incomplete_gangs
+    ]
+    return min((at for at in (*times, state.startup.next_check_at) if at is not None), default=None)
 
 
 def with_startup_backoff(workload: Workload, back_off: StartupBackoff) -> Workload:
@@ -251,7 +253,7 @@ def _eviction_units(
 
 def _overdue_gangs(state: "State", now: int, timeout: int) -> set[HyperJobGang]:
     """Return the groups that have gone on for too long without parts that they need."""
-    return {group for group in state.starts.short if _may_lack_parts_until(state, group, timeout) <= now}
+    return {group for group in state.startup.incomplete_gangs if _may_lack_parts_until(state, group, timeout) <= now}
 
 
 def _dependent_parts(state: "State", group: HyperJobGang, gone: Collection[Workload]) -> list[Workload]:
@@ -268,19 +270,19 @@ def _track_incomplete_gangs(state: "State", groups: Collection[HyperJobGang], no
         parts = _parts(state, group)
         lacks = group.parts - sum(_is_to_be_admitted(each) for each in parts) < group.minimum
         if lacks and any(_is_admitted_by_us(each) for each in parts):
-            state.starts.short.setdefault(group, now)
+            state.startup.incomplete_gangs.setdefault(group, now)
         else:
-            state.starts.short.pop(group, None)
+            state.startup.incomplete_gangs.pop(group, None)
 
 
 def _may_lack_parts_until(state: "State", group: HyperJobGang, timeout: int) -> int:
     """Return until when the others of a group may go on without the parts that it lacks."""
     stays = (each.stays_until for each in _parts(state, group) if _is_admitted_by_us(each))
-    return max(state.starts.short[group] + timeout, *stays, 0)
+    return max(state.startup.incomplete_gangs[group] + timeout, *stays, 0)
 
 
 def _parts(state: "State", group: HyperJobGang) -> list[Workload]:
-    return [state.workloads[uid] for uid in state.groups.parts(group)]
+    return [state.workloads[uid] for uid in state.gangs.parts(group)]
 
 
 def _is_to_be_admitted(part: Workload) -> bool:

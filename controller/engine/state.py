@@ -55,15 +55,15 @@ class State:
         self.backlog.is_by_tenant = self.policy.is_by_tenant
         self.lending: BorrowingPolicy | None = None
         """Who may borrow as things stand; ``None`` until somebody asks."""
-        self.kept: ActiveReservations | None = None
+        self.active_reservations: ActiveReservations | None = None
         """What reservations keep from others; ``None`` until somebody asks."""
         self.held: dict[QueueName, dict[WorkloadUid, Refusal]] = {}
         """Who waits for reasons of his own, by queue."""
         self.books = QueueUsage(self.ledger, self.backlog)
         self.accounts = UsageTracker(self.ledger, self.books)
-        self.estimating = EstimateTracker(self.ledger)
-        self.estimating.switch((), on=self.policy.node_estimates)
-        self.groups = HyperJobGangs()
+        self.estimate_tracker = EstimateTracker(self.ledger)
+        self.estimate_tracker.set_enabled((), on=self.policy.node_estimates)
+        self.gangs = HyperJobGangs()
         self.admitted: dict[QueueName, dict[WorkloadUid, Workload]] = {}
         """Who is admitted, by queue."""
         self.holders: dict[WorkloadUid, Workload] = {}
@@ -74,8 +74,8 @@ class State:
         """When the last cycle began, in milliseconds."""
         self.admitted_so_far: frozenset[WorkloadUid] = frozenset()
         """Workloads admitted by plans that were cut, which the next plan continues; empty after a whole one."""
-        self.patience = StarvationTimers()
-        self.starts = StartupTracker()
+        self.starvation_timers = StarvationTimers()
+        self.startup = StartupTracker()
         """Who is admitted and does not run yet (R1)."""
         self.grown: set[WorkloadUid] = set()
         """Who is admitted and asks for more than he was let in with, or runs on after he had finished (D7)."""
@@ -104,10 +104,10 @@ class State:
     def policy_changed(self, policy: Policy) -> None:
         """Use *policy* from the next plan on."""
         if policy.startup_timeout_ms != self.policy.startup_timeout_ms:
-            self.starts.time_all(self.workloads.values(), policy.startup_timeout_ms)
-        self.groups.count_anew()
+            self.startup.reschedule_all(self.workloads.values(), policy.startup_timeout_ms)
+        self.gangs.mark_all_changed()
         if policy.node_estimates != self.policy.node_estimates:
-            self.estimating.switch(self.workloads.values(), on=policy.node_estimates)
+            self.estimate_tracker.set_enabled(self.workloads.values(), on=policy.node_estimates)
             self.books.forget_clusters()
         self.policy = policy
         if self.ledger.describe(policy.described):
@@ -145,11 +145,11 @@ class State:
         elif site.foreign != foreign or before.grades != cluster.grades:
             self._is_news = True
         if before != cluster:
-            self._is_news |= self.estimating.doubt(cluster.name, now)
+            self._is_news |= self.estimate_tracker.invalidate(cluster.name, now)
 
     def cluster_estimated(self, estimate: Estimate, now: int) -> None:
         """Take the answer of a cluster's estimator to a query of a plan; one that comes too late means nothing."""
-        self._is_news |= self.estimating.answered(estimate, now)
+        self._is_news |= self.estimate_tracker.answer_received(estimate, now)
 
     def cluster_removed(self, name: ClusterName) -> None:
         """Forget a cluster; what is booked there stays charged until its workloads say otherwise."""
@@ -198,7 +198,7 @@ class State:
         It decides nothing: a plan after any number of such calls equals the plan without them.
         """
         shapes = (lanes[0].shape for lanes in self.backlog.shapes.values())
-        return not self._is_news or self.books.prospects.prepare(shapes, steps)
+        return not self._is_news or self.books.feasibility_cache.prepare(shapes, steps)
 
     def plan(self, now: int, *, most: int | None = None) -> Plan:
         """Decide at *now*, book what is admitted, and return what changed.
@@ -210,7 +210,7 @@ class State:
 
     def plan_in_steps(self, now: int, *, most: int | None = None) -> Steps[Plan]:
         """Make the same plan in parts, each of few steps; no event may be told before it is made."""
-        counted = self.books.prospects.counted
+        counted = self.books.feasibility_cache.total_steps
         work = self._plan(now, most)
         while True:
             try:
@@ -218,7 +218,7 @@ class State:
             except StopIteration as ended:
                 plan: Plan = ended.value
                 return plan
-            before, counted = counted, self.books.prospects.counted
+            before, counted = counted, self.books.feasibility_cache.total_steps
             yield part + counted - before
 
     def _plan(self, now: int, most: int | None) -> Steps[Plan]:
@@ -267,7 +267,7 @@ class State:
 
     def failures(self) -> list[Exception]:
         """Return the errors since it was last asked for which workloads wait as `InternalError`."""
-        return self.books.prospects.take_failures()
+        return self.books.feasibility_cache.pop_failures()
 
     def has_accepted(self, uid: WorkloadUid) -> bool:
         """Say whether a workload that was moved or has grown fits as it is now, so that its record is to say so."""
@@ -374,17 +374,17 @@ class State:
         """Book an admission for a trial; ``end_trial`` leaves no trace of it."""
         self.ledger.lend(choice.bookings)
         if self.policy.node_estimates:
-            self.estimating.lend(workload, choice.bookings)
+            self.estimate_tracker.deduct(workload, choice.bookings)
 
     def end_trial(self, workload: Workload, choice: Choice) -> None:
         """End a trial."""
         self.ledger.take_back(choice.bookings)
         if self.policy.node_estimates:
-            self.estimating.lend(workload, choice.bookings, -1)
+            self.estimate_tracker.deduct(workload, choice.bookings, -1)
 
     def _estimate(self, before: Workload | None, workload: Workload | None, now: int) -> None:
         if self.policy.node_estimates:
-            self._is_news |= self.estimating.change(before, workload, now)
+            self._is_news |= self.estimate_tracker.workload_changed(before, workload, now)
 
     def _tree_changed(self) -> None:
         self._is_news = True
@@ -423,7 +423,7 @@ class State:
             if until is not None and until <= now:
                 self._leave(workload)
                 self.workloads[uid] = replace(workload, hold=None)
-                self.groups.change(workload, self.workloads[uid])
+                self.gangs.update(workload, self.workloads[uid])
                 self._wait(self.workloads[uid])
 
     def _leave(self, workload: Workload) -> None:
@@ -438,8 +438,8 @@ class State:
 
     def _index(self, before: Workload | None, workload: Workload | None) -> None:
         """Know by name who is admitted, who of them has aborted since, who is held for, and what groups there are."""
-        self.lending = self.kept = None
-        self.groups.change(before, workload)
+        self.lending = self.active_reservations = None
+        self.gangs.update(before, workload)
         if before is not None:
             self.holders.pop(before.uid, None)
             self.reserved.pop(before.uid, None)
@@ -452,11 +452,11 @@ class State:
             self.outgrown.pop(uid, None)
             self.overrun.pop(uid, None)
             self.accepted.discard(uid)
-            self.starts.forget(uid)
+            self.startup.forget(uid)
             return
         if before is None or workload.state is not WorkloadState.ADMITTED or not has_same_charges(before, workload):
             self.accepted.discard(workload.uid)
-        self.starts.see(workload, self.policy.startup_timeout_ms)
+        self.startup.track(workload, self.policy.startup_timeout_ms)
         if workload.state is WorkloadState.ADMITTED:
             self.admitted.setdefault(workload.queue, {})[workload.uid] = workload
         if workload.is_held_for:

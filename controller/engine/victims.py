@@ -34,7 +34,7 @@ class Victim:
     rank: Rank
     charge: Resources
     """What their queue is charged for them."""
-    after: "Victim | None" = None
+    preceded_by: "Victim | None" = None
     """Who of the same group goes before: while its minimum is met, its parts go one by one."""
 
     @property
@@ -58,7 +58,7 @@ class Victim:
         return max(workload.stays_until for workload in self.workloads)
 
     @property
-    def is_over(self) -> bool:
+    def exceeds_charge(self) -> bool:
         """Say whether one of them asks for more than it was charged with (D7)."""
         return any(workload.has_grown for workload in self.workloads)
 
@@ -77,7 +77,7 @@ class Victim:
         """Return what they hold, cluster by cluster."""
         return [booking for admission in self.admissions for booking in admission.bookings]
 
-    def on(self, name: ClusterName) -> Resources:
+    def charge_on(self, name: ClusterName) -> Resources:
         """Return what they hold on a cluster."""
         held = EMPTY
         for booking in self.bookings:
@@ -91,56 +91,56 @@ class PreemptionCandidates:
     def __init__(self, state: "State", tree: Tree) -> None:
         self._world = state
         self._tree = tree
-        self._of: dict[QueueName, list[Victim]] = {}
+        self._by_queue: dict[QueueName, list[Victim]] = {}
 
     def queues(self) -> list[Node]:
         """Return the queues in which somebody is admitted, by name."""
         return [self._tree.nodes[name] for name in sorted(self._world.admitted) if name in self._tree.nodes]
 
-    def of(self, queue: QueueName) -> list[Victim]:
+    def in_queue(self, queue: QueueName) -> list[Victim]:
         """Return the possible victims in one queue, the first to go first."""
-        if queue not in self._of:
+        if queue not in self._by_queue:
             node = self._tree.nodes[queue]
             admitted = self._world.admitted.get(queue, {}).values()
-            found = [_new_victim((each,), node) for each in admitted if each.group is None and self._is_movable(each)]
+            found = [_new_victim((each,), node) for each in admitted if each.group is None and self._is_evictable(each)]
             for group in {each.group for each in admitted if each.group is not None}:
-                found += self._parts(group, node)
-            self._of[queue] = sorted(found, key=lambda victim: victim.rank)
-        return self._of[queue]
+                found += self._gang_victims(group, node)
+            self._by_queue[queue] = sorted(found, key=lambda victim: victim.rank)
+        return self._by_queue[queue]
 
-    def forget(self, queue: QueueName) -> None:
+    def invalidate(self, queue: QueueName) -> None:
         """Ask anew who is admitted in *queue*."""
-        self._of.pop(queue, None)
+        self._by_queue.pop(queue, None)
 
-    def movable(self, queue: QueueName, now: int) -> dict[ClusterName, Resources]:
+    def reclaimable(self, queue: QueueName, now: int) -> dict[ClusterName, Resources]:
         """Return by cluster what would be freed if all left that reclaim may evict before a reservation begins (O3)."""
         rules, until = self._world.policy.reclaim, now + self._world.policy.reservation.after_ms
         freed: dict[ClusterName, Resources] = {}
-        for victim in self.of(queue):
+        for victim in self.in_queue(queue):
             ripens_at = rules.ripens_at(victim.evictions, victim.admitted_at)
             if ripens_at is not None and max(ripens_at, victim.stays_until) <= until:
                 for booking in victim.bookings:
                     freed[booking.cluster] = add(freed.get(booking.cluster, EMPTY), booking.charge)
         return freed
 
-    def _parts(self, group: HyperJobGang, node: Node) -> list[Victim]:
+    def _gang_victims(self, group: HyperJobGang, node: Node) -> list[Victim]:
         """Return the victims that a group offers: single parts while its minimum is met, then all others at once.
 
         A group in several queues is left alone: what one queue may lose is not the others' to give.
         """
-        parts = [self._world.workloads[uid] for uid in self._world.groups.parts(group)]
+        parts = [self._world.workloads[uid] for uid in self._world.gangs.parts(group)]
         admitted = [part for part in parts if part.state is WorkloadState.ADMITTED]
-        if any(part.queue != node.name or not self._is_movable(part) for part in admitted):
+        if any(part.queue != node.name or not self._is_evictable(part) for part in admitted):
             return []
         singles = sorted((_new_victim((part,), node) for part in admitted), key=lambda victim: victim.rank)
         spare = max(sum(part.state is not WorkloadState.PENDING for part in parts) - group.minimum, 0)
         found: list[Victim] = []
         for single in singles[:spare]:
-            found.append(replace(single, after=found[-1] if found else None))
+            found.append(replace(single, preceded_by=found[-1] if found else None))
         rest = tuple(victim.workloads[0] for victim in singles[spare:])
         return [*found, _new_victim(rest, node, after=found[-1] if found else None)] if rest else found
 
-    def _is_movable(self, workload: Workload) -> bool:
+    def _is_evictable(self, workload: Workload) -> bool:
         """Say whether evicting it would free anything for certain, and is ours to do."""
         if workload.preserved or workload.admission is None or workload.admission.adopted:
             return False

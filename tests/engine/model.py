@@ -296,7 +296,7 @@ def _memory(state: State) -> object:
         for uid, each in sorted(state.workloads.items())
     )
     sites = tuple((site.name, *map(_amounts, (site.booked, site.shown, site.foreign))) for site in state.ledger)
-    blocked = tuple(sorted((name, each.uid) for name, each in state.patience.blocked.items()))
+    blocked = tuple(sorted((name, each.uid) for name, each in state.starvation_timers.heads.items()))
     return workloads, sites, blocked, state.queues.get(ROOT)
 
 

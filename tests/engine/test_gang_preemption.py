@@ -60,7 +60,7 @@ def test_nobody_is_evicted_for_a_group_that_then_does_not_fit(crowd):
     assert {unit(each) for each in holders.values()} == {unit(holders[uid]) for uid in for_whom}
     for group in {each.group for each in holders.values()} - {None}:
         held = sum(each.group == group for each in holders.values())
-        assert held == state.groups.missing(group) or state.groups.missing(group) <= 1
+        assert held == state.gangs.missing(group) or state.gangs.missing(group) <= 1
     plan = next(play(state, NOW))
     assert set(holders) <= admissions(plan)
     assert not {note.workload.uid for note in plan.notes} & set(holders)

@@ -292,11 +292,11 @@ def fresh(state: State, now: int) -> State:
     built.ledger.turned_at = state.ledger.turned_at
     built.ledger._has_turned = state.ledger._has_turned
     built.ledger._has_begun = state.ledger._has_begun
-    competed = state.patience.blocked.items()
-    built.patience.blocked = {queue: each for queue, each in competed if queue in built.backlog.queues}
-    built.starts.requeued = {**state.starts.requeued}
-    built.starts.short = {**state.starts.short}
-    built.starts.time_all(built.workloads.values(), built.policy.startup_timeout_ms)
+    competed = state.starvation_timers.heads.items()
+    built.starvation_timers.heads = {queue: each for queue, each in competed if queue in built.backlog.queues}
+    built.startup.requeued = {**state.startup.requeued}
+    built.startup.incomplete_gangs = {**state.startup.incomplete_gangs}
+    built.startup.reschedule_all(built.workloads.values(), built.policy.startup_timeout_ms)
     built.outgrown = {uid: since for uid, since in state.outgrown.items() if uid in built.grown}
     built.overrun = {**state.overrun}
     return built
@@ -377,7 +377,7 @@ def check_reservations(state: State) -> None:
     assert all(len(of) == 1 for of in owners.values())
     for group in {each.group for each in state.reserved.values()} - {None}:
         covered = [each for each in state.reserved.values() if each.group == group]
-        assert len(covered) >= state.groups.missing(group) or state.groups.missing(group) <= 1
+        assert len(covered) >= state.gangs.missing(group) or state.gangs.missing(group) <= 1
 
 
 @pytest.mark.parametrize("seed", [*range(6), 1138])

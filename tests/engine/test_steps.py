@@ -48,10 +48,10 @@ def submit_shapes(state: State, count: int) -> None:
 def measured(state: State, now: int) -> tuple[int, int, int]:
     """Plan in parts; return the steps of all, those of the largest part, and the number of admissions."""
     work, parts = state.plan_in_steps(now), []
-    before = state.books.prospects.counted
+    before = state.books.feasibility_cache.total_steps
     while not state.prepare(2000):
         pass
-    parts.append(state.books.prospects.counted - before)
+    parts.append(state.books.feasibility_cache.total_steps - before)
     largest = 0
     while True:
         try:

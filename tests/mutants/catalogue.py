@@ -338,22 +338,22 @@ MUTANTS = (
     Mutant(
         "room-is-promised-to-two-parts",
         "controller/engine/reservation_placement.py",
-        "        clearance.promise(rooms)\n",
+        "        clearance.assign(rooms)\n",
         "        pass\n",
         "tests/engine/test_reservations.py",
     ),
     Mutant(
         "one-part-is-let-in-where-all-were-to-fit",
         "controller/engine/nominations.py",
-        "group is None or world.groups.missing(group) <= 1:",
+        "group is None or state.gangs.missing(group) <= 1:",
         "True:",
         "tests/engine/test_gang_preemption.py",
     ),
     Mutant(
         "room-is-held-for-one-part-of-several",
         "controller/engine/preemption_pass.py",
-        "for uid, cluster in deal.places.items():",
-        "for uid, cluster in [*deal.places.items()][:1]:",
+        "for uid, cluster in deal.clusters.items():",
+        "for uid, cluster in [*deal.clusters.items()][:1]:",
         "tests/engine/test_gang_preemption.py",
     ),
     # -- what it shows ----------------------------------------------------
