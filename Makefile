@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-integration test-unit test-long check fuzz bench lock clean
+.PHONY: help setup demo test test-integration test-unit test-long check fuzz bench docs reference lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,12 +27,14 @@ setup: $(VENV)/.ready ## create .venv with the locked requirements
 demo: setup ## run the main job against a real API server (ARGS="--help" teaches)
 	@$(BIN)/python -m localup demo $(ARGS)
 
-check: setup ## format, lint, types, import contracts
+check: setup ## format, lint, types, import contracts, documentation
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m controller.hyperjob --check
+	@PYTHONPATH=. $(BIN)/python docs/generate.py --check
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 test: check ## checks, unit tests and a smoke test of each promise on a real API server
 	@$(BIN)/python -m localup binaries
@@ -57,6 +59,13 @@ fuzz: setup ## the webhook against generated bodies, until interrupted (ARGS="--
 
 bench: setup ## print the figures and write build/bench.json
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+docs: setup ## build the documentation site into build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo build/site/index.html
+
+reference: setup ## write the tables of the reference pages that the code knows
+	@PYTHONPATH=. $(BIN)/python docs/generate.py
 
 lock: setup ## compute the locked requirements anew
 	@$(BIN)/python -m pip install --quiet uv
