@@ -391,6 +391,18 @@ def decided(text: str) -> str:
     return _DECIDED_NAME.sub(lambda match: _DECIDED[match[0]], text)
 
 
+def coded(text: str) -> str:
+    """Return *text* with the names that the code uses, where others are decided."""
+    for name, new in _DECIDED.items():
+        text = re.sub(rf"(?<![\w.-]){re.escape(new)}(?![\w-])", name, text)
+    return text
+
+
+def decided_field(name: str) -> str:
+    """Return the decided name of a field of the record."""
+    return _DECIDED_FIELDS.get(name, name)
+
+
 def _cell(text: str) -> str:
     """Return *text* as one cell of a table."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")

@@ -1,11 +1,8 @@
 """The operators' configuration: every key, and what is said of a wrong one."""
 
-import re
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-import yaml
 
 from controller.api.configuration import (
     ConfigurationError,
@@ -17,6 +14,7 @@ from controller.api.configuration import (
 from controller.cache.translate.policies import translate_policy
 from controller.engine.clusters import Affinity, NodeShape, Requirement
 
+<<<<<<< HEAD
 README = Path(__file__).parents[2] / "README.md"
 
 
@@ -27,6 +25,8 @@ def test_the_documented_configuration_is_the_default():
     keys = {field.alias or name for name, field in VolcanoGlobalConfiguration.model_fields.items()}
     assert yaml.safe_load(documented).keys() == keys
 
+=======
+>>>>>>> 3f86b41 (docs: test names, rule codes and pages against the code)
 
 def test_an_empty_mapping_is_the_default():
     assert load_configuration("{}") == VolcanoGlobalConfiguration()

@@ -1,4 +1,4 @@
-"""What the README's first commands show to who types them in a fresh checkout."""
+"""The examples can be planned and simulated from a fresh checkout."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def test_the_examples_can_be_simulated(run):
     )
 
 
-def test_the_readme_names_these_files():
-    text = (ROOT / "README.md").read_text()
-    for command in ("plan", "simulate"):
-        assert f"volcano-global {command} -f examples -f examples/what-if" in text
+def test_two_teams_share_one_to_two(run):
+    ended = run("plan", "-f", str(ROOT / "docs" / "examples" / "two-teams.yaml"), "-o", "json")
+    admitted = [step["namespace"] for step in ended.answer["decisions"] if step["action"] == "Admit"]
+    assert (admitted.count("team-a"), admitted.count("team-b")) == (2, 4)

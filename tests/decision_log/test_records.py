@@ -13,6 +13,7 @@ from controller.engine.queues import Queue, QueueName, QueueState
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.state import State
 from controller.engine.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
+from docs.generate import decided_field
 from tests.decision_log.lives import JournalledLife
 
 GIB = 1 << 30
@@ -145,7 +146,7 @@ def test_a_tenant_who_may_not_use_a_queue_is_named():
 
 def test_every_reason_is_an_application_of_a_rule_that_is_documented():
     assert set(RULES) == {*Reason, *EvictionReason}
-    section = AUDIT[AUDIT.index("| rule | says |") : AUDIT.index("## The journal")]
+    section = AUDIT[AUDIT.index("| rule | about |") : AUDIT.index("## The journal")]
     listed = set(re.findall(r"\b[A-Z]\d\b", section))
     assert {*RULES.values(), "C3", "C4", "G1", "P5", "O6", "R1"} == listed
 
@@ -161,8 +162,14 @@ def test_every_field_and_every_type_of_line_is_documented():
         for item in life.files[0]:
             for verdict in getattr(item, "verdicts", ()):
                 told |= set(record_fields(verdict, 1, "r"))
+<<<<<<< HEAD
     table = AUDIT[AUDIT.index("| field | meaning |") : AUDIT.index("| rule | says |")]
     assert {"forWhom", "facts", "nominatedCluster"} <= told
     assert told <= set(re.findall(r"`(\w+)`", table))
+=======
+    table = AUDIT[AUDIT.index("| field | meaning |") : AUDIT.index("| rule | about |")]
+    assert {"forWhom", "facts", "heldCluster"} <= told
+    assert set(map(decided_field, told - {"plan"})) <= set(re.findall(r"`(\w+)`", table))
+>>>>>>> 3f86b41 (docs: test names, rule codes and pages against the code)
     types = AUDIT[AUDIT.index("| type | what it is |") :]
     assert {*_TYPES, "shape"} <= set(re.findall(r"`([a-z-]+)`", types))

@@ -1,4 +1,4 @@
-"""The table of threats names tests; each of them is there."""
+"""The tables of threats name tests that exist."""
 
 import re
 from collections.abc import Iterator
@@ -8,26 +8,55 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TABLE = ROOT / "docs" / "operations" / "threats.md"
+PAGE = (ROOT / "docs" / "operations" / "threats.md").read_text()
+ATTACKS, _, INSTALLATION = PAGE.partition("## The installation")
 FILE = re.compile(r"`(tests/[^`]+)`(?: \(([^)]*)\))?")
 NAME = re.compile(r"`([^`]+)`")
+THREAT = re.compile(r'^\| <a id="\w+"></a>(T\w+) \| [^|]+ \| [^|]+ \| (.*) \|$', re.MULTILINE)
+THREATS = dict(THREAT.findall(INSTALLATION))
 
 
-def rows() -> Iterator[tuple[str, str]]:
+def attacks() -> Iterator[tuple[str, str]]:
     """Yield each attack with the cell that names its tests."""
-    for line in TABLE.read_text().splitlines():
+    for line in ATTACKS.splitlines():
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) > 1 and cells[1] not in {"attack", "---"}:
             _, attack, _, tests, _, _ = cells
             yield attack, tests
 
 
-@pytest.mark.parametrize(("attack", "tests"), list(rows()))
+def defined(file: Path) -> list[str]:
+    return re.findall(r"^ *(?:async )?def (test_\w+)", file.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize(("attack", "tests"), list(attacks()))
 def test_every_attack_names_tests_that_exist(attack, tests):
     named = FILE.findall(tests)
     assert named, f"no test of: {attack}"
     for file, names in named:
-        source = (ROOT / file).read_text()
-        known = re.findall(r"^ *(?:async )?def (test_\w+)", source, re.MULTILINE)
-        for pattern in NAME.findall(names):
-            assert any(fnmatchcase(name, pattern.replace("\N{HORIZONTAL ELLIPSIS}", "*")) for name in known), pattern
+        source = ROOT / file
+        assert source.is_file(), file
+        if source.suffix == ".py":
+            for pattern in NAME.findall(names):
+                wanted = pattern.replace("\N{HORIZONTAL ELLIPSIS}", "*")
+                assert any(fnmatchcase(name, wanted) for name in defined(source)), pattern
+
+
+def test_every_threat_has_its_row():
+    ids = {f"TA{number}" for number in range(1, 8)}
+    ids |= {f"TB{number}" for number in range(1, 11)} | {"TB3b"} | {f"TC{number}" for number in range(1, 10)}
+    assert set(THREATS) == ids
+
+
+@pytest.mark.parametrize("threat", THREATS)
+def test_every_threat_names_tests_that_exist(threat):
+    place = ROOT
+    named = NAME.findall(THREATS[threat])
+    assert named
+    for text in named:
+        file, _, name = text.partition("::")
+        if file:
+            place = ROOT / (file if "/" in file else f"tests/webhook/{file}")
+        assert place.is_file(), text
+        if name:
+            assert name in defined(place), text

@@ -1,0 +1,51 @@
+"""The anchors of rules, threats, faults and invariants, and the places that cite their codes."""
+
+import re
+import subprocess
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SEMANTICS = ROOT / "docs" / "reference" / "semantics.md"
+OPERATIONS = ROOT / "docs" / "operations"
+
+CODE = re.compile(r"(?<![\w./#-])(?:[DQOCPGRWFI]\d{1,2}|T[ABC]\d{1,2}b?)(?![\w-]|\.\d)")
+#: Percentiles of a distribution look like codes.
+PERCENTILES = {"P50", "P99"}
+
+
+def anchors() -> set[str]:
+    """Return every code that has an anchor in the documents."""
+    rules = re.findall(r"^### [A-Z]\d+ .*\{#([a-z]\d+)\}$", SEMANTICS.read_text(), re.MULTILINE)
+    others = [
+        anchor
+        for page in ("threats.md", "faults.md")
+        for anchor in re.findall(r'<a id="([a-z]+\d+b?)"></a>', (OPERATIONS / page).read_text())
+    ]
+    return {code[:-1].upper() + code[-1] if code.endswith("b") else code.upper() for code in (*rules, *others)}
+
+
+def citations() -> Iterator[tuple[str, str]]:
+    """Yield each file with each code that it cites: in comments, docstrings, messages and documents."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
+    for name in listed:
+        path = ROOT / name
+        if not path.is_file() or name.startswith(("tests/golden/", "tests/data/", "tests/docs/")):
+            continue
+        if path.suffix == ".py":
+            texts = _prose(path)
+        elif path.suffix in {".md", ".yaml", ".tpl", ".txt"} and not name.startswith("requirements"):
+            texts = iter([path.read_text()])
+        else:
+            continue
+        yield from ((name, code) for text in texts for code in CODE.findall(text) if code not in PERCENTILES)
+
+
+def _prose(path: Path) -> Iterator[str]:
+    with path.open("rb") as source:
+        for token in tokenize.tokenize(source.readline):
+            if token.type in {tokenize.COMMENT, tokenize.STRING}:
+                yield token.string

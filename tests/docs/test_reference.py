@@ -1,0 +1,97 @@
+"""Every name that users see stands on exactly one reference page, and no page names what the code does not know."""
+
+import json
+import re
+from collections.abc import Iterable
+
+import pytest
+import yaml
+
+from certs.settings import Settings as CertsSettings
+from controller.cli.app import app
+from controller.engine.reasons import EvictionReason, Reason
+from controller.settings import Settings as ControllerSettings
+from docs import generate
+from install.settings import Settings as InstallSettings
+from webhook.settings import Settings as WebhookSettings
+
+REFERENCE = generate.ROOT / "docs" / "reference"
+PAGES = {page.name: page.read_text() for page in REFERENCE.glob("*.md")}
+FLAGS = {
+    "Controller": ControllerSettings,
+    "Webhook": WebhookSettings,
+    "Certificates": CertsSettings,
+    "Installer": InstallSettings,
+}
+
+
+def rows(text: str) -> list[str]:
+    """Return the names that begin a row of a table."""
+    return re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
+
+
+def pages_of(name: str) -> list[str]:
+    return [page for page, text in PAGES.items() if name in rows(text)]
+
+
+def metric_names() -> list[str]:
+    return [row.key for name in ("controller-metrics", "webhook-metrics") for row in generate.TABLES[name]().rows]
+
+
+def decided(names: Iterable[str]) -> list[str]:
+    return [generate.decided(name) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        pytest.param("configuration.md", decided(path for path, _ in generate.configuration_keys()), id="keys"),
+        pytest.param("metrics.md", metric_names(), id="metrics"),
+        pytest.param("labels-and-annotations.md", generate.label_names(), id="labels"),
+        pytest.param("reasons.md", decided(map(str, Reason)), id="reasons"),
+        pytest.param("reasons.md", decided(map(str, EvictionReason)), id="evictions"),
+    ],
+)
+def test_each_name_stands_on_exactly_one_page(page, names):
+    assert names
+    assert {name: pages_of(name) for name in names} == {name: [page] for name in names}
+
+
+def test_each_helm_value_stands_on_its_page():
+    values = yaml.safe_load((generate.CHART / "values.yaml").read_text())
+    schema = json.loads((generate.CHART / "values.schema.json").read_text())
+    names = [name for name, _ in generate.chart_values(values, schema)]
+    assert rows(PAGES["helm-values.md"]) == names
+    assert all(pages_of(name) == ["helm-values.md"] for name in names)
+
+
+@pytest.mark.parametrize("process", FLAGS)
+def test_each_flag_of_a_process_stands_in_its_section(process):
+    sections = re.split(r"^## ", PAGES["flags.md"], flags=re.MULTILINE)
+    (section,) = [each for each in sections if each.startswith(process)]
+    flags = [f"--{name.replace('_', '-')}" for name in FLAGS[process].model_fields if name != "command"]
+    assert rows(section) == flags
+
+
+def test_each_command_has_a_section_of_its_own():
+    named = {command.name or command.callback.__name__ for command in app.registered_commands}
+    sections = re.findall(r"^## volcano-global (\w+)$", PAGES["cli.md"], re.MULTILINE)
+    assert named | {"explain"} == set(sections)
+
+
+def test_no_row_is_about_an_unknown_name():
+    known = {*decided(path for path, _ in generate.configuration_keys())}
+    assert set(rows(PAGES["configuration.md"])) == known
+    assert set(rows(PAGES["metrics.md"])) == set(metric_names())
+    assert set(rows(PAGES["labels-and-annotations.md"])) == {
+        *generate.label_names(),
+        *(row.key for row in generate.record().rows),
+    }
+
+
+def test_a_missing_description_and_a_stale_row_are_noticed():
+    before = "<!-- table: labels -->\n| `volcano.sh/no-such` | words |\n<!-- end -->\n"
+    after = generate.page(before)
+    assert "no-such" not in after
+    assert "| `volcano-global.io/admission` | TODO |" in after
+    assert generate.page(after) == after
