@@ -35,9 +35,9 @@ from controller.cache.store import Store
 from controller.cli.app import app
 from controller.engine.reasons import ABOUT_ROOM, EvictionReason, Reason
 from controller.engine.state import State
+from controller.messages import BINDING_WARNINGS, EVICTION_MESSAGES, PENDING_MESSAGES, ROOT_QUEUE_MESSAGES
 from controller.metrics import Metrics as ControllerMetrics
 from controller.settings import Settings as ControllerSettings
-from controller.wording import AT_THE_ROOT, EVICTIONS, NOTICES, SENTENCES
 from install.settings import Settings as InstallSettings
 from webhook.metrics import Metrics as WebhookMetrics
 from webhook.settings import Settings as WebhookSettings
@@ -258,8 +258,8 @@ def reasons() -> Table:
     """Return the pending reasons, with the sentence that events and `explain` show."""
     rows = []
     for reason in Reason:
-        sentence = f"`{SENTENCES[reason]}`"
-        at_root = AT_THE_ROOT.get(reason)
+        sentence = f"`{PENDING_MESSAGES[reason]}`"
+        at_root = ROOT_QUEUE_MESSAGES.get(reason)
         if at_root and str(reason) != "ExceedsQueue":
             sentence += f"; at the root `{at_root}`"
         rows.append(Row(str(reason), ("capacity" if reason in ABOUT_ROOM else "other", sentence)))
@@ -270,13 +270,13 @@ def reasons() -> Table:
 
 def evictions() -> Table:
     """Return the reasons of evictions."""
-    rows = tuple(Row(str(reason), (f"`{EVICTIONS[reason]}`",)) for reason in EvictionReason)
+    rows = tuple(Row(str(reason), (f"`{EVICTION_MESSAGES[reason]}`",)) for reason in EvictionReason)
     return Table(("reason", "message", "what it means", "what to do"), rows, by_hand=2)
 
 
 def warnings() -> Table:
     """Return the warnings about a binding, with their messages."""
-    rows = tuple(Row(str(condition), (), f"`{message}`") for condition, message in NOTICES.items())
+    rows = tuple(Row(str(condition), (), f"`{message}`") for condition, message in BINDING_WARNINGS.items())
     return Table(("reason", "message"), rows)
 
 

@@ -89,7 +89,7 @@ def test_every_link_outside_of_the_site_leads_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_file_that_is_named_exists(page):
-    for file in re.findall(r"\b(?:charts|examples|tests)/[A-Za-z0-9_./-]*[A-Za-z0-9]", page.read_text()):
+    for file in re.findall(r"\b(?:charts|docs|examples|tests)/[A-Za-z0-9_./-]*[A-Za-z0-9]", page.read_text()):
         assert (ROOT / file).exists(), file
 
 
