@@ -28,12 +28,12 @@ from pydantic.fields import FieldInfo
 
 from certs.settings import Settings as CertsSettings
 from controller.api import keys
-from controller.api.configuration import AdmissionConfiguration
+from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.hyperjobs import BatchHyperJobSpec, HyperJobSpec
 from controller.api.record import Record
 from controller.cache.store import Store
 from controller.cli.app import app
-from controller.engine.reasons import ABOUT_ROOM, EvictionReason, Reason
+from controller.engine.reasons import ABOUT_CAPACITY, EvictionReason, Reason
 from controller.engine.state import State
 from controller.messages import BINDING_WARNINGS, EVICTION_MESSAGES, PENDING_MESSAGES, ROOT_QUEUE_MESSAGES
 from controller.metrics import Metrics as ControllerMetrics
@@ -44,52 +44,6 @@ from webhook.settings import Settings as WebhookSettings
 
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts" / "volcano-global"
-
-#: Names that are decided and that the code does not use yet; an entry without effect is to be deleted.
-_DECIDED = {
-    "growth": "resize",
-    "reservation": "headReservation",
-    "settlePeriod": "clusterStatusSettlePeriod",
-    "admissionTimeout": "startupTimeout",
-    "workloads": "integrations",
-    "queueCheck": "queueValidation",
-    "repair.webhook": "repair.webhookConfiguration",
-    "repair.unpaused": "repair.ungatedBindings",
-    "writes": "patches",
-    "EntitlementFirst": "FairShareFirst",
-    "QueueMissing": "QueueNotFound",
-    "QueueTreeBroken": "QueueHierarchyInvalid",
-    "TenantNotAllowed": "QueueNotAllowed",
-    "ExceedsQueue": "ExceedsQueueLimit",
-    "QueueOverCeiling": "QueueLimitReached",
-    "ReservedForGuarantee": "BlockedByGuarantee",
-    "BehindReservation": "BlockedByReservation",
-    "BehindHead": "BlockedByQueueHead",
-    "NoRoom": "InsufficientCapacity",
-    "FitsNowhere": "ExceedsEveryCluster",
-    "NoCandidateCluster": "NoMatchingCluster",
-    "QueueOverEntitlement": "BlockedByFairShare",
-    "GroupIncomplete": "HyperJobIncomplete",
-    "GroupPartDoesNotFit": "HyperJobDoesNotFit",
-    "EvictionInProgress": "PreemptionInProgress",
-    "BackingOff": "StartupBackoff",
-    "Unclaimed": "NoMatchingPolicy",
-    "DemandUnknown": "RequestsUnknown",
-    "Outgrown": "ResizeRejected",
-    "NotStarted": "StartupTimeout",
-    "AdmissionConfiguration": "VolcanoGlobalConfiguration",
-}
-_DECIDED_FIELDS = {
-    "heldCluster": "nominatedCluster",
-    "heldClusters": "nominatedClusters",
-    "heldSince": "nominatedAt",
-    "heldRank": "nominationRank",
-    "heldDemand": "nominatedRequests",
-    "leftOut": "excludedClusters",
-    "notStartedAt": "startupFailedAt",
-    "plan": "planID",
-}
-_DECIDED_NAME = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, _DECIDED))})(?![\w-])")
 
 _BLOCK = re.compile(r"(<!-- table: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _CONSOLE = re.compile(r"```console\n\$ (volcano-global [^\n]*)\n.*?```", re.DOTALL)
@@ -123,7 +77,7 @@ def configuration() -> Table:
 
 def configuration_keys() -> Iterator[tuple[str, FieldInfo]]:
     """Yield every key of the configuration by its path; `[]` stands for one entry of a list."""
-    for path, field in _model(AdmissionConfiguration, ""):
+    for path, field in _model(VolcanoGlobalConfiguration, ""):
         if path not in {"apiVersion", "kind"}:
             yield path, field
 
@@ -260,10 +214,10 @@ def reasons() -> Table:
     for reason in Reason:
         sentence = f"`{PENDING_MESSAGES[reason]}`"
         at_root = ROOT_QUEUE_MESSAGES.get(reason)
-        if at_root and str(reason) != "ExceedsQueue":
+        if at_root and str(reason) != "ExceedsQueueLimit":
             sentence += f"; at the root `{at_root}`"
-        rows.append(Row(str(reason), ("capacity" if reason in ABOUT_ROOM else "other", sentence)))
-        if str(reason) == "ExceedsQueue":
+        rows.append(Row(str(reason), ("capacity" if reason in ABOUT_CAPACITY else "other", sentence)))
+        if at_root and str(reason) == "ExceedsQueueLimit":
             rows.append(Row("ExceedsTotalCapacity", ("other", f"`{at_root}`")))
     return Table(("reason", "about", "message", "what it means", "what to do"), tuple(rows), by_hand=2)
 
@@ -293,8 +247,8 @@ def label_names() -> list[str]:
 
 def record() -> Table:
     """Return the fields of the record of admission."""
-    fields = [_DECIDED_FIELDS.get(field.encode_name, field.encode_name) for field in msgspec.structs.fields(Record)]
-    return Table(("field", "what it is"), tuple(Row(name, ()) for name in fields), by_hand=1)
+    fields = msgspec.structs.fields(Record)
+    return Table(("field", "what it is"), tuple(Row(field.encode_name, ()) for field in fields), by_hand=1)
 
 
 def hyperjobs() -> Table:
@@ -377,30 +331,11 @@ def _rendered(table: Table, before: str) -> str:
     by_hand = {key: [cell.strip() for cell in re.split(r"(?<!\\)\|", rest)] for key, rest in _ROW.findall(before)}
     lines = [f"| {' | '.join(table.head)} |", f"|{'---|' * len(table.head)}"]
     for row in table.rows:
-        key = decided(row.key) if table.by_hand else row.key
-        own = [_cell(decided(cell)) if cell.startswith("`P") else _cell(cell) for cell in row.cells] + (
-            [_cell(row.description)] if row.description is not None else []
-        )
-        added = by_hand.get(key, [_MISSING] * table.by_hand)[-table.by_hand :] if table.by_hand else []
-        lines.append(f"| {' | '.join([f'`{key}`', *own, *added])} |")
+        cells = [*row.cells, *([] if row.description is None else [row.description])]
+        own = [_cell(cell) for cell in cells]
+        added = by_hand.get(row.key, [_MISSING] * table.by_hand)[-table.by_hand :] if table.by_hand else []
+        lines.append(f"| {' | '.join([f'`{row.key}`', *own, *added])} |")
     return "\n".join(lines) + "\n"
-
-
-def decided(text: str) -> str:
-    """Return *text* with the decided names in the place of those that the code still uses."""
-    return _DECIDED_NAME.sub(lambda match: _DECIDED[match[0]], text)
-
-
-def coded(text: str) -> str:
-    """Return *text* with the names that the code uses, where others are decided."""
-    for name, new in _DECIDED.items():
-        text = re.sub(rf"(?<![\w.-]){re.escape(new)}(?![\w-])", name, text)
-    return text
-
-
-def decided_field(name: str) -> str:
-    """Return the decided name of a field of the record."""
-    return _DECIDED_FIELDS.get(name, name)
 
 
 def _cell(text: str) -> str:
@@ -425,7 +360,7 @@ def _output(command: str) -> str:
         text=True,
         check=True,
     )
-    lines = decided(done.stdout).splitlines()[: int(limit) if limit else None]
+    lines = done.stdout.splitlines()[: int(limit) if limit else None]
     return "\n".join(lines).rstrip() + "\n"
 
 

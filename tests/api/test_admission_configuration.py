@@ -14,19 +14,6 @@ from controller.api.configuration import (
 from controller.cache.translate.policies import translate_policy
 from controller.engine.clusters import Affinity, NodeShape, Requirement
 
-<<<<<<< HEAD
-README = Path(__file__).parents[2] / "README.md"
-
-
-def test_the_documented_configuration_is_the_default():
-    blocks = re.findall(r"```yaml\n(.*?)```", README.read_text(), re.DOTALL)
-    documented = next(block for block in blocks if "defaultQueue" in block)
-    assert load_configuration(documented) == VolcanoGlobalConfiguration()
-    keys = {field.alias or name for name, field in VolcanoGlobalConfiguration.model_fields.items()}
-    assert yaml.safe_load(documented).keys() == keys
-
-=======
->>>>>>> 3f86b41 (docs: test names, rule codes and pages against the code)
 
 def test_an_empty_mapping_is_the_default():
     assert load_configuration("{}") == VolcanoGlobalConfiguration()

@@ -13,7 +13,6 @@ from controller.engine.queues import Queue, QueueName, QueueState
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.state import State
 from controller.engine.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
-from docs.generate import decided_field
 from tests.decision_log.lives import JournalledLife
 
 GIB = 1 << 30
@@ -162,14 +161,8 @@ def test_every_field_and_every_type_of_line_is_documented():
         for item in life.files[0]:
             for verdict in getattr(item, "verdicts", ()):
                 told |= set(record_fields(verdict, 1, "r"))
-<<<<<<< HEAD
-    table = AUDIT[AUDIT.index("| field | meaning |") : AUDIT.index("| rule | says |")]
+    table = AUDIT[AUDIT.index("| field | meaning |") : AUDIT.index("| rule | about |")]
     assert {"forWhom", "facts", "nominatedCluster"} <= told
     assert told <= set(re.findall(r"`(\w+)`", table))
-=======
-    table = AUDIT[AUDIT.index("| field | meaning |") : AUDIT.index("| rule | about |")]
-    assert {"forWhom", "facts", "heldCluster"} <= told
-    assert set(map(decided_field, told - {"plan"})) <= set(re.findall(r"`(\w+)`", table))
->>>>>>> 3f86b41 (docs: test names, rule codes and pages against the code)
     types = AUDIT[AUDIT.index("| type | what it is |") :]
     assert {*_TYPES, "shape"} <= set(re.findall(r"`([a-z-]+)`", types))
