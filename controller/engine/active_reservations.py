@@ -84,7 +84,7 @@ _Key = tuple[QueueName, int, HyperJobGang | None, WorkloadUid | None]
 
 def _key(workload: Workload, prospect: ClassFeasibility) -> _Key:
     own = workload.uid if workload.is_reserved_for else None
-    return workload.queue, id(prospect.shape), workload.group, own
+    return workload.queue, id(prospect.requirements), workload.group, own
 
 
 def _precedence(each: _Reservation) -> tuple[int, int, OrderKey]:
@@ -97,7 +97,7 @@ class ActiveReservations:
 
     def __init__(self, state: "State", standing: QueueShares) -> None:
         self._world = state
-        self.standing = standing
+        self.queue_shares = standing
         found = (_reservation(state, standing, each) for each in _group_by_gang(state.reserved.values()))
         self._reservations = sorted(filter(None, found), key=_precedence)
         self._exceeding = [self._exceeds_fair_share(each) for each in self._reservations]
@@ -122,7 +122,7 @@ class ActiveReservations:
     def _check_capacity(self, shape: int) -> bool:
         prospect = self._world.books.feasibility_cache.get(self._world.backlog.shapes[shape][0].shape)
         own = (kept for each in self._reservations for kept in each.requirements.values())
-        if any(kept is prospect.shape for kept in own) or any(self._exceeding):
+        if any(kept is prospect.requirements for kept in own) or any(self._exceeding):
             return True
         return isinstance(self._choose(prospect, self._reservations), Choice)
 
@@ -138,7 +138,7 @@ class ActiveReservations:
         key = _key(workload, prospect)
         known, version = self._resolved.get(key), self._world.ledger.version
         if known is None or known[0] != version:
-            verdict = self._resolve(workload, prospect, choice, self.standing.quota)
+            verdict = self._resolve(workload, prospect, choice, self.queue_shares.quota)
             known = self._resolved[key] = version, verdict
         return known[1]
 
@@ -148,7 +148,7 @@ class ActiveReservations:
         if key not in self._quota_refusals:
             binding = self._binding_reservations(workload, prospect.charge)
             self._quota_refusals[key] = self._first_quota_refusal(
-                binding, workload, prospect.charge, self.standing.quota
+                binding, workload, prospect.charge, self.queue_shares.quota
             )
         return self._quota_refusals[key]
 
@@ -164,17 +164,17 @@ class ActiveReservations:
             return True
         if not _exceeds(lane.charge, left.excluding_all):
             return False
-        return self.standing.over(self.standing.quota.tree.nodes[lane.queue], lane.charge) is not None
+        return self.queue_shares.over(self.queue_shares.quota.tree.nodes[lane.queue], lane.charge) is not None
 
     def _remaining(self, queue: QueueName) -> _RemainingQuota:
         """Return what reservations leave of the quota of *queue* and its ancestors."""
         known = self._remaining_by_queue.get(queue)
         if known is None:
-            known = self._remaining_by_queue[queue] = self._compute_remaining(self.standing.quota.tree.nodes[queue])
+            known = self._remaining_by_queue[queue] = self._compute_remaining(self.queue_shares.quota.tree.nodes[queue])
         return known
 
     def _compute_remaining(self, leaf: Node) -> _RemainingQuota:
-        quota = self.standing.quota
+        quota = self.queue_shares.quota
         beside_own: dict[str, int] = {}
         beside_all: dict[str, int] = {}
         for each in self._reservations:
@@ -191,7 +191,7 @@ class ActiveReservations:
     def _first_quota_refusal(
         self, binding: Iterable[_Reservation], workload: Workload, charge: Resources, quota: Quota
     ) -> Refusal | None:
-        leaf = self.standing.quota.tree.nodes[workload.queue]
+        leaf = self.queue_shares.quota.tree.nodes[workload.queue]
         return next(filter(None, (self._quota_refusal(each, leaf, charge, quota) for each in binding)), None)
 
     def _resolve(
@@ -214,21 +214,21 @@ class ActiveReservations:
     def _binding_reservations(self, workload: Workload, charge: Resources) -> list[_Reservation]:
         """Return the reservations that bind *workload*."""
         found = []
-        leaf = self.standing.quota.tree.nodes[workload.queue]
+        leaf = self.queue_shares.quota.tree.nodes[workload.queue]
         for each, is_soft in zip(self._reservations, self._exceeding, strict=True):
             if workload.uid in each.requirements:
                 # Those that were given later wait for it.
                 break
             is_own = workload.group is not None and workload.group == each.first.group
             is_other = all(node.name != workload.queue for node, _ in each.charges)
-            is_below = is_other and is_soft and self.standing.over(leaf, charge) is None
+            is_below = is_other and is_soft and self.queue_shares.over(leaf, charge) is None
             if not is_own and not is_below:
                 found.append(each)
         return found
 
     def _exceeds_fair_share(self, reservation: _Reservation) -> bool:
         """Say whether it would lift its queue above its entitlement."""
-        return any(self.standing.over(leaf, charge) is not None for leaf, charge in reservation.charges)
+        return any(self.queue_shares.over(leaf, charge) is not None for leaf, charge in reservation.charges)
 
     def _quota_refusal(self, kept: _Reservation, leaf: Node, charge: Resources, quota: Quota) -> Refusal | None:
         """Return what *charge* would take of the quota that is kept, ``None`` where enough is left."""
@@ -269,7 +269,7 @@ class ActiveReservations:
         """Return where a shape goes beside what is kept on the clusters."""
         sites = (self._world.ledger.site(name) for name in prospect.candidates.names)
         rooms = [_excluding_reservations(free_capacity(site), binding) for site in sites]
-        return choose_clusters(prospect.shape, rooms, prospect.candidates.copies)
+        return choose_clusters(prospect.requirements, rooms, prospect.candidates.copies)
 
 
 def _exceeds(charge: Resources, left: Resources) -> bool:
@@ -303,6 +303,6 @@ def active_reservations(state: "State") -> ActiveReservations | None:
     """Return what reservations keep from others as things stand, ``None`` where there are none."""
     if state.standing is None or not state.reserved:
         return None
-    if state.active_reservations is None or state.active_reservations.standing is not state.standing:
+    if state.active_reservations is None or state.active_reservations.queue_shares is not state.standing:
         state.active_reservations = ActiveReservations(state, state.standing)
     return state.active_reservations

@@ -60,8 +60,8 @@ def _fits_nowhere(shape: SchedulingRequirements, names: Sequence[ClusterName], l
     A cluster without a resource summary might have it, so nothing is said while there is one.
     """
     rooms = capacities_when_empty(ledger.site(name) for name in names)
-    holding = [room for room in rooms if room.site.cluster is None or _has_nodes(shape, room.site.cluster)]
-    if any(room.site.is_unknown for room in holding):
+    holding = [room for room in rooms if room.cluster_state.cluster is None or _has_nodes(shape, room.cluster_state.cluster)]
+    if any(room.cluster_state.is_unknown for room in holding):
         return None
     wanted = copies(shape, names)
     if fits_enough_clusters(shape, holding, wanted) or not isinstance(choose_clusters(shape, holding, wanted), Refusal):

@@ -23,7 +23,7 @@ from controller.engine.workloads import Choice, SchedulingRequirements
 class ClassFeasibility:
     """What one shape can hope for from the clusters as they are."""
 
-    shape: SchedulingRequirements
+    requirements: SchedulingRequirements
     """Kept so that its id stays its own."""
     candidates: Feasibility
     charge: Resources
@@ -43,13 +43,13 @@ class ClassFeasibility:
     @property
     def needs_one_cluster(self) -> bool:
         """Say whether one cluster that takes it is all it needs."""
-        is_divided = self.shape.replicas > 0 and self.shape.placement.divided
+        is_divided = self.requirements.replicas > 0 and self.requirements.placement.divided
         return self.candidates.copies == 1 and not is_divided
 
     @property
     def is_monotone(self) -> bool:
         """Say whether it finds no room as long as no cluster is given some: a choice of regions may."""
-        return not any(spread.by == "region" for spread in self.shape.placement.spread)
+        return not any(spread.by == "region" for spread in self.requirements.placement.spread)
 
 
 _MAX_UNUSED = 1024
@@ -155,7 +155,7 @@ class FeasibilityCache:
             if freed is not None and freed.isdisjoint(prospect.cluster_names):
                 return False
         prospect.checked_generation = self._ledger.frees
-        shape = prospect.shape
+        shape = prospect.requirements
         if prospect.is_monotone and not (shape.replicas and shape.placement.divided):
             prospect.is_inadmissible = not self._fits_copies(prospect)
         else:
@@ -176,13 +176,13 @@ class FeasibilityCache:
 
     def choose(self, prospect: ClassFeasibility) -> Choice | Refusal:
         """Return where one more of the shape goes, or why nowhere."""
-        if not prospect.candidates.names and prospect.shape.excluded_clusters:
-            names = ", ".join(sorted(prospect.shape.excluded_clusters))
+        if not prospect.candidates.names and prospect.requirements.excluded_clusters:
+            names = ", ".join(sorted(prospect.requirements.excluded_clusters))
             why = f"it or an equal workload did not start on {names}, which has not changed since"
             return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=why)
         if prospect.cached_choice is None or prospect.cached_choice[0] != self._ledger.version:
             candidates = free_capacities(self._ledger.site(name) for name in prospect.candidates.names)
-            verdict = choose_clusters(prospect.shape, candidates, prospect.candidates.copies)
+            verdict = choose_clusters(prospect.requirements, candidates, prospect.candidates.copies)
             prospect.cached_choice = self._ledger.version, verdict
             self.steps += len(candidates)
         return prospect.cached_choice[1]
@@ -196,7 +196,7 @@ class FeasibilityCache:
         return next((name for name in prospect.candidates.names if self._fits_on(prospect, name)), None)
 
     def _fits_on(self, prospect: ClassFeasibility, name: ClusterName) -> bool:
-        site, shape = self._ledger.site(name), prospect.shape
+        site, shape = self._ledger.site(name), prospect.requirements
         self.steps += 1
         # Most clusters are too full in any case, which is seen without asking what is held there for whom.
         return fits(shape.gang, site.headroom) and free_capacity(site).fits(shape)

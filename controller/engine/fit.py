@@ -1,7 +1,6 @@
-"""Whether and where a workload fits: the choice among its candidate clusters.
+"""Decides whether and where a workload fits among its candidate clusters.
 
-Three ways to be placed: whole on one cluster (C3), whole on several (D5), or
-divided by replicas (C4).
+A workload is placed whole on one cluster (C3), whole on several clusters (D5), or divided by replicas (C4).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,42 +22,41 @@ from controller.engine.workloads import Choice, ClusterCharge, SchedulingRequire
 
 @dataclass(frozen=True, slots=True)
 class FreeCapacity:
-    """What one candidate cluster has left, out of how much."""
+    """Free and allocatable capacity of one candidate cluster."""
 
-    site: ClusterState
+    cluster_state: ClusterState
     headroom: Resources
     allocatable: Resources
     headroom_for_all_pods: Resources | None = None
-    """What is left beside what is held there for others, ``None`` where nothing is: all of it must fit (D11)."""
+    """Headroom for all pods, less nominations; ``None`` without nominations, where only the gang must fit (D11)."""
     freed: Resources | None = EMPTY
-    """What its nodes may have gained since its summary; ``None`` where they are taken for empty."""
+    """What nodes may have gained since the cluster's summary; ``None`` if the nodes are assumed to be empty."""
     estimates: ClusterEstimates | None = None
-    """What the cluster's estimator has counted on its nodes as they are; ``None`` where they are judged otherwise."""
+    """Answers of the cluster's estimator; ``None`` if they do not apply."""
 
     @property
     def name(self) -> ClusterName:
         """Return the cluster's name."""
-        return self.site.name
+        return self.cluster_state.name
 
-    def fits(self, shape: SchedulingRequirements) -> bool:
-        """Say whether the gang minimum fits, and no pod is refused by the cluster's resource models (C3)."""
-        is_beside = self.headroom_for_all_pods is None or fits(shape.demand, self.headroom_for_all_pods)
-        has_room = is_beside and fits(shape.gang, self.headroom) and self.has_nodes_for(shape.pods)
-        return has_room and not self.is_refused_by_estimator(shape)
+    def fits(self, requirements: SchedulingRequirements) -> bool:
+        """Say whether the gang minimum fits and the cluster's resource models accept every pod (C3)."""
+        fits_all_pods = self.headroom_for_all_pods is None or fits(requirements.demand, self.headroom_for_all_pods)
+        fits_gang = fits_all_pods and fits(requirements.gang, self.headroom) and self.has_nodes_for(requirements.pods)
+        return fits_gang and not self.is_refused_by_estimator(requirements)
 
-    def is_refused_by_estimator(self, shape: SchedulingRequirements) -> bool:
-        """Say whether the cluster's estimator has counted too little room for the gang."""
-        return self.estimates is not None and self.estimates.refuses(shape)
+    def is_refused_by_estimator(self, requirements: SchedulingRequirements) -> bool:
+        """Say whether the cluster's estimator has counted too little capacity for the gang."""
+        return self.estimates is not None and self.estimates.refuses(requirements)
 
     def has_nodes_for(self, pods: Iterable[Resources]) -> bool:
-        """Say whether each pod may find a node that has enough free now, as far as resource models tell.
+        """Say whether each pod may fit on some node, according to the cluster's resource models.
 
-        Karmada counts a node in the lowest grade that any graded resource
-        reaches with what is free of it (``pkg/modeling``). So a node has less
-        than its grade's upper end free of one resource at least, and any
-        amount of the others.
+        Karmada counts a node in the lowest grade that any graded resource reaches with its free amount
+        (``pkg/modeling``). So a node has less than its grade's upper end of at least one resource, and any amount of
+        the others.
         """
-        grades = self.site.cluster.grades if self.site.cluster else ()
+        grades = self.cluster_state.cluster.grades if self.cluster_state.cluster else ()
         if not grades or self.freed is None:
             return True
         ends = [{name: end + self.freed.get(name, 0) for name, end in grade.items()} for grade in grades]
@@ -66,202 +64,270 @@ class FreeCapacity:
 
 
 def _grade_may_hold(pod: Resources, end: Resources) -> bool:
-    """Say whether a node of the grade with this upper *end* may hold *pod*: it stays below it on some resource."""
+    """Say whether a node of the grade with upper *end* may hold *pod*: one request must be below its end."""
     return any(pod.get(name, 0) < amount for name, amount in end.items())
 
 
-def free_capacities(sites: Iterable[ClusterState]) -> list[FreeCapacity]:
-    """Return what *sites* have left as they are now."""
-    return [free_capacity(site) for site in sites]
+def free_capacities(cluster_states: Iterable[ClusterState]) -> list[FreeCapacity]:
+    """Return the free capacity of *cluster_states* now."""
+    return [free_capacity(cluster_state) for cluster_state in cluster_states]
 
 
-def free_capacity(site: ClusterState) -> FreeCapacity:
-    """Return what one more may take of *site*."""
-    beside = site.settled if site.held else None
-    return FreeCapacity(site, site.room, site.allocatable, beside, site.freed, site.estimates)
-
-
-def free_after_evictions(site: ClusterState, gone: Resources = EMPTY) -> FreeCapacity:
-    """Return what *site* will have left once the evictions under way, and those that free *gone*, are done."""
-    room, freed = add(site.settled, gone), total((site.freed, site.leaving, gone))
-    return FreeCapacity(site, room, site.allocatable, room if site.held else None, freed)
-
-
-def capacities_when_empty(sites: Iterable[ClusterState]) -> list[FreeCapacity]:
-    """Return what *sites* would have if they held nothing, foreign use included (C5).
-
-    Resource models count what is free now, so they say nothing of empty nodes.
-    """
-    return [FreeCapacity(site, site.allocatable, site.allocatable, freed=None) for site in sites]
-
-
-def choose_clusters(shape: SchedulingRequirements, candidates: Sequence[FreeCapacity], copies: int) -> Choice | Refusal:
-    """Return where *shape* goes, or ``InsufficientCapacity`` with the cluster that comes closest.
-
-    *copies* is the number of clusters that get the whole of an indivisible
-    workload (D5).
-    """
-    if shape.replicas and shape.placement.divided:
-        return _divide_replicas(shape, candidates)
-    taking = [room for room in candidates if room.fits(shape)]
-    chosen = _select_copies(shape, _rank_fitting(shape, taking, candidates), copies) if len(taking) >= copies else ()
-    if len(chosen) < copies:
-        taken = {room.name for room in taking}
-        return _insufficient_capacity(shape, [room for room in candidates if room.name not in taken])
-    replicas = shape.replicas or None
-    return Choice(
-        assignments=tuple(Assignment(room.name, replicas) for room in chosen),
-        bookings=tuple(ClusterCharge(room.name, shape.demand) for room in chosen),
+def free_capacity(cluster_state: ClusterState) -> FreeCapacity:
+    """Return the free capacity of a cluster now."""
+    headroom_for_all_pods = cluster_state.settled if cluster_state.held else None
+    return FreeCapacity(
+        cluster_state,
+        cluster_state.room,
+        cluster_state.allocatable,
+        headroom_for_all_pods,
+        cluster_state.freed,
+        cluster_state.estimates,
     )
 
 
-def fits_enough_clusters(shape: SchedulingRequirements, rooms: Iterable[FreeCapacity], copies: int) -> bool:
-    """Say whether as many of *rooms* take *shape* as it needs; ``False`` also where only ``choose`` can tell."""
-    if (shape.replicas and shape.placement.divided) or any(spread.by == "region" for spread in shape.placement.spread):
+def free_after_evictions(cluster_state: ClusterState, evicted: Resources = EMPTY) -> FreeCapacity:
+    """Return the free capacity once evictions in progress, and those that free *evicted*, have finished."""
+    capacity, freed = add(cluster_state.settled, evicted), total((cluster_state.freed, cluster_state.leaving, evicted))
+    return FreeCapacity(
+        cluster_state, capacity, cluster_state.allocatable, capacity if cluster_state.held else None, freed
+    )
+
+
+def capacities_when_empty(cluster_states: Iterable[ClusterState]) -> list[FreeCapacity]:
+    """Return the capacity of *cluster_states* without any usage, external usage included (C5).
+
+    Resource models count what is free now, so they are ignored.
+    """
+    return [
+        FreeCapacity(cluster_state, cluster_state.allocatable, cluster_state.allocatable, freed=None)
+        for cluster_state in cluster_states
+    ]
+
+
+def choose_clusters(
+    requirements: SchedulingRequirements, candidates: Sequence[FreeCapacity], copies: int
+) -> Choice | Refusal:
+    """Return the clusters for *requirements*, or ``InsufficientCapacity`` with the cluster that comes closest.
+
+    *copies* is the number of clusters that each run an indivisible workload (D5).
+    """
+    if requirements.replicas and requirements.placement.divided:
+        return _divide_replicas(requirements, candidates)
+    fitting = [capacity for capacity in candidates if capacity.fits(requirements)]
+    chosen = (
+        _select_copies(requirements, _rank_fitting(requirements, fitting, candidates), copies)
+        if len(fitting) >= copies
+        else ()
+    )
+    if len(chosen) < copies:
+        fitting_names = {capacity.name for capacity in fitting}
+        return _insufficient_capacity(
+            requirements, [capacity for capacity in candidates if capacity.name not in fitting_names]
+        )
+    replicas = requirements.replicas or None
+    return Choice(
+        assignments=tuple(Assignment(capacity.name, replicas) for capacity in chosen),
+        bookings=tuple(ClusterCharge(capacity.name, requirements.demand) for capacity in chosen),
+    )
+
+
+def fits_enough_clusters(requirements: SchedulingRequirements, capacities: Iterable[FreeCapacity], copies: int) -> bool:
+    """Say whether *copies* clusters fit; ``False`` also where only ``choose_clusters`` can decide."""
+    if (requirements.replicas and requirements.placement.divided) or any(
+        spread.by == "region" for spread in requirements.placement.spread
+    ):
         return False
-    return sum(1 for _ in islice((room for room in rooms if room.fits(shape)), copies)) >= copies
+    return (
+        sum(1 for _ in islice((capacity for capacity in capacities if capacity.fits(requirements)), copies)) >= copies
+    )
 
 
 def _rank_fitting(
-    shape: SchedulingRequirements, taking: Sequence[FreeCapacity], candidates: Sequence[FreeCapacity]
+    requirements: SchedulingRequirements, fitting: Sequence[FreeCapacity], candidates: Sequence[FreeCapacity]
 ) -> Sequence[FreeCapacity]:
-    """Return the rooms that are *taking* it in C3's order among all *candidates*."""
-    if len(taking) <= 1:
-        return taking
-    fleet = total(room.allocatable for room in candidates)
-    return sorted(taking, key=lambda room: rank_cluster(shape, room, fleet))
+    """Return the *fitting* clusters in C3's order."""
+    if len(fitting) <= 1:
+        return fitting
+    fleet = total(capacity.allocatable for capacity in candidates)
+    return sorted(fitting, key=lambda capacity: rank_cluster(requirements, capacity, fleet))
 
 
 def _select_copies(
-    shape: SchedulingRequirements, ranked: Sequence[FreeCapacity], copies: int
+    requirements: SchedulingRequirements, ranked: Sequence[FreeCapacity], copies: int
 ) -> Sequence[FreeCapacity]:
-    """Return the *copies* first of *ranked*, as far as a spread by region does not ask for others."""
-    if not any(spread.by == "region" for spread in shape.placement.spread):
+    """Return the first *copies* of *ranked*, or those that a spread constraint by region selects."""
+    if not any(spread.by == "region" for spread in requirements.placement.spread):
         return ranked[:copies]
-    fitting = {room.name: room for room in ranked}
-    clusters = [room.site.cluster for room in fitting.values() if room.site.cluster is not None]
-    return [fitting[cluster.name] for cluster in select_clusters(shape.placement, clusters)]
+    by_name = {capacity.name: capacity for capacity in ranked}
+    clusters = [
+        capacity.cluster_state.cluster for capacity in by_name.values() if capacity.cluster_state.cluster is not None
+    ]
+    return [by_name[cluster.name] for cluster in select_clusters(requirements.placement, clusters)]
 
 
-#: Why a cluster with room on all its nodes together has none for a gang.
+#: Why a cluster whose nodes have enough capacity in sum cannot hold a gang.
 NODES_FULL: Final = "its nodes have no room for the gang, as its scheduler estimator counts"
 
 ClusterRank = tuple[bool, bool, int, bool, Fraction, str]
 
 
-def rank_cluster(shape: SchedulingRequirements, room: FreeCapacity, fleet: Resources) -> ClusterRank:
-    """Return C3's order: fits, holds all of it, its preference, no unrequested devices, least left over, name."""
-    whole = fits(shape.demand, room.headroom)
-    preference = shape.preferred.index(room.name) if room.name in shape.preferred else len(shape.preferred)
-    left = _leftover_fraction(shape.demand if whole else shape.gang, room, fleet)
-    return not room.fits(shape), not whole, preference, _has_unrequested(shape.demand, room), left, room.name
+def rank_cluster(requirements: SchedulingRequirements, capacity: FreeCapacity, fleet: Resources) -> ClusterRank:
+    """Return C3's order: gang fits, all pods fit, preference, no unrequested devices, least left over, name."""
+    fits_whole = fits(requirements.demand, capacity.headroom)
+    preference = (
+        requirements.preferred.index(capacity.name)
+        if capacity.name in requirements.preferred
+        else len(requirements.preferred)
+    )
+    leftover = _leftover_fraction(requirements.demand if fits_whole else requirements.gang, capacity, fleet)
+    return (
+        not capacity.fits(requirements),
+        not fits_whole,
+        preference,
+        _has_unrequested(requirements.demand, capacity),
+        leftover,
+        capacity.name,
+    )
 
 
-def _has_unrequested(request: Resources, room: FreeCapacity) -> bool:
+def _has_unrequested(request: Resources, capacity: FreeCapacity) -> bool:
     """Say whether the cluster has an extended resource, such as GPUs, that is not requested."""
-    return any("/" in name and amount > 0 and request.get(name, 0) <= 0 for name, amount in room.allocatable.items())
+    return any(
+        "/" in name and amount > 0 and request.get(name, 0) <= 0 for name, amount in capacity.allocatable.items()
+    )
 
 
-def _leftover_fraction(request: Resources, room: FreeCapacity, fleet: Resources) -> Fraction:
-    """Return what stays free of the resource of which *request* takes the largest part of the cluster.
+def _leftover_fraction(request: Resources, capacity: FreeCapacity, fleet: Resources) -> Fraction:
+    """Return what remains free of the dominant resource, as a fraction of the total over all candidates.
 
-    As a part of what all candidates have of it: amounts of one resource are
-    compared as they are, and those of two resources can be compared at all.
+    The fraction makes clusters with different dominant resources comparable.
     """
-    dominant, taken, whole = "", 0, 1
+    dominant, taken, dominant_allocatable = "", 0, 1
     for name in sorted(request):
-        allocatable = room.allocatable.get(name, 0)
-        if name != PODS and request[name] > 0 and allocatable > 0 and request[name] * whole > taken * allocatable:
-            dominant, taken, whole = name, request[name], allocatable
-    return Fraction(room.headroom.get(dominant, 0) - taken, fleet[dominant]) if dominant else Fraction(0)
+        allocatable = capacity.allocatable.get(name, 0)
+        if (
+            name != PODS
+            and request[name] > 0
+            and allocatable > 0
+            and request[name] * dominant_allocatable > taken * allocatable
+        ):
+            dominant, taken, dominant_allocatable = name, request[name], allocatable
+    return Fraction(capacity.headroom.get(dominant, 0) - taken, fleet[dominant]) if dominant else Fraction(0)
 
 
-def _insufficient_capacity(shape: SchedulingRequirements, left: Sequence[FreeCapacity]) -> Refusal:
+def _insufficient_capacity(requirements: SchedulingRequirements, candidates: Sequence[FreeCapacity]) -> Refusal:
     """Return the refusal with the cluster that lacks least, and what it lacks."""
-    request = shape.demand if shape.replicas and shape.placement.divided else shape.gang
-    if all(fits(request, room.headroom) and room.headroom_for_all_pods is not None for room in left):
-        # The gang would fit, but not all of it beside what is held there for others.
-        request = shape.demand
-    short = [(resource, room) for room in left if (resource := first_insufficient(request, room.headroom)) is not None]
-    refused = [room.name for room in left if room.is_refused_by_estimator(shape) and fits(request, room.headroom)]
+    request = requirements.demand if requirements.replicas and requirements.placement.divided else requirements.gang
+    if all(fits(request, capacity.headroom) and capacity.headroom_for_all_pods is not None for capacity in candidates):
+        # The gang would fit, but not all pods next to the nominated workloads.
+        request = requirements.demand
+    shortages = [
+        (resource, capacity)
+        for capacity in candidates
+        if (resource := first_insufficient(request, capacity.headroom)) is not None
+    ]
+    refused = [
+        capacity.name
+        for capacity in candidates
+        if capacity.is_refused_by_estimator(requirements) and fits(request, capacity.headroom)
+    ]
     if refused:
-        # They come closest: only their nodes, one by one, have too little free.
+        # These clusters come closest: only their individual nodes have too little free.
         return Refusal(Reason.INSUFFICIENT_CAPACITY, cluster=min(refused), subject=NODES_FULL)
-    if not short:
-        name = min((room.name for room in left), default=None)
+    if not shortages:
+        name = min((capacity.name for capacity in candidates), default=None)
         return Refusal(
             Reason.INSUFFICIENT_CAPACITY,
             cluster=name,
             subject="no node has enough free for one of its pods" if name else None,
         )
-    resource, room = min(short, key=lambda pair: (-_free_fraction(request, *pair), pair[1].name))
+    resource, capacity = min(shortages, key=lambda pair: (-_free_fraction(request, *pair), pair[1].name))
     return Refusal(
-        Reason.INSUFFICIENT_CAPACITY, resource, request[resource], room.headroom.get(resource, 0), cluster=room.name
+        Reason.INSUFFICIENT_CAPACITY,
+        resource,
+        request[resource],
+        capacity.headroom.get(resource, 0),
+        cluster=capacity.name,
     )
 
 
-def _free_fraction(request: Resources, resource: str, room: FreeCapacity) -> Fraction:
-    """Return which part of what is asked of *resource* there is."""
-    return Fraction(room.headroom.get(resource, 0), request[resource])
+def _free_fraction(request: Resources, resource: str, capacity: FreeCapacity) -> Fraction:
+    """Return the free fraction of the requested amount of *resource*."""
+    return Fraction(capacity.headroom.get(resource, 0), request[resource])
 
 
-def _divide_replicas(shape: SchedulingRequirements, candidates: Sequence[FreeCapacity]) -> Choice | Refusal:
-    capacity = {room.name: replicas_that_fit(shape, room) for room in candidates}
-    if shape.placement.weights:
-        parts = split_by_weight(shape.replicas, _static_weights(shape.placement.weights, candidates))
-        fitting = all(count <= capacity[name] for name, count in parts.items())
+def _divide_replicas(requirements: SchedulingRequirements, candidates: Sequence[FreeCapacity]) -> Choice | Refusal:
+    capacity_by_cluster = {capacity.name: replicas_that_fit(requirements, capacity) for capacity in candidates}
+    if requirements.placement.weights:
+        parts = split_by_weight(requirements.replicas, _static_weights(requirements.placement.weights, candidates))
+        is_fitting = all(count <= capacity_by_cluster[name] for name, count in parts.items())
     else:
-        parts = _fill_largest_first(shape, capacity)
-        fitting = sum(parts.values()) == shape.replicas
-    if not fitting or not parts:
-        return _insufficient_capacity(shape, candidates)
+        parts = _fill_largest_first(requirements, capacity_by_cluster)
+        is_fitting = sum(parts.values()) == requirements.replicas
+    if not is_fitting or not parts:
+        return _insufficient_capacity(requirements, candidates)
     used = {name: count for name, count in parts.items() if count > 0}
     return Choice(
         assignments=tuple(Assignment(name, used[name]) for name in sorted(used)),
-        bookings=tuple(ClusterCharge(name, scale(shape.replica, used[name])) for name in sorted(used)),
+        bookings=tuple(ClusterCharge(name, scale(requirements.replica, used[name])) for name in sorted(used)),
     )
 
 
-def replicas_that_fit(shape: SchedulingRequirements, room: FreeCapacity) -> int:
-    """Return how many replicas of a divisible *shape* there is room for."""
-    counts = [max(room.headroom.get(name, 0), 0) // amount for name, amount in shape.replica.items() if amount > 0]
-    nodes = room.site.cluster.nodes if room.site.cluster else ()
-    most = replicas_that_pack(shape.replica, nodes) if nodes else None
-    return min(counts if most is None else [*counts, most], default=shape.replicas)
+def replicas_that_fit(requirements: SchedulingRequirements, capacity: FreeCapacity) -> int:
+    """Return how many replicas of a divisible workload fit."""
+    counts = [
+        max(capacity.headroom.get(name, 0), 0) // amount for name, amount in requirements.replica.items() if amount > 0
+    ]
+    nodes = capacity.cluster_state.cluster.nodes if capacity.cluster_state.cluster else ()
+    packed = replicas_that_pack(requirements.replica, nodes) if nodes else None
+    return min(counts if packed is None else [*counts, packed], default=requirements.replicas)
 
 
-def _fill_largest_first(shape: SchedulingRequirements, capacity: Mapping[ClusterName, int]) -> dict[ClusterName, int]:
-    """Return the replicas by cluster, those that take most of them first, as many clusters as the spread allows."""
+def _fill_largest_first(
+    requirements: SchedulingRequirements, capacity_by_cluster: Mapping[ClusterName, int]
+) -> dict[ClusterName, int]:
+    """Return replicas by cluster, filling the largest clusters first, up to the spread's maximum of clusters."""
     parts: dict[ClusterName, int] = {}
-    left = shape.replicas
-    most = min((each.maximum for each in shape.placement.spread if each.by == "cluster" and each.maximum), default=None)
-    for name in sorted(capacity, key=lambda name: (-capacity[name], name))[:most]:
-        parts[name] = min(left, capacity[name])
-        left -= parts[name]
+    remaining = requirements.replicas
+    max_clusters = min(
+        (
+            constraint.maximum
+            for constraint in requirements.placement.spread
+            if constraint.by == "cluster" and constraint.maximum
+        ),
+        default=None,
+    )
+    for name in sorted(capacity_by_cluster, key=lambda name: (-capacity_by_cluster[name], name))[:max_clusters]:
+        parts[name] = min(remaining, capacity_by_cluster[name])
+        remaining -= parts[name]
     return parts
 
 
 def _static_weights(weights: Sequence[StaticWeight], candidates: Sequence[FreeCapacity]) -> dict[ClusterName, int]:
-    """Return each cluster's static weight: the largest of the rules that match it."""
-    found: dict[ClusterName, int] = {}
-    for room in candidates:
-        matching = [rule.weight for rule in weights if room.site.cluster and matches(rule.affinity, room.site.cluster)]
+    """Return each cluster's static weight: the largest of the matching rules."""
+    weight_by_cluster: dict[ClusterName, int] = {}
+    for capacity in candidates:
+        matching = [
+            rule.weight
+            for rule in weights
+            if capacity.cluster_state.cluster and matches(rule.affinity, capacity.cluster_state.cluster)
+        ]
         if matching:
-            found[room.name] = max(matching)
-    return found
+            weight_by_cluster[capacity.name] = max(matching)
+    return weight_by_cluster
 
 
 def split_by_weight(replicas: int, weights: Mapping[ClusterName, int]) -> dict[ClusterName, int]:
     """Return the replicas by cluster, in proportion to *weights*.
 
-    Each gets its share rounded down; what is left goes one by one to the
-    largest weights, then by name, as Karmada's division does.
+    Shares are rounded down; the remainder goes one by one to the largest weights, then by name, as in Karmada.
     """
-    whole = sum(weights.values())
-    if whole <= 0:
+    total_weight = sum(weights.values())
+    if total_weight <= 0:
         return {}
-    parts = {name: replicas * weight // whole for name, weight in weights.items()}
-    left = replicas - sum(parts.values())
-    for name in sorted(weights, key=lambda name: (-weights[name], name))[:left]:
+    parts = {name: replicas * weight // total_weight for name, weight in weights.items()}
+    remaining = replicas - sum(parts.values())
+    for name in sorted(weights, key=lambda name: (-weights[name], name))[:remaining]:
         parts[name] += 1
     return parts

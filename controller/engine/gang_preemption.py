@@ -43,7 +43,7 @@ def parts_to_admit(state: "State", head: Head) -> list[Workload]:
 
 
 def find_plan(
-    state: "State", head: Head, together: Sequence[Workload], *, candidates: Sequence[Victim], rule: PreemptionPolicy
+    state: "State", head: Head, together: Sequence[Workload], *, candidates: Sequence[Victim], policy: PreemptionPolicy
 ) -> PreemptionPlan | None:
     """Return an exchange that lets all in who start *together*, ``None`` where there is none.
 
@@ -55,9 +55,9 @@ def find_plan(
     lanes = [state.backlog.lane(part.uid) for part in together]
     places = {part.uid: name for name, floor in floors.items() for part in floor.parts}
     attempt = PreemptionAttempt(
-        state.standing, head, lanes, {name: (floor.site, floor.requested) for name, floor in floors.items()}
+        state.standing, head, lanes, {name: (floor.cluster_state, floor.requested) for name, floor in floors.items()}
     )
-    if not select_victims(attempt, candidates, rule):
+    if not select_victims(attempt, candidates, policy):
         return None
     return PreemptionPlan(attempt, {part.uid: places[part.uid] for part in together}, None)
 
@@ -66,7 +66,7 @@ class ClusterAfterEvictions:
     """One cluster, as it will be once those are gone who come first among its possible victims."""
 
     def __init__(self, site: ClusterState, victims: Sequence[tuple[int, Resources]]) -> None:
-        self.site = site
+        self.cluster_state = site
         self.parts: list[Workload] = []
         """Who goes there."""
         self.requested: Resources = EMPTY
@@ -83,19 +83,21 @@ class ClusterAfterEvictions:
             return None
         gone = found[0]
         freed = total(charge for _, charge in self._victims[:gone])
-        if not free_after_evictions(self.site, freed).has_nodes_for(shape.pods):
+        if not free_after_evictions(self.cluster_state, freed).has_nodes_for(shape.pods):
             return None
         worst = self._victims[gone - 1][0] if gone > self._evicted else -1
         preference = (
-            shape.preferred.index(self.site.name) if self.site.name in shape.preferred else len(shape.preferred)
+            shape.preferred.index(self.cluster_state.name)
+            if self.cluster_state.name in shape.preferred
+            else len(shape.preferred)
         )
-        return worst, gone - self._evicted, preference, self.site.name
+        return worst, gone - self._evicted, preference, self.cluster_state.name
 
     def assign(self, part: Workload, shape: SchedulingRequirements) -> None:
         """Let *part* go there."""
         found = self._evictions_needed(shape)
         if found is None:
-            raise AssertionError(f"{self.site.name} has no room for {part.path}")
+            raise AssertionError(f"{self.cluster_state.name} has no room for {part.path}")
         self._evicted, left = found
         self.parts.append(part)
         self.requested = elementwise_max(self.requested, add(self._assigned, self._required(shape)))
@@ -103,7 +105,7 @@ class ClusterAfterEvictions:
         self._free = subtract(left, shape.demand)
 
     def _required(self, shape: SchedulingRequirements) -> Resources:
-        return shape.demand if self.site.held else shape.gang
+        return shape.demand if self.cluster_state.held else shape.gang
 
     def _evictions_needed(self, shape: SchedulingRequirements) -> tuple[int, Resources] | None:
         """Return how many must be gone, and what is left then, before *shape* is let in."""

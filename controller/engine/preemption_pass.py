@@ -1,7 +1,6 @@
-"""The exchanges of one cycle: who is blocked and may have others evicted, and what comes of it (P1-P5).
+"""Runs reclaim and preemption for the blocked workloads of one cycle (P1-P5).
 
-Evictions free nothing now, so nobody is admitted here: quota and a cluster are
-held for those who will be.
+Evicted workloads free capacity later, so a preemptor is nominated to a cluster in place of being admitted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,98 +24,103 @@ from controller.engine.tree import Node
 from controller.engine.victims import PreemptionCandidates, Victim
 from controller.engine.workloads import Nomination, Workload
 
-#: What looking for victims on one cluster costs at least, in evaluations of a cluster.
+#: Minimum cost of a victim search on one cluster, in evaluations of a cluster.
 _STEPS_PER_CLUSTER: Final = 4
 
 
 class PreemptionPass:
-    """Makes exchanges for the blocked, in the order of their turns."""
+    """Searches victims for blocked workloads in their admission order, and evicts them."""
 
-    def __init__(self, service: AdmissionPass) -> None:
+    def __init__(self, admission: AdmissionPass) -> None:
         self.notes: list[RecordUpdate] = []
         self.retry_at: int | None = None
-        """When an exchange may work that does not yet."""
-        self._admission = service
-        self._world = service.state
-        self._standing = service.standing
-        self._policy = service.state.policy
+        """When a preemption that fails now may succeed."""
+        self._admission = admission
+        self._world = admission.state
+        self._standing = admission.standing
+        self._policy = admission.state.policy
         self._candidates = (
-            service.lending.roster if service.lending else PreemptionCandidates(self._world, self._standing.quota.tree)
+            admission.lending.roster
+            if admission.lending
+            else PreemptionCandidates(self._world, self._standing.quota.tree)
         )
         self._failed: set[WorkloadClass] = set()
 
     def run(self) -> Steps[bool]:
-        """Make all exchanges that work; say whether there was any."""
+        """Carry out all preemptions that succeed; say whether there was any."""
         self._failed.clear()
-        made = False
-        while (deal := (yield from self._next_plan())) is not None:
-            self._apply(*deal)
-            made = True
-        return made
+        has_preempted = False
+        while (plan := (yield from self._next_plan())) is not None:
+            self._apply(*plan)
+            has_preempted = True
+        return has_preempted
 
     def _next_plan(self) -> Steps[tuple[PreemptionPlan, EvictionReason] | None]:
-        """Return the exchange for the first blocked head for which one works.
+        """Return the plan of the first blocked head that has one.
 
-        A head that has room would borrow, and ends its queue's turn.
+        A head that fits without preemption would have to borrow; it ends its queue's turn.
         """
-        deals: dict[WorkloadClass, tuple[PreemptionPlan, EvictionReason] | None] = {}
+        plans: dict[WorkloadClass, tuple[PreemptionPlan, EvictionReason] | None] = {}
 
         def waits_for_its_turn(head: Head) -> bool:
-            """Say whether a head that would borrow has room, or an exchange that works."""
+            """Say whether a head that would borrow fits, or has a preemption plan."""
             if self._admission.fits(head):
                 return True
-            deals[head.lane] = self._plan_for(head)
-            if deals[head.lane] is None:
+            plans[head.lane] = self._plan_for(head)
+            if plans[head.lane] is None:
                 self._failed.update(self._classes_tried_with(head))
-            return deals[head.lane] is not None
+            return plans[head.lane] is not None
 
-        turns = HeadIterator(self._standing, self._policy, self._schedulable_by_queue(), fits=waits_for_its_turn)
-        while (head := (yield from turns.next())) is not None:
+        heads = HeadIterator(self._standing, self._policy, self._schedulable_by_queue(), fits=waits_for_its_turn)
+        while (head := (yield from heads.next())) is not None:
             yield 1
             if self._admission.fits(head):
-                turns.ended(head)
+                heads.ended(head)
                 continue
-            deal = deals[head.lane] if head.lane in deals else self._plan_for(head)
-            if deal is not None:
-                return deal
+            plan = plans[head.lane] if head.lane in plans else self._plan_for(head)
+            if plan is not None:
+                return plan
             self._failed.update(self._classes_tried_with(head))
-            turns.passed_over(head)
+            heads.passed_over(head)
         return None
 
     def _classes_tried_with(self, head: Head) -> list[WorkloadClass]:
-        """Return the lanes for which the same was tried: of a group that starts together all."""
+        """Return the workload classes that share the result: all classes of a HyperJob that starts together."""
         if not gangs.is_all_or_nothing(self._world, head.lane):
             return [head.lane]
-        lanes = self._world.backlog.queues[head.lane.queue]
-        return [lane for lane in lanes if lane.group == head.lane.group]
+        workload_classes = self._world.backlog.queues[head.lane.queue]
+        return [workload_class for workload_class in workload_classes if workload_class.group == head.lane.group]
 
     def _schedulable_by_queue(self) -> Mapping[QueueName, list[SchedulableClass]]:
-        """Return the waiting lanes of every queue in which somebody may have others evicted."""
-        lines: dict[QueueName, list[SchedulableClass]] = {}
+        """Return the pending workload classes of every queue that may preempt."""
+        schedulable: dict[QueueName, list[SchedulableClass]] = {}
         for name in sorted(self._world.backlog.queues):
             node = self._standing.quota.tree.leaf(name)
-            lanes = self._schedulable(node) if node is not None else []
-            if node is not None and any(self._may_preempt(node, lane) for lane in lanes):
+            workload_classes = self._schedulable(node) if node is not None else []
+            if node is not None and any(self._may_preempt(node, workload_class) for workload_class in workload_classes):
                 of = self._world.books.feasibility_cache.get
-                lines[name] = [SchedulableClass(lane, of(lane.shape).requested_resources) for lane in lanes]
-        return lines
+                schedulable[name] = [
+                    SchedulableClass(workload_class, of(workload_class.shape).requested_resources)
+                    for workload_class in workload_classes
+                ]
+        return schedulable
 
     def _schedulable(self, leaf: Node) -> list[WorkloadClass]:
-        """Return the lanes of a queue that are to be tried; of a fifo queue none once its first has failed."""
-        lanes = [
-            lane
-            for lane in self._world.backlog.queues[leaf.name]
-            if lane.is_waiting and lane.hopeless is None and lane not in self._failed
+        """Return the workload classes of a queue to try; none in a fifo queue whose head has failed."""
+        workload_classes = [
+            workload_class
+            for workload_class in self._world.backlog.queues[leaf.name]
+            if workload_class.is_waiting and workload_class.hopeless is None and workload_class not in self._failed
         ]
         if not leaf.queue.fifo:
-            return lanes
+            return workload_classes
         first = self._world.heading(leaf.name)
-        return [lane for lane in lanes if lane.head is first]
+        return [workload_class for workload_class in workload_classes if workload_class.head is first]
 
-    def _may_preempt(self, leaf: Node, lane: WorkloadClass) -> bool:
-        return (self._policy.reclaim.enabled and self._is_entitled(leaf, lane.charge)) or (
+    def _may_preempt(self, leaf: Node, workload_class: WorkloadClass) -> bool:
+        return (self._policy.reclaim.enabled and self._is_entitled(leaf, workload_class.charge)) or (
             self._policy.preemption.enabled
-            and any(victim.priority < lane.head.priority for victim in self._candidates.in_queue(leaf.name))
+            and any(victim.priority < workload_class.head.priority for victim in self._candidates.in_queue(leaf.name))
         )
 
     def _is_entitled(self, leaf: Node, charge: Resources) -> bool:
@@ -124,55 +128,55 @@ class PreemptionPass:
         return asks and self._standing.over(leaf, charge) is None
 
     def _plan_for(self, head: Head) -> tuple[PreemptionPlan, EvictionReason] | None:
-        """Return an exchange for a head without room: by reclaim, else by preemption (P2)."""
-        together = gang_preemption.parts_to_admit(self._world, head)
+        """Return a plan for a blocked head: by reclaim, else by preemption (P2)."""
+        parts = gang_preemption.parts_to_admit(self._world, head)
         of = self._world.books.feasibility_cache.get
-        prospects = [of(self._world.backlog.lane(part.uid).shape) for part in together]
-        if not prospects or not all(prospect.needs_one_cluster for prospect in prospects):
+        feasibilities = [of(self._world.backlog.lane(part.uid).shape) for part in parts]
+        if not feasibilities or not all(feasibility.needs_one_cluster for feasibility in feasibilities):
             return None
-        charge = total(prospect.charge for prospect in prospects)
-        if self._fits_after_evictions(head, together, charge):
+        charge = total(feasibility.charge for feasibility in feasibilities)
+        if self._fits_after_evictions(head, parts, charge):
             return None
         if self._may_reclaim(head, charge):
-            found = reclaim.reclaim_candidates(self._world, self._standing, head, charge, self._candidates)
-            deal = self._search(
-                head, together, self._past_min_runtime(found, reclaiming=True), ReclaimPolicy(self._admission.lending)
+            candidates = reclaim.reclaim_candidates(self._world, self._standing, head, charge, self._candidates)
+            plan = self._search(
+                head, parts, self._past_min_runtime(candidates, reclaiming=True), ReclaimPolicy(self._admission.lending)
             )
-            if deal is not None:
-                return deal, EvictionReason.RECLAIMED
+            if plan is not None:
+                return plan, EvictionReason.RECLAIMED
         if self._policy.preemption.enabled:
-            found = preemption.preemption_candidates(self._world, together, self._candidates)
-            deal = self._search(
+            candidates = preemption.preemption_candidates(self._world, parts, self._candidates)
+            plan = self._search(
                 head,
-                together,
-                self._past_min_runtime(found, reclaiming=False),
+                parts,
+                self._past_min_runtime(candidates, reclaiming=False),
                 PriorityPreemptionPolicy(self._admission.lending),
             )
-            if deal is not None:
-                return deal, EvictionReason.PREEMPTED
+            if plan is not None:
+                return plan, EvictionReason.PREEMPTED
         return None
 
     def _search(
-        self, head: Head, together: Sequence[Workload], victims: Sequence[Victim], rule: PreemptionPolicy
+        self, head: Head, parts: Sequence[Workload], victims: Sequence[Victim], policy: PreemptionPolicy
     ) -> PreemptionPlan | None:
-        if len(together) > 1:
-            return gang_preemption.find_plan(self._world, head, together, candidates=victims, rule=rule)
+        if len(parts) > 1:
+            return gang_preemption.find_plan(self._world, head, parts, candidates=victims, policy=policy)
         names = self._world.books.feasibility_cache.get(head.lane.shape).candidates.names
-        sites = [self._world.ledger.site(name) for name in names]
-        self._world.books.feasibility_cache.steps += len(sites) * (_STEPS_PER_CLUSTER + len(victims))
-        return find_plan(self._standing, head, sites, candidates=victims, rule=rule)
+        cluster_states = [self._world.ledger.site(name) for name in names]
+        self._world.books.feasibility_cache.steps += len(cluster_states) * (_STEPS_PER_CLUSTER + len(victims))
+        return find_plan(self._standing, head, cluster_states, candidates=victims, policy=policy)
 
-    def _fits_after_evictions(self, head: Head, together: Sequence[Workload], charge: Resources) -> bool:
-        """Say whether the evictions under way will do."""
+    def _fits_after_evictions(self, head: Head, parts: Sequence[Workload], charge: Resources) -> bool:
+        """Say whether the head fits once the evictions in progress have finished."""
         if self._standing.quota.refusal(head.leaf, charge) is not None:
             return False
-        if len(together) > 1:
-            return gang_preemption.assign_clusters(self._world, together, ()) is not None
+        if len(parts) > 1:
+            return gang_preemption.assign_clusters(self._world, parts, ()) is not None
         names = self._world.books.feasibility_cache.get(head.lane.shape).candidates.names
         return any(free_after_evictions(self._world.ledger.site(name)).fits(head.lane.shape) for name in names)
 
     def _may_reclaim(self, head: Head, charge: Resources) -> bool:
-        """Say whether *head* is entitled to *charge*, and the clusters have been as they are for a while."""
+        """Say whether *charge* is within the head's fair share and no cluster has changed its readiness recently."""
         if not self._policy.reclaim.enabled or not self._is_entitled(head.leaf, charge):
             return False
         turned_at = self._world.ledger.turned_at
@@ -182,33 +186,33 @@ class PreemptionPass:
         return False
 
     def _past_min_runtime(self, victims: list[Victim], *, reclaiming: bool) -> list[Victim]:
-        """Return those who have run for long enough (P4), and were not admitted just now (O3)."""
-        rules = self._policy.reclaim if reclaiming else self._policy.preemption
-        ripe = []
+        """Return the victims past their minimum runtime (P4) that were not admitted in this cycle (O3)."""
+        policy = self._policy.reclaim if reclaiming else self._policy.preemption
+        eligible = []
         for victim in victims:
-            at = max(victim.admitted_at + rules.min_runtime_ms, victim.stays_until)
+            eligible_at = max(victim.admitted_at + policy.min_runtime_ms, victim.stays_until)
             is_new = any(workload.uid in self._admission.admitted for workload in victim.workloads)
-            if at > self._admission.now or is_new:
-                self.retry_at = earliest((self.retry_at, max(at, self._admission.now + 1)))
+            if eligible_at > self._admission.now or is_new:
+                self.retry_at = earliest((self.retry_at, max(eligible_at, self._admission.now + 1)))
             else:
-                ripe.append(victim)
-        return ripe
+                eligible.append(victim)
+        return eligible
 
-    def _apply(self, deal: PreemptionPlan, reason: EvictionReason) -> None:
-        head, now = deal.attempt.head, self._admission.now
-        rules = self._policy.reclaim if reason is EvictionReason.RECLAIMED else self._policy.preemption
-        first, place = next(iter(deal.clusters.items()))
-        for workload in (each for victim in deal.victims for each in victim.workloads):
+    def _apply(self, plan: PreemptionPlan, reason: EvictionReason) -> None:
+        head, now = plan.attempt.head, self._admission.now
+        policy = self._policy.reclaim if reason is EvictionReason.RECLAIMED else self._policy.preemption
+        first_uid, first_cluster = next(iter(plan.clusters.items()))
+        for workload in (workload for victim in plan.victims for workload in victim.workloads):
             self._world.evict(workload, now)
             self._invalidate(workload.queue)
-            evicted = Evict(workload, reason, first, place, rules.grace_ms)
+            evicted = Evict(workload, reason, first_uid, first_cluster, policy.grace_ms)
             self._admission.decisions.append(evicted)
-        for uid, cluster in deal.clusters.items():
+        for uid, cluster in plan.clusters.items():
             part = self._world.workloads[uid]
             charge = self._world.books.feasibility_cache.get(self._world.backlog.lane(uid).shape).charge
-            held = Nomination(cluster, now, len(self.notes), charge)
-            self.notes.append(RecordUpdate(part, held))
-            self._world.hold(part, held, now)
+            nomination = Nomination(cluster, now, len(self.notes), charge)
+            self.notes.append(RecordUpdate(part, nomination))
+            self._world.hold(part, nomination, now)
         self._invalidate(head.workload.queue)
 
     def _invalidate(self, queue: QueueName) -> None:
@@ -217,43 +221,44 @@ class PreemptionPass:
             self._admission.lending.forget(queue)
 
 
-def admit_with_preemption(service: AdmissionPass) -> Steps[PreemptionPass]:
-    """Serve everybody, with exchanges for those without room; return what was agreed.
+def admit_with_preemption(admission: AdmissionPass) -> Steps[PreemptionPass]:
+    """Admit all workloads that fit, with preemption for blocked ones; return the preemption pass.
 
-    While reclaim is on: the entitled, then exchanges, then one borrower after
-    the other, each of which lets it all begin again (O3). Otherwise exchanges
-    come after all admissions (P2).
+    With reclaim: workloads within their fair share first, then preemption, then one borrower at a time, each
+    followed by a new round (O3). Otherwise preemption follows all admissions (P2).
     """
-    exchanges = PreemptionPass(service)
-    if service.state.policy.reclaim.enabled:
-        while not service.is_full and (yield from _admission_round(service, exchanges)):
+    preemption_pass = PreemptionPass(admission)
+    if admission.state.policy.reclaim.enabled:
+        while not admission.is_full and (yield from _admission_round(admission, preemption_pass)):
             pass
     else:
-        yield from service.serve()
-        while service.state.policy.preemption.enabled and not service.is_full and (yield from exchanges.run()):
-            yield from service.serve()
-    return exchanges
+        yield from admission.serve()
+        while (
+            admission.state.policy.preemption.enabled and not admission.is_full and (yield from preemption_pass.run())
+        ):
+            yield from admission.serve()
+    return preemption_pass
 
 
-def _admission_round(service: AdmissionPass, exchanges: PreemptionPass) -> Steps[bool]:
-    """Serve until nobody else gets in; say whether another round begins."""
-    turns = service.turns((yield from schedulable_classes(service.state, service.quota)))
-    is_due = True
-    service.may_retry = False
-    while (head := (yield from turns.next())) is not None:
-        borrows = turns.borrows(head)
-        if borrows and is_due:
-            if (yield from exchanges.run()):
+def _admission_round(admission: AdmissionPass, preemption_pass: PreemptionPass) -> Steps[bool]:
+    """Admit until no workload fits; say whether another round is needed."""
+    heads = admission.turns((yield from schedulable_classes(admission.state, admission.quota)))
+    may_preempt = True
+    admission.may_retry = False
+    while (head := (yield from heads.next())) is not None:
+        borrows = heads.borrows(head)
+        if borrows and may_preempt:
+            if (yield from preemption_pass.run()):
                 return True
-            is_due = False
-        count = service.try_(head)
+            may_preempt = False
+        count = admission.try_(head)
         yield 1
         if not count:
-            turns.passed_over(head)
+            heads.passed_over(head)
             continue
-        if count > 1 or service.is_full or service.has_eased():
+        if count > 1 or admission.is_full or admission.has_eased():
             return True
-        turns.admitted(head)
-        is_due = is_due or borrows
-    service.refused.extend(turns.refused)
-    return (is_due and (yield from exchanges.run())) or service.may_retry
+        heads.admitted(head)
+        may_preempt = may_preempt or borrows
+    admission.refused.extend(heads.refused)
+    return (may_preempt and (yield from preemption_pass.run())) or admission.may_retry

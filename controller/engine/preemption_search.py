@@ -1,7 +1,7 @@
-"""An exchange on paper: which victims must leave so that one who waits gets in, and on which cluster (P3, P5).
+"""Finds the victims that must be evicted to admit a blocked workload, and its cluster (P3, P5).
 
-It is judged as if all evictions under way were done. Who may be a victim is a
-rule's matter: ``reclaim`` or ``preemption``. Nothing is booked here.
+The search assumes that evictions in progress have finished. A policy decides which workloads may be victims:
+see ``reclaim`` and ``preemption``. The search changes no usage.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,16 +22,16 @@ from controller.engine.victims import Victim
 from controller.engine.workloads import WorkloadUid
 
 SelectionRank = tuple[int, VictimRank]
-"""How a victim was chosen: 0 over its charge, 1 its branch keeps its entitlement, 2 otherwise; then its own order."""
+"""Tier and rank of a selected victim: tier 0 exceeds its charge, 1 leaves its branch its fair share, 2 does not."""
 
 
 ClusterTarget = tuple[ClusterState, Resources]
-"""A cluster, and what must be free there at once."""
+"""A cluster and the capacity that must be free there at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """What is lacking still: by resource the queues whose ceilings are in the way, and the clusters without room."""
+    """What is still missing, by resource: the queues whose limits are exceeded, and the clusters without capacity."""
 
     quota: Mapping[str, frozenset[QueueName]]
     clusters: Mapping[str, frozenset[ClusterName]]
@@ -41,269 +41,279 @@ class Shortage:
 
     @property
     def resources(self) -> frozenset[str]:
-        """Return all resources that are lacking."""
+        """Return all missing resources."""
         return frozenset({*self.clusters, *self.quota})
 
 
 _Name = TypeVar("_Name", bound=str)
 
 
-def _freeze(found: Mapping[str, set[_Name]]) -> dict[str, frozenset[_Name]]:
-    return {resource: frozenset(names) for resource, names in found.items()}
+def _freeze(mapping: Mapping[str, set[_Name]]) -> dict[str, frozenset[_Name]]:
+    return {resource: frozenset(names) for resource, names in mapping.items()}
 
 
 class PreemptionAttempt:
-    """One try to let a head in on one cluster, or a group on several, victims taken and spared one by one.
+    """One attempt to admit a head on a cluster, or gang parts on several, by selecting and unselecting victims.
 
-    *quota* is without the charge of the head itself.
+    *quota* does not include the charge of the head.
     """
 
     def __init__(
         self,
-        standing: QueueShares,
+        queue_shares: QueueShares,
         head: Head,
-        lanes: Sequence[WorkloadClass],
-        asked: Mapping[ClusterName, ClusterTarget],
+        workload_classes: Sequence[WorkloadClass],
+        targets: Mapping[ClusterName, ClusterTarget],
     ) -> None:
-        self.standing = standing
+        self.queue_shares = queue_shares
         self.head = head
-        self.lanes = lanes
-        """Of the head; of each part that starts together with others."""
-        self.charge = total(lane.charge for lane in lanes)
-        self.quota = standing.quota.trial()
+        self.workload_classes = workload_classes
+        """Workload class of the head, or of each part that starts with it."""
+        self.charge = total(workload_class.charge for workload_class in workload_classes)
+        self.quota = queue_shares.quota.trial()
         self.selected: dict[Victim, SelectionRank] = {}
-        self._requested = {name: amounts for name, (_, amounts) in asked.items()}
-        self._free = {name: site.settled for name, (site, _) in asked.items()}
+        self._requested = {name: amounts for name, (_, amounts) in targets.items()}
+        self._free = {name: cluster_state.settled for name, (cluster_state, _) in targets.items()}
         self.initial_shortage = self.shortage()
-        """What is lacking before anybody is taken."""
+        """What is missing before any victim is selected."""
 
-    def free_capacity(self, site: ClusterState) -> FreeCapacity:
-        """Return what a cluster would have left by then."""
-        return free_after_evictions(site, total(victim.charge_on(site.name) for victim in self.selected))
+    def free_capacity(self, cluster_state: ClusterState) -> FreeCapacity:
+        """Return the free capacity of a cluster after the selected evictions."""
+        return free_after_evictions(
+            cluster_state, total(victim.charge_on(cluster_state.name) for victim in self.selected)
+        )
 
     def shortage(self) -> Shortage:
-        """Return what is lacking with the victims taken so far."""
-        over: dict[str, set[QueueName]] = {}
+        """Return what is missing after the selected evictions."""
+        queues_by_resource: dict[str, set[QueueName]] = {}
         for fault in self.quota.faults(self.head.leaf, self.charge):
             if fault.resource is not None and fault.queue is not None:
-                over.setdefault(fault.resource, set()).add(QueueName(fault.queue))
-        room: dict[str, set[ClusterName]] = {}
-        for cluster, asked in self._requested.items():
-            for name, amount in asked.items():
+                queues_by_resource.setdefault(fault.resource, set()).add(QueueName(fault.queue))
+        clusters_by_resource: dict[str, set[ClusterName]] = {}
+        for cluster, requested in self._requested.items():
+            for name, amount in requested.items():
                 if amount > 0 and amount > self._free[cluster].get(name, 0):
-                    room.setdefault(name, set()).add(cluster)
-        return Shortage(_freeze(over), _freeze(room))
+                    clusters_by_resource.setdefault(name, set()).add(cluster)
+        return Shortage(_freeze(queues_by_resource), _freeze(clusters_by_resource))
 
-    def helps(self, victim: Victim, short: Shortage) -> bool:
-        """Say whether losing *victim* frees something that is lacking: on the clusters first, then in the queues."""
-        if short.clusters:
-            here = [booking for booking in victim.bookings if booking.cluster in self._free]
+    def helps(self, victim: Victim, shortage: Shortage) -> bool:
+        """Say whether evicting *victim* reduces the shortage: on the clusters first, then in the queues."""
+        if shortage.clusters:
+            charges = [cluster_charge for cluster_charge in victim.bookings if cluster_charge.cluster in self._free]
             return any(
-                booking.charge.get(name, 0) > 0 and booking.cluster in places
-                for booking in here
-                for name, places in short.clusters.items()
+                cluster_charge.charge.get(name, 0) > 0 and cluster_charge.cluster in clusters
+                for cluster_charge in charges
+                for name, clusters in shortage.clusters.items()
             )
         return any(
             victim.charge.get(name, 0) > 0 and any(node.name in queues for node in victim.node.path())
-            for name, queues in short.quota.items()
+            for name, queues in shortage.quota.items()
         )
 
     def may_select(self, victim: Victim) -> bool:
-        """Say whether *victim* is next: still there, and not before others of its group."""
+        """Say whether *victim* is unselected and the parts of its gang that precede it are selected."""
         return victim not in self.selected and (victim.preceded_by is None or victim.preceded_by in self.selected)
 
     def must_stay_selected(self, victim: Victim) -> bool:
-        """Say whether others of its group go only because *victim* does."""
+        """Say whether other parts of its gang are selected only because *victim* is."""
         return any(other.preceded_by is victim for other in self.selected)
 
-    def select(self, victim: Victim, taken: SelectionRank) -> None:
-        """Take *victim* for gone."""
-        self.selected[victim] = taken
+    def select(self, victim: Victim, selection: SelectionRank) -> None:
+        """Select *victim* for eviction."""
+        self.selected[victim] = selection
         self._release(victim, 1)
 
     def unselect(self, victim: Victim) -> SelectionRank:
-        """Take *victim* for staying after all; return how it was chosen."""
+        """Unselect *victim*; return how it was selected."""
         self._release(victim, -1)
         return self.selected.pop(victim)
 
     def _release(self, victim: Victim, times: int) -> None:
         self.quota.book(victim.node, scale(victim.charge, -times))
-        for booking in victim.bookings:
-            if booking.cluster in self._free:
-                self._free[booking.cluster] = add(self._free[booking.cluster], scale(booking.charge, times))
+        for cluster_charge in victim.bookings:
+            if cluster_charge.cluster in self._free:
+                self._free[cluster_charge.cluster] = add(
+                    self._free[cluster_charge.cluster], scale(cluster_charge.charge, times)
+                )
 
-    def may_borrow(self, lending: BorrowingPolicy | None) -> bool:
-        """Say whether the queue may borrow what the head, or one part after the other, takes beyond the victims'."""
-        if lending is None:
+    def may_borrow(self, borrowing: BorrowingPolicy | None) -> bool:
+        """Say whether the queue may borrow what the head, or the parts in turn, need beyond the victims' charges."""
+        if borrowing is None:
             return True
         quota = self.quota.trial()
-        for lane in self.lanes:
-            if lending.refusal(self.head.leaf, lane, quota) is not None:
+        for workload_class in self.workload_classes:
+            if borrowing.refusal(self.head.leaf, workload_class, quota) is not None:
                 return False
-            quota.carry(quota.tree.nodes[self.head.leaf.name], lane.charge)
+            quota.carry(quota.tree.nodes[self.head.leaf.name], workload_class.charge)
         return True
 
 
 class PreemptionPolicy(Protocol):
-    """Who may be evicted for whom."""
+    """Decides which victims may be evicted for a preemptor."""
 
-    def allows(self, attempt: PreemptionAttempt, victim: Victim, short: Shortage) -> bool:
-        """Say whether *victim* may be the next to be taken."""
+    def allows(self, attempt: PreemptionAttempt, victim: Victim, shortage: Shortage) -> bool:
+        """Say whether *victim* may be selected next."""
 
-    def keeps_fair_share(self, attempt: PreemptionAttempt, victim: Victim, short: Shortage) -> bool:
-        """Say whether its branch stays at or above its entitlement without it."""
+    def keeps_fair_share(self, attempt: PreemptionAttempt, victim: Victim, shortage: Shortage) -> bool:
+        """Say whether the branch of *victim* keeps its fair share without it."""
 
     def accepts(self, attempt: PreemptionAttempt) -> bool:
-        """Say whether the exchange as a whole may be made."""
+        """Say whether the selected victims may be evicted together."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionPlan:
-    """An exchange that works."""
+    """A preemption that admits its preemptor."""
 
     attempt: PreemptionAttempt
     clusters: Mapping[WorkloadUid, ClusterName]
-    """Where the head goes, or each part that starts together with others."""
+    """Cluster of the head, or of each part that starts with it."""
     rank: ClusterRank | None
-    """That cluster's place in C3's order, where there is but one."""
+    """Rank of the cluster in C3's order, where there is only one."""
 
     @property
     def victims(self) -> list[Victim]:
-        """Return who must leave, the first to go first."""
+        """Return the victims in eviction order."""
         return sorted(self.attempt.selected, key=lambda victim: self.attempt.selected[victim])
 
     @property
     def order(self) -> tuple[SelectionRank, int, ClusterRank | None]:
-        """Return P3's order of clusters: the worst victim, the number of victims, C3's order."""
+        """Return P3's order of plans: the worst victim, the number of victims, C3's cluster order."""
         return max(self.attempt.selected.values()), len(self.attempt.selected), self.rank
 
 
 def find_plan(
-    standing: QueueShares,
+    queue_shares: QueueShares,
     head: Head,
-    sites: Sequence[ClusterState],
+    cluster_states: Sequence[ClusterState],
     *,
     candidates: Sequence[Victim],
-    rule: PreemptionPolicy,
+    policy: PreemptionPolicy,
 ) -> PreemptionPlan | None:
-    """Return the best exchange that lets *head* in on one of *sites*, ``None`` where there is none.
+    """Return the best plan that admits *head* on one of *cluster_states*; ``None`` where there is none.
 
-    *candidates* come in the order of their ranks.
+    *candidates* are sorted by rank.
     """
-    shape, fleet = head.lane.shape, total(site.allocatable for site in sites)
-    deals = []
-    for group in _equivalent_clusters(head, sites):
-        site = group[0]
-        asked = shape.demand if site.held else shape.gang
-        attempt = PreemptionAttempt(standing, head, [head.lane], {site.name: (site, asked)})
-        if select_victims(attempt, candidates, rule) and attempt.free_capacity(site).has_nodes_for(shape.pods):
-            best, name = min((rank_cluster(shape, attempt.free_capacity(site), fleet), site.name) for site in group)
-            deals.append(PreemptionPlan(attempt, {head.workload.uid: name}, best))
-    return min(deals, key=lambda deal: deal.order, default=None)
+    requirements, fleet = head.lane.shape, total(cluster_state.allocatable for cluster_state in cluster_states)
+    plans = []
+    for equivalent in _equivalent_clusters(head, cluster_states):
+        cluster_state = equivalent[0]
+        required = requirements.demand if cluster_state.held else requirements.gang
+        attempt = PreemptionAttempt(queue_shares, head, [head.lane], {cluster_state.name: (cluster_state, required)})
+        if select_victims(attempt, candidates, policy) and attempt.free_capacity(cluster_state).has_nodes_for(
+            requirements.pods
+        ):
+            best, name = min(
+                (rank_cluster(requirements, attempt.free_capacity(cluster_state), fleet), cluster_state.name)
+                for cluster_state in equivalent
+            )
+            plans.append(PreemptionPlan(attempt, {head.workload.uid: name}, best))
+    return min(plans, key=lambda plan: plan.order, default=None)
 
 
-def select_victims(attempt: PreemptionAttempt, candidates: Sequence[Victim], rule: PreemptionPolicy) -> bool:
-    """Choose the victims of *attempt*; say whether the exchange may be made."""
-    if not attempt.initial_shortage or not _select_until_it_fits(attempt, candidates, rule):
+def select_victims(attempt: PreemptionAttempt, candidates: Sequence[Victim], policy: PreemptionPolicy) -> bool:
+    """Select the victims of *attempt*; say whether the preemption may be carried out."""
+    if not attempt.initial_shortage or not _select_until_it_fits(attempt, candidates, policy):
         return False
-    return _try_single_victim(attempt, candidates, rule) or _minimise(attempt, rule)
+    return _try_single_victim(attempt, candidates, policy) or _minimise(attempt, policy)
 
 
-def _equivalent_clusters(head: Head, sites: Sequence[ClusterState]) -> list[list[ClusterState]]:
-    """Return the sites in groups for which the same victims would do: those with room, and each other by itself."""
-    shape = head.lane.shape
-    roomy = [site for site in sites if free_after_evictions(site).fits(shape)]
-    others = [[site] for site in sites if site not in roomy]
-    return [roomy, *others] if roomy else others
+def _equivalent_clusters(head: Head, cluster_states: Sequence[ClusterState]) -> list[list[ClusterState]]:
+    """Return clusters grouped by equal victim search: all that fit without evictions, then each other one alone."""
+    requirements = head.lane.shape
+    fitting = [
+        cluster_state for cluster_state in cluster_states if free_after_evictions(cluster_state).fits(requirements)
+    ]
+    others = [[cluster_state] for cluster_state in cluster_states if cluster_state not in fitting]
+    return [fitting, *others] if fitting else others
 
 
-def _select_until_it_fits(attempt: PreemptionAttempt, candidates: Sequence[Victim], rule: PreemptionPolicy) -> bool:
-    """Take victims until the head fits; say whether it does.
+def _select_until_it_fits(attempt: PreemptionAttempt, candidates: Sequence[Victim], policy: PreemptionPolicy) -> bool:
+    """Select victims until the head fits; say whether it does.
 
-    A victim that may not go yet may go once another has gone, so they are gone
-    through again as long as somebody was taken.
+    Selecting one victim may allow another, so the candidates are scanned again while any was selected.
     """
-    short, before = attempt.initial_shortage, -1
-    while short and len(attempt.selected) != before:
-        before = len(attempt.selected)
+    shortage, count = attempt.initial_shortage, -1
+    while shortage and len(attempt.selected) != count:
+        count = len(attempt.selected)
         for tier in range(3):
-            short = _select_tier(attempt, candidates, rule, tier=tier, short=short)
-    return not short
+            shortage = _select_tier(attempt, candidates, policy, tier=tier, shortage=shortage)
+    return not shortage
 
 
 def _select_tier(
-    attempt: PreemptionAttempt, candidates: Sequence[Victim], rule: PreemptionPolicy, *, tier: int, short: Shortage
+    attempt: PreemptionAttempt, candidates: Sequence[Victim], policy: PreemptionPolicy, *, tier: int, shortage: Shortage
 ) -> Shortage:
-    """Take what may be taken of one tier; return what is lacking then."""
+    """Select the allowed victims of one tier; return the remaining shortage."""
     for victim in candidates:
-        if not short:
+        if not shortage:
             break
         if (
             not attempt.may_select(victim)
-            or not attempt.helps(victim, short)
-            or not rule.allows(attempt, victim, short)
+            or not attempt.helps(victim, shortage)
+            or not policy.allows(attempt, victim, shortage)
         ):
             continue
-        if tier == _tier(attempt, victim, rule, short):
+        if tier == _tier(attempt, victim, policy, shortage):
             attempt.select(victim, (tier, victim.rank))
-            short = attempt.shortage()
-    return short
+            shortage = attempt.shortage()
+    return shortage
 
 
-def _tier(attempt: PreemptionAttempt, victim: Victim, rule: PreemptionPolicy, short: Shortage) -> int:
+def _tier(attempt: PreemptionAttempt, victim: Victim, policy: PreemptionPolicy, shortage: Shortage) -> int:
     if victim.exceeds_charge:
         return 0
-    return 1 if rule.keeps_fair_share(attempt, victim, short) else 2
+    return 1 if policy.keeps_fair_share(attempt, victim, shortage) else 2
 
 
-def _try_single_victim(attempt: PreemptionAttempt, candidates: Sequence[Victim], rule: PreemptionPolicy) -> bool:
-    """Take the smallest victim of the last one's tier instead of all that were taken, where it suffices alone (P3)."""
-    gathered = dict(attempt.selected)
-    for victim in gathered:
+def _try_single_victim(attempt: PreemptionAttempt, candidates: Sequence[Victim], policy: PreemptionPolicy) -> bool:
+    """Replace the selection by the smallest victim of the last one's tier, if it suffices alone (P3)."""
+    selected = dict(attempt.selected)
+    for victim in selected:
         attempt.unselect(victim)
-    last = next(reversed(gathered))
-    tier = _tier_key((_tier(attempt, last, rule, attempt.initial_shortage), last.rank))
-    alone = [
+    last = next(reversed(selected))
+    tier = _tier_key((_tier(attempt, last, policy, attempt.initial_shortage), last.rank))
+    candidates_alone = [
         (_relative_size(attempt, victim), number, victim)
         for number, victim in enumerate(candidates)
         if attempt.may_select(victim)
         and attempt.helps(victim, attempt.initial_shortage)
-        and rule.allows(attempt, victim, attempt.initial_shortage)
-        and _tier_key((_tier(attempt, victim, rule, attempt.initial_shortage), victim.rank)) == tier
+        and policy.allows(attempt, victim, attempt.initial_shortage)
+        and _tier_key((_tier(attempt, victim, policy, attempt.initial_shortage), victim.rank)) == tier
     ]
-    for _, _, victim in sorted(alone, key=lambda each: each[:2]):
-        attempt.select(victim, (_tier(attempt, victim, rule, attempt.initial_shortage), victim.rank))
-        if not attempt.shortage() and rule.accepts(attempt):
+    for _, _, victim in sorted(candidates_alone, key=lambda item: item[:2]):
+        attempt.select(victim, (_tier(attempt, victim, policy, attempt.initial_shortage), victim.rank))
+        if not attempt.shortage() and policy.accepts(attempt):
             return True
         attempt.unselect(victim)
-    for victim, taken in gathered.items():
-        attempt.select(victim, taken)
+    for victim, selection in selected.items():
+        attempt.select(victim, selection)
     return False
 
 
-def _tier_key(taken: SelectionRank) -> tuple[int, bool, int, int]:
-    """Return what is alike for all victims of one tier: over its charge, branch, queue priority, job priority."""
-    tier, (is_within_charge, queue_priority, priority, *_) = taken
+def _tier_key(selection: SelectionRank) -> tuple[int, bool, int, int]:
+    """Return what all victims of one tier have in common: charge exceeded, branch, queue priority, job priority."""
+    tier, (is_within_charge, queue_priority, priority, *_) = selection
     return tier, is_within_charge, queue_priority, priority
 
 
 def _relative_size(attempt: PreemptionAttempt, victim: Victim) -> tuple[Fraction, ...]:
-    """Return how much the victim holds of what is lacking, as parts of what is asked, the largest first."""
-    asked = attempt.charge
+    """Return the victim's charge relative to the request for each missing resource, largest first."""
+    requested = attempt.charge
     return tuple(
         sorted(
-            (Fraction(victim.charge.get(name, 0), asked[name]) for name in attempt.initial_shortage.resources),
+            (Fraction(victim.charge.get(name, 0), requested[name]) for name in attempt.initial_shortage.resources),
             reverse=True,
         )
     )
 
 
-def _minimise(attempt: PreemptionAttempt, rule: PreemptionPolicy) -> bool:
-    """Spare again who has proved unnecessary, the last taken first; say whether the exchange may be made."""
+def _minimise(attempt: PreemptionAttempt, policy: PreemptionPolicy) -> bool:
+    """Unselect unnecessary victims, last selected first; say whether the preemption may be carried out."""
     for victim in reversed(list(attempt.selected)):
         if attempt.must_stay_selected(victim):
             continue
-        taken = attempt.unselect(victim)
-        if attempt.shortage() or not rule.accepts(attempt):
-            attempt.select(victim, taken)
-    return bool(attempt.selected) and rule.accepts(attempt)
+        selection = attempt.unselect(victim)
+        if attempt.shortage() or not policy.accepts(attempt):
+            attempt.select(victim, selection)
+    return bool(attempt.selected) and policy.accepts(attempt)

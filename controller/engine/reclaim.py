@@ -69,7 +69,7 @@ class ReclaimPolicy:
         if split is None or not lacking:
             return False
         return (
-            all(_exceeds_fair_share(attempt.standing, node, lacking, attempt.quota) for node in split.victim_branch)
+            all(_exceeds_fair_share(attempt.queue_shares, node, lacking, attempt.quota) for node in split.victim_branch)
             and all(_keeps_guarantee(node, victim, attempt.quota) for node in split.victim_branch)
             and _stays_within_fair_share(attempt, split)
             and _improves_fairness(attempt, split, victim, further=victim.charge)
@@ -81,7 +81,7 @@ class ReclaimPolicy:
         if split is None:
             return False
         branch = split.victim_branch[-1]
-        due = attempt.standing.entitlements[branch.name]
+        due = attempt.queue_shares.entitlements[branch.name]
         return all(
             attempt.quota.amount(branch.name, name) - victim.charge[name] >= due.get(name, 0)
             for name in _lacking_resources(short, victim)
@@ -121,7 +121,7 @@ def _keeps_guarantee(node: Node, victim: Victim, quota: Quota) -> bool:
 
 def _stays_within_fair_share(attempt: PreemptionAttempt, split: DivergingPaths) -> bool:
     """Say whether the reclaimer's queues below the common ancestor are within their entitlements with it."""
-    return all(attempt.standing.over(node, attempt.charge, attempt.quota) is None for node in split.preemptor_branch)
+    return all(attempt.queue_shares.over(node, attempt.charge, attempt.quota) is None for node in split.preemptor_branch)
 
 
 def _improves_fairness(
@@ -147,8 +147,8 @@ def _usage_ratio(
 
     As it stands before the exchange; with *more* charged, after it.
     """
-    due = attempt.standing.entitlements[branch.name]
-    quota = attempt.standing.quota if more is None else attempt.quota
+    due = attempt.queue_shares.entitlements[branch.name]
+    quota = attempt.queue_shares.quota if more is None else attempt.quota
     largest = ZERO
     for name in sorted(attempt.initial_shortage.resources - {PODS}):
         held = quota.amount(branch.name, name) + (more or EMPTY).get(name, 0)

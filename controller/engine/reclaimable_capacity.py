@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class _Finding:
     """What was found out about a shape."""
 
-    shape: SchedulingRequirements
+    requirements: SchedulingRequirements
     fits: bool
     fitting_cluster: ClusterName | None
     """A cluster that would take it."""
@@ -80,7 +80,7 @@ class ReclaimableCapacity:
         if self._version == self._ledger.version:
             return False
         before, self._version = self._findings, self._ledger.version
-        self._findings = {key: self._evaluate(look.shape, look) for key, look in before.items()}
+        self._findings = {key: self._evaluate(look.requirements, look) for key, look in before.items()}
         self._gained.clear()
         return any(look.fits != before[key].fits for key, look in self._findings.items())
 
@@ -98,14 +98,14 @@ class ReclaimableCapacity:
         if (
             before is not None
             and before.fitting_cluster is not None
-            and self._free_capacity(before.fitting_cluster).fits(prospect.shape)
+            and self._free_capacity(before.fitting_cluster).fits(prospect.requirements)
         ):
             return before.fitting_cluster
         if before is not None and before.fitting_cluster is None:
             freed = self._ledger.freed_since(before.generation)
             if freed is not None:
                 names = tuple(name for name in names if name in freed or name in self._gained)
-        return next((name for name in names if self._free_capacity(name).fits(prospect.shape)), None)
+        return next((name for name in names if self._free_capacity(name).fits(prospect.requirements)), None)
 
     def _free_capacity(self, name: ClusterName) -> FreeCapacity:
         site, gone = self._ledger.site(name), self._reclaimable_by_cluster.get(name, EMPTY)

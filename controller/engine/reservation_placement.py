@@ -1,7 +1,8 @@
-"""Which rooms are kept for one who has a reservation: where he would go, or else where least is lacking (O6).
+"""Chooses the clusters on which capacity is reserved for a starving queue head (O6).
 
-Of one cluster, of several for one that goes to several at once, and for all
-parts of a group beside one another. Nothing is booked here.
+The head gets the clusters where it would fit, else those with the smallest shortage. Reservations cover one
+cluster, several for a workload that runs on several, or all parts of a HyperJob together. This module changes
+no usage.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -29,71 +30,78 @@ if TYPE_CHECKING:
 
 ClusterReservations = tuple[ClusterCharge, ...]
 PlacedReservations = Mapping[WorkloadUid, ClusterReservations]
-"""What is to be kept for each of those who start together; empty where too little may be kept for that."""
+"""Charges to reserve for each workload that starts together; empty where too little capacity can be reserved."""
 
 
 class SearchOrder(Enum):
-    """In which order rooms are sought for the parts of a group, the first that will do."""
+    """Orders in which the parts of a HyperJob are placed; the first order that succeeds is used."""
 
     BY_NAME = auto()
     LARGEST_FIRST = auto()
     SMALLEST_FIRST = auto()
 
 
-def place_reservations(state: "State", workload: Workload, taken: Collection[ClusterName]) -> PlacedReservations:
-    """Return what is to be kept for *workload* and his group on clusters that are not *taken* by others.
+def place_reservations(state: "State", workload: Workload, unavailable: Collection[ClusterName]) -> PlacedReservations:
+    """Return what to reserve for *workload* and its HyperJob parts on clusters that are not *unavailable*.
 
-    What is kept for parts of the group already stays as it is and is left out.
+    Reservations that parts hold already stay as they are and are left out of the result.
     """
-    lane = state.backlog.lane(workload.uid)
-    if lane.group is None or not gangs.is_all_or_nothing(state, lane):
-        rooms = ReservationPlacer(state, taken).place(lane.shape)
-        return {workload.uid: rooms} if rooms else {}
+    workload_class = state.backlog.lane(workload.uid)
+    if workload_class.group is None or not gangs.is_all_or_nothing(state, workload_class):
+        charges = ReservationPlacer(state, unavailable).place(workload_class.shape)
+        return {workload.uid: charges} if charges else {}
     for order in SearchOrder:
-        found = _place_gang(
-            state, lane.group, order, ReservationPlacer(state, taken, sparing=order is not SearchOrder.BY_NAME)
+        placed = _place_gang(
+            state,
+            workload_class.group,
+            order,
+            ReservationPlacer(state, unavailable, sparing=order is not SearchOrder.BY_NAME),
         )
-        if found is not None:
-            return found
+        if placed is not None:
+            return placed
     return {}
 
 
 def _place_gang(
-    state: "State", group: HyperJobGang, order: SearchOrder, clearance: "ReservationPlacer"
+    state: "State", group: HyperJobGang, order: SearchOrder, placer: "ReservationPlacer"
 ) -> PlacedReservations | None:
-    """Return what is to be kept for the parts of *group*, as many as ever have room together; ``None`` if too few."""
+    """Return what to reserve for as many parts of *group* as fit together; ``None`` if too few fit."""
     quota = _without_usage(state.books.quota())
-    claims: dict[WorkloadUid, ClusterReservations] = {}
+    placed: dict[WorkloadUid, ClusterReservations] = {}
     parts = _parts_in_order(state, group, order)
     spare = len(parts) - state.gangs.missing(group)
     for part in parts if spare >= 0 else ():
-        shape, node = state.backlog.lane(part.uid).shape, quota.tree.nodes[part.queue]
-        charge = state.books.feasibility_cache.get(shape).charge
-        known = part.reserved.rooms if part.reserved is not None else ()
-        rooms = known or (clearance.place(shape) if quota.refusal(node, charge) is None else ())
-        if not rooms:
+        requirements, node = state.backlog.lane(part.uid).shape, quota.tree.nodes[part.queue]
+        charge = state.books.feasibility_cache.get(requirements).charge
+        reserved = part.reserved.rooms if part.reserved is not None else ()
+        charges = reserved or (placer.place(requirements) if quota.refusal(node, charge) is None else ())
+        if not charges:
             spare -= 1
             if spare < 0:
                 return None
             continue
         quota.carry(node, charge)
-        clearance.assign(rooms)
-        if not known:
-            claims[part.uid] = rooms
-    return claims if spare >= 0 else None
+        placer.assign(charges)
+        if not reserved:
+            placed[part.uid] = charges
+    return placed if spare >= 0 else None
 
 
 def _without_usage(quota: Quota) -> Quota:
-    """Return the same ceilings with nothing charged."""
+    """Return a quota with the same limits and no usage."""
     return Quota(quota.tree, quota.limits, {})
 
 
 def _parts_in_order(state: "State", group: HyperJobGang, order: SearchOrder) -> list[Workload]:
-    """Return the parts in the order in which rooms are sought: those that have some first."""
-    lanes = ((part, state.backlog.lane(part.uid)) for part in gangs.pending_parts(state, group))
-    parts = [part for part, lane in lanes if lane.hopeless is None and lane.is_waiting]
+    """Return the pending parts in placement order, parts with a reservation first."""
+    workload_classes = ((part, state.backlog.lane(part.uid)) for part in gangs.pending_parts(state, group))
+    parts = [
+        part
+        for part, workload_class in workload_classes
+        if workload_class.hopeless is None and workload_class.is_waiting
+    ]
     if order is not SearchOrder.BY_NAME:
-        fleet = total(site.capacity for site in state.ledger)
+        fleet = total(cluster_state.capacity for cluster_state in state.ledger)
         parts.sort(
             key=lambda part: _dominant_share(part.shape.demand, fleet), reverse=order is SearchOrder.LARGEST_FIRST
         )
@@ -101,114 +109,144 @@ def _parts_in_order(state: "State", group: HyperJobGang, order: SearchOrder) -> 
 
 
 def _dominant_share(demand: Resources, fleet: Resources) -> Fraction:
-    sizes = (Fraction(amount, fleet[name]) for name, amount in demand.items() if amount > 0 and fleet.get(name))
-    return max(sizes, default=Fraction(0))
+    shares = (Fraction(amount, fleet[name]) for name, amount in demand.items() if amount > 0 and fleet.get(name))
+    return max(shares, default=Fraction(0))
 
 
 class ReservationPlacer:
-    """The clusters on which room may be kept, with what is promised there to others who start together with one.
+    """Places reservations on clusters, next to those already assigned to other parts of the same HyperJob.
 
-    *sparing*: where least is left over, not where least is lacking, so that more have room beside one another.
+    With *best_fit* it takes clusters with the least capacity left over in place of those with the smallest
+    shortage, so that more parts fit together.
     """
 
-    def __init__(self, state: "State", taken: Collection[ClusterName], *, sparing: bool = False) -> None:
+    def __init__(self, state: "State", unavailable: Collection[ClusterName], *, sparing: bool = False) -> None:
         self.best_fit = sparing
         self._world = state
-        self._unavailable = taken
+        self._unavailable = unavailable
         self._assigned: dict[ClusterName, Resources] = {}
         self._infeasible: set[int] = set()
-        """The shapes for which there was nothing: what is promised since makes it no more."""
+        """Ids of requirements that could not be placed; further assignments only reduce the free capacity."""
 
-    def assign(self, rooms: ClusterReservations) -> None:
-        """Leave *rooms* to somebody."""
-        for booking in rooms:
-            self._assigned[booking.cluster] = add(self._assigned.get(booking.cluster, EMPTY), booking.charge)
+    def assign(self, charges: ClusterReservations) -> None:
+        """Deduct *charges* from what can be reserved for other parts."""
+        for cluster_charge in charges:
+            self._assigned[cluster_charge.cluster] = add(
+                self._assigned.get(cluster_charge.cluster, EMPTY), cluster_charge.charge
+            )
 
-    def place(self, shape: SchedulingRequirements) -> ClusterReservations:
-        """Return the rooms to be kept for one of *shape*, none where those that may be kept would not do."""
-        prospect = self._world.books.feasibility_cache.get(shape)
-        names, copies = prospect.candidates.names, prospect.candidates.copies
-        free = [name for name in names if name not in self._unavailable]
-        if not free or id(shape) in self._infeasible:
+    def place(self, requirements: SchedulingRequirements) -> ClusterReservations:
+        """Return the charges to reserve for *requirements*; empty where the available clusters are too small."""
+        feasibility = self._world.books.feasibility_cache.get(requirements)
+        names, copies = feasibility.candidates.names, feasibility.candidates.copies
+        available = [name for name in names if name not in self._unavailable]
+        if not available or id(requirements) in self._infeasible:
             return ()
-        rooms = self._search(shape, names if _has_static_weights(shape) else free, copies)
-        if any(booking.cluster in self._unavailable for booking in rooms):
-            rooms = ()
-        if not rooms:
-            self._infeasible.add(id(shape))
-        return rooms
+        charges = self._search(requirements, names if _has_static_weights(requirements) else available, copies)
+        if any(cluster_charge.cluster in self._unavailable for cluster_charge in charges):
+            charges = ()
+        if not charges:
+            self._infeasible.add(id(requirements))
+        return charges
 
-    def _search(self, shape: SchedulingRequirements, names: Sequence[ClusterName], copies: int) -> ClusterReservations:
-        now = [] if self.best_fit else [self._free_now(name) for name in names]
-        if now and (rooms := _choose_bookings(shape, now, copies)):
-            return rooms
-        empty = [self._free_when_empty(name) for name in names]
-        return (_with_smallest_shortage(shape, now, empty, copies) if now else ()) or _choose_bookings(
-            shape, empty, copies
+    def _search(
+        self, requirements: SchedulingRequirements, names: Sequence[ClusterName], copies: int
+    ) -> ClusterReservations:
+        free = [] if self.best_fit else [self._free_now(name) for name in names]
+        if free and (charges := _choose_bookings(requirements, free, copies)):
+            return charges
+        when_empty = [self._free_when_empty(name) for name in names]
+        return (_with_smallest_shortage(requirements, free, when_empty, copies) if free else ()) or _choose_bookings(
+            requirements, when_empty, copies
         )
 
     def _free_now(self, name: ClusterName) -> FreeCapacity:
-        room, promised = free_capacity(self._world.ledger.site(name)), self._assigned.get(name)
-        if promised is None:
-            return room
-        beside = subtract(room.headroom if room.headroom_for_all_pods is None else room.headroom_for_all_pods, promised)
-        return replace(room, headroom=subtract(room.headroom, promised), headroom_for_all_pods=beside)
+        capacity, assigned = free_capacity(self._world.ledger.site(name)), self._assigned.get(name)
+        if assigned is None:
+            return capacity
+        remaining = subtract(
+            capacity.headroom if capacity.headroom_for_all_pods is None else capacity.headroom_for_all_pods, assigned
+        )
+        return replace(capacity, headroom=subtract(capacity.headroom, assigned), headroom_for_all_pods=remaining)
 
     def _free_when_empty(self, name: ClusterName) -> FreeCapacity:
-        """Return what a cluster has while nothing of ours runs there but what is promised."""
-        site, promised = self._world.ledger.site(name), self._assigned.get(name)
-        freed = add(site.freed, site.booked)
-        if promised is None:
-            return FreeCapacity(site, site.capacity, site.allocatable, freed=freed)
-        left = subtract(site.capacity, promised)
-        return FreeCapacity(site, left, site.allocatable, left, freed)
+        """Return a cluster's free capacity with only the assigned reservations and external usage on it."""
+        cluster_state, assigned = self._world.ledger.site(name), self._assigned.get(name)
+        freed = add(cluster_state.freed, cluster_state.booked)
+        if assigned is None:
+            return FreeCapacity(cluster_state, cluster_state.capacity, cluster_state.allocatable, freed=freed)
+        free = subtract(cluster_state.capacity, assigned)
+        return FreeCapacity(cluster_state, free, cluster_state.allocatable, free, freed)
 
 
-def _has_static_weights(shape: SchedulingRequirements) -> bool:
-    """Say whether static weights name its clusters, whoever has taken them."""
-    return shape.replicas > 0 and shape.placement.divided and bool(shape.placement.weights)
+def _has_static_weights(requirements: SchedulingRequirements) -> bool:
+    """Say whether static weights determine the clusters, so that unavailable ones cannot be left out."""
+    return requirements.replicas > 0 and requirements.placement.divided and bool(requirements.placement.weights)
 
 
-def _choose_bookings(shape: SchedulingRequirements, rooms: list[FreeCapacity], copies: int) -> ClusterReservations:
-    if not shape.replicas and sum(room.fits(shape) for room in rooms) < copies:
+def _choose_bookings(
+    requirements: SchedulingRequirements, capacities: list[FreeCapacity], copies: int
+) -> ClusterReservations:
+    if not requirements.replicas and sum(capacity.fits(requirements) for capacity in capacities) < copies:
         return ()
-    choice = choose_clusters(shape, rooms, copies)
+    choice = choose_clusters(requirements, capacities, copies)
     return choice.bookings if isinstance(choice, Choice) else ()
 
 
 def _with_smallest_shortage(
-    shape: SchedulingRequirements, now: list[FreeCapacity], empty: list[FreeCapacity], copies: int
+    requirements: SchedulingRequirements, free: list[FreeCapacity], when_empty: list[FreeCapacity], copies: int
 ) -> ClusterReservations:
-    """Return the rooms of *empty* clusters that would do and of which most is free *now*; none where that is no way."""
-    if _has_static_weights(shape) or any(spread.by == "region" for spread in shape.placement.spread):
+    """Return charges on clusters that fit when empty, those with the most capacity free now first; else nothing."""
+    if _has_static_weights(requirements) or any(spread.by == "region" for spread in requirements.placement.spread):
         return ()
-    is_divided = shape.replicas > 0 and shape.placement.divided
-    held = {room.name for room in empty if (fits(shape.demand, room.headroom) if is_divided else room.fits(shape))}
-    if is_divided and not held:
-        return _divide_replicas(shape, now, empty)
-    able = [room for room in now if room.name in held]
-    fleet = total(room.allocatable for room in able)
-    able.sort(key=lambda room: (-_free_fraction(shape.gang, room), rank_cluster(shape, room, fleet)))
-    return tuple(ClusterCharge(room.name, shape.demand) for room in able[:copies]) if len(able) >= copies else ()
+    is_divided = requirements.replicas > 0 and requirements.placement.divided
+    feasible = {
+        capacity.name
+        for capacity in when_empty
+        if (fits(requirements.demand, capacity.headroom) if is_divided else capacity.fits(requirements))
+    }
+    if is_divided and not feasible:
+        return _divide_replicas(requirements, free, when_empty)
+    candidates = [capacity for capacity in free if capacity.name in feasible]
+    fleet = total(capacity.allocatable for capacity in candidates)
+    candidates.sort(
+        key=lambda capacity: (-_free_fraction(requirements.gang, capacity), rank_cluster(requirements, capacity, fleet))
+    )
+    return (
+        tuple(ClusterCharge(capacity.name, requirements.demand) for capacity in candidates[:copies])
+        if len(candidates) >= copies
+        else ()
+    )
 
 
 def _divide_replicas(
-    shape: SchedulingRequirements, now: list[FreeCapacity], empty: list[FreeCapacity]
+    requirements: SchedulingRequirements, capacities: list[FreeCapacity], when_empty: list[FreeCapacity]
 ) -> ClusterReservations:
-    """Return the rooms for all replicas on as few clusters as may be, those with most of them free first."""
-    free = {room.name: replicas_that_fit(shape, room) for room in now}
-    most = min((each.maximum for each in shape.placement.spread if each.by == "cluster" and each.maximum), default=None)
+    """Return charges for all replicas on as few clusters as possible, those with the most free replicas first."""
+    free_replicas = {capacity.name: replicas_that_fit(requirements, capacity) for capacity in capacities}
+    max_clusters = min(
+        (
+            constraint.maximum
+            for constraint in requirements.placement.spread
+            if constraint.by == "cluster" and constraint.maximum
+        ),
+        default=None,
+    )
     parts: dict[ClusterName, int] = {}
-    left = shape.replicas
-    for room in sorted(empty, key=lambda room: (-free[room.name], room.name)):
-        count = min(replicas_that_fit(shape, room), left)
-        if count > 0 and (most is None or len(parts) < most):
-            parts[room.name] = count
-            left -= count
-    return () if left else tuple(ClusterCharge(name, scale(shape.replica, parts[name])) for name in sorted(parts))
+    remaining = requirements.replicas
+    for capacity in sorted(when_empty, key=lambda capacity: (-free_replicas[capacity.name], capacity.name)):
+        count = min(replicas_that_fit(requirements, capacity), remaining)
+        if count > 0 and (max_clusters is None or len(parts) < max_clusters):
+            parts[capacity.name] = count
+            remaining -= count
+    return (
+        ()
+        if remaining
+        else tuple(ClusterCharge(name, scale(requirements.replica, parts[name])) for name in sorted(parts))
+    )
 
 
-def _free_fraction(request: Resources, room: FreeCapacity) -> Fraction:
-    """Return how much there is of what there is least of, as a part of what is asked."""
-    parts = (Fraction(room.headroom.get(name, 0), amount) for name, amount in request.items() if amount > 0)
-    return min(parts, default=Fraction(1))
+def _free_fraction(request: Resources, capacity: FreeCapacity) -> Fraction:
+    """Return the smallest free fraction of *request* over all resources."""
+    fractions = (Fraction(capacity.headroom.get(name, 0), amount) for name, amount in request.items() if amount > 0)
+    return min(fractions, default=Fraction(1))

@@ -121,7 +121,7 @@ class Gap:
     """What one candidate cluster lacks to take its part of a workload."""
 
     cluster: ClusterName
-    request: Resources
+    requests: Resources
     """What it would have to take."""
     free: Resources
     missing: Resources
@@ -137,7 +137,7 @@ def cluster_shortfalls(state: "State", shape: SchedulingRequirements) -> Iterato
     for gap in cluster_gaps(state, shape):
         for resource in sorted(gap.missing):
             free = gap.free.get(resource, 0)
-            fault = Refusal(Reason.INSUFFICIENT_CAPACITY, resource, gap.request[resource], free, cluster=gap.cluster)
+            fault = Refusal(Reason.INSUFFICIENT_CAPACITY, resource, gap.requests[resource], free, cluster=gap.cluster)
             yield _shortfall(state, fault)
     if refusal.resource is None:
         yield _shortfall(state, refusal)
@@ -182,7 +182,7 @@ def _missing_amounts(request: Resources, room: Resources) -> Resources:
 def _relative_gap(gap: Gap) -> tuple[Fraction, ClusterName]:
     """Return the key that puts first which cluster lacks the smallest part of what it would have to take."""
     return max(
-        (Fraction(lack, gap.request[name]) for name, lack in gap.missing.items()), default=Fraction(0)
+        (Fraction(lack, gap.requests[name]) for name, lack in gap.missing.items()), default=Fraction(0)
     ), gap.cluster
 
 

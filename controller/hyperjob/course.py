@@ -102,12 +102,12 @@ def _is_better(hyperjob: HyperJob, known: SplitStatus, layout: Layout, *, prospe
         return False
     if layout.fits:
         return not _fits(hyperjob, known.parts, prospects)
-    names = {room.name for room in prospects.rooms if room.site.is_usable}
+    names = {room.name for room in prospects.rooms if room.cluster_state.is_usable}
     return any(part.cluster and part.cluster not in names for part in known.parts)
 
 
 def _fits(hyperjob: HyperJob, parts: Sequence[PartStatus], prospects: Prospects) -> bool:
-    left = {room.name: dict(room.headroom) for room in prospects.rooms if room.site.is_usable}
+    left = {room.name: dict(room.headroom) for room in prospects.rooms if room.cluster_state.is_usable}
     for part, asked in zip(parts, part_demands(hyperjob, parts), strict=True):
         if not part.cluster:
             continue

@@ -40,7 +40,7 @@ def _elsewhere(hyperjob: HyperJob, part: PartStatus, prospects: Prospects) -> st
     fitting = [
         str(room.name)
         for room in prospects.rooms
-        if room.site.is_usable
+        if room.cluster_state.is_usable
         and room.name not in avoided
         and all(amount <= room.headroom.get(name, 0) for name, amount in asked.items())
     ]

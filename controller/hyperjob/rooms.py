@@ -142,7 +142,7 @@ def _bin(room: FreeCapacity, need: _Need, books: Books) -> Bin:
 
 def _on_nodes(most: int, room: FreeCapacity, need: _Need, *, hosting: bool = False) -> int:
     """Return how many of at most *most* units have a place on the cluster's nodes, as far as these are described."""
-    nodes = room.site.cluster.nodes if room.site.cluster else ()
+    nodes = room.cluster_state.cluster.nodes if room.cluster_state.cluster else ()
     if most < 0 or not nodes or can_hold_gang(need.pod_sets(most, hosting=hosting), nodes):
         return most
     fitting, too_many = -1, most
