@@ -60,7 +60,9 @@ def _fits_nowhere(shape: SchedulingRequirements, names: Sequence[ClusterName], l
     A cluster without a resource summary might have it, so nothing is said while there is one.
     """
     rooms = capacities_when_empty(ledger.site(name) for name in names)
-    holding = [room for room in rooms if room.cluster_state.cluster is None or _has_nodes(shape, room.cluster_state.cluster)]
+    holding = [
+        room for room in rooms if room.cluster_state.cluster is None or _has_nodes(shape, room.cluster_state.cluster)
+    ]
     if any(room.cluster_state.is_unknown for room in holding):
         return None
     wanted = copies(shape, names)

@@ -121,7 +121,9 @@ def _keeps_guarantee(node: Node, victim: Victim, quota: Quota) -> bool:
 
 def _stays_within_fair_share(attempt: PreemptionAttempt, split: DivergingPaths) -> bool:
     """Say whether the reclaimer's queues below the common ancestor are within their entitlements with it."""
-    return all(attempt.queue_shares.over(node, attempt.charge, attempt.quota) is None for node in split.preemptor_branch)
+    return all(
+        attempt.queue_shares.over(node, attempt.charge, attempt.quota) is None for node in split.preemptor_branch
+    )
 
 
 def _improves_fairness(

@@ -47,7 +47,11 @@ class Prospects:
     @property
     def clusters(self) -> list[Cluster]:
         """Return the clusters that take new admissions."""
-        return [room.cluster_state.cluster for room in self.rooms if room.cluster_state.cluster and room.cluster_state.is_usable]
+        return [
+            room.cluster_state.cluster
+            for room in self.rooms
+            if room.cluster_state.cluster and room.cluster_state.is_usable
+        ]
 
 
 @dataclass(frozen=True, slots=True)
