@@ -28,6 +28,10 @@ BUNDLE = "ca.crt"
 #: The controller has made it, and nobody else looks at it.
 LEASE = "volcano-global-controller"
 _AGENT = "volcano-global-install"
+_AUTHENTICATE = (
+    "set webhook.clientCa.secretName and let the Karmada API server show a client certificate to webhooks"
+    " (docs/operations/security.md); until then admit only the API server with networkPolicy.karmadaApiserver"
+)
 #: The last first, and registrations before all others.
 _REMOVED = tuple(reversed(tuple(PLACES)))
 
@@ -42,6 +46,12 @@ async def check(settings: Settings) -> None:
         found = await flaws(karmada, interpreter=settings.interpreter, configuration=os.environ.get(CONFIGURATION))
     if found:
         raise InstallError("cannot be installed:\n" + "\n".join(f"  - {each}" for each in found))
+    if not settings.authenticated_callers:
+        log.warning(
+            "webhook callers not authenticated",
+            reason="whoever reaches the webhook's port can fill its places for large reviews",
+            remedy=_AUTHENTICATE,
+        )
     log.info("nothing is missing")
 
 

@@ -58,6 +58,9 @@ class Settings(BaseModel):
     wait_seconds: float = Field(300, gt=0, le=3600, description="for the webhook, or for the controller to end")
     controller: str | None = Field(None, description="Deployment to bring to rest before anything is removed")
     interpreter: bool = Field(default=False, description="whether Karmada must know interpreter customizations")
+    authenticated_callers: bool = Field(
+        default=False, description="whether the webhook requires client certificates; check and apply warn if not"
+    )
     ready: tuple[Place, ...] = Field((), description="HOST:PORT whose /readyz must answer well; may be repeated")
     renew: bool = Field(default=False, description="with credentials: all of them, due or not")
     resume: bool = Field(

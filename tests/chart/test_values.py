@@ -12,7 +12,7 @@ from controller.api.configuration import VolcanoGlobalConfiguration, load_config
 from controller.metrics import Metrics as ControllerMetrics
 from controller.settings import parse_flags
 from tests.chart import schema
-from tests.chart.helm import CHART, HelmError
+from tests.chart.helm import CHART, NAMESPACE, RELEASE, HelmError
 from tests.chart.matrix import VALUES
 from webhook.metrics import Metrics as WebhookMetrics
 
@@ -168,3 +168,14 @@ def test_estimators_leave_no_trace_unless_they_are_asked(render):
 
     assert not any("estimator" in each for each in pod["containers"][0]["args"])
     assert not any(each["name"] == "estimator" for each in pod["volumes"])
+
+
+@pytest.mark.parametrize(
+    ("values", "is_warned"),
+    [({}, True), ({"webhook": {"clientCa": {"secretName": "callers"}}}, False)],
+    ids=["off", "on"],
+)
+def test_notes_warn_of_unauthenticated_webhook_callers(helm, values, is_warned):
+    notes = helm.run("install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--dry-run=client", values=values)
+    assert ("WARNING: the webhook does not authenticate its callers" in notes) is is_warned
+    assert ("Remedy: set webhook.clientCa.secretName" in notes) is is_warned

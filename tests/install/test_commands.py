@@ -43,6 +43,14 @@ def test_nothing_is_missing_where_karmada_and_volcano_are(command):
     assert command("check").told("nothing is missing")
 
 
+@pytest.mark.parametrize("name", ["check", "apply"])
+def test_unauthenticated_webhook_callers_are_warned_of(command, name):
+    (warning,) = command(name).told("webhook callers not authenticated", level="warning")
+    assert "webhook.clientCa.secretName" in warning["remedy"]
+    assert "networkPolicy.karmadaApiserver" in warning["remedy"]
+    assert not command(name, "--authenticated-callers").told("webhook callers not authenticated")
+
+
 def test_what_is_missing_is_named_with_what_to_do(plane, command):
     removed = plane.admin.get(f"{CRDS}/queues.scheduling.volcano.sh")
     plane.admin.delete(f"{CRDS}/queues.scheduling.volcano.sh")
