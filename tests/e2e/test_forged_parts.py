@@ -1,0 +1,94 @@
+"""A tenant with the stock role `edit` forges the annotation of HyperJob parts where no policy reserves it."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from controller.kube import Api, NotFound
+from localup.apply import wait_until
+from localup.controlplane import ControlPlane
+from localup.stack import Stack
+from tests.e2e.arena import Arena, job
+from tests.e2e.hyperjobs import read, submit
+from tests.hyperjob.objects import document, replicated, task
+from tests.policies.test_quota_policies import _refuses
+
+GROUP = "volcano-global.io/group"
+POLICY = "volcano-global-hyperjob-parts"
+_BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+_JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/{}/jobs"
+FUTURE, PAST = "2999-01-01T00:00:00Z", "1970-01-01T00:00:00Z"
+
+
+@pytest.fixture(scope="module")
+def stack(fresh_control_plane: Callable[..., ControlPlane]) -> Iterator[Stack]:
+    """Yield the whole system without the policy that reserves the annotation."""
+    plane = fresh_control_plane()
+    with Stack(plane) as running:
+        plane.admin.delete(f"{_BINDINGS}/{POLICY}")
+        with plane.client("tenant") as tenant:
+            forged = _forged("probe", {"uid": "u"})
+            wait_until(lambda: not _refuses(tenant, _JOBS.format("localup-probe"), forged, POLICY), "policy removed")
+        yield running
+
+
+@pytest.fixture
+async def tenant(arena: Arena, stack: Stack) -> AsyncIterator[Arena]:
+    """Yield the arena as the tenant sees it; its objects are deleted before the arena is cleared."""
+    async with Api.connect(stack.plane.kubeconfig("tenant")) as api:
+        made = Arena(api, arena.namespace, arena.observer)
+        yield made
+        for path in reversed(made._made):
+            try:
+                await api.delete(path)
+            except NotFound:
+                continue
+
+
+def _forged(name: str, claim: dict[str, Any], owner: dict[str, Any] | None = None) -> dict[str, Any]:
+    made = job(name, "ml")
+    made["metadata"]["annotations"][GROUP] = json.dumps(claim)
+    if owner is not None:
+        made["metadata"]["ownerReferences"] = [owner]
+    return made
+
+
+async def _hyperjob(tenant: Arena, *, cpu: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Create a HyperJob of one part; return the owner reference and the claim of that part."""
+    await submit(tenant, document(replicated("t", task(replicas=1, gpu=0, cpu=cpu))), runtime="60s")
+    await tenant.observer.until(lambda seen: "llm-t-0" in seen.now, "binding of the part")
+    path = _JOBS.format(tenant.namespace)
+    part = json.loads(await tenant.api.get(f"{path}/llm-t-0"))
+    owner = part["metadata"]["ownerReferences"][0]
+    assert owner["uid"] == (await read(tenant, "llm"))["metadata"]["uid"]
+    return owner, json.loads(part["metadata"]["annotations"][GROUP])
+
+
+async def test_job_that_its_controlling_hyperjob_does_not_list_waits(arena: Arena, tenant: Arena):
+    await arena.cluster("c1", cpu="8")
+    await arena.queue("ml")
+    await arena.policy()
+    owner, claim = await _hyperjob(tenant, cpu="1")
+    await tenant.manifest(_forged("forged", claim, owner))
+    await arena.observer.until(lambda seen: "forged" in seen.now, "binding of the forged part")
+    await tenant.job("after", "ml")
+    await arena.observer.until(lambda seen: "after" in seen.finished(), "the job after it")
+    assert arena.observer.now["forged"].paused
+    assert arena.observer.now["llm-t-0"].is_admitted
+
+
+async def test_forged_since_moves_a_job_neither_forward_nor_back(arena: Arena, tenant: Arena):
+    """Where two were created in the same second, their names decide as their creation does."""
+    await arena.queue("ml")
+    await arena.policy()
+    owner, claim = await _hyperjob(tenant, cpu="8")
+    not_controlling = {**owner, "controller": False}
+    await tenant.manifest(_forged("a-future", {**claim, "since": FUTURE}, not_controlling))
+    await tenant.job("b-plain", "ml")
+    await tenant.manifest(_forged("c-past", {**claim, "since": PAST}, not_controlling))
+    await arena.observer.until(lambda seen: {"a-future", "b-plain", "c-past"} <= seen.now.keys(), "all bindings")
+    await arena.cluster("c1", cpu="1")
+    await arena.observer.until(lambda seen: len(seen.finished()) == 3, "all three, one after the other")
+    assert arena.observer.order() == ["a-future", "b-plain", "c-past"]
