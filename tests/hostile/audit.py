@@ -1,7 +1,8 @@
 """What the controller charges, what the member clusters run, and what the processes show of themselves."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,43 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.api.keys import ADMISSION_ANNOTATION, JOBS, RESOURCE_BINDINGS
-from controller.engine.resources import base_units, scale, total
+from controller.engine.resources import base_units, scale
 from controller.kube import Api
 from localup.karmada.loads import load_of
+from localup.karmada.names import TEMPLATE_GENERATION
+from tests.hostile.ground import CLAIM, QUEUES
 from tests.rig.sizes import amount
 
 WORKS = "/apis/work.karmada.io/v1alpha1/works"
 VALUES = Path(__file__).parents[2] / "charts" / "volcano-global" / "values.yaml"
 _FINAL = {"Completed", "Failed", "Terminated", "Aborted"}
-Charges = dict[tuple[str, str, str], Counter[str]]
-"""By namespace, job and cluster: whole CPUs, GPUs and so on."""
+Amounts = Mapping[str, Fraction]
+"""Whole CPUs, GPUs and so on; none of zero."""
+Key = tuple[str, str, str]
+"""Namespace, job and cluster."""
+
+
+Usage = Mapping[tuple[str, str], Fraction]
+"""By queue and resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What the record of an admitted, unfinished binding charges for one cluster."""
+
+    queue: str
+    amounts: Amounts
+    may_stand: str = ""
+    """The documented rule by which it need not run; empty where it must."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a job that runs in one member asks for there."""
+
+    amounts: Amounts
+    is_edited: bool
+    """Its template has changed since it was created."""
 
 
 def metric(url: str, name: str) -> float:
@@ -30,6 +58,18 @@ def metric(url: str, name: str) -> float:
         text = answer.read().decode()
     families = text_string_to_metric_families(text)
     return sum(each.value for family in families for each in family.samples if each.name == name)
+
+
+def usage(url: str) -> Usage:
+    """Return what the controller itself charges, by queue and resource."""
+    with urlopen(url, timeout=30) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    return {
+        (each.labels["queue"], each.labels["resource"]): Fraction(each.value) / base_units(each.labels["resource"])
+        for family in families
+        if family.name == "volcano_global_queue_allocated"
+        for each in family.samples
+    }
 
 
 def peak_memory(pid: int) -> int:
@@ -55,9 +95,9 @@ async def listed(api: Api, path: str) -> list[dict[str, Any]]:
             return found
 
 
-async def charges(api: Api) -> Charges:
+async def charges(api: Api) -> dict[Key, Charge]:
     """Return what the records of the admitted bindings charge that have not finished."""
-    found: Charges = {}
+    found: dict[Key, Charge] = {}
     for binding in await listed(api, RESOURCE_BINDINGS.path):
         record = binding["metadata"].get("annotations", {}).get(ADMISSION_ANNOTATION)
         if not record or binding["spec"].get("suspension", {}).get("scheduling") or _is_over(binding):
@@ -65,10 +105,11 @@ async def charges(api: Api) -> Charges:
         read = msgspec.json.decode(record)
         if "charge" not in read or read.get("uid") != binding["metadata"]["uid"]:
             continue
+        # A job that goes whole to several clusters is charged for each of them (D5).
+        share = {name: amount(value) / len(read["clusters"]) for name, value in read["charge"].items()}
         for cluster in binding["spec"].get("clusters") or ():
-            amounts = {name: amount(value) for name, value in read["charge"].items()}
             key = (binding["metadata"]["namespace"], binding["spec"]["resource"]["name"], cluster["name"])
-            found[key] = Counter(amounts)
+            found[key] = Charge(read["queue"], _positive(share), _may_stand(binding, cluster["name"]))
     return found
 
 
@@ -78,9 +119,20 @@ def _is_over(binding: dict[str, Any]) -> bool:
     return bool(phases) and all(phase in _FINAL for phase in phases)
 
 
-async def running(api: Api) -> Charges:
+def _may_stand(binding: dict[str, Any], cluster: str) -> str:
+    """Return the rule by which a charged workload need not run, or nothing."""
+    suspension = binding["spec"].get("suspension") or {}
+    on_clusters = (suspension.get("dispatchingOnClusters") or {}).get("clusterNames") or ()
+    if "deletionTimestamp" in binding["metadata"]:
+        return "a binding that is being deleted stays charged until it is gone"
+    if suspension.get("dispatching") or cluster in on_clusters:
+        return "an admitted workload whose dispatching is suspended stays charged"
+    return ""
+
+
+async def running(api: Api) -> dict[Key, Run]:
     """Return what the member clusters run of Volcano Jobs, by the manifests that they were given and its status."""
-    found: Charges = {}
+    found: dict[Key, Run] = {}
     for work in await listed(api, WORKS):
         cluster = work["metadata"]["namespace"].removeprefix("karmada-es-")
         if cluster == work["metadata"]["namespace"]:
@@ -88,7 +140,7 @@ async def running(api: Api) -> Charges:
         for manifest, phase in _manifests(work):
             if manifest.get("kind") == "Job" and manifest.get("apiVersion") == JOBS.api_version and phase == "Running":
                 key = (manifest["metadata"]["namespace"], manifest["metadata"]["name"], cluster)
-                found[key] = _requests(manifest)
+                found[key] = Run(_requests(manifest), manifest["metadata"]["annotations"][TEMPLATE_GENERATION] != "1")
     return found
 
 
@@ -99,7 +151,47 @@ def _manifests(work: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
         yield manifest, phases[number] if number < len(phases) else ""
 
 
-def _requests(manifest: dict[str, Any]) -> Counter[str]:
-    load = load_of(manifest, run_time=1)
-    summed = total(scale(task.pod, task.count) for task in load.tasks)
-    return Counter({name: Fraction(value, base_units(name)) for name, value in summed.items()})
+def _requests(manifest: dict[str, Any]) -> Amounts:
+    """Return what all pods of a job ask for, with the pods themselves and the devices that claims are mapped to."""
+    summed: Counter[str] = Counter()
+    for task, read in zip(manifest["spec"]["tasks"], load_of(manifest, run_time=1).tasks, strict=True):
+        summed.update({name: Fraction(value, base_units(name)) for name, value in scale(read.pod, read.count).items()})
+        claims = task["template"]["spec"].get("resourceClaims") or ()
+        summed["nvidia.com/gpu"] += read.count * sum(each.get("resourceClaimTemplateName") == CLAIM for each in claims)
+        summed["pods"] += read.count if "pods" not in read.pod else 0
+    return _positive(summed)
+
+
+def _positive(amounts: Mapping[str, Fraction]) -> Amounts:
+    return {name: value for name, value in amounts.items() if value}
+
+
+def differences(charged: Mapping[Key, Charge], run: Mapping[Key, Run]) -> dict[Key, str]:
+    """Return in what the charges differ from what runs, but for what a documented rule explains."""
+    found = {}
+    for key in charged.keys() | run.keys():
+        charge, there = charged.get(key), run.get(key)
+        if charge is None or there is None:
+            if charge is None or not charge.may_stand:
+                found[key] = f"charged: {charge}, running: {there}"
+        elif charge.amounts != there.amounts and not (there.is_edited and _is_within(there.amounts, charge.amounts)):
+            found[key] = f"charged: {charge}, running: {there}"
+    return found
+
+
+def _is_within(smaller: Amounts, larger: Amounts) -> bool:
+    """Say whether a job that has shrunk runs less than the record of its admission still charges."""
+    return all(value <= larger.get(name, 0) for name, value in smaller.items())
+
+
+def miscounts(charged: Mapping[Key, Charge], before: Usage, after: Usage) -> dict[Key, str]:
+    """Return the queues whose usage, read *before* and *after* the records, was not what the records add up to."""
+    sums: Counter[tuple[str, str]] = Counter()
+    for charge in charged.values():
+        sums.update({(charge.queue, name): value for name, value in charge.amounts.items()})
+    found = {}
+    for queue, resource in sums.keys() | {key for key in before if key[0] in QUEUES}:
+        ends = sorted(each.get((queue, resource), Fraction(0)) for each in (before, after))
+        if not ends[0] <= sums[queue, resource] <= ends[1]:
+            found["", queue, resource] = f"records: {sums[queue, resource]}, usage: {ends}"
+    return found

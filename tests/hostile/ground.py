@@ -32,11 +32,13 @@ QUEUES: dict[str, dict[str, Any]] = {
     "wild-b": {"capability": {"cpu": "50", **_WHOLE}},
     "default": {"capability": {"cpu": "20", **_WHOLE}},
 }
+#: The template of resource claims that stands for one GPU.
+CLAIM = "one-gpu"
 _CONFIGURATION: dict[str, Any] = {
     "apiVersion": "config.volcano-global.io/v1alpha1",
     "kind": "VolcanoGlobalConfiguration",
     "unmatchedTenants": "Deny",
-    "resourceClaimTemplates": [{"name": "one-gpu", "requests": {"nvidia.com/gpu": 1}}],
+    "resourceClaimTemplates": [{"name": CLAIM, "requests": {"nvidia.com/gpu": 1}}],
     "tenants": [
         {"namespaces": ["calm-*"], "queues": ["calm"], "priorityClasses": ["calm-high"]},
         {"namespaces": ["plain-*"], "queues": ["plain"]},

@@ -12,7 +12,7 @@ import pytest
 from localup.controlplane import ControlPlane
 from localup.stack import Stack
 from tests.hostile import ground
-from tests.hostile.audit import charges, memory_limit, metric, peak_memory, running
+from tests.hostile.audit import Key, charges, differences, memory_limit, metric, miscounts, peak_memory, running, usage
 from tests.hostile.bystanders import Latencies, percentile
 from tests.hostile.ground import Ground
 from tests.hostile.traffic import PER_SECOND, harmless, hostile
@@ -82,13 +82,20 @@ async def assert_sound(there: Ground) -> None:
 
 
 async def assert_charged(there: Ground) -> None:
-    """Check that each job that runs in a member is charged with at least what it runs; print what is charged beside."""
+    """Check that what is charged is what runs in the members, and what the controller counts by queue.
+
+    The lists are read one after the other while jobs start and end: a difference counts when it lasts.
+    """
+    lasting: dict[Key, str] | None = None
     for _ in range(SETTLE_SECONDS):
+        before = await asyncio.to_thread(usage, there.stack.metrics_url)
         charged, run = await charges(there.api), await running(there.api)
-        uncharged = {key: more for key, each in run.items() if (more := each - charged.get(key, Counter()))}
-        if not uncharged:
+        after = await asyncio.to_thread(usage, there.stack.metrics_url)
+        found = differences(charged, run) | miscounts(charged, before, after)
+        lasting = found if lasting is None else {key: text for key, text in found.items() if key in lasting}
+        if not lasting:
             break
         await asyncio.sleep(1)
-    beside = {key: amounts for key, amounts in charged.items() if key not in run}
-    print(f"{len(run)} jobs run in members; charged and not running: {beside}"[:20_000])
-    assert uncharged == {}
+    standing = Counter(charge.may_stand for key, charge in charged.items() if key not in run)
+    print(f"{len(run)} jobs run in members, {len(charged)} are charged; charged and not running: {dict(standing)}")
+    assert lasting == {}

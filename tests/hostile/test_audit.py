@@ -1,0 +1,52 @@
+"""The judge of charges finds what it is for, and excuses only what a documented rule allows."""
+
+from fractions import Fraction
+
+import pytest
+
+from tests.hostile.audit import Charge, Run, differences, miscounts
+
+KEY = ("wild-1", "job-1", "c1")
+ONE, TWO = ({"cpu": Fraction(count)} for count in (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("charge", "run", "is_found"),
+    [
+        pytest.param(Charge("q", ONE), Run(ONE, is_edited=False), False, id="equal"),
+        pytest.param(None, Run(ONE, is_edited=False), True, id="runs-uncharged"),
+        pytest.param(Charge("q", ONE), None, True, id="charged-and-stands"),
+        pytest.param(Charge("q", ONE, "it is being deleted"), None, False, id="may-stand"),
+        pytest.param(Charge("q", ONE), Run(TWO, is_edited=False), True, id="runs-more"),
+        pytest.param(Charge("q", ONE), Run(TWO, is_edited=True), True, id="runs-more-after-an-edit"),
+        pytest.param(
+            Charge("q", ONE, "it is being deleted"), Run(TWO, is_edited=False), True, id="may-stand-runs-more"
+        ),
+        pytest.param(Charge("q", TWO), Run(ONE, is_edited=False), True, id="runs-less"),
+        pytest.param(Charge("q", TWO), Run(ONE, is_edited=True), False, id="runs-less-after-an-edit"),
+        pytest.param(Charge("q", ONE), Run(ONE | {"gpu": Fraction(1)}, is_edited=True), True, id="other-resource"),
+    ],
+)
+def test_charges_and_what_runs_are_compared_both_ways(charge, run, is_found):
+    found = differences({KEY: charge} if charge else {}, {KEY: run} if run else {})
+    assert list(found) == [KEY] * is_found
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_found"),
+    [
+        pytest.param(1, 1, False, id="equal"),
+        pytest.param(0, 2, False, id="changed-meanwhile"),
+        pytest.param(2, 2, True, id="usage-without-a-record"),
+        pytest.param(0, 0, True, id="record-without-usage"),
+    ],
+)
+def test_records_are_compared_with_the_usage_of_their_queue(before, after, is_found):
+    charged = {KEY: Charge("wild-a", ONE)}
+    usages = ({("wild-a", "cpu"): Fraction(value)} for value in (before, after))
+    assert bool(miscounts(charged, *usages)) is is_found
+
+
+def test_usage_of_a_queue_without_any_record_is_found():
+    held = {("wild-b", "cpu"): Fraction(3), ("root", "cpu"): Fraction(3)}
+    assert list(miscounts({}, held, held)) == [("", "wild-b", "cpu")]
