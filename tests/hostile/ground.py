@@ -32,6 +32,7 @@ QUEUES: dict[str, dict[str, Any]] = {
     "wild-b": {"capability": {"cpu": "50", **_WHOLE}},
     "default": {"capability": {"cpu": "20", **_WHOLE}},
 }
+RUN_TIME = "90s"
 #: The template of resource claims that stands for one GPU.
 CLAIM = "one-gpu"
 _CONFIGURATION: dict[str, Any] = {
@@ -109,7 +110,8 @@ def start(plane: ControlPlane) -> Iterator[Stack]:
     options = {
         "webhook": Options(flags=flags),
         "controller": Options(flags=flags),
-        "karmada": Options(flags=["--status-period", "1s"]),
+        # Hostile jobs last, so that there are some whose charges can be compared; harmless ones say how long they run.
+        "karmada": Options(flags=["--status-period", "1s", "--run-time", RUN_TIME]),
     }
     with Stack(plane, options=options) as stack:
         yield stack

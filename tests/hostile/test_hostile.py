@@ -98,4 +98,5 @@ async def assert_charged(there: Ground) -> None:
         await asyncio.sleep(1)
     standing = Counter(charge.may_stand for key, charge in charged.items() if key not in run)
     print(f"{len(run)} jobs run in members, {len(charged)} are charged; charged and not running: {dict(standing)}")
+    assert run.keys() & charged.keys(), "nothing ran that could be compared"
     assert lasting == {}
