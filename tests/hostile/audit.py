@@ -61,11 +61,11 @@ def metric(url: str, name: str) -> float:
 
 
 def usage(url: str) -> Usage:
-    """Return what the controller itself charges, by queue and resource."""
+    """Return what the controller itself charges, by queue and resource; it shows no pods."""
     with urlopen(url, timeout=30) as answer:
         families = text_string_to_metric_families(answer.read().decode())
     return {
-        (each.labels["queue"], each.labels["resource"]): Fraction(each.value) / base_units(each.labels["resource"])
+        (each.labels["queue"], each.labels["resource"]): Fraction(str(each.value))
         for family in families
         if family.name == "volcano_global_queue_allocated"
         for each in family.samples
@@ -190,7 +190,7 @@ def miscounts(charged: Mapping[Key, Charge], before: Usage, after: Usage) -> dic
     for charge in charged.values():
         sums.update({(charge.queue, name): value for name, value in charge.amounts.items()})
     found = {}
-    for queue, resource in sums.keys() | {key for key in before if key[0] in QUEUES}:
+    for queue, resource in (key for key in before.keys() | after.keys() if key[0] in QUEUES):
         ends = sorted(each.get((queue, resource), Fraction(0)) for each in (before, after))
         if not ends[0] <= sums[queue, resource] <= ends[1]:
             found["", queue, resource] = f"records: {sums[queue, resource]}, usage: {ends}"
