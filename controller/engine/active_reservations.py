@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from controller.engine.clusters import ClusterName
-from controller.engine.feasibility_cache import ClassFeasibility
+from controller.engine.feasibility_cache import ClassFeasibility, ReservedCapacity
 from controller.engine.fit import FreeCapacity, choose_clusters, free_capacity
 from controller.engine.ordering import QueueShares
 from controller.engine.pending import OrderKey, WorkloadClass, order_key
@@ -105,7 +105,8 @@ class ActiveReservations:
         """Which reservation of quota is in the way, as the queues stand."""
         self._resolved: dict[_Key, tuple[int, Choice | Refusal]] = {}
         """With the version of the ledger that each holds for."""
-        self._capacity_checks: dict[int, tuple[int, bool]] = {}
+        self._rooms = {key: _reserved_capacity(found) for key, found in self._by_queue().items()}
+        """The capacity reserved on clusters for each queue, and for all queues under ``None``."""
         self._remaining_by_queue: dict[QueueName, _RemainingQuota] = {}
 
     def __bool__(self) -> bool:
@@ -113,18 +114,22 @@ class ActiveReservations:
 
     def may_use_capacity(self, shape: int) -> bool:
         """Say whether somebody of the shape with this id may have the room that there is for it: perhaps, or never."""
-        version = self._world.ledger.version
-        known = self._capacity_checks.get(shape)
-        if known is None or known[0] != version:
-            known = self._capacity_checks[shape] = version, self._check_capacity(shape)
-        return known[1]
-
-    def _check_capacity(self, shape: int) -> bool:
+        if any(self._exceeding):
+            return True
         prospect = self._world.books.feasibility_cache.get(self._world.backlog.shapes[shape][0].shape)
         own = (kept for each in self._reservations for kept in each.requirements.values())
-        if any(kept is prospect.requirements for kept in own) or any(self._exceeding):
+        if any(kept is prospect.requirements for kept in own):
             return True
+        if prospect.needs_one_cluster:
+            return self._world.books.feasibility_cache.fits_excluding_reserved(prospect, self._rooms[None])
         return isinstance(self._choose(prospect, self._reservations), Choice)
+
+    def _by_queue(self) -> dict[QueueName | None, list[_Reservation]]:
+        found: dict[QueueName | None, list[_Reservation]] = {None: self._reservations}
+        for each in self._reservations:
+            for node, _ in each.charges:
+                found.setdefault(node.name, []).append(each)
+        return found
 
     def resolve(
         self, workload: Workload, prospect: ClassFeasibility, choice: Choice, quota: Quota | None = None
@@ -153,18 +158,24 @@ class ActiveReservations:
         return self._quota_refusals[key]
 
     def blocks(self, lane: WorkloadClass) -> bool:
-        """Say whether reservations keep quota from all workloads of *lane* as long as usage only grows.
+        """Say whether reservations keep quota or room from all workloads of *lane* as long as usage only grows.
 
-        A reservation that ends because its workload is admitted leaves as much as before. ``False``: perhaps.
+        ``False``: perhaps.
         """
         if lane.group is not None or lane.reserved is not None:
             return False
         left = self._remaining(lane.queue)
         if _exceeds(lane.charge, left.excluding_own):
             return True
-        if not _exceeds(lane.charge, left.excluding_all):
-            return False
-        return self.queue_shares.over(self.queue_shares.quota.tree.nodes[lane.queue], lane.charge) is not None
+        is_over = self.queue_shares.over(self.queue_shares.quota.tree.nodes[lane.queue], lane.charge) is not None
+        if is_over and _exceeds(lane.charge, left.excluding_all):
+            return True
+        # All reservations bind a queue above its fair share; its own bind it always.
+        reserved, prospects = self._rooms.get(None if is_over else lane.queue, ()), self._world.books.feasibility_cache
+        prospect = prospects.get(lane.shape)
+        return (
+            bool(reserved) and prospect.needs_one_cluster and not prospects.fits_excluding_reserved(prospect, reserved)
+        )
 
     def _remaining(self, queue: QueueName) -> _RemainingQuota:
         """Return what reservations leave of the quota of *queue* and its ancestors."""
@@ -270,6 +281,15 @@ class ActiveReservations:
         sites = (self._world.ledger.site(name) for name in prospect.candidates.names)
         rooms = [_excluding_reservations(free_capacity(site), binding) for site in sites]
         return choose_clusters(prospect.requirements, rooms, prospect.candidates.copies)
+
+
+def _reserved_capacity(reservations: Iterable[_Reservation]) -> ReservedCapacity:
+    """Return the capacity that *reservations* keep on each cluster together."""
+    rooms: dict[ClusterName, Resources] = {}
+    for each in reservations:
+        for name, kept in each.charges_by_cluster.items():
+            rooms[name] = add(rooms.get(name, EMPTY), kept)
+    return tuple((name, tuple(sorted(rooms[name].items()))) for name in sorted(rooms))
 
 
 def _exceeds(charge: Resources, left: Resources) -> bool:

@@ -22,7 +22,7 @@ from controller.engine.reasons import Reason, Refusal
 from controller.engine.steps import Steps, finish
 from controller.engine.tournament import Tournament
 from controller.engine.tree import Node
-from controller.engine.workloads import Admission, Choice, HyperJobGang, SchedulingRequirements, Workload, WorkloadUid
+from controller.engine.workloads import Admission, Choice, HyperJobGang, Workload, WorkloadUid
 
 if TYPE_CHECKING:
     from controller.engine.state import State
@@ -83,12 +83,13 @@ class AdmissionPass:
     def _with_room(self, shapes: Iterable[int]) -> Steps[frozenset[int]]:
         """Return those of *shapes* that still wait and for which there is room at the root and on the clusters."""
         kept, found = active_reservations(self.state), set[int]()
-        for key in tuple(shapes):
+        prospects = self.state.books.feasibility_cache
+        for key in set(shapes) - prospects.infeasible(self.quota):
             yield 1
             lanes = self.state.backlog.shapes.get(key)
-            if not lanes or (kept is not None and self._are_blocked(kept, lanes)):
+            if not lanes or not prospects.is_feasible(self.quota, lanes[0].shape):
                 continue
-            if _has_room(self.state, self.quota, lanes[0].shape) and (kept is None or kept.may_use_capacity(key)):
+            if kept is None or (kept.may_use_capacity(key) and not self._are_blocked(kept, lanes)):
                 found.add(key)
         return frozenset(found)
 
@@ -238,7 +239,7 @@ def schedulable_classes(state: "State", quota: Quota) -> Steps[Mapping[QueueName
     """Return, by queue, the lanes that may fit: room for their shape, and something freed since they were refused."""
     queues, found = set[QueueName](), dict[QueueName, list[SchedulableClass]]()
     for lanes in state.backlog.shapes.values():
-        if _has_room(state, quota, lanes[0].shape):
+        if state.books.feasibility_cache.is_feasible(quota, lanes[0].shape):
             queues.update(lane.queue for lane in lanes if quota.tree.leaf(lane.queue) is not None)
         yield 1
     for name in queues:
@@ -255,9 +256,9 @@ def _entries(
     """
     of = state.books.feasibility_cache.get
     lanes = [lane for lane in state.backlog.queues.get(leaf.name, ()) if lane.hopeless is None and lane.is_waiting]
-    tried = []
+    tried, is_feasible = [], state.books.feasibility_cache.is_feasible
     for lane in lanes:
-        has_room = _has_room(state, quota, lane.shape) if with_room is None else id(lane.shape) in with_room
+        has_room = is_feasible(quota, lane.shape) if with_room is None else id(lane.shape) in with_room
         if has_room and _is_awake(quota, lane):
             tried.append(lane)
         yield 1
@@ -265,14 +266,6 @@ def _entries(
         first = state.blocking(leaf.name)
         tried = lanes if any(lane.head is first for lane in tried) else []
     return [SchedulableClass(lane, of(lane.shape).requested_resources) for lane in tried]
-
-
-def _has_room(state: "State", quota: Quota, shape: SchedulingRequirements) -> bool:
-    """Say whether there is room at the root and on the clusters, guarantees aside."""
-    prospects = state.books.feasibility_cache
-    prospect = prospects.get(shape)
-    is_free = prospect.candidates.refusal is None and quota.has_free(quota.tree.root, prospect.charge)
-    return is_free and prospects.fits(prospect)
 
 
 def filter_stage(state: "State", quota: Quota, prospect: ClassFeasibility) -> Stage:

@@ -8,7 +8,7 @@ once and falls only after a quiet settle period.
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
@@ -183,6 +183,8 @@ class ClusterUsage:
         self.frees = 0
         """How often some cluster got more room."""
         self._freed: deque[ClusterName] = deque(maxlen=_REMEMBERED)
+        self._freed_since: dict[int, frozenset[ClusterName]] = {}
+        """Results of ``freed_since``, until the next of *frees*."""
         self.version = 0
         """Changes whenever any headroom does."""
         self.candidates = CandidateCache()
@@ -228,7 +230,7 @@ class ClusterUsage:
     def see(self, cluster: Cluster, now: int, settle_ms: int) -> None:
         """Take a cluster as it is at *now*."""
         site = self.site(cluster.name)
-        is_new = site.is_unknown
+        is_new, before, foreign = site.is_unknown, site.cluster, site.foreign
         self._has_turned |= self._has_begun and site.is_usable != cluster.is_usable
         site.cluster = cluster
         if is_new:
@@ -238,7 +240,10 @@ class ClusterUsage:
         site.learn(now, settle_ms)
         self._follow(site, now, settle_ms)
         self._restless.add(cluster.name)
-        self._has_changed(site, gave_room=True)
+        # Most summaries only show what is booked already, so that headroom stays as it was.
+        is_as_before = before is not None and not cluster.grades and replace(before, used=cluster.used) == cluster
+        if self._is_estimating or not is_as_before or site.foreign != foreign:
+            self._has_changed(site, gave_room=True)
 
     def describe(self, described: Callable[[Cluster], Cluster]) -> bool:
         """Replace each cluster by what *described* returns for it; say whether one of them is another one then."""
@@ -260,11 +265,18 @@ class ClusterUsage:
     def _has_freed(self, site: ClusterState) -> None:
         self.frees += 1
         self._freed.append(site.name)
+        self._freed_since.clear()
 
-    def freed_since(self, frees: int) -> set[ClusterName] | None:
+    def freed_since(self, frees: int) -> frozenset[ClusterName] | None:
         """Return which clusters got more room since there were so many *frees*; ``None``: any of them."""
+        known = self._freed_since.get(frees)
+        if known is not None:
+            return known
         news = self.frees - frees
-        return set(islice(reversed(self._freed), news)) if news <= len(self._freed) else None
+        if news > len(self._freed):
+            return None
+        freed = self._freed_since[frees] = frozenset(islice(reversed(self._freed), news))
+        return freed
 
     def lose(self, name: ClusterName) -> None:
         """Forget a cluster; its charges stay until their workloads say otherwise."""

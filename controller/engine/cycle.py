@@ -195,16 +195,21 @@ def reason(state: "State", lane: WorkloadClass) -> Reason | None:
 
 def _moved(state: "State", quota: Quota) -> Steps[list[WorkloadClass]]:
     """Return the lanes whose shape comes further now than in the last cycle, or less far."""
-    before = state.books.feasibility_cache.stages
+    prospects = state.books.feasibility_cache
+    before, at = prospects.stages, (quota, quota.version, state.ledger.version)
+    is_as_before = prospects.staged_at == at
     after: dict[int, Stage] = {}
     found: list[WorkloadClass] = []
     for key, lanes in state.backlog.shapes.items():
-        after[key] = filter_stage(state, quota, state.books.feasibility_cache.get(lanes[0].shape))
+        if is_as_before and key in before:
+            after[key] = before[key]
+            continue
+        after[key] = filter_stage(state, quota, prospects.get(lanes[0].shape))
         if before.get(key, after[key]) != after[key]:
             found += lanes
         yield 1
-    state.books.feasibility_cache.stages = after
-    state.books.feasibility_cache.prune(after, len(after))
+    prospects.stages, prospects.staged_at = after, at
+    prospects.prune(after, len(after))
     return found
 
 

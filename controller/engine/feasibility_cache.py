@@ -7,16 +7,24 @@ last seen to fit.
 
 from bisect import bisect_right
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from controller.engine.cluster_usage import ClusterUsage
 from controller.engine.clusters import ClusterName
 from controller.engine.feasibility import Feasibility, feasibility
 from controller.engine.fit import choose_clusters, free_capacities, free_capacity
+from controller.engine.quota import Quota
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.resources import EMPTY, PODS, Resources, fits
+from controller.engine.resources import EMPTY, PODS, Resources, fits, subtract
 from controller.engine.workloads import Choice, SchedulingRequirements
+
+ReservedCapacity = tuple[tuple[ClusterName, tuple[tuple[str, int], ...]], ...]
+"""The amounts reserved on each cluster, sorted by cluster."""
+
+LastFit = tuple[int, ClusterName | None]
+"""The count of frees at the last check, and a cluster that had room then."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +47,8 @@ class ClassFeasibility:
     """Where one more would go, or why nowhere, and at which version of the ledger."""
     is_inadmissible: bool = False
     """There was no room for it when it was last looked at."""
+    besides: "dict[ReservedCapacity, LastFit]" = field(default_factory=dict)
+    """Where it last fitted next to reserved capacity, for a shape that needs one cluster only."""
 
     @property
     def needs_one_cluster(self) -> bool:
@@ -53,6 +63,8 @@ class ClassFeasibility:
 
 
 _MAX_UNUSED = 1024
+#: For each shape so many sets of reserved capacity are cached: those of queues, and all together.
+_MAX_RESERVED_CAPACITIES = 4
 
 Stage = tuple[bool, bool, bool]
 """Whether the root has enough, has enough that nobody is guaranteed, and some cluster has room."""
@@ -68,11 +80,19 @@ class FeasibilityCache:
         """How often a cluster was looked at for a shape."""
         self._ledger = ledger
         self._by_requirements: dict[int, ClassFeasibility] = {}
+        self._infeasible: set[int] = set()
+        """Shapes without room at the root or on the clusters until something is freed."""
+        self._infeasible_at: tuple[Quota | None, int, int] = (None, 0, 0)
+        """The quota, and the counts of its frees and of the clusters', at which they were found."""
+        self.staged_at: tuple[Quota | None, int, int] = (None, 0, 0)
+        """The quota, its version and the ledger's, at which *stages* were computed."""
         self._failures: list[Exception] = []
 
     def clear(self) -> None:
         """Begin anew: a cluster is another one than before."""
         self._by_requirements.clear()
+        self._infeasible.clear()
+        self.staged_at = (None, 0, 0)
 
     def get(self, shape: SchedulingRequirements) -> ClassFeasibility:
         """Return the prospect of *shape*."""
@@ -121,11 +141,34 @@ class FeasibilityCache:
         """Forget shapes that wait no more, where they are more than the *count* of *shapes* that do."""
         if len(self._by_requirements) > 2 * count + _MAX_UNUSED:
             self._by_requirements = {key: known for key, known in self._by_requirements.items() if key in shapes}
+            self._infeasible &= self._by_requirements.keys()
 
     @property
     def total_steps(self) -> int:
         """Return how many evaluations were made in all, those of affinities included."""
         return self.steps + self._ledger.candidates.steps
+
+    def infeasible(self, quota: Quota) -> AbstractSet[int]:
+        """Return the shapes that ``is_feasible`` refused, and that stay infeasible until something is freed."""
+        root = quota.tree.root.name
+        at = quota, quota.freed[root], self._ledger.frees
+        if at != self._infeasible_at:
+            self._infeasible.clear()
+            self._infeasible_at = at
+        return self._infeasible
+
+    def is_feasible(self, quota: Quota, shape: SchedulingRequirements) -> bool:
+        """Say whether there is room at the root and on the clusters, guarantees aside."""
+        full = self.infeasible(quota)
+        if id(shape) in full:
+            return False
+        prospect = self.get(shape)
+        has_free = prospect.candidates.refusal is None and quota.has_free(quota.tree.root, prospect.charge)
+        if has_free and self.fits(prospect):
+            return True
+        if not has_free or prospect.is_monotone:
+            self._infeasible.add(id(shape))
+        return False
 
     def fits(self, prospect: ClassFeasibility) -> bool:
         """Say whether the clusters have room for one more of the shape."""
@@ -133,20 +176,63 @@ class FeasibilityCache:
             return self._fits_several(prospect)
         if prospect.last_fitting_cluster is not None and self._fits_on(prospect, prospect.last_fitting_cluster):
             return True
-        freed = self._ledger.freed_since(prospect.checked_generation)
-        if freed is None:
-            prospect.last_fitting_cluster = self._first_fitting_cluster(prospect)
-        else:
-            # The clusters before the witness took it no more than the last time, but for those that were given room.
-            news, last = sorted(freed & prospect.cluster_names), prospect.last_fitting_cluster
-            others = (
-                prospect.candidates.names[bisect_right(prospect.candidates.names, last) :] if last is not None else ()
-            )
-            prospect.last_fitting_cluster = next(
-                (name for name in chain(news, others) if self._fits_on(prospect, name)), None
-            )
+        if prospect.last_fitting_cluster is None and prospect.checked_generation == self._ledger.frees:
+            return False
+        others = self._clusters_to_check(prospect, prospect.checked_generation, prospect.last_fitting_cluster)
+        prospect.last_fitting_cluster = next((name for name in others if self._fits_on(prospect, name)), None)
         prospect.checked_generation = self._ledger.frees
         return prospect.last_fitting_cluster is not None
+
+    def _clusters_to_check(
+        self, prospect: ClassFeasibility, looked: int, last: ClusterName | None
+    ) -> Iterable[ClusterName]:
+        """Return the clusters that may take a shape which the cluster *last*, found at *looked*, no longer takes.
+
+        Clusters before *last* refused it then; of these only the ones that were freed since are checked again.
+        """
+        freed = self._ledger.freed_since(looked)
+        names = prospect.candidates.names
+        if freed is None:
+            return names
+        return chain(
+            sorted(freed & prospect.cluster_names), names[bisect_right(names, last) :] if last is not None else ()
+        )
+
+    def fits_excluding_reserved(self, prospect: ClassFeasibility, reserved: ReservedCapacity) -> bool:
+        """Say whether a cluster has room for one more of a simple shape next to the *reserved* capacity (O6)."""
+        known = prospect.besides.get(reserved)
+        if known is not None:
+            looked, witness = known
+            if witness is not None and self._fits_excluding_reserved(prospect, witness, reserved):
+                return True
+            if witness is None and looked == self._ledger.frees:
+                return False
+            names = self._clusters_to_check(prospect, looked, witness)
+        else:
+            if len(prospect.besides) >= _MAX_RESERVED_CAPACITIES:
+                prospect.besides.clear()
+            names = prospect.candidates.names
+        witness = next((name for name in names if self._fits_excluding_reserved(prospect, name, reserved)), None)
+        prospect.besides[reserved] = self._ledger.frees, witness
+        return witness is not None
+
+    def _fits_excluding_reserved(
+        self, prospect: ClassFeasibility, name: ClusterName, reserved: ReservedCapacity
+    ) -> bool:
+        site, shape = self._ledger.site(name), prospect.requirements
+        self.steps += 1
+        if not fits(shape.gang, site.headroom):
+            return False
+        room = free_capacity(site)
+        amounts = next((dict(amounts) for cluster, amounts in reserved if cluster == name), None)
+        if amounts is not None:
+            beside = subtract(
+                room.headroom if room.headroom_for_all_pods is None else room.headroom_for_all_pods, amounts
+            )
+            if not fits(shape.demand, beside):
+                return False
+            room = replace(room, headroom=subtract(room.headroom, amounts), headroom_for_all_pods=beside)
+        return room.fits(shape)
 
     def _fits_several(self, prospect: ClassFeasibility) -> bool:
         """Say the same of a shape that needs several clusters; one that was refused waits for one of them."""

@@ -35,6 +35,8 @@ class Quota:
         """Charges of each queue and all below it; those outside the tree count at the root."""
         self.direct: _Amounts = {name: {} for name in tree.nodes}
         """Charges booked on a queue itself; those outside the tree on the root."""
+        self.version = 0
+        """Changes whenever any charge does."""
         self.freed: dict[QueueName, int] = dict.fromkeys(tree.nodes, 0)
         """How often something below each queue was freed: whoever was refused there may try again."""
         self._sums: _Amounts = {name: {} for name in tree.nodes}
@@ -66,6 +68,7 @@ class Quota:
 
     def carry(self, node: Node, charge: Resources) -> None:
         """Charge for a trial, or take such a charge back: it wakes nobody."""
+        self.version += 1
         own = self.direct[node.name]
         for resource, amount in charge.items():
             own[resource] = own.get(resource, 0) + amount
@@ -179,6 +182,7 @@ class _QuotaOverlay(Quota):
 
     def __init__(self, quota: Quota) -> None:
         self.epoch = quota.epoch
+        self.version = 0
         self.tree = quota.tree
         self.limits = quota.limits
         self.allocated = _CopyOnWrite(quota.allocated)

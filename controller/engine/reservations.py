@@ -4,6 +4,7 @@ What they keep from others is ``kept``, which clusters those are ``clearance``.
 """
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -175,8 +176,11 @@ def grant(state: "State", standing: QueueShares, now: int) -> list[RecordUpdate]
     """
     notes: list[RecordUpdate] = []
     taken = _reserved_clusters(state)
-    for lane in _in_turn(state, standing, state.starvation_timers.expired(state, now)):
-        if _has_reservation(state, lane):
+    due = state.starvation_timers.expired(state, now)
+    if all(_has_only_reserved_clusters(state, state.backlog.lane(each.uid), taken) for each in due):
+        return notes
+    for lane in _in_turn(state, standing, due):
+        if _has_reservation(state, lane) or _has_only_reserved_clusters(state, lane, taken):
             continue
         claimed = place_reservations(state, lane.head, taken)
         wanted = claimed or place_reservations(state, lane.head, ())
@@ -186,6 +190,11 @@ def grant(state: "State", standing: QueueShares, now: int) -> list[RecordUpdate]
             state.starvation_timers.reset(lane.head, now)
         notes += _apply(state, claimed, now, now)
     return notes
+
+
+def _has_only_reserved_clusters(state: "State", lane: WorkloadClass, taken: AbstractSet[ClusterName]) -> bool:
+    """Say whether all clusters of *lane* are *taken*, so that it gets no reservation and delays none."""
+    return lane.group is None and state.books.feasibility_cache.get(lane.shape).cluster_names <= taken
 
 
 def _has_reservation(state: "State", lane: WorkloadClass) -> bool:
