@@ -73,6 +73,10 @@ class AdmissionPass:
                     contest.passed_over(head)
                     yield 1
                     continue
+                if head.lane.reserved is not None:
+                    # It may have been admitted elsewhere, so that others may use its reservation: try all again (O1).
+                    yield from self.serve()
+                    return
                 shapes = self._shapes = yield from self._with_room(shapes)
                 if count == 1:
                     contest.served(head)
