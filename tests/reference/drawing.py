@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import product
 from random import Random
 from typing import TypeVar
 
@@ -30,6 +31,31 @@ def draw(seed: int) -> World:
         reservation_after=600,
     )
     return _populated(world, random, resources, leaves)
+
+
+def configurations() -> Iterator[World]:
+    """Yield an empty world of every configuration; ``reconfigure`` gives the configuration to another one."""
+    for order, fairness in product(["PriorityFirst", "EntitlementFirst"], ["None", "Namespace", "NamespaceFirst"]):
+        for reclaim, preemption in product([None, Eviction()], repeat=2):
+            yield World((), (), (), order, fairness, reclaim, preemption)
+
+
+def name_of(configuration: World) -> str:
+    """Return a short name of the configuration."""
+    evictions = ("reclaim" if configuration.reclaim else "", "preemption" if configuration.preemption else "")
+    return "-".join(filter(None, (configuration.queue_order, configuration.tenant_fairness, *evictions)))
+
+
+def reconfigure(world: World, configuration: World) -> World:
+    """Return *world* with the configuration of the other one; how victims are protected stays as drawn."""
+    drawn = world.reclaim or world.preemption or Eviction()
+    return replace(
+        world,
+        queue_order=configuration.queue_order,
+        tenant_fairness=configuration.tenant_fairness,
+        reclaim=(world.reclaim or drawn) if configuration.reclaim else None,
+        preemption=(world.preemption or drawn) if configuration.preemption else None,
+    )
 
 
 def _eviction(random: Random, odds: list[int]) -> Eviction | None:

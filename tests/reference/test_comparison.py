@@ -1,6 +1,6 @@
 """The engine decides as the reference model does, and in parts as at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pprint import pformat
 
 import pytest
@@ -8,41 +8,58 @@ import pytest
 from tests.reference import drawing, engine, order
 from tests.reference.world import Decision, World
 
-Decide = Callable[[World], list[Decision]]
+Decide = Callable[[World], list[Decision] | list[list[Decision]]]
+MOST = 1, 2, 3
 
 
-def check(seeds: range, one: Decide, other: Decide) -> None:
+CONFIGURATIONS = [pytest.param(each, id=drawing.name_of(each)) for each in drawing.configurations()]
+
+
+def check(worlds: Iterable[World], one: Decide, other: Decide) -> None:
     """Compare two ways to decide; show the first world in which they differ, shrunk."""
-    for seed in seeds:
-        world = drawing.draw(seed)
+    for number, world in enumerate(worlds):
         if one(world) != other(world):
             small = drawing.shrink(world, lambda smaller: one(smaller) != other(smaller))
             found = [pformat(each, width=110) for each in (small, one(small), other(small))]
-            pytest.fail("\n".join([f"seed {seed}", *found]))
+            pytest.fail("\n".join([f"world {number}", *found]))
 
 
-def in_parts(most: int) -> Decide:
-    return lambda world: engine.plan_in_parts(world, most)
+def drawn(seeds: range) -> Iterable[World]:
+    return map(drawing.draw, seeds)
+
+
+def check_parts(seeds: range, configuration: World) -> None:
+    """Compare one plan with plans of at most one, two and three decisions each."""
+    worlds = (drawing.reconfigure(world, configuration) for world in drawn(seeds))
+    check(worlds, in_one, in_parts)
+
+
+def in_one(world: World) -> list[list[Decision]]:
+    return [engine.plan(world)] * len(MOST)
+
+
+def in_parts(world: World) -> list[list[Decision]]:
+    return [engine.plan_in_parts(world, most) for most in MOST]
 
 
 def test_engine_decides_as_the_reference():
-    check(range(300), engine.plan, order.plan)
+    check(drawn(range(300)), engine.plan, order.plan)
 
 
 @pytest.mark.long
 def test_engine_decides_as_the_reference_in_ten_thousand_worlds():
-    check(range(300, 10_300), engine.plan, order.plan)
+    check(drawn(range(300, 10_300)), engine.plan, order.plan)
 
 
-@pytest.mark.parametrize("most", [1, 2, 3])
-def test_plans_in_parts_decide_as_one_plan(most):
-    check(range(600, 700), engine.plan, in_parts(most))
+@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+def test_plans_in_parts_decide_as_one_plan(configuration):
+    check_parts(range(600, 620), configuration)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("most", [1, 2, 3])
-def test_plans_in_parts_decide_as_one_plan_in_two_thousand_worlds(most):
-    check(range(10_000, 12_000), engine.plan, in_parts(most))
+@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+def test_plans_in_parts_decide_as_one_plan_in_two_thousand_worlds(configuration):
+    check_parts(range(10_000, 12_000), configuration)
 
 
 def test_a_differing_world_is_shrunk():
