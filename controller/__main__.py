@@ -58,8 +58,8 @@ class Controller:
         self.metrics = Metrics()
         self.store = Store(file.current)
         candidate = Candidate(settings.identity, uuid.uuid4().hex[:8])
-        self.election = LeaderElection(api, settings.lease_namespace, candidate=candidate, terms=settings.terms)
-        self.election.on_change = self._lead
+        self.election = LeaderElection(api, settings.lease_namespace, candidate=candidate, timings=settings.timings)
+        self.election.on_change = self._on_leadership_change
         self.leading = asyncio.Event()
         """Set while we may write."""
         clock = SteadyClock()
@@ -72,29 +72,33 @@ class Controller:
         # Only read, so that what else they are does not matter.
         caches: ChainMap[str, Any] = ChainMap({"workloads": self.kinds}, self.informers)
         self.loop = AdmissionLoop(self.store, self.actuator, caches, metrics=self.metrics, clock=clock)
-        manner = RecorderOptions(settings.identity, settings.events_per_second, settings.event_backlog)
-        self.teller = EventRecorder(api, self.store.binding, metrics=self.metrics, manner=manner, clock=clock)
-        self.teller.is_busy = lambda: self.actuator.backlog > 0
-        self.aftermath = StaleStatusReconciler(api, self.store, may_write=self._may_write, clock=clock)
-        self.actuator.on_settled = self._settled
-        self.notices = BindingWarnings(self.store, self.teller, may_write=self._may_write)
-        about = commands.command_dependencies(
-            self.store, lambda: self.loop.state, may_write=self._may_write, tell=self.teller.put
+        recorder_options = RecorderOptions(settings.identity, settings.events_per_second, settings.event_backlog)
+        self.event_recorder = EventRecorder(
+            api, self.store.binding, metrics=self.metrics, options=recorder_options, clock=clock
         )
-        self.commands = commands.create_controller(api, about, self.store, pace)
-        watched = WebhookConfigDependencies(
-            self._may_write, lambda: file.current.repair.webhook_configuration, self.teller.put
+        self.event_recorder.is_busy = lambda: self.actuator.backlog > 0
+        self.stale_status = StaleStatusReconciler(api, self.store, may_write=self._may_write, clock=clock)
+        self.actuator.on_write_confirmed = self._write_confirmed
+        self.binding_warnings = BindingWarnings(self.store, self.event_recorder, may_write=self._may_write)
+        dependencies = commands.command_dependencies(
+            self.store, lambda: self.loop.state, may_write=self._may_write, record_event=self.event_recorder.record
         )
-        wanted = DesiredConfigFile(settings.webhook_registration)
-        wanted.read()
-        self.guard = WebhookConfigReconciler(api, watched, file=wanted, metrics=self.metrics, pace=pace)
-        self.metrics.watch(lambda: self.loop.state, self.store, self.informers)
-        self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.trouble)
+        self.commands = commands.create_controller(api, dependencies, self.store, pace)
+        webhook_config_dependencies = WebhookConfigDependencies(
+            self._may_write, lambda: file.current.repair.webhook_configuration, self.event_recorder.record
+        )
+        desired = DesiredConfigFile(settings.webhook_registration)
+        desired.read()
+        self.webhook_config = WebhookConfigReconciler(
+            api, webhook_config_dependencies, file=desired, metrics=self.metrics, pace=pace
+        )
+        self.metrics.register_state(lambda: self.loop.state, self.store, self.informers)
+        self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.last_error)
         around = Process(self.store, lambda: self.loop.state, lambda: file.current, self._may_write)
         self.hyperjobs = stage(for_hyperjobs, around, pace, clock)
         if settings.hyperjobs:
             self.store.split_hyperjobs()
-        self.loop.on_waits = and_then_look(self.teller.waits, self.hyperjobs)
+        self.loop.on_waits = and_then_look(self.event_recorder.record_pending, self.hyperjobs)
         self.estimators = EstimatorDispatcher(settings.estimator_access, self.store.estimated, metrics=self.metrics)
         self.loop.on_queries = self.estimators.ask
         self.store.estimate_nodes()
@@ -109,60 +113,60 @@ class Controller:
             deciding.append(group.create_task(Watchdog(self.metrics).run()))
             if self.settings.hyperjobs:
                 deciding.append(group.create_task(self.hyperjobs.run()))
-            deciding.append(group.create_task(self.teller.run()))
-            deciding.append(group.create_task(self.aftermath.run()))
+            deciding.append(group.create_task(self.event_recorder.run()))
+            deciding.append(group.create_task(self.stale_status.run()))
             deciding.append(group.create_task(self.commands.run()))
             deciding.append(group.create_task(self.estimators.run()))
-            deciding.append(group.create_task(self.guard.run()))
-            deciding.append(group.create_task(self.guard.follow(poll_seconds=self.settings.poll_seconds)))
+            deciding.append(group.create_task(self.webhook_config.run()))
+            deciding.append(group.create_task(self.webhook_config.follow_file(poll_seconds=self.settings.poll_seconds)))
             deciding.append(
                 group.create_task(self.file.follow(self._configure, poll_seconds=self.settings.poll_seconds))
             )
             electing = group.create_task(self.election.run())
             await stop.wait()
-            await self._finish(acting, deciding)
+            await self._drain(acting, deciding)
             electing.cancel()
             await asyncio.wait((electing,))
-            if self.actuator.is_settled:
+            if self.actuator.is_drained:
                 await self.election.release()
 
-    def _settled(self, write: Write, facts: CachedBinding) -> None:
+    def _write_confirmed(self, write: Write, facts: CachedBinding) -> None:
         """Pass on that a write has had its effect."""
-        self.teller.settled(write, facts)
-        self.aftermath.evicted(write)
+        self.event_recorder.record_write(write, facts)
+        self.stale_status.on_write(write)
 
     def _may_write(self) -> bool:
         return self.election.may_write
 
-    def _lead(self) -> None:
+    def _on_leadership_change(self) -> None:
         """Begin to decide, or leave it to another one and stand by."""
-        self.metrics.show_leading(leading=self.election.leads)
+        self.metrics.set_leading(leading=self.election.leads)
         if self.election.may_write:
             self.leading.set()
-            self.notices.lead()
-            self.aftermath.lead()
+            self.binding_warnings.on_leading()
+            self.stale_status.on_leading()
         else:
             self.leading.clear()
-            self.actuator.abandon()
-            self.teller.abandon()
-        self.loop.look()
-        self.guard.look()
+            self.actuator.drop_unsent()
+            self.event_recorder.clear()
+        self.loop.wake()
+        self.webhook_config.wake()
 
-    async def _finish(self, acting: asyncio.Task[None], others: Iterable[asyncio.Task[Never]]) -> None:
+    async def _drain(self, acting: asyncio.Task[None], others: Iterable[asyncio.Task[Never]]) -> None:
         """Decide no more, send no more, and wait for what was sent: for the answers, or until none can come."""
         log.info("controller stopping", under_way=self.actuator.pending)
         ends_at = time.monotonic() + self.settings.stop_seconds
         for task in others:
             task.cancel()
-        self.actuator.finish()
+        self.actuator.stop()
         await asyncio.wait((acting,), timeout=self.settings.stop_seconds)
         acting.cancel()
-        if time.monotonic() < self.actuator.settled_at <= ends_at:
-            await asyncio.sleep(self.actuator.settled_at - time.monotonic())
+        if time.monotonic() < self.actuator.drained_at <= ends_at:
+            await asyncio.sleep(self.actuator.drained_at - time.monotonic())
 
     def _configure(self, configuration: VolcanoGlobalConfiguration) -> None:
         self.actuator.limit(_limits(configuration))
-        self.guard.look()
+        self.webhook_config.wake()
         if self.store.configure(configuration):
             self.kinds.want(self.store.kinds)
             for informer in self.informers.values():
@@ -177,12 +181,12 @@ async def connection(
     connect: Callable[[], AbstractAsyncContextManager[Api]], stack: AsyncExitStack, stop: asyncio.Event
 ) -> Api | None:
     """Return a connection as soon as its credentials can be read: they may be mounted after we start."""
-    backoff = Backoff(first=1, most=30)
+    backoff = Backoff(initial=1, maximum=30)
     while not stop.is_set():
         try:
             return await stack.enter_async_context(connect())
         except KubeconfigError as error:
-            delay = backoff.failed()
+            delay = backoff.next_delay()
             log.error("cannot connect", error=str(error), again_in=round(delay, 1))  # noqa: TRY400 -- it says it all
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(delay):

@@ -19,7 +19,7 @@ _QUOTA = "FederatedResourceQuota("
 class ApiError(Exception):
     """A call that the API server refused, or never answered."""
 
-    word: ClassVar[str] = "refused"
+    metric_label: ClassVar[str] = "refused"
     """What metrics call it."""
 
     def __init__(self, request: str, status: int, message: str, *, retry_after: float | None = None) -> None:
@@ -33,19 +33,19 @@ class ApiError(Exception):
 class Unauthorized(ApiError):
     """401: the credentials are not, or no longer, accepted."""
 
-    word = "unauthorized"
+    metric_label = "unauthorized"
 
 
 class Forbidden(ApiError):
     """403: no right to do this, or a policy denies it."""
 
-    word = "forbidden"
+    metric_label = "forbidden"
 
 
 class QuotaExceeded(Forbidden):
     """403: Karmada's own quota of the namespace does not take it."""
 
-    word = "quota_exceeded"
+    metric_label = "quota_exceeded"
 
     @property
     def quota(self) -> str:
@@ -56,43 +56,43 @@ class QuotaExceeded(Forbidden):
 class NotFound(ApiError):
     """404: no such object, or no such kind."""
 
-    word = "not_found"
+    metric_label = "not_found"
 
 
 class Conflict(ApiError):
     """409: it changed, or exists already: look again."""
 
-    word = "conflict"
+    metric_label = "conflict"
 
 
 class Gone(ApiError):
     """410: this resourceVersion or continue token is too old."""
 
-    word = "gone"
+    metric_label = "gone"
 
 
 class Invalid(ApiError):
     """422: a failed test, a missing path, an invalid object or a policy's denial."""
 
-    word = "invalid"
+    metric_label = "invalid"
 
 
 class TooManyRequests(ApiError):
     """429: the server asks us to slow down, or is starting."""
 
-    word = "throttled"
+    metric_label = "throttled"
 
 
 class ServerError(ApiError):
     """5xx: the server failed; a write may have been done all the same."""
 
-    word = "server_error"
+    metric_label = "server_error"
 
 
 class Unreachable(ApiError):
     """No answer, or half of one; a write may have been done unless it was never sent."""
 
-    word = "unanswered"
+    metric_label = "unanswered"
 
     def __init__(self, request: str, message: str, *, sent: bool = True) -> None:
         super().__init__(request, 0, message)

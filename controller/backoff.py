@@ -12,18 +12,18 @@ from dataclasses import dataclass
 class Backoff:
     """The waiting times of one thing that may fail, in seconds."""
 
-    first: float = 0.25
-    most: float = 10
-    dice: Callable[[], float] = random.random
+    initial: float = 0.25
+    maximum: float = 10
+    jitter: Callable[[], float] = random.random
     """A number in [0, 1): how much of the upper half of each delay is used."""
     failures: int = 0
 
-    def failed(self, *, at_least: float | None = None) -> float:
+    def next_delay(self, *, at_least: float | None = None) -> float:
         """Return how long to wait after one more failure, never below *at_least*."""
-        full: float = min(self.first * 2 ** min(self.failures, 32), self.most)
+        full: float = min(self.initial * 2 ** min(self.failures, 32), self.maximum)
         self.failures += 1
-        return max(full * (1 + self.dice()) / 2, at_least or 0)
+        return max(full * (1 + self.jitter()) / 2, at_least or 0)
 
-    def worked(self) -> None:
+    def reset(self) -> None:
         """Begin again with the shortest delay."""
         self.failures = 0

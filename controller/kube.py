@@ -227,14 +227,14 @@ class Api:
 
     @asynccontextmanager
     async def stream(
-        self, path: str, parameters: Parameters = NO_PARAMETERS, *, silence: float, max_line: int = MAX_LINE
+        self, path: str, parameters: Parameters = NO_PARAMETERS, *, idle_timeout: float, max_line: int = MAX_LINE
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open *path* and give its lines as they come.
 
         Raises ``Unreachable`` after *silence* seconds without a byte, at the end of the stream in the middle
         of a line, and on a line longer than *max_line*.
         """
-        timeout = aiohttp.ClientTimeout(sock_connect=self.timeouts.connect, sock_read=silence)
+        timeout = aiohttp.ClientTimeout(sock_connect=self.timeouts.connect, sock_read=idle_timeout)
         request = _Request("GET", path, timeout, parameters)
         answer = await self._answer(request)
         async with answer, aclosing(_read_lines(request, answer.content, max_line)) as lines:

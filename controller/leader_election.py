@@ -47,21 +47,21 @@ class LeaderElection:
     """Called whenever ``leads`` or ``may_write`` has become another."""
 
     def __init__(
-        self, api: Api, namespace: str, *, candidate: Candidate, terms: LeaseTimings, clock: Uptime = uptime
+        self, api: Api, namespace: str, *, candidate: Candidate, timings: LeaseTimings, clock: Uptime = uptime
     ) -> None:
         self.on_change = lambda: None
         self._api = api
         self._folder = LEASES.item_path(namespace, "").rstrip("/")
         self._path = LEASES.item_path(namespace, "volcano-global-controller")
         self._candidate = candidate
-        self._terms = terms
+        self._timings = timings
         self._clock = clock
-        self._sighting: ObservedLease | None = None
+        self._observed: ObservedLease | None = None
         self._leads_until = float("-inf")
-        self._silence = 0.0
+        self._write_delay = 0.0
         """For how long we are to write nothing once the lease that we try to take is ours."""
         self._writes_from = float("inf")
-        self._told = (False, False)
+        self._notified = (False, False)
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -78,12 +78,12 @@ class LeaderElection:
         """Look after the lease until cancelled."""
         while True:
             try:
-                async with asyncio.timeout(self._terms.renew / 2):
-                    await self._attend()
+                async with asyncio.timeout(self._timings.renew / 2):
+                    await self._tick()
             except (ApiError, TimeoutError) as error:
                 log.warning("lease not reached", error=str(error) or "no answer in time", leading=self.leads)
-            self._tell()
-            await asyncio.sleep(self._terms.retry)
+            self._notify()
+            await asyncio.sleep(self._timings.retry)
 
     async def release(self) -> None:
         """Say good-bye, so that the next one need not wait; only when no write of ours is on its way any more.
@@ -91,19 +91,19 @@ class LeaderElection:
         ``run`` must have ended. What it sent last may still arrive, and change the lease under our hands.
         """
         self._step_down()
-        self._tell()
+        self._notify()
         why = "no answer in time"
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._terms.renew):
-                while why := await self._let_go():  # noqa: ASYNC110 -- it is tried again, not waited for
-                    await asyncio.sleep(self._terms.retry / 4)
+            async with asyncio.timeout(self._timings.renew):
+                while why := await self._try_release():  # noqa: ASYNC110 -- it is tried again, not waited for
+                    await asyncio.sleep(self._timings.retry / 4)
         if why:
             log.warning("lease not released", error=why)
 
-    async def _let_go(self) -> str:
+    async def _try_release(self) -> str:
         """Release the lease if it is ours; return why that failed."""
         try:
-            async with asyncio.timeout(self._terms.renew / 2):
+            async with asyncio.timeout(self._timings.renew / 2):
                 lease = await self._read()
                 if lease is not None and self._candidate.holds(lease):
                     await self._write(lease, holder="")
@@ -111,69 +111,69 @@ class LeaderElection:
             return str(error) or "no answer in time"
         return ""
 
-    async def _attend(self) -> None:
+    async def _tick(self) -> None:
         """Renew the lease, take it, or see that somebody else has it."""
-        held = self._held()
+        held = self._held_lease()
         if held is not None:
             try:
-                await self._take(held)
+                await self._acquire(held)
             except (Unreachable, asyncio.CancelledError):
                 # Perhaps it is renewed: only a look will tell its version.
-                self._sighting = ObservedLease(Lease("", held.holder, held.seconds), self._clock())
+                self._observed = ObservedLease(Lease("", held.holder, held.seconds), self._clock())
                 raise
             except ApiError as error:
                 log.warning("lease changed by somebody else", error=str(error))
             else:
                 return
         lease = await self._read()
-        self._sighting = observe_lease(lease, self._sighting, self._clock())
+        self._observed = observe_lease(lease, self._observed, self._clock())
         if lease is None or not self._candidate.holds(lease):
             self._step_down()
-        if can_acquire(self._candidate, self._sighting, self._terms, self._clock()):
-            await self._take(lease)
+        if can_acquire(self._candidate, self._observed, self._timings, self._clock()):
+            await self._acquire(lease)
 
-    def _held(self) -> Lease | None:
+    def _held_lease(self) -> Lease | None:
         """Return the lease as we have written it last, where nobody is known to have changed it."""
-        lease = self._sighting.lease if self._sighting else None
+        lease = self._observed.lease if self._observed else None
         return lease if lease and lease.version and self._candidate.holds(lease) else None
 
-    async def _take(self, lease: Lease | None) -> None:
+    async def _acquire(self, lease: Lease | None) -> None:
         """Write ourselves into the lease; it fails when somebody was faster."""
         begun = self._clock()
-        before = self._sighting or ObservedLease(None, begun)
+        before = self._observed or ObservedLease(None, begun)
         if not (before.lease and self._candidate.holds(before.lease)):
             # The answer may be lost, and only the next look tell that the lease is ours: this is due all the same.
-            self._silence, self._writes_from = write_delay(self._candidate, before, self._terms), float("inf")
+            self._write_delay, self._writes_from = write_delay(self._candidate, before, self._timings), float("inf")
         written = await self._write(lease, holder=self._candidate.holder)
         if math.isinf(self._writes_from):
-            self._writes_from = self._clock() + self._silence
-        self._sighting = ObservedLease(written, self._clock())
+            self._writes_from = self._clock() + self._write_delay
+        self._observed = ObservedLease(written, self._clock())
         if not self.leads:
             # It had run out, whether or not the timer was in time to say so: who has looked meanwhile must look again.
-            self._tell()
-        self._leads_until = begun + self._terms.renew
+            self._notify()
+        self._leads_until = begun + self._timings.renew
 
     def _step_down(self) -> None:
         self._leads_until = float("-inf")
 
     async def _read(self) -> Lease | None:
         try:
-            return self._understood(await self._api.get(self._path))
+            return self._decode(await self._api.get(self._path))
         except NotFound:
             return None
 
     async def _write(self, lease: Lease | None, *, holder: str) -> Lease:
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        spec = {"holderIdentity": holder, "leaseDurationSeconds": math.ceil(self._terms.lease), "renewTime": now}
+        spec = {"holderIdentity": holder, "leaseDurationSeconds": math.ceil(self._timings.lease), "renewTime": now}
         if lease is None or lease.holder != holder:
             spec |= {"acquireTime": now, "leaseTransitions": lease.transitions + 1 if lease else 0}
         if lease is None:
             head = {"apiVersion": LEASES.api_version, "kind": LEASES.kind}
             named = {**head, "metadata": {"name": self._path.rpartition("/")[2]}, "spec": spec}
-            return self._understood(await self._api.create(self._folder, msgspec.json.encode(named)))
-        return self._understood(await self._api.patch(self._path, _compare_and_set(lease, spec)))
+            return self._decode(await self._api.create(self._folder, msgspec.json.encode(named)))
+        return self._decode(await self._api.patch(self._path, _compare_and_set(lease, spec)))
 
-    def _understood(self, body: bytes) -> Lease:
+    def _decode(self, body: bytes) -> Lease:
         try:
             found = _decoder.decode(body)
         except msgspec.MsgspecError as error:
@@ -186,18 +186,18 @@ class LeaderElection:
             spec.lease_transitions or 0,
         )
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Say what has changed, and come back when the clock will change it."""
         now, stands = self._clock(), (self.leads, self.may_write)
-        if stands[0] != self._told[0]:
+        if stands[0] != self._notified[0]:
             log.info("leading" if self.leads else "standing by", candidate=self._candidate.holder)
         if self._timer is not None:
             self._timer.cancel()
         turn = self._leads_until if stands[1] else min(self._leads_until, self._writes_from)
         if stands[0]:
-            self._timer = asyncio.get_running_loop().call_later(max(turn - now, 0), self._tell)
-        if stands != self._told:
-            self._told = stands
+            self._timer = asyncio.get_running_loop().call_later(max(turn - now, 0), self._notify)
+        if stands != self._notified:
+            self._notified = stands
             self.on_change()
 
 

@@ -27,7 +27,7 @@ class LeaseTimings:
     """The server gives up a write after this time."""
 
     @property
-    def trouble(self) -> str | None:
+    def violation(self) -> str | None:
         """Return why these times do not keep two leaders apart, or ``None``."""
         if self.lease <= self.renew + self.connect + self.write:
             return "lease_seconds must be above renew + connect + write seconds, or two may write at once"
@@ -63,7 +63,7 @@ class Candidate:
         """Say whether this very process holds *lease*."""
         return lease.holder == self.holder
 
-    def held(self, lease: Lease) -> bool:
+    def held_before(self, lease: Lease) -> bool:
         """Say whether an earlier process of the same name held *lease*."""
         return lease.holder.rpartition(_SEPARATOR)[0] == self.name and not self.holds(lease)
 
@@ -90,22 +90,22 @@ def observe_lease(lease: Lease | None, before: ObservedLease | None, now: float)
     return ObservedLease(lease, now)
 
 
-def can_acquire(candidate: Candidate, sighting: ObservedLease, terms: LeaseTimings, now: float) -> bool:
+def can_acquire(candidate: Candidate, observed: ObservedLease, timings: LeaseTimings, now: float) -> bool:
     """Say whether *candidate* may make the lease its own."""
-    lease = sighting.lease
+    lease = observed.lease
     if lease is None or not lease.holder or candidate.holds(lease):
         return True
-    if sighting.is_first and candidate.held(lease):
+    if observed.is_first and candidate.held_before(lease):
         return True
-    return now >= sighting.since + max(lease.seconds, terms.lease)
+    return now >= observed.since + max(lease.seconds, timings.lease)
 
 
-def write_delay(candidate: Candidate, sighting: ObservedLease, terms: LeaseTimings) -> float:
+def write_delay(candidate: Candidate, observed: ObservedLease, timings: LeaseTimings) -> float:
     """Return for how long a leader that has just taken the lease writes nothing yet.
 
     Writes of the one before may still be on their way, unless it said good-bye or there was none.
     """
-    lease = sighting.lease
+    lease = observed.lease
     if lease is None or not lease.holder or candidate.holds(lease):
         return 0
-    return terms.write
+    return timings.write

@@ -83,7 +83,7 @@ class DecisionSink(Protocol):
     def submit(self, write: Write, /) -> None:
         """See *write* through."""
 
-    def free_at(self, uid: WorkloadUid, /) -> int | None:
+    def next_write_at(self, uid: WorkloadUid, /) -> int | None:
         """Return from when on a new write for *uid* makes sense; ``None`` while one is under way."""
 
 
@@ -100,34 +100,34 @@ class AdmissionLoop:
         clock: Clock = wall_clock,
     ) -> None:
         self.state = State()
-        self.trouble: str | None = None
+        self.last_error: str | None = None
         """Why the last cycle failed."""
         self.on_waits: Callable[[tuple[Wait, ...]], None] = _ignore_waits
         """Hears for what reasons workloads wait now; it is not to wait itself."""
         self.on_queries: Callable[[tuple[Query, ...]], None] = _ignore_queries
         """Hears what the clusters' estimators are to be asked."""
-        self.clerk = DecisionRecorder()
+        self.decision_recorder = DecisionRecorder()
         """Takes every decision down."""
         self._store = store
         self._actuator = actuator
         self._caches = caches
         self._metrics = metrics
         self._clock = clock
-        self._backoff = Backoff(first=0.5, most=30)
-        self._lasted = 0.0
-        self._preparing = 0
+        self._backoff = Backoff(initial=0.5, maximum=30)
+        self._slice_seconds = 0.0
+        self._preparation_slices = 0
         """How many cycles have judged workloads since the last plan."""
-        self._planning: tuple[Steps[Plan], CycleContext] | None = None
+        self._plan_in_progress: tuple[Steps[Plan], CycleContext] | None = None
         """The plan that is being made over several goes."""
-        self._took = 0.0
+        self._plan_seconds = 0.0
         """How long the goes of that plan have taken, in seconds."""
-        self._goes = 0
+        self._plan_slices = 0
         """How many they are."""
         self._wake = asyncio.Event()
         store.on_change = self._wake.set
         store.on_error = partial(self._report, "assess")
 
-    def look(self) -> None:
+    def wake(self) -> None:
         """Look again: something has changed that the store does not tell."""
         self._wake.set()
 
@@ -141,9 +141,9 @@ class AdmissionLoop:
             except Exception as error:  # noqa: BLE001 -- the one outer guard: what fails here must not end admission for ever
                 await self._recover(error)
             else:
-                self.trouble = None
-                self._backoff.worked()
-                await self._rest(wake_at)
+                self.last_error = None
+                self._backoff.reset()
+                await self._wait(wake_at)
 
     async def _until_synced(self) -> None:
         """Wait until every list has been applied."""
@@ -156,69 +156,72 @@ class AdmissionLoop:
     def _cycle(self) -> int | None:
         """Look once, decide, hand on; return when to look again unasked, in milliseconds."""
         began, now = time.monotonic(), self._clock()
-        if self._planning is not None:
-            return self._continue(now, began)
-        self._store.feed(self.clerk.listener(self.state), now)
-        self.clerk.keep_up(self.state, now)
+        if self._plan_in_progress is not None:
+            return self._advance_plan(now, began)
+        self._store.feed(self.decision_recorder.recording_handler(self.state), now)
+        self.decision_recorder.rotate_if_due(self.state, now)
         if not self._actuator.may_write:
             return None
-        if not self._is_prepared():
-            self._lasted = time.monotonic() - began
+        if not self._prepare():
+            self._slice_seconds = time.monotonic() - began
             return now
-        room = _MAX_UNSENT_WRITES - self._actuator.backlog
-        if room < _MAX_UNSENT_WRITES // 2:
-            return self._earliest(now, now)
-        self._planning = self.state.plan_in_steps(now, most=room), CycleContext(now, room, self._store.revision)
-        self._took, self._goes = 0.0, 0
-        return self._continue(now, began)
+        batch_size = _MAX_UNSENT_WRITES - self._actuator.backlog
+        if batch_size < _MAX_UNSENT_WRITES // 2:
+            return self._next_wake(now, now)
+        self._plan_in_progress = (
+            self.state.plan_in_steps(now, most=batch_size),
+            CycleContext(now, batch_size, self._store.revision),
+        )
+        self._plan_seconds, self._plan_slices = 0.0, 0
+        return self._advance_plan(now, began)
 
-    def _is_prepared(self) -> bool:
+    def _prepare(self) -> bool:
         """Judge waiting workloads for a bounded time; say whether the next plan can be made.
 
         Others take their turn on the event loop before it goes on. What comes in meanwhile is judged, too, but a plan
         is not put off for ever.
         """
-        if self._preparing < _MAX_PREPARATION_SLICES and not self.state.prepare(_STEPS_PER_SLICE):
-            self._preparing += 1
+        if self._preparation_slices < _MAX_PREPARATION_SLICES and not self.state.prepare(_STEPS_PER_SLICE):
+            self._preparation_slices += 1
             return False
-        self._preparing = 0
+        self._preparation_slices = 0
         return True
 
-    def _continue(self, now: int, began: float) -> int | None:
+    def _advance_plan(self, now: int, began: float) -> int | None:
         """Go on with the plan for a bounded number of steps; return when there is more to do.
 
         The world is told nothing before the plan is made, so that the goes together decide as one would.
         """
-        if self._planning is None:
+        if self._plan_in_progress is None:
             raise AssertionError("no plan is being made")
-        work, terms = self._planning
+        work, context = self._plan_in_progress
         made = advance(work, _STEPS_PER_SLICE)
-        self._lasted = time.monotonic() - began
-        self._took += self._lasted
-        self._goes += 1
+        self._slice_seconds = time.monotonic() - began
+        self._plan_seconds += self._slice_seconds
+        self._plan_slices += 1
         if made is None:
             return now
-        self._planning = None
-        self._metrics.count_cycle(self._took)
-        planned_at = self._decided(made[0], terms, now)
+        self._plan_in_progress = None
+        self._metrics.count_cycle(self._plan_seconds)
+        planned_at = self._apply_plan(made[0], context, now)
         # What came in since the plan was begun has not been told to the world.
-        return self._earliest(planned_at if self._goes == 1 else now, now)
+        return self._next_wake(planned_at if self._plan_slices == 1 else now, now)
 
-    def _earliest(self, planned_at: int | None, now: int) -> int | None:
+    def _next_wake(self, planned_at: int | None, now: int) -> int | None:
         """Return when to look again: for the plan, for what is to be mended, or for what the store knows."""
-        wake_ats = (planned_at, self._mend(now), self._store.again_at)
+        wake_ats = (planned_at, self._repair(now), self._store.again_at)
         return min((at for at in wake_ats if at is not None), default=None)
 
-    def _decided(self, plan: Plan, terms: CycleContext, now: int) -> int | None:
+    def _apply_plan(self, plan: Plan, context: CycleContext, now: int) -> int | None:
         """Hand on what *plan* decides; return when there is more to decide."""
-        self.clerk.planned(self.state, plan, terms)
+        self.decision_recorder.record_plan(self.state, plan, context)
         for error in self.state.failures():
             self._report("decide", None, error)
         stale = self._stale(plan)
         self._store.tell_again(stale)
-        self._record([note for note in plan.notes if note.workload.uid not in stale], now)
+        self._write_reservations([note for note in plan.notes if note.workload.uid not in stale], now)
         self._requeue([each for each in plan.requeues if each.uid not in stale], now)
-        self._hand_on([each for each in plan.decisions if each.workload.uid not in stale], now)
+        self._submit_decisions([each for each in plan.decisions if each.workload.uid not in stale], now)
         self.on_waits(plan.waits)
         self.on_queries(plan.queries)
         return now if plan.is_cut else plan.wake_at
@@ -228,7 +231,7 @@ class AdmissionLoop:
 
         They are decided anew: the parts of a HyperJob together, and victims with the workload that needs their room.
         """
-        if self._goes == 1:
+        if self._plan_slices == 1:
             return set()
         stale = {each.workload.uid for each in (*plan.decisions, *plan.notes) if self._store.is_news(each.workload.uid)}
         stale |= {each.uid for each in plan.requeues if self._store.is_news(each.uid)}
@@ -240,42 +243,42 @@ class AdmissionLoop:
         evicted = [each for each in plan.decisions if isinstance(each, Evict)]
         return stale | {each.workload.uid for each in evicted if each.for_whom in stale}
 
-    def _record(self, notes: Iterable[RecordUpdate], now: int) -> None:
+    def _write_reservations(self, notes: Iterable[RecordUpdate], now: int) -> None:
         """Write down what is held for whom, before anybody leaves for them."""
         for note in notes:
             facts = self._store.binding(note.workload.uid)
             if facts is not None:
                 with self._setting_aside(facts.uid, now):
-                    self._carry_out(nomination_write(note, facts), AssumedRecordUpdate(note.held, note.reserved))
+                    self._submit_write(nomination_write(note, facts), AssumedRecordUpdate(note.held, note.reserved))
 
-    def _hand_on(self, decisions: Iterable[Decision], now: int) -> None:
+    def _submit_decisions(self, decisions: Iterable[Decision], now: int) -> None:
         for decision in decisions:
             facts = self._store.binding(decision.workload.uid)
             if facts is not None:
                 with self._setting_aside(facts.uid, now):
-                    self._hand_over(decision, facts, now)
+                    self._submit_decision(decision, facts, now)
 
-    def _hand_over(self, decision: Decision, facts: CachedBinding, now: int) -> None:
+    def _submit_decision(self, decision: Decision, facts: CachedBinding, now: int) -> None:
         if isinstance(decision, Admit) and (term := first_unobserved_term(decision, facts, self.state.ledger)):
-            self._observe(decision, facts, term)
+            self._observe_affinity(decision, facts, term)
             return
-        if isinstance(decision, Evict) and (free_at := self._actuator.free_at(facts.uid) or 0) > now:
+        if isinstance(decision, Evict) and (next_write_at := self._actuator.next_write_at(facts.uid) or 0) > now:
             why = "its eviction was refused"
-            self._store.hold_back(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why, until=free_at))
+            self._store.hold_back(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why, until=next_write_at))
             return
-        excluded_clusters = self._left_out(decision)
+        excluded_clusters = self._excluded_clusters(decision)
         step = decision_write(
             decision,
             facts,
             template=self._store.template(facts),
-            for_whom=self._for_whom(decision),
+            for_whom=self._preemptor_of(decision),
             excluded_clusters=excluded_clusters,
         )
-        self._carry_out(
+        self._submit_write(
             step, decision.admission if isinstance(decision, Admit) else _assumed_eviction(decision, excluded_clusters)
         )
 
-    def _carry_out(self, step: Write, outcome: AssumedOutcome) -> None:
+    def _submit_write(self, step: Write, outcome: AssumedOutcome) -> None:
         """Assume *outcome* and hand on its write, which is whole by now: what cannot be written is not assumed."""
         self._store.assume(step.uid, outcome)
         self._actuator.submit(step)
@@ -287,9 +290,9 @@ class AdmissionLoop:
             yield
         except Exception as error:  # noqa: BLE001 -- tenants write what goes into a write; one must not stop all
             self._report("write", uid, error)
-            self._hold_back(uid, error, now)
+            self._set_aside(uid, error, now)
 
-    def _hold_back(self, uid: WorkloadUid, error: Exception, now: int) -> None:
+    def _set_aside(self, uid: WorkloadUid, error: Exception, now: int) -> None:
         """Set *uid* aside for a while because of *error*."""
         self._store.set_aside(uid, type(error).__name__, now + _FAILED_WORKLOAD_RETRY_MS)
 
@@ -300,7 +303,7 @@ class AdmissionLoop:
         name = "/".join(part for part in facts.template[1:] if part) if facts else ""
         log.error("workload set aside", workload=name, step=step, exc_info=error)
 
-    def _left_out(self, decision: Decision) -> Mapping[ClusterName, str]:
+    def _excluded_clusters(self, decision: Decision) -> Mapping[ClusterName, str]:
         """Return where a workload is not tried from then on, with how those clusters are now (R1)."""
         workload, back_off = decision.workload, decision.back_off if isinstance(decision, Evict) else None
         if back_off is not None:
@@ -315,40 +318,40 @@ class AdmissionLoop:
                 continue
             with self._setting_aside(facts.uid, now):
                 for step in requeue_writes(facts):
-                    self._carry_out(step, AssumedRepair())
+                    self._submit_write(step, AssumedRepair())
 
-    def _observe(self, decision: Admit, facts: CachedBinding, term: str) -> None:
+    def _observe_affinity(self, decision: Admit, facts: CachedBinding, term: str) -> None:
         """Have Karmada begin with another affinity term, and decide anew when that is seen (C1)."""
         why = f"Karmada is told first to begin with affinity term '{term}'"
         self._store.hold_back(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why))
-        if self._actuator.free_at(facts.uid) is None:
+        if self._actuator.next_write_at(facts.uid) is None:
             # Perhaps that is being told already; at the latest when this write is over, it is decided anew.
             return
-        self._carry_out(affinity_term_write(decision, facts, term), AssumedRepair())
+        self._submit_write(affinity_term_write(decision, facts, term), AssumedRepair())
 
-    def _for_whom(self, decision: Decision) -> str:
+    def _preemptor_of(self, decision: Decision) -> str:
         uid = decision.for_whom if isinstance(decision, Evict) else None
         workload = self.state.workloads.get(uid) if uid else None
         return workload.path if workload else ""
 
-    def _mend(self, now: int) -> int | None:
+    def _repair(self, now: int) -> int | None:
         """Put right what the plan does not speak of; return when to try again what was refused."""
         again_at = None
         for uid in self._store.mendable:
             facts = self._store.binding(uid)
             found = None
             with self._setting_aside(uid, now):
-                found = self._mending(uid, facts) if facts else None
-            free_at = self._actuator.free_at(uid)
-            if found is None or free_at is None:
+                found = self._next_repair(uid, facts) if facts else None
+            next_write_at = self._actuator.next_write_at(uid)
+            if found is None or next_write_at is None:
                 continue
-            if free_at <= now:
-                self._carry_out(found, AssumedRepair())
+            if next_write_at <= now:
+                self._submit_write(found, AssumedRepair())
             else:
-                again_at = min(free_at, again_at or free_at)
+                again_at = min(next_write_at, again_at or next_write_at)
         return again_at
 
-    def _mending(self, uid: WorkloadUid, facts: CachedBinding) -> Write | None:
+    def _next_repair(self, uid: WorkloadUid, facts: CachedBinding) -> Write | None:
         remarks, workload = self._store.remarks.get(uid, frozenset()), self.state.workloads.get(uid)
         found = repair_write(remarks, facts, workload, repairs=self._store.repairs)
         if found is None and workload is not None and self.state.has_accepted(uid):
@@ -361,22 +364,22 @@ class AdmissionLoop:
         Those whom the failed step was about are set aside; then there is no reason to wait for long. What was assumed
         and is not being written is not believed any more.
         """
-        self.trouble = f"the last cycle failed: {type(error).__name__}"
+        self.last_error = f"the last cycle failed: {type(error).__name__}"
         self._metrics.count_failed_cycle()
         found = workloads_in_traceback(error)
         for uid in found:
             self._report("cycle", uid, error)
-            self._hold_back(uid, error, self._clock())
-        delay = self._backoff.first if found else self._backoff.failed()
+            self._set_aside(uid, error, self._clock())
+        delay = self._backoff.initial if found else self._backoff.next_delay()
         log.error("cycle failed", exc_info=error, again_in=round(delay, 2), set_aside=len(found))
         await asyncio.sleep(delay)
-        self._planning = None
-        self._store.drop_unsent(lambda uid: self._actuator.free_at(uid) is None)
+        self._plan_in_progress = None
+        self._store.drop_unsent(lambda uid: self._actuator.next_write_at(uid) is None)
         self.state = State(self.state.policy)
-        self.clerk.begin(self.state, self._clock())
-        self._tell_all()
+        self.decision_recorder.start_file(self.state, self._clock())
+        self._resync()
 
-    def _tell_all(self) -> None:
+    def _resync(self) -> None:
         """Make news of all that is known."""
         known: tuple[Any, ...] = (
             self._store.queues,
@@ -388,9 +391,9 @@ class AdmissionLoop:
             for facts in tuple(collection):
                 collection.upsert(facts)
 
-    async def _rest(self, wake_at: int | None) -> None:
+    async def _wait(self, wake_at: int | None) -> None:
         """Wait for news, but not beyond *wake_at*; after a long look, gather them for a while, too."""
-        if self._planning is not None:
+        if self._plan_in_progress is not None:
             await asyncio.sleep(_MIN_BATCHING_SECONDS)
             return
         rested_from = time.monotonic()
@@ -402,7 +405,7 @@ class AdmissionLoop:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(rest):
                 await self._wake.wait()
-        gathering = min(max(self._lasted, _MIN_BATCHING_SECONDS), _MAX_BATCHING_SECONDS)
+        gathering = min(max(self._slice_seconds, _MIN_BATCHING_SECONDS), _MAX_BATCHING_SECONDS)
         await asyncio.sleep(max(rested_from + gathering - time.monotonic(), 0))
 
 

@@ -100,20 +100,20 @@ class Metrics:
             buckets=_SHORT,
             registry=self.registry,
         )
-        self._losses = Counter(
+        self._lost_decision_files = Counter(
             "volcano_global_decision_journal_losses",
             "How often the journal of decisions could not be written; each time a part of it is missing.",
             registry=self.registry,
         )
 
-    def watch(self, state: Callable[[], State], store: Store, informers: Mapping[str, InformerStats]) -> None:
+    def register_state(self, state: Callable[[], State], store: Store, informers: Mapping[str, InformerStats]) -> None:
         """Show what is there whenever somebody asks; *world* returns the present one."""
         self.registry.register(StateCollector(state, store, informers))
 
-    def count_admission(self, *, waited: float) -> None:
+    def count_admission(self, *, wait_seconds: float) -> None:
         """Count an acknowledged admission after *waited* seconds."""
         self._admissions.inc()
-        self._waited.observe(max(waited, 0))
+        self._waited.observe(max(wait_seconds, 0))
 
     def count_eviction(self, reason: str) -> None:
         """Count an acknowledged eviction."""
@@ -151,19 +151,19 @@ class Metrics:
         """Count a question to an estimator: counted, uncounted, late or failed."""
         self._estimates.labels(outcome).observe(seconds)
 
-    def show_registration(self, kind: str, *, right: bool) -> None:
+    def set_webhook_registered(self, kind: str, *, right: bool) -> None:
         """Set whether a webhook configuration is as it should be."""
         self._registered.labels(kind).set(right)
 
-    def count_journal_loss(self) -> None:
+    def count_decision_log_loss(self) -> None:
         """Count that decisions are not taken down in the journal until another file begins."""
-        self._losses.inc()
+        self._lost_decision_files.inc()
 
-    def show_leading(self, *, leading: bool) -> None:
+    def set_leading(self, *, leading: bool) -> None:
         """Set whether this process leads."""
         self._leading.set(leading)
         self._turns.inc()
 
-    def page(self) -> bytes:
+    def exposition(self) -> bytes:
         """Return all of it in Prometheus' text format."""
         return generate_latest(self.registry)

@@ -64,7 +64,7 @@ class Readiness:
 
     informers: Mapping[str, InformerStats]
     fresh_seconds: float
-    trouble: Callable[[], str | None] = lambda: None
+    problem: Callable[[], str | None] = lambda: None
     """What else speaks against it."""
 
     def reason_not_ready(self) -> str | None:
@@ -74,7 +74,7 @@ class Readiness:
                 return f"{name} are not listed yet"
             if informer.silent_for > self.fresh_seconds:
                 return f"nothing was heard of {name} for {informer.silent_for:.0f} s"
-        return self.trouble()
+        return self.problem()
 
 
 @asynccontextmanager
@@ -89,7 +89,7 @@ async def serve_probes(metrics: Metrics, readiness: Readiness, *, host: str, por
         return web.Response(text=reason or "ok", status=503 if reason else 200)
 
     async def page(_: web.Request) -> web.Response:
-        return web.Response(body=metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
 
     app = web.Application()
     app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", page)])

@@ -20,38 +20,38 @@ class RateLimits:
 class RateLimiter:
     """Gives and takes back the right to send; *freed* is called when waiting for the rate is over."""
 
-    def __init__(self, freed: Callable[[], None]) -> None:
+    def __init__(self, on_available: Callable[[], None]) -> None:
         self.limits = RateLimits()
-        self._freed = freed
+        self._on_available = on_available
         self._in_flight = 0
         self._slot_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def take(self) -> bool:
+    def try_acquire(self) -> bool:
         """Say whether one more may be sent now, and count it if so."""
-        if self._in_flight >= self.limits.in_flight or not self._take_slot():
+        if self._in_flight >= self.limits.in_flight or not self._acquire_slot():
             return False
         self._in_flight += 1
         return True
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Note that one has been answered, or never will be."""
         self._in_flight -= 1
 
-    def _take_slot(self) -> bool:
+    def _acquire_slot(self) -> bool:
         if not self.limits.per_second:
             return True
         now = time.monotonic()
         if now < self._slot_at:
-            self._wait(self._slot_at - now)
+            self._start_timer(self._slot_at - now)
             return False
         self._slot_at = max(self._slot_at, now - _BURST_SECONDS) + 1 / self.limits.per_second
         return True
 
-    def _wait(self, seconds: float) -> None:
+    def _start_timer(self, seconds: float) -> None:
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._came)
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._on_timer)
 
-    def _came(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
-        self._freed()
+        self._on_available()

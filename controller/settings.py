@@ -133,7 +133,7 @@ class Settings(BaseModel):
     stop_seconds: Seconds = Field(20, description="for writes in flight when told to stop; above the time of one write")
 
     @property
-    def terms(self) -> LeaseTimings:
+    def timings(self) -> LeaseTimings:
         """Return the times of the lease."""
         return LeaseTimings(
             self.lease_seconds, self.renew_seconds, self.retry_seconds, self.connect_seconds, self.write_seconds
@@ -170,7 +170,7 @@ class Settings(BaseModel):
             raise ValueError("silence_seconds must be more than 1.25 times watch_seconds, or quiet watches look dead")
         if self.fresh_seconds <= self.silence_seconds:
             raise ValueError("fresh_seconds must be above silence_seconds, or a quiet cache looks stale")
-        if trouble := self.terms.trouble:
+        if trouble := self.timings.violation:
             raise ValueError(trouble)
         return self
 

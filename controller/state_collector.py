@@ -47,13 +47,13 @@ class StateCollector:
     """Reads what is true now."""
 
     def __init__(self, state: Callable[[], State], store: Store, informers: Mapping[str, InformerStats]) -> None:
-        self._world = state
+        self._state = state
         self._store = store
         self._informers = informers
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families."""
-        state = self._world()
+        state = self._state()
         waiting = _pending_by_queue(state)
         yield from self._workloads(state, waiting)
         if state.standing is not None:

@@ -17,10 +17,10 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 class Watchdog:
     """Comes round every *period* seconds and sees how late it is."""
 
-    def __init__(self, metrics: Metrics, *, period: float = 1, patience: float = 1) -> None:
+    def __init__(self, metrics: Metrics, *, period: float = 1, threshold: float = 1) -> None:
         self._metrics = metrics
         self._period = period
-        self._patience = patience
+        self._threshold = threshold
 
     async def run(self) -> NoReturn:
         """Watch until cancelled."""
@@ -29,5 +29,5 @@ class Watchdog:
             await asyncio.sleep(self._period)
             late = max(time.monotonic() - due, 0)
             self._metrics.count_lag(late)
-            if late > self._patience:
+            if late > self._threshold:
                 log.warning("event loop was blocked", seconds=round(late, 2))

@@ -22,7 +22,7 @@ class WatchedFile(ABC, Generic[Content]):
     def __init__(self, path: Path | None, current: Content) -> None:
         self.current = current
         """What is in force."""
-        self.trouble: str | None = None
+        self.error: str | None = None
         """Why the file as it is now is not in force."""
         self._path = path
         self._text: str | None = None
@@ -54,12 +54,12 @@ class WatchedFile(ABC, Generic[Content]):
         try:
             is_new = self.read()
         except ValueError as error:
-            if str(error) != self.trouble:
+            if str(error) != self.error:
                 message = f"{self.NAME} not loaded, the old one stays in force"
                 log.error(message, file=str(self._path), error=str(error))  # noqa: TRY400 -- it says it all
-            self.trouble = str(error)
+            self.error = str(error)
             return False
-        self.trouble = None
+        self.error = None
         if is_new:
             message = f"{self.NAME} loaded"
             log.info(message, file=str(self._path))

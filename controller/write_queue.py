@@ -46,7 +46,7 @@ class PendingWrite:
     """A write until its outcome is known."""
 
     write: Write
-    begun: float
+    submitted_at: float
     backoff: Backoff
     unknown_until: float | None = None
     """Set while it is not known what became of the patch; at that time the server has given it up."""

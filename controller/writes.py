@@ -40,7 +40,7 @@ class Write:
     path: str
     """The binding's, in the API."""
     patch: bytes
-    seen: int
+    resource_version: int
     """The binding's resourceVersion that was decided upon."""
     workload: str
     """What it is about, as messages name it: ``Kind namespace/name``."""
@@ -48,7 +48,7 @@ class Write:
     clusters: tuple[str, ...] = ()
     reason: str = ""
     """Why it is evicted."""
-    why: str = ""
+    message: str = ""
     """The same in words, where more is known than the reason tells."""
     for_whom: str = ""
     """Who gets its place, as messages name it; nobody where it goes for its own fault."""
@@ -58,7 +58,7 @@ class Write:
     """The affinity term that Karmada's scheduler is to begin with."""
     subresource: str = ""
     """``status`` where that is written."""
-    waited: float = 0
+    wait_seconds: float = 0
     """How long it had waited at the decision, in seconds."""
 
     def is_done(self, facts: CachedBinding) -> bool:
@@ -118,7 +118,7 @@ def _admit_write(decision: Admit, facts: CachedBinding, excluded_clusters: Mappi
         workload.path,
         queue=workload.queue,
         clusters=tuple(target.name for target in decision.clusters),
-        waited=(decision.admission.admitted_at - workload.since) / 1000,
+        wait_seconds=(decision.admission.admitted_at - workload.since) / 1000,
     )
 
 
@@ -133,7 +133,7 @@ def _evict_write(decision: Evict, facts: CachedBinding, record: wire.Record, *, 
         workload.path,
         queue=workload.queue,
         reason=decision.reason,
-        why=decision.back_off.why if decision.back_off else "",
+        message=decision.back_off.why if decision.back_off else "",
         for_whom=for_whom,
     )
 

@@ -90,10 +90,10 @@ class Stage:
         self.leading = asyncio.Event()
         self.leading.set()
         self.actuator = Actuator(api, self.books, metrics=self.metrics, may_write=self.leading.is_set)
-        self.actuator.retries = partial(Backoff, first=0.02, most=0.02)
+        self.actuator.retries = partial(Backoff, initial=0.02, maximum=0.02)
 
-    def admit(self, uid: str = "u1", *, seen: int = 5) -> None:
-        self.actuator.submit(Write("admit", WorkloadUid(uid), path(uid), b"[]", seen, f"Job ns/{uid}"))
+    def admit(self, uid: str = "u1", *, resource_version: int = 5) -> None:
+        self.actuator.submit(Write("admit", WorkloadUid(uid), path(uid), b"[]", resource_version, f"Job ns/{uid}"))
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ async def acting(server: ScriptedServer, tmp_path: Path) -> AsyncIterator[Stage]
         async with asyncio.TaskGroup() as group:
             group.create_task(stage.actuator.run())
             yield stage
-            stage.actuator.finish()
+            stage.actuator.stop()
 
 
 async def test_an_answer_settles_the_decision_as_of_the_stored_version(server, tmp_path):
@@ -128,7 +128,7 @@ async def test_a_refused_patch_of_a_changed_binding_is_told_and_decided_again_la
     server.says("GET", path("u1"), answering(200, stored(version=6)))
     before = time.time_ns() // 1_000_000
     async with acting(server, tmp_path) as stage:
-        stage.admit(seen=5)
+        stage.admit(resource_version=5)
         await stage.books.heard_of()
     [(uid, refusal)] = stage.books.withdrawn
     assert (uid, refusal.reason) == ("u1", Reason.STARTUP_BACKOFF)
@@ -144,7 +144,7 @@ async def test_a_patch_refused_for_no_known_reason_backs_off_longer_each_time(se
     async with acting(server, tmp_path) as stage:
         for times in range(1, 6):
             before = time.time_ns() // 1_000_000
-            stage.admit(seen=5)
+            stage.admit(resource_version=5)
             await stage.books.heard_of(times)
             delays.append(stage.books.withdrawn[-1][1].until - before)
     assert all(later > earlier for earlier, later in zip(delays[::2], delays[2::2], strict=False))
@@ -316,14 +316,14 @@ async def test_who_loses_the_lead_takes_back_what_waits_and_sees_through_what_wa
             stage.admit(uid)
         await arrived.wait()
         stage.leading.clear()
-        stage.actuator.abandon()
-        assert not stage.actuator.is_settled
+        stage.actuator.drop_unsent()
+        assert not stage.actuator.is_drained
         assert stage.books.withdrawn == [("u2", None), ("u3", None)]
         go_on.set()
         await stage.books.heard_of(3)
         assert stage.actuator.pending == 0
     assert stage.books.settled == [("u1", 5)]
-    assert stage.actuator.is_settled
+    assert stage.actuator.is_drained
     assert len(server.seen("PATCH")) == 1
 
 
@@ -341,7 +341,7 @@ async def test_told_to_finish_it_ends_what_is_in_flight_and_begins_no_more(serve
         stage.admit("u1")
         stage.admit("u2")
         await arrived.wait()
-        stage.actuator.finish()
+        stage.actuator.stop()
         go_on.set()
     assert stage.books.settled == [("u1", 5)]
     assert len(server.seen("PATCH")) == 1
@@ -359,7 +359,7 @@ async def test_what_is_cut_off_while_it_is_written_is_never_settled(server, tmp_
                 await asyncio.sleep(0.01)
         acting.cancel()
         await asyncio.gather(acting, return_exceptions=True)
-    assert not stage.actuator.is_settled
+    assert not stage.actuator.is_drained
 
 
 async def test_a_server_that_is_down_is_waited_for_with_the_room_kept(tmp_path):
@@ -373,4 +373,4 @@ async def test_a_server_that_is_down_is_waited_for_with_the_room_kept(tmp_path):
             await asyncio.sleep(0.1)
             assert stage.actuator.pending == 1
             assert not stage.books.withdrawn
-            stage.actuator.finish()
+            stage.actuator.stop()

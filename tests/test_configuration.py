@@ -43,11 +43,11 @@ async def test_a_bad_file_leaves_the_old_configuration_in_force_and_a_good_one_f
     async with asyncio.timeout(LIMIT_SECONDS), asyncio.TaskGroup() as group:
         following = group.create_task(file.follow(lambda new: told.put_nowait(new.default_queue), poll_seconds=0.005))
         path.write_text(HEAD + "defaultQueu: b\n")
-        while not file.trouble:  # noqa: ASYNC110 -- a file gives no event
+        while not file.error:  # noqa: ASYNC110 -- a file gives no event
             await asyncio.sleep(0.005)
-        assert "defaultQueu" in file.trouble
+        assert "defaultQueu" in file.error
         assert file.current.default_queue == "a"
         path.write_text(HEAD + "defaultQueue: b\n")
         assert await told.get() == "b"
-        assert file.trouble is None
+        assert file.error is None
         following.cancel()

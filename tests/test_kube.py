@@ -207,14 +207,14 @@ async def test_a_page_that_is_no_list_is_no_answer(server, api):
 
 async def test_a_line_without_end_is_given_up(server, api):
     server.says("WATCH", "/things", watching(b"x" * 100_000, b"y" * 100_000, then="hang"))
-    async with api.stream("/things", {"watch": "true"}, silence=1, max_line=65536) as lines:
+    async with api.stream("/things", {"watch": "true"}, idle_timeout=1, max_line=65536) as lines:
         with pytest.raises(Unreachable, match="a line is longer than 65536 bytes"):
             await anext(lines)
 
 
 async def test_lines_come_whole_however_they_are_cut_up(server, api):
     server.says("WATCH", "/things", watching(b"fir", b"st\nsec", b"ond\n", b"\n", b"third\n"))
-    async with api.stream("/things", {"watch": "true"}, silence=1) as lines:
+    async with api.stream("/things", {"watch": "true"}, idle_timeout=1) as lines:
         assert [line async for line in lines] == [b"first", b"second", b"third"]
 
 

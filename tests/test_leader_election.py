@@ -40,7 +40,7 @@ class Arena:
 
     def enter(self, name: str, run: str = "1") -> LeaderElection:
         candidate = Candidate(name, run)
-        election = LeaderElection(self.api, self.namespace, candidate=candidate, terms=TERMS, clock=self.clock)
+        election = LeaderElection(self.api, self.namespace, candidate=candidate, timings=TERMS, clock=self.clock)
         self.tasks[candidate.holder] = self.group.create_task(election.run())
         return election
 

@@ -10,23 +10,23 @@ THEIRS = Lease("7", "pod-2_run0", 30)
 RELEASED = Lease("7", "", 30)
 
 
-def sighting(lease: Lease | None, *, age: float = 0, is_first: bool = False) -> ObservedLease:
+def observed(lease: Lease | None, *, age: float = 0, is_first: bool = False) -> ObservedLease:
     return ObservedLease(lease, 100 - age, is_first)
 
 
 @pytest.mark.parametrize(
     ("found", "takes"),
     [
-        pytest.param(sighting(None), True, id="there-is-none"),
-        pytest.param(sighting(RELEASED), True, id="released"),
-        pytest.param(sighting(OURS), True, id="our-own"),
-        pytest.param(sighting(THEIRS, age=29.9), False, id="theirs-still-good"),
-        pytest.param(sighting(THEIRS, age=30), True, id="theirs-run-out"),
-        pytest.param(sighting(FORMER, is_first=True), True, id="our-former-process-s"),
-        pytest.param(sighting(FORMER), False, id="somebody-of-our-name-came-later"),
-        pytest.param(sighting(Lease("7", "pod-2_run0", 60), age=30), False, id="theirs-is-longer"),
-        pytest.param(sighting(Lease("7", "pod-2_run0", 0), age=29), False, id="theirs-says-nothing"),
-        pytest.param(sighting(Lease("7", "pod-1-2_run0", 30), is_first=True), False, id="a-similar-name"),
+        pytest.param(observed(None), True, id="there-is-none"),
+        pytest.param(observed(RELEASED), True, id="released"),
+        pytest.param(observed(OURS), True, id="our-own"),
+        pytest.param(observed(THEIRS, age=29.9), False, id="theirs-still-good"),
+        pytest.param(observed(THEIRS, age=30), True, id="theirs-run-out"),
+        pytest.param(observed(FORMER, is_first=True), True, id="our-former-process-s"),
+        pytest.param(observed(FORMER), False, id="somebody-of-our-name-came-later"),
+        pytest.param(observed(Lease("7", "pod-2_run0", 60), age=30), False, id="theirs-is-longer"),
+        pytest.param(observed(Lease("7", "pod-2_run0", 0), age=29), False, id="theirs-says-nothing"),
+        pytest.param(observed(Lease("7", "pod-1-2_run0", 30), is_first=True), False, id="a-similar-name"),
     ],
 )
 def test_a_lease_is_taken_only_when_its_holder_cannot_write_any_more(found, takes):
@@ -43,7 +43,7 @@ def test_a_lease_is_taken_only_when_its_holder_cannot_write_any_more(found, take
     ],
 )
 def test_a_new_leader_is_silent_until_the_writes_of_the_one_before_are_given_up(lease, seconds):
-    assert write_delay(US, sighting(lease), TERMS) == seconds
+    assert write_delay(US, observed(lease), TERMS) == seconds
 
 
 def test_a_lease_ages_by_our_clock_from_its_last_change_on():
@@ -55,7 +55,7 @@ def test_a_lease_ages_by_our_clock_from_its_last_change_on():
 
 
 def test_a_lease_that_vanished_counts_as_it_was_last_seen():
-    assert observe_lease(None, sighting(THEIRS, age=5), 100) == sighting(THEIRS, age=5)
+    assert observe_lease(None, observed(THEIRS, age=5), 100) == observed(THEIRS, age=5)
 
 
 @pytest.mark.parametrize(
@@ -67,4 +67,4 @@ def test_a_lease_that_vanished_counts_as_it_was_last_seen():
     ],
 )
 def test_times_that_do_not_keep_two_leaders_apart_are_refused(terms, says):
-    assert (says in terms.trouble) if says else terms.trouble is None
+    assert (says in terms.violation) if says else terms.violation is None

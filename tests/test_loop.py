@@ -44,7 +44,7 @@ class Hand:
     def submit(self, write: Write) -> None:
         self.writes.put_nowait(write)
 
-    def free_at(self, uid: WorkloadUid) -> int | None:
+    def next_write_at(self, uid: WorkloadUid) -> int | None:
         return None if uid in self.busy else self.refused.get(uid, 0)
 
     async def next(self) -> Write:
@@ -216,15 +216,15 @@ async def test_a_cycle_that_fails_is_followed_by_one_in_a_new_world():
             raise ZeroDivisionError(now, most)
 
     async with looping() as stage:
-        stage.loop._backoff.first = 0.01
+        stage.loop._backoff.initial = 0.01
         stage.loop.state = Broken()
         stage.submit("a")
         await asyncio.sleep(0)
-        assert stage.loop.trouble == "the last cycle failed: ZeroDivisionError"
+        assert stage.loop.last_error == "the last cycle failed: ZeroDivisionError"
         assert (await stage.hand.next()).workload == "Job ns/a"
         await asyncio.sleep(0)
-        assert stage.loop.trouble is None
-        assert b"volcano_global_failed_cycles_total 1.0" in stage.metrics.page()
+        assert stage.loop.last_error is None
+        assert b"volcano_global_failed_cycles_total 1.0" in stage.metrics.exposition()
 
 
 async def test_a_leak_is_cleared_though_no_plan_speaks_of_it():
@@ -313,7 +313,7 @@ async def test_a_workload_whose_write_cannot_be_built_is_set_aside_and_the_next_
             raise OverflowError("date value out of range")
         return decision_write(decision, facts, **facts_for_it)
 
-    monkeypatch.setattr("controller.loop.write", building)
+    monkeypatch.setattr("controller.loop.decision_write", building)
     async with looping(cpus=1) as stage:
         stage.submit("a")
         stage.submit("b")
@@ -322,9 +322,9 @@ async def test_a_workload_whose_write_cannot_be_built_is_set_aside_and_the_next_
         hold = stage.loop.state.workloads[WorkloadUid(UID.format("a"))].hold
         assert hold is not None
         assert hold.reason is Reason.INTERNAL_ERROR
-        assert stage.loop.trouble is None
-        assert b'volcano_global_internal_errors_total{step="write"} 1.0' in stage.metrics.page()
-        assert b"volcano_global_failed_cycles_total 0.0" in stage.metrics.page()
+        assert stage.loop.last_error is None
+        assert b'volcano_global_internal_errors_total{step="write"} 1.0' in stage.metrics.exposition()
+        assert b"volcano_global_failed_cycles_total 0.0" in stage.metrics.exposition()
 
 
 async def test_a_workload_that_cannot_be_assessed_is_set_aside_and_the_next_is_admitted(monkeypatch):
@@ -338,7 +338,7 @@ async def test_a_workload_that_cannot_be_assessed_is_set_aside_and_the_next_is_a
         stage.submit("a")
         stage.submit("b")
         assert (await stage.hand.next()).workload == "Job ns/b"
-        assert b'volcano_global_internal_errors_total{step="assess"} 1.0' in stage.metrics.page()
+        assert b'volcano_global_internal_errors_total{step="assess"} 1.0' in stage.metrics.exposition()
 
 
 async def test_a_shape_that_cannot_be_judged_is_set_aside_and_the_next_is_admitted(monkeypatch):
@@ -347,7 +347,7 @@ async def test_a_shape_that_cannot_be_judged_is_set_aside_and_the_next_is_admitt
             raise ZeroDivisionError
         return feasibility(shape, ledger)
 
-    monkeypatch.setattr("controller.engine.feasibility_cache.outlook", judging)
+    monkeypatch.setattr("controller.engine.feasibility_cache.feasibility", judging)
     async with looping(cpus=9) as stage:
         large = job("a", "default") | {"metadata": {"name": "a", "namespace": "ns", "uid": "t"}}
         large["spec"]["tasks"][0]["replicas"] = 7
@@ -356,7 +356,7 @@ async def test_a_shape_that_cannot_be_judged_is_set_aside_and_the_next_is_admitt
         stage.submit("b")
         assert (await stage.hand.next()).workload == "Job ns/b"
         assert stage.loop.state.refusal(WorkloadUid(UID.format("a"))).reason is Reason.INTERNAL_ERROR
-        assert b'volcano_global_internal_errors_total{step="decide"} 1.0' in stage.metrics.page()
+        assert b'volcano_global_internal_errors_total{step="decide"} 1.0' in stage.metrics.exposition()
 
 
 async def test_whom_a_failed_cycle_was_about_is_set_aside_in_the_next():
@@ -367,7 +367,7 @@ async def test_whom_a_failed_cycle_was_about_is_set_aside_in_the_next():
             super().workload_changed(workload, now)
 
     async with looping(cpus=1) as stage:
-        stage.loop._backoff.first = 0.01
+        stage.loop._backoff.initial = 0.01
         stage.loop.state = Fragile()
         stage.submit("a")
         stage.submit("b")
@@ -378,7 +378,7 @@ async def test_whom_a_failed_cycle_was_about_is_set_aside_in_the_next():
 async def test_what_was_assumed_and_is_not_being_written_is_not_believed_after_a_failed_cycle():
     """Ten such assumptions once filled a queue in which nothing ran."""
     async with looping(cpus=1) as stage:
-        stage.loop._backoff.first = 0.01
+        stage.loop._backoff.initial = 0.01
         stage.submit("a")
         await stage.hand.next()
         stage.loop.on_waits = failing_once(stage.loop.on_waits)
@@ -444,7 +444,7 @@ def in_turn(stage: Stage) -> int:
     """Let the loop of *stage* look until its plan is made; return how many goes that took."""
     goes = 1
     stage.loop._cycle()
-    while stage.loop._planning is not None:
+    while stage.loop._plan_in_progress is not None:
         stage.loop._cycle()
         goes += 1
     return goes
@@ -457,7 +457,7 @@ def test_one_plan_over_many_goes_admits_what_one_go_admits(monkeypatch):
         stage = Stage(3, {})
         for name in "abcde":
             stage.submit(name)
-        stage.loop._preparing = 10_000
+        stage.loop._preparation_slices = 10_000
         goes = in_turn(stage)
         assert (goes > 3) == (steps == 1)
         names.append([stage.hand.writes.get_nowait().workload for _ in range(stage.hand.writes.qsize())])
@@ -469,13 +469,13 @@ def test_a_job_deleted_while_its_plan_is_made_is_not_admitted_and_frees_its_quot
     stage = Stage(1, {})
     stage.submit("a")
     stage.submit("b")
-    stage.loop._preparing = 10_000
+    stage.loop._preparation_slices = 10_000
     stage.loop._cycle()
-    assert stage.loop._planning is not None
+    assert stage.loop._plan_in_progress is not None
     stage.store.bindings.remove(stage.store.binding(WorkloadUid(UID.format("a"))))
     in_turn(stage)
     assert stage.hand.writes.empty()
-    stage.loop._preparing = 10_000
+    stage.loop._preparation_slices = 10_000
     in_turn(stage)
     assert stage.hand.writes.get_nowait().workload == "Job ns/b"
 

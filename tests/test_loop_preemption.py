@@ -137,9 +137,9 @@ async def test_one_that_was_evicted_before_karmada_had_placed_it_stays_charged_f
         submit(stage, "b", "borrower")
         await asyncio.sleep(0.1)
         assert stage.hand.writes.empty()
-        workload = stage.loop.world.workloads[WorkloadUid(UID.format("a"))]
+        workload = stage.loop.state.workloads[WorkloadUid(UID.format("a"))]
         assert workload.is_leaving
         assert workload.admission is not None
         assert 320_000 < workload.admission.ends_at - wall_clock() <= 330_000
-        plan = stage.loop.world.plan(workload.admission.ends_at)
+        plan = stage.loop.state.plan(workload.admission.ends_at)
         assert len(plan.decisions) == 1

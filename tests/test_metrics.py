@@ -43,8 +43,8 @@ def workload(number: int, queue: str, *, state: WorkloadState = WorkloadState.PE
 
 def page(state: State) -> list[str]:
     metrics = Metrics()
-    metrics.watch(lambda: state, Store(), {"jobs": Cache()})
-    return metrics.page().decode().splitlines()
+    metrics.register_state(lambda: state, Store(), {"jobs": Cache()})
+    return metrics.exposition().decode().splitlines()
 
 
 def test_what_is_there_is_counted_when_somebody_asks():

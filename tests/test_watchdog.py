@@ -7,12 +7,12 @@ from controller.watchdog import Watchdog
 
 async def test_a_blocked_event_loop_is_counted_and_told(capsys):
     metrics = Metrics()
-    task = asyncio.create_task(Watchdog(metrics, period=0.01, patience=0.1).run())
+    task = asyncio.create_task(Watchdog(metrics, period=0.01, threshold=0.1).run())
     await asyncio.sleep(0.05)
     time.sleep(0.2)  # noqa: ASYNC251 -- this is the fault
     await asyncio.sleep(0.02)
     task.cancel()
-    page = metrics.page().decode()
+    page = metrics.exposition().decode()
     late = next(
         line for line in page.splitlines() if line.startswith('volcano_global_event_loop_lag_seconds_bucket{le="0.1"}')
     )

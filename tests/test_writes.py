@@ -72,7 +72,13 @@ def values_of_annotation(patch: bytes) -> dict[str, str]:
 def test_an_admission_carries_its_record_and_counts_on_what_was_counted():
     made = decision_write(ADMIT, facts(record=AdmissionRecord(QueueName("a"), evictions=2, attempts=1)))
     assert made.path == "/apis/work.karmada.io/v1alpha2/namespaces/ml/resourcebindings/j-job"
-    assert (made.effect, made.seen, made.workload, made.clusters, made.waited) == ("admit", 7, "Job ml/j", ("m1",), 60)
+    assert (made.effect, made.resource_version, made.workload, made.clusters, made.wait_seconds) == (
+        "admit",
+        7,
+        "Job ml/j",
+        ("m1",),
+        60,
+    )
     record = json.loads(values(made.patch)["/metadata/annotations/volcano-global.io~1admission"])
     assert record["charge"] == {"cpu": "2", "memory": "1Gi", "pods": "1"}
     assert (record["uid"], record["queue"], record["clusters"]) == ("u1", "a", ["m1"])
@@ -119,7 +125,7 @@ def test_a_start_that_failed_is_recorded_with_the_pause_and_the_place():
         121_000,
         ((M1, "mark"),),
     )
-    assert made.why == "it did not start on m1 in time"
+    assert made.message == "it did not start on m1 in time"
 
 
 def test_a_run_that_ends_with_its_group_is_an_eviction_and_ends_the_count_of_failed_starts():
@@ -328,4 +334,4 @@ def test_one_evicted_where_others_moved_it_is_not_placed_once_more():
     record = read_record(values_of_annotation(made.patch), "u1").record
     assert record is not None
     assert (record.clusters, record.attempts, record.evictions) == ((), 1, 1)
-    assert made.why == "it was moved to m1, where it does not fit"
+    assert made.message == "it was moved to m1, where it does not fit"

@@ -53,7 +53,7 @@ class DynamicInformers:
         self._running: dict[ApiKind, tuple[str, asyncio.Task[NoReturn]]] = {}
         self._unserved: set[ApiKind] = set()
         self._wake = asyncio.Event()
-        self._backoff = Backoff(first=0.5, most=15)
+        self._backoff = Backoff(initial=0.5, maximum=15)
 
     def want(self, kinds: Iterable[ApiKind]) -> None:
         """Watch the templates of these kinds from now on, and of no others; Volcano Jobs are watched anyway."""
@@ -71,7 +71,7 @@ class DynamicInformers:
                 self._end()
                 await self._start(group)
                 missing = self._unserved or not self.synced.is_set()
-                rest = self.discover_seconds if self.synced.is_set() else self._backoff.failed()
+                rest = self.discover_seconds if self.synced.is_set() else self._backoff.next_delay()
                 try:
                     async with asyncio.timeout(rest if missing else None):
                         await self._wake.wait()
@@ -109,7 +109,7 @@ class DynamicInformers:
             else:
                 self._complain(kind, "it is not served")
         if is_known and wanted == self._wanted:
-            self._backoff.worked()
+            self._backoff.reset()
             self.synced.set()
 
     def _complain(self, kind: ApiKind, trouble: str) -> None:

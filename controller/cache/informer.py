@@ -146,7 +146,7 @@ class Informer(Generic[T]):
             except _RelistError as reason:
                 self._following = None
                 log.warning("listing again", path=self.path, reason=str(reason))
-                await asyncio.sleep(self._backoff.failed())
+                await asyncio.sleep(self._backoff.next_delay())
 
     def list_again(self) -> None:
         """List anew at once, because *decode* makes something else of the same objects now."""
@@ -246,7 +246,7 @@ class Informer(Generic[T]):
                 failure = error
             lasted = time.monotonic() - began
             if lasted >= self._pace.healthy:
-                self._backoff.worked()
+                self._backoff.reset()
             if failure or lasted < self._pace.healthy:
                 await self._pause("watch failed", failure)
 
@@ -260,7 +260,7 @@ class Informer(Generic[T]):
             "resourceVersion": self.version,
             "timeoutSeconds": str(max(seconds, 1)),
         }
-        async with self._api.stream(self.path, parameters, silence=self._pace.silence) as lines:
+        async with self._api.stream(self.path, parameters, idle_timeout=self._pace.silence) as lines:
             self.heard_at = time.monotonic()
             self._barren += 1
             if self._barren > _MAX_EMPTY_WATCHES:
@@ -316,7 +316,7 @@ class Informer(Generic[T]):
             raise _RelistError(f"an event was lost: {difference}")
 
     async def _pause(self, event: str, error: ApiError | None) -> None:
-        delay = self._backoff.failed(at_least=error.retry_after if error else None)
+        delay = self._backoff.next_delay(at_least=error.retry_after if error else None)
         if error:
             log.warning(event, path=self.path, error=str(error), again_in=round(delay, 2))
         await asyncio.sleep(delay)

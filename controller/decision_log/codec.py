@@ -70,15 +70,15 @@ class EntryEncoder:
         self._shapes: dict[int, tuple[int, SchedulingRequirements]] = {}
         """The number of each shape by its id, which stays its own while it is kept here."""
         self._numbered = 0
-        self._sum = hashlib.sha256()
+        self._digest = hashlib.sha256()
 
-    def lines(self, entry: Entry) -> Iterator[bytes]:
+    def encode(self, entry: Entry) -> Iterator[bytes]:
         """Yield what *entry* is written as."""
         if isinstance(entry, WorkloadChanged):
             shape = entry.workload.shape
             if id(shape) not in self._shapes:
                 yield self._line({"type": _SHAPE, "number": self._numbered, "shape": shape})
-                self._know(shape)
+                self._number_shape(shape)
             number = self._shapes[id(shape)][0]
             yield self._line(
                 {"type": "workload", "now": entry.now, "workload": _encode_workload(entry.workload, number)}
@@ -87,10 +87,10 @@ class EntryEncoder:
             yield self._line({"type": "decision", **entry.fields})
         else:
             values = {each.name: getattr(entry, each.name) for each in fields(entry)}
-            digest = {_DIGEST: self._sum.hexdigest()[:_DIGEST_DIGITS]} if isinstance(entry, PlanEntry) else {}
+            digest = {_DIGEST: self._digest.hexdigest()[:_DIGEST_DIGITS]} if isinstance(entry, PlanEntry) else {}
             yield self._line({"type": _NAMES[type(entry)], **values, **digest})
 
-    def _know(self, shape: SchedulingRequirements) -> None:
+    def _number_shape(self, shape: SchedulingRequirements) -> None:
         if len(self._shapes) >= _MAX_SHAPES:
             self._shapes.clear()
         self._shapes[id(shape)] = self._numbered, shape
@@ -98,7 +98,7 @@ class EntryEncoder:
 
     def _line(self, value: dict[str, Any]) -> bytes:
         line = self._encoder.encode(value) + b"\n"
-        self._sum.update(line)
+        self._digest.update(line)
         return line
 
 
@@ -126,17 +126,17 @@ class EntryDecoder:
         self.is_intact = True
         """Whether all is as it was written, as far as plans have told."""
         self._shapes: dict[int, SchedulingRequirements] = {}
-        self._sum = hashlib.sha256()
+        self._digest = hashlib.sha256()
 
-    def entry(self, line: bytes) -> Entry | None:
+    def decode(self, line: bytes) -> Entry | None:
         """Return what *line* says, ``None`` for a shape; raise ``LineError`` for what is no line of ours."""
         try:
             value = msgspec.json.decode(line)
             if not isinstance(value, dict):
                 raise LineError("it is no JSON object")
             if value.get("type") == _NAMES[PlanEntry]:
-                self.is_intact &= value.get(_DIGEST) == self._sum.hexdigest()[:_DIGEST_DIGITS]
-            self._sum.update(line)
+                self.is_intact &= value.get(_DIGEST) == self._digest.hexdigest()[:_DIGEST_DIGITS]
+            self._digest.update(line)
             return self._entry(value)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise LineError(str(error)) from error
@@ -158,10 +158,10 @@ class EntryDecoder:
         return found
 
     def _workload(self, value: dict[str, Any]) -> WorkloadChanged:
-        brief = value.get("workload")
-        number = brief.pop(_SHAPE, None) if isinstance(brief, dict) else None
+        encoded = value.get("workload")
+        number = encoded.pop(_SHAPE, None) if isinstance(encoded, dict) else None
         shape = self._shapes.get(number) if isinstance(number, int) else None
-        if shape is None or not isinstance(brief, dict):
+        if shape is None or not isinstance(encoded, dict):
             raise LineError(f"shape {number!r} was not told before")
-        told: WorkloadChanged = msgspec.convert({**value, "workload": {**brief, _SHAPE: {}}}, WorkloadChanged)
-        return WorkloadChanged(replace(told.workload, shape=shape), told.now)
+        decoded: WorkloadChanged = msgspec.convert({**value, "workload": {**encoded, _SHAPE: {}}}, WorkloadChanged)
+        return WorkloadChanged(replace(decoded.workload, shape=shape), decoded.now)

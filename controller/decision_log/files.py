@@ -18,16 +18,16 @@ class RotatedFiles:
         self._keep = keep
         self._open: int | None = None
 
-    def begin(self) -> None:
+    def start_file(self) -> None:
         """Begin a new file; what was there before is kept under the next number. Raises ``OSError``."""
         self.close()
         if self.path.exists():
-            self._lay_aside()
+            self._rotate()
         opened = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._open, self.size = opened, 0
 
-    def _lay_aside(self) -> None:
+    def _rotate(self) -> None:
         """Count every file up by one; the last one makes room."""
         with self.path.open("rb") as former:
             # Whoever writes it holds it.

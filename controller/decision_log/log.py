@@ -49,9 +49,9 @@ class DecisionLogOptions:
     """Where a journal is written, and how much of it is kept."""
 
     path: Path
-    limit: int = 64 << 20
+    max_bytes: int = 64 << 20
     """A new file begins after so many bytes, beside those that it began with."""
-    keep: int = 4
+    max_files: int = 4
     """How many files there are at most."""
 
 
@@ -62,55 +62,55 @@ class DecisionLog:
         self._identity = identity
         self._on_lost = on_lost
         self._path = place.path
-        self._writing = DecisionLogWriter(
-            RotatedFiles(place.path, place.keep), limit=place.limit, on_trouble=self._heard
+        self._writer = DecisionLogWriter(
+            RotatedFiles(place.path, place.max_files), limit=place.max_bytes, on_file_change=self._on_file_change
         )
         self._lost_at: float | None = None
         """Since when nothing is taken down, by a clock that does not jump."""
 
     def start(self) -> None:
         """Begin to write what comes."""
-        self._writing.start()
+        self._writer.start()
 
     def stop(self, timeout: float) -> None:
         """Write what is left, as far as *timeout* seconds allow."""
-        self._writing.stop(timeout)
+        self._writer.stop(timeout)
 
-    def begin(self, state: State, now: int) -> None:
+    def start_file(self, state: State, now: int) -> None:
         """Begin a new file with *world*, which knows nothing yet."""
         self._lost_at = None
-        self._writing.put(NewFile(self._begun(state, now, is_whole=True)))
+        self._writer.put(NewFile(self._header(state, now, is_whole=True)))
 
-    def _begun(self, state: State, now: int, *, is_whole: bool) -> Header:
+    def _header(self, state: State, now: int, *, is_whole: bool) -> Header:
         return Header(state.policy, now, version("volcano-global"), self._identity, is_whole=is_whole)
 
-    def listener(self, state: State) -> EventHandler:
+    def recording_handler(self, state: State) -> EventHandler:
         """Return who is to be told in place of *world*."""
         return RecordingHandler(state, self._put)
 
-    def planned(self, planned: PlanEntry, verdicts: tuple[DecisionRecord, ...]) -> None:
+    def record_plan(self, planned: PlanEntry, records: tuple[DecisionRecord, ...]) -> None:
         """Take down a plan with what it decided."""
-        self._put(PlanRecord(planned, verdicts))
+        self._put(PlanRecord(planned, records))
 
-    def keep_up(self, state: State, now: int) -> None:
+    def rotate_if_due(self, state: State, now: int) -> None:
         """Begin another file with all that *world* knows, where the present one is full or was lost a while ago."""
         if self._lost_at is None:
-            is_due = self._writing.is_full
+            is_due = self._writer.is_full
         else:
-            is_due = self._lost_at + _RETRY_SECONDS <= time.monotonic() and not self._writing.backlog
+            is_due = self._lost_at + _RETRY_SECONDS <= time.monotonic() and not self._writer.backlog
         if is_due:
             self._lost_at = None
-            self._writing.put(NewFile(self._begun(state, now, is_whole=False), take_checkpoint(state)))
+            self._writer.put(NewFile(self._header(state, now, is_whole=False), take_checkpoint(state)))
 
     def _put(self, item: Item) -> None:
         if self._lost_at is not None:
             return
-        if self._writing.backlog > _MAX_BACKLOG:
-            self._heard(OSError("the disk does not follow"))
+        if self._writer.backlog > _MAX_BACKLOG:
+            self._on_file_change(OSError("the disk does not follow"))
             return
-        self._writing.put(item)
+        self._writer.put(item)
 
-    def _heard(self, trouble: OSError | None) -> None:
+    def _on_file_change(self, trouble: OSError | None) -> None:
         """Hear, in the thread that writes, that a file has begun, or that there is none."""
         if trouble is None:
             log.info("decision journal begins a file", file=str(self._path))
@@ -124,48 +124,48 @@ class RecordingHandler:
     """Tells a World what it hears, and takes it down."""
 
     def __init__(self, state: State, put: Callable[[Item], None]) -> None:
-        self._world = state
+        self._state = state
         self._put = put
 
     def policy_changed(self, policy: Policy) -> None:
         """Take the policy down."""
         self._put(PolicyChanged(policy))
-        self._world.policy_changed(policy)
+        self._state.policy_changed(policy)
 
     def queue_changed(self, queue: Queue) -> None:
         """Take the queue down where it is another one."""
-        if self._world.queues.get(queue.name) != queue:
+        if self._state.queues.get(queue.name) != queue:
             self._put(QueueChanged(queue))
-        self._world.queue_changed(queue)
+        self._state.queue_changed(queue)
 
     def queue_removed(self, name: QueueName) -> None:
         """Take down that it is gone."""
         self._put(QueueRemoved(name))
-        self._world.queue_removed(name)
+        self._state.queue_removed(name)
 
     def cluster_changed(self, cluster: Cluster, now: int) -> None:
         """Take the cluster down; to see the same again may mean something."""
         self._put(ClusterChanged(cluster, now))
-        self._world.cluster_changed(cluster, now)
+        self._state.cluster_changed(cluster, now)
 
     def cluster_removed(self, name: ClusterName) -> None:
         """Take down that it is gone."""
         self._put(ClusterRemoved(name))
-        self._world.cluster_removed(name)
+        self._state.cluster_removed(name)
 
     def cluster_estimated(self, estimate: Estimate, now: int) -> None:
         """Take the answer down."""
         self._put(ClusterEstimated(estimate, now))
-        self._world.cluster_estimated(estimate, now)
+        self._state.cluster_estimated(estimate, now)
 
     def workload_changed(self, workload: Workload, now: int) -> None:
         """Take the workload down where it is another one."""
-        if self._world.workloads.get(workload.uid) != workload:
+        if self._state.workloads.get(workload.uid) != workload:
             self._put(WorkloadChanged(workload, now))
-        self._world.workload_changed(workload, now)
+        self._state.workload_changed(workload, now)
 
     def workload_removed(self, uid: WorkloadUid, now: int) -> None:
         """Take down that it is gone, where it was known."""
-        if uid in self._world.workloads:
+        if uid in self._state.workloads:
             self._put(WorkloadRemoved(uid, now))
-        self._world.workload_removed(uid, now)
+        self._state.workload_removed(uid, now)

@@ -37,39 +37,39 @@ class DecisionRecorder:
         self._journal = journal
         self._number = 0
 
-    def listener(self, state: State) -> EventHandler:
+    def recording_handler(self, state: State) -> EventHandler:
         """Return who is to be told in place of *world*."""
-        return state if self._journal is None else self._journal.listener(state)
+        return state if self._journal is None else self._journal.recording_handler(state)
 
-    def begin(self, state: State, now: int) -> None:
+    def start_file(self, state: State, now: int) -> None:
         """Hear that *world*, which knows nothing, takes the place of the one before."""
         if self._journal is not None:
-            self._journal.begin(state, now)
+            self._journal.start_file(state, now)
 
-    def keep_up(self, state: State, now: int) -> None:
+    def rotate_if_due(self, state: State, now: int) -> None:
         """Begin another file where that is due."""
         if self._journal is not None:
-            self._journal.keep_up(state, now)
+            self._journal.rotate_if_due(state, now)
 
-    def planned(self, state: State, plan: Plan, terms: CycleContext) -> None:
+    def record_plan(self, state: State, plan: Plan, context: CycleContext) -> None:
         """Take down what *world* has just planned."""
-        bench, is_told = RecordBuilder(state), len(plan.waits) <= _MAX_LOGGED_WAITS
-        decided = bench.of_plan(plan)
-        waits = bench.of_waits(plan.waits) if is_told or self._journal is not None else []
+        builder, is_told = RecordBuilder(state), len(plan.waits) <= _MAX_LOGGED_WAITS
+        decided = builder.plan_records(plan)
+        waits = builder.pending_records(plan.waits) if is_told or self._journal is not None else []
         self._number += 1
-        for verdict in (*decided, *(waits if is_told else ())):
-            _log_record(verdict, self._number, terms.revision)
+        for record in (*decided, *(waits if is_told else ())):
+            _log_record(record, self._number, context.revision)
         if not is_told:
             _log_counts(plan.waits)
         if self._journal is not None:
-            verdicts = (*decided, *waits)
-            planned = PlanEntry(self._number, terms.now, terms.most, terms.revision, len(verdicts))
-            self._journal.planned(planned, verdicts)
+            records = (*decided, *waits)
+            planned = PlanEntry(self._number, context.now, context.most, context.revision, len(records))
+            self._journal.record_plan(planned, records)
 
 
-def _log_record(verdict: DecisionRecord, plan: int, revision: str) -> None:
-    event = "workload waits" if verdict.action == "Wait" else "decision"
-    log.info(event, workload=verdict.workload.path, **record_fields(verdict, plan, revision))
+def _log_record(record: DecisionRecord, plan: int, revision: str) -> None:
+    event = "workload waits" if record.action == "Wait" else "decision"
+    log.info(event, workload=record.workload.path, **record_fields(record, plan, revision))
 
 
 def _log_counts(waits: Iterable[Wait]) -> None:

@@ -64,10 +64,10 @@ _EXCEEDS_TOTAL = frozenset({Reason.EXCEEDS_QUEUE_LIMIT, Reason.EXCEEDS_EVERY_CLU
 class Utilization:
     """What a queue or a cluster holds once the plan is carried out, and what of it there may be."""
 
-    of: str
+    subject: str
     used: Resources
     limit: Mapping[str, int | Fraction]
-    only: str | None = None
+    resource: str | None = None
     """The one resource that it speaks of; all that are asked for where none is named."""
 
 
@@ -80,12 +80,12 @@ class DecisionRecord:
     request: Resources
     rule: str
     reason: Reason | EvictionReason | None = None
-    measure: Utilization | None = None
+    utilization: Utilization | None = None
     refusal: Refusal | None = None
     position: int | None = None
     assignments: tuple[Assignment, ...] = ()
     bookings: tuple[ClusterCharge, ...] = ()
-    further: tuple[tuple[str, str | int], ...] = ()
+    extra: tuple[tuple[str, str | int], ...] = ()
     """What only some decisions have, by name."""
 
 
@@ -93,20 +93,20 @@ class RecordBuilder:
     """Takes decisions down, against the World as a plan has left it."""
 
     def __init__(self, state: State) -> None:
-        self._world = state
-        self._measures: dict[tuple[str, str], Utilization | None] = {}
+        self._state = state
+        self._utilizations: dict[tuple[str, str], Utilization | None] = {}
 
-    def of_plan(self, plan: Plan) -> list[DecisionRecord]:
+    def plan_records(self, plan: Plan) -> list[DecisionRecord]:
         """Return who is admitted and who evicted, for whom something is kept or no more, and who is given again."""
         decided = [self._admit(each) if isinstance(each, Admit) else self._evict(each) for each in plan.decisions]
         kept = [_nomination_record(note, self._request(note.workload)) for note in plan.notes]
         return [*decided, *kept, *map(_requeue_record, plan.requeues)]
 
-    def of_waits(self, waits: Iterable[Wait]) -> list[DecisionRecord]:
+    def pending_records(self, waits: Iterable[Wait]) -> list[DecisionRecord]:
         """Return who waits for another reason than before."""
-        return [self.wait(each.workload, each.refusal, each.position) for each in waits]
+        return [self.pending_record(each.workload, each.refusal, each.position) for each in waits]
 
-    def wait(self, workload: Workload, refusal: Refusal, position: int) -> DecisionRecord:
+    def pending_record(self, workload: Workload, refusal: Refusal, position: int) -> DecisionRecord:
         """Return that one workload waits, and why."""
         return DecisionRecord(
             "Wait",
@@ -114,37 +114,37 @@ class RecordBuilder:
             self._request(workload),
             RULES[refusal.reason],
             refusal.reason,
-            self._measure(workload, refusal),
+            self._utilization(workload, refusal),
             refusal,
             position,
         )
 
     def _admit(self, decision: Admit) -> DecisionRecord:
         workload, admission = decision.workload, decision.admission
-        further: list[tuple[str, str | int]] = [("admittedAt", admission.admitted_at)]
+        extra: list[tuple[str, str | int]] = [("admittedAt", admission.admitted_at)]
         if decision.plan:
-            further.append(("group", decision.plan))
+            extra.append(("group", decision.plan))
         return DecisionRecord(
             "Admit",
             workload,
             admission.charge,
             _admission_rule(decision),
-            measure=self._of_queue(workload.queue),
+            utilization=self._queue_utilization(workload.queue),
             assignments=decision.clusters,
             bookings=admission.bookings,
-            further=tuple(further),
+            extra=tuple(extra),
         )
 
     def _evict(self, decision: Evict) -> DecisionRecord:
         workload, admission = decision.workload, decision.workload.admission
         is_reclaimed = decision.reason is EvictionReason.RECLAIMED
-        further: list[tuple[str, str | int]] = [("graceMs", decision.grace_ms)]
+        extra: list[tuple[str, str | int]] = [("graceMs", decision.grace_ms)]
         if decision.for_whom is not None:
-            further.append(("forWhom", decision.for_whom))
+            extra.append(("forWhom", decision.for_whom))
         if decision.nominated_cluster is not None:
-            further.append(("nominatedCluster", decision.nominated_cluster))
+            extra.append(("nominatedCluster", decision.nominated_cluster))
         if decision.back_off is not None:
-            further += [
+            extra += [
                 ("until", decision.back_off.until),
                 ("excludedClusters", ",".join(decision.back_off.excluded_clusters)),
             ]
@@ -154,43 +154,43 @@ class RecordBuilder:
             admission.charge if admission else EMPTY,
             RULES[decision.reason],
             decision.reason,
-            self._of_entitlement(workload.queue) if is_reclaimed else self._of_queue(workload.queue),
+            self._fair_share_utilization(workload.queue) if is_reclaimed else self._queue_utilization(workload.queue),
             bookings=admission.bookings if admission else (),
-            further=tuple(further),
+            extra=tuple(extra),
         )
 
     def _request(self, workload: Workload) -> Resources:
         """Return what a waiting workload would be charged in all; the whole of it once where nobody has asked."""
-        backlog = self._world.backlog
+        backlog = self._state.backlog
         charge = backlog.lane(workload.uid).charge if workload.uid in backlog else EMPTY
         return charge or workload.shape.demand
 
-    def _measure(self, workload: Workload, refusal: Refusal) -> Utilization | None:
+    def _utilization(self, workload: Workload, refusal: Refusal) -> Utilization | None:
         if refusal.reason in _EXCEEDS_TOTAL:
             place = f"cluster {refusal.cluster}" if refusal.cluster else f"queue {refusal.queue}"
             resource = refusal.resource or ""
-            return Utilization(place, EMPTY, {resource: refusal.available or 0}, only=resource)
+            return Utilization(place, EMPTY, {resource: refusal.available or 0}, resource=resource)
         if refusal.reason is Reason.BLOCKED_BY_FAIR_SHARE:
-            return self._of_entitlement(workload.queue)
+            return self._fair_share_utilization(workload.queue)
         if refusal.cluster is not None:
-            return self._once("cluster", refusal.cluster)
-        return self._of_queue(QueueName(refusal.queue or workload.queue))
+            return self._cached_utilization("cluster", refusal.cluster)
+        return self._queue_utilization(QueueName(refusal.queue or workload.queue))
 
-    def _of_queue(self, name: QueueName) -> Utilization | None:
-        return self._once("queue", name)
+    def _queue_utilization(self, name: QueueName) -> Utilization | None:
+        return self._cached_utilization("queue", name)
 
-    def _of_entitlement(self, name: QueueName) -> Utilization | None:
-        return self._once("entitlement", name)
+    def _fair_share_utilization(self, name: QueueName) -> Utilization | None:
+        return self._cached_utilization("entitlement", name)
 
-    def _once(self, kind: str, name: str) -> Utilization | None:
+    def _cached_utilization(self, kind: str, name: str) -> Utilization | None:
         """Return what there is of one place; many wait for the same."""
-        if (kind, name) not in self._measures:
-            found = self._site(name) if kind == "cluster" else self._queue(QueueName(name), kind)
-            self._measures[kind, name] = found
-        return self._measures[kind, name]
+        if (kind, name) not in self._utilizations:
+            found = self._cluster(name) if kind == "cluster" else self._queue(QueueName(name), kind)
+            self._utilizations[kind, name] = found
+        return self._utilizations[kind, name]
 
-    def _site(self, name: str) -> Utilization | None:
-        for site in self._world.ledger:
+    def _cluster(self, name: str) -> Utilization | None:
+        for site in self._state.ledger:
             if site.name == name:
                 names = {*site.booked, *site.foreign}
                 used = {each: site.booked.get(each, 0) + site.foreign.get(each, 0) for each in names}
@@ -198,7 +198,7 @@ class RecordBuilder:
         return None
 
     def _queue(self, name: QueueName, kind: str) -> Utilization | None:
-        quota, standing = self._world.present, self._world.standing
+        quota, standing = self._state.present, self._state.standing
         if quota is None or standing is None or name not in quota.tree.nodes:
             return None
         used = dict(quota.allocated[name])
@@ -215,14 +215,14 @@ def _requeue_record(workload: Workload) -> DecisionRecord:
 
 def _nomination_record(note: RecordUpdate, request: Resources) -> DecisionRecord:
     held, reserved = note.held, note.reserved
-    further: list[tuple[str, str | int]] = []
+    extra: list[tuple[str, str | int]] = []
     if held is not None:
-        further = [("nominatedCluster", held.cluster), ("nominatedAt", held.since), ("nominationRank", held.rank)]
+        extra = [("nominatedCluster", held.cluster), ("nominatedAt", held.since), ("nominationRank", held.rank)]
     elif reserved is not None:
         clusters = ", ".join(booking.cluster for booking in reserved.rooms)
-        further = [("reservedSince", reserved.since), ("reservedCluster", clusters)]
+        extra = [("reservedSince", reserved.since), ("reservedCluster", clusters)]
     is_exchange = held is not None or note.workload.held is not None
-    return DecisionRecord("Keep", note.workload, request, "P5" if is_exchange else "O6", further=tuple(further))
+    return DecisionRecord("Keep", note.workload, request, "P5" if is_exchange else "O6", extra=tuple(extra))
 
 
 def _admission_rule(decision: Admit) -> str:
@@ -234,59 +234,59 @@ def _admission_rule(decision: Admit) -> str:
     return "C4" if decision.workload.shape.replicas else "C3"
 
 
-def record_fields(verdict: DecisionRecord, plan: int, revision: str) -> Fields:
+def record_fields(record: DecisionRecord, plan: int, revision: str) -> Fields:
     """Return the record of *verdict* for JSON, of that plan, made under that revision of the configuration."""
-    workload, request = verdict.workload, _format_requests(verdict.request)
+    workload, request = record.workload, _format_requests(record.request)
     found: Fields = {
-        "action": verdict.action,
+        "action": record.action,
         "uid": workload.uid,
         "kind": workload.kind,
         "namespace": workload.namespace,
         "name": workload.name,
         "queue": workload.queue,
         "request": request,
-        **_utilization_fields(verdict, request),
-        "rule": verdict.rule,
-        "reason": verdict.reason.value if verdict.reason else None,
-        "message": _record_message(verdict),
-        "position": verdict.position,
-        "clusters": _cluster_fields(verdict),
+        **_utilization_fields(record, request),
+        "rule": record.rule,
+        "reason": record.reason.value if record.reason else None,
+        "message": _record_message(record),
+        "position": record.position,
+        "clusters": _cluster_fields(record),
         "revision": revision,
         "plan": plan,
     }
-    if verdict.refusal is not None:
-        found["facts"] = _refusal_facts(verdict.refusal)
-    return found | dict(verdict.further)
+    if record.refusal is not None:
+        found["facts"] = _refusal_facts(record.refusal)
+    return found | dict(record.extra)
 
 
 def _format_requests(amounts: Mapping[str, int | Fraction]) -> dict[str, str]:
     return {name: format_quantity(name, amounts[name]) for name in sorted(amounts) if amounts[name] > 0}
 
 
-def _utilization_fields(verdict: DecisionRecord, request: Mapping[str, str]) -> Fields:
+def _utilization_fields(record: DecisionRecord, request: Mapping[str, str]) -> Fields:
     """Return what decided it, of the resources that are asked for."""
-    measure = verdict.measure
-    if measure is None:
+    utilization = record.utilization
+    if utilization is None:
         return {"of": None, "used": {}, "limit": {}}
-    names = [name for name in request if measure.only in {None, name}]
-    used = {name: format_quantity(name, measure.used.get(name, 0)) for name in names}
-    limit = {name: format_quantity(name, measure.limit.get(name, 0)) for name in names}
-    return {"of": measure.of, "used": used, "limit": limit}
+    names = [name for name in request if utilization.resource in {None, name}]
+    used = {name: format_quantity(name, utilization.used.get(name, 0)) for name in names}
+    limit = {name: format_quantity(name, utilization.limit.get(name, 0)) for name in names}
+    return {"of": utilization.subject, "used": used, "limit": limit}
 
 
-def _record_message(verdict: DecisionRecord) -> str:
-    if verdict.refusal is not None:
-        return pending_message(verdict.refusal)
-    return EVICTION_MESSAGES[verdict.reason] if isinstance(verdict.reason, EvictionReason) else ""
+def _record_message(record: DecisionRecord) -> str:
+    if record.refusal is not None:
+        return pending_message(record.refusal)
+    return EVICTION_MESSAGES[record.reason] if isinstance(record.reason, EvictionReason) else ""
 
 
-def _cluster_fields(verdict: DecisionRecord) -> list[Fields]:
-    replicas = {each.name: each.replicas for each in verdict.assignments}
-    if not verdict.bookings:
+def _cluster_fields(record: DecisionRecord) -> list[Fields]:
+    replicas = {each.name: each.replicas for each in record.assignments}
+    if not record.bookings:
         return [{"name": name, "replicas": count, "charge": {}} for name, count in replicas.items()]
     return [
         {"name": each.cluster, "replicas": replicas.get(each.cluster), "charge": _format_requests(each.charge)}
-        for each in verdict.bookings
+        for each in record.bookings
     ]
 
 

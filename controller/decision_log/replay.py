@@ -95,30 +95,30 @@ def replay(
 
     Raises ``JournalError`` for what is no journal.
     """
-    player = _Replayer(wanted)
-    for number, entry in _entries(lines, player.findings):
-        player.take(number, entry)
-    player.end()
-    return player.findings, player.passages
+    replayer = _Replayer(wanted)
+    for number, entry in _entries(lines, replayer.result):
+        replayer.apply(number, entry)
+    replayer.finish()
+    return replayer.result, replayer.decisions
 
 
-def _entries(lines: Iterable[bytes], findings: ReplayResult) -> Iterator[tuple[int, Entry]]:
+def _entries(lines: Iterable[bytes], result: ReplayResult) -> Iterator[tuple[int, Entry]]:
     """Yield the entries with the numbers of their lines; a last line that is cut off is remarked and left out."""
-    eye, number = EntryDecoder(), 0
+    decoder, number = EntryDecoder(), 0
     for number, line in enumerate(lines, start=1):
         try:
-            entry = eye.entry(line)
+            entry = decoder.decode(line)
         except LineError as error:
             if number == 1 or line.endswith(b"\n"):
                 raise DecisionLogError(number, str(error)) from error
-            findings.remarks.append(f"line {number}, the last one, is cut off and was left out")
+            result.remarks.append(f"line {number}, the last one, is cut off and was left out")
             return
         if (number == 1) != isinstance(entry, Header):
             raise DecisionLogError(number, "a journal begins with a line of type 'begin', and has one only")
         if isinstance(entry, Header) and entry.schema != SCHEMA:
             raise DecisionLogError(number, f"schema {entry.schema} is not read, only {SCHEMA}")
-        if not eye.is_intact and findings.altered_before is None:
-            findings.altered_before = number
+        if not decoder.is_intact and result.altered_before is None:
+            result.altered_before = number
         if entry is not None:
             yield number, entry
     if number == 0:
@@ -130,9 +130,9 @@ class _Replayer:
 
     def __init__(self, wanted: Callable[[Fields], bool]) -> None:
         self._wanted = wanted
-        self.findings = ReplayResult()
-        self.passages: list[RecordedDecision] = []
-        self._world = State()
+        self.result = ReplayResult()
+        self.decisions: list[RecordedDecision] = []
+        self._state = State()
         self._known: tuple[list[Queue], list[Workload]] | None = None
         """What a World that is not new knew, until all of it is told."""
         self._planned: tuple[int, PlanEntry] | None = None
@@ -141,50 +141,50 @@ class _Replayer:
         self._number: int | None = None
         """The last plan's."""
 
-    def take(self, line: int, entry: Entry) -> None:
+    def apply(self, line: int, entry: Entry) -> None:
         """Take one entry."""
         if (self._planned is None) == isinstance(entry, DecisionEntry):
             why = "it belongs to no plan" if self._planned is None else f"{self._missing()} should stand here"
             raise DecisionLogError(line, why)
         if isinstance(entry, Header):
-            self.findings.begun = entry
-            self._world = State(entry.policy)
+            self.result.begun = entry
+            self._state = State(entry.policy)
             self._known = None if entry.is_whole else ([], [])
         elif isinstance(entry, PlanEntry):
             self._planned, self._recorded = (line, entry), []
-            self._judge_if_complete()
+            self._compare_if_complete()
         elif isinstance(entry, DecisionEntry):
-            self._read(line, entry)
+            self._add_decision(line, entry)
         elif self._known is not None:
-            self._gather(line, entry, *self._known)
+            self._collect_snapshot(line, entry, *self._known)
         elif isinstance(entry, CheckpointEntry):
             raise DecisionLogError(line, "nothing was known before")
         else:
-            _apply(self._world, entry)
+            _apply(self._state, entry)
 
     def _missing(self) -> str:
         number, left = (self._planned[1].number, self._planned[1].verdicts) if self._planned else (0, 0)
         return f"{left - len(self._recorded)} more decisions of plan {number}"
 
-    def _gather(self, line: int, entry: Entry, queues: list[Queue], workloads: list[Workload]) -> None:
+    def _collect_snapshot(self, line: int, entry: Entry, queues: list[Queue], workloads: list[Workload]) -> None:
         """Take what was known when the file began."""
         if isinstance(entry, QueueChanged):
             queues.append(entry.queue)
         elif isinstance(entry, WorkloadChanged):
             workloads.append(entry.workload)
         elif isinstance(entry, CheckpointEntry):
-            self._world = restore(self._world.policy, queues, workloads, entry.memory, entry.now)
+            self._state = restore(self._state.policy, queues, workloads, entry.memory, entry.now)
             self._known = None
         else:
             raise DecisionLogError(line, "it comes before all is told that was known when the file began")
 
-    def _read(self, line: int, entry: DecisionEntry) -> None:
+    def _add_decision(self, line: int, entry: DecisionEntry) -> None:
         if self._planned is not None:
             planned = self._planned[1]
             self._recorded.append(RecordedDecision(line, planned.number, planned.now, entry.fields))
-            self._judge_if_complete()
+            self._compare_if_complete()
 
-    def _judge_if_complete(self) -> None:
+    def _compare_if_complete(self) -> None:
         """Decide as soon as all is read that was decided."""
         if self._planned is None or len(self._recorded) < self._planned[1].verdicts:
             return
@@ -192,29 +192,29 @@ class _Replayer:
         if self._number is not None and planned.number != self._number + 1:
             raise DecisionLogError(line, f"plan {planned.number} cannot come after plan {self._number}")
         self._number = planned.number
-        plan = self._world.plan(planned.now, most=planned.most)
-        findings = self.findings
-        findings.plans += 1
-        findings.decisions += len(self._recorded)
-        findings.until = planned.now
-        self.passages += [each for each in self._recorded if self._wanted(each.fields)]
-        for recorded, replayed in _pairs(self._world, plan, self._recorded, planned):
+        plan = self._state.plan(planned.now, most=planned.most)
+        result = self.result
+        result.plans += 1
+        result.decisions += len(self._recorded)
+        result.until = planned.now
+        self.decisions += [each for each in self._recorded if self._wanted(each.fields)]
+        for recorded, replayed in _pairs(self._state, plan, self._recorded, planned):
             if recorded is None or recorded.fields != replayed:
-                findings.different += 1
-                told = (recorded.line, recorded.fields) if recorded else (line, None)
-                findings.differences.append(Difference(told[0], planned.number, planned.now, told[1], replayed))
-                del findings.differences[_MAX_DIFFERENCES:]
+                result.different += 1
+                change = (recorded.line, recorded.fields) if recorded else (line, None)
+                result.differences.append(Difference(change[0], planned.number, planned.now, change[1], replayed))
+                del result.differences[_MAX_DIFFERENCES:]
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Take the end of the file."""
         if self._planned is not None:
-            self.findings.remarks.append(f"the last plan is cut off and was left out: {self._missing()} are missing")
+            self.result.remarks.append(f"the last plan is cut off and was left out: {self._missing()} are missing")
         if self._known is not None:
-            self.findings.remarks.append("what was known when the file began is cut off: nothing was decided in it")
+            self.result.remarks.append("what was known when the file began is cut off: nothing was decided in it")
 
 
-def _apply(state: State, told: StateChange) -> None:
-    match told:
+def _apply(state: State, change: StateChange) -> None:
+    match change:
         case PolicyChanged(policy=policy):
             state.policy_changed(policy)
         case QueueChanged(queue=queue):
@@ -241,18 +241,18 @@ def _pairs(
     Who is told when that he waits for another reason hangs on no decision; so
     whoever was told is compared with the reason that there is.
     """
-    bench = RecordBuilder(state)
-    taken = [record_fields(each, planned.number, planned.revision) for each in bench.of_plan(plan)]
+    builder = RecordBuilder(state)
+    taken = [record_fields(each, planned.number, planned.revision) for each in builder.plan_records(plan)]
     done = [each for each in recorded if each.fields.get("action") != "Wait"]
     yield from zip_longest(done, taken)
     for each in recorded:
         if each.fields.get("action") == "Wait":
-            verdict = _pending_record(state, bench, each.fields.get("uid"))
-            yield each, record_fields(verdict, planned.number, planned.revision) if verdict else None
+            record = _pending_record(state, builder, each.fields.get("uid"))
+            yield each, record_fields(record, planned.number, planned.revision) if record else None
 
 
-def _pending_record(state: State, bench: RecordBuilder, uid: object) -> DecisionRecord | None:
+def _pending_record(state: State, builder: RecordBuilder, uid: object) -> DecisionRecord | None:
     """Return why a workload waits, ``None`` where it does not."""
     workload = state.workloads.get(WorkloadUid(uid)) if isinstance(uid, str) else None
     refusal = state.refusal(workload.uid) if workload else None
-    return bench.wait(workload, refusal, state.position(workload)) if workload and refusal else None
+    return builder.pending_record(workload, refusal, state.position(workload)) if workload and refusal else None

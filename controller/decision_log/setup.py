@@ -23,10 +23,10 @@ async def decision_logging(settings: Settings, loop: AdmissionLoop, metrics: Met
     place = DecisionLogOptions(
         settings.decision_journal, settings.decision_journal_mib << 20, settings.decision_journal_files
     )
-    journal = DecisionLog(place, settings.identity, on_lost=metrics.count_journal_loss)
-    loop.clerk = DecisionRecorder(journal)
+    journal = DecisionLog(place, settings.identity, on_lost=metrics.count_decision_log_loss)
+    loop.decision_recorder = DecisionRecorder(journal)
     journal.start()
-    loop.clerk.begin(loop.state, wall_clock())
+    loop.decision_recorder.start_file(loop.state, wall_clock())
     try:
         yield
     finally:

@@ -32,16 +32,16 @@ _BATCH = 256
 class NewFile:
     """A file begins; *whole* is what its World knows already."""
 
-    begun: Header
-    whole: Checkpoint | None = None
+    header: Header
+    snapshot: Checkpoint | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
     """A plan with its verdicts."""
 
-    planned: PlanEntry
-    verdicts: tuple[DecisionRecord, ...]
+    entry: PlanEntry
+    records: tuple[DecisionRecord, ...]
 
 
 Item = NewFile | PlanRecord | StateChange
@@ -50,16 +50,16 @@ Item = NewFile | PlanRecord | StateChange
 class DecisionLogWriter:
     """Takes items at once and writes them in their order; ``start`` and ``stop`` once."""
 
-    def __init__(self, files: RotatedFiles, *, limit: int, on_trouble: Callable[[OSError | None], None]) -> None:
+    def __init__(self, files: RotatedFiles, *, limit: int, on_file_change: Callable[[OSError | None], None]) -> None:
         self._files = files
         self._limit = limit
-        self._on_trouble = on_trouble
+        self._on_file_change = on_file_change
         self._items: SimpleQueue[Item | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="journal", daemon=True)
-        self._pen = EntryEncoder()
-        self._began_at = 0
+        self._encoder = EntryEncoder()
+        self._initial_size = 0
         self._is_open = False
-        self._asked = self._begun = 0
+        self._files_requested = self._files_started = 0
         """How many beginnings were given, and taken up."""
 
     @property
@@ -70,7 +70,7 @@ class DecisionLogWriter:
     @property
     def is_full(self) -> bool:
         """Say whether the file is so large that another should begin, and none is on its way."""
-        return self._asked == self._begun and self._files.size - self._began_at > self._limit
+        return self._files_requested == self._files_started and self._files.size - self._initial_size > self._limit
 
     def start(self) -> None:
         """Begin to write."""
@@ -78,7 +78,7 @@ class DecisionLogWriter:
 
     def put(self, item: Item) -> None:
         """Have *item* written after all before it."""
-        self._asked += isinstance(item, NewFile)
+        self._files_requested += isinstance(item, NewFile)
         self._items.put(item)
 
     def stop(self, timeout: float) -> None:
@@ -89,7 +89,7 @@ class DecisionLogWriter:
     def _run(self) -> None:
         is_going_on = True
         while is_going_on:
-            batch = list(self._next())
+            batch = list(self._next_batch())
             is_going_on = batch[-1] is not None
             try:
                 self._write(item for item in batch if item is not None)
@@ -97,7 +97,7 @@ class DecisionLogWriter:
                 self._fail(error)
         self._files.close()
 
-    def _next(self) -> Iterator[Item | None]:
+    def _next_batch(self) -> Iterator[Item | None]:
         """Yield what there is, after a wait for the first of it."""
         item = self._items.get()
         yield item
@@ -118,7 +118,7 @@ class DecisionLogWriter:
                 self._begin(item)
             elif self._is_open:
                 for entry in item_entries(item):
-                    lines.extend(self._pen.lines(entry))
+                    lines.extend(self._encoder.encode(entry))
         self._flush(lines)
 
     def _flush(self, lines: list[bytes]) -> None:
@@ -129,35 +129,35 @@ class DecisionLogWriter:
     def _begin(self, item: NewFile) -> None:
         """Begin a new file, piece by piece where much is known."""
         self._is_open = False
-        self._files.begin()
-        self._is_open, self._pen = True, EntryEncoder()
+        self._files.start_file()
+        self._is_open, self._encoder = True, EntryEncoder()
         lines: list[bytes] = []
         for number, entry in enumerate(header_entries(item)):
-            lines.extend(self._pen.lines(entry))
+            lines.extend(self._encoder.encode(entry))
             if number % _BATCH == 0:
                 self._flush(lines)
         self._flush(lines)
         # What it begins with does not count, or a large world would have no room after it.
-        self._began_at, self._begun = self._files.size, self._begun + 1
-        self._on_trouble(None)
+        self._initial_size, self._files_started = self._files.size, self._files_started + 1
+        self._on_file_change(None)
 
     def _fail(self, error: Exception) -> None:
-        self._is_open, self._begun = False, self._asked
+        self._is_open, self._files_started = False, self._files_requested
         self._files.close()
-        self._on_trouble(error if isinstance(error, OSError) else OSError(f"{type(error).__name__}: {error}"))
+        self._on_file_change(error if isinstance(error, OSError) else OSError(f"{type(error).__name__}: {error}"))
 
 
 def header_entries(item: NewFile) -> Iterator[Entry]:
     """Yield the entries that a file begins with."""
-    yield item.begun
-    if item.whole is None:
+    yield item.header
+    if item.snapshot is None:
         return
-    now = item.begun.at
-    for queue in item.whole.queues:
+    now = item.header.at
+    for queue in item.snapshot.queues:
         yield QueueChanged(queue)
-    for workload in item.whole.workloads:
+    for workload in item.snapshot.workloads:
         yield WorkloadChanged(workload, now)
-    yield CheckpointEntry(item.whole.memory, now)
+    yield CheckpointEntry(item.snapshot.memory, now)
 
 
 def item_entries(item: Item) -> Iterator[Entry]:
@@ -165,8 +165,8 @@ def item_entries(item: Item) -> Iterator[Entry]:
     if isinstance(item, NewFile):
         yield from header_entries(item)
     elif isinstance(item, PlanRecord):
-        yield item.planned
-        for verdict in item.verdicts:
-            yield DecisionEntry(record_fields(verdict, item.planned.number, item.planned.revision))
+        yield item.entry
+        for verdict in item.records:
+            yield DecisionEntry(record_fields(verdict, item.entry.number, item.entry.revision))
     else:
         yield item

@@ -28,31 +28,31 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 class BindingWarnings:
     """Hears what the store remarks and passes it on."""
 
-    def __init__(self, store: Store, teller: EventRecorder, *, may_write: Callable[[], bool]) -> None:
+    def __init__(self, store: Store, recorder: EventRecorder, *, may_write: Callable[[], bool]) -> None:
         self._store = store
-        self._teller = teller
+        self._recorder = recorder
         self._may_write = may_write
-        store.on_remarks = self._remarked
-        store.on_clash = self._clashed
+        store.on_remarks = self._on_conditions
+        store.on_clash = self._on_name_collision
 
-    def lead(self) -> None:
+    def on_leading(self) -> None:
         """Tell all that was remarked while others led."""
         for uid, remarks in self._store.remarks.items():
             binding = self._store.binding(uid)
             if binding is not None:
-                self._remarked(binding, remarks)
+                self._on_conditions(binding, remarks)
         for job, binding in self._store.clashes:
-            self._clashed(job, binding)
+            self._on_name_collision(job, binding)
 
-    def _remarked(self, binding: CachedBinding, remarks: frozenset[BindingCondition]) -> None:
+    def _on_conditions(self, binding: CachedBinding, remarks: frozenset[BindingCondition]) -> None:
         if not self._may_write():
             return
         for remark in sorted(remarks & BINDING_WARNINGS.keys()):
             if remark in _LOGGED_CONDITIONS:
                 log.warning("binding remarkable", namespace=binding.namespace, name=binding.name, remark=remark)
-            self._teller.warn(binding, remark, _warning_note(binding, remark))
+            self._recorder.record_warning(binding, remark, _warning_note(binding, remark))
 
-    def _clashed(self, job: CachedTemplate, binding: CachedBinding) -> None:
+    def _on_name_collision(self, job: CachedTemplate, binding: CachedBinding) -> None:
         if not self._may_write():
             return
         log.warning("name of a binding taken", namespace=binding.namespace, name=binding.name, job=job.key.name)
@@ -60,7 +60,7 @@ class BindingWarnings:
             binding=binding.name, kind=binding.api.kind, name=binding.template.name, version=binding.api.group_version
         )
         about = Reference(JOBS.api_version, JOBS.kind, job.key.namespace, job.key.name, job.uid)
-        self._teller.put(EventMessage(job.uid, "warned", "Warn", "NameTaken", (about,), lambda: note, "Warning"))
+        self._recorder.record(EventMessage(job.uid, "warned", "Warn", "NameTaken", (about,), lambda: note, "Warning"))
 
 
 def _warning_note(binding: CachedBinding, remark: BindingCondition) -> str:

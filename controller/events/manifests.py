@@ -45,7 +45,7 @@ class Event:
 def build_events(news: EventMessage, instance: str, now: int) -> list[Event]:
     """Return the events of *news*, one for each object it is told of; *now* in milliseconds."""
     note = _truncate(news.note(), _MAX_NOTE_BYTES)
-    return [_build_event(news, each, note=note, instance=instance, now=now) for each in news.about]
+    return [_build_event(news, each, note=note, instance=instance, now=now) for each in news.regarding]
 
 
 def series_patch(count: int, now: int) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def _build_event(news: EventMessage, about: Reference, *, note: str, instance: s
         "action": news.action,
         "reason": news.reason,
         "regarding": _object_reference(about),
-        "related": next((_object_reference(each) for each in news.about if each != about), None),
+        "related": next((_object_reference(each) for each in news.regarding if each != about), None),
         "note": note,
         "type": news.kind,
     }

@@ -56,7 +56,7 @@ class EventMessage:
     topic: Topic
     action: str
     reason: str
-    about: tuple[Reference, ...]
+    regarding: tuple[Reference, ...]
     note: Callable[[], str]
     kind: EventType = "Normal"
 
@@ -119,6 +119,6 @@ def _admission_note(write: Write) -> str:
 
 
 def _eviction_note(write: Write) -> str:
-    why = write.why or EVICTION_MESSAGES[EvictionReason(write.reason)]
+    why = write.message or EVICTION_MESSAGES[EvictionReason(write.reason)]
     whom = f" for {write.for_whom}" if write.for_whom else ""
     return f"evicted{whom}: {why}; it keeps its age and waits again in queue '{write.queue}'"

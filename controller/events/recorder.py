@@ -44,9 +44,9 @@ class RecorderOptions:
     """Events written in a second; 0: none at all."""
     backlog: int = 2_000
     """News that wait to be told; what is more is dropped."""
-    calm_seconds: float = 10
+    min_repeat_seconds: float = 10
     """Why one workload waits is told so often at most; the newest reason counts."""
-    patience_seconds: float = 5
+    max_delay_seconds: float = 5
     """So long at most news wait for decisions that are not written yet."""
 
 
@@ -59,7 +59,7 @@ class EventRecorder:
         binding: Callable[[WorkloadUid], CachedBinding | None],
         *,
         metrics: Metrics,
-        manner: RecorderOptions | None = None,
+        options: RecorderOptions | None = None,
         clock: Clock = wall_clock,
     ) -> None:
         self.is_busy: Callable[[], bool] = _is_never_busy
@@ -67,54 +67,54 @@ class EventRecorder:
         self._api = api
         self._binding = binding
         self._metrics = metrics
-        self._manner = manner or RecorderOptions()
+        self._options = options or RecorderOptions()
         self._clock = clock
-        self._outbox = EventQueue(self._manner.backlog)
+        self._queue = EventQueue(self._options.backlog)
         self._counts: OrderedDict[str, int] = OrderedDict()
         """How often what we have written has happened, by path."""
-        self._told_at: OrderedDict[str, float] = OrderedDict()
+        self._published_at: OrderedDict[str, float] = OrderedDict()
         """When it was told last that somebody waits."""
-        self._later: dict[str, EventMessage] = {}
+        self._deferred: dict[str, EventMessage] = {}
         """Why somebody waits who was told of a moment ago, by uid."""
-        self._backoff = Backoff(first=0.5, most=30)
+        self._backoff = Backoff(initial=0.5, maximum=30)
         self._slot_at = 0.0
         self._wake = asyncio.Event()
 
     # -- what is told us ----------------------------------------------------
 
-    def waits(self, waits: Iterable[Wait]) -> None:
+    def record_pending(self, waits: Iterable[Wait]) -> None:
         """Tell that these wait, and why."""
         for wait in waits:
-            if self._outbox.is_full:
+            if self._queue.is_full:
                 self._metrics.count_event("dropped")
                 continue
             facts = self._binding(wait.workload.uid)
             if facts is not None:
-                self._put(pending_event(wait, facts))
+                self._enqueue(pending_event(wait, facts))
 
-    def settled(self, write: Write, facts: CachedBinding) -> None:
+    def record_write(self, write: Write, facts: CachedBinding) -> None:
         """Tell what was done about a workload."""
         news = write_event(write, facts)
         if news is not None:
-            self._put(news)
+            self._enqueue(news)
 
-    def warn(self, facts: CachedBinding, reason: str, note: str) -> None:
+    def record_warning(self, facts: CachedBinding, reason: str, note: str) -> None:
         """Tell of a workload that somebody should see to it."""
-        self._put(warning_event(facts, reason, note))
+        self._enqueue(warning_event(facts, reason, note))
 
-    def put(self, news: EventMessage) -> None:
+    def record(self, news: EventMessage) -> None:
         """Tell *news* that no workload is the subject of."""
-        self._put(news)
+        self._enqueue(news)
 
-    def abandon(self) -> None:
+    def clear(self) -> None:
         """Tell nothing of what was left: somebody else tells now."""
-        self._outbox.clear()
-        self._later.clear()
+        self._queue.clear()
+        self._deferred.clear()
 
-    def _put(self, news: EventMessage) -> None:
-        if not self._manner.per_second:
+    def _enqueue(self, news: EventMessage) -> None:
+        if not self._options.per_second:
             return
-        if self._outbox.put(news) is not None:
+        if self._queue.put(news) is not None:
             self._metrics.count_event("dropped")
         self._wake.set()
 
@@ -123,69 +123,69 @@ class EventRecorder:
     async def run(self) -> NoReturn:
         """Write events until cancelled."""
         while True:
-            await self._give_way()
-            news = self._outbox.take()
+            await self._yield_to_decisions()
+            news = self._queue.pop()
             if news is None:
                 self._wake.clear()
                 await self._wake.wait()
-            elif not self._is_too_soon(news):
-                for event in build_events(news, self._manner.instance, self._clock()):
-                    await self._turn()
-                    await self._tell(event)
+            elif not self._is_deferred(news):
+                for event in build_events(news, self._options.instance, self._clock()):
+                    await self._wait_for_slot()
+                    await self._publish(event)
 
-    async def _give_way(self) -> None:
+    async def _yield_to_decisions(self) -> None:
         """Leave the API server to those who write decisions, for a while: an event costs it as much as an admission."""
-        ends_at = time.monotonic() + self._manner.patience_seconds
-        while len(self._outbox) and self.is_busy() and time.monotonic() < ends_at:  # noqa: ASYNC110 -- not worth an event
+        ends_at = time.monotonic() + self._options.max_delay_seconds
+        while len(self._queue) and self.is_busy() and time.monotonic() < ends_at:  # noqa: ASYNC110 -- not worth an event
             await asyncio.sleep(_POLL_SECONDS)
 
-    def _is_too_soon(self, news: EventMessage) -> bool:
+    def _is_deferred(self, news: EventMessage) -> bool:
         """Say whether the same was told of the workload a moment ago; then the news come back by themselves."""
         if news.topic != "waits":
             return False
         now = time.monotonic()
-        calm_at = self._told_at.get(news.uid, float("-inf")) + self._manner.calm_seconds
+        calm_at = self._published_at.get(news.uid, float("-inf")) + self._options.min_repeat_seconds
         if calm_at <= now:
-            _remember(self._told_at, news.uid, now)
+            _remember(self._published_at, news.uid, now)
             return False
-        if news.uid not in self._later:
-            asyncio.get_running_loop().call_later(calm_at - now, self._come_back, news.uid)
-        self._later[news.uid] = news
+        if news.uid not in self._deferred:
+            asyncio.get_running_loop().call_later(calm_at - now, self._requeue, news.uid)
+        self._deferred[news.uid] = news
         return True
 
-    def _come_back(self, uid: str) -> None:
+    def _requeue(self, uid: str) -> None:
         """Tell that somebody waits after all, if that is still so."""
-        news = self._later.pop(uid, None)
+        news = self._deferred.pop(uid, None)
         facts = self._binding(WorkloadUid(uid))
-        if news is not None and facts is not None and facts.paused and not self._outbox.holds(news):
-            self._put(news)
+        if news is not None and facts is not None and facts.paused and not self._queue.contains(news):
+            self._enqueue(news)
 
-    async def _turn(self) -> None:
+    async def _wait_for_slot(self) -> None:
         """Wait until one more may be written; a moment's silence is made up for by a second's worth at once."""
         now = time.monotonic()
-        self._slot_at = max(self._slot_at, now - 1) + 1 / self._manner.per_second
+        self._slot_at = max(self._slot_at, now - 1) + 1 / self._options.per_second
         if self._slot_at > now:
             await asyncio.sleep(self._slot_at - now)
 
-    async def _tell(self, event: Event) -> None:
+    async def _publish(self, event: Event) -> None:
         for _ in range(_MAX_ATTEMPTS):
             try:
                 await self._write(event)
             except (TooManyRequests, ServerError, Unreachable) as error:
-                await asyncio.sleep(self._backoff.failed(at_least=error.retry_after))
+                await asyncio.sleep(self._backoff.next_delay(at_least=error.retry_after))
             except (ApiError, msgspec.MsgspecError) as error:
-                await self._give_up(event, error)
+                await self._drop_rejected(event, error)
                 return
             else:
-                self._backoff.worked()
+                self._backoff.reset()
                 self._metrics.count_event("written")
                 return
         self._metrics.count_event("failed")
 
-    async def _give_up(self, event: Event, error: Exception) -> None:
+    async def _drop_rejected(self, event: Event, error: Exception) -> None:
         """Leave an event that is refused: the right may be missing, or the namespace be on its way out."""
         self._metrics.count_event("refused")
-        delay = self._backoff.failed()
+        delay = self._backoff.next_delay()
         log.warning("event refused", namespace=event.namespace, name=event.name, error=str(error))
         await asyncio.sleep(delay)
 

@@ -104,7 +104,7 @@ class Stage:
                 await self._rest()
         raise AssertionError("a stage runs until it is cancelled")
 
-    def look(self) -> None:
+    def wake(self) -> None:
         """Note that bindings, clusters or queues have changed."""
         self._is_outdated = True
         self._wake.set()
@@ -287,8 +287,8 @@ class Stage:
                 self._later[errand] = again_at
 
     def _postpone(self, errand: Errand) -> None:
-        backoff = self._backoffs.setdefault(errand, Backoff(first=0.25, most=30))
-        self._later[errand] = self._clock() + int(backoff.failed() * 1000)
+        backoff = self._backoffs.setdefault(errand, Backoff(initial=0.25, maximum=30))
+        self._later[errand] = self._clock() + int(backoff.next_delay() * 1000)
 
     async def _rest(self) -> None:
         """Wait for news or for what is due later."""

@@ -48,7 +48,7 @@ def stage(api: Api, process: Process, pace: WatchOptions, clock: Clock) -> Stage
 
     def changed() -> None:
         listening()
-        made.look()
+        made.wake()
 
     store.on_change = changed
     return made
@@ -63,7 +63,7 @@ def and_then_look(tell: Callable[[tuple[Wait, ...]], None], made: Stage) -> Call
 
     def waits(reasons: tuple[Wait, ...]) -> None:
         tell(reasons)
-        made.look()
+        made.wake()
 
     return waits
 

@@ -67,73 +67,77 @@ class CommandDependencies:
 
     may_write: Callable[[], bool]
     """Whether it is our turn, and we know who waits and runs."""
-    busy: HasWorkloads
-    closing: Callable[[], Iterable[str]]
+    has_workloads: HasWorkloads
+    closing_queues: Callable[[], Iterable[str]]
     """The queues that are closing."""
-    takes: Callable[[str], bool]
+    allows_namespace: Callable[[str], bool]
     """Whether Commands of a namespace may open and close queues: a Command does not say who created it."""
-    resume: Callable[[TemplateKey], bool]
+    resume_workload: Callable[[TemplateKey], bool]
     """Let an aborted workload wait again; say whether there was one."""
-    tell: Callable[[EventMessage], None]
+    record_event: Callable[[EventMessage], None]
 
 
 class CommandController:
     """Watches and carries out; ``run`` must be running."""
 
-    def __init__(self, api: Api, surroundings: CommandDependencies, *, pace: WatchOptions) -> None:
+    def __init__(self, api: Api, dependencies: CommandDependencies, *, pace: WatchOptions) -> None:
         self.discover_seconds = 30.0
         """How often the definition is looked for while it is not installed."""
         self._api = api
-        self._about = surroundings
+        self._dependencies = dependencies
         self._pace = pace
-        self._commands = Collection(observe_command, self._changed)
+        self._commands = Collection(observe_command, self._on_command)
         self._informer: Informer[Any] | None = None
-        self._backoff = Backoff(first=0.5, most=30)
-        self._left: list[QueueChange] = []
+        self._backoff = Backoff(initial=0.5, maximum=30)
+        self._unwritten: list[QueueChange] = []
         """What of a command that was begun is not written yet."""
         self._wake = asyncio.Event()
-        self._stirred = asyncio.Event()
+        self._queues_changed = asyncio.Event()
 
-    def look(self) -> None:
+    def wake(self) -> None:
         """Note that something has changed which a closing queue may wait for."""
-        self._stirred.set()
+        self._queues_changed.set()
 
     async def run(self) -> NoReturn:
         """Watch and carry out until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._discover(group))
-            group.create_task(self._close())
+            group.create_task(self._close_empty_queues())
             while True:
                 self._wake.clear()
-                await self._attempt(self._work)
-                if len(self._commands) and not self._about.may_write():
+                await self._retry_on_error(self._process_commands)
+                if len(self._commands) and not self._dependencies.may_write():
                     await asyncio.sleep(_STANDBY_POLL_SECONDS)
-                elif not self._left:
+                elif not self._unwritten:
                     await self._wake.wait()
         raise AssertionError("commands are carried out until we are cancelled")
 
-    async def _close(self) -> NoReturn:
+    async def _close_empty_queues(self) -> NoReturn:
         """Close what was closing as soon as it is empty."""
         while True:
-            await self._stirred.wait()
-            self._stirred.clear()
-            if self._about.may_write():
-                due = [name for name in self._about.closing() if not self._about.busy(name)]
-                await self._attempt(partial(self._write, [QueueChange(name, QueueState.CLOSED) for name in due]))
+            await self._queues_changed.wait()
+            self._queues_changed.clear()
+            if self._dependencies.may_write():
+                due = [
+                    name for name in self._dependencies.closing_queues() if not self._dependencies.has_workloads(name)
+                ]
+                await self._retry_on_error(
+                    partial(self._write_changes, [QueueChange(name, QueueState.CLOSED) for name in due])
+                )
             await asyncio.sleep(_CLOSING_POLL_SECONDS)
 
-    async def _attempt(self, step: Callable[[], Awaitable[None]]) -> None:
+    async def _retry_on_error(self, step: Callable[[], Awaitable[None]]) -> None:
         try:
             await step()
         except (ApiError, msgspec.MsgspecError) as error:
-            delay = self._backoff.failed(at_least=error.retry_after if isinstance(error, ApiError) else None)
+            delay = self._backoff.next_delay(at_least=error.retry_after if isinstance(error, ApiError) else None)
             log.warning("commands not carried out", error=str(error), again_in=round(delay, 2))
             await asyncio.sleep(delay)
-            self._stirred.set()
+            self._queues_changed.set()
         else:
-            self._backoff.worked()
+            self._backoff.reset()
 
-    def _changed(self, _: ObservedCommand | None, after: ObservedCommand | None) -> None:
+    def _on_command(self, _: ObservedCommand | None, after: ObservedCommand | None) -> None:
         if after is not None:
             self._wake.set()
 
@@ -150,16 +154,16 @@ class CommandController:
 
     # -- working ------------------------------------------------------------
 
-    async def _work(self) -> None:
-        if not self._about.may_write():
-            self._left.clear()
+    async def _process_commands(self) -> None:
+        if not self._dependencies.may_write():
+            self._unwritten.clear()
             return
-        await self._write(self._left)
+        await self._write_changes(self._unwritten)
         for seen in sorted(self._commands, key=lambda each: (each.resource_version, each.key)):
-            if _is_supported(seen.command) and await self._consume(seen):
-                await self._carry_out(seen.command)
+            if _is_supported(seen.command) and await self._delete_command(seen):
+                await self._execute(seen.command)
 
-    async def _consume(self, seen: ObservedCommand) -> bool:
+    async def _delete_command(self, seen: ObservedCommand) -> bool:
         """Delete the command; say whether it was there."""
         options = msgspec.json.encode({"preconditions": {"uid": seen.uid}})
         try:
@@ -170,37 +174,41 @@ class CommandController:
             self._commands.remove(seen)
         return True
 
-    async def _carry_out(self, command: Command) -> None:
+    async def _execute(self, command: Command) -> None:
         namespace, target = command.metadata.namespace, command.target
         log.info("command", action=command.action, target=target.name, namespace=namespace)
         if command.action in JOB_ACTIONS:
-            resumed = self._about.resume(TemplateKey(VOLCANO_JOB, namespace, target.name))
+            resumed = self._dependencies.resume_workload(TemplateKey(VOLCANO_JOB, namespace, target.name))
             if not resumed:
                 log.info("nothing to resume", namespace=namespace, name=target.name)
             return
-        if not self._about.takes(namespace):
+        if not self._dependencies.allows_namespace(namespace):
             remedy = "create it in a namespace of queueCommandNamespaces"
             log.warning("command refused", action=command.action, queue=target.name, namespace=namespace, remedy=remedy)
             return
-        tree = QueueHierarchy.of([queue async for queue in self._queues()])
+        hierarchy = QueueHierarchy.of([queue async for queue in self._queues()])
         try:
-            changes = self._changes(command, tree)
+            changes = self._plan_changes(command, hierarchy)
         except CommandError as error:
             log.warning("command refused", action=command.action, queue=target.name, reason=str(error))
-            if target.name in tree.queues:
-                self._tell(tree.queues[target.name], f"{command.action}Failed", str(error), is_bad=True)
+            if target.name in hierarchy.queues:
+                self._record_event(hierarchy.queues[target.name], f"{command.action}Failed", str(error), is_bad=True)
             return
         note = ", ".join(f"{each.queue} is {each.state}" for each in changes)
-        self._left = changes
-        await self._write(self._left)
-        self._tell(tree.queues[target.name], command.action, note)
+        self._unwritten = changes
+        await self._write_changes(self._unwritten)
+        self._record_event(hierarchy.queues[target.name], command.action, note)
 
-    def _changes(self, command: Command, tree: QueueHierarchy) -> list[QueueChange]:
+    def _plan_changes(self, command: Command, hierarchy: QueueHierarchy) -> list[QueueChange]:
         name, uid = command.target.name, command.target.uid
-        queue = tree.queues.get(name)
+        queue = hierarchy.queues.get(name)
         if queue is None or (uid and uid != queue.metadata.uid):
             raise CommandError(f"queue {name!r} does not exist any more")
-        return open_queue(tree, name) if command.action == "OpenQueue" else close_queue(tree, name, self._about.busy)
+        return (
+            open_queue(hierarchy, name)
+            if command.action == "OpenQueue"
+            else close_queue(hierarchy, name, self._dependencies.has_workloads)
+        )
 
     async def _queues(self) -> AsyncIterator[Queue]:
         token = ""
@@ -212,16 +220,16 @@ class CommandController:
             if not token:
                 return
 
-    async def _write(self, changes: list[QueueChange]) -> None:
+    async def _write_changes(self, changes: list[QueueChange]) -> None:
         """Write the upper queues first; a refusal leaves the rest for later."""
         while changes:
             try:
-                await self._put(changes[0])
+                await self._write_change(changes[0])
             except NotFound:
                 log.info("queue is gone", queue=changes[0].queue)
             changes.pop(0)
 
-    async def _put(self, change: QueueChange) -> None:
+    async def _write_change(self, change: QueueChange) -> None:
         path = QUEUES.item_path("", change.queue)
         if change.by_parent is not None:
             marked = {"metadata": {"annotations": {CLOSED_BY_PARENT: change.by_parent}}}
@@ -230,10 +238,10 @@ class CommandController:
         await self._api.patch(f"{path}/status", msgspec.json.encode(status), kind="merge")
         log.info("queue changed", queue=change.queue, state=change.state)
 
-    def _tell(self, queue: Queue, reason: str, note: str, *, is_bad: bool = False) -> None:
+    def _record_event(self, queue: Queue, reason: str, note: str, *, is_bad: bool = False) -> None:
         meta = queue.metadata
         about = Reference(QUEUES.api_version, QUEUES.kind, "", meta.name, meta.uid)
-        self._about.tell(
+        self._dependencies.record_event(
             EventMessage(
                 meta.uid, "warned", "Command", reason, (about,), lambda: note, "Warning" if is_bad else "Normal"
             )

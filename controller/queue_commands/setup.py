@@ -14,16 +14,22 @@ from controller.queue_commands.controller import CommandController, CommandDepen
 
 
 def command_dependencies(
-    store: Store, state: Callable[[], State], *, may_write: Callable[[], bool], tell: Callable[[EventMessage], None]
+    store: Store,
+    state: Callable[[], State],
+    *,
+    may_write: Callable[[], bool],
+    record_event: Callable[[EventMessage], None],
 ) -> CommandDependencies:
     """Return what the stage asks of *store* and *world*; before the first cycle nobody knows who waits and runs."""
     return CommandDependencies(
         may_write=lambda: may_write() and state().standing is not None,
-        busy=lambda name: any(each.queue == name and _has_pod_group(each) for each in state().workloads.values()),
-        closing=lambda: _closing_queues(store),
-        takes=store.takes_queue_commands,
-        resume=store.resume,
-        tell=tell,
+        has_workloads=lambda name: any(
+            each.queue == name and _has_pod_group(each) for each in state().workloads.values()
+        ),
+        closing_queues=lambda: _closing_queues(store),
+        allows_namespace=store.takes_queue_commands,
+        resume_workload=store.resume,
+        record_event=record_event,
     )
 
 
@@ -34,7 +40,7 @@ def create_controller(api: Api, about: CommandDependencies, store: Store, pace: 
 
     def changed() -> None:
         listening()
-        made.look()
+        made.wake()
 
     store.on_change = changed
     return made

@@ -60,40 +60,40 @@ class QueueHierarchy:
         return self.queues[name].spec.parent or ROOT
 
 
-def close_queue(tree: QueueHierarchy, name: str, busy: HasWorkloads) -> list[QueueChange]:
+def close_queue(hierarchy: QueueHierarchy, name: str, has_workloads: HasWorkloads) -> list[QueueChange]:
     """Return what closes the queue *name* and all below it."""
     if name == ROOT:
         raise CommandError("queue 'root' cannot be closed; close its children")
-    return list(_close(tree, name, busy, by_parent=None, seen=set()))
+    return list(_close(hierarchy, name, has_workloads, by_parent=None, seen=set()))
 
 
 def _close(
-    tree: QueueHierarchy, name: str, busy: HasWorkloads, *, by_parent: str | None, seen: set[str]
+    hierarchy: QueueHierarchy, name: str, has_workloads: HasWorkloads, *, by_parent: str | None, seen: set[str]
 ) -> Iterator[QueueChange]:
     if name in seen:
         return  # a tree that bites its tail
     seen.add(name)
-    if tree.state(name) != QueueState.CLOSED or by_parent is None:
-        yield QueueChange(name, QueueState.CLOSING if busy(name) else QueueState.CLOSED, by_parent)
-    for child in tree.children(name):
-        if tree.state(child.metadata.name) not in {QueueState.CLOSED, QueueState.CLOSING}:
-            yield from _close(tree, child.metadata.name, busy, by_parent="true", seen=seen)
+    if hierarchy.state(name) != QueueState.CLOSED or by_parent is None:
+        yield QueueChange(name, QueueState.CLOSING if has_workloads(name) else QueueState.CLOSED, by_parent)
+    for child in hierarchy.children(name):
+        if hierarchy.state(child.metadata.name) not in {QueueState.CLOSED, QueueState.CLOSING}:
+            yield from _close(hierarchy, child.metadata.name, has_workloads, by_parent="true", seen=seen)
 
 
-def open_queue(tree: QueueHierarchy, name: str) -> list[QueueChange]:
+def open_queue(hierarchy: QueueHierarchy, name: str) -> list[QueueChange]:
     """Return what opens the queue *name*, and those below it that were closed with it."""
-    parent = tree.closed_ancestor(name)
+    parent = hierarchy.closed_ancestor(name)
     if parent is not None:
         raise CommandError(f"queue {name!r} cannot be opened while its parent {parent!r} is closed; open that first")
-    return list(_open(tree, name, seen=set()))
+    return list(_open(hierarchy, name, seen=set()))
 
 
-def _open(tree: QueueHierarchy, name: str, *, seen: set[str]) -> Iterator[QueueChange]:
+def _open(hierarchy: QueueHierarchy, name: str, *, seen: set[str]) -> Iterator[QueueChange]:
     if name in seen:
         return
     seen.add(name)
-    marked = CLOSED_BY_PARENT in tree.queues[name].metadata.annotations
+    marked = CLOSED_BY_PARENT in hierarchy.queues[name].metadata.annotations
     yield QueueChange(name, QueueState.OPEN, "false" if marked else None)
-    for child in tree.children(name):
+    for child in hierarchy.children(name):
         if child.metadata.annotations.get(CLOSED_BY_PARENT) == "true":
-            yield from _open(tree, child.metadata.name, seen=seen)
+            yield from _open(hierarchy, child.metadata.name, seen=seen)

@@ -34,21 +34,21 @@ class StaleStatusReconciler:
         self._store = store
         self._may_write = may_write
         self._clock = clock
-        self._due = dict[WorkloadUid, None]()
-        self._is_new = False
+        self._pending = dict[WorkloadUid, None]()
+        self._needs_listing = False
         """Whether it is our turn now, and was another's before."""
-        self._backoff = Backoff(first=1, most=60)
+        self._backoff = Backoff(initial=1, maximum=60)
         self._wake = asyncio.Event()
 
-    def evicted(self, write: Write) -> None:
+    def on_write(self, write: Write) -> None:
         """See to what the eviction *write* leaves behind; other writes leave nothing."""
         if write.effect == "evict":
-            self._due[write.uid] = None
+            self._pending[write.uid] = None
             self._wake.set()
 
-    def lead(self) -> None:
+    def on_leading(self) -> None:
         """See to all who were evicted while others led, as soon as they are known."""
-        self._is_new = True
+        self._needs_listing = True
         self._wake.set()
 
     async def run(self) -> NoReturn:
@@ -56,44 +56,44 @@ class StaleStatusReconciler:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while (self._due or self._is_new) and self._may_write():
-                self._find()
-                await self._round()
+            while (self._pending or self._needs_listing) and self._may_write():
+                self._list_evicted()
+                await self._reconcile_all()
                 await asyncio.sleep(_POLL_SECONDS)
 
-    def _find(self) -> None:
+    def _list_evicted(self) -> None:
         """Learn once who was evicted while others led."""
-        if not self._is_new or not self._store.is_complete:
+        if not self._needs_listing or not self._store.is_complete:
             return
-        self._is_new = False
+        self._needs_listing = False
         for bindings in (self._store.bindings, self._store.cluster_bindings):
-            self._due.update((each.uid, None) for each in bindings if _was_evicted(each))
+            self._pending.update((each.uid, None) for each in bindings if _was_evicted(each))
 
-    async def _round(self) -> None:
+    async def _reconcile_all(self) -> None:
         """Look at everyone once; those who are still on their way out, or were written meanwhile, come again."""
-        for uid in tuple(self._due):
+        for uid in tuple(self._pending):
             binding = self._store.binding(uid)
             if binding is None or not _was_evicted(binding):
-                del self._due[uid]
+                del self._pending[uid]
             elif not binding.progress and not binding.evicting_from:
-                await self._attempt(binding)
+                await self._reconcile(binding)
 
-    async def _attempt(self, binding: CachedBinding) -> None:
+    async def _reconcile(self, binding: CachedBinding) -> None:
         try:
-            await self._correct(binding)
+            await self._patch_statuses(binding)
         except Conflict:
             return
         except NotFound:
-            del self._due[binding.uid]
+            del self._pending[binding.uid]
         except ApiError as error:
-            delay = self._backoff.failed(at_least=error.retry_after)
+            delay = self._backoff.next_delay(at_least=error.retry_after)
             log.warning("stale status left", namespace=binding.namespace, name=binding.name, error=str(error))
             await asyncio.sleep(delay)
         else:
-            self._backoff.worked()
-            del self._due[binding.uid]
+            self._backoff.reset()
+            del self._pending[binding.uid]
 
-    async def _correct(self, binding: CachedBinding) -> None:
+    async def _patch_statuses(self, binding: CachedBinding) -> None:
         kind = RESOURCE_BINDINGS if binding.namespace else CLUSTER_RESOURCE_BINDINGS
         path = kind.item_path(binding.namespace, binding.name)
         found = msgspec.json.decode(await self._api.get(path))

@@ -26,11 +26,11 @@ _BINDINGS_WEBHOOK = "resourcebindings.volcano-global.io"
 _SUSPENDED_RESOURCES = {"resourcebindings", "clusterresourcebindings"}
 
 
-def diff(wanted: Configuration, found: Configuration | None) -> list[str]:
+def diff(desired: Configuration, observed: Configuration | None) -> list[str]:
     """Return what is wrong with *found*, in words, a sentence for each field; ``None``: it is not there."""
-    if found is None:
+    if observed is None:
         return ["it is not there"]
-    wants, has = _by_name(wanted), _by_name(found)
+    wants, has = _by_name(desired), _by_name(observed)
     missing = [f"webhook {name} is missing" for name in sorted(wants.keys() - has.keys())]
     strange = [f"webhook {name} is not ours" for name in sorted(has.keys() - wants.keys())]
     altered = [
@@ -39,16 +39,16 @@ def diff(wanted: Configuration, found: Configuration | None) -> list[str]:
     return [*missing, *strange, *altered]
 
 
-def validate(found: Configuration | None) -> list[str]:
+def validate(observed: Configuration | None) -> list[str]:
     """Return why *found* lets bindings pass unpaused, whatever it should be like; for who has nothing to compare."""
-    webhook = _by_name(found).get(_BINDINGS_WEBHOOK) if found is not None else None
+    webhook = _by_name(observed).get(_BINDINGS_WEBHOOK) if observed is not None else None
     if webhook is None:
-        return ["it is not there" if found is None else f"webhook {_BINDINGS_WEBHOOK} is missing"]
-    whole = {**_DEFAULTS, **webhook}
+        return ["it is not there" if observed is None else f"webhook {_BINDINGS_WEBHOOK} is missing"]
+    completed = {**_DEFAULTS, **webhook}
     wrong = [
-        f"webhook {_BINDINGS_WEBHOOK}: {field} is {whole[field]!r}"
+        f"webhook {_BINDINGS_WEBHOOK}: {field} is {completed[field]!r}"
         for field, good in (("failurePolicy", "Fail"), ("namespaceSelector", {}), ("objectSelector", {}))
-        if whole[field] != good
+        if completed[field] != good
     ]
     rules = [rule for rule in webhook.get("rules") or () if "CREATE" in rule.get("operations", ())]
     covered = {name for rule in rules if "work.karmada.io" in rule["apiGroups"] for name in rule["resources"]}
@@ -59,12 +59,12 @@ def validate(found: Configuration | None) -> list[str]:
     return [*wrong, *(() if _has_ca_bundle(webhook) else (f"webhook {_BINDINGS_WEBHOOK}: caBundle is empty",))]
 
 
-def _changed_fields(name: str, wanted: Webhook, found: Webhook) -> Iterator[str]:
-    wants, has = _compared_fields(wanted), _compared_fields(found)
+def _changed_fields(name: str, desired: Webhook, observed: Webhook) -> Iterator[str]:
+    wants, has = _compared_fields(desired), _compared_fields(observed)
     for field in sorted({*wants, *has}):
         if wants.get(field) != has.get(field):
             yield f"webhook {name}: {field} is {has.get(field)!r} and should be {wants.get(field)!r}"
-    if not _has_ca_bundle(found):
+    if not _has_ca_bundle(observed):
         yield f"webhook {name}: caBundle is empty"
 
 

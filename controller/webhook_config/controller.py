@@ -47,9 +47,9 @@ class WebhookConfigDependencies:
     """What the guard asks of the rest of the controller."""
 
     may_write: Callable[[], bool]
-    repairs: Callable[[], bool]
+    is_repair_enabled: Callable[[], bool]
     """Whether the operator wants the configurations put right."""
-    tell: Callable[[EventMessage], None]
+    record_event: Callable[[EventMessage], None]
 
 
 class DesiredConfigFile(WatchedFile[Mapping[str, Mapping[str, Any]]]):
@@ -75,43 +75,43 @@ class WebhookConfigReconciler:
     def __init__(
         self,
         api: Api,
-        surroundings: WebhookConfigDependencies,
+        dependencies: WebhookConfigDependencies,
         *,
         file: DesiredConfigFile,
         metrics: Metrics,
         pace: WatchOptions,
     ) -> None:
         self._api = api
-        self._about = surroundings
+        self._dependencies = dependencies
         self._metrics = metrics
         self._file = file
-        self._wanted = dict(file.current)
-        self._told: dict[str, tuple[str, ...]] = {}
+        self._desired = dict(file.current)
+        self._reported: dict[str, tuple[str, ...]] = {}
         """What was said last to be wrong, by kind."""
-        self._bundles: dict[str, str] = {}
+        self._ca_bundles: dict[str, str] = {}
         self._wake = asyncio.Event()
-        self._backoff = Backoff(first=1, most=30)
-        self._seen = {kind: Collection(_observe, lambda *_: self._wake.set()) for kind in _KINDS}
+        self._backoff = Backoff(initial=1, maximum=30)
+        self._observed = {kind: Collection(_observe, lambda *_: self._wake.set()) for kind in _KINDS}
         self._informers = {
             kind: Informer(
                 api,
                 resource.path,
                 decode=_observe,
-                sink=self._seen[kind],
+                sink=self._observed[kind],
                 selectors={"fieldSelector": f"metadata.name={NAME}"},
                 pace=pace,
             )
             for kind, resource in _KINDS.items()
         }
 
-    async def follow(self, *, poll_seconds: float) -> NoReturn:
+    async def follow_file(self, *, poll_seconds: float) -> NoReturn:
         """Read the file again and again until cancelled; one that cannot be read leaves the last in force."""
-        await self._file.follow(self._want, poll_seconds=poll_seconds)
+        await self._file.follow(self._set_desired, poll_seconds=poll_seconds)
 
-    def _want(self, wanted: Mapping[str, Mapping[str, Any]]) -> None:
-        if wanted:
-            self._wanted = {**self._wanted, **wanted}
-            self.look()
+    def _set_desired(self, desired: Mapping[str, Mapping[str, Any]]) -> None:
+        if desired:
+            self._desired = {**self._desired, **desired}
+            self.wake()
 
     async def run(self) -> NoReturn:
         """Watch until cancelled."""
@@ -122,77 +122,83 @@ class WebhookConfigReconciler:
                 await informer.synced.wait()
             while True:
                 self._wake.clear()
-                if await self._look():
+                if await self._reconcile():
                     await self._wake.wait()
         raise AssertionError("the registration is watched until we are cancelled")
 
-    def look(self) -> None:
+    def wake(self) -> None:
         """Look again: it is our turn to write now, or the operator has changed his mind."""
         self._wake.set()
 
-    async def _look(self) -> bool:
+    async def _reconcile(self) -> bool:
         """Say what is wrong, and put it right if we may; say whether there is nothing left to try."""
-        for kind, collection in self._seen.items():
-            found = collection.get(NAME)
-            self._learn(kind, found)
-            self._keep_bundles(found)
-            self._tell(kind, found, tuple(self._trouble(kind, found)))
-        if not (self._file.current and self._about.repairs() and self._about.may_write()):
+        for kind, collection in self._observed.items():
+            observed = collection.get(NAME)
+            self._adopt_observed(kind, observed)
+            self._remember_ca_bundles(observed)
+            self._report(kind, observed, tuple(self._violations(kind, observed)))
+        if not (self._file.current and self._dependencies.is_repair_enabled() and self._dependencies.may_write()):
             return True
         try:
-            for kind in [kind for kind, trouble in self._told.items() if trouble]:
+            for kind in [kind for kind, violations in self._reported.items() if violations]:
                 await self._repair(kind)
         except ApiError as error:
-            delay = self._backoff.failed(at_least=error.retry_after)
+            delay = self._backoff.next_delay(at_least=error.retry_after)
             log.warning("webhook configuration not put right", error=str(error), again_in=round(delay, 1))
             await asyncio.sleep(delay)
             return False
         return True
 
-    def _learn(self, kind: str, found: ObservedConfiguration | None) -> None:
+    def _adopt_observed(self, kind: str, observed: ObservedConfiguration | None) -> None:
         """Take what is found first for right, where no file says what is."""
-        if kind not in self._wanted and found is not None and not self._shortcomings(kind, found.manifest):
-            self._wanted[kind] = found.manifest
+        if kind not in self._desired and observed is not None and not self._validate(kind, observed.manifest):
+            self._desired[kind] = observed.manifest
 
-    def _keep_bundles(self, found: ObservedConfiguration | None) -> None:
+    def _remember_ca_bundles(self, observed: ObservedConfiguration | None) -> None:
         """Remember the bundles, which nothing else would tell once they are gone."""
-        webhooks = found.manifest.get("webhooks") or () if found else ()
+        webhooks = observed.manifest.get("webhooks") or () if observed else ()
         told = {each["name"]: each.get("clientConfig", {}).get("caBundle") for each in webhooks}
-        self._bundles.update({name: bundle for name, bundle in told.items() if bundle})
+        self._ca_bundles.update({name: bundle for name, bundle in told.items() if bundle})
 
-    def _trouble(self, kind: str, found: ObservedConfiguration | None) -> list[str]:
-        manifest = found.manifest if found else None
-        wanted = self._wanted.get(kind)
-        return diff(wanted, manifest) if wanted is not None else self._shortcomings(kind, manifest)
+    def _violations(self, kind: str, observed: ObservedConfiguration | None) -> list[str]:
+        manifest = observed.manifest if observed else None
+        desired = self._desired.get(kind)
+        return diff(desired, manifest) if desired is not None else self._validate(kind, manifest)
 
-    def _shortcomings(self, kind: str, manifest: Mapping[str, Any] | None) -> list[str]:
+    def _validate(self, kind: str, manifest: Mapping[str, Any] | None) -> list[str]:
         """Return what cannot be right; only the mutating one pauses anything."""
         if kind == MUTATING_WEBHOOKS.kind or manifest is None:
             return validate(manifest)
         return []
 
-    def _tell(self, kind: str, found: ObservedConfiguration | None, trouble: tuple[str, ...]) -> None:
-        before = self._told.get(kind)
-        self._told[kind] = trouble
-        self._metrics.show_registration(kind, right=not trouble)
-        if trouble == (before or ()):
+    def _report(self, kind: str, observed: ObservedConfiguration | None, violations: tuple[str, ...]) -> None:
+        before = self._reported.get(kind)
+        self._reported[kind] = violations
+        self._metrics.set_webhook_registered(kind, right=not violations)
+        if violations == (before or ()):
             return
-        if not trouble:
+        if not violations:
             log.info("webhook configuration right again", kind=kind, name=NAME)
             return
         # Who runs without the webhook knows that it is not there.
-        speak = log.error if kind in self._wanted else log.warning
-        speak("webhook configuration wrong", kind=kind, name=NAME, trouble=trouble[:_MAX_SHOWN], count=len(trouble))
-        if self._about.may_write() and kind in self._wanted:
-            self._about.tell(_event_message(_KINDS[kind], found.uid if found else "", trouble))
+        speak = log.error if kind in self._desired else log.warning
+        speak(
+            "webhook configuration wrong",
+            kind=kind,
+            name=NAME,
+            violations=violations[:_MAX_SHOWN],
+            count=len(violations),
+        )
+        if self._dependencies.may_write() and kind in self._desired:
+            self._dependencies.record_event(_event_message(_KINDS[kind], observed.uid if observed else "", violations))
 
     async def _repair(self, kind: str) -> None:
         """Write all webhooks anew, with the bundles that were last seen; without any nothing is made.
 
         An API server that is told to ask a webhook, and not whom to believe, refuses every job.
         """
-        resource, found = _KINDS[kind], self._seen[kind].get(NAME)
-        if found is None and not self._bundles:
+        resource, observed = _KINDS[kind], self._observed[kind].get(NAME)
+        if observed is None and not self._ca_bundles:
             log.error(
                 "webhook configuration not put right",
                 kind=kind,
@@ -200,18 +206,18 @@ class WebhookConfigReconciler:
                 remedy="helm upgrade registers again",
             )
             return
-        webhooks = [_with_bundle(each, self._bundles) for each in self._wanted[kind]["webhooks"]]
-        if found is None:
-            body = msgspec.json.encode({**self._wanted[kind], "webhooks": webhooks})
+        webhooks = [_with_bundle(each, self._ca_bundles) for each in self._desired[kind]["webhooks"]]
+        if observed is None:
+            body = msgspec.json.encode({**self._desired[kind], "webhooks": webhooks})
             raw = await self._api.create(resource.path, body)
         else:
-            metadata = {"uid": found.uid, "resourceVersion": str(found.resource_version)}
+            metadata = {"uid": observed.uid, "resourceVersion": str(observed.resource_version)}
             body = msgspec.json.encode({"metadata": metadata, "webhooks": webhooks})
             raw = await self._api.patch(resource.item_path("", NAME), body, kind="merge")
         made = _observe(raw)
-        self._seen[kind].upsert(made)
+        self._observed[kind].upsert(made)
         log.warning("webhook configuration put right", kind=kind, name=NAME)
-        self._tell(kind, made, tuple(self._trouble(kind, made)))
+        self._report(kind, made, tuple(self._violations(kind, made)))
 
 
 def _with_bundle(webhook: Mapping[str, Any], bundles: Mapping[str, str]) -> dict[str, Any]:
@@ -221,10 +227,10 @@ def _with_bundle(webhook: Mapping[str, Any], bundles: Mapping[str, str]) -> dict
     return {**webhook, "clientConfig": {**client, "caBundle": bundle} if bundle else client}
 
 
-def _event_message(resource: Resource, uid: str, trouble: tuple[str, ...]) -> EventMessage:
+def _event_message(resource: Resource, uid: str, violations: tuple[str, ...]) -> EventMessage:
     about = Reference(resource.api_version, resource.kind, "", NAME, uid)
-    more = f"; and {len(trouble) - _MAX_SHOWN} more" if len(trouble) > _MAX_SHOWN else ""
-    note = f"{'; '.join(trouble[:_MAX_SHOWN])}{more}"
+    more = f"; and {len(violations) - _MAX_SHOWN} more" if len(violations) > _MAX_SHOWN else ""
+    note = f"{'; '.join(violations[:_MAX_SHOWN])}{more}"
     return EventMessage(resource.kind, "warned", "Watch", "RegistrationWrong", (about,), lambda: note, "Warning")
 
 

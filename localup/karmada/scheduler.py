@@ -132,7 +132,7 @@ class Scheduler:
         is_unschedulable = outcome.reason is Reason.UNSCHEDULABLE
         if outcome.reason is Reason.SCHEDULER_ERROR or (is_unschedulable and not behaviour.unschedulable_retry):
             backoff = self._backoffs.setdefault(key, _backoff(behaviour))
-            self.queue.add_after(key, backoff.failed())
+            self.queue.add_after(key, backoff.next_delay())
             return
         self._backoffs.pop(key, None)
         if is_unschedulable:
@@ -142,7 +142,7 @@ class Scheduler:
 
 
 def _backoff(behaviour: Behaviour) -> Backoff:
-    return Backoff(first=behaviour.backoff_first, most=behaviour.backoff_most, dice=lambda: 1)
+    return Backoff(initial=behaviour.backoff_first, maximum=behaviour.backoff_most, jitter=lambda: 1)
 
 
 def _is_triggered(binding: Object) -> bool:

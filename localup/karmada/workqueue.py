@@ -88,6 +88,6 @@ class WorkQueue(Generic[K]):
             self._backoffs.pop(key, None)
 
     def _retry(self, key: K, error: Exception, tell: Callable[..., object]) -> None:
-        delay = self._backoffs.setdefault(key, Backoff(first=0.05, most=10)).failed()
+        delay = self._backoffs.setdefault(key, Backoff(initial=0.05, maximum=10)).next_delay()
         tell("to be tried again", part=self.name, key=str(key), error=str(error), after=round(delay, 2))
         self.add_after(key, delay)

@@ -91,7 +91,7 @@ async def informing(
     async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api:
         pace = WatchOptions(page=2, watch=2, silence=silence, healthy=healthy)
         informer = Informer(api, PATH, decode=decode, sink=shelf, pace=pace)
-        informer._backoff = Backoff(first=0.01, most=0.02)
+        informer._backoff = Backoff(initial=0.01, maximum=0.02)
         informer._is_known = is_known
         async with asyncio.TaskGroup() as group:
             task = group.create_task(informer.run())

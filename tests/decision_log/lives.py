@@ -58,7 +58,7 @@ class JournalledLife(Life):
     def plan(self, most: int | None = None) -> None:
         plan, bench = self._own.plan(self.now, most=most), RecordBuilder(self._own)
         self.plans += 1
-        verdicts = (*bench.of_plan(plan), *bench.of_waits(plan.waits))
+        verdicts = (*bench.plan_records(plan), *bench.pending_records(plan.waits))
         planned = PlanEntry(self.plans, self.now, most, REVISION, len(verdicts))
         self.files[-1].append(PlanRecord(planned, verdicts))
 
@@ -71,4 +71,4 @@ def written(items: list[Item]) -> Iterator[bytes]:
     pen = EntryEncoder()
     for item in items:
         for entry in item_entries(item):
-            yield from pen.lines(entry)
+            yield from pen.encode(entry)

@@ -153,8 +153,8 @@ def every_field(workload: Workload) -> list[object]:
 @given(st.lists(entries, max_size=4))
 def test_what_is_written_is_read_again_as_it_was(told):
     pen, eye = EntryEncoder(), EntryDecoder()
-    lines = [line for entry in told for line in pen.lines(entry)]
-    read = [entry for entry in map(eye.entry, lines) if entry is not None]
+    lines = [line for entry in told for line in pen.encode(entry)]
+    read = [entry for entry in map(eye.decode, lines) if entry is not None]
     assert read == told
     assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in lines)
     assert eye.is_intact
@@ -164,21 +164,21 @@ def test_what_is_written_is_read_again_as_it_was(told):
 
 
 def test_shapes_that_are_too_many_to_be_known_are_written_anew(monkeypatch):
-    monkeypatch.setattr(lines_of, "_MOST_SHAPES", 2)
+    monkeypatch.setattr(lines_of, "_MAX_SHAPES", 2)
     pen, eye = EntryEncoder(), EntryDecoder()
     shapes = [SchedulingRequirements({"cpu": each}) for each in range(4)]
     told = [
         WorkloadChanged(Workload(WorkloadUid("u"), "ml", "j", "Job", QueueName("q"), shapes[each]), 1)
         for each in (0, 1, 0, 2, 0, 3, 1, 1)
     ]
-    written = [line for each in told for line in pen.lines(each)]
-    assert [entry for entry in map(eye.entry, written) if entry is not None] == told
+    written = [line for each in told for line in pen.encode(each)]
+    assert [entry for entry in map(eye.decode, written) if entry is not None] == told
     assert len(pen._shapes) <= 2
 
 
 def test_a_shape_that_many_have_is_written_once():
     shape, pen = SchedulingRequirements({"cpu": 1000}), EntryEncoder()
     many = [Workload(WorkloadUid(str(n)), "ml", f"j{n}", "Job", QueueName("q"), shape) for n in range(100)]
-    lines = [line for each in many for line in pen.lines(WorkloadChanged(each, 1))]
+    lines = [line for each in many for line in pen.encode(WorkloadChanged(each, 1))]
     assert len(lines) == 101
     assert max(map(len, lines[1:])) < 200

@@ -32,7 +32,7 @@ class Taken:
         self.now += after
         self.plans += 1
         plan, bench = self.state.plan(self.now), RecordBuilder(self.state)
-        verdicts = (*bench.of_plan(plan), *bench.of_waits(plan.waits))
+        verdicts = (*bench.plan_records(plan), *bench.pending_records(plan.waits))
         self.files[-1].append(PlanRecord(PlanEntry(self.plans, self.now, None, "0" * 12, len(verdicts)), verdicts))
         return plan
 

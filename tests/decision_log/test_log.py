@@ -23,13 +23,13 @@ class Kept:
         self.losses = 0
         self.life = Life(seed, exchanges=True)
         self.journal = DecisionLog(DecisionLogOptions(path, limit, keep), "tested", on_lost=self.lose)
-        self.clerk = DecisionRecorder(self.journal)
+        self.decision_recorder = DecisionRecorder(self.journal)
         self.journal.start()
-        self.clerk.begin(self.life.state, self.life.now)
+        self.decision_recorder.start_file(self.life.state, self.life.now)
         self.own = self.life.state
         # What it has lived through so far is told again.
         self.own, told = type(self.own)(self.own.policy), self.own
-        witness = self.clerk.listener(self.own)
+        witness = self.decision_recorder.recording_handler(self.own)
         for queue in told.queues.values():
             witness.queue_changed(queue)
         for cluster in told.ledger.clusters:
@@ -44,15 +44,15 @@ class Kept:
     def lives_on(self, events: int = 30) -> None:
         for _ in range(events):
             self.life.happen()
-            self.clerk.keep_up(self.own, self.life.now)
+            self.decision_recorder.rotate_if_due(self.own, self.life.now)
             plan = self.own.plan(self.life.now)
-            self.clerk.planned(self.own, plan, CycleContext(self.life.now, None, "r1"))
+            self.decision_recorder.record_plan(self.own, plan, CycleContext(self.life.now, None, "r1"))
             self.life.now += 10
             self.follows()
 
     def follows(self) -> None:
         """Let the thread write all that there is."""
-        self.until(lambda: not self.journal._writing.backlog)
+        self.until(lambda: not self.journal._writer.backlog)
 
     def until(self, question) -> None:
         ends = time.monotonic() + 20
@@ -173,7 +173,7 @@ def test_a_disk_that_fails_stops_nothing_and_is_told_and_tried_again(folder, mon
     assert os.write is write
     kept.lives_on(10)
     assert kept.losses == 1
-    monkeypatch.setattr(journals, "_AGAIN_SECONDS", 0)
+    monkeypatch.setattr(journals, "_RETRY_SECONDS", 0)
     kept.lives_on(10)
     kept.until(lambda: len(kept.files()) == 2)
     kept.lives_on(10)
@@ -192,7 +192,7 @@ def test_a_folder_that_is_not_there_stops_nothing(folder):
 
 
 def test_a_disk_that_does_not_follow_is_given_up(folder, monkeypatch):
-    monkeypatch.setattr(journals, "_MOST_WAITING", -1)
+    monkeypatch.setattr(journals, "_MAX_BACKLOG", -1)
     kept = Kept(folder / "decisions.jsonl")
     kept.lives_on(5)
     kept.journal.stop(10)
@@ -202,7 +202,7 @@ def test_a_disk_that_does_not_follow_is_given_up(folder, monkeypatch):
 
 def test_a_write_that_is_taken_in_part_is_finished(tmp_path, monkeypatch):
     files = RotatedFiles(tmp_path / "f", keep=2)
-    files.begin()
+    files.start_file()
     write = os.write
     monkeypatch.setattr(os, "write", lambda opened, text: write(opened, text[:3]))
     files.write(b"0123456789")

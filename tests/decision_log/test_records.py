@@ -41,7 +41,7 @@ def decided(state: State, *workloads: Workload, now: int = 1_000) -> dict[str, F
     for each in workloads:
         state.workload_changed(each, now)
     plan, bench = state.plan(now), RecordBuilder(state)
-    verdicts = [*bench.of_plan(plan), *bench.of_waits(plan.waits)]
+    verdicts = [*bench.plan_records(plan), *bench.pending_records(plan.waits)]
     return {each.workload.name: record_fields(each, 7, "abc") for each in verdicts}
 
 
@@ -159,7 +159,7 @@ def test_every_field_and_every_type_of_line_is_documented():
             life.plan()
             life.now += 10
         for item in life.files[0]:
-            for verdict in getattr(item, "verdicts", ()):
+            for verdict in getattr(item, "records", ()):
                 told |= set(record_fields(verdict, 1, "r"))
     table = AUDIT[AUDIT.index("| field | meaning |") : AUDIT.index("| rule | about |")]
     assert {"forWhom", "facts", "nominatedCluster"} <= told

@@ -216,12 +216,12 @@ def files_that_go_on() -> Iterator[list[Item]]:
 )
 def test_a_past_that_was_forgotten_when_a_file_began_is_noticed(forgotten, monkeypatch):
     """Shows that the replays above would notice it, if a file did not begin with all that decisions depend on."""
-    rebuild = replaying.rebuild
+    rebuild = replaying.restore
 
     def forgetful(policy, queues, workloads, memory, now):
         return rebuild(policy, queues, workloads, dataclasses.replace(memory, **forgotten), now)
 
-    monkeypatch.setattr(replaying, "rebuild", forgetful)
+    monkeypatch.setattr(replaying, "restore", forgetful)
     assert any(not replay(written(items))[0].is_same for items in files_that_go_on())
 
 
@@ -238,6 +238,6 @@ def test_a_past_that_was_forgotten_when_a_file_began_is_noticed(forgotten, monke
     ],
 )
 def test_an_event_that_is_not_taken_down_is_noticed(event, monkeypatch):
-    monkeypatch.setattr(RecordingHandler, event, lambda self, *told: getattr(self._world, event)(*told))
+    monkeypatch.setattr(RecordingHandler, event, lambda self, *told: getattr(self._state, event)(*told))
     lives = (live(seed, exchanges=seed % 2 == 1, file_of=1000) for seed in range(40))
     assert any(not replay(written(life.files[0]))[0].is_same for life in lives)

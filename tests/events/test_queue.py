@@ -6,57 +6,57 @@ def news(uid: str, topic: str = "waits", reason: str = "InsufficientCapacity") -
     return EventMessage(uid, topic, "Do", reason, (), lambda: f"{uid} {topic}")
 
 
-def taken(outbox: EventQueue) -> list[str]:
+def taken(queue: EventQueue) -> list[str]:
     found = []
-    while (each := outbox.take()) is not None:
+    while (each := queue.pop()) is not None:
         found.append(each.note())
     return found
 
 
 def test_of_one_sort_only_the_newest_is_told():
-    outbox = EventQueue(10)
+    queue = EventQueue(10)
     for reason in ("InsufficientCapacity", "QueueClosed"):
-        outbox.put(news("a", reason=reason))
-    assert len(outbox) == 1
-    last = outbox.take()
+        queue.put(news("a", reason=reason))
+    assert len(queue) == 1
+    last = queue.pop()
     assert last is not None
     assert last.reason == "QueueClosed"
 
 
 def test_nobody_hears_any_more_why_somebody_waited_who_is_admitted():
-    outbox = EventQueue(10)
+    queue = EventQueue(10)
     for each in (news("a"), news("b"), news("a", "admitted")):
-        assert outbox.put(each) is None
-    assert taken(outbox) == ["b waits", "a admitted"]
+        assert queue.put(each) is None
+    assert taken(queue) == ["b waits", "a admitted"]
 
 
 def test_evictions_and_warnings_come_first():
-    outbox = EventQueue(10)
+    queue = EventQueue(10)
     for each in (news("a"), news("b", "admitted"), news("c", "evicted"), news("d", "warned", "NoRight")):
-        outbox.put(each)
-    assert taken(outbox)[:2] == ["c evicted", "d warned"]
+        queue.put(each)
+    assert taken(queue)[:2] == ["c evicted", "d warned"]
 
 
 def test_different_warnings_of_one_workload_are_told_each():
-    outbox = EventQueue(10)
+    queue = EventQueue(10)
     for reason in ("One", "Two"):
-        outbox.put(news("a", "warned", reason))
-    assert len(taken(outbox)) == 2
+        queue.put(news("a", "warned", reason))
+    assert len(taken(queue)) == 2
 
 
 def test_too_many_who_wait_are_dropped_and_whoever_is_admitted_takes_the_place_of_the_oldest():
-    outbox = EventQueue(2)
-    assert [outbox.put(news(uid)) for uid in "ab"] == [None, None]
+    queue = EventQueue(2)
+    assert [queue.put(news(uid)) for uid in "ab"] == [None, None]
     late = news("c")
-    assert outbox.put(late) is late
-    gone = outbox.put(news("d", "admitted"))
+    assert queue.put(late) is late
+    gone = queue.put(news("d", "admitted"))
     assert gone is not None
     assert gone.uid == "a"
-    assert taken(outbox) == ["b waits", "d admitted"]
+    assert taken(queue) == ["b waits", "d admitted"]
 
 
 def test_a_box_full_of_evictions_takes_no_more():
-    outbox = EventQueue(1)
-    outbox.put(news("a", "evicted"))
+    queue = EventQueue(1)
+    queue.put(news("a", "evicted"))
     late = news("b", "evicted")
-    assert outbox.put(late) is late
+    assert queue.put(late) is late

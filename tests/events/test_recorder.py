@@ -20,10 +20,10 @@ async def telling(tmp_path, *, patience: float) -> AsyncIterator[tuple[EventReco
     async with scripted_server() as server:
         server.says("POST", FOLDER, answering(201, {}))
         async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api, asyncio.TaskGroup() as group:
-            manner = RecorderOptions(per_second=1000, patience_seconds=patience)
-            teller = EventRecorder(api, lambda _: None, metrics=Metrics(), manner=manner)
-            running = group.create_task(teller.run())
-            yield teller, server
+            manner = RecorderOptions(per_second=1000, max_delay_seconds=patience)
+            recorder = EventRecorder(api, lambda _: None, metrics=Metrics(), options=manner)
+            running = group.create_task(recorder.run())
+            yield recorder, server
             running.cancel()
 
 
@@ -39,19 +39,19 @@ async def told(server: ScriptedServer, count: int) -> list[str]:
 
 
 async def test_decisions_are_written_first_and_what_they_make_void_is_not_told(tmp_path):
-    async with telling(tmp_path, patience=3600) as (teller, server):
+    async with telling(tmp_path, patience=3600) as (recorder, server):
         busy = [True]
-        teller.is_busy = lambda: busy[0]
-        teller.put(news("waits", "no room"))
+        recorder.is_busy = lambda: busy[0]
+        recorder.record(news("waits", "no room"))
         await asyncio.sleep(0.3)
         assert server.bodies == []
-        teller.put(news("admitted", "to m1"))
+        recorder.record(news("admitted", "to m1"))
         busy[0] = False
         assert await told(server, 1) == ["to m1"]
 
 
 async def test_who_always_has_decisions_to_write_tells_all_the_same(tmp_path):
-    async with telling(tmp_path, patience=0.2) as (teller, server):
-        teller.is_busy = lambda: True
-        teller.put(news("waits", "no room"))
+    async with telling(tmp_path, patience=0.2) as (recorder, server):
+        recorder.is_busy = lambda: True
+        recorder.record(news("waits", "no room"))
         assert await told(server, 1) == ["no room"]

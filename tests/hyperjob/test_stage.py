@@ -90,7 +90,7 @@ async def test_it_looks_again_when_clusters_have_changed(plane):
         await submit(admin, document(job, name="wide"))
         assert await exists(admin, JOBS, "wide-t-0", seconds=1) is None
         rooms[0] = gpus(a=4)
-        stage.look()
+        stage.wake()
         assert await exists(admin, JOBS, "wide-t-0")
 
 

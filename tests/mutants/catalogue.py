@@ -32,14 +32,14 @@ MUTANTS = (
     Mutant(
         "no-record-is-written",
         "controller/patches.py",
-        "if clusters else ()),\n        *_annotated(binding, record),\n",
+        "if clusters else ()),\n        *_set_record(binding, record),\n",
         "if clusters else ()),\n",
         f"{_KILLS}[chain]",
     ),
     Mutant(
         "all-of-the-suspension-is-replaced",
         "controller/patches.py",
-        '        _Operation("replace", _PAUSED, False),\n        *([_Operation("add"',
+        '        _Operation("replace", _SCHEDULING_SUSPENDED, False),\n        *([_Operation("add"',
         '        _Operation("replace", _SUSPENSION, {"scheduling": False}),\n        *([_Operation("add"',
         f"{_OBJECTS}test_somebody_who_stamps_every_write_does_not_disturb_it",
     ),
@@ -60,15 +60,15 @@ MUTANTS = (
     Mutant(
         "the-uid-is-not-tested",
         "controller/patches.py",
-        '    return _same(binding), _Operation("test", _PAUSED, True)\n',
-        '    return (_Operation("test", _PAUSED, True),)\n',
+        '    return _test_uid(binding), _Operation("test", _SCHEDULING_SUSPENDED, True)\n',
+        '    return (_Operation("test", _SCHEDULING_SUSPENDED, True),)\n',
         "tests/test_patches.py",
     ),
     Mutant(
         "the-pause-is-not-tested",
         "controller/patches.py",
-        '    return _same(binding), _Operation("test", _PAUSED, True)\n',
-        "    return (_same(binding),)\n",
+        '    return _test_uid(binding), _Operation("test", _SCHEDULING_SUSPENDED, True)\n',
+        "    return (_test_uid(binding),)\n",
         "tests/test_patches.py",
     ),
     Mutant(
@@ -110,8 +110,8 @@ MUTANTS = (
     Mutant(
         "what-was-refused-is-tried-again-at-once",
         "controller/actuator.py",
-        "        refused.until = self._clock() + round(refused.backoff.failed() * 1000)\n",
-        "        refused.until = self._clock()\n",
+        "        retry_state.until = self._clock() + round(retry_state.backoff.next_delay() * 1000)\n",
+        "        retry_state.until = self._clock()\n",
         f"{_ANSWERS}test_refused_for_ever_it_asks_ever_less_often_and_says_so",
     ),
     Mutant(
@@ -124,8 +124,8 @@ MUTANTS = (
     Mutant(
         "one-error-ends-the-process",
         "controller/actuator.py",
-        "        except ApiError as error:\n            self._count(errand.write, error.word, began)\n",
-        "        except NotFound as error:\n            self._count(errand.write, error.word, began)\n",
+        "        except ApiError as error:\n            self._count(pending.write, error.metric_label, began)\n",
+        "        except NotFound as error:\n            self._count(pending.write, error.metric_label, began)\n",
         f"{_ANSWERS}test_every_job_gets_over_an_answer_of_its_own",
     ),
     # -- what is read -----------------------------------------------------
@@ -146,8 +146,8 @@ MUTANTS = (
     Mutant(
         "a-silent-watch-is-waited-for",
         "controller/cache/informer.py",
-        "silence=self._pace.silence) as lines:",
-        "silence=3600) as lines:",
+        "idle_timeout=self._pace.silence) as lines:",
+        "idle_timeout=3600) as lines:",
         f"{_WATCHES}[silence]",
     ),
     Mutant(
@@ -274,7 +274,7 @@ MUTANTS = (
     Mutant(
         "who-led-once-leads-for-ever",
         "controller/leader_election.py",
-        "        self._leads_until = begun + self._terms.renew\n",
+        "        self._leads_until = begun + self._timings.renew\n",
         '        self._leads_until = float("inf")\n',
         f"{_LEADERS}test_who_cannot_renew_its_lease_steps_down_in_time_though_all_else_works",
     ),
@@ -288,8 +288,8 @@ MUTANTS = (
     Mutant(
         "good-bye-is-said-once",
         "controller/leader_election.py",
-        "                while why := await self._let_go():",
-        "                if why := await self._let_go():",
+        "                while why := await self._try_release():",
+        "                if why := await self._try_release():",
         f"{_LEADERS}test_a_good_bye_is_said_again_when_a_renewal_of_before_comes_between",
     ),
     Mutant(
@@ -316,14 +316,14 @@ MUTANTS = (
     Mutant(
         "a-dead-leader-is-never-followed",
         "controller/lease.py",
-        "    return now >= sighting.since + max(lease.seconds, terms.lease)\n",
+        "    return now >= observed.since + max(lease.seconds, timings.lease)\n",
         "    return False\n",
         f"{_LEADERS}test_a_leader_that_dies_is_followed_when_its_lease_has_run_out",
     ),
     Mutant(
         "a-new-leader-writes-at-once",
         "controller/lease.py",
-        "    return terms.write\n",
+        "    return timings.write\n",
         "    return 0\n",
         "tests/test_lease.py",
     ),

@@ -37,8 +37,8 @@ def nobody(_: str) -> bool:
     ],
 )
 def test_a_queue_closes_once_nobody_is_in_it(state, busy, expected):
-    tree = QueueHierarchy.of([queue("a", state=state)])
-    assert told(close_queue(tree, "a", lambda _: busy)) == [("a", expected, None)]
+    hierarchy = QueueHierarchy.of([queue("a", state=state)])
+    assert told(close_queue(hierarchy, "a", lambda _: busy)) == [("a", expected, None)]
 
 
 @pytest.mark.parametrize("state", ["", "Open", "Closing", "Closed", "Unknown"])
@@ -47,10 +47,10 @@ def test_a_queue_opens_from_any_state(state):
 
 
 def test_those_below_close_with_it_and_are_marked():
-    tree = QueueHierarchy.of(
+    hierarchy = QueueHierarchy.of(
         [queue("a"), queue("b", "a"), queue("c", "b"), queue("shut", "a", "Closed"), queue("other")]
     )
-    assert told(close_queue(tree, "a", lambda name: name == "c")) == [
+    assert told(close_queue(hierarchy, "a", lambda name: name == "c")) == [
         ("a", "Closed", None),
         ("b", "Closed", "true"),
         ("c", "Closing", "true"),
@@ -58,7 +58,7 @@ def test_those_below_close_with_it_and_are_marked():
 
 
 def test_only_those_open_with_it_that_were_closed_with_it():
-    tree = QueueHierarchy.of(
+    hierarchy = QueueHierarchy.of(
         [
             queue("a", state="Closed"),
             queue("b", "a", "Closed", by_parent="true"),
@@ -67,14 +67,14 @@ def test_only_those_open_with_it_that_were_closed_with_it():
             queue("again", "a", "Closed", by_parent="false"),
         ]
     )
-    assert told(open_queue(tree, "a")) == [("a", "Open", None), ("b", "Open", "false"), ("c", "Open", "false")]
+    assert told(open_queue(hierarchy, "a")) == [("a", "Open", None), ("b", "Open", "false"), ("c", "Open", "false")]
 
 
 @pytest.mark.parametrize("state", ["Closed", "Closing"])
 def test_nobody_opens_a_queue_below_a_closed_one(state):
-    tree = QueueHierarchy.of([queue("a", state=state), queue("b", "a", "Closed")])
+    hierarchy = QueueHierarchy.of([queue("a", state=state), queue("b", "a", "Closed")])
     with pytest.raises(CommandError, match="its parent 'a' is closed; open that first"):
-        open_queue(tree, "b")
+        open_queue(hierarchy, "b")
 
 
 def test_the_root_cannot_be_closed():
@@ -83,5 +83,5 @@ def test_the_root_cannot_be_closed():
 
 
 def test_a_tree_that_bites_its_tail_comes_to_an_end():
-    tree = QueueHierarchy.of([queue("a", "b"), queue("b", "a")])
-    assert [each.queue for each in close_queue(tree, "a", nobody)] == ["a", "b"]
+    hierarchy = QueueHierarchy.of([queue("a", "b"), queue("b", "a")])
+    assert [each.queue for each in close_queue(hierarchy, "a", nobody)] == ["a", "b"]
