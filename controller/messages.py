@@ -105,13 +105,19 @@ _PART_SHORTAGE = ": it asks for {asked} {resource}, {available} are left"
 BINDING_WARNINGS: Mapping[BindingCondition, str] = {
     BindingCondition.NOT_SUSPENDED: "it was neither paused nor admitted: it came past our webhook",
     BindingCondition.PLACED_WITHOUT_ADMISSION: "somebody has placed it without admission; its clusters are taken away",
-    BindingCondition.RESUSPENDED_AFTER_ADMISSION: "it was paused by hand after its admission; it is resumed, because it kept its clusters",
+    BindingCondition.RESUSPENDED_AFTER_ADMISSION: (
+        "it was suspended by others after its admission; it is resumed, because it kept its clusters"
+    ),
     BindingCondition.EVICTED_BY_OTHERS: (
         "it was paused and its clusters were removed by hand after its admission; it waits in its queue again"
     ),
-    BindingCondition.MOVED: "its clusters were changed from {before} to {after} after its admission; its charge follows",
+    BindingCondition.MOVED: (
+        "its clusters were changed from {before} to {after} after its admission; its charge follows"
+    ),
     BindingCondition.RESIZED: "it asks for more than it was admitted with",
-    BindingCondition.INVALID_RECORD: "its annotation volcano-global.io/admission is no record of ours, and is not believed",
+    BindingCondition.INVALID_RECORD: (
+        "its annotation volcano-global.io/admission is not a valid admission record and is ignored"
+    ),
     BindingCondition.UNREADABLE: "a field of it, or of its binding, cannot be read",
     BindingCondition.PLACED_ON_ALL_CLUSTERS: (
         "its policy does not keep it to one cluster: Karmada would copy the whole of it to every candidate cluster, "
@@ -121,7 +127,9 @@ BINDING_WARNINGS: Mapping[BindingCondition, str] = {
         "its policy sets failover.application: Karmada takes a failed job for unhealthy and makes it again on another "
         "cluster, again and again, and each run is charged; leave it out and set maxRetry in the job"
     ),
-    BindingCondition.RESOURCES_PRESERVED: "its policy sets preserveResourcesOnDeletion, so taking its clusters away would not stop it",
+    BindingCondition.RESOURCES_PRESERVED: (
+        "its policy sets preserveResourcesOnDeletion, so clearing its clusters would not stop it"
+    ),
 }
 #: What is said of a job whose binding's name another's binding bears.
 NAME_COLLISION = (

@@ -1,1 +1,1 @@
-"""What travels: wire types with the fields we read, quantities, keys and the operators' configuration."""
+"""Wire types of the API objects with the fields that are read, quantities, well-known names and the configuration."""

@@ -1,4 +1,4 @@
-"""A job's accelerators: how many its pods ask for, and the job made to ask for another number of them."""
+"""Counts the accelerators that a job requests, and scales the job to another number of them."""
 
 from itertools import compress
 
@@ -6,15 +6,15 @@ from controller.api.quantity import QuantityError, parse_quantity
 from controller.api.volcanojobs import JobSpec, Task
 
 _MILLIS_PER_UNIT = 1000
-"""Accelerators are counted in thousandths, as everything but bytes."""
+"""Accelerators are counted in thousandths, like everything except bytes."""
 
 
 class AcceleratorError(ValueError):
-    """A number of accelerators that no whole number of pods has; the message says what to write."""
+    """A number of accelerators that is not a whole number of pods; the message says what to write."""
 
 
 def accelerators_per_pod(task: Task, resource: str) -> int:
-    """Return how many of *resource* one pod of *task* asks for, in thousandths; a missing request takes the limit."""
+    """Return how many *resource* a pod of *task* requests, in thousandths; a missing request is the limit."""
     return sum(
         _parse(resource, container.resources.requests.get(resource, container.resources.limits.get(resource, 0)))
         for container in task.template.spec.containers
@@ -29,10 +29,10 @@ def _parse(resource: str, quantity: str | float) -> int:
 
 
 def scale_to_accelerators(job: JobSpec, resource: str, wanted: int) -> JobSpec:
-    """Return *job* with as many pods as ask for *wanted* accelerators together.
+    """Return *job* scaled so that its pods request *wanted* accelerators in total.
 
-    Roles that exist once keep theirs. All tasks that are divided and ask for
-    the accelerator grow or shrink by one factor; minimums keep their proportion.
+    Tasks that must exist once keep their pods. All divisible tasks that request the accelerator are scaled by one
+    factor; minimums are scaled with them.
     """
     totals = tuple(accelerators_per_pod(task, resource) * max(task.replicas, 0) for task in job.tasks)
     singles = sum(total for total, is_single in zip(totals, job.singles, strict=True) if is_single)
@@ -43,7 +43,8 @@ def scale_to_accelerators(job: JobSpec, resource: str, wanted: int) -> JobSpec:
         raise AcceleratorError(_not_requested_message(job, resource))
     if left <= 0 or any(task.replicas * left % had for task in compress(job.tasks, grows)):
         raise AcceleratorError(
-            f"{wanted} {resource} are no whole number of pods; the template asks for {(had + singles) // _MILLIS_PER_UNIT}"
+            f"{wanted} {resource} are not a whole number of pods; "
+            f"the template requests {(had + singles) // _MILLIS_PER_UNIT}"
         )
     tasks = tuple(
         _scale_task(task, task.replicas * left // had) if is_growing else task
@@ -57,9 +58,9 @@ def scale_to_accelerators(job: JobSpec, resource: str, wanted: int) -> JobSpec:
 
 
 def _not_requested_message(job: JobSpec, resource: str) -> str:
-    """Return that no task asks for *resource*, and the qualified names that the tasks use where it has none.
+    """Return that no task requests *resource*, with the qualified names that its tasks use if *resource* has none.
 
-    Upstream's examples write ``ascend910c``, which no pod can ask for.
+    Upstream's examples write ``ascend910c``, which no pod can request.
     """
     if "/" in resource:
         return f"no task that could be divided asks for {resource}; name it in a task's resources"
@@ -74,11 +75,11 @@ def _not_requested_message(job: JobSpec, resource: str) -> str:
     named = (
         " or ".join(sorted(same or asked)) or f"{_guess_vendor(resource)}/{resource}, in acceleratorType and in a task"
     )
-    return f"{resource!r} is no qualified resource name; write {named}"
+    return f"{resource!r} is not a qualified resource name; write {named}"
 
 
 def _guess_vendor(resource: str) -> str:
-    """Return whose device plugin names an accelerator so, as far as its name tells."""
+    """Return the vendor domain of an accelerator, guessed from its name."""
     return "huawei.com" if resource.lower().startswith("ascend") else "VENDOR"
 
 

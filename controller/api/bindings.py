@@ -1,4 +1,4 @@
-"""Karmada's ResourceBinding and ClusterResourceBinding, as far as they are read."""
+"""Wire types of Karmada's ResourceBinding and ClusterResourceBinding."""
 
 import msgspec
 
@@ -8,7 +8,7 @@ from controller.api.placements import Placement
 
 
 class ObjectReference(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """The template a binding stands for."""
+    """Reference to the template of a binding."""
 
     api_version: str = ""
     kind: str = ""
@@ -18,14 +18,14 @@ class ObjectReference(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class ReplicaRequirements(msgspec.Struct, rename="camel", frozen=True):
-    """What one replica asks for."""
+    """Requests of one replica."""
 
     resource_request: Quantities = msgspec.field(default_factory=dict)
     priority_class_name: str = ""
 
 
 class Component(msgspec.Struct, rename="camel", frozen=True):
-    """One of several pod templates."""
+    """One of several pod templates of a workload."""
 
     name: str = ""
     replicas: int = 0
@@ -40,37 +40,37 @@ class TargetCluster(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class Suspension(msgspec.Struct, rename="camel", frozen=True):
-    """What keeps a binding from being scheduled or dispatched."""
+    """Whether scheduling and dispatching of a binding are suspended."""
 
     scheduling: bool = False
     dispatching: bool = False
 
 
 class GracefulEvictionTask(msgspec.Struct, rename="camel", frozen=True):
-    """A cluster that is being left."""
+    """A cluster from which Karmada evicts the workload."""
 
     from_cluster: str = ""
     replicas: int | None = None
 
 
 class ApplicationFailover(msgspec.Struct, rename="camel", frozen=True):
-    """That Karmada moves what its interpreter calls unhealthy; how, is not read."""
+    """Application failover is enabled; its settings are not read."""
 
 
 class Failover(msgspec.Struct, rename="camel", frozen=True):
-    """What makes Karmada move a workload by itself."""
+    """Failover settings of a binding."""
 
     application: ApplicationFailover | None = None
 
 
 class BindingSnapshot(msgspec.Struct, rename="camel", frozen=True):
-    """A binding that brought this one along as its dependency."""
+    """A binding that depends on this one."""
 
     name: str = ""
 
 
 class BindingSpec(msgspec.Struct, rename="camel", frozen=True):
-    """What shall be where."""
+    """Spec of a binding."""
 
     resource: ObjectReference = msgspec.field(default_factory=ObjectReference)
     replicas: int = 0
@@ -87,21 +87,21 @@ class BindingSpec(msgspec.Struct, rename="camel", frozen=True):
 
 
 class AggregatedStatusItem(msgspec.Struct, rename="camel", frozen=True):
-    """What one member cluster tells of the template; the form of *status* is the kind's."""
+    """Status of the template in one member cluster; the form of *status* depends on the kind."""
 
     cluster_name: str = ""
     status: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class BindingStatus(msgspec.Struct, rename="camel", frozen=True):
-    """What came of it."""
+    """Status of a binding."""
 
     scheduler_observing_affinity_name: str = ""
     aggregated_status: list[AggregatedStatusItem] = msgspec.field(default_factory=list)
 
 
 class ResourceBinding(WatchedObject, rename="camel", frozen=True):
-    """One binding; the cluster-scoped kind has the same form and no namespace."""
+    """A binding; the cluster-scoped kind has the same form and no namespace."""
 
     spec: BindingSpec = msgspec.field(default_factory=BindingSpec)
     status: BindingStatus = msgspec.field(default_factory=BindingStatus)
@@ -111,5 +111,5 @@ _BINDING = msgspec.json.Decoder(ResourceBinding)
 
 
 def decode_binding(raw: bytes | memoryview) -> ResourceBinding:
-    """Return the binding in *raw*, ResourceBinding or ClusterResourceBinding."""
+    """Decode a ResourceBinding or ClusterResourceBinding."""
     return lenient_decode.decode(_BINDING, raw)

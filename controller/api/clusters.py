@@ -1,4 +1,4 @@
-"""Karmada's Cluster, as far as it is read."""
+"""Wire types of Karmada's Cluster."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from controller.api.meta import Quantities, WatchedObject
 
 
 class Taint(msgspec.Struct, rename="camel", frozen=True):
-    """What keeps workloads away that do not tolerate it."""
+    """A taint of a cluster."""
 
     key: str = ""
     value: str = ""
@@ -15,7 +15,7 @@ class Taint(msgspec.Struct, rename="camel", frozen=True):
 
 
 class ResourceRange(msgspec.Struct, rename="camel", frozen=True):
-    """How much of one resource the nodes of a grade have free, from *min* to below *max*."""
+    """Range of free resources that the nodes of a grade have, from *min* to below *max*."""
 
     name: str = ""
     min: str | int | float = 0
@@ -30,7 +30,7 @@ class ResourceModel(msgspec.Struct, rename="camel", frozen=True):
 
 
 class ClusterSpec(msgspec.Struct, rename="camel", frozen=True):
-    """What a cluster is."""
+    """Spec of a cluster."""
 
     provider: str = ""
     region: str = ""
@@ -47,34 +47,34 @@ class EnabledResource(msgspec.Struct, rename="camel", frozen=True):
 
 
 class ApiEnablement(msgspec.Struct, rename="camel", frozen=True):
-    """The kinds a cluster serves of one group and version."""
+    """Kinds of one group and version that a cluster serves."""
 
     group_version: str = ""
     resources: list[EnabledResource] = msgspec.field(default_factory=list)
 
 
 class Condition(msgspec.Struct, rename="camel", frozen=True):
-    """One condition of a cluster."""
+    """A condition of a cluster."""
 
     type: str = ""
     status: str = ""
 
 
 class GradeCount(msgspec.Struct, rename="camel", frozen=True):
-    """How many nodes are of one grade."""
+    """Number of nodes in one grade."""
 
     grade: int = 0
     count: int = 0
 
 
 class NodeSummary(msgspec.Struct, rename="camel", frozen=True):
-    """How many nodes a cluster has."""
+    """Number of nodes of a cluster."""
 
     total_num: int = 0
 
 
 class ResourceSummary(msgspec.Struct, rename="camel", frozen=True):
-    """What a cluster has and what is taken; names with nothing are absent."""
+    """Allocatable and used resources of a cluster; resources with zero are absent."""
 
     allocatable: Quantities = msgspec.field(default_factory=dict)
     allocating: Quantities = msgspec.field(default_factory=dict)
@@ -83,7 +83,7 @@ class ResourceSummary(msgspec.Struct, rename="camel", frozen=True):
 
 
 class ClusterStatus(msgspec.Struct, rename="camel", frozen=True):
-    """What a cluster tells of itself."""
+    """Status of a cluster."""
 
     api_enablements: list[ApiEnablement] = msgspec.field(default_factory=list)
     conditions: list[Condition] = msgspec.field(default_factory=list)
@@ -92,7 +92,7 @@ class ClusterStatus(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Cluster(WatchedObject, frozen=True):
-    """One member cluster."""
+    """A member cluster."""
 
     spec: ClusterSpec = msgspec.field(default_factory=ClusterSpec)
     status: ClusterStatus = msgspec.field(default_factory=ClusterStatus)
@@ -102,5 +102,5 @@ _CLUSTER = msgspec.json.Decoder(Cluster)
 
 
 def decode_cluster(raw: bytes | memoryview) -> Cluster:
-    """Return the Cluster in *raw*."""
+    """Decode a Cluster."""
     return lenient_decode.decode(_CLUSTER, raw)

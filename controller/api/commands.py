@@ -1,4 +1,4 @@
-"""Volcano's Command (bus.volcano.sh): an action that somebody asks of a Job or a Queue, as `vcctl` does."""
+"""Wire types of Volcano's Command (bus.volcano.sh): an action on a Job or Queue, as `vcctl` creates it."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from controller.api.meta import WatchedObject
 
 
 class Target(msgspec.Struct, rename="camel", frozen=True):
-    """What the action is asked of."""
+    """The object of the action."""
 
     api_version: str = ""
     kind: str = ""
@@ -16,12 +16,12 @@ class Target(msgspec.Struct, rename="camel", frozen=True):
 
     @property
     def group_kind(self) -> tuple[str, str]:
-        """Return its group and kind, in any version."""
+        """Group and kind of the target, in any version."""
         return self.api_version.partition("/")[0], self.kind
 
 
 class Command(WatchedObject, frozen=True):
-    """One command; unlike other objects it has its members at the top."""
+    """A command; unlike other objects it has no spec."""
 
     action: str = ""
     target: Target = msgspec.field(default_factory=Target)
@@ -31,5 +31,5 @@ _COMMAND = msgspec.json.Decoder(Command)
 
 
 def decode_command(raw: bytes | memoryview) -> Command:
-    """Return the Command in *raw*."""
+    """Decode a Command."""
     return lenient_decode.decode(_COMMAND, raw)

@@ -26,17 +26,17 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 StatusPath = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9]*(\.[A-Za-z][A-Za-z0-9]*)*$", max_length=253)
 ]
-"""Members of a status, from the outside in: ``state.phase``."""
+"""Path of a field of a status: ``state.phase``."""
 SpecPath = Annotated[str, StringConstraints(pattern=r"^spec(\.[A-Za-z][A-Za-z0-9]*)+$", max_length=253)]
-"""Members of an object, from the outside in: ``spec.template.spec.priorityClassName``."""
+"""Path of a field of an object: ``spec.template.spec.priorityClassName``."""
 
 
-#: So many digits of its hash tell one configuration from another.
+#: Number of hexadecimal digits of a revision.
 _REVISION_DIGITS = 12
 
 
 class ConfigurationError(ValueError):
-    """A text that is no VolcanoGlobalConfiguration; the message names each key and what to do."""
+    """An invalid configuration; the message names each key and what to write."""
 
 
 class _Section(BaseModel):
@@ -67,7 +67,7 @@ class Eviction(_Section):
 
 
 class Tenant(_Section):
-    """Which queues and PriorityClasses some namespaces may use (Q7); an empty list does not restrict."""
+    """Queues and PriorityClasses that some namespaces may use (Q7); an empty list does not restrict."""
 
     namespaces: tuple[Name, ...] = Field(min_length=1)
     queues: tuple[Name, ...] = ()
@@ -75,7 +75,7 @@ class Tenant(_Section):
 
 
 class LabelRequirement(_Section):
-    """One expression over the labels of clusters."""
+    """One label expression of a cluster selector."""
 
     key: Name
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
@@ -89,7 +89,7 @@ class LabelRequirement(_Section):
 
 
 class LabelSelector(_Section):
-    """Clusters by their labels; all that is written must hold."""
+    """Selects clusters by labels; all requirements must match."""
 
     match_labels: dict[Name, str] = Field(default_factory=dict)
     match_expressions: tuple[LabelRequirement, ...] = ()
@@ -102,7 +102,7 @@ class LabelSelector(_Section):
 
 
 class NodeShape(_Section):
-    """Equal nodes of a cluster: how many, and what one of them has while it is empty."""
+    """Equal nodes of a cluster: their number, and the allocatable resources of one."""
 
     count: int = Field(ge=1, le=100_000)
     allocatable: dict[Name, str | int | float] = Field(min_length=1)
@@ -117,16 +117,16 @@ class NodeShape(_Section):
 
 
 class NodeShapes(_Section):
-    """The nodes of some clusters (C3): the clusters by name or by labels, and all their nodes."""
+    """All nodes of some clusters (C3); the clusters are given by name or by labels."""
 
     clusters: Annotated[tuple[Name, ...], Field(min_length=1)] | LabelSelector
     nodes: tuple[NodeShape, ...] = Field(min_length=1, max_length=100)
 
 
 class Finished(_Section):
-    """What tells, in the status that clusters report, that a workload is over (D8).
+    """How the status that clusters report says that a workload finished (D8).
 
-    What is found at *path* is one of *values*, or one of *conditions* is true.
+    The value at *path* is one of *values*, or one of *conditions* is true.
     """
 
     path: StatusPath | None = None
@@ -138,34 +138,34 @@ class Finished(_Section):
         if (self.path is None) != (not self.values):
             raise ValueError("path and values belong together; set both or neither")
         if self.path is None and not self.conditions:
-            raise ValueError("nothing would ever be finished; set path and values, or conditions")
+            raise ValueError("no workload would ever be finished; set path and values, or conditions")
         return self
 
 
 class IntegrationRule(_Section):
-    """A further kind to gate, and where its queue, priority class and end are found."""
+    """A further kind to manage, and the paths of its queue, priority class and finished status."""
 
     api_version: Annotated[str, StringConstraints(pattern=r"^([a-z0-9.-]+/)?v[a-z0-9]+$")]
     kind: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Za-z0-9]*$")]
     queue: SpecPath | None = None
-    """A member of the object that names the queue; annotations and labels count after it."""
+    """Path of the field that names the queue; annotations and labels are the fallback."""
     priority_class: SpecPath = "spec.template.spec.priorityClassName"
     pod_template: SpecPath = "spec.template"
-    """Where annotations and labels are looked at last."""
+    """Path of the pod template; its annotations and labels are the last fallback for the queue."""
     finished: Finished | None = None
-    """Unset: as Kubernetes' own kinds tell it, and never for the others."""
+    """Unset: the defaults of Kubernetes' own kinds; other kinds never finish."""
 
     @property
     def group(self) -> str:
-        """Return the API group, empty for the core group."""
+        """API group, empty for the core group."""
         group, slash, _ = self.api_version.rpartition("/")
         return group if slash else ""
 
 
 class ResourceClaimTemplate(_Section):
-    """What each pod that names a ResourceClaimTemplate of this name asks for (D2).
+    """Requests of each pod that names a ResourceClaimTemplate with this name (D2).
 
-    The template itself is not read: only operators may write it.
+    The template object itself is not read, because tenants can write it.
     """
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=253)]
@@ -184,7 +184,7 @@ class ResourceClaimTemplate(_Section):
 
 
 class Repair(_Section):
-    """What is put right without being asked."""
+    """Deviations that the controller repairs."""
 
     webhook_configuration: bool = False
     ungated_bindings: bool = False
@@ -239,16 +239,16 @@ class VolcanoGlobalConfiguration(_Section):
 
 
 def load_configuration(text: str) -> VolcanoGlobalConfiguration:
-    """Return the configuration in the YAML *text*, or raise `ConfigurationError`."""
+    """Parse the configuration in the YAML *text*; raise `ConfigurationError` if it is invalid."""
     try:
         document = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader that also refuses repeated keys
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"the VolcanoGlobalConfiguration is no YAML: {error}") from error
+        raise ConfigurationError(f"the VolcanoGlobalConfiguration is not valid YAML: {error}") from error
     return check_configuration(document)
 
 
 def check_configuration(document: object) -> VolcanoGlobalConfiguration:
-    """Return the configuration that a document already parsed from YAML describes."""
+    """Validate a configuration that was already parsed from YAML."""
     if not isinstance(document, dict):
         raise ConfigurationError(
             f"the VolcanoGlobalConfiguration is a mapping that begins with apiVersion: {API_VERSION}"
@@ -261,7 +261,7 @@ def check_configuration(document: object) -> VolcanoGlobalConfiguration:
 
 
 def configuration_revision(configuration: VolcanoGlobalConfiguration) -> str:
-    """Return what tells one configuration from another by its contents, the same in every process."""
+    """Return a hash of the configuration's contents, the same in every process."""
     document = configuration.model_dump(mode="json", by_alias=True)
     for key in ("exemptNamespaces", "queueCommandNamespaces"):
         document[key] = sorted(document[key])
@@ -269,13 +269,13 @@ def configuration_revision(configuration: VolcanoGlobalConfiguration) -> str:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key that is there twice: two readers might see two configurations."""
+    """Rejects repeated keys, which other parsers may resolve differently."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - the signature is PyYAML's
         keys = [key.value for key, _ in node.value]
         for key in keys:
             if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is there twice", node.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is repeated", node.start_mark)
         return super().construct_mapping(node, deep=deep)
 
 

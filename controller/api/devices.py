@@ -1,4 +1,4 @@
-"""Devices: resources that Kubernetes never overcommits, so that a limit must stand beside each request."""
+"""Defaults the limits of devices: Kubernetes does not overcommit them, so each request needs an equal limit."""
 
 from controller.api.volcanojobs import Container, JobSpec, Task
 
@@ -6,14 +6,14 @@ _KUBERNETES_DOMAIN = "kubernetes.io/"
 
 
 def is_device(resource: str) -> bool:
-    """Say whether Kubernetes takes *resource* for an extended one, such as nvidia.com/gpu."""
+    """Whether Kubernetes treats *resource* as an extended resource, such as nvidia.com/gpu."""
     return "/" in resource and _KUBERNETES_DOMAIN not in resource
 
 
 def default_device_limits(job: JobSpec) -> JobSpec:
-    """Return *job* with a limit for each device that is only requested.
+    """Return *job* with a limit for each device that has only a request.
 
-    HyperJobs are written like that, upstream's examples among them; a Job would be refused.
+    HyperJobs are often written like that, also in upstream's examples; the API server would reject the pods.
     """
     return (
         job.model_copy(update={"tasks": tuple(_complete_task(task) for task in job.tasks)})

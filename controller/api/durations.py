@@ -1,4 +1,4 @@
-"""Spans of time as operators write them: ``0s``, ``90s``, ``10m``, ``2h``."""
+"""Durations in the configuration: ``0s``, ``90s``, ``10m``, ``2h``."""
 
 import re
 from datetime import timedelta
@@ -11,10 +11,10 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 def parse_duration(value: object) -> timedelta:
-    """Return the span of time that *value* says, or raise `ValueError` with how to write one."""
+    """Return the duration *value*; raise `ValueError` with the expected format if it is invalid."""
     match = _FORM.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise ValueError(f"{value!r} is no duration; write a whole number and s, m or h, such as 90s, 10m or 2h")
+        raise ValueError(f"{value!r} is not a duration; write a whole number and s, m or h, such as 90s, 10m or 2h")
     return timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
 
 

@@ -1,6 +1,6 @@
-"""Kubernetes' Event (events.k8s.io/v1), as far as it is read.
+"""Wire types of Kubernetes' Event (events.k8s.io/v1).
 
-An event written as core/v1, as Karmada writes them, is served with ``eventTime: null`` and deprecated fields instead.
+An event created through core/v1, as by Karmada, is served with ``eventTime: null`` and deprecated fields instead.
 """
 
 from datetime import datetime
@@ -12,14 +12,14 @@ from controller.api.meta import WatchedObject
 
 
 class EventSeries(msgspec.Struct, rename="camel", frozen=True):
-    """How often an event has happened."""
+    """Count and last occurrence of a repeated event."""
 
     count: int = 1
     last_observed_time: datetime | None = None
 
 
 class Event(WatchedObject, rename="camel", frozen=True):
-    """One event."""
+    """An event."""
 
     reason: str = ""
     note: str = ""
@@ -31,12 +31,12 @@ class Event(WatchedObject, rename="camel", frozen=True):
 
     @property
     def count(self) -> int:
-        """Return how often it has happened."""
+        """Number of occurrences."""
         return self.series.count if self.series else self.deprecated_count
 
     @property
     def last_seen(self) -> datetime | None:
-        """Return when it happened last; ``None`` where no field that can be read says so."""
+        """Time of the last occurrence; ``None`` where no readable field has it."""
         series = self.series.last_observed_time if self.series else None
         times = (series, self.event_time, self.deprecated_last_timestamp, self.metadata.creation_timestamp)
         return next((time for time in times if time is not None), None)
@@ -46,5 +46,5 @@ _EVENT = msgspec.json.Decoder(Event)
 
 
 def decode_event(raw: bytes | memoryview) -> Event:
-    """Return the Event in *raw*."""
+    """Decode an Event."""
     return lenient_decode.decode(_EVENT, raw)

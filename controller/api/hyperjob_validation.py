@@ -1,7 +1,6 @@
-"""What is wrong with a HyperJob that its models cannot tell, in sentences for its user; and its defaults.
+"""Validates HyperJobs beyond their schema, and applies their defaults.
 
-Asked by the webhook before an object is stored, and by the controller of what
-was stored without it.
+The webhook validates objects before they are stored, and the controller those that were stored without the webhook.
 """
 
 from collections import Counter
@@ -13,26 +12,26 @@ from controller.api.hyperjobs import HyperJob, ReplicatedJob, SplitPolicy, Strat
 from controller.api.volcanojobs import JobSpec
 
 MAX_NAME_LENGTH = 63
-"""Of a label's value and of a DNS label: the name of a HyperJob is the one, that of a part the other."""
+"""Of a label value and of a DNS label: a HyperJob's name is the former, a part's the latter."""
 
 MAX_PARTS = 1000
-"""Of all jobs of a HyperJob together; an operator may allow fewer."""
+"""Of all replicated jobs of a HyperJob together; the configuration may allow fewer."""
 MAX_PODS = 100_000
-"""Of a template that is divided: every pod of it is looked at to share them out."""
+"""Of a template that is divided: its pods are distributed one by one."""
 MAX_BYTES = 64 * 2**20
-"""Of the Jobs that a HyperJob becomes together, each of which is its template."""
+"""Of all Jobs of a HyperJob together, each of which contains its template."""
 
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
 def hyperjob_violations(hyperjob: HyperJob, most_parts: int = MAX_PARTS) -> tuple[str, ...]:
-    """Return what must be changed before *hyperjob* can be split, empty where it can be."""
+    """Return what must be changed before *hyperjob* can be split, empty if nothing."""
     excess = hyperjob_size_violation(hyperjob, most_parts)
     return (excess,) if excess else tuple(_violations(hyperjob))
 
 
 def hyperjob_size_violation(hyperjob: HyperJob, most_parts: int = MAX_PARTS) -> str | None:
-    """Return what of *hyperjob* is more than is split, before anything is made of it; ``None`` where nothing is."""
+    """Return the first size limit that *hyperjob* exceeds, before any part is built; ``None`` if none."""
     counts = [count_parts(job) or 0 for job in hyperjob.spec.replicated_jobs]
     if sum(counts) > most_parts:
         return f"it would have {sum(counts)} parts; ask for {most_parts} at most"
@@ -48,7 +47,7 @@ def hyperjob_size_violation(hyperjob: HyperJob, most_parts: int = MAX_PARTS) -> 
 
 
 def _divided_pods(job: ReplicatedJob) -> int:
-    """Return how many pods are divided, with those that the split policy asks for."""
+    """Return how many pods are divided, scaled to the split policy's accelerators."""
     if job.split_policy is None:
         return 0
     try:
@@ -62,7 +61,7 @@ def _violations(hyperjob: HyperJob) -> Iterator[str]:
     if not spec.replicated_jobs:
         yield "spec.replicatedJobs is empty; name at least one job"
     for name in _duplicates(job.name for job in spec.replicated_jobs):
-        yield f"replicated job {name!r} is there twice; give each a name of its own"
+        yield f"replicated job {name!r} is repeated; give each job a unique name"
     if spec.min_available is not None and spec.min_available < 1:
         yield f"spec.minAvailable is {spec.min_available}; write one or more, or leave it out for all parts"
     if spec.max_domains is not None and spec.max_domains < 1:
@@ -78,7 +77,7 @@ def _violations(hyperjob: HyperJob) -> Iterator[str]:
 
 
 def count_parts(job: ReplicatedJob) -> int | None:
-    """Return how many parts *job* has, ``None`` where that depends on the clusters."""
+    """Return the number of parts of *job*, ``None`` where it depends on the clusters."""
     policy = job.split_policy
     if policy is None:
         return max(job.replicas, 0)
@@ -94,12 +93,12 @@ def count_parts(job: ReplicatedJob) -> int | None:
 
 
 def count_static_parts(job: ReplicatedJob) -> int:
-    """Return into how many parts upstream's static split cuts: its replicas, or one for each named cluster."""
+    """Return the number of parts of upstream's static split: its replicas, or one for each named cluster."""
     return job.replicas if job.replicas > 1 else max(len(job.cluster_names), 1)
 
 
 def resize_template(job: ReplicatedJob) -> JobSpec:
-    """Return the template as parts are made of it: with the accelerators that the split policy asks for.
+    """Return the template of the parts, scaled to the split policy's accelerators.
 
     Raises `AcceleratorError`.
     """
@@ -111,7 +110,7 @@ def resize_template(job: ReplicatedJob) -> JobSpec:
 
 def _name_violations(hyperjob: HyperJob, job: ReplicatedJob) -> Iterator[str]:
     longest = hyperjob.name_of(job, max((count_parts(job) or 100) - 1, 0))
-    if not hyperjob.metadata.name:  # generateName: it is known only when it is stored
+    if not hyperjob.metadata.name:  # generateName: the name is unknown until the object is stored
         return
     if len(longest) > MAX_NAME_LENGTH:
         yield f"its parts would be named {longest[:80]!r}, {len(longest)} characters; {MAX_NAME_LENGTH} are allowed"

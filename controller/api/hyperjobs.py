@@ -1,8 +1,8 @@
-"""The HyperJob in both spellings, and the one form in which the rest of the project sees it.
+"""Models of the HyperJob in both of its API groups, and the single form that the rest of the project uses.
 
-`training.volcano.sh` is upstream's API with optional fields of ours; the
-documentation's `batch.volcano.sh` is read as a HyperJob of one replicated job
-without a name. The CRDs are generated from these models.
+`training.volcano.sh` is upstream's API with additional optional fields. A HyperJob of `batch.volcano.sh`, the group in
+Volcano's documentation, is read as a HyperJob of one replicated job without a name. The CRDs are generated from these
+models.
 """
 
 from datetime import datetime
@@ -20,28 +20,28 @@ Strategy = Literal["ByCluster", "ByReplicas", "ByResources", "Static", "Auto"]
 HYPERJOB_RESOURCES: tuple[Resource, ...] = (HYPERJOBS, BATCH_HYPERJOBS)
 
 
-#: More are not read.
+#: Maximum number of errors in a message.
 _MAX_ERRORS = 10
 
 
 class HyperJobError(ValueError):
-    """An object that is no HyperJob; the message names the fields and what is wrong with them."""
+    """An invalid HyperJob; the message names the fields and what is wrong with them."""
 
 
 def validation_rules(*rules: tuple[str, str]) -> ConfigDict:
-    """Return the configuration of a model with *rules* that the API server checks, each with its message."""
+    """Return a model configuration with CEL *rules* that the API server checks, each with its message."""
     return ConfigDict(
         json_schema_extra={"x-kubernetes-validations": [{"rule": rule, "message": message} for rule, message in rules]}
     )
 
 
 def list_map_by(key: str) -> dict[str, Any]:
-    """Return the schema of a list whose items are told apart by *key*."""
+    """Return the schema of a list whose items are identified by *key*."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
 class HyperJobModel(BaseModel):
-    """A part of a HyperJob's spec; what is unknown is left out, as the API server does."""
+    """A part of a HyperJob's spec; unknown fields are dropped, as the API server does."""
 
     model_config = ConfigDict(
         extra="ignore", frozen=True, alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True
@@ -49,17 +49,17 @@ class HyperJobModel(BaseModel):
 
 
 class ClusterShare(HyperJobModel):
-    """What one cluster gets of a split job."""
+    """The share of one cluster in a split job."""
 
     name: str
     replicas: int | None = Field(None, ge=0)
-    """ByCluster: how many pods of the tasks that are divided."""
+    """ByCluster: the number of pods of the divided tasks."""
     weight: int | None = Field(None, ge=1)
-    """ByReplicas: the share of this cluster; 1 where it is not set."""
+    """ByReplicas: the weight of this cluster; 1 if unset."""
 
 
 class SplitPolicy(HyperJobModel):
-    """How one job becomes several."""
+    """How one job is divided into several."""
 
     model_config = validation_rules(
         ("!has(self.accelerators) || has(self.acceleratorType)", "accelerators needs acceleratorType"),
@@ -70,23 +70,23 @@ class SplitPolicy(HyperJobModel):
     )
 
     mode: Literal["static", "auto"] | None = None
-    """Upstream's choice: equal parts, or parts by what the clusters can hold."""
+    """Upstream's choice: equal parts, or parts sized by the capacity of the clusters."""
     accelerators: int | None = Field(None, ge=1)
-    """How many accelerators all parts have together; unset: as many as the template asks for."""
+    """The number of accelerators of all parts together; unset: as many as the template requests."""
     accelerator_type: str | None = None
     """The resource name of the accelerators, such as nvidia.com/gpu."""
     strategy: Strategy | None = Field(None, json_schema_extra={"maxLength": 16})
-    """ByCluster, ByReplicas, ByResources, Static or Auto; counts before mode."""
+    """ByCluster, ByReplicas, ByResources, Static or Auto; takes precedence over mode."""
     clusters: tuple[ClusterShare, ...] = Field((), max_length=500, json_schema_extra=list_map_by("name"))
-    """ByCluster and ByReplicas: who gets a part; ByResources: the order in which clusters are filled."""
+    """ByCluster and ByReplicas: the clusters that get a part; ByResources: the order in which clusters are filled."""
     parts: int | None = Field(None, ge=1, json_schema_extra={"maximum": 1000})
-    """ByReplicas: how many equal parts there are."""
+    """ByReplicas: the number of equal parts."""
     min_replicas: int | None = Field(None, ge=1)
-    """ByResources and Auto: the fewest pods that a part may have."""
+    """ByResources and Auto: the minimum number of pods of a part."""
 
     @property
     def chosen(self) -> Strategy:
-        """Return the strategy; without any, ByCluster where clusters are named and Auto otherwise."""
+        """The effective strategy; by default ByCluster where clusters are named and Auto otherwise."""
         if self.strategy:
             return self.strategy
         if self.mode:
@@ -100,9 +100,11 @@ class FailurePolicy(HyperJobModel):
     max_retries: int = Field(0, ge=0)
     """How often each part is started again."""
     retry_on: Literal["SameCluster", "AnyCluster"] = "SameCluster"
-    """Where: AnyCluster leaves out those where it failed, as far as the split policy does not name its cluster."""
+    """Where it is started again: AnyCluster excludes clusters where it failed, unless the split policy names its
+    cluster.
+    """
     below_minimum: Literal["Rollback", "Keep"] = "Rollback"
-    """When fewer parts than minAvailable can succeed: stop all of them, or let the others run to their end."""
+    """When fewer parts than minAvailable can succeed: stop all of them, or let the others finish."""
     max_restarts: int = Field(0, ge=0)
     """How often a HyperJob that was rolled back starts again from the beginning."""
 
@@ -114,42 +116,42 @@ _OPTION_RULES = (
 
 
 class HyperJobOptions(HyperJobModel):
-    """What both spellings have besides what is split; all of it is optional."""
+    """Optional fields that both API groups have in common."""
 
     model_config = validation_rules(*_OPTION_RULES)
 
     min_available: int | None = None
     """How many parts must be admitted together and must not fail; unset: all of them."""
     max_domains: int | None = None
-    """On how many clusters an automatic split may put its parts."""
+    """The maximum number of clusters of an automatic split."""
     suspend: bool = False
-    """Stops all parts and keeps the HyperJob; set it back to start again."""
+    """Stops all parts and keeps the HyperJob; set it to false to start again."""
     ttl_seconds_after_finished: int | None = Field(None, ge=0)
-    """After how many seconds a finished HyperJob is deleted, with all its parts."""
+    """The number of seconds after which a finished HyperJob is deleted, with all its parts."""
     failure_policy: FailurePolicy = FailurePolicy()
     cleanup_policy: Literal["None", "All"] = "None"
-    """Which finished parts are deleted once the HyperJob has finished; those that still run always are."""
+    """Which finished parts are deleted once the HyperJob has finished; running parts are always deleted."""
     cluster_affinity: dict[str, Any] | None = None
-    """Which clusters may take parts, as in a PropagationPolicy's placement."""
+    """The clusters that may run parts, as in a PropagationPolicy's placement."""
     cluster_tolerations: tuple[dict[str, Any], ...] = ()
-    """Which taints of clusters the parts put up with, as in a PropagationPolicy's placement."""
+    """The tolerations of cluster taints, as in a PropagationPolicy's placement."""
 
 
 class ReplicatedJob(HyperJobModel):
-    """A Volcano Job and how it is multiplied or split."""
+    """A Volcano Job, and how it is replicated or split."""
 
     name: str
     template_spec: JobSpec
     split_policy: SplitPolicy | None = None
-    """Unset: it is not split; replicas copies of it run."""
+    """Unset: it is not split; it runs in as many copies as replicas says."""
     replicas: int = Field(1, json_schema_extra={"x-default": 1, "maximum": 1000})
-    """How many copies there are; with a static split, how many parts."""
+    """The number of copies; with a static split, the number of parts."""
     cluster_names: tuple[str, ...] = ()
-    """The clusters it should go to before all others, in this order."""
+    """The preferred clusters, in this order."""
 
 
 class HyperJobSpec(HyperJobOptions):
-    """Upstream's spec and our options: the one form that everything works on."""
+    """Upstream's spec with the additional options; the only form that the controller uses."""
 
     model_config = validation_rules(
         *_OPTION_RULES,
@@ -161,11 +163,11 @@ class HyperJobSpec(HyperJobOptions):
 
     replicated_jobs: tuple[ReplicatedJob, ...] = Field((), json_schema_extra={**list_map_by("name"), "maxItems": 1000})
     plugins: dict[str, list[str]] = Field(default_factory=dict)
-    """Volcano plugins that every part gets unless its template names them."""
+    """Volcano plugins of every part, unless its template names them."""
 
 
 class JobTemplate(HyperJobModel):
-    """The logical job of the documentation's spelling."""
+    """The logical job in the documentation's API group."""
 
     api_version: Literal["batch.volcano.sh/v1alpha1"] = "batch.volcano.sh/v1alpha1"
     kind: Literal["Job"] = "Job"
@@ -173,7 +175,7 @@ class JobTemplate(HyperJobModel):
 
 
 class BatchHyperJobSpec(HyperJobOptions):
-    """The documentation's spec and our options."""
+    """The documentation's spec with the additional options."""
 
     template: JobTemplate
     split_policy: SplitPolicy | None = None
@@ -186,7 +188,7 @@ class BatchHyperJobSpec(HyperJobOptions):
 
 
 class Metadata(HyperJobModel):
-    """Who a HyperJob is."""
+    """Metadata of a HyperJob."""
 
     name: str = ""
     namespace: str = ""
@@ -199,7 +201,7 @@ class Metadata(HyperJobModel):
 
 
 class HyperJob(HyperJobModel):
-    """One HyperJob in the one form; *resource* is the spelling it was written in."""
+    """A HyperJob in the common form; *resource* is its API group and version."""
 
     resource: Resource
     metadata: Metadata
@@ -208,16 +210,16 @@ class HyperJob(HyperJobModel):
 
     @property
     def path(self) -> str:
-        """Return ``namespace/name``, as messages name it."""
+        """``namespace/name``, as messages name the object."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
     def name_of(self, job: ReplicatedJob, index: int) -> str:
-        """Return the name of a part: `{hyperjob}-{replicatedjob}-{index}`, without what has no name."""
+        """Return the name of a part: `{hyperjob}-{replicatedjob}-{index}`, without empty names."""
         return "-".join(filter(None, (self.metadata.name, job.name, str(index))))
 
 
 def hyperjob_resource(api_version: str) -> Resource:
-    """Return which spelling *api_version* is."""
+    """Return the HyperJob resource of *api_version*."""
     for resource in HYPERJOB_RESOURCES:
         if resource.api_version == api_version:
             return resource
@@ -225,7 +227,7 @@ def hyperjob_resource(api_version: str) -> Resource:
 
 
 def read_hyperjob(document: dict[str, Any]) -> HyperJob:
-    """Return the HyperJob that *document* describes, or raise `HyperJobError`; a null is a field that is not set."""
+    """Parse a HyperJob; raise `HyperJobError` if it is invalid. A null is an unset field."""
     document = _without_nulls(document)
     resource = hyperjob_resource(str(document.get("apiVersion", "")))
     try:
@@ -240,7 +242,7 @@ def read_hyperjob(document: dict[str, Any]) -> HyperJob:
 
 
 def read_status(document: dict[str, Any]) -> HyperJobStatus:
-    """Return the status in *document*, or raise `HyperJobError`; it may be there without a readable spec."""
+    """Parse the status in *document*; raise `HyperJobError` if it is invalid. The spec may be unreadable."""
     try:
         return HyperJobStatus.model_validate(_without_nulls(document.get("status") or {}))
     except ValidationError as error:
@@ -248,7 +250,7 @@ def read_status(document: dict[str, Any]) -> HyperJobStatus:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Return *value* without the members that are null, as Kubernetes reads them."""
+    """Return *value* without null members, as Kubernetes reads them."""
     if isinstance(value, dict):
         return {name: _without_nulls(each) for name, each in value.items() if each is not None}
     return [_without_nulls(each) for each in value if each is not None] if isinstance(value, list) else value
@@ -261,8 +263,8 @@ def _spec(resource: Resource, spec: Any) -> HyperJobSpec:
 
 
 def _format_errors(section: str, error: ValidationError) -> str:
-    """Return what is wrong with the first fields that are wrong."""
-    # The input of each error is the object around it: together they would be its square.
+    """Return the messages of the first errors."""
+    # The input of each error is the enclosing object, so all inputs together could be quadratic in its size.
     details = error.errors(include_url=False, include_context=False, include_input=False)
     return "; ".join(_format_error(section, each) for each in details[:_MAX_ERRORS])
 

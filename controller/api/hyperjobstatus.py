@@ -1,4 +1,4 @@
-"""What a HyperJob's status says: upstream's fields as upstream writes them, and ours beside them."""
+"""Status of a HyperJob: upstream's fields in upstream's form, and additional fields."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -40,7 +40,7 @@ class JobState(_StatusModel):
 
 
 class ReplicatedJobStatus(_StatusModel):
-    """What has become of one replicated job; the numbers count pods."""
+    """The status of one replicated job; the numbers count pods."""
 
     name: str
     job_states: dict[str, JobState] | None = None
@@ -53,48 +53,48 @@ class ReplicatedJobStatus(_StatusModel):
 
 
 class PartStatus(_StatusModel):
-    """One part: where it goes, how large it is, and how far it is."""
+    """One part: its cluster, its size and its phase."""
 
     name: str
     """The name of its Volcano Job and of its PropagationPolicy."""
     replicated_job: str = ""
     index: int
     cluster: str = ""
-    """Where it is pinned to; empty where any cluster will do."""
+    """The cluster that it is pinned to; empty where any cluster is allowed."""
     pods: tuple[int, ...] = ()
-    """How many pods of each task of the template it has."""
+    """The number of pods of each task of the template in this part."""
     rank_offset: int = 0
-    """How many pods the parts before it have."""
+    """The number of pods in the parts before this one."""
     world_size: int = 0
-    """How many pods all parts have."""
+    """The number of pods in all parts."""
     world_parts: int = 0
-    """How many parts there are; like the two above, as it was told to the part's pods."""
+    """The number of parts. This and the two fields above have the values passed to the part's pods."""
     phase: PartPhase
     running_on: str = ""
     """The cluster it was admitted to."""
     attempt: int = 0
-    """Counts its Volcano Jobs, one after the other, under the same name."""
+    """The number of Volcano Jobs that were created under this name before the current one."""
     retries: int = 0
     failed_on: tuple[str, ...] = ()
-    """Clusters where it failed before."""
+    """The clusters where it failed before."""
     reason: str = ""
-    """Why it went where it did."""
+    """Why this cluster was chosen."""
 
 
 class SplitStatus(_StatusModel):
-    """The split that the parts were made of; it stays while a part has started and the spec is the same."""
+    """The split from which the parts were created; it stays while a part has started and the spec is unchanged."""
 
     specification: str = ""
-    """The digest of what was split, by which a change of the spec is noticed."""
+    """The hash of the spec that was split, to detect changes."""
     fits: bool = False
-    """Whether it fitted into the clusters when it was made."""
+    """Whether it fitted into the clusters when it was computed."""
     restarts: int = 0
     """How often all parts were rolled back and started again."""
     parts: tuple[PartStatus, ...] = ()
 
 
 class HyperJobStatus(_StatusModel):
-    """The one status of all parts."""
+    """The combined status of all parts."""
 
     conditions: tuple[Condition, ...] = Field(
         (), json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
@@ -103,13 +103,13 @@ class HyperJobStatus(_StatusModel):
         (), json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     )
     split_count: int | None = None
-    """How many Volcano Jobs there are."""
+    """The number of Volcano Jobs."""
     observed_generation: Int64 | None = None
     phase: Phase | None = None
     message: str = ""
     """Why it is in that phase, and what would change it."""
     parts_running: str = ""
-    """How many parts run, of how many: 1/2."""
+    """The number of running parts, of all parts: 1/2."""
     clusters: str = ""
     """The clusters of its parts."""
     finished_at: Time | None = None
@@ -117,5 +117,5 @@ class HyperJobStatus(_StatusModel):
 
     @property
     def is_finished(self) -> bool:
-        """Say whether nothing comes after it."""
+        """Whether the phase is final."""
         return self.phase in FINISHED

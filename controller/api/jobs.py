@@ -1,4 +1,4 @@
-"""The Volcano Job, as far as it is read."""
+"""Wire types of the Volcano Job, with the fields that are counted."""
 
 import msgspec
 
@@ -8,14 +8,14 @@ from controller.api.pods import PodTemplate
 
 
 class PartitionPolicy(msgspec.Struct, rename="camel", frozen=True):
-    """How a task is cut into partitions that start together."""
+    """Partitions of a task; the pods of a partition start together."""
 
     partition_size: int = 0
     min_partitions: int = 0
 
 
 class TaskSpec(msgspec.Struct, rename="camel", frozen=True):
-    """Some equal pods of a job."""
+    """Equal pods of a job."""
 
     name: str = ""
     replicas: int = 0
@@ -25,7 +25,7 @@ class TaskSpec(msgspec.Struct, rename="camel", frozen=True):
 
 
 class JobSpec(msgspec.Struct, rename="camel", frozen=True):
-    """What the job asks for and from which queue."""
+    """Requests and queue of a job."""
 
     queue: str = ""
     min_available: int = 0
@@ -34,7 +34,7 @@ class JobSpec(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Job(WatchedObject, frozen=True):
-    """One Volcano Job."""
+    """A Volcano Job."""
 
     spec: JobSpec = msgspec.field(default_factory=JobSpec)
 
@@ -43,5 +43,5 @@ _JOB = msgspec.json.Decoder(Job)
 
 
 def decode_job(raw: bytes | memoryview) -> Job:
-    """Return the Volcano Job in *raw*."""
+    """Decode a Volcano Job."""
     return lenient_decode.decode(_JOB, raw)

@@ -1,11 +1,11 @@
-"""The names that objects are found and marked by: API paths, labels and annotations; reads nothing."""
+"""Well-known names: API resources with their paths, labels and annotations."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One resource of an API group, as it is written in paths."""
+    """An API resource, with its path."""
 
     group: str
     version: str
@@ -15,16 +15,16 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """Return ``group/version``, or the version alone for the core group."""
+        """``group/version``, or only the version for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def path(self) -> str:
-        """Return the path that lists it in all namespaces."""
+        """The path that lists it in all namespaces."""
         return f"/{'apis' if self.group else 'api'}/{self.api_version}/{self.plural}"
 
     def item_path(self, namespace: str, name: str) -> str:
-        """Return the path of one object; *namespace* is empty for a cluster-scoped one."""
+        """Return the path of one object; *namespace* is empty for a cluster-scoped object."""
         if not namespace:
             return f"{self.path}/{name}"
         return f"/{'apis' if self.group else 'api'}/{self.api_version}/namespaces/{namespace}/{self.plural}/{name}"
@@ -40,7 +40,7 @@ QUEUES = Resource("scheduling.volcano.sh", "v1beta1", "queues", "Queue", namespa
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 HYPERJOBS = Resource("training.volcano.sh", "v1alpha1", "hyperjobs", "HyperJob")
 BATCH_HYPERJOBS = Resource("batch.volcano.sh", "v1alpha1", "hyperjobs", "HyperJob")
-"""The documentation's spelling of a HyperJob."""
+"""The API group of HyperJobs in Volcano's documentation."""
 MUTATING_WEBHOOKS = Resource(
     "admissionregistration.k8s.io",
     "v1",
@@ -62,20 +62,20 @@ PROPAGATION_POLICIES = Resource("policy.karmada.io", "v1alpha1", "propagationpol
 
 
 def binding_name(name: str, kind: str) -> str:
-    """Return the name that Karmada gives the binding of an object; other groups' kinds of that name share it."""
+    """Return the name that Karmada gives the binding of an object; equal kinds of other groups share it."""
     return f"{name}-{kind}".replace(":", ".").lower()
 
 
-#: The record of an admission, on the binding.
+#: Admission record, on the binding.
 ADMISSION_ANNOTATION = "volcano-global.io/admission"
-#: A job's run time and arrival, for the simulator only.
+#: Run time and submission time of a job, for the simulator only.
 RUNTIME_ANNOTATION = "volcano-global.io/runtime"
 SUBMIT_ANNOTATION = "volcano-global.io/submit"
 
-#: Where kinds without a queue field name their queue; the first that is there counts.
+#: Annotations or labels that name the queue of kinds without a queue field; the first one set counts.
 QUEUE_NAME_KEYS = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
 
-#: A binding that carries neither is claimed by no policy, and Karmada's scheduler passes it over.
+#: Labels that Karmada sets when a policy matches; its scheduler ignores a binding with neither.
 POLICY_LABELS = (
     "propagationpolicy.karmada.io/permanent-id",
     "clusterpropagationpolicy.karmada.io/permanent-id",
@@ -86,10 +86,10 @@ REPLICATED_JOB_NAME_LABEL = "volcano.sh/replicatedjob-name"
 HYPERJOB_GROUPS = frozenset({"training.volcano.sh", "batch.volcano.sh"})
 HYPERJOB_KIND = "HyperJob"
 
-#: On a HyperJob's Job, JSON: `{"uid", "split"}`: its HyperJob, and the split that it was made for. All else about its
-#: group (G1) the HyperJob's own spec and status say, and a Job that they do not list is no part of it.
+#: On a HyperJob's Job, JSON `{"uid", "split"}`: its HyperJob, and the split for which it was created. Everything else
+#: about its gang (G1) is in the HyperJob's spec and status; a Job that they do not list is not a part.
 GROUP_ANNOTATION = "volcano-global.io/group"
-#: On a HyperJob's Job, JSON list: the clusters it should go to before all others, in order (C3).
+#: On a HyperJob's Job, JSON list: preferred clusters, in order (C3).
 PREFERRED_CLUSTERS_ANNOTATION = "volcano-global.io/preferred-clusters"
-#: On what a HyperJob has made, JSON: `{"index", "attempt", "template", "digest"}`, by which a change is noticed.
+#: On the objects of a part, JSON `{"index", "attempt", "template", "digest"}`: the applied revision, to detect changes.
 PART_ANNOTATION = "volcano-global.io/part"

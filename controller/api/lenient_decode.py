@@ -1,8 +1,7 @@
-"""Decode one object, and where it does not fit its type, all of it that does.
+"""Decodes objects leniently: fields that do not match their type get their defaults and are reported.
 
-One unreadable field must neither lose the object nor hide the others: it stays
-at its default and is named among the object's flaws. A null is a field that is
-not set, as it is to Kubernetes.
+One unreadable field must not lose the object or hide its other fields; it is listed in the object's decode errors. A
+null is an unset field, as in Kubernetes.
 """
 
 import sys
@@ -21,16 +20,16 @@ R = TypeVar("R", bound=bytes | memoryview | msgspec.Raw)
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
-#: What a decoder raises for JSON that does not fit, or that no decoder should follow further.
+#: What a decoder raises for JSON that does not match the type, or is nested too deeply.
 _DECODE_ERRORS = (ValueError, RecursionError)
-#: The API server takes objects that are nested 10,000 deep; to skip a part costs one level of recursion each.
+#: The API server accepts objects nested 10,000 deep; skipping a value needs one recursion per level.
 _MAX_RECURSION = 12_000
 
 
 def decode_deeply_nested(decode: Callable[[R], T], raw: R) -> T:
-    """Return what *decode* makes of *raw*, however deep the parts are nested that it only passes over.
+    """Decode *raw* with *decode*, even if values that it skips are nested very deeply.
 
-    *decode* must be a decoder of msgspec, which needs little stack for each level.
+    *decode* must be a decoder of msgspec, which needs little stack per level.
     """
     try:
         return decode(raw)
@@ -44,9 +43,9 @@ def decode_deeply_nested(decode: Callable[[R], T], raw: R) -> T:
 
 
 def decode(decoder: msgspec.json.Decoder[W], raw: bytes | memoryview) -> W:
-    """Return the object in *raw*; what does not fit its type is left at its default and told in ``flaws``.
+    """Decode an object; fields that do not match their type get their defaults and are listed in ``flaws``.
 
-    Raises `msgspec.DecodeError` only for what is no JSON object at all.
+    Raises `msgspec.DecodeError` only if *raw* is not a JSON object.
     """
     try:
         return decoder.decode(raw)
@@ -61,19 +60,19 @@ def _decode_leniently(kind: type[W], raw: bytes | memoryview) -> W:
     except RecursionError as error:
         raise msgspec.DecodeError("the object is nested too deeply to be read at all") from error
     if value is msgspec.UNSET:
-        raise msgspec.DecodeError(f"no object of the API server: {bytes(raw[:40])!r}")
+        raise msgspec.DecodeError(f"not a JSON object: {bytes(raw[:40])!r}")
     salvaged: W = msgspec.structs.replace(value, flaws=tuple(reader.flaws))
     return salvaged
 
 
 class _LenientReader:
-    """Reads piece by piece and remembers what did not fit."""
+    """Decodes piece by piece and collects the errors."""
 
     def __init__(self) -> None:
         self.flaws: list[str] = []
 
     def read(self, kind: Any, raw: msgspec.Raw, path: str) -> Any:
-        """Return what *raw* holds of *kind*; ``UNSET`` where nothing of it could be read."""
+        """Decode *raw* as *kind*; ``UNSET`` if nothing of it could be read."""
         try:
             return msgspec.json.decode(raw, type=kind)
         except _DECODE_ERRORS as error:
@@ -115,7 +114,7 @@ class _LenientReader:
 
 
 def _without_none(kind: Any) -> Any:
-    """Return the one type that *kind* allows besides ``None``; a wider union as it is."""
+    """Return the single type that *kind* allows other than ``None``; a wider union unchanged."""
     if get_origin(kind) not in {Union, UnionType}:
         return kind
     others = [other for other in get_args(kind) if other is not NoneType]

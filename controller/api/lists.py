@@ -1,10 +1,10 @@
-"""One page of a list of whatever kind, as the API server gives it."""
+"""One page of a list of any kind, as the API server returns it."""
 
 import msgspec
 
 
 class ListMeta(msgspec.Struct):
-    """The part of a list's metadata that paging needs."""
+    """Metadata of a list that paging needs."""
 
     resource_version: str = msgspec.field(default="", name="resourceVersion")
     continue_token: str = msgspec.field(default="", name="continue")
@@ -12,7 +12,7 @@ class ListMeta(msgspec.Struct):
 
 
 class Page(msgspec.Struct):
-    """One page of a list; its items are the JSON as it came, valid as long as the page is kept."""
+    """One page of a list; its items are raw JSON that is valid while the page exists."""
 
     metadata: ListMeta = msgspec.field(default_factory=ListMeta)
     items: list[msgspec.Raw] | None = None

@@ -1,4 +1,4 @@
-"""The metadata every object carries, as far as it is read; ``Watched`` is what all watched kinds share."""
+"""Metadata of API objects; ``WatchedObject`` is the base class of all watched kinds."""
 
 from datetime import datetime
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class OwnerReference(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """An object that this one belongs to."""
+    """A reference to the owner of an object."""
 
     api_version: str = ""
     kind: str = ""
@@ -16,7 +16,7 @@ class OwnerReference(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class ObjectMeta(msgspec.Struct, rename="camel", frozen=True):
-    """Who an object is and what others have written on it."""
+    """Identity, labels and annotations of an object."""
 
     name: str = ""
     namespace: str = ""
@@ -31,18 +31,18 @@ class ObjectMeta(msgspec.Struct, rename="camel", frozen=True):
 
 
 class WatchedObject(msgspec.Struct, rename="camel", frozen=True):
-    """An object of a kind that is watched."""
+    """An object of a watched kind."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    # No object of the API server can have a member of this name, so nobody can plant one.
+    # The API server stores no field with this name, so a tenant cannot set it.
     flaws: tuple[str, ...] = msgspec.field(default=(), name="$flaws")
-    """What could not be read and stands at its default instead, each with its path."""
+    """Fields that could not be read and have their defaults instead, each with its path."""
 
     @property
     def path(self) -> str:
-        """Return ``namespace/name``, or the name alone, as messages name it."""
+        """``namespace/name``, or only the name, as messages name the object."""
         return f"{self.metadata.namespace}/{self.metadata.name}" if self.metadata.namespace else self.metadata.name
 
 
-#: A Kubernetes quantity as it travels: text, or a bare number.
+#: Kubernetes quantities as in JSON: strings or numbers.
 Quantities = dict[str, str | int | float]

@@ -1,10 +1,10 @@
-"""What a pod asks of its node: selector, required affinity, tolerations (Karmada's NodeClaim)."""
+"""Node constraints of a pod: node selector, required affinity and tolerations (Karmada's NodeClaim)."""
 
 import msgspec
 
 
 class NodeSelectorRequirement(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """One expression over a node's labels or fields."""
+    """One expression over the labels or fields of a node."""
 
     key: str
     operator: str
@@ -12,32 +12,32 @@ class NodeSelectorRequirement(msgspec.Struct, rename="camel", frozen=True, omit_
 
 
 class NodeSelectorTerm(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """Expressions that must all hold."""
+    """Expressions that must all match."""
 
     match_expressions: list[NodeSelectorRequirement] = msgspec.field(default_factory=list)
     match_fields: list[NodeSelectorRequirement] = msgspec.field(default_factory=list)
 
 
 class NodeSelector(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """Terms of which one must hold."""
+    """Terms of which one must match."""
 
     node_selector_terms: list[NodeSelectorTerm] = msgspec.field(default_factory=list)
 
 
 class NodeAffinity(msgspec.Struct, frozen=True):
-    """The part of a pod's node affinity that must hold."""
+    """The required part of a pod's node affinity."""
 
     required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
 
 
 class Affinity(msgspec.Struct, rename="camel", frozen=True):
-    """A pod's affinity, as far as it speaks of nodes."""
+    """The node affinity of a pod."""
 
     node_affinity: NodeAffinity | None = None
 
 
 class Toleration(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """A taint of nodes that a pod puts up with."""
+    """A toleration of node taints."""
 
     key: str = ""
     operator: str = ""
@@ -47,7 +47,7 @@ class Toleration(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True
 
 
 class NodeClaim(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """All that a pod asks of its node."""
+    """All node constraints of a pod."""
 
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
     node_affinity: NodeSelector | None = None
@@ -60,10 +60,10 @@ _NOTHING = NodeClaim()
 
 
 def encode_node_claim(claim: NodeClaim) -> str:
-    """Return *claim* as JSON, equal for equal claims; empty where nothing is asked."""
+    """Return *claim* as JSON, equal for equal claims; empty for no constraints."""
     return "" if claim == _NOTHING else _ENCODER.encode(claim).decode()
 
 
 def decode_node_claim(text: str) -> NodeClaim:
-    """Return the claim that `encode_node_claim` wrote."""
+    """Decode a claim that `encode_node_claim` returned."""
     return _DECODER.decode(text) if text else _NOTHING

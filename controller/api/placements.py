@@ -1,4 +1,4 @@
-"""A policy's placement as it is copied into a binding, as far as Karmada's filters read it."""
+"""Wire types of a policy's placement, as Karmada copies it into a binding."""
 
 import msgspec
 
@@ -12,20 +12,20 @@ class Expression(msgspec.Struct, rename="camel", frozen=True):
 
 
 class LabelSelector(msgspec.Struct, rename="camel", frozen=True):
-    """Which labels a cluster must have."""
+    """Selects clusters by labels."""
 
     match_labels: dict[str, str] = msgspec.field(default_factory=dict)
     match_expressions: list[Expression] = msgspec.field(default_factory=list)
 
 
 class FieldSelector(msgspec.Struct, rename="camel", frozen=True):
-    """Which provider, region and zone a cluster must have."""
+    """Selects clusters by provider, region and zone."""
 
     match_expressions: list[Expression] = msgspec.field(default_factory=list)
 
 
 class ClusterAffinity(msgspec.Struct, rename="camel", frozen=True):
-    """Which clusters are named; a term of several also has a name and its overflow."""
+    """Selects clusters; one of several ordered affinities also has a name and overflow affinities."""
 
     affinity_name: str = ""
     cluster_names: list[str] = msgspec.field(default_factory=list)
@@ -36,7 +36,7 @@ class ClusterAffinity(msgspec.Struct, rename="camel", frozen=True):
 
 
 class ClusterToleration(msgspec.Struct, rename="camel", frozen=True):
-    """A taint of clusters that is put up with."""
+    """A toleration of cluster taints."""
 
     key: str = ""
     operator: str = ""
@@ -45,7 +45,7 @@ class ClusterToleration(msgspec.Struct, rename="camel", frozen=True):
 
 
 class SpreadConstraint(msgspec.Struct, rename="camel", frozen=True):
-    """Over how many groups of clusters a workload goes."""
+    """Minimum and maximum number of cluster groups of a workload."""
 
     spread_by_field: str = ""
     spread_by_label: str = ""
@@ -54,14 +54,14 @@ class SpreadConstraint(msgspec.Struct, rename="camel", frozen=True):
 
 
 class StaticClusterWeight(msgspec.Struct, rename="camel", frozen=True):
-    """The weight of some clusters."""
+    """The weight of the selected clusters."""
 
     target_cluster: ClusterAffinity = msgspec.field(default_factory=ClusterAffinity)
     weight: int = 0
 
 
 class WeightPreference(msgspec.Struct, rename="camel", frozen=True):
-    """By what replicas are divided."""
+    """How replicas are weighted."""
 
     static_weight_list: list[StaticClusterWeight] = msgspec.field(default_factory=list)
     dynamic_weight: str = ""
@@ -76,7 +76,7 @@ class ReplicaScheduling(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Placement(msgspec.Struct, rename="camel", frozen=True):
-    """Where a policy lets its objects go."""
+    """Where a policy places its objects."""
 
     cluster_affinity: ClusterAffinity | None = None
     cluster_affinities: list[ClusterAffinity] = msgspec.field(default_factory=list)

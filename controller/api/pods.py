@@ -1,4 +1,4 @@
-"""A pod template, as far as it says what a pod asks for."""
+"""Wire types of a pod template, with the fields that its requests depend on."""
 
 from typing import Any
 
@@ -8,28 +8,28 @@ from controller.api.meta import Quantities
 
 
 class ResourceRequirements(msgspec.Struct, rename="camel", frozen=True):
-    """What is asked for and what is the most, of a container or of a whole pod."""
+    """Requests and limits of a container or of a pod."""
 
     requests: Quantities = msgspec.field(default_factory=dict)
     limits: Quantities = msgspec.field(default_factory=dict)
 
 
 class Container(msgspec.Struct, rename="camel", frozen=True):
-    """One container; an init container with ``restartPolicy: Always`` stays beside the others."""
+    """One container; an init container with ``restartPolicy: Always`` is a sidecar."""
 
     resources: ResourceRequirements | None = None
     restart_policy: str = ""
 
 
 class PodResourceClaim(msgspec.Struct, rename="camel", frozen=True):
-    """Devices that a pod asks for by dynamic resource allocation; one of the two names is set."""
+    """Devices that a pod requests by dynamic resource allocation; one of the two names is set."""
 
     resource_claim_name: str | None = None
     resource_claim_template_name: str | None = None
 
 
 class PodSpec(msgspec.Struct, rename="camel", frozen=True):
-    """What runs in the pod."""
+    """Spec of a pod."""
 
     containers: list[Container] = msgspec.field(default_factory=list)
     init_containers: list[Container] = msgspec.field(default_factory=list)
@@ -43,6 +43,6 @@ class PodSpec(msgspec.Struct, rename="camel", frozen=True):
 
 
 class PodTemplate(msgspec.Struct, rename="camel", frozen=True):
-    """The pods of one task."""
+    """Pod template of a task."""
 
     spec: PodSpec = msgspec.field(default_factory=PodSpec)

@@ -1,4 +1,4 @@
-"""The PriorityClass of Kubernetes, as far as it is read."""
+"""Wire type of Kubernetes' PriorityClass."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from controller.api.meta import WatchedObject
 
 
 class PriorityClass(WatchedObject, frozen=True):
-    """One PriorityClass."""
+    """A PriorityClass."""
 
     value: int = 0
     global_default: bool = False
@@ -18,5 +18,5 @@ _PRIORITY_CLASS = msgspec.json.Decoder(PriorityClass)
 
 
 def decode_priority_class(raw: bytes | memoryview) -> PriorityClass:
-    """Return the PriorityClass in *raw*."""
+    """Decode a PriorityClass."""
     return lenient_decode.decode(_PRIORITY_CLASS, raw)

@@ -1,8 +1,7 @@
-"""Kubernetes quantities as exact integers in base units, and back to text.
+"""Parses Kubernetes quantities into exact integers in base units, and formats them.
 
-A base unit is a byte of ``memory`` and a thousandth of everything else; what
-lies between two base units is rounded up, away from zero, as Kubernetes does.
-No floats, and bounded work whatever the text.
+A base unit is a byte of ``memory`` and a thousandth of everything else. Fractions of a base unit are rounded up, away
+from zero, as Kubernetes does. There are no floats, and the work is bounded for any text.
 """
 
 import re
@@ -12,10 +11,10 @@ from math import floor
 
 _FORM = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(|[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)")
 _MAX_LENGTH = 128
-#: A resource's name in Kubernetes: a domain, a slash and a label.
+#: A resource name in Kubernetes: a domain, a slash and a label.
 _MAX_RESOURCE_LENGTH = 253 + 1 + 63
 _MAX_EXPONENT = 100
-#: Below this any mantissa that is short enough to be read rounds up to one base unit.
+#: Below this any mantissa within the length limit rounds up to one base unit.
 _MIN_EXPONENT = -300
 
 _DECIMAL_SUFFIXES = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -23,7 +22,7 @@ _BINARY_SUFFIXES = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _SUFFIX_BY_TENS = {exponent: suffix for suffix, exponent in _DECIMAL_SUFFIXES.items()}
 _SUFFIX_BY_TWOS = {exponent: suffix for suffix, exponent in _BINARY_SUFFIXES.items()}
 
-#: Kubernetes caps what is written with a binary suffix here, and nothing else.
+#: Kubernetes caps only quantities with a binary suffix.
 _BINARY_CAP = 2**63 - 1
 
 _MEMORY = "memory"
@@ -32,20 +31,20 @@ _KIBI = 1024
 
 
 class QuantityError(ValueError):
-    """A text or number that is no Kubernetes quantity, or one beyond all bounds."""
+    """An invalid Kubernetes quantity, or one that is too large."""
 
 
 def parse_quantity(resource: str, value: str | float) -> int:
     """Return *value* in base units of *resource*.
 
-    Integers and floats are taken as their JSON text.
+    Integers and floats are read as their JSON text.
     """
     text = value if isinstance(value, str) else _number_text(resource, value)
     if len(text) > _MAX_LENGTH:
         raise QuantityError(
             f"{resource}: '{text[:16]}…' has {len(text)} characters; write it with at most {_MAX_LENGTH}"
         )
-    # A cached name is kept: of thousands that are as long as an object can be, the process would run out of memory.
+    # Long names are not cached: thousands of names as long as an object would exhaust the memory.
     return _amount(resource, text) if len(resource) <= _MAX_RESOURCE_LENGTH else _amount.__wrapped__(resource, text)
 
 
@@ -68,7 +67,7 @@ def _counts_bytes(resource: str) -> bool:
 
 def _number_text(resource: str, number: float) -> str:
     if isinstance(number, int) and number.bit_length() > 3 * _MAX_LENGTH:
-        raise QuantityError(f"{resource}: an integer of {number.bit_length()} bits is more than any cluster has")
+        raise QuantityError(f"{resource}: an integer of {number.bit_length()} bits is larger than any cluster")
     return repr(number)
 
 
@@ -76,7 +75,7 @@ def _number_text(resource: str, number: float) -> str:
 def _amount(resource: str, text: str) -> int:
     match = _FORM.fullmatch(text)
     if match is None or not (match[2] or match[3]):
-        raise QuantityError(f"{resource}: {text!r} is no quantity; write it like 500m, 2 or 64Gi")
+        raise QuantityError(f"{resource}: {text!r} is not a quantity; write it like 500m, 2 or 64Gi")
     sign, whole, fraction, suffix = match[1], match[2], match[3] or "", match[4]
     mantissa = int(whole + fraction)
     if suffix in _BINARY_SUFFIXES:
@@ -90,7 +89,7 @@ def _amount(resource: str, text: str) -> int:
 def _exponent(resource: str, text: str, suffix: str) -> int:
     exponent = _DECIMAL_SUFFIXES[suffix] if suffix in _DECIMAL_SUFFIXES else int(suffix[1:])
     if exponent > _MAX_EXPONENT:
-        raise QuantityError(f"{resource}: {text!r} is more than any cluster has")
+        raise QuantityError(f"{resource}: {text!r} is larger than any cluster")
     return max(exponent, _MIN_EXPONENT)
 
 
@@ -102,7 +101,7 @@ def _in_base_units(resource: str, mantissa: int, scale: int) -> int:
 
 
 def _decimal(value: int, exponent: int) -> str:
-    """Return value * 10^exponent with the largest suffix that keeps it whole."""
+    """Return value * 10^exponent with the largest suffix that gives an integer."""
     if value == 0:
         return "0"
     while value % _MILLI == 0 and exponent < _DECIMAL_SUFFIXES["E"]:
@@ -112,7 +111,7 @@ def _decimal(value: int, exponent: int) -> str:
 
 
 def _binary(count: int) -> str:
-    """Return *count* bytes with the largest binary suffix, or as a decimal where none keeps it whole."""
+    """Return *count* bytes with the largest binary suffix that gives an integer, else as a decimal."""
     if count == 0 or count % _KIBI or abs(count) > _BINARY_CAP:
         return _decimal(count, 0)
     exponent = 0

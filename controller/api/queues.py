@@ -1,4 +1,4 @@
-"""The Volcano Queue, as far as it is read."""
+"""Wire types of the Volcano Queue."""
 
 import msgspec
 
@@ -7,13 +7,13 @@ from controller.api.meta import Quantities, WatchedObject
 
 
 class Guarantee(msgspec.Struct, rename="camel", frozen=True):
-    """What a queue can count on."""
+    """Guaranteed resources of a queue."""
 
     resource: Quantities = msgspec.field(default_factory=dict)
 
 
 class QueueSpec(msgspec.Struct, rename="camel", frozen=True):
-    """What a queue may use, is due and can count on."""
+    """Spec of a queue: its limit, share and guarantee."""
 
     weight: int = 1
     parent: str = ""
@@ -26,13 +26,13 @@ class QueueSpec(msgspec.Struct, rename="camel", frozen=True):
 
 
 class QueueStatus(msgspec.Struct, rename="camel", frozen=True):
-    """Whether it takes workloads."""
+    """Status of a queue: whether it is open."""
 
     state: str = ""
 
 
 class Queue(WatchedObject, frozen=True):
-    """One Volcano Queue."""
+    """A Volcano Queue."""
 
     spec: QueueSpec = msgspec.field(default_factory=QueueSpec)
     status: QueueStatus = msgspec.field(default_factory=QueueStatus)
@@ -42,5 +42,5 @@ _QUEUE = msgspec.json.Decoder(Queue)
 
 
 def decode_queue(raw: bytes | memoryview) -> Queue:
-    """Return the Queue in *raw*."""
+    """Decode a Queue."""
     return lenient_decode.decode(_QUEUE, raw)

@@ -1,7 +1,7 @@
-"""The record of an admission: one annotation on the binding, ours alone to write.
+"""The admission record: one annotation on the binding, which only the controller and the webhook write.
 
-What cannot be read is no record, with a sentence that says why; what is for
-another uid (a copy, a restored backup) speaks of another binding.
+An unreadable record is ignored and reported. A record with the UID of another binding, from a copy or a restored
+backup, does not count.
 """
 
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ Amounts = dict[str, str]
 
 
 class Record(msgspec.Struct, rename="camel", frozen=True, omit_defaults=False):
-    """What is known about a workload that no other object says (R2)."""
+    """State of a workload that no other object stores (R2)."""
 
     uid: str
-    """The binding it is about."""
+    """UID of its binding."""
     queue: str = ""
     charge: Amounts = msgspec.field(default_factory=dict)
-    """The total over all clusters (D6); empty while it is not admitted."""
+    """Total over all clusters (D6); empty while it is not admitted."""
     clusters: tuple[str, ...] = ()
     admitted_at: datetime | None = None
     waiting_since: datetime | None = None
@@ -34,16 +34,16 @@ class Record(msgspec.Struct, rename="camel", frozen=True, omit_defaults=False):
     nominated_requests: Amounts | None = None
     aborted: bool = False
     aborted_generation: int | msgspec.UnsetType = msgspec.UNSET
-    """The generation of the template that was aborted; a later one is tried again (D8)."""
+    """Generation of the aborted template; a later generation is retried (D8)."""
     evictions: int = 0
     attempts: int = 0
-    """How often it was admitted and taken back without having run (R1)."""
+    """How often it was admitted and evicted without having run (R1)."""
     startup_failed_at: datetime | msgspec.UnsetType = msgspec.UNSET
     """When it was last taken back because it had not started itself."""
     back_off_until: datetime | msgspec.UnsetType = msgspec.UNSET
     """Until when it does not compete after that."""
     clusters_changed_at: datetime | msgspec.UnsetType = msgspec.UNSET
-    """When others last changed its clusters; the startup timeout counts from then."""
+    """When others last changed its clusters; the startup timeout starts then."""
     excluded_clusters: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     """The clusters in which it did not start, each with a mark of how the cluster was then."""
     plan: str = ""
@@ -51,7 +51,7 @@ class Record(msgspec.Struct, rename="camel", frozen=True, omit_defaults=False):
 
 
 class RecordResult(msgspec.Struct, frozen=True):
-    """What an annotation holds: a record, or why it holds none."""
+    """The record in an annotation, or why the annotation is not a valid record."""
 
     record: Record | None = None
     flaw: str = ""
@@ -65,7 +65,7 @@ _FIELD_NAMES = tuple((field.name, field.encode_name) for field in msgspec.struct
 
 
 def read_record(annotations: Mapping[str, str], uid: str) -> RecordResult:
-    """Return the record among *annotations* that was written for the binding *uid*."""
+    """Return the record in *annotations*, if it is the record of the binding *uid*."""
     text = annotations.get(ADMISSION_ANNOTATION)
     if text is None:
         return NO_RECORD
@@ -78,7 +78,7 @@ def read_record(annotations: Mapping[str, str], uid: str) -> RecordResult:
 
 
 def write_record(record: Record) -> str:
-    """Return the canonical text of *record*: the same record, the same text; times in UTC."""
+    """Return the canonical text of *record*, equal for equal records; times are in UTC."""
     values = ((written, getattr(record, name)) for name, written in _FIELD_NAMES)
     return _ENCODER.encode(
         {name: _format_value(value) for name, value in values if value is not msgspec.UNSET}
@@ -89,7 +89,7 @@ def _violation(record: Record, uid: str) -> str:
     if record.uid != uid:
         return f"annotation {ADMISSION_ANNOTATION} was written for another binding, uid {record.uid[:64]!r}"
     if record.evictions < 0 or record.attempts < 0:
-        return f"annotation {ADMISSION_ANNOTATION} counts below zero"
+        return f"annotation {ADMISSION_ANNOTATION} has negative counters"
     if any(time.tzinfo is None for time in _times(record)):
         return f"annotation {ADMISSION_ANNOTATION} has a time without a zone; write times like 2006-01-02T15:04:05Z"
     return ""

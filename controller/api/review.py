@@ -1,7 +1,7 @@
-"""An AdmissionReview as it travels between the API server and a webhook; judges nothing.
+"""Decodes and encodes AdmissionReviews.
 
-Only the members a verdict needs are decoded. The object stays raw, so that a bad object (a refusal the user reads) is
-told from a bad review (a broken caller).
+Only the fields that the webhook needs are decoded. The object stays raw, so that an invalid object, which is denied
+with a message, is distinguished from an invalid review, which is an error of the caller.
 """
 
 import json
@@ -14,17 +14,17 @@ import msgspec
 VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 
-#: The most values of a new object, by `count_values`; an object of 1.5 MiB, as many as etcd takes, has a third of them.
+#: Maximum number of values of a new object, by `count_values`: three times those in 1.5 MiB, etcd's size limit.
 MAX_VALUES = 1 << 18
 
 Members = Mapping[str, msgspec.Raw]
-"""The members of one JSON object, each of which is there once."""
+"""Members of a JSON object, each name once."""
 
 _ABSENT = msgspec.Raw(b"")
 
 
 class ReviewError(ValueError):
-    """The body is no review that could be answered; carries the request's uid where it could be read."""
+    """The body is not a valid review; carries the request's UID if it could be read."""
 
     def __init__(self, message: str, uid: str = "") -> None:
         super().__init__(message)
@@ -32,11 +32,11 @@ class ReviewError(ValueError):
 
 
 class RepeatedKeyError(ValueError):
-    """A JSON object names a member twice, so that two readers may see two different objects."""
+    """A JSON object repeats a key, so that two parsers may read two different objects."""
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """The resource a request is about."""
+    """The resource of a request."""
 
     group: str
     version: str
@@ -44,7 +44,7 @@ class Resource(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What the API server asks about one write."""
+    """An admission request for one write."""
 
     uid: str
     resource: Resource
@@ -54,17 +54,17 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     dry_run: bool = False
     sent: msgspec.Raw | Members = msgspec.Raw(b"null")
-    """The object, whole or by its members, as it was read."""
+    """The object, raw or by members, as it was decoded."""
     old_object: msgspec.Raw = msgspec.Raw(b"null")
 
     @property
     def object(self) -> msgspec.Raw:
-        """The object as a whole."""
+        """The object as raw JSON."""
         return self.sent if isinstance(self.sent, msgspec.Raw) else msgspec.Raw(_ENCODER.encode(self.sent))
 
     @property
     def members(self) -> Members:
-        """The object by its members; raises `ValueError` where it is no object, or has a member twice."""
+        """The members of the object; raises `ValueError` if it is not an object or repeats a key."""
         return members(self.sent) if isinstance(self.sent, msgspec.Raw) else self.sent
 
 
@@ -77,14 +77,14 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """Why a write is refused; the API server shows the message to the user."""
+    """Why a write is denied; the API server shows the message to the user."""
 
     code: int
     message: str
 
 
 class Response(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The answer; *patch* is a base64 encoded JSON Patch."""
+    """The response; *patch* is a base64 encoded JSON Patch."""
 
     uid: str
     allowed: bool
@@ -103,7 +103,7 @@ class _Envelope(msgspec.Struct):
 
 
 class _RequestMembers(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """A request as the API server writes it; what decides nothing is left as it is."""
+    """A request as the API server encodes it; unused fields stay raw."""
 
     uid: str
     kind: msgspec.Raw
@@ -143,13 +143,13 @@ _ENCODER = msgspec.json.Encoder()
 _BOOLEAN = msgspec.json.Decoder(bool)
 _RESOURCE = msgspec.json.Decoder(Resource)
 
-#: A review without blanks, and without what differs from one to the next.
+#: Length of the fixed parts of a review, without whitespace.
 _FIXED_LENGTH = len(
     '{"kind":"","apiVersion":"","request":{"uid":"","kind":,"resource":{"group":"","version":"","resource":""},'
     '"operation":"","userInfo":,"object":,"oldObject":,"dryRun":false,"options":}}'
 )
 
-#: Member of a request -> our name for it, and how it is read from its few bytes.
+#: Short fields of a request: their attribute name and decoder.
 _FIELDS: Mapping[str, tuple[str, msgspec.json.Decoder[Any]]] = {
     "uid": ("uid", _TEXT),
     "resource": ("resource", _RESOURCE),
@@ -159,49 +159,50 @@ _FIELDS: Mapping[str, tuple[str, msgspec.json.Decoder[Any]]] = {
     "namespace": ("namespace", _TEXT),
     "dryRun": ("dry_run", _BOOLEAN),
 }
-#: Objects are long, and stay as they are.
+#: Long fields of a request, which stay raw.
 _OBJECTS = {"object": "sent", "oldObject": "old_object"}
 
 
 def read(body: bytes) -> Request:
-    """Return the request in *body*, or raise `ReviewError` with a sentence that says what is wrong with it."""
+    """Return the request in *body*; raise `ReviewError` if it is invalid."""
     if len(body) > 2 * MAX_VALUES and count_values(body) > 2 * MAX_VALUES:
         raise ReviewError(f"the body has more than {2 * MAX_VALUES} JSON values", _uid(body))
     try:
-        # What is not looked into is not decoded, so bad UTF-8 there would pass.
+        # Raw values are not decoded, so invalid UTF-8 in them would be accepted.
         str(body, "utf-8")
         whole = body.strip()
         version, kind, request = _read_canonical(whole) or _read_strictly(whole)
     except RecursionError as error:
         raise ReviewError("the body is nested too deeply for an AdmissionReview") from error
     except ValueError as error:  # malformed JSON, a wrong type, bad UTF-8, a repeated key
-        raise ReviewError(f"the body is no AdmissionReview: {error}", _uid(body)) from error
+        raise ReviewError(f"the body is not an AdmissionReview: {error}", _uid(body)) from error
     if version != VERSION or kind != KIND:
         raise ReviewError(f"this webhook reads {VERSION} {KIND}, not {version[:60]} {kind[:60]}", request.uid)
     if not request.uid:
-        raise ReviewError("the review's request.uid is empty, so that no answer could be told to belong to it")
+        raise ReviewError("the review's request.uid is empty, so the response could not be matched to it")
     return request
 
 
 def count_values(raw: bytes | msgspec.Raw) -> int:
-    """Return about how many values there are in JSON text, never fewer than half of those that cost memory.
+    """Return the approximate number of values in JSON text, at least half of those that cost memory.
 
-    Characters within texts count too. A pass over the bytes, which reading them would cost many times.
+    Characters in strings count too. It is one pass over the bytes, much cheaper than decoding them.
     """
     text = bytes(raw)
     return text.count(b"{") + text.count(b"[") + text.count(b":") + text.count(b'",')
 
 
 def write(response: Response) -> bytes:
-    """Return the body of the answer to a review."""
+    """Return the body of the response to a review."""
     return _ENCODER.encode(_ReviewResponse(response))
 
 
 def members(raw: bytes | msgspec.Raw) -> Members:
-    """Return the members of a JSON object, or raise `ValueError` where one is there twice.
+    """Return the members of a JSON object; raise `ValueError` if a key is repeated.
 
-    The API server writes JSON without blanks and with plain keys. There the lengths of the members add up exactly when
-    none was dropped as a repetition, at a tenth of the cost of a strict parser; anything else is parsed strictly.
+    The API server writes JSON without whitespace and without escapes in keys. For such JSON the lengths of the members
+    add up exactly if no repeated key was dropped, at a tenth of the cost of a strict parser; any other JSON is parsed
+    strictly.
     """
     found = _MEMBERS.decode(raw)
     if len(memoryview(raw)) != _encoded_length(found):
@@ -210,9 +211,9 @@ def members(raw: bytes | msgspec.Raw) -> Members:
 
 
 def _read_canonical(body: bytes) -> tuple[str, str, Request] | None:
-    """Return version, kind and request of a review in one walk over it, where it is as the API server writes it.
+    """Return version, kind and request of a review in one pass, if it has the API server's canonical form.
 
-    ``None``: it is not, or cannot be read. Reading it strictly tells.
+    ``None``: it has another form or is invalid, and must be read strictly.
     """
     try:
         found = _REVIEW.decode(body)
@@ -236,7 +237,7 @@ def _read_canonical(body: bytes) -> tuple[str, str, Request] | None:
 
 
 def _read_strictly(body: bytes) -> tuple[str, str, Request]:
-    """Return version, kind and request of a review, or raise `ValueError` with what is wrong with it."""
+    """Return version, kind and request of a review; raise `ValueError` if it is invalid."""
     review = _require_members(members(body), "apiVersion", "kind", "request")
     found = _require_members(members(review["request"]), "uid", "resource", "operation")
     version, kind = _TEXT.decode(review["apiVersion"]), _TEXT.decode(review["kind"])
@@ -259,7 +260,7 @@ def _require_members(found: Members, *names: str) -> Members:
 
 
 def _encoded_review_length(review: _Review) -> int:
-    """Return how long the review is without blanks and with plain texts; whatever else it has makes it longer."""
+    """Return the length of the canonical encoding of a review; unknown fields make the body longer."""
     asked, resource = review.request, review.request.resource
     names = (asked.name, asked.namespace, asked.sub_resource, asked.uid, asked.operation)
     texts = (review.kind, review.api_version, resource.group, resource.version, resource.resource, *names)
@@ -282,7 +283,7 @@ def _encoded_review_length(review: _Review) -> int:
 
 
 def _encoded_length(found: Members) -> int:
-    """Return how long a JSON object of these members is, without blanks and with plain keys."""
+    """Return the length of a JSON object with these members, without whitespace and escapes in keys."""
     if not found:
         return len("{}")
     return 1 + len('"":,') * len(found) + len("".join(found)) + len(b"".join(found.values()))
@@ -293,7 +294,7 @@ def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         counts = Counter(name for name, _ in pairs)
         repeated = next(name for name, count in counts.items() if count > 1)
-        raise RepeatedKeyError(f"the key {repeated[:60]!r} is there twice")
+        raise RepeatedKeyError(f"the key {repeated[:60]!r} is repeated")
     return found
 
 

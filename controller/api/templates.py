@@ -1,4 +1,4 @@
-"""The templates of further gated kinds, whose form only a rule of the operator's tells."""
+"""Wire type of templates of configured kinds, whose form only their integration describes."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from controller.api.meta import WatchedObject
 
 
 class Template(WatchedObject, rename="camel", frozen=True):
-    """An object of any kind; *spec* is looked into by the paths of its kind's rule only."""
+    """An object of any kind; only the paths of its kind's integration are read in *spec*."""
 
     api_version: str = ""
     kind: str = ""
@@ -20,5 +20,5 @@ _TEMPLATE = msgspec.json.Decoder(Template)
 
 
 def decode_template(raw: bytes | memoryview) -> Template:
-    """Return the object in *raw*, whatever its kind."""
+    """Decode an object of any kind."""
     return lenient_decode.decode(_TEMPLATE, raw)

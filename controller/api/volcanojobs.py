@@ -1,7 +1,7 @@
-"""A Volcano Job's spec inside a HyperJob: every field, so that what we do not read is handed on as it came.
+"""Wire types of a Volcano Job's spec inside a HyperJob; unknown fields are preserved.
 
-`controller.api.jobs` reads Jobs by the thousand and only what is counted; this
-reads few and writes them again.
+`controller.api.jobs` decodes thousands of Jobs, and only the fields that are counted; these models decode a few and
+encode them again.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-#: Plugins whose pods look for one task that leads, and the name it has unless ``--master=`` gives another.
+#: Plugins whose pods need a leader task, with its default name; ``--master=`` gives another.
 LEADER_TASKS: Mapping[str, str] = {"mpi": "master", "pytorch": "master"}
 
 Event = Literal[
@@ -29,7 +29,7 @@ Event = Literal[
 
 
 class PassthroughModel(BaseModel):
-    """An object of which some fields are read and all are kept."""
+    """An object whose unknown fields are preserved."""
 
     model_config = ConfigDict(
         extra="allow", frozen=True, alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True
@@ -37,7 +37,7 @@ class PassthroughModel(BaseModel):
 
 
 class Resources(PassthroughModel):
-    """What a container asks for, and the most it may take."""
+    """Requests and limits of a container."""
 
     requests: dict[str, str | int | float] = Field(default_factory=dict)
     limits: dict[str, str | int | float] = Field(default_factory=dict)
@@ -51,7 +51,7 @@ class Container(PassthroughModel):
 
 
 class PodSpec(PassthroughModel):
-    """What runs in a pod."""
+    """Spec of a pod."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -59,7 +59,7 @@ class PodSpec(PassthroughModel):
 
 
 class PodTemplate(PassthroughModel):
-    """The pods of a task; the Job's own definition says what is in it."""
+    """Pod template of a task; the Job's own CRD defines its fields."""
 
     model_config = ConfigDict(json_schema_extra={"x-opaque": True})
 
@@ -67,7 +67,7 @@ class PodTemplate(PassthroughModel):
 
 
 class LifecyclePolicy(PassthroughModel):
-    """What happens on an event of a job or a task."""
+    """Action on an event of a job or a task."""
 
     action: str | None = None
     event: Event | None = None
@@ -77,14 +77,14 @@ class LifecyclePolicy(PassthroughModel):
 
 
 class DependsOn(PassthroughModel):
-    """Which tasks start before this one."""
+    """Tasks that must start before this one."""
 
     name: tuple[str, ...] | None = None
     iteration: str | None = None
 
 
 class NetworkTopology(PassthroughModel):
-    """How near to one another the pods must be."""
+    """How close to each other the pods must be in the network."""
 
     mode: Literal["hard", "soft"] = "hard"
     highest_tier_allowed: int | None = None
@@ -92,7 +92,7 @@ class NetworkTopology(PassthroughModel):
 
 
 class PartitionPolicy(PassthroughModel):
-    """How a task is cut into partitions whose pods start together."""
+    """How a task is divided into partitions whose pods start together."""
 
     total_partitions: int | None = None
     partition_size: int | None = None
@@ -101,7 +101,7 @@ class PartitionPolicy(PassthroughModel):
 
 
 class Task(PassthroughModel):
-    """Some equal pods."""
+    """Equal pods of a job."""
 
     name: str = ""
     replicas: int = 0
@@ -115,14 +115,14 @@ class Task(PassthroughModel):
 
     @property
     def step(self) -> int:
-        """Return how many pods stay together wherever the task is cut: a partition, or one."""
+        """Number of pods that stay together when the task is divided: a partition, or one pod."""
         size = self.partition_policy.partition_size if self.partition_policy else None
         return size if size and size > 0 and self.replicas % size == 0 else 1
 
     def resized(self, replicas: int, minimum: int | None) -> Self:
-        """Return the task with so many pods and with that minimum; a set minimum of partitions follows."""
+        """Return the task with *replicas* pods and that minimum; a minimum of partitions is scaled with them."""
         changes: dict[str, Any] = {"replicas": replicas}
-        # None at all must be said: where Volcano finds no minimum it takes all pods for it.
+        # A minimum of zero must be explicit: Volcano defaults a missing minimum to all pods.
         if self.min_available is not None or minimum == 0:
             changes["min_available"] = minimum
         policy = self.partition_policy
@@ -144,7 +144,7 @@ class Volume(PassthroughModel):
 
 
 class JobSpec(PassthroughModel):
-    """All that makes a Volcano Job."""
+    """Spec of a Volcano Job."""
 
     scheduler_name: str = ""
     min_available: int | None = None
@@ -162,7 +162,7 @@ class JobSpec(PassthroughModel):
 
     @property
     def leaders(self) -> frozenset[str]:
-        """Return the names of the tasks that its plugins look for as the one that leads."""
+        """Names of the leader tasks of its plugins."""
         return frozenset(
             _flag_value(self.plugins[plugin], "--master=") or name
             for plugin, name in LEADER_TASKS.items()
@@ -171,9 +171,9 @@ class JobSpec(PassthroughModel):
 
     @property
     def singles(self) -> tuple[bool, ...]:
-        """Return for each task whether it is a role that must exist once, in all parts together.
+        """Whether each task must exist once in all parts together.
 
-        It leads a plugin's other tasks, or it is a single pod beside a task of several.
+        Such a task leads the other tasks of a plugin, or has one pod while other tasks have several.
         """
         leaders = self.leaders
         has_several = any(task.replicas > 1 for task in self.tasks)
@@ -181,18 +181,18 @@ class JobSpec(PassthroughModel):
 
     @property
     def divisible(self) -> tuple[Task, ...]:
-        """Return the tasks whose pods are spread over the parts."""
+        """Tasks whose pods are divided among the parts."""
         tasks = zip(self.tasks, self.singles, strict=True)
         return tuple(task for task, is_single in tasks if task.replicas > 0 and not is_single)
 
     @property
     def pods(self) -> int:
-        """Return how many pods there are to spread."""
+        """Number of pods to divide."""
         return sum(task.replicas for task in self.divisible)
 
     @property
     def all_pods(self) -> int:
-        """Return how many pods there are, roles that exist once included."""
+        """Number of all pods, including tasks that exist once."""
         return sum(max(task.replicas, 0) for task in self.tasks)
 
 

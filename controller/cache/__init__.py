@@ -1,1 +1,1 @@
-"""What is known: informers keep it current, the store joins it, the engine is told."""
+"""Caches the control plane's objects: informers update the store, and the store updates the engine's state."""

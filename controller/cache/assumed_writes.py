@@ -1,8 +1,7 @@
-"""What we know of workloads before the API server tells it: writes under way, and writes that failed.
+"""Tracks state that the API server has not confirmed yet: writes in progress, and backoffs after failed writes.
 
-A write is believed from the decision on, until it has failed for certain or
-an observation at least as new as its result has come (rule: charge on
-decision, settle on the observed write).
+A write is assumed from its decision until it has certainly failed, or until an object at least as new as its result is
+observed.
 """
 
 from collections import deque
@@ -14,25 +13,25 @@ from controller.engine.clusters import ClusterName
 from controller.engine.reasons import Refusal
 from controller.engine.workloads import Admission, Nomination, Reservation, WorkloadUid
 
-#: So long after an eviction Karmada may still place what it had not placed yet (P5).
+#: How long after an eviction Karmada may still place a binding that it had not placed before (P5).
 _UNPLACED_MS: Final = 330_000
 
 
 @dataclass(frozen=True, slots=True)
 class AssumedEviction:
-    """That a workload was evicted."""
+    """The workload was evicted."""
 
     back_off: Refusal | None = None
-    """Why and until when it does not compete, where it, or a part that it needs, had not started (R1)."""
+    """Why and until when it is not considered, if it, or a part that it needs, did not start (R1)."""
     has_run: bool = True
-    """It was a run that ended; else it had been admitted in vain."""
+    """It had run; otherwise its admission had no effect."""
     excluded_clusters: Mapping[ClusterName, str] = field(default_factory=dict)
-    """Where it is not tried again, as its record will say."""
+    """Clusters where it is not tried again, as its record will say."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssumedRecordUpdate:
-    """What is held or kept for a workload that waits, or that nothing is any more."""
+    """The nomination or reservation in the record of a pending workload, ``None`` if there is none any more."""
 
     held: Nomination | None
     reserved: Reservation | None = None
@@ -40,11 +39,11 @@ class AssumedRecordUpdate:
 
 @dataclass(frozen=True, slots=True)
 class AssumedRepair:
-    """That something was put right which no decision speaks of."""
+    """A repair that no decision mentions."""
 
 
 AssumedOutcome = Admission | AssumedEviction | AssumedRecordUpdate | AssumedRepair
-"""What a write under way brings about."""
+"""Effect of a write in progress."""
 
 
 @dataclass(slots=True)
@@ -56,10 +55,7 @@ class AssumedWrite:
 
 
 class AssumedWrites:
-    """The writes and the holds that overlay observed truth, by workload.
-
-    The writes for one workload are carried out one after the other.
-    """
+    """Assumed writes and backoffs by workload. The writes of one workload are executed in order."""
 
     def __init__(self) -> None:
         self._writes: dict[WorkloadUid, deque[AssumedWrite]] = {}
@@ -73,20 +69,20 @@ class AssumedWrites:
         return iter(tuple(self._writes))
 
     def assume(self, uid: WorkloadUid, outcome: AssumedOutcome) -> None:
-        """Believe that *outcome* is true of *uid*: its write is under way, or follows those that are."""
+        """Assume *outcome* for *uid*; its write is in progress, or follows those that are."""
         self._writes.setdefault(uid, deque()).append(AssumedWrite(outcome))
         if isinstance(outcome, Admission):
             self._holds.pop(uid, None)
 
     def settle(self, uid: WorkloadUid, resource_version: int, observed: int) -> None:
-        """Believe a write that was acknowledged until it is observed; *observed* is the newest version known."""
+        """Keep an acknowledged write until it is observed; *observed* is the newest version in the cache."""
         write = next((write for write in self._writes.get(uid, ()) if write.resource_version is None), None)
         if write is not None:
             write.resource_version = resource_version
             self.observe(uid, observed)
 
     def withdraw(self, uid: WorkloadUid, refusal: Refusal | None) -> None:
-        """Believe no longer in the write under way; with a *refusal* it is held back for that, else none follows."""
+        """Drop the failed write: with a *refusal* the workload backs off, without one all its writes are dropped."""
         if refusal is None:
             self._writes.pop(uid, None)
             self._look_again(uid)
@@ -100,11 +96,11 @@ class AssumedWrites:
         self._holds[uid] = refusal
 
     def hold_back(self, uid: WorkloadUid, refusal: Refusal) -> None:
-        """Hold *uid* back whatever is written; the hold counts while it waits."""
+        """Let *uid* back off for *refusal*; the backoff counts while the workload is pending."""
         self._holds[uid] = refusal
 
     def drop_unsent(self, uid: WorkloadUid) -> bool:
-        """Believe no longer in what was not acknowledged of *uid*; say whether there was anything."""
+        """Drop all unacknowledged writes of *uid*; return whether there were any."""
         writes = self._writes.get(uid, deque())
         kept = deque(write for write in writes if write.resource_version is not None)
         if len(kept) == len(writes):
@@ -116,7 +112,7 @@ class AssumedWrites:
         return True
 
     def observe(self, uid: WorkloadUid, resource_version: int) -> None:
-        """Take note that the API server has told *uid* as of *resource_version*."""
+        """Drop the writes of *uid* that *resource_version* includes."""
         writes = self._writes.get(uid)
         while writes and writes[0].resource_version is not None and resource_version >= writes[0].resource_version:
             writes.popleft()
@@ -125,23 +121,23 @@ class AssumedWrites:
         self._look_again(uid)
 
     def _look_again(self, uid: WorkloadUid) -> None:
-        """End a hold that is for what comes next, whatever that is."""
+        """End a backoff that lasts until the next observation."""
         hold = self._holds.get(uid)
         if hold is not None and hold.until is None:
             del self._holds[uid]
 
     def forget(self, uid: WorkloadUid) -> None:
-        """Drop all about a workload that is gone."""
+        """Drop everything about a deleted workload."""
         self._writes.pop(uid, None)
         self._holds.pop(uid, None)
         self._unplaced.pop(uid, None)
 
     def outcomes(self, uid: WorkloadUid) -> tuple[AssumedOutcome, ...]:
-        """Return what is believed in, in the order of the writes."""
+        """Return the assumed outcomes, in the order of their writes."""
         return tuple(write.outcome for write in self._writes.get(uid, ()))
 
     def hold(self, uid: WorkloadUid, now: int) -> Refusal | None:
-        """Return why *uid* is held back at *now*."""
+        """Return why *uid* backs off at *now*, ``None`` if it does not."""
         hold = self._holds.get(uid)
         if hold is not None and hold.until is not None and hold.until <= now:
             del self._holds[uid]
@@ -149,9 +145,9 @@ class AssumedWrites:
         return hold
 
     def unplaced_until(self, uid: WorkloadUid, now: int, *, evicted: bool) -> int | None:
-        """Return until when one that was *evicted* before Karmada had placed it may still be placed.
+        """Return until when a workload that was *evicted* before Karmada placed it may still be placed.
 
-        It is counted from when that was first seen, since nothing says when it was evicted.
+        The time counts from the first observation, because no object stores when the eviction happened.
         """
         if not evicted:
             self._unplaced.pop(uid, None)

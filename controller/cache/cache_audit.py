@@ -1,8 +1,7 @@
-"""Whether a sink holds what the server had: an event that a watch lost in silence would be missed for ever.
+"""Periodically compares a cache with the API server, to detect watch events that were silently lost.
 
-Counts are compared after every watch, since a list of one object tells them;
-versions seldom, and without the objects. What differs is said, and nothing
-else done about it.
+Object counts are compared after every watch, with a list of one object; resource versions rarely, with a metadata-only
+list. A difference is only reported.
 """
 
 import random
@@ -15,22 +14,22 @@ from controller.cache.collection import Collection, Observation
 from controller.cache.watch_events import read_meta
 from controller.kube import Api, ApiError, Page
 
-#: Every so many comparisons are by versions: about every ten minutes, with watches of 40 seconds.
+#: One of this many audits compares versions: about every ten minutes, with watches of 40 seconds.
 _VERSION_CHECK_INTERVAL = 15
 
 
 class CacheView(Protocol):
-    """What a sink was told and has not been told otherwise since."""
+    """Read access to the objects in a cache."""
 
     def __len__(self) -> int:
-        """Return how many objects that are."""
+        """Return the number of objects."""
 
     def version(self, namespace: str, name: str) -> int | None:
-        """Return the resourceVersion of which an object is known."""
+        """Return the cached resourceVersion of an object, ``None`` if the object is not cached."""
 
 
 class CollectionView:
-    """What a collection holds, by the names that the API server uses."""
+    """View of a collection by the namespaces and names of its objects."""
 
     def __init__(self, collection: Collection[Observation[Hashable]]) -> None:
         self._collection = collection
@@ -39,47 +38,47 @@ class CollectionView:
         return len(self._collection)
 
     def version(self, namespace: str, name: str) -> int | None:
-        """Return the resourceVersion of which an object is known."""
+        """Return the cached resourceVersion of an object, ``None`` if the object is not cached."""
         known = self._collection.get(self._collection.key(namespace, name))
         return None if known is None else known.resource_version
 
 
 class CacheAudit:
-    """Compares *holdings* with what the server had in *path* at one version, as long as it still knows."""
+    """Compares a cache with the API server's list of *path* at one resourceVersion, while the server still has it."""
 
     def __init__(self, api: Api, path: str, holdings: CacheView, *, page: int = 500) -> None:
         self._api = api
         self._path = path
         self._holdings = holdings
         self._page = page
-        # Several processes, and several kinds in one, are not to ask for much at the same time.
+        # A random start spreads the expensive audits over processes and kinds.
         self._turn = random.randrange(_VERSION_CHECK_INTERVAL)  # noqa: S311 -- spreads load, keeps no secret
 
     def holds(self, namespace: str, name: str) -> bool:
-        """Say whether any state of that object is held."""
+        """Whether the object is cached, in any version."""
         return self._holdings.version(namespace, name) is not None
 
     async def difference(self, version: str, *, lacking: int) -> str | None:
-        """Return what was missed up to *version*, ``None`` where nothing was or the server does not tell.
+        """Return which events up to *version* were missed, ``None`` if none, or if the server does not answer.
 
-        *lacking* is how many objects could not be read and are not held as of an earlier time either.
+        *lacking* is the number of objects that could not be read and are not cached in an earlier version either.
         """
         self._turn = (self._turn + 1) % _VERSION_CHECK_INTERVAL
         try:
             count = await (self._count(version) if self._turn else self._checked(version))
         except (ApiError, msgspec.MsgspecError):
-            return None  # an outage, or a version too old to ask about: no news about what is held
+            return None  # an outage, or the version has expired: nothing is known about the cache
         except _MissedEventError as missed:
             return str(missed)
         held = len(self._holdings) + lacking
-        return None if held == count else f"{held} objects are known where the server had {count}"
+        return None if held == count else f"the cache has {held} objects, the server has {count}"
 
     async def _count(self, version: str) -> int:
         page = await self._read(version, limit=1)
         return len(page.items or ()) + page.metadata.remaining
 
     async def _checked(self, version: str) -> int:
-        """Return the count after a look at every object's version."""
+        """Return the number of objects after checking the version of each."""
         count, token = 0, ""
         while True:
             page = await self._read(version, limit=self._page, token=token, metadata_only=True)
@@ -94,7 +93,7 @@ class CacheAudit:
         meta = read_meta(raw)
         held = self._holdings.version(meta.namespace, meta.name)
         if held is not None and meta.resource_version.isdecimal() and held < int(meta.resource_version):
-            raise _MissedEventError(f"{meta.path} is known as of {held}, and changed at {meta.resource_version}")
+            raise _MissedEventError(f"{meta.path} is cached in version {held}, the server has {meta.resource_version}")
 
     async def _read(self, version: str, *, limit: int, token: str = "", metadata_only: bool = False) -> Page:
         asked = {} if token else {"resourceVersion": version, "resourceVersionMatch": "Exact"}
@@ -102,4 +101,4 @@ class CacheAudit:
 
 
 class _MissedEventError(Exception):
-    """An object is known as of a version that it had before; the message says which."""
+    """An object was cached in an older version than the server's; the message names it."""

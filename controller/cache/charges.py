@@ -1,7 +1,6 @@
-"""What a workload is charged with and where, from its record, its template and the clusters it is on.
+"""Computes the charge of a workload per cluster, from its record, its template and its clusters.
 
-Pure. The record is believed as far as it is not below the template's demand
-(D6, D7); where the workload is, ``spec.clusters`` says.
+Pure. The recorded charge counts unless the template requests more (D6, D7); ``spec.clusters`` says where it is placed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +17,7 @@ _NO_REQUESTS = WorkloadRequests(EMPTY)
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """An admission, and whether the template asks for more than was recorded (D7)."""
+    """An admission, and whether the template requests more than was recorded (D7)."""
 
     admission: Admission
     grown: bool = False
@@ -27,7 +26,7 @@ class Charge:
 
 
 def recorded(binding: CachedBinding, demand: WorkloadRequests | None, record: AdmissionRecord) -> Charge:
-    """Return the charge of a workload that *record* admits; never below what its template demands."""
+    """Return the charge of a workload that *record* admits, never below the requests of its template."""
     asked = demand or _NO_REQUESTS
     targets = binding.targets or tuple(Assignment(name) for name in record.clusters)
     wanted = _add_excess_pods(_requests_by_cluster(targets, asked), binding, asked)
@@ -37,7 +36,7 @@ def recorded(binding: CachedBinding, demand: WorkloadRequests | None, record: Ad
     grown = any(amount > record.charge.get(name, 0) for name, amount in sums.items())
     parts = _add_surplus_replicas(parts, binding, asked) | _usage_on_left_clusters(binding, asked, {*parts})
     admission = _admission(parts, binding, admitted_at=record.admitted_at or 0)
-    # A cluster that it still leaves is in the record of the move, and is no move of its own.
+    # The record of a move contains the cluster that it leaves, so leaving it is not another move.
     leaving = {each.name for each in binding.evicting} - {*wanted}
     moved = bool(binding.targets and record.clusters) and {*wanted} != {*record.clusters} - leaving
     return Charge(replace(admission, grown=grown, moved=moved), grown, is_divisible=bool(asked.replicas))
@@ -57,11 +56,10 @@ def adopted(binding: CachedBinding, demand: WorkloadRequests | None) -> Charge:
 def remaining(
     binding: CachedBinding, demand: WorkloadRequests | None, *, unplaced_until: int | None = None
 ) -> Admission | None:
-    """Return what a paused workload still holds on clusters that it has not left, ``None`` if it has left all.
+    """Return what a suspended workload still holds on clusters that it has not left, ``None`` if it has left all.
 
-    It has left a cluster when neither its clusters nor its eviction tasks nor
-    its status name it any more (P5). One that was evicted before Karmada had
-    placed it may still be placed *unplaced_until*.
+    It has left a cluster once its clusters, its eviction tasks and its status no longer name the cluster (P5). A
+    workload that was evicted before Karmada placed it may still be placed until *unplaced_until*.
     """
     asked = demand or _NO_REQUESTS
     parts = dict(_requests_by_cluster(binding.targets, asked))
@@ -76,7 +74,7 @@ def remaining(
 
 
 def _requests_by_cluster(targets: Iterable[Assignment], demand: WorkloadRequests) -> dict[ClusterName, Resources]:
-    """Return what the template demands on each target: its replicas there, or the whole of it (D5)."""
+    """Return the template's requests on each target: its replicas there, or all of them (D5)."""
     known = [target for target in targets if target.replicas is not None]
     if demand.replicas and not known:
         return _divide_evenly(demand.whole, [target.name for target in targets])
@@ -86,10 +84,10 @@ def _requests_by_cluster(targets: Iterable[Assignment], demand: WorkloadRequests
 def _add_excess_pods(
     parts: Mapping[ClusterName, Resources], binding: CachedBinding, demand: WorkloadRequests
 ) -> dict[ClusterName, Resources]:
-    """Return *parts* with the pods of a Volcano Job that a cluster runs beyond what the template asks for now.
+    """Return *parts* with the pods of a Volcano Job that a cluster runs beyond the template's current requests.
 
-    A template that has shrunk still runs as it was until the cluster reports fewer pods: Karmada may not have
-    dispatched the change, and need not while dispatching is suspended.
+    A job whose template shrank runs unchanged until the cluster reports fewer pods: Karmada may not have dispatched the
+    change, and does not while dispatching is suspended.
     """
     if demand.job is None:
         return dict(parts)
@@ -101,9 +99,9 @@ def _add_excess_pods(
         for name, count in told.pods:
             task = tasks.get(name)
             if task is None and "" in tasks:
-                continue  # one that Volcano has named in the cluster
+                continue  # Volcano has generated the name in the cluster
             if task is None:
-                # A task that the template does not have any more, or never had: its pods are as large as the largest.
+                # The template does not have this task, or no longer: its pods are charged as the largest.
                 found[told.cluster] = add(found[told.cluster], scale(_largest_pod(demand), count))
             elif count > task.count:
                 pods = scale(pod_request(task.pod), count - task.count)
@@ -112,7 +110,7 @@ def _add_excess_pods(
 
 
 def _largest_pod(demand: WorkloadRequests) -> Resources:
-    """Return the largest amount of each resource that a pod of the workload asks for."""
+    """Return the largest request of any pod of the workload, by resource."""
     amounts = EMPTY
     for pod in demand.pods:
         amounts = elementwise_max(amounts, pod)
@@ -122,9 +120,9 @@ def _largest_pod(demand: WorkloadRequests) -> Resources:
 def _add_surplus_replicas(
     parts: Mapping[ClusterName, Resources], binding: CachedBinding, demand: WorkloadRequests
 ) -> dict[ClusterName, Resources]:
-    """Return *parts* with the replicas that a cluster reports beyond those it was assigned.
+    """Return *parts* with the replicas that a cluster reports beyond those assigned to it.
 
-    A rolling update surges, an autoscaler in the cluster scales: both are charged, and neither is growth (D7).
+    A surge of a rolling update and an autoscaler in the cluster are charged, but are not a resize (D7).
     """
     found = dict(parts)
     replica = demand.pods[0] if demand.replicas and demand.pods else EMPTY
@@ -139,9 +137,9 @@ def _add_surplus_replicas(
 def _usage_on_left_clusters(
     binding: CachedBinding, demand: WorkloadRequests, placed: set[ClusterName]
 ) -> dict[ClusterName, Resources]:
-    """Return what a workload holds on clusters that Karmada evicts it from, until the eviction tasks end.
+    """Return the usage on clusters from which Karmada evicts the workload, until the eviction tasks end.
 
-    Karmada starts it elsewhere first, so that it runs on both.
+    Karmada starts the workload elsewhere first, so it runs on both clusters.
     """
     leaving = [each for each in binding.evicting if each.name not in placed]
     parts = {each.name: _cluster_requests(each, demand) for each in leaving}
@@ -158,10 +156,10 @@ def _cluster_requests(target: Assignment, demand: WorkloadRequests) -> Resources
 def _recorded_shares(
     record: AdmissionRecord, targets: tuple[Assignment, ...], demand: WorkloadRequests
 ) -> dict[ClusterName, Resources]:
-    """Return what of the recorded total falls on each target.
+    """Return the part of the recorded total charge that falls on each target.
 
-    A workload that goes whole to each cluster takes the same everywhere,
-    however many there are now; a divided one keeps its total.
+    A workload that is duplicated to each cluster has the same charge on each, however many there are now; a divided one
+    keeps its total.
     """
     if not demand.replicas:
         share = _rounded_up(record.charge, 1, max(len(record.clusters), 1))
@@ -185,6 +183,6 @@ def _admission(parts: Mapping[ClusterName, Resources], binding: CachedBinding, *
 
 
 def _is_running_everywhere(binding: CachedBinding) -> bool:
-    """Say whether all its clusters report it running, so that their summaries count its pods already."""
+    """Whether all its clusters report it running, so that their summaries include its pods."""
     told = {each.cluster: each.phase for each in binding.progress}
     return bool(binding.targets) and all(told.get(target.name) is WorkloadPhase.RUNNING for target in binding.targets)

@@ -1,7 +1,6 @@
-"""The newest observation of every object of one kind, whatever order the news arrive in.
+"""Caches the newest observation of every object of one kind, in whatever order lists, watches and writes report them.
 
-An older observation never replaces a newer one, be it from a list, a watch or
-the answer to a write; the empty list forgets everything, also what was newer.
+An older observation never replaces a newer one; an empty list clears the collection, newer observations included.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -15,30 +14,30 @@ _MAX_DELETED_UIDS = 10_000
 
 
 def _namespaced_key(namespace: str, name: str) -> tuple[str, str]:
-    """Return the key of an object whose kind is alone in its collection; equal to `ObjectKey`."""
+    """Return the key of an object in a collection of a single kind; equal to `ObjectKey`."""
     return namespace, name
 
 
 class Observation(Protocol[K_co]):
-    """One object as it was at one resourceVersion."""
+    """One object at one resourceVersion."""
 
     @property
     def key(self) -> K_co:
-        """Its name, which another object may bear after it."""
+        """Namespace and name, which a later object may reuse."""
 
     @property
     def uid(self) -> str:
-        """Its identity, which nothing else ever bears."""
+        """UID, which no other object ever has."""
 
     @property
     def resource_version(self) -> int:
-        """When it was so."""
+        """The object's resourceVersion."""
 
 
 class Collection(Generic[F]):
-    """What an informer tells and an actuator's answers add to; *changed* hears of each difference.
+    """Objects of one kind, updated by an informer and by responses to writes; calls *changed* for each difference.
 
-    ``decode`` makes of an object's JSON what the other methods take.
+    ``decode`` turns an object's JSON into the type that the other methods take.
     """
 
     def __init__(
@@ -50,9 +49,9 @@ class Collection(Generic[F]):
     ) -> None:
         self.decode = decode
         self.key = key
-        """Makes the key of an object from its namespace and name."""
+        """Builds an object's key from its namespace and name."""
         self.is_complete = False
-        """Whether a complete list was ever taken."""
+        """Whether a complete list was applied."""
         self._changed = changed
         self._known: dict[Hashable, F] = {}
         self._gone: dict[str, None] = {}
@@ -64,13 +63,13 @@ class Collection(Generic[F]):
         return iter(self._known.values())
 
     def get(self, key: Hashable) -> F | None:
-        """Return the object of that name."""
+        """Return the object with that key, ``None`` if there is none."""
         return self._known.get(key)
 
     def replace(self, objects: Iterable[F], *, unread: Iterable[tuple[str, str]] = ()) -> None:
-        """Take *objects* as all there is: what is not among them is gone.
+        """Apply a complete list: objects that are not in *objects* are deleted.
 
-        *unread* names what is there, too, and could not be read: what is known of it stays as it was.
+        *unread* names existing objects that could not be read: their cached versions stay.
         """
         self._gone.clear()
         listed = {self.key(*name) for name in unread}
@@ -82,7 +81,7 @@ class Collection(Generic[F]):
         self.is_complete = True
 
     def upsert(self, facts: F) -> None:
-        """Take *facts* as the object's state, unless a newer one is known or it is gone already."""
+        """Store *facts*, unless a newer version is cached or the object was deleted."""
         before = self._known.get(facts.key)
         if facts.uid in self._gone or (before is not None and before.resource_version > facts.resource_version):
             return
@@ -90,7 +89,7 @@ class Collection(Generic[F]):
         self._changed(before, facts)
 
     def remove(self, facts: F) -> None:
-        """Forget the object; *facts* is its last state."""
+        """Delete an object; *facts* is its last state."""
         self._bury(facts.uid)
         known = self._known.get(facts.key)
         if known is not None and known.uid == facts.uid:
@@ -98,13 +97,13 @@ class Collection(Generic[F]):
             self._changed(known, None)
 
     def forget(self, namespace: str, name: str) -> None:
-        """Forget the object of that name, whose last state could not be read."""
+        """Delete the object with that name, whose last state could not be read."""
         known = self._known.get(self.key(namespace, name))
         if known is not None:
             self.remove(known)
 
     def _bury(self, uid: str) -> None:
-        """Remember that *uid* is gone, so that a late answer to a write does not bring it back."""
+        """Record that *uid* was deleted, so that a late response to a write does not restore it."""
         self._gone[uid] = None
         if len(self._gone) > _MAX_DELETED_UIDS:
             del self._gone[next(iter(self._gone))]

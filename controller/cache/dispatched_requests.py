@@ -1,7 +1,7 @@
-"""What was last dispatched of workloads whose dispatching is suspended: their clusters run that, whatever they ask now.
+"""Tracks the requests that were last dispatched of workloads whose dispatching is suspended.
 
-A policy of a tenant may suspend dispatching at any time. The clusters report how many pods of a Volcano Job there are,
-which survives a restart; how large the pods of other kinds are is only known from what was seen here before.
+A tenant's policy may suspend dispatching at any time; the clusters then run what was dispatched before. They report the
+pods of a Volcano Job, which survives a restart; the size of other kinds' pods is known only from earlier observations.
 """
 
 from dataclasses import replace
@@ -12,13 +12,13 @@ from controller.engine.workloads import WorkloadUid
 
 
 class DispatchedRequests:
-    """Remembers the demand of each placed workload while it may be dispatched, and the largest since then."""
+    """Stores the requests of each placed workload while it may be dispatched, and the largest since then."""
 
     def __init__(self) -> None:
         self._demands: dict[WorkloadUid, WorkloadRequests] = {}
 
     def charged(self, binding: CachedBinding, demand: WorkloadRequests | None) -> WorkloadRequests | None:
-        """Return what *binding* may run: *demand*, or more where that is not dispatched."""
+        """Return the requests that *binding* may run: *demand*, or more where that is not dispatched."""
         if not binding.targets or binding.paused:
             self._demands.pop(binding.uid, None)
             return demand
@@ -30,14 +30,14 @@ class DispatchedRequests:
         return demand
 
     def forget(self, uid: WorkloadUid) -> None:
-        """Forget a workload that is gone."""
+        """Forget a deleted workload."""
         self._demands.pop(uid, None)
 
 
 def _merge(known: WorkloadRequests, demand: WorkloadRequests) -> WorkloadRequests:
-    """Return a demand with the larger amounts of both, one of the two where that is it.
+    """Return requests with the larger amounts of both, or one of the two where it is the larger.
 
-    A job's pods are counted by the tasks that were dispatched, a divisible kind's by its replicas as they are now.
+    A job's pods are counted by its dispatched tasks, a divisible kind's by its current replicas.
     """
     whole = elementwise_max(known.whole, demand.whole)
     base = demand if known.job is None else known

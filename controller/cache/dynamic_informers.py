@@ -1,7 +1,6 @@
-"""Watches the templates of further gated kinds, as long as the configuration names them.
+"""Runs informers for the templates of configured kinds, while the configuration names them.
 
-A kind that the API server does not serve is looked for now and then; it keeps
-nobody else from being admitted.
+Discovery of a kind that the API server does not serve is retried; such a kind does not block the others.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class _ApiResource(msgspec.Struct):
-    """One resource of an API group, as the server tells it."""
+    """One resource of an API group, as discovery lists it."""
 
     name: str
     kind: str
@@ -36,15 +35,15 @@ _API_RESOURCES = msgspec.json.Decoder(_ApiResourceList)
 
 
 class DynamicInformers:
-    """Starts and ends an informer for each kind; *informers* has those that run, by plural and group."""
+    """Starts and stops one informer for each kind; *informers* contains the running ones by plural and group."""
 
     def __init__(
         self, api: Api, store: Store, informers: MutableMapping[str, Informer[Any]], *, pace: WatchOptions
     ) -> None:
         self.discover_seconds = 15.0
-        """How often kinds are looked for that are not served."""
+        """Interval at which kinds that are not served are looked up again."""
         self.synced = asyncio.Event()
-        """Set while it is known of every kind whether there are templates to wait for."""
+        """Set while it is known of every kind whether it is served."""
         self._api = api
         self._store = store
         self._informers = informers
@@ -56,7 +55,7 @@ class DynamicInformers:
         self._backoff = Backoff(initial=0.5, maximum=15)
 
     def want(self, kinds: Iterable[ApiKind]) -> None:
-        """Watch the templates of these kinds from now on, and of no others; Volcano Jobs are watched anyway."""
+        """Set the kinds whose templates are watched; Volcano Jobs are always watched."""
         self._wanted = tuple(kind for kind in kinds if group_kind(kind) != VOLCANO_JOB)
         self._unserved.intersection_update(self._wanted)
         if any(kind not in self._running for kind in self._wanted):
@@ -64,7 +63,7 @@ class DynamicInformers:
         self._wake.set()
 
     async def run(self) -> NoReturn:
-        """Keep the informers as they are wanted until cancelled."""
+        """Start and stop informers as the set of kinds changes, until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 self._wake.clear()
@@ -77,25 +76,25 @@ class DynamicInformers:
                         await self._wake.wait()
                 except TimeoutError:
                     continue
-        raise AssertionError("kinds are watched until we are cancelled")
+        raise AssertionError("informers run until they are cancelled")
 
     def _end(self) -> None:
-        """End the informers that nobody wants any more."""
+        """Stop the informers of kinds that are no longer configured."""
         for kind in [kind for kind in self._running if kind not in self._wanted]:
             name, task = self._running.pop(kind)
             task.cancel()
             del self._informers[name]
             self._store.forget_templates(kind)
-            log.info("templates not watched any more", kind=kind.kind, group_version=kind.group_version)
+            log.info("template watch stopped", kind=kind.kind, group_version=kind.group_version)
 
     async def _start(self, group: asyncio.TaskGroup) -> None:
-        """Start the informers that are missing, of the kinds that are served."""
+        """Start the missing informers, of the kinds that are served."""
         wanted, is_known = self._wanted, True
         for kind in [kind for kind in wanted if kind not in self._running]:
             try:
                 plural = await self._plural(kind)
                 if plural:
-                    # Without the right to list it, nobody else shall wait for this kind.
+                    # Without permission to list it, this kind must not block the others.
                     await self._api.list_page(f"{_group_path(kind)}/{plural}", limit=1)
             except (Forbidden, NotFound) as error:
                 self._complain(kind, str(error))
@@ -112,11 +111,11 @@ class DynamicInformers:
             self._backoff.reset()
             self.synced.set()
 
-    def _complain(self, kind: ApiKind, trouble: str) -> None:
-        """Say once that all workloads of a kind wait until somebody puts this right."""
+    def _complain(self, kind: ApiKind, error: str) -> None:
+        """Log once that all workloads of a kind stay pending until the problem is fixed."""
         if kind not in self._unserved:
             self._unserved.add(kind)
-            log.error("gated kind unreadable", kind=kind.kind, group_version=kind.group_version, trouble=trouble)
+            log.error("managed kind unavailable", kind=kind.kind, group_version=kind.group_version, error=error)
 
     def _watch(self, group: asyncio.TaskGroup, kind: ApiKind, plural: str) -> None:
         sink = self._store.templates(kind)
@@ -126,10 +125,10 @@ class DynamicInformers:
         self._informers[name] = informer
         self._running[kind] = name, group.create_task(informer.run())
         self._unserved.discard(kind)
-        log.info("templates watched", kind=kind.kind, group_version=kind.group_version)
+        log.info("template watch started", kind=kind.kind, group_version=kind.group_version)
 
     async def _plural(self, kind: ApiKind) -> str:
-        """Return what the server calls the objects of *kind* in paths; nothing where it does not serve them."""
+        """Return the plural of *kind* in API paths, empty if the server does not serve it."""
         try:
             served = _API_RESOURCES.decode(await self._api.get(_group_path(kind)))
         except NotFound:

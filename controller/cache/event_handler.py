@@ -1,4 +1,4 @@
-"""Who is told what the store makes of the control plane; the engine's World is one."""
+"""Interface through which the store updates the engine's state."""
 
 from typing import Protocol
 
@@ -10,28 +10,28 @@ from controller.engine.workloads import Workload, WorkloadUid
 
 
 class EventHandler(Protocol):
-    """Takes the present truth about one thing at a time."""
+    """Receives the current value of one changed object at a time."""
 
     def policy_changed(self, policy: Policy) -> None:
-        """Use *policy* from now on."""
+        """Apply *policy* from now on."""
 
     def queue_changed(self, queue: Queue) -> None:
-        """Take *queue* as it is now."""
+        """Add or update a queue."""
 
     def queue_removed(self, name: QueueName) -> None:
-        """Forget a queue."""
+        """Remove a queue."""
 
     def cluster_changed(self, cluster: Cluster, now: int) -> None:
-        """Take *cluster* as it is at *now*."""
+        """Add or update a cluster at *now*."""
 
     def cluster_removed(self, name: ClusterName) -> None:
-        """Forget a cluster."""
+        """Remove a cluster."""
 
     def cluster_estimated(self, estimate: Estimate, now: int) -> None:
-        """Take the answer of a cluster's estimator."""
+        """Apply the answer of a cluster's estimator."""
 
     def workload_changed(self, workload: Workload, now: int) -> None:
-        """Take *workload* as it is at *now*."""
+        """Add or update a workload at *now*."""
 
     def workload_removed(self, uid: WorkloadUid, now: int) -> None:
-        """Forget a workload."""
+        """Remove a workload."""

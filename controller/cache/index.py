@@ -1,4 +1,4 @@
-"""Who refers to what: members by key, small where a key has one member only."""
+"""Index from keys to the members that refer to them, compact for keys with one member."""
 
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
@@ -8,7 +8,7 @@ M = TypeVar("M", bound=Hashable)
 
 
 class Index(Generic[K, M]):
-    """The members of each key."""
+    """Members by key."""
 
     def __init__(self) -> None:
         self._single: dict[K, M] = {}
@@ -25,14 +25,14 @@ class Index(Generic[K, M]):
         return tuple(self._several.get(key, ()))
 
     def add(self, key: K, member: M) -> None:
-        """Note that *member* refers to *key*."""
+        """Add *member* to *key*."""
         if key in self._several:
             self._several[key][member] = None
         elif self._single.setdefault(key, member) != member:
             self._several[key] = {self._single.pop(key): None, member: None}
 
     def discard(self, key: K, member: M) -> None:
-        """Note that *member* no longer refers to *key*."""
+        """Remove *member* from *key*."""
         if self._single.get(key) == member:
             del self._single[key]
         elif key in self._several:

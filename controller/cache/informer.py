@@ -1,7 +1,7 @@
-"""Keeps a sink in step with one collection of the API server: list, then watch.
+"""Synchronises a sink with one collection of the API server: list, then watch.
 
-It keeps no objects and knows no kinds: bytes go through *decode* into the
-sink. It never gives up and never returns; to stop it, cancel it.
+It is independent of kinds and stores no objects: *decode* turns bytes into what the sink takes. It retries all errors
+and runs until it is cancelled.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 ObjectName = tuple[str, str]
-"""The namespace and the name of an object."""
+"""Namespace and name of an object."""
 
-#: What reading an object may raise. Tenants write objects, so that no mistake in reading one may stop the others.
+#: What decoding may raise. Tenants write the objects, so an error in decoding one must not block the others.
 DECODE_ERRORS = Exception
 
-#: So many objects that cannot be read are named in one line of the log.
+#: Maximum number of unreadable objects that one log line names.
 _MAX_NAMES_LOGGED = 5
 _MAX_PAGE_ATTEMPTS = 5
 _MAX_EMPTY_WATCHES = 3
@@ -48,51 +48,51 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class Sink(Protocol[T_contra]):
-    """Who is told what there is; called from the event loop, and not expected to wait."""
+    """Receives the objects of a collection; called from the event loop, so it must not block."""
 
     def replace(self, objects: Sequence[T_contra], *, unread: Iterable[ObjectName] = ()) -> None:
-        """Take *objects* as all there is; the empty list voids all that was told before, also what was newer.
+        """Apply a complete list; an empty list clears everything, newer observations included.
 
-        Besides, there is what *unread* names: what was told of it last stays.
+        *unread* names existing objects that could not be read: their last observed state stays.
         """
 
     def upsert(self, obj: T_contra) -> None:
-        """Take *obj* as it is now, new or changed."""
+        """Add or update *obj*."""
 
     def remove(self, obj: T_contra) -> None:
-        """Forget *obj*; what is given is its last state."""
+        """Delete an object; *obj* is its last state."""
 
     def forget(self, namespace: str, name: str) -> None:
-        """Forget the object of that name, whose last state cannot be read."""
+        """Delete the object with that name, whose last state cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """How the informer lists and watches; times in seconds."""
+    """Page size and timeouts of lists and watches; times in seconds."""
 
     page: int = 500
     watch: float = 40
-    """After about this time the server is asked to end a watch, which tells a silent connection from a quiet one."""
+    """Approximate duration of a watch; it is bounded, to tell a dead connection from a quiet one."""
     silence: float = 58
-    """No byte for so long means that the connection is dead."""
+    """A connection without any byte for this long is considered dead."""
     healthy: float = 5
-    """A watch that lasted so long is no failure, however it ended."""
+    """A watch that lasted this long counts as successful, however it ended."""
 
 
 class _RelistError(Exception):
-    """Only a new list helps; the message says why."""
+    """A new list is needed; the message says why."""
 
 
 def never_known(_: WatchEvent) -> bool:
-    """Say that every change is news."""
+    """Treat every change as new."""
     return False
 
 
 class Informer(Generic[T]):
-    """Lists and watches *path*, and tells *sink* what *decode* makes of each object.
+    """Lists and watches *path*, and passes to *sink* what *decode* makes of each object.
 
-    What *decode* returns should be small: a whole list of it is held while a list is read.
-    A change that *is_known*, from the answer to a write of ours, is neither decoded nor told.
+    The result of *decode* should be small: a whole list of results is in memory while a list is read. A change that
+    *is_known* accepts was already applied from the response to a write, and is neither decoded nor passed on.
     """
 
     def __init__(  # noqa: PLR0913 -- four parts that make it what it is, and four that are rarely given
@@ -109,11 +109,11 @@ class Informer(Generic[T]):
     ) -> None:
         self.path = path
         self.synced = asyncio.Event()
-        """Set while what the sink was told is a state that the server really had."""
+        """Set while the sink has a state that the server really had."""
         self.lists = 0
         self.undecodable = 0
         self.heard_at = float("-inf")
-        """When the server last said anything about this collection, on the monotonic clock."""
+        """When the server last sent anything about this collection, on the monotonic clock."""
         self.version = ""
         self._api = api
         self._decode = decode
@@ -123,7 +123,7 @@ class Informer(Generic[T]):
         self._pace = pace or WatchOptions()
         self._comparison = comparison
         self._unread: dict[ObjectName, None] = {}
-        """The objects whose present state could not be read."""
+        """Objects whose current state could not be read."""
         self._backoff = Backoff()
         self._barren = 0
         self._is_outdated = False
@@ -142,14 +142,14 @@ class Informer(Generic[T]):
                 async with asyncio.timeout(None) as self._following:
                     await self._follow()
             except TimeoutError:
-                log.info("listing again", path=self.path, reason="other parts of the objects count now")
+                log.info("relisting", path=self.path, reason="the configuration changed which fields count")
             except _RelistError as reason:
                 self._following = None
-                log.warning("listing again", path=self.path, reason=str(reason))
+                log.warning("relisting", path=self.path, reason=str(reason))
                 await asyncio.sleep(self._backoff.next_delay())
 
     def list_again(self) -> None:
-        """List anew at once, because *decode* makes something else of the same objects now."""
+        """List again at once, because *decode* gives other results for the same objects now."""
         self.synced.clear()
         self._is_outdated = True
         if self._following is not None and not self._following.expired():
@@ -157,7 +157,7 @@ class Informer(Generic[T]):
 
     def _apply(self, objects: list[T], version: str) -> None:
         if is_older(version, self.version):
-            # Whatever is known from a later time than the server's is void.
+            # The server was restored from a backup: objects from later versions do not exist.
             self._sink.replace([])
         self._sink.replace(objects, unread=tuple(self._unread))
         self.version = version
@@ -167,21 +167,21 @@ class Informer(Generic[T]):
 
     @property
     def unread(self) -> int:
-        """Return how many objects there are whose present state could not be read."""
+        """Number of objects whose current state could not be read."""
         return len(self._unread)
 
     @property
     def is_synced(self) -> bool:
-        """Say whether the sink was told a state that the server really had."""
+        """Whether the sink has a state that the server really had."""
         return self.synced.is_set()
 
     @property
     def silent_for(self) -> float:
-        """Return for how many seconds the server has said nothing about this collection."""
+        """Seconds since the server last sent anything about this collection."""
         return time.monotonic() - self.heard_at
 
     async def _list(self) -> tuple[list[T], str]:
-        """Return the whole collection and its version, however often that must be tried."""
+        """List the collection, retrying until it succeeds; return its objects and version."""
         while True:
             try:
                 return await self._pages()
@@ -202,7 +202,7 @@ class Informer(Generic[T]):
                 return objects, page.metadata.resource_version
 
     async def _page(self, token: str) -> Page:
-        """Read one page; a failure that may pass does not cost the pages before it."""
+        """Read one page; a transient error is retried without losing the pages before it."""
         for _ in range(_MAX_PAGE_ATTEMPTS):
             try:
                 return await self._api.list_page(self.path, self._selectors, limit=self._pace.page, token=token)
@@ -211,7 +211,7 @@ class Informer(Generic[T]):
         return await self._api.list_page(self.path, self._selectors, limit=self._pace.page, token=token)
 
     def _decode_page(self, page: Page, unread: list[ObjectName]) -> list[T]:
-        """Return what can be read of *page*, and add the names of the rest to *unread*."""
+        """Return the readable objects of *page*, and add the names of the others to *unread*."""
         objects: list[T] = []
         failures: list[Exception] = []
         for raw in page.items or ():
@@ -223,13 +223,11 @@ class Informer(Generic[T]):
         if failures:
             self.undecodable += len(failures)
             shown = ["/".join(filter(None, name)) for name in unread[-len(failures) :][:_MAX_NAMES_LOGGED]]
-            log.error(
-                "objects not understood", path=self.path, count=len(failures), objects=shown, last=str(failures[-1])
-            )
+            log.error("objects unreadable", path=self.path, count=len(failures), objects=shown, last=str(failures[-1]))
         return objects
 
     async def _follow(self) -> NoReturn:
-        """Watch from the last version on, again and again, until only a new list helps."""
+        """Watch from the last version on, repeatedly, until a new list is needed."""
         listed = True
         while True:
             began = time.monotonic()
@@ -251,7 +249,7 @@ class Informer(Generic[T]):
                 await self._pause("watch failed", failure)
 
     async def _watch(self) -> None:
-        """Take one watch's events until it ends."""
+        """Process the events of one watch until it ends."""
         seconds = round(self._pace.watch * random.uniform(0.75, 1.25))  # noqa: S311 -- spreads load, keeps no secret
         parameters = {
             **self._selectors,
@@ -264,7 +262,7 @@ class Informer(Generic[T]):
             self.heard_at = time.monotonic()
             self._barren += 1
             if self._barren > _MAX_EMPTY_WATCHES:
-                raise _RelistError("watches break before they bring anything")
+                raise _RelistError("watches end before any event")
             async for line in lines:
                 self._take(read_event(f"WATCH {self.path}", line))
                 self._barren = 0
@@ -285,7 +283,7 @@ class Informer(Generic[T]):
             obj = self._decode(event.raw)
         except DECODE_ERRORS as error:
             self.undecodable += 1
-            log.warning("object not understood", path=self.path, object=event.path, error=str(error))
+            log.warning("object unreadable", path=self.path, object=event.path, error=str(error))
             if event.change == "DELETED":
                 self._sink.forget(*name)
             else:
@@ -297,17 +295,19 @@ class Informer(Generic[T]):
             self._sink.upsert(obj)
 
     async def _check_order(self) -> None:
-        """Start over if the server's present is before our past: its store was restored from an older copy.
+        """Relist if the server's version is older than ours: its store was restored from a backup.
 
-        Such a server would keep a watch from our version silent until it has caught up.
+        Such a server would send nothing on a watch from our version until it has caught up.
         """
         page = await self._api.list_page(self.path, self._selectors, limit=1)
         if is_older(page.metadata.resource_version, self.version):
             self.synced.clear()
-            raise _RelistError(f"the server went back from {self.version} to {page.metadata.resource_version}")
+            raise _RelistError(
+                f"the server's version decreased from {self.version} to {page.metadata.resource_version}"
+            )
 
     async def _compare(self) -> None:
-        """Start over if an event was lost in silence."""
+        """Relist if a watch event was silently lost."""
         if self._comparison is None:
             return
         lacking = sum(not self._comparison.holds(*name) for name in self._unread)
@@ -323,7 +323,7 @@ class Informer(Generic[T]):
 
 
 def object_name(raw: bytes) -> ObjectName:
-    """Return the name of an object that could not be read."""
+    """Return the namespace and name of an object that could not be decoded."""
     try:
         meta = read_meta(raw)
     except (msgspec.MsgspecError, RecursionError):

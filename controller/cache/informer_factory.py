@@ -1,4 +1,4 @@
-"""Which collections are watched, and where what they tell goes."""
+"""Creates the informers of all built-in kinds, each with its collection as the sink."""
 
 from collections.abc import MutableMapping
 from functools import partial
@@ -22,12 +22,12 @@ from controller.cache.watch_events import WatchEvent
 from controller.kube import Api
 
 Informers = MutableMapping[str, Informer[Any]]
-"""By the plural of what they watch, as metrics name it."""
+"""Informers by the plural of their resource, which metrics use as a label."""
 
 
 def build_informers(api: Api, store: Store, pace: WatchOptions) -> Informers:
-    """Return an informer for each kind that decisions rest on."""
-    # What a sink takes is what its own decode makes; six different types are beyond a tuple's.
+    """Return an informer for each kind that decisions depend on."""
+    # Each sink takes what its own decode returns; a tuple cannot express these six types.
     sinks: tuple[tuple[Resource, Any], ...] = (
         (RESOURCE_BINDINGS, store.bindings),
         (CLUSTER_RESOURCE_BINDINGS, store.cluster_bindings),
@@ -52,6 +52,6 @@ def build_informers(api: Api, store: Store, pace: WatchOptions) -> Informers:
 
 
 def _is_own_write(bindings: Collection[CachedBinding], event: WatchEvent) -> bool:
-    """Say whether the answer to a write of ours has told this, or what came after it."""
+    """Whether the cache already has this version, from the response to a write of ours."""
     known = bindings.get(ObjectKey(event.namespace, event.name))
     return known is not None and event.version.isdecimal() and known.resource_version >= int(event.version)

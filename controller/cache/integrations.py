@@ -1,4 +1,4 @@
-"""Which kinds wait for admission, and how their ends are told; as the operator configures it."""
+"""Managed kinds, and how each kind reports that it finished, from the configuration."""
 
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -9,12 +9,12 @@ from controller.cache.objects import VOLCANO_JOB, GroupKind, group_kind
 from controller.engine.clusters import ApiKind
 
 FieldPath = tuple[str, ...]
-"""Members of an object, from the outside in."""
+"""Path of a field of an object, from the outermost name inwards."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedRule:
-    """What tells that a workload is over (D8): a value at *path*, or a condition that is true."""
+    """How a status says that a workload finished (D8): a value at *path*, or a true condition."""
 
     path: FieldPath = ()
     values: frozenset[str] = frozenset()
@@ -23,7 +23,7 @@ class FinishedRule:
 
 @dataclass(frozen=True, slots=True)
 class Integration:
-    """A kind that waits for admission, and where its templates say what."""
+    """A kind that needs admission, and the paths of its queue, priority class and pod template."""
 
     api: ApiKind
     ending: FinishedRule = FinishedRule()
@@ -43,7 +43,7 @@ _DEFAULT_FINISHED_RULES = MappingProxyType(
 
 
 class Integrations:
-    """All gated kinds, and the namespaces in which nothing is gated."""
+    """All managed kinds, and the namespaces in which nothing is managed."""
 
     def __init__(self, configuration: VolcanoGlobalConfiguration) -> None:
         volcano_job = Integration(ApiKind(JOBS.api_version, JOBS.kind), _DEFAULT_FINISHED_RULES[VOLCANO_JOB])
@@ -54,24 +54,24 @@ class Integrations:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Integrations) and (self._gates, self._exempt) == (other._gates, other._exempt)
 
-    __hash__ = None  # type: ignore[assignment] # nobody looks one up
+    __hash__ = None  # type: ignore[assignment] # never used as a key
 
     def gate(self, kind: GroupKind) -> Integration | None:
-        """Return the gate of a kind, ``None`` where it has none."""
+        """Return the integration of a kind, ``None`` if the kind is not managed."""
         return self._gates.get(kind)
 
     @property
     def kinds(self) -> tuple[ApiKind, ...]:
-        """Return all gated kinds."""
+        """All managed kinds."""
         return tuple(gate.api for gate in self._gates.values())
 
     def ending(self, kind: GroupKind) -> FinishedRule:
-        """Return how the end of a kind is told."""
+        """Return how the status of a kind says that it finished."""
         gate = self._gates.get(kind)
         return gate.ending if gate else NEVER_FINISHED
 
     def is_exempt(self, namespace: str) -> bool:
-        """Say whether nothing is gated in *namespace*."""
+        """Whether *namespace* is exempt from admission."""
         return namespace in self._exempt
 
 

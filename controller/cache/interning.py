@@ -1,7 +1,6 @@
-"""Gives equal values one identity, so that thousands of equal templates cost one.
+"""Interns equal values, so that thousands of equal templates share one.
 
-Sharing only saves; a pool that has grown too large forgets everything and
-starts again.
+A pool that reaches its size limit is cleared; that costs memory, not correctness.
 """
 
 from collections.abc import Callable, Hashable
@@ -16,7 +15,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 class InternPool(Generic[V]):
-    """Values by what they were made from."""
+    """Values by the key that they are computed from."""
 
     def __init__(self, size: int = 8192) -> None:
         self._size = size
@@ -26,7 +25,7 @@ class InternPool(Generic[V]):
         return len(self._values)
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
-        """Return the value of *key*, made on the first request."""
+        """Return the value of *key*, computed by *make* on the first request."""
         value = self._values.get(key)
         if value is None:
             if len(self._values) >= self._size:
@@ -36,5 +35,5 @@ class InternPool(Generic[V]):
 
 
 def fingerprint(*parts: msgspec.Struct | object) -> bytes:
-    """Return 16 bytes that equal parts share and unequal ones do not."""
+    """Return a 16-byte hash of *parts*."""
     return blake2b(_ENCODER.encode(parts), digest_size=16).digest()

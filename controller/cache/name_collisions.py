@@ -1,4 +1,4 @@
-"""Volcano Jobs that can have no binding, because Karmada names that of another kind's object of their name alike.
+"""Finds Volcano Jobs that cannot get a binding because Karmada gives it the name of another kind's binding.
 
 Pure.
 """
@@ -12,17 +12,17 @@ _MAX_COLLISIONS = 10_000
 
 
 def colliding_job_key(binding: CachedBinding) -> TemplateKey:
-    """Return the Volcano Job whose binding might bear the same name."""
+    """Return the key of the Volcano Job whose binding might have the same name."""
     return TemplateKey(VOLCANO_JOB, binding.template.namespace, binding.template.name)
 
 
 def binding_key(job: CachedTemplate) -> ObjectKey:
-    """Return the name that the binding of *job* has."""
+    """Return the key of the binding of *job*."""
     return ObjectKey(job.key.namespace, binding_name(job.key.name, JOBS.kind))
 
 
 class NameCollisions:
-    """The pairs that were found, the newest so many."""
+    """The name collisions, at most a fixed number; the oldest is dropped first."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[CachedTemplate, CachedBinding]] = {}
@@ -31,7 +31,7 @@ class NameCollisions:
         return iter(tuple(self._found.values()))
 
     def add(self, job: CachedTemplate, binding: CachedBinding) -> bool:
-        """Note that *binding* is in the way of *job*, if it is; say whether that is new."""
+        """Record that *binding* has the name that the binding of *job* needs; return whether that is new."""
         if binding.key != binding_key(job) or binding.template == job.key:
             return False
         known = self._found.get(job.uid)

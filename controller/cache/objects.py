@@ -1,8 +1,7 @@
-"""What is kept of each watched object: small values, and never the object itself.
+"""Cached objects: the small immutable values that the store keeps of each watched object.
 
-There are up to 100,000 bindings and templates, so what equals is shared and
-what nobody asks for is left out; they are structs of msgspec, which are made
-faster than dataclasses and cost the garbage collector nothing.
+There are up to 100,000 bindings and templates, so equal parts are shared and unused fields are left out. Most types are
+msgspec structs: they are created faster than dataclasses and cost the garbage collector nothing.
 """
 
 from collections.abc import Mapping
@@ -26,20 +25,20 @@ BATCH_JOB = GroupKind("Job.batch")
 
 
 def group_kind(api: ApiKind) -> GroupKind:
-    """Return *api* without its version."""
+    """Return the group and kind of *api*, without its version."""
     group, slash, _ = api.group_version.rpartition("/")
     return GroupKind(f"{api.kind}.{group if slash else ''}")
 
 
 class ObjectKey(NamedTuple):
-    """The name of an object; a cluster-scoped one has no namespace."""
+    """Namespace and name of an object; the namespace of a cluster-scoped object is empty."""
 
     namespace: str
     name: str
 
 
 class TemplateKey(NamedTuple):
-    """The name of a template among those of all kinds."""
+    """Group, kind, namespace and name of a template."""
 
     kind: GroupKind
     namespace: str
@@ -47,7 +46,7 @@ class TemplateKey(NamedTuple):
 
 
 class WorkloadPhase(StrEnum):
-    """How far a workload is in one cluster, whatever its kind calls it."""
+    """Phase of a workload in one cluster, common to all kinds."""
 
     WAITING = "Waiting"
     RUNNING = "Running"
@@ -56,38 +55,38 @@ class WorkloadPhase(StrEnum):
 
 
 class ClusterProgress(NamedTuple):
-    """What one cluster tells of a workload."""
+    """Status of a workload in one cluster, as that cluster reports it."""
 
     cluster: ClusterName
     phase: WorkloadPhase
     ran: bool = False
-    """It has run there, whatever it does now."""
+    """It has run in this cluster, whatever its phase is now."""
     pods: tuple[tuple[str, int], ...] = ()
-    """How many pods of each task there hold resources, as a Volcano Job's status counts them."""
+    """Number of pods that hold resources, by task, from a Volcano Job's ``taskStatusCount``."""
     replicas: int = 0
-    """How many replicas there are of a kind that Karmada may divide."""
+    """Number of replicas, for kinds that Karmada may divide."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkloadRequests:
-    """What a template asks for; one value is shared by all equal templates and compared by identity."""
+    """Requests of a template. Equal templates share one value, and values are compared by identity."""
 
     whole: Resources
     pods: tuple[Resources, ...] = ()
     job: JobTemplate | None = None
-    """What the gang minimum is counted from, as the PriorityClasses stand; ``None``: all of it starts at once."""
+    """The tasks from which the gang minimum is counted; ``None``: all pods start together."""
     replicas: int = 0
-    """How many equal replicas a divisible kind has."""
+    """Number of equal replicas of a divisible kind."""
     node_claim: str | None = None
-    """What a replica asks of its node, as JSON; ``None`` where that is not known."""
+    """Node selector, affinity and tolerations of a replica, as JSON; ``None`` where unknown."""
     task_classes: tuple[str, ...] = ()
-    """The PriorityClasses that order the job's tasks, by name."""
+    """Names of the PriorityClasses that order the job's tasks."""
     claims: tuple[str, ...] = ()
-    """The ResourceClaimTemplates that its pods name: for a job each of them once, else those of every pod."""
+    """ResourceClaimTemplates of its pods: each name once for a job, otherwise those of every pod."""
 
 
 class AdmissionRecord(msgspec.Struct, frozen=True, gc=False):
-    """Our record on a binding, in the engine's units; times in milliseconds."""
+    """Admission record of a binding, in the engine's units; times in milliseconds."""
 
     queue: QueueName
     charge: Resources = EMPTY
@@ -108,25 +107,25 @@ class AdmissionRecord(msgspec.Struct, frozen=True, gc=False):
     back_off_until: int | None = None
     clusters_changed_at: int | None = None
     excluded_clusters: tuple[tuple[ClusterName, str], ...] = ()
-    """The clusters in which it did not start, each with a mark of how the cluster was."""
+    """Clusters in which the workload did not start, each with the cluster's fingerprint at that time."""
     plan: str = ""
 
     @property
     def admits(self) -> bool:
-        """Say whether it records an admission; after an eviction the charge is empty."""
+        """Whether the record says that the workload is admitted; an eviction empties the charge."""
         return bool(self.charge)
 
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """What a binding's ``spec.suspension`` says."""
+    """A binding's ``spec.suspension``."""
 
     scheduling: bool = False
     dispatching: bool = False
 
 
 class CachedBinding(msgspec.Struct, frozen=True, gc=False):
-    """One ResourceBinding or, without a namespace, ClusterResourceBinding."""
+    """A ResourceBinding or, without a namespace, a ClusterResourceBinding."""
 
     uid: WorkloadUid
     resource_version: int
@@ -134,9 +133,9 @@ class CachedBinding(msgspec.Struct, frozen=True, gc=False):
     name: str
     generation: int
     since: int
-    """Its creation, in milliseconds."""
+    """Creation time, in milliseconds."""
     api: ApiKind
-    """The kind of its template."""
+    """API version and kind of the template."""
     template: TemplateKey
     template_uid: str
     placement: Placement
@@ -144,116 +143,116 @@ class CachedBinding(msgspec.Struct, frozen=True, gc=False):
     """``spec.clusters``; ``None`` where the field is absent."""
     suspension: Suspension | None = None
     demand: WorkloadRequests | None = None
-    """What Karmada's interpreter counted; for kinds whose template we do not count ourselves."""
+    """Requests that Karmada's interpreter counted, for kinds whose template is not counted here."""
     evicting: tuple[Assignment, ...] = ()
-    """The clusters of its eviction tasks, with the replicas that are still there where Karmada tells."""
+    """Clusters of its graceful eviction tasks, with the replicas still there where Karmada reports them."""
     progress: tuple[ClusterProgress, ...] = ()
-    """What its aggregated status lists, whether or not ``spec.clusters`` does."""
+    """Its aggregated status, including clusters that ``spec.clusters`` does not list."""
     ended_at: int | None = None
-    """When the last of the clusters in which it has ended tells that it did, in milliseconds by that one's clock."""
+    """Latest time at which it finished in a cluster, in milliseconds by that cluster's clock."""
     observed_term: str = ""
     record: AdmissionRecord | None = None
     record_flaw: str = ""
-    """Why an annotation that looks like our record is none."""
+    """Why the admission annotation is not a valid record; empty if it is valid or absent."""
     has_annotations: bool = False
     claimed: bool = True
-    """A policy claims it; Karmada's scheduler passes over what none claims."""
+    """A policy matches it; Karmada's scheduler ignores bindings without a policy."""
     attached: bool = False
-    """Another binding brought it along as a dependency."""
+    """It was created as a dependency of another binding."""
     deleting: bool = False
     preserved: bool = False
-    """``preserveResourcesOnDeletion``: taking its clusters away would not stop it."""
+    """``preserveResourcesOnDeletion``: clearing its clusters would not stop it."""
     fails_over: bool = False
-    """``failover.application``: Karmada makes it again elsewhere once it has failed."""
+    """``failover.application``: Karmada recreates it in another cluster after it fails."""
     flaw: str = ""
-    """What of it could not be read."""
+    """Which fields could not be read; empty if all could."""
 
     @property
     def key(self) -> ObjectKey:
-        """Return its own name."""
+        """Namespace and name of the binding."""
         return ObjectKey(self.namespace, self.name)
 
     @property
     def paused(self) -> bool:
-        """Say whether Karmada's scheduler leaves it alone."""
+        """Whether Karmada's scheduler ignores it because its scheduling is suspended."""
         return self.suspension is not None and self.suspension.scheduling
 
     @property
     def has_suspension(self) -> bool:
-        """Say whether ``spec.suspension`` is there."""
+        """Whether ``spec.suspension`` is set."""
         return self.suspension is not None
 
     @property
     def has_clusters(self) -> bool:
-        """Say whether ``spec.clusters`` is there."""
+        """Whether ``spec.clusters`` is set."""
         return self.clusters is not None
 
     @property
     def evicting_from(self) -> tuple[ClusterName, ...]:
-        """Return the clusters of its eviction tasks."""
+        """Names of the clusters of its graceful eviction tasks."""
         return tuple(each.name for each in self.evicting)
 
     @property
     def targets(self) -> tuple[Assignment, ...]:
-        """Return the clusters it is placed on."""
+        """The clusters where it is placed, empty if none."""
         return self.clusters or ()
 
 
 class HyperJobReference(NamedTuple):
-    """That a Job is part of a HyperJob, as the Job says; only what the HyperJob says counts."""
+    """Reference of a Job to its HyperJob; it counts only if the HyperJob lists the Job."""
 
     hyperjob: str
-    """Its uid."""
+    """UID of the HyperJob."""
     split: str
-    """The split that the part was made for."""
+    """ID of the split for which the Job was created."""
 
 
 @dataclass(frozen=True, slots=True)
 class CachedHyperJob:
-    """What a HyperJob says of its parts."""
+    """The parts of a HyperJob, as its spec and status list them."""
 
     namespace: str
     since: int
-    """Its creation, in milliseconds."""
+    """Creation time, in milliseconds."""
     split: str
-    """Tells one split of it from the next."""
+    """ID of its current split."""
     parts: frozenset[str]
-    """The names of the Jobs that it consists of."""
+    """Names of its Jobs."""
     minimum: int
-    """How many of them are admitted together at least (G1)."""
+    """How many parts must be admitted together (G1)."""
 
 
 class CachedTemplate(msgspec.Struct, frozen=True, gc=False):
-    """One template: a Volcano Job, or an object of a further gated kind."""
+    """A template: a Volcano Job, or an object of another managed kind."""
 
     uid: str
     resource_version: int
     key: TemplateKey
     generation: int
     since: int
-    """Its creation, in milliseconds: its age in the queue."""
+    """Creation time, in milliseconds; a workload's age in its queue."""
     queue: str = ""
-    """The queue that it names, or nothing."""
+    """The queue that it names; empty if none."""
     priority_class: str = ""
     claim: HyperJobReference | None = None
-    """The HyperJob that controls it, and of which it claims to be a part."""
+    """The HyperJob of which it is a part, if any."""
     preferred: tuple[ClusterName, ...] = ()
-    """The clusters that the HyperJob names for it, the first one first (C3)."""
+    """Clusters that its HyperJob prefers, in order (C3)."""
     deleting: bool = False
     demand: WorkloadRequests | None = None
-    """What it asks for; ``None`` where that is unreadable or counted by Karmada."""
+    """Its requests; ``None`` where they are unreadable or counted by Karmada."""
     flaw: str = ""
-    """What of it could not be read."""
+    """Which fields could not be read; empty if all could."""
 
     @property
     def classes(self) -> frozenset[str]:
-        """Return the PriorityClasses that matter to it; the empty name is the cluster's default."""
+        """PriorityClasses that affect it; the empty name stands for the cluster's default."""
         return frozenset({self.priority_class, *(self.demand.task_classes if self.demand else ())})
 
 
 @dataclass(frozen=True, slots=True)
 class CachedQueue:
-    """One Queue."""
+    """A Queue."""
 
     uid: str
     resource_version: int
@@ -262,13 +261,13 @@ class CachedQueue:
 
     @property
     def key(self) -> QueueName:
-        """Return its name."""
+        """Name of the queue."""
         return self.queue.name
 
 
 @dataclass(frozen=True, slots=True)
 class CachedCluster:
-    """One Cluster."""
+    """A Cluster."""
 
     uid: str
     resource_version: int
@@ -277,13 +276,13 @@ class CachedCluster:
 
     @property
     def key(self) -> ClusterName:
-        """Return its name."""
+        """Name of the cluster."""
         return self.cluster.name
 
 
 @dataclass(frozen=True, slots=True)
 class CachedPriorityClass:
-    """One PriorityClass."""
+    """A PriorityClass."""
 
     uid: str
     resource_version: int

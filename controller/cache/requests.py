@@ -1,9 +1,8 @@
-"""What a workload asks for, by whom it is counted: its template, or Karmada's interpreter, or both.
+"""Resolves the requests of a workload from its template, from Karmada's interpreter, or from both.
 
-Pure. Karmada counts requests only and no sidecars, so that it may say too
-little of a pod (D2); how many replicas there are, it knows best. Devices that
-pods get by ResourceClaimTemplates count as the operator maps them; where one is
-not mapped, nobody knows what the workload asks for.
+Pure. Karmada counts requests only and no sidecars, so it may count too little per pod (D2); its number of replicas is
+authoritative. Devices that pods get through ResourceClaimTemplates count as the configuration maps them; without a
+mapping the requests are unknown.
 """
 
 from collections.abc import Mapping
@@ -19,16 +18,16 @@ _ClaimRequests = Mapping[str, Resources]
 
 
 class RequestsResolver:
-    """Makes demands, and makes equal ones once."""
+    """Resolves requests, and interns equal results."""
 
     def __init__(self, claims: _ClaimRequests | None = None) -> None:
         self._claims = claims or {}
-        """What one pod gets by each ResourceClaimTemplate, by name."""
+        """Requests of one pod by ResourceClaimTemplate name."""
         self._both: InternPool[_MergedRequests] = InternPool()
         self._with_claims: InternPool[tuple[WorkloadRequests, WorkloadRequests]] = InternPool()
 
     def of(self, binding: CachedBinding, template: CachedTemplate | None) -> WorkloadRequests | None:
-        """Return what is asked for, ``None`` where nobody knows."""
+        """Return the requests of a workload, ``None`` if unknown."""
         own = template.demand if template else None
         if own is not None and own.claims:
             if self.unmapped(template):
@@ -39,16 +38,16 @@ class RequestsResolver:
         if own is None or not own.pods or not binding.demand.replicas:
             return binding.demand
         told, counted = binding.demand, own
-        # The ids stay theirs while the value is kept, because what they belong to is kept beside it.
+        # The ids stay valid while the value is cached, because it is cached together with their objects.
         return self._both.get((id(told), id(counted)), lambda: (_merge(told, counted), told, counted))[0]
 
     def unmapped(self, template: CachedTemplate | None) -> str:
-        """Return the first ResourceClaimTemplate of *template* that nothing maps to resources, or nothing."""
+        """Return the first ResourceClaimTemplate of *template* that is not mapped to resources, empty if none."""
         names = template.demand.claims if template is not None and template.demand is not None else ()
         return next((name for name in names if name not in self._claims), "")
 
     def _claimed(self, counted: WorkloadRequests) -> WorkloadRequests:
-        """Return *counted* with what its claims amount to."""
+        """Return *counted* with the devices that its claims request."""
         return self._with_claims.get(id(counted), lambda: (_add_device_claims(counted, self._claims), counted))[0]
 
 
@@ -62,7 +61,7 @@ def _add_device_claims(counted: WorkloadRequests, claims: _ClaimRequests) -> Wor
 
 
 def _add_job_device_claims(job: JobTemplate, claims: _ClaimRequests) -> JobTemplate:
-    """Return *job* with the claims of each task as overhead of its pods: a claim is a pod's, not a container's."""
+    """Return *job* with the claims of each task as pod overhead: a claim belongs to a pod, not a container."""
     tasks = [
         replace(
             task,
@@ -74,7 +73,7 @@ def _add_job_device_claims(job: JobTemplate, claims: _ClaimRequests) -> JobTempl
 
 
 def _merge(told: WorkloadRequests, counted: WorkloadRequests) -> WorkloadRequests:
-    """Return the replicas that Karmada tells of, each with the larger of the two requests."""
+    """Return the replicas that Karmada counted, each with the larger of the two requests."""
     pod = elementwise_max(told.pods[0], counted.pods[0])
     whole = positive(scale(pod, told.replicas))
     return WorkloadRequests(whole, pods=(pod,), replicas=told.replicas, node_claim=counted.node_claim)

@@ -1,4 +1,4 @@
-"""Shapes of workloads, one value for all that ask for the same."""
+"""Builds the scheduling requirements of workloads, one shared value for all with equal requirements."""
 
 from dataclasses import replace
 
@@ -14,11 +14,11 @@ _Interned = tuple[SchedulingRequirements, WorkloadRequests | None, Placement]
 
 
 class RequirementsBuilder:
-    """Makes shapes, and makes equal ones once."""
+    """Builds scheduling requirements, and interns equal ones."""
 
     def __init__(self, *, with_node_claims: bool = False) -> None:
         self.with_node_claims = with_node_claims
-        """Whether what pods ask of their nodes tells shapes apart: it does where somebody counts nodes."""
+        """Whether node claims distinguish requirements: only where nodes are estimated."""
         self._made: InternPool[_Interned] = InternPool()
 
     def shape(
@@ -30,12 +30,12 @@ class RequirementsBuilder:
         preferred: tuple[ClusterName, ...] = (),
         excluded_clusters: frozenset[ClusterName] = frozenset(),
     ) -> SchedulingRequirements:
-        """Return what a workload asks for; without a known *demand*, nothing."""
+        """Return the scheduling requirements of a workload; without known requests, empty ones."""
         classes = demand.task_classes if demand else ()
         order = tuple(priorities.task_value(name) for name in classes)
         current = frozenset(target.name for target in binding.targets)
         evicting = frozenset(binding.evicting_from)
-        # The ids stay theirs while the shape is kept, because what they belong to is kept beside it.
+        # The ids stay valid while the value is cached, because it is cached together with their objects.
         known = (id(demand), id(binding.placement), binding.api, order, binding.observed_term, self.with_node_claims)
         return self._made.get(
             (*known, evicting, current, preferred, excluded_clusters),
@@ -52,7 +52,7 @@ class RequirementsBuilder:
         )[0]
 
     def _pod_sets(self, demand: WorkloadRequests | None, priorities: Priorities) -> tuple[PodSet, ...]:
-        """Return the pods counted, as far as somebody has."""
+        """Return the pod sets of a workload, as far as its requests are known by pod."""
         if demand is None:
             return ()
         if demand.job is not None:
@@ -81,5 +81,5 @@ def _build(
 
 
 def _gang_requests(demand: WorkloadRequests, priorities: Priorities) -> Resources:
-    """Return the gang minimum of a Volcano Job (D4); of all else, the whole."""
+    """Return the gang minimum of a Volcano Job (D4), or all requests of any other kind."""
     return demand.whole if demand.job is None else gang_minimum(demand.job, priorities.task_value)

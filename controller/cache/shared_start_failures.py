@@ -1,9 +1,8 @@
-"""Where workloads did not start, for others of their namespace that ask for the same (R1).
+"""Shares failed starts between workloads with equal requests in one namespace (R1).
 
-Pure. What is known is what records say: which clusters a workload is not tried
-on, while they are as they were. It lapses for the others when a workload that
-ran on such a cluster ends there, because its nodes have more free then; a
-restart forgets only that.
+Pure. The records name the clusters where a workload did not start; other workloads with equal requests skip these
+clusters too. An entry expires for the others when a workload stops running on the cluster, because its nodes have more
+free capacity then. A restart forgets only such expiry.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,23 +12,23 @@ from controller.engine.clusters import ClusterName
 from controller.engine.workloads import WorkloadUid
 
 FailureKey = tuple[str, WorkloadRequests]
-"""A namespace, and what its workloads ask for."""
+"""A namespace and the requests of a workload."""
 
 _NO_CLUSTERS: frozenset[ClusterName] = frozenset()
 
 
 class SharedStartFailures:
-    """Clusters by requirements, as long as some workload's record names them."""
+    """Clusters of failed starts by namespace and requests, while the record of a workload names them."""
 
     def __init__(self) -> None:
         self._requirements: dict[WorkloadUid, FailureKey] = {}
-        """Of the workloads that did not start somewhere."""
+        """Keys of the workloads with failed starts."""
         self._failed: dict[FailureKey, dict[ClusterName, set[WorkloadUid]]] = {}
         self._lapsed: dict[WorkloadUid, set[ClusterName]] = {}
-        """Which clusters of a record tell others nothing any more, until the workload is tried again."""
+        """Clusters of a record that no longer count for others, until the workload is tried again."""
 
         self.news: set[str] = set()
-        """The namespaces in which other clusters count than before."""
+        """Namespaces whose excluded clusters changed."""
 
     def __bool__(self) -> bool:
         return bool(self._failed)
@@ -39,12 +38,12 @@ class SharedStartFailures:
         return frozenset(self._failed.get(requirements, _NO_CLUSTERS))
 
     def take_news(self) -> set[str]:
-        """Return the namespaces in which other clusters count than when this was last asked."""
+        """Return the namespaces whose excluded clusters changed since the last call."""
         news, self.news = self.news, set()
         return news
 
     def see(self, uid: WorkloadUid, requirements: FailureKey | None, names: Iterable[ClusterName]) -> None:
-        """Take note of where *uid* did not start."""
+        """Update the clusters where *uid* did not start."""
         known = self._requirements.get(uid)
         concerned = [each for each in (known, requirements) if each is not None]
         before = [self.clusters(each) for each in concerned]
@@ -61,16 +60,16 @@ class SharedStartFailures:
         self.news.update(namespace for namespace, _ in changed)
 
     def try_again(self, uid: WorkloadUid) -> None:
-        """Believe what the record of *uid* says next: it was tried once more."""
+        """Let the next record of *uid* count again: the workload was retried."""
         self._lapsed.pop(uid, None)
 
     def forget(self, uid: WorkloadUid) -> None:
-        """Forget a workload that is gone."""
+        """Forget a deleted workload."""
         self._lapsed.pop(uid, None)
         self.see(uid, None, ())
 
     def lapse(self, names: Collection[ClusterName]) -> None:
-        """Let others be tried again on the clusters *names*."""
+        """Let other workloads be tried again on the clusters *names*."""
         for requirements, failed in list(self._failed.items()):
             for name in sorted(set(names) & failed.keys()):
                 self.news.add(requirements[0])
@@ -90,7 +89,7 @@ class SharedStartFailures:
 
 
 def stopped_clusters(before: CachedBinding, after: CachedBinding | None) -> set[ClusterName]:
-    """Return the clusters on which a workload ran and does not run any more."""
+    """Return the clusters where a workload ran and no longer runs."""
     still = _running_clusters(after) if after is not None and after.uid == before.uid else set()
     return _running_clusters(before) - still
 

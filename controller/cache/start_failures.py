@@ -1,9 +1,8 @@
-"""Where workloads did not start and are not tried again, and who has run since he was admitted (R1).
+"""Tracks where workloads did not start, and which workloads have run since their admission (R1).
 
-Pure. The binding's record names the clusters that are left out, each with a
-mark of how the cluster was; while it is still like that the workload is not
-tried there. That a cluster was another one in between is forgotten with the
-process, and so is that a kind has run whose status does not tell of its past.
+Pure. A binding's record names the excluded clusters, each with a fingerprint; the exclusion holds while the cluster has
+the same fingerprint. A restart forgets that a cluster changed in between, and that a workload has run whose status does
+not report its past.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,21 +20,21 @@ _STARTED_PHASES = {WorkloadPhase.RUNNING, WorkloadPhase.FINISHED}
 
 
 class StartFailures:
-    """Sees workloads and clusters come, change and go."""
+    """Tracks workloads and clusters as they change."""
 
     def __init__(self) -> None:
         self._ran: dict[WorkloadUid, frozenset[ClusterName]] = {}
-        """Where each has run since it was admitted, as long as it is there."""
+        """Clusters where each workload has run since its admission, while it is placed there."""
         self._marks: dict[ClusterName, str] = {}
         self._left_out: dict[WorkloadUid, dict[ClusterName, str]] = {}
-        """Where each is not tried, with the mark that its record has."""
+        """Excluded clusters by workload, with the fingerprint in its record."""
         self._others: set[ClusterName] = set()
-        """The clusters that have become other ones."""
+        """Clusters whose fingerprint changed."""
         self._changed: dict[WorkloadUid, dict[ClusterName, str]] = {}
-        """What a record leaves out in vain, because the cluster was seen to be another one since."""
+        """Recorded exclusions that no longer count, because the cluster has changed since."""
 
     def see(self, binding: CachedBinding, workload: Workload | None) -> None:
-        """Take note of how *binding* stands."""
+        """Update where *binding* runs."""
         if workload is None or workload.state is WorkloadState.PENDING:
             self._ran.pop(binding.uid, None)
         elif places := self._places(binding):
@@ -44,16 +43,16 @@ class StartFailures:
             self._ran.pop(binding.uid, None)
 
     def has_run(self, binding: CachedBinding) -> bool:
-        """Say whether it runs, or has run since it was admitted, on a cluster where it is now."""
+        """Whether it runs, or has run since its admission, on a cluster where it is placed now."""
         return bool(self._places(binding))
 
     def _places(self, binding: CachedBinding) -> frozenset[ClusterName]:
-        """Return the clusters of *binding* where it runs or has run; one that it has left counts no more."""
+        """Return the clusters of *binding* where it runs or has run; clusters that it has left do not count."""
         told = {each.cluster for each in binding.progress if each.ran or each.phase in _STARTED_PHASES}
         return (self._ran.get(binding.uid, _NO_CLUSTERS) | told) & {target.name for target in binding.targets}
 
     def excluded_clusters(self, uid: WorkloadUid, recorded: Mapping[ClusterName, str]) -> frozenset[ClusterName]:
-        """Return which of the *recorded* clusters are as they were, so that it is not tried there."""
+        """Return which of the *recorded* clusters are unchanged, so that the workload is not tried there."""
         if not recorded:
             if uid in self._left_out or uid in self._changed:
                 self._forget_places(uid)
@@ -66,11 +65,11 @@ class StartFailures:
         return frozenset(kept)
 
     def try_anew(self, uid: WorkloadUid) -> None:
-        """Take what its record leaves out next as it is written: it was tried once more."""
+        """Let the next recorded exclusions of *uid* count as written: the workload was retried."""
         self._changed.pop(uid, None)
 
     def forget(self, uid: WorkloadUid) -> None:
-        """Forget one that is gone."""
+        """Forget a deleted workload."""
         self._forget_places(uid)
         self._ran.pop(uid, None)
 
@@ -79,7 +78,7 @@ class StartFailures:
         self._changed.pop(uid, None)
 
     def cluster_changed(self, cluster: Cluster | None, name: ClusterName) -> list[WorkloadUid]:
-        """Take *cluster* as it is now, ``None`` where it is gone; return for whom it counts again."""
+        """Update a cluster, ``None`` if it was deleted; return the workloads that it is no longer excluded for."""
         before, now = self._marks.pop(name, None), None
         if cluster is not None:
             now = self._marks[name] = cluster_fingerprint(cluster)
@@ -89,21 +88,21 @@ class StartFailures:
         return [uid for uid, known in self._left_out.items() if name in known]
 
     def take_changed(self) -> set[ClusterName]:
-        """Return the clusters that have become other ones since this was last asked."""
+        """Return the clusters whose fingerprint changed since the last call."""
         changed, self._others = self._others, set()
         return changed
 
     def as_they_were(self, recorded: Mapping[ClusterName, str]) -> list[ClusterName]:
-        """Return which of the *recorded* clusters have the marks that they had."""
+        """Return which of the *recorded* clusters have unchanged fingerprints."""
         return [name for name, mark in recorded.items() if self._marks.get(name) == mark]
 
     def marks(self, names: Iterable[ClusterName]) -> dict[ClusterName, str]:
-        """Return the marks of those of *names* that there are."""
+        """Return the fingerprints of the existing clusters among *names*."""
         return {name: self._marks[name] for name in sorted(names) if name in self._marks}
 
 
 def recorded_exclusions(binding: CachedBinding, outcomes: Iterable[AssumedOutcome]) -> Mapping[ClusterName, str]:
-    """Return where it is not tried, as its record says, or will say once *outcomes* are written."""
+    """Return the excluded clusters that the record says, or will say once *outcomes* are written."""
     known: Mapping[ClusterName, str] = dict(binding.record.excluded_clusters) if binding.record else {}
     for outcome in outcomes:
         known = outcome.excluded_clusters if isinstance(outcome, AssumedEviction) else known
@@ -111,10 +110,9 @@ def recorded_exclusions(binding: CachedBinding, outcomes: Iterable[AssumedOutcom
 
 
 def startup_backoff(record: AdmissionRecord | None, now: int, longest: int) -> Refusal | None:
-    """Return why one that was taken back waits at *now*, as its record tells.
+    """Return why a workload that did not start backs off at *now*, according to its record.
 
-    No pause is as long as *longest* and more: such a time was written by a
-    clock that was wrong.
+    A backoff of *longest* or more is ignored: it was written with a wrong clock.
     """
     if record is None or record.admits or record.back_off_until is None:
         return None
@@ -126,7 +124,7 @@ def startup_backoff(record: AdmissionRecord | None, now: int, longest: int) -> R
 
 
 def cluster_fingerprint(cluster: Cluster) -> str:
-    """Return a short text that is another one when *cluster* is; what is used there, and on which nodes, is no part."""
+    """Return a short hash of a cluster's properties, without its usage and its number of nodes."""
     properties = (
         sorted(cluster.labels.items()),
         cluster.provider,
@@ -143,7 +141,7 @@ def cluster_fingerprint(cluster: Cluster) -> str:
 def _set_or_delete(
     known: dict[WorkloadUid, dict[ClusterName, str]], uid: WorkloadUid, marks: dict[ClusterName, str]
 ) -> None:
-    """Remember *marks*, or nothing where there are none."""
+    """Store *marks*, or delete the entry if there are none."""
     if marks:
         known[uid] = marks
     else:

@@ -1,8 +1,7 @@
-"""All that is known of the control plane, joined, and told to the World as it changes.
+"""Joins the cached objects into queues, clusters and workloads, and sends changes to the engine's state.
 
-Level-triggered: what the informers tell may come in any order; what it amounts
-to is worked out from what is known when the World is fed, for what changed
-only. It decides nothing and writes nothing.
+Level-triggered: events may arrive in any order; the current values of changed objects are computed when the engine's
+state is updated. The store decides nothing and writes nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -69,20 +68,20 @@ from controller.engine.workloads import WorkloadUid
 
 
 def _ignore_change() -> None:
-    """Do nothing about a change."""
+    """Ignore a change; the default callback."""
 
 
 def _ignore_event(*_: object) -> None:
-    """Keep it to ourselves."""
+    """Ignore an event; the default callback."""
 
 
 def _cluster_scoped_key(_: str, name: str) -> str:
-    """Return the key of an object outside of namespaces."""
+    """Return the key of a cluster-scoped object."""
     return name
 
 
 def _claim_requests(configuration: VolcanoGlobalConfiguration) -> dict[str, Resources]:
-    """Return what one pod gets by each ResourceClaimTemplate that the operator maps."""
+    """Return the requests of one pod by ResourceClaimTemplate that the configuration maps."""
     return {each.name: parse_resources(each.requests, each.name) for each in configuration.resource_claim_templates}
 
 
@@ -90,11 +89,11 @@ _NO_CONDITIONS: frozenset[BindingCondition] = frozenset()
 
 
 class Store:
-    """The newest facts of every watched kind, and what is to be told of them.
+    """Caches the newest version of every watched object, and tracks what the engine's state has not received yet.
 
-    The collections are the informers' sinks, and take the objects that answer
-    our own requests, too: ``decode`` of each makes of raw JSON what the rest
-    of it takes. The World is to be fed only while ``is_complete``.
+    Its collections are the sinks of the informers and also take the objects in responses to our writes: ``decode`` of a
+    collection turns raw JSON into the type that its other methods take. The engine's state must be updated only while
+    ``is_complete``.
     """
 
     def __init__(
@@ -102,11 +101,11 @@ class Store:
     ) -> None:
         self.on_change = on_change
         self.on_remarks: Callable[[CachedBinding, frozenset[BindingCondition]], None] = _ignore_event
-        """Hears what is newly remarkable about a binding."""
+        """Called with the new conditions of a binding."""
         self.on_clash: Callable[[CachedTemplate, CachedBinding], None] = _ignore_event
-        """Hears of a job that can have no binding, because the one of its name is another's."""
+        """Called with a Volcano Job that cannot get a binding, and the binding that has its name."""
         self.on_error: Callable[[WorkloadUid, Exception], None] = _ignore_event
-        """Hears of a workload that is set aside because assessing it failed."""
+        """Called with a workload that is quarantined because its evaluation failed."""
         self._clashes = NameCollisions()
         self._configuration = configuration or VolcanoGlobalConfiguration()
         self._revision = configuration_revision(self._configuration)
@@ -139,18 +138,18 @@ class Store:
         self._of_class: Index[str, TemplateKey] = Index()
         self._overlays = AssumedWrites()
         self._aside: dict[WorkloadUid, tuple[str, int]] = {}
-        """Whom evaluating has failed for, why, and until when it is not tried again."""
+        """Quarantined workloads: the error, and until when they are not evaluated again."""
         self._shapes = RequirementsBuilder()
         self._demands = RequestsResolver(_claim_requests(self._configuration))
         self._dispatched = DispatchedRequests()
         self._failed_starts = SharedStartFailures()
         self.starts = StartFailures()
-        """Who was admitted and does not run."""
+        """Failed starts of workloads."""
         self._priorities = Priorities()
         self._cleared: set[WorkloadUid] = set()
-        """Admitted by their records, and seen paused without clusters."""
+        """Workloads whose records admit them, observed suspended and without clusters."""
         self._resumed: set[WorkloadUid] = set()
-        """Whom a Command lets wait again, until that is written."""
+        """Aborted workloads that a Command retries, until the record says so."""
         self._remarks: dict[WorkloadUid, frozenset[BindingCondition]] = {}
         self._mendable: dict[WorkloadUid, None] = {}
 
@@ -162,11 +161,11 @@ class Store:
         self._cluster_news: dict[ClusterName, None] = {}
         self._class_news: dict[str, None] = {}
 
-    # -- what is asked --------------------------------------------------
+    # -- queries ---------------------------------------------------------
 
     @property
     def is_complete(self) -> bool:
-        """Say whether every kind was listed whole at least once."""
+        """Whether every kind was listed completely at least once."""
         return (
             self.bindings.is_complete
             and self.cluster_bindings.is_complete
@@ -178,54 +177,54 @@ class Store:
 
     @property
     def kinds(self) -> tuple[ApiKind, ...]:
-        """Return the kinds that are gated."""
+        """All managed kinds."""
         return self._gates.kinds
 
     @property
     def clashes(self) -> Iterable[tuple[CachedTemplate, CachedBinding]]:
-        """Return the jobs that can have no binding, each with the binding in its way."""
+        """Volcano Jobs that cannot get a binding, each with the binding that has its name."""
         return [(job, binding) for job, binding in self._clashes if self.jobs.get(job.key) == job]
 
     @property
     def mendable(self) -> Iterable[WorkloadUid]:
-        """Return the bindings of which something was remarked that can be put right."""
+        """Bindings with a repairable condition."""
         return tuple(self._mendable)
 
     @property
     def startup_timeout_ms(self) -> int:
-        """Return after what time one that was admitted should run."""
+        """Time within which an admitted workload must start."""
         return self._configuration.startup_timeout // timedelta(milliseconds=1)
 
     @property
     def revision(self) -> str:
-        """Return which configuration is in force."""
+        """Revision of the current configuration."""
         return self._revision
 
     @property
     def repairs(self) -> bool:
-        """Say whether the operator wants what slipped past the webhook to be paused."""
+        """Whether bindings that bypassed the webhook are suspended."""
         return self._configuration.repair.ungated_bindings
 
     def takes_queue_commands(self, namespace: str) -> bool:
-        """Say whether Commands of *namespace* may open and close queues."""
+        """Whether Commands in *namespace* may open and close queues."""
         return namespace in self._configuration.queue_command_namespaces
 
     @property
     def remarks(self) -> Mapping[WorkloadUid, frozenset[BindingCondition]]:
-        """Return what was remarkable about bindings when the World was last fed."""
+        """Conditions of bindings at the last update of the engine's state."""
         return MappingProxyType(self._remarks)
 
     def binding(self, uid: WorkloadUid) -> CachedBinding | None:
-        """Return the newest facts of a binding."""
+        """Return the newest version of a binding."""
         return self._by_uid.get(uid)
 
     def template(self, binding: CachedBinding) -> CachedTemplate | None:
-        """Return the newest facts of the object that *binding* names as its template."""
+        """Return the newest version of the object that *binding* names as its template."""
         templates = self._templates.get(binding.template.kind)
         return templates.get(binding.template) if templates is not None else None
 
     def templates(self, api: ApiKind) -> Collection[CachedTemplate]:
-        """Return the sink for templates of a further kind that is gated."""
+        """Return the sink for templates of a configured kind."""
         kind = group_kind(api)
         if kind not in self._templates:
             self._templates[kind] = Collection(
@@ -234,17 +233,17 @@ class Store:
         return self._templates[kind]
 
     def forget_templates(self, api: ApiKind) -> None:
-        """Forget the templates of a kind that is not gated any more."""
+        """Drop the templates of a kind that is no longer managed."""
         known = self._templates.pop(group_kind(api), None)
         if known is not None:
             known.replace([])
 
-    # -- what is told ---------------------------------------------------
+    # -- updates ---------------------------------------------------------
 
     def configure(self, configuration: VolcanoGlobalConfiguration) -> bool:
-        """Use *configuration* from now on; say whether all bindings and further templates must be listed again.
+        """Apply *configuration*; return whether all bindings and configured templates must be listed again.
 
-        They must when the gated kinds have changed, because what no rule asked for was not kept.
+        They must when the managed kinds change, because fields that no integration needs are not cached.
         """
         gates = Integrations(configuration)
         must_list = gates != self._gates
@@ -264,7 +263,7 @@ class Store:
         return must_list
 
     def estimate_nodes(self) -> None:
-        """Let nodes be estimated where the operator wants it: somebody carries the World's queries out."""
+        """Allow node estimates, where the configuration enables them: the engine's queries are answered."""
         self._can_estimate = True
         self._shapes.with_node_claims = self._is_estimating
         self._policy_is_news = True
@@ -274,16 +273,16 @@ class Store:
         return self._can_estimate and self._configuration.node_estimates == "Estimator"
 
     def estimated(self, estimate: Estimate) -> None:
-        """Take the answer of a cluster's estimator."""
+        """Apply the answer of a cluster's estimator."""
         self._estimates.append(estimate)
         self.on_change()
 
     def split_hyperjobs(self) -> None:
-        """Expect to be told of HyperJobs: a Job that claims to be part of one waits until that one lists it."""
+        """Expect HyperJobs: a Job that refers to a HyperJob stays pending until the HyperJob lists it."""
         self._hyperjobs = {} if self._hyperjobs is None else self._hyperjobs
 
     def hyperjob_changed(self, uid: str, facts: CachedHyperJob | None) -> None:
-        """Take what a HyperJob says of its parts as it is now, ``None`` where it is gone or cannot be read."""
+        """Update the parts of a HyperJob, ``None`` if it was deleted or cannot be read."""
         known = self._hyperjobs if self._hyperjobs is not None else {}
         if known.get(uid) == facts:
             return
@@ -296,22 +295,22 @@ class Store:
         self.on_change()
 
     def assume(self, uid: WorkloadUid, outcome: AssumedOutcome) -> None:
-        """Take *outcome* for true: that was decided, and is being written; who decided it has it in his books."""
+        """Assume *outcome*: it was decided and is being written. The engine's state includes it already."""
         self._overlays.assume(uid, outcome)
         if isinstance(outcome, AssumedEviction):
             self.starts.try_anew(uid)
             self._failed_starts.try_again(uid)
 
     def is_news(self, uid: WorkloadUid) -> bool:
-        """Say whether a workload has changed since a world was last fed."""
+        """Whether a workload has changed since the engine's state was last updated."""
         return uid in self._news
 
     def tell_again(self, uids: Iterable[WorkloadUid]) -> None:
-        """Tell the world at the next feed how *uids* are, whatever it has booked for them."""
+        """Send *uids* to the engine's state again at the next update, even if they have not changed."""
         self._news.update(dict.fromkeys(uids))
 
     def settle(self, uid: WorkloadUid, resource_version: int) -> None:
-        """Believe what is decided about *uid* until the version its write resulted in, or a later one, is observed."""
+        """Keep the assumed outcome for *uid* until the version that its write returned, or a later one, is observed."""
         binding = self._by_uid.get(uid)
         if binding is None:
             self._overlays.forget(uid)
@@ -321,20 +320,20 @@ class Store:
         self.on_change()
 
     def withdraw(self, uid: WorkloadUid, refusal: Refusal | None) -> None:
-        """Take *uid* as it is observed again: its write has failed for certain; with a refusal, hold it back."""
+        """Drop the assumed outcome for *uid*: its write has failed; with a refusal, the workload backs off."""
         self._overlays.withdraw(uid, refusal if uid in self._by_uid else None)
         self._news[uid] = None
         self.on_change()
 
     def hold_back(self, uid: WorkloadUid, refusal: Refusal) -> None:
-        """Hold *uid* back for *refusal*: what was decided is not written, and what is under way is believed."""
+        """Let *uid* back off for *refusal*: its decision is not written, and writes in progress stay assumed."""
         if uid in self._by_uid:
             self._overlays.hold_back(uid, refusal)
         self._news[uid] = None
         self.on_change()
 
     def set_aside(self, uid: WorkloadUid, why: str, until: int) -> None:
-        """Keep *uid* from being assessed and admitted *until* then, for that failed; what it holds stays charged."""
+        """Quarantine *uid* *until* then, because its evaluation failed: it is not admitted and keeps its charge."""
         if uid in self._by_uid:
             self._aside[uid] = why, until
         self._news[uid] = None
@@ -342,18 +341,18 @@ class Store:
 
     @property
     def again_at(self) -> int | None:
-        """Return when the next one that is set aside is to be tried again."""
+        """Time at which the next quarantined workload is evaluated again."""
         return min((until for _, until in self._aside.values()), default=None)
 
     def drop_unsent(self, is_under_way: Callable[[WorkloadUid], bool]) -> None:
-        """Take as they are observed again all whose assumed writes were never handed on, or are lost."""
+        """Drop all assumed writes that were never sent, or are lost."""
         for uid in self._overlays:
             if not is_under_way(uid) and self._overlays.drop_unsent(uid):
                 self._news[uid] = None
         self.on_change()
 
     def resume(self, template: TemplateKey) -> bool:
-        """Let what was aborted of a template be tried again; say whether there was anything."""
+        """Let aborted workloads of a template be retried; return whether there are any."""
         found = [uid for uid in self._of_template.of(template) if is_aborted(self._by_uid[uid])]
         self._resumed.update(found)
         self._news.update(dict.fromkeys(found))
@@ -361,7 +360,7 @@ class Store:
         return bool(found)
 
     def feed(self, state: EventHandler, now: int) -> None:
-        """Tell *world* all that has changed since it was last fed."""
+        """Send all changes since the last call to the engine's state."""
         for uid in [uid for uid, (_, until) in self._aside.items() if until <= now]:
             del self._aside[uid]
             self._news[uid] = None
@@ -370,7 +369,7 @@ class Store:
             state.policy_changed(translate_policy(self._configuration, can_estimate=self._can_estimate))
             self._policy_is_news = False
         self._tell_queues(state)
-        # Workloads before clusters: a summary is understood by what is known to run there.
+        # Workloads before clusters: external usage is a cluster's summary less the workloads that run there.
         self._tell_workloads(state, now)
         self._tell_clusters(state, now)
         for estimate in self._estimates:
@@ -440,13 +439,13 @@ class Store:
             state.workload_changed(found.workload, now)
 
     def _assess(self, binding: CachedBinding, rules: BuildContext, now: int) -> BuildResult:
-        """Return what *binding* amounts to; one that cannot be assessed is set aside, so that the others can be."""
+        """Build the workload of *binding*; it is quarantined if that fails, so that others are not blocked."""
         outcomes = self._overlays.outcomes(binding.uid)
         if binding.uid in self._aside:
             return build_quarantined(binding, rules, outcomes, self._aside[binding.uid][0])
         try:
             return build_workload(binding, self.template(binding), rules=rules, overlay=self._overlay(binding, now))
-        except Exception as error:  # noqa: BLE001 -- tenants write what is assessed; one must not stop all
+        except Exception as error:  # noqa: BLE001 -- tenants write the objects; one must not block all
             self.on_error(binding.uid, error)
             return build_quarantined(binding, rules, outcomes, type(error).__name__)
 
@@ -469,7 +468,7 @@ class Store:
         )
 
     def _failed_alike(self, binding: CachedBinding, known: Mapping[ClusterName, str]) -> frozenset[ClusterName]:
-        """Return where workloads of its namespace that ask for the same did not start; its record names *known*."""
+        """Return where workloads with equal requests in its namespace did not start; its record names *known*."""
         if not known and not self._failed_starts:
             return frozenset()
         demand = self._demands.of(binding, self.template(binding))
@@ -478,7 +477,7 @@ class Store:
         return self._failed_starts.clusters(requirements) if requirements is not None else frozenset()
 
     def _hold(self, binding: CachedBinding, now: int) -> Refusal | None:
-        """Return why one is held back at *now*, by what became of its last write or of its last start."""
+        """Return why a workload backs off at *now*, after a failed write or a failed start."""
         paused = startup_backoff(binding.record, now, max_backoff_ms(self.startup_timeout_ms))
         holds = [each for each in (self._overlays.hold(binding.uid, now), paused) if each is not None]
         return max(holds, key=lambda each: each.until or 0, default=None)
@@ -491,7 +490,7 @@ class Store:
         if not found <= known:
             self.on_remarks(binding, found - known)
 
-    # -- what the collections tell --------------------------------------
+    # -- changes of the collections --------------------------------------
 
     def _decode_binding(self, raw: bytes) -> CachedBinding:
         return self._bindings.facts(decode_binding(raw))
@@ -558,7 +557,7 @@ class Store:
         self.on_change()
 
     def _take_classes(self) -> None:
-        """Judge those anew that name a PriorityClass which has changed, or that go by the default if it has."""
+        """Mark workloads as changed whose PriorityClass, or the default that they use, has changed."""
         if not self._class_news:
             return
         before, self._priorities = self._priorities, Priorities(self.priority_classes)

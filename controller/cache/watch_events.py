@@ -1,4 +1,4 @@
-"""One line of a watch, as far as every kind has it; the object stays the JSON that came."""
+"""Decodes the events of a watch; the object stays raw JSON."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +13,7 @@ Change = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
 
 class ObjectIdentity(msgspec.Struct):
-    """The name and the version of an object of whatever kind."""
+    """Namespace, name and resourceVersion of an object of any kind."""
 
     resource_version: str = msgspec.field(default="", name="resourceVersion")
     namespace: str = ""
@@ -21,7 +21,7 @@ class ObjectIdentity(msgspec.Struct):
 
     @property
     def path(self) -> str:
-        """Return ``namespace/name``, as messages name it."""
+        """``namespace/name``, as messages name the object."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
@@ -40,23 +40,23 @@ _LINES = msgspec.json.Decoder(_WatchLine)
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """What a line tells."""
+    """One event of a watch."""
 
     change: Change
     raw: bytes
-    """The object; for a bookmark next to nothing of one."""
+    """The object; of a bookmark only its metadata."""
     version: str
     namespace: str
     name: str
 
     @property
     def path(self) -> str:
-        """Return the object's ``namespace/name``, as messages name it."""
+        """``namespace/name``, as messages name the object."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 def read_event(watch: str, line: bytes) -> WatchEvent:
-    """Return what *line* of *watch* tells; raise the error it tells of, or that it is none."""
+    """Decode a *line* of *watch*; raise the error that it reports, or ``Unreachable`` if it is not an event."""
     try:
         read = decode_deeply_nested(_LINES.decode, line)
         raw = bytes(read.object)
@@ -70,10 +70,10 @@ def read_event(watch: str, line: bytes) -> WatchEvent:
 
 
 def read_meta(raw: bytes) -> ObjectIdentity:
-    """Return the name and the version of an object; raise ``MsgspecError`` for what is none."""
+    """Return the name and the version of an object; raise ``MsgspecError`` if it has none."""
     return decode_deeply_nested(_OBJECTS.decode, raw).metadata
 
 
 def is_older(version: str, other: str) -> bool:
-    """Compare two resourceVersions; what is no number is not compared."""
+    """Whether *version* is an older resourceVersion than *other*; false where either is not a number."""
     return version.isdecimal() and other.isdecimal() and int(version) < int(other)

@@ -1,8 +1,7 @@
-"""What one binding amounts to: a workload for the engine, or none, and what is remarkable about it.
+"""Builds the engine's workload of a binding from the cached objects, and the conditions to report about the binding.
 
-Pure, and told everything: the binding's facts, its template's, the operator's
-choices, the PriorityClasses and the writes under way. It decides nothing
-about queues and clusters.
+Pure: the result depends only on the arguments, which include the writes in progress. It decides nothing about queues
+and clusters.
 """
 
 from collections.abc import Mapping
@@ -44,7 +43,7 @@ from controller.engine.workloads import (
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """The workload that a binding is, ``None`` where it is none of ours, with remarks."""
+    """The workload of a binding, ``None`` if the binding is not managed, and the binding's conditions."""
 
     workload: Workload | None = None
     remarks: frozenset[BindingCondition] = frozenset()
@@ -52,7 +51,7 @@ class BuildResult:
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:
-    """What a binding is judged by besides its own objects."""
+    """Inputs that are the same for all bindings."""
 
     gates: Integrations
     priorities: Priorities
@@ -61,27 +60,27 @@ class BuildContext:
     demands: RequestsResolver
     dispatched: DispatchedRequests
     hyperjobs: Mapping[str, CachedHyperJob] | None = None
-    """The HyperJobs by uid; ``None`` where nobody splits any."""
+    """HyperJobs by UID; ``None`` where no HyperJob controller runs."""
     recent: int = 0
-    """What has ended after this may still be in the clusters' summaries (C2). Milliseconds."""
+    """Workloads that finished after this time, in milliseconds, may still be in cluster summaries (C2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalState:
-    """What we know before it is observed: what is being written, a hold after a write that failed."""
+    """State of a binding that only this process knows: its writes in progress, a backoff, where it has run."""
 
     outcomes: tuple[AssumedOutcome, ...] = ()
     hold: Refusal | None = None
     unplaced_until: int | None = None
-    """Until when Karmada may place it although it was evicted before that (P5)."""
+    """Until when Karmada may still place it although it was evicted before it was placed (P5)."""
     resumed: bool = False
-    """A Command has asked to resume it."""
+    """A Command requests that it be resumed."""
     has_run: bool = False
     """It runs, or has run since it was admitted."""
     excluded_clusters: frozenset[ClusterName] = frozenset()
-    """The clusters in which it did not start, and which have not changed since (R1)."""
+    """Clusters in which it did not start and which have not changed since (R1)."""
     cleared: bool = False
-    """It was seen paused without clusters since its record admitted it: the record counts no more."""
+    """It was observed suspended and without clusters after its admission, so the record no longer counts."""
 
 
 NO_LOCAL_STATE = LocalState()
@@ -92,10 +91,10 @@ _SUSPENDED_BUT_NOT_MANAGED = BuildResult(None, frozenset({BindingCondition.SUSPE
 
 @dataclass(frozen=True, slots=True)
 class _Status:
-    """Where a workload stands by what is observed, and what it holds."""
+    """Status of a workload and what it holds."""
 
     state: WorkloadState | None
-    """``None``: it is nothing that could be admitted or has been."""
+    """``None``: it is neither pending nor admitted."""
     admission: Admission | None = None
     hold: Refusal | None = None
     remarks: tuple[BindingCondition, ...] = ()
@@ -108,7 +107,7 @@ class _Status:
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """A binding with all that it is judged by."""
+    """A binding with everything that its workload is built from."""
 
     binding: CachedBinding
     template: CachedTemplate | None
@@ -117,7 +116,7 @@ class _Inputs:
     overlay: LocalState
     membership: Membership
     unmapped: str = ""
-    """A ResourceClaimTemplate of its pods that nothing maps to resources."""
+    """A ResourceClaimTemplate of its pods that the configuration does not map to resources."""
 
 
 def build_workload(
@@ -127,7 +126,7 @@ def build_workload(
     rules: BuildContext,
     overlay: LocalState = NO_LOCAL_STATE,
 ) -> BuildResult:
-    """Return what *binding* amounts to; *template* is the object of the name that it refers to, if known."""
+    """Build the workload of *binding*; *template* is the object with the name that the binding refers to, if known."""
     if not _needs_admission(binding, rules.gates):
         return (
             _SUSPENDED_BUT_NOT_MANAGED if binding.paused and _was_suspended_here(binding, rules.gates) else _NOT_MANAGED
@@ -152,7 +151,7 @@ def build_workload(
             *_policy_conditions(case),
         )
     )
-    # While we write ourselves, a pause is most likely ours.
+    # During a write of ours, a suspension is most likely ours.
     ours = (
         {BindingCondition.RESUSPENDED_AFTER_ADMISSION, BindingCondition.EVICTED_BY_OTHERS}
         if overlay.outcomes
@@ -164,9 +163,9 @@ def build_workload(
 def build_quarantined(
     binding: CachedBinding, rules: BuildContext, outcomes: tuple[AssumedOutcome, ...], why: str
 ) -> BuildResult:
-    """Return what *binding* amounts to where assessing it failed: what it holds stays charged, and it is not admitted.
+    """Build the workload of a binding whose evaluation failed: it keeps its charge and is not admitted.
 
-    It holds what its record says on the clusters that the binding names, or what is being written.
+    The charge comes from its record on the clusters that the binding names, or from the write in progress.
     """
     if not _needs_admission(binding, rules.gates):
         return _NOT_MANAGED
@@ -192,9 +191,9 @@ def build_quarantined(
 
 
 def was_evicted_unplaced(binding: CachedBinding) -> bool:
-    """Say whether *binding* was evicted, perhaps before Karmada had placed it: its record names where it was to go.
+    """Whether *binding* was evicted, perhaps before Karmada placed it: its record names the intended clusters.
 
-    Where others have evicted it, its record still admits it.
+    If the controller did not evict it, its record still admits it.
     """
     record = binding.record
     if not binding.paused or record is None or not record.clusters:
@@ -203,38 +202,37 @@ def was_evicted_unplaced(binding: CachedBinding) -> bool:
 
 
 def _needs_admission(binding: CachedBinding, gates: Integrations) -> bool:
-    """Say whether a binding is of those that wait; a mere dependency of another asks for nothing itself."""
+    """Whether a binding needs admission; a mere dependency of another binding requests nothing itself."""
     if gates.gate(binding.template.kind) is None or gates.is_exempt(binding.namespace):
         return False
     return not _is_dependency_only(binding)
 
 
 def _was_suspended_here(binding: CachedBinding, gates: Integrations) -> bool:
-    """Say whether we have paused one that is not gated: it was before, or is brought along by another.
+    """Whether the controller suspended a binding that needs no admission: it did earlier, or it is a dependency.
 
-    Whatever else is paused, somebody else has paused.
+    Any other suspended binding was suspended by a user.
     """
     gated = gates.gate(binding.template.kind) is not None and not gates.is_exempt(binding.namespace)
     return binding.record is not None or (gated and _is_dependency_only(binding))
 
 
 def _is_dependency_only(binding: CachedBinding) -> bool:
-    """Say whether a binding is there only because another one needs it."""
+    """Whether a binding exists only because another binding depends on it."""
     return binding.attached and not binding.claimed
 
 
 def _is_same_object(binding: CachedBinding, template: CachedTemplate | None) -> bool:
-    """Say whether *template* is the very object, not another one of its name."""
+    """Whether *template* is the object of the binding, not another object with the same name."""
     return template is not None and (
         not binding.template_uid or not template.uid or binding.template_uid == template.uid
     )
 
 
 def _queue_name(binding: CachedBinding, template: CachedTemplate | None, rules: BuildContext) -> QueueName | None:
-    """Return the queue of a workload, ``None`` for a kind that is not gated without one (Q6).
+    """Return the queue of a workload, ``None`` for a kind that is managed only if it names a queue (Q6).
 
-    A Job's own field cannot change and counts first; whatever else was found
-    once is fixed by the record.
+    The queue field of a Volcano Job is immutable and takes precedence; for other kinds the record fixes the queue.
     """
     record = QueueName(binding.record.queue) if binding.record else QueueName("")
     named = QueueName(template.queue) if template else QueueName("")
@@ -242,7 +240,7 @@ def _queue_name(binding: CachedBinding, template: CachedTemplate | None, rules: 
         return named or record or rules.default_queue
     if record or named:
         return record or named
-    # Nobody knows yet whether it names a queue: it stays held while it is paused.
+    # Its queue is unknown without its template, so it stays managed while it is suspended.
     return QueueName("") if template is None and binding.paused else None
 
 
@@ -288,20 +286,20 @@ def _make_workload(case: _Inputs, standing: _Status, rules: BuildContext) -> Wor
 
 
 def _clusters_changed_at(binding: CachedBinding) -> int:
-    """Return when others last changed its clusters, as its record says."""
+    """Return when others last changed its clusters, according to its record; 0 if never."""
     record = binding.record
     return record.clusters_changed_at or 0 if record is not None and record.admits else 0
 
 
 def _observed_status(case: _Inputs) -> _Status:
-    """Return where the workload stands by what is observed."""
+    """Return the status of the workload according to the observed objects."""
     binding, template = case.binding, case.template
     if _is_finished(binding):
         return _Status(WorkloadState.FINISHED)
     standing = _suspended_status(case) if binding.paused else _unsuspended_status(case)
     leaving = binding.deleting or (template is not None and template.deleting)
     if leaving and standing.state is WorkloadState.PENDING:
-        # What goes away is not admitted any more, and stays charged until it is gone (F11).
+        # An object that is being deleted is not admitted, and stays charged until it is deleted (F11).
         state = WorkloadState.ADMITTED if standing.admission else None
         return _Status(state, standing.admission, remarks=standing.remarks)
     return standing
@@ -335,7 +333,7 @@ def _unsuspended_status(case: _Inputs) -> _Status:
         charge = charges.recorded(binding, demand, record)
         hold = _aborted_reason(binding)
         if case.unmapped:
-            # It asks for more than was admitted, and nobody knows for how much more: no size of it fits (D7).
+            # It requests more than was admitted, by an unknown amount, so its resize cannot be accepted (D7).
             charge = charges.Charge(replace(charge.admission, grown=True), grown=True)
             hold = hold or Refusal(Reason.REQUESTS_UNKNOWN, subject=_unmapped_claim_message(case))
         return _Status(WorkloadState.ADMITTED, charge.admission, hold, _record_mismatches(binding, charge))
@@ -346,13 +344,13 @@ def _unsuspended_status(case: _Inputs) -> _Status:
         charge = charges.adopted(binding, demand)
         return _Status(WorkloadState.ADMITTED, charge.admission, remarks=(BindingCondition.ADOPTED,))
     if binding.flaw or (record and record.admits):
-        # Unreadable: perhaps it is paused. Or unclaimed: Karmada leaves it alone, and D9 does not charge it.
+        # It may be suspended but unreadable, or Karmada ignores it because it has no policy: D9 does not charge it.
         return _Status(WorkloadState.PENDING)
     return _Status(None, remarks=(BindingCondition.NOT_SUSPENDED,))
 
 
 def _record_mismatches(binding: CachedBinding, charge: charges.Charge) -> tuple[BindingCondition, ...]:
-    """Return in what an admitted workload differs from its record."""
+    """Return the conditions in which an admitted workload differs from its record."""
     moved = (
         BindingCondition.REPLICAS_REDIVIDED
         if binding.placement.divided and charge.is_divisible
@@ -365,7 +363,7 @@ def _record_mismatches(binding: CachedBinding, charge: charges.Charge) -> tuple[
 
 
 def _aborted_reason(binding: CachedBinding) -> Refusal | None:
-    """Return the hold of an admitted workload that was aborted and is to be evicted (D8)."""
+    """Return the reason for the eviction of an admitted workload that was aborted (D8)."""
     phases = {each.phase for each in binding.progress if each.cluster in {target.name for target in binding.targets}}
     return (
         Refusal(Reason.ABORTED)
@@ -375,7 +373,7 @@ def _aborted_reason(binding: CachedBinding) -> Refusal | None:
 
 
 def _finished_admission(case: _Inputs, recent: int) -> Admission | None:
-    """Return what a finished workload held, ``None`` unless it ended lately."""
+    """Return what a finished workload held, ``None`` unless it finished recently."""
     binding, record = case.binding, case.binding.record
     if binding.ended_at is None or binding.ended_at <= recent:
         return None
@@ -387,13 +385,13 @@ def _finished_admission(case: _Inputs, recent: int) -> Admission | None:
 
 
 def _is_finished(binding: CachedBinding) -> bool:
-    """Say whether it is over in every cluster it is placed on (D8)."""
+    """Whether it is finished in every cluster where it is placed (D8)."""
     told = {each.cluster: each.phase for each in binding.progress}
     return bool(binding.targets) and all(told.get(target.name) is WorkloadPhase.FINISHED for target in binding.targets)
 
 
 def _with_record(case: _Inputs, standing: _Status) -> _Status:
-    """Return *standing* with what our record alone tells (R2)."""
+    """Return *standing* completed with what only the record stores (R2)."""
     record = case.binding.record
     if record is None:
         return standing
@@ -414,7 +412,7 @@ def _with_record(case: _Inputs, standing: _Status) -> _Status:
 
 
 def _reserved_bookings(record: AdmissionRecord) -> tuple[ClusterCharge, ...]:
-    """Return where room is kept: all of it on one cluster, or so much on each of several."""
+    """Return the reserved capacity: all on one cluster, or an amount on each of several."""
     if record.nominated_requests is None:
         return ()
     if record.nominated_cluster:
@@ -423,7 +421,7 @@ def _reserved_bookings(record: AdmissionRecord) -> tuple[ClusterCharge, ...]:
 
 
 def _with_local_state(standing: _Status, overlay: LocalState) -> _Status:
-    """Return *standing* as it will be once the writes under way are observed."""
+    """Return *standing* as it will be once the writes in progress are observed."""
     for outcome in overlay.outcomes:
         standing = _apply_outcome(standing, outcome)
     hold = overlay.hold
@@ -435,7 +433,7 @@ def _with_local_state(standing: _Status, overlay: LocalState) -> _Status:
 
 
 def _apply_outcome(standing: _Status, outcome: AssumedOutcome) -> _Status:
-    """Return *standing* as a write makes it."""
+    """Return *standing* after one write."""
     match outcome:
         case Admission() if standing.state in {WorkloadState.PENDING, None}:
             return replace(
@@ -452,7 +450,7 @@ def _apply_outcome(standing: _Status, outcome: AssumedOutcome) -> _Status:
 
 
 def _pending_reason(case: _Inputs, standing: _Status) -> Refusal | None:
-    """Return why the workload is kept back whatever room there is, the reason to be shown first."""
+    """Return the first reason to report why the workload is not considered, whatever the free capacity."""
     if standing.state is not WorkloadState.PENDING:
         return standing.hold
     holds = [] if standing.hold is None else [standing.hold]
@@ -472,17 +470,17 @@ def _pending_reason(case: _Inputs, standing: _Status) -> Refusal | None:
 
 
 def _why_requests_unknown(case: _Inputs) -> str:
-    """Return why nobody can say what the workload asks for, or nothing."""
+    """Return why the requests of the workload are unknown, empty if they are known."""
     binding, template = case.binding, case.template
     if template is None:
-        return f"{binding.api.kind} {'/'.join(part for part in binding.template[1:] if part)} is not there"
+        return f"{binding.api.kind} {'/'.join(part for part in binding.template[1:] if part)} does not exist"
     if template.flaw or binding.flaw:
         return template.flaw or binding.flaw
-    return _unmapped_claim_message(case) or ("" if case.demand is not None else "its size was not counted")
+    return _unmapped_claim_message(case) or ("" if case.demand is not None else "Karmada has not counted its requests")
 
 
 def _unmapped_claim_message(case: _Inputs) -> str:
-    """Return why nothing counts the devices that its pods claim, or nothing."""
+    """Return that a ResourceClaimTemplate is not mapped to resources, empty if all are."""
     name = case.unmapped
     return f"its pods claim devices by {name!r}; map it in resourceClaimTemplates of the configuration" if name else ""
 
@@ -496,19 +494,19 @@ def _decode_conditions(case: _Inputs) -> tuple[BindingCondition, ...]:
 
 
 def _queue_conditions(case: _Inputs, standing: _Status) -> tuple[BindingCondition, ...]:
-    """Say whether nothing but a label or an annotation says which queue a workload waits in (Q6)."""
+    """Return whether only a label or annotation names the queue of a pending workload (Q6)."""
     is_own = case.binding.template.kind == VOLCANO_JOB
     waits = standing.state is WorkloadState.PENDING and case.binding.paused and bool(case.queue)
     return (BindingCondition.QUEUE_NOT_RECORDED,) if waits and not is_own and case.binding.record is None else ()
 
 
 def is_aborted(binding: CachedBinding) -> bool:
-    """Say whether it was aborted and taken back for that, or is about to be."""
+    """Whether it was aborted and evicted for that, or is about to be evicted."""
     return (binding.record is not None and binding.record.aborted) or _aborted_reason(binding) is not None
 
 
 def _retry_conditions(case: _Inputs, overlay: LocalState) -> tuple[BindingCondition, ...]:
-    """Say whether what was aborted is to be tried again: its template has changed, or a Command says so (D8)."""
+    """Return whether an aborted workload is to be retried: its template changed, or a Command requests it (D8)."""
     record, template = case.binding.record, case.template
     if record is None or not record.aborted or not case.binding.paused:
         return ()
@@ -518,12 +516,12 @@ def _retry_conditions(case: _Inputs, overlay: LocalState) -> tuple[BindingCondit
 
 
 def _runs_to_completion(binding: CachedBinding) -> bool:
-    """Say whether a workload is over one day, so that a failure of it is no reason to begin anew for ever."""
+    """Whether a workload finishes eventually, so that recreating it after each failure may never end."""
     return binding.template.kind in {VOLCANO_JOB, BATCH_JOB}
 
 
 def _policy_conditions(case: _Inputs) -> tuple[BindingCondition, ...]:
-    """Return what its policy does that its tenant may not expect."""
+    """Return conditions about effects of its policy that the tenant may not expect."""
     copied = case.binding.template.kind == VOLCANO_JOB and is_duplicated(case.binding.placement)
     return (
         *((BindingCondition.PLACED_ON_ALL_CLUSTERS,) if copied else ()),
@@ -537,7 +535,7 @@ def _policy_conditions(case: _Inputs) -> tuple[BindingCondition, ...]:
 
 
 def _queued_since(case: _Inputs) -> int:
-    """Return when its age began: with its template or HyperJob; an evicted one keeps what its record says (O2)."""
+    """Return when it was queued: when its template or HyperJob was created, or the recorded time if evicted (O2)."""
     binding, template, record = case.binding, case.template, case.binding.record
     if record is not None and record.waiting_since is not None and (record.evictions or template is None):
         return record.waiting_since

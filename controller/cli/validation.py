@@ -164,7 +164,7 @@ def _validate_quantity(value: Any, path: str) -> Iterator[str]:
         amount = parse_quantity(resource, value)
     except QuantityError as error:
         reason = str(error).removeprefix(f"{resource}: ")
-        is_none = "is no quantity" in reason
+        is_none = "is not a quantity" in reason
         yield f"{path}: {f'{abbreviate(value)} is not a quantity; write for example {example}' if is_none else reason}"
         return
     if amount < 0:

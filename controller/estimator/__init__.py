@@ -1,1 +1,1 @@
-"""Karmada's scheduler estimators, one per member cluster: asked over gRPC for room on nodes."""
+"""Queries Karmada's scheduler estimators, one per member cluster, over gRPC for free capacity on nodes."""

@@ -1,4 +1,4 @@
-"""Asks the estimator of one cluster, and knows what it serves."""
+"""Client of the estimator of one cluster, which remembers the methods that it does not serve."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ from controller.estimator.connection import connect
 from controller.estimator.messages import ResponseError
 from controller.estimator.options import EstimatorError, EstimatorOptions
 
-#: After this a method that was not served is tried again: the estimator may be a newer one now, in seconds.
+#: A method that was not served is retried after this time, because the estimator may have been upgraded.
 _RETRY_UNSERVED_SECONDS: Final = 600
 
 Connect = Callable[[], Awaitable[grpc.aio.Channel]]
@@ -25,7 +25,7 @@ def new_client(access: EstimatorOptions, cluster: str, clock: Callable[[], float
 
 
 class Client:
-    """The estimator of one cluster; a connection that has failed is made anew."""
+    """Client of one estimator; it reconnects after a failure."""
 
     def __init__(self, connect: Connect, *, timeout: float, clock: Callable[[], float]) -> None:
         self._connect = connect
@@ -33,13 +33,13 @@ class Client:
         self._clock = clock
         self._channel: grpc.aio.Channel | None = None
         self._unserved: dict[str, float] = {}
-        """Methods that it does not serve, and when that was last tried."""
+        """Methods that the estimator does not serve, with the time of the last attempt."""
 
     async def estimate(self, query: Query) -> Estimate:
         """Return what the estimator counts. Raises `EstimatorError`.
 
-        Equal pods are counted one by one, which is exact and costs the server
-        one look at each node; gangs of several kinds of pods as a whole.
+        A gang of equal pods is counted by replicas, which is exact and costs the server one pass over its nodes; a gang
+        of different pods is counted as a whole.
         """
         if len(query.gang) == 1:
             method, request = messages.MAX_AVAILABLE_REPLICAS, messages.replicas_request(query)
@@ -77,11 +77,11 @@ class Client:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise EstimatorError("its connection was given up") from None
+            raise EstimatorError("the connection was closed") from None
         return answer
 
     async def close(self) -> None:
-        """Give the connection up; the next question makes another one."""
+        """Close the connection; the next query opens another one."""
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()

@@ -1,4 +1,4 @@
-"""Connects to the estimator of a cluster, found and verified as Karmada's scheduler does it."""
+"""Connects to the estimator of a cluster, with the service name and TLS settings of Karmada's scheduler."""
 
 import asyncio
 import socket
@@ -20,9 +20,9 @@ _OPTIONS: Final = (
 
 
 async def connect(access: EstimatorOptions, cluster: str) -> grpc.aio.Channel:
-    """Return a channel to the estimator of *cluster*; files are read now, for they are renewed.
+    """Return a channel to the estimator of *cluster*; certificates are read each time, because they are renewed.
 
-    Raises `OSError` or `ValueError` where the address or a file is of no use.
+    Raises `OSError` or `ValueError` if the address or a file is invalid.
     """
     host = await _resolve_host(access, cluster)
     target = f"dns:///{host}:{access.port}"
@@ -39,7 +39,7 @@ async def connect(access: EstimatorOptions, cluster: str) -> grpc.aio.Channel:
 
 
 async def _resolve_host(access: EstimatorOptions, cluster: str) -> str:
-    """Return the first name that can be resolved, the last one where none can."""
+    """Return the first host name that can be resolved, the last one if none can."""
     usual, other = access.hosts(cluster)
     try:
         await asyncio.get_running_loop().getaddrinfo(usual, access.port, type=socket.SOCK_STREAM)
@@ -55,9 +55,9 @@ def _client_certificate(access: EstimatorOptions) -> tuple[bytes | None, bytes |
 
 
 async def _presented_certificate(access: EstimatorOptions, host: str) -> tuple[bytes, str]:
-    """Return the certificate that the server shows, whoever signed it, and a name in it.
+    """Return the certificate that the server presents, whatever its issuer, and a name in it.
 
-    gRPC cannot be told to verify nothing; it can be told to trust just this one.
+    gRPC cannot skip verification, but it can trust exactly this certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -76,5 +76,5 @@ def _certificate_name(certificate: x509.Certificate, host: str) -> str:
         found = [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]
     except x509.ExtensionNotFound:
         found = [str(each.value) for each in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    # A wildcard stands for one label.
+    # A wildcard matches exactly one label.
     return found[0].replace("*", "any", 1) if found else host

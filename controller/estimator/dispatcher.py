@@ -1,4 +1,4 @@
-"""Carries the engine's queries to the clusters' estimators, and what they answer back; nobody waits for it."""
+"""Sends the engine's queries to the clusters' estimators, and returns their answers asynchronously."""
 
 import asyncio
 import time
@@ -11,31 +11,31 @@ from controller.engine.clusters import ClusterName
 from controller.engine.estimates import Estimate, Query
 from controller.estimator.options import EstimatorError, EstimatorOptions
 
-#: So many questions are under way at a time; the engine bounds those to one cluster.
+#: Maximum number of concurrent queries; the engine limits those to one cluster.
 _MAX_CONCURRENT: Final = 256
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class Metrics(Protocol):
-    """Counts questions."""
+    """Counts queries."""
 
     def count_estimate(self, outcome: str, *, seconds: float) -> None:
-        """Count one question, by what came of it."""
+        """Count one query, by its outcome."""
 
 
 class Client(Protocol):
-    """One estimator."""
+    """Client of one estimator."""
 
     async def estimate(self, query: Query) -> Estimate:
-        """Return what it counts. Raises `EstimatorError`."""
+        """Return what the estimator counts. Raises `EstimatorError`."""
 
     async def close(self) -> None:
-        """Give the connection up."""
+        """Close the connection."""
 
 
 class EstimatorDispatcher:
-    """The estimators of all clusters; ``run`` must be running for answers to come."""
+    """The estimators of all clusters; ``run`` must be running to get answers."""
 
     def __init__(
         self,
@@ -53,17 +53,17 @@ class EstimatorDispatcher:
         self._clock = clock
         self._clients: dict[ClusterName, Client] = {}
         self._silent: dict[ClusterName, str] = {}
-        """The clusters whose estimator did not answer when it was last asked, and why."""
+        """Clusters whose estimator did not answer the last query, and why."""
         self._queries: asyncio.Queue[Query] = asyncio.Queue()
         self._free = asyncio.Semaphore(_MAX_CONCURRENT)
 
     def ask(self, queries: Iterable[Query]) -> None:
-        """Ask soon."""
+        """Queue *queries*."""
         for query in queries:
             self._queries.put_nowait(query)
 
     async def run(self) -> NoReturn:
-        """Ask until cancelled; connections are closed then."""
+        """Send queries until cancelled, then close the connections."""
         try:
             async with asyncio.TaskGroup() as group:
                 while True:
@@ -93,11 +93,11 @@ class EstimatorDispatcher:
         except TimeoutError:
             self._is_silent(query.cluster, "no connection in time")
             return Estimate(query, is_silent=True), "late"
-        except Exception as error:  # noqa: BLE001 -- one estimator, whatever it does, must not end the questions to others
+        except Exception as error:  # noqa: BLE001 -- an error of one estimator must not stop queries to the others
             self._is_silent(query.cluster, f"{type(error).__name__}: {error}")
             return Estimate(query, is_silent=True), "failed"
         if self._silent.pop(query.cluster, None) is not None:
-            log.info("estimator answers again", cluster=query.cluster)
+            log.info("estimator available", cluster=query.cluster)
         return estimate, "uncounted" if estimate.count is None else "counted"
 
     def _client(self, cluster: ClusterName) -> Client:
@@ -106,11 +106,11 @@ class EstimatorDispatcher:
         return self._clients[cluster]
 
     def _connected(self, cluster: str) -> Client:
-        from controller.estimator.client import new_client  # noqa: PLC0415 -- only those who ask pay for gRPC
+        from controller.estimator.client import new_client  # noqa: PLC0415 -- gRPC is imported only where estimators are used
 
         return new_client(self._access, cluster, self._clock)
 
     def _is_silent(self, cluster: ClusterName, why: str) -> None:
         if self._silent.get(cluster) is None:
-            log.warning("estimator is silent; the sum over all nodes decides", cluster=cluster, error=why[:300])
+            log.warning("estimator unavailable", cluster=cluster, error=why[:300], fallback="cluster summary")
         self._silent[cluster] = why

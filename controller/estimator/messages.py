@@ -1,9 +1,8 @@
-"""The messages of Karmada's scheduler estimator, as far as they are used.
+"""Protobuf messages of Karmada's scheduler estimator, with the fields that are used.
 
-Field numbers are those of Karmada's ``estimator.proto``. Until 1.17 requests,
-affinity and tolerations were Kubernetes' own messages, from 1.18 on they are
-the same bytes in fields of other numbers; both are written, and each version
-reads its own.
+Field numbers are those of Karmada's ``estimator.proto``. Until 1.17 requests, affinity and tolerations were Kubernetes'
+own messages; since 1.18 they are the same bytes in fields with other numbers. Both are written, and each version reads
+its own.
 """
 
 from collections.abc import Iterable
@@ -24,9 +23,9 @@ _SERVICE: Final = "/github.com.karmada_io.karmada.pkg.estimator.service.Estimato
 MAX_AVAILABLE_REPLICAS: Final = f"{_SERVICE}/MaxAvailableReplicas"
 MAX_AVAILABLE_COMPONENT_SETS: Final = f"{_SERVICE}/MaxAvailableComponentSets"
 
-#: What a server answers that has no node and no quota to count: nothing limits the number.
+#: Answer of a server without nodes and quota: the number is unlimited.
 UNLIMITED: Final = 2**31 - 1
-#: No namespace can be called so, so that no ResourceQuota of the member counts: quota is the queues' matter.
+#: Not a valid namespace name, so that no ResourceQuota of the member cluster counts: queues limit usage.
 _NO_NAMESPACE: Final = "-"
 
 _TEXT = FieldDescriptorProto.TYPE_STRING
@@ -35,7 +34,7 @@ _INT32 = FieldDescriptorProto.TYPE_INT32
 _INT64 = FieldDescriptorProto.TYPE_INT64
 
 _Field = tuple[str, int, int | str, bool]
-"""Name, number, type or the name of a message, and whether it is repeated. A map is its repeated entries."""
+"""Name, number, type or message name, and whether it is repeated. A map is a repeated entry message."""
 
 _MESSAGES: Final[dict[str, tuple[_Field, ...]]] = {
     "Quantity": (("string", 1, _TEXT, False),),
@@ -107,7 +106,7 @@ TYPES: Final = _build()
 
 
 class ResponseError(ValueError):
-    """An answer that cannot be meant."""
+    """An invalid answer."""
 
 
 def replicas_request(query: Query) -> bytes:
@@ -142,7 +141,7 @@ def count(response: bytes) -> int | None:
     try:
         found = TYPES["Response"].FromString(response).count
     except DecodeError as error:
-        raise ResponseError("the answer is no message of an estimator") from error
+        raise ResponseError("the answer is not an estimator message") from error
     if found < 0:
         raise ResponseError(f"the answer is {found}")
     return None if found == UNLIMITED else int(found)

@@ -1,4 +1,4 @@
-"""Where the estimators are and how they are reached, and the error of one that does not answer."""
+"""Options of the connections to estimators, and the error of a failed query."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,19 +13,19 @@ class EstimatorOptions:
     port: int = 10352
     timeout_seconds: float = 3
     ca_file: Path | None = None
-    """Without it, and unless verification is skipped, connections are not encrypted."""
+    """If unset, and unless verification is skipped, connections are not encrypted."""
     cert_file: Path | None = None
     key_file: Path | None = None
     insecure_skip_verify: bool = False
 
     def hosts(self, cluster: str) -> tuple[str, str]:
-        """Return the names of a cluster's estimator: with the usual cluster domain, and for any other one."""
+        """Return the host names of a cluster's estimator: with the default cluster domain, and without a domain."""
         service = f"{self.service_prefix}-{cluster}.{self.service_namespace}.svc"
         return f"{service}.cluster.local", service
 
 
 class EstimatorError(Exception):
-    """An estimator has not answered, or not sensibly; the message says why."""
+    """An estimator did not answer, or its answer is invalid; the message says why."""
 
     def __init__(self, why: str, *, is_late: bool = False) -> None:
         super().__init__(why)

@@ -92,7 +92,7 @@ async def test_what_karmada_places_after_its_eviction_is_cleared_again_and_takes
         await stage.cast.merge(f"{stage.cast.path('gone')}/status", {"status": {"aggregatedStatus": []}})
         await stage.cast.merge(stage.cast.path("gone"), {"spec": {"clusters": [{"name": "m1"}]}})
         await stage.history.until(lambda _: not stage.sights()["gone"].clusters, "cleared again")
-        await until_told(stage, "Leaked", "Job", "gone")
+        await until_told(stage, "PlacedWithoutAdmission", "Job", "gone")
         await stage.cast.job("next", "q", cpu=2)
         await stage.admitted("next")
         assert stage.sights()["gone"].paused

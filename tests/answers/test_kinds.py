@@ -165,7 +165,7 @@ async def test_a_kind_that_is_switched_off_again_is_let_go(plane, tmp_path):
         await recorded(stage, "held")
         file.write_text(kinds.HEAD)
         await let_go(stage, "held")
-        await stage.controller.says("templates not watched any more")
+        await stage.controller.says("template watch stopped")
         await stage.cast.job("after", "q")
         await stage.admitted("after")
 

@@ -99,7 +99,7 @@ async def test_one_paused_by_hand_keeps_its_place_and_is_resumed_though_its_queu
         await stage.admitted("held")
         await stage.cast.job("waits", "q", cpu=4)
         await change(stage, "held", suspension={"scheduling": True})
-        await until_told(stage, "Repaused", "Job", "held")
+        await until_told(stage, "ResuspendedAfterAdmission", "Job", "held")
         await stage.admitted("held")
         assert stage.sights()["waits"].paused
 
@@ -115,7 +115,7 @@ async def test_one_paused_and_cleared_by_hand_waits_behind_who_gets_its_place(pl
         await stage.cast.phase("held", "Running")
         await stage.cast.job("next", "q", cpu=4)
         await change(stage, "held", suspension={"scheduling": True}, clusters=None)
-        await until_told(stage, "Cleared", "Job", "held")
+        await until_told(stage, "EvictedByOthers", "Job", "held")
         await stage.until(lambda seen: not seen["held"].record["charge"], "recorded as evicted")
         await change(stage, "held", clusters=[{"name": "m1"}])
         await stage.until(lambda seen: not seen["held"].clusters, "cleared again")

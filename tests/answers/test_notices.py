@@ -35,10 +35,10 @@ async def test_tc1_a_binding_that_came_past_the_webhook_is_told_and_left_alone(p
         await begun(stage)
         await slipped(stage, "past")
         for kind, name in (("Job", "past"), ("ResourceBinding", "past-job")):
-            event = await until_told(stage, "Unpaused", kind, name)
+            event = await until_told(stage, "NotSuspended", kind, name)
             assert (event["type"], "past our webhook" in event["note"]) == ("Warning", True)
-        await stage.controller.says('"remark":"Unpaused"')
-        found = await stage.controller.metric('volcano_global_remarkable_bindings{remark="Unpaused"}')
+        await stage.controller.says('"remark":"NotSuspended"')
+        found = await stage.controller.metric('volcano_global_remarkable_bindings{remark="NotSuspended"}')
         assert found == 1
         await stage.quiet(seconds=0.3)
         assert not stage.sights()["past"].paused
@@ -72,7 +72,7 @@ async def test_a_binding_placed_by_somebody_while_it_waits_is_cleared_and_that_i
         await stage.visible()
         await stage.cast.merge(stage.cast.path("big"), {"spec": {"clusters": [{"name": "m1"}]}})
         await stage.until(lambda seen: not seen["big"].clusters, "cleared")
-        event = await until_told(stage, "Leaked", "Job", "big")
+        event = await until_told(stage, "PlacedWithoutAdmission", "Job", "big")
         assert event["note"] == "somebody has placed it without admission; its clusters are taken away"
 
 
@@ -82,7 +82,7 @@ async def test_what_is_paused_after_its_admission_is_resumed_and_that_is_told(pl
         await stage.cast.job("runs", "q")
         await stage.admitted("runs")
         await stage.cast.merge(stage.cast.path("runs"), {"spec": {"suspension": {"scheduling": True}}})
-        await until_told(stage, "Repaused", "Job", "runs")
+        await until_told(stage, "ResuspendedAfterAdmission", "Job", "runs")
         await stage.admitted("runs")
 
 
@@ -95,11 +95,11 @@ async def test_a_policy_that_copies_a_job_to_every_cluster_is_warned_of_with_the
         await stage.cast.bind("everywhere", await stage.cast.template("everywhere", "q", cpu=2), placement={})
         await stage.cast.job("once", "q")
         await stage.admitted("everywhere", "once")
-        event = await until_told(stage, "Copied", "Job", "everywhere")
+        event = await until_told(stage, "PlacedOnAllClusters", "Job", "everywhere")
         assert "spreadConstraints [{spreadByField: cluster, minGroups: 1, maxGroups: 1}]" in event["note"]
         stored = stage.history.now["resourcebindings"][stage.cast.namespace, "everywhere-job"]
         assert json.loads(stored["metadata"]["annotations"][ADMISSION_ANNOTATION])["charge"]["cpu"] == "4"
-        assert "Copied" not in [each["reason"] for each in await told(stage, "Job", "once")]
+        assert "PlacedOnAllClusters" not in [each["reason"] for each in await told(stage, "Job", "once")]
 
 
 async def test_a_workload_that_would_outlive_its_eviction_is_told_of(plane, tmp_path):
@@ -108,7 +108,7 @@ async def test_a_workload_that_would_outlive_its_eviction_is_told_of(plane, tmp_
         uid = await stage.cast.template("stays", "q")
         await stage.cast.bind("stays", uid, preserveResourcesOnDeletion=True)
         await stage.admitted("stays")
-        event = await until_told(stage, "Preserved", "Job", "stays")
+        event = await until_told(stage, "ResourcesPreserved", "Job", "stays")
         assert "preserveResourcesOnDeletion" in event["note"]
 
 
@@ -167,7 +167,7 @@ async def test_tb4_whatever_a_policy_is_changed_to_a_paused_job_stays_paused_and
         # Karmada follows the new placement of what runs: it is charged where it is, as often as it is there.
         copied = {"placement": {"spreadConstraints": None}, "clusters": [{"name": "m1"}, {"name": "m2"}]}
         await stage.cast.merge(stage.cast.path("runs"), {"spec": copied})
-        await until_told(stage, "Grown", "Job", "runs")
+        await until_told(stage, "Resized", "Job", "runs")
         await stage.cast.job("small", "q")
         await until_told(stage, "QueueLimitReached", "Job", "small")
         assert stage.sights()["small"].paused
@@ -181,7 +181,7 @@ async def test_tb5_a_job_scaled_up_after_its_admission_is_charged_with_all_of_it
         path = f"{stage.cast.folder('jobs')}/grows"
         task = stage.history.now["jobs"][stage.cast.namespace, "grows"]["spec"]["tasks"][0]
         await stage.cast.merge(path, {"spec": {"tasks": [{**task, "replicas": 10}]}})
-        await until_told(stage, "Grown", "Job", "grows")
+        await until_told(stage, "Resized", "Job", "grows")
         await stage.cast.job("late", "q")
         event = await until_told(stage, "QueueLimitReached", "Job", "late")
         assert "has 0 left below its limit" in event["note"]

@@ -90,14 +90,14 @@ def test_every_key_is_read():
         ),
         pytest.param(
             "clusterStatusSettlePeriod: 30",
-            "clusterStatusSettlePeriod: 30 is no duration; write a whole number and s, m or h",
+            "clusterStatusSettlePeriod: 30 is not a duration; write a whole number and s, m or h",
             id="unit",
         ),
         pytest.param(
-            "clusterStatusSettlePeriod: 1h30m", "clusterStatusSettlePeriod: '1h30m' is no duration", id="two-units"
+            "clusterStatusSettlePeriod: 1h30m", "clusterStatusSettlePeriod: '1h30m' is not a duration", id="two-units"
         ),
         pytest.param(
-            "clusterStatusSettlePeriod: -5s", "clusterStatusSettlePeriod: '-5s' is no duration", id="negative"
+            "clusterStatusSettlePeriod: -5s", "clusterStatusSettlePeriod: '-5s' is not a duration", id="negative"
         ),
         pytest.param("tenants: [{queues: [a]}]", "tenants[0].namespaces: field required", id="missing"),
         pytest.param(
@@ -117,7 +117,7 @@ def test_every_key_is_read():
         pytest.param("defaultQueue: ''", "defaultQueue: string should have at least 1 character", id="no-queue"),
         pytest.param(
             "nodeShapes: [{clusters: [m], nodes: [{count: 1, allocatable: {cpu: lots}}]}]",
-            "nodeShapes[0].nodes[0].allocatable: cpu: 'lots' is no quantity",
+            "nodeShapes[0].nodes[0].allocatable: cpu: 'lots' is not a quantity",
             id="node-without-a-quantity",
         ),
         pytest.param(
@@ -144,7 +144,7 @@ def test_every_key_is_read():
         ),
         pytest.param(
             "integrations: [{apiVersion: batch/v1, kind: Job, finished: {}}]",
-            "integrations[0].finished: nothing would ever be finished",
+            "integrations[0].finished: no workload would ever be finished",
             id="no-ending",
         ),
         pytest.param(
@@ -152,26 +152,28 @@ def test_every_key_is_read():
             "integrations[0].queue:",
             id="path",
         ),
-        pytest.param("queueValidation: Warn\nqueueCheck: Deny", "key 'queueValidation' is there twice", id="key-twice"),
-        pytest.param("reclaim: {enabled: true, enabled: false}", "key 'enabled' is there twice", id="inner-key-twice"),
-        pytest.param("a: [", "is no YAML", id="no-yaml"),
-        pytest.param("!!python/object/apply:os.system [ls]", "is no YAML", id="code"),
+        pytest.param(
+            "queueValidation: Warn\nqueueValidation: Deny", "key 'queueValidation' is repeated", id="key-twice"
+        ),
+        pytest.param("reclaim: {enabled: true, enabled: false}", "key 'enabled' is repeated", id="inner-key-twice"),
+        pytest.param("a: [", "is not valid YAML", id="no-yaml"),
+        pytest.param("!!python/object/apply:os.system [ls]", "is not valid YAML", id="code"),
         pytest.param("- a", "is a mapping that begins with apiVersion", id="a-list"),
         pytest.param("", "is a mapping that begins with apiVersion", id="nothing"),
     ],
 )
-def test_a_wrong_configuration_is_refused_with_the_key_and_a_remedy(text, sentence):
+def test_invalid_configuration_names_the_key_and_a_fix(text, sentence):
     with pytest.raises(ConfigurationError) as refusal:
         load_configuration(text)
     assert sentence in str(refusal.value)
 
 
-def test_all_mistakes_are_told_at_once():
+def test_all_errors_are_reported_together():
     with pytest.raises(ConfigurationError, match=r"clusterStatusSettlePeriod: .*reclaim\.enabled: .*queueValidation: "):
         load_configuration("{clusterStatusSettlePeriod: x, reclaim: {enabled: x}, queueValidation: x}")
 
 
-def test_a_revision_tells_configurations_apart_by_their_contents():
+def test_revision_depends_only_on_contents():
     one = load_configuration("exemptNamespaces: [a, b, c]\nqueueOrder: PriorityFirst")
     same = load_configuration("exemptNamespaces: [c, b, a]")
     other = load_configuration("exemptNamespaces: [a, b]")

@@ -9,11 +9,11 @@ from controller.api.priorityclasses import decode_priority_class
 from controller.api.templates import decode_template
 
 
-def test_a_whole_object_has_no_flaws():
+def test_valid_object_has_no_decode_errors():
     assert decode_binding(b'{"metadata":{"name":"a"},"spec":{"replicas":3}}').flaws == ()
 
 
-def test_a_wrong_type_is_named_with_its_path_and_the_rest_is_read():
+def test_field_of_wrong_type_is_reported_with_its_path():
     binding = decode_binding(
         b'{"metadata":{"name":"a","uid":"u"},"spec":{"replicas":"three",'
         b'"clusters":[{"name":"m1","replicas":"2"},{"name":"m2"}],"suspension":{"scheduling":true}}}'
@@ -25,7 +25,7 @@ def test_a_wrong_type_is_named_with_its_path_and_the_rest_is_read():
     assert [flaw.partition(":")[0] for flaw in binding.flaws] == ["spec.replicas", "spec.clusters[0].replicas"]
 
 
-def test_null_is_a_field_that_is_not_set():
+def test_null_is_an_unset_field():
     job = decode_job(
         b'{"metadata":{"labels":null},"spec":{"queue":null,"tasks":[{"template":{"spec":{"containers":null}}}]}}'
     )
@@ -34,13 +34,13 @@ def test_null_is_a_field_that_is_not_set():
     assert job.spec.tasks[0].template.spec.containers == []
 
 
-def test_an_annotation_that_is_no_text_does_not_hide_the_others():
+def test_invalid_annotation_does_not_hide_the_others():
     binding = decode_binding(b'{"metadata":{"annotations":{"a":1,"b":"c"}}}')
     assert binding.metadata.annotations == {"b": "c"}
     assert len(binding.flaws) == 1
 
 
-def test_a_flaw_cannot_be_planted():
+def test_decode_errors_cannot_be_injected():
     assert decode_job(b'{"metadata":{"name":"a"},"flaws":["x"]}').flaws == ()
 
 
@@ -53,7 +53,7 @@ def test_a_flaw_cannot_be_planted():
         pytest.param(b'{"metadata":{"name":"a"},"value":{}}', id="object"),
     ],
 )
-def test_a_number_that_is_none_leaves_the_object_known(raw):
+def test_invalid_number_keeps_the_object(raw):
     found = decode_priority_class(raw)
     assert found.metadata.name == "a"
     assert found.value == 0
@@ -70,6 +70,6 @@ def test_a_number_that_is_none_leaves_the_object_known(raw):
         pytest.param(b'{"spec":{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}}", id="very-deep"),
     ],
 )
-def test_what_is_no_object_is_an_error_of_the_decoder(raw):
+def test_non_object_raises_decode_error(raw):
     with pytest.raises(msgspec.DecodeError):
         decode_template(raw)

@@ -165,14 +165,14 @@ def rounded_up(billionths: int, units: int) -> int:
 
 
 @pytest.mark.parametrize(("text", "billionths"), VECTORS)
-def test_a_quantity_means_what_apimachinery_says(text: str, billionths: int):
+def test_quantity_equals_the_value_of_apimachinery(text: str, billionths: int):
     for sign, factor in (("", 1), ("+", 1), ("-", -1)):
         assert parse_quantity("memory", sign + text) == factor * rounded_up(billionths, 1)
         assert parse_quantity("cpu", sign + text) == factor * rounded_up(billionths, 1000)
 
 
 @pytest.mark.parametrize("text", INVALID)
-def test_what_is_no_quantity_is_refused_by_its_text(text: str):
+def test_invalid_quantity_is_rejected_with_its_text(text: str):
     with pytest.raises(QuantityError) as error:
         parse_quantity("cpu", text)
     assert repr(text) in str(error.value)
@@ -195,12 +195,12 @@ def test_what_is_no_quantity_is_refused_by_its_text(text: str):
         pytest.param("cpu", "-9.0101", -9011, id="negative-rounds-away-from-zero"),
     ],
 )
-def test_a_base_unit_is_a_byte_of_memory_and_a_thousandth_of_all_else(resource: str, text: str, amount: int):
+def test_base_units_of_memory_and_other_resources(resource: str, text: str, amount: int):
     assert parse_quantity(resource, text) == amount
 
 
 @pytest.mark.parametrize("resource", ["cpu", "memory", "pods", "nvidia.com/gpu", "ephemeral-storage", "hugepages-1Gi"])
-def test_the_engine_counts_in_the_same_base_units(resource: str):
+def test_engine_uses_the_same_base_units(resource: str):
     assert parse_quantity(resource, "1") == base_units(resource)
 
 
@@ -216,12 +216,12 @@ def test_the_engine_counts_in_the_same_base_units(resource: str):
         pytest.param(0.0, 0, id="zero"),
     ],
 )
-def test_a_bare_json_number_is_a_quantity(number: float, milli: int):
+def test_json_number_is_a_quantity(number: float, milli: int):
     assert parse_quantity("cpu", number) == milli
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf"), True, None])
-def test_other_json_values_are_refused(number: float):
+def test_other_json_values_are_rejected(number: float):
     with pytest.raises(QuantityError):
         parse_quantity("cpu", number)
 
@@ -241,7 +241,7 @@ def test_other_json_values_are_refused(number: float):
         pytest.param(-(10**1_000_000), id="a-negative-integer-of-a-million-digits"),
     ],
 )
-def test_an_absurd_number_is_refused_in_no_time_and_few_words(text: str):
+def test_huge_number_is_rejected_quickly_with_a_short_error(text: str):
     began = time.perf_counter()
     with pytest.raises(QuantityError) as error:
         parse_quantity("cpu", text)
@@ -250,11 +250,11 @@ def test_an_absurd_number_is_refused_in_no_time_and_few_words(text: str):
 
 
 @pytest.mark.parametrize("text", ["1e-100", "1e-2147483649", "0.1e-999999999999", "5n"])
-def test_a_vanishing_amount_is_one_base_unit(text: str):
+def test_tiny_quantity_is_one_base_unit(text: str):
     assert parse_quantity("cpu", text) == parse_quantity("memory", text) == 1
 
 
-def test_an_error_is_a_value_error():
+def test_quantity_error_is_a_value_error():
     assert issubclass(QuantityError, ValueError)
 
 
@@ -286,7 +286,7 @@ def test_an_error_is_a_value_error():
         pytest.param("memory", Fraction(GI * 3, 2), "1536Mi", id="a-whole-fraction"),
     ],
 )
-def test_an_amount_is_written_as_kubectl_prints_it(resource: str, amount: int, text: str):
+def test_quantity_is_formatted_as_kubectl_prints_it(resource: str, amount: int, text: str):
     assert format_quantity(resource, amount) == text
 
 
@@ -299,12 +299,12 @@ names = st.sampled_from(["cpu", "memory", "pods", "nvidia.com/gpu", "ephemeral-s
 
 
 @given(names, amounts)
-def test_what_is_written_is_read_back_the_same(resource: str, amount: int):
+def test_formatted_quantity_is_parsed_back_equal(resource: str, amount: int):
     assert parse_quantity(resource, format_quantity(resource, amount)) == amount
 
 
 @given(names, st.text("0123456789.+-eEinumkKMGTP", max_size=12))
-def test_any_text_is_read_or_refused(resource: str, text: str):
+def test_any_text_is_parsed_or_rejected(resource: str, text: str):
     try:
         amount = parse_quantity(resource, text)
     except QuantityError:

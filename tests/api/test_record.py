@@ -42,22 +42,22 @@ RECORDS = st.builds(
 
 
 @given(RECORDS)
-def test_what_is_written_is_read(record):
+def test_written_record_is_read_back(record):
     assert read_record({ADMISSION_ANNOTATION: write_record(record)}, record.uid).record == record
 
 
 @given(RECORDS)
-def test_what_is_read_is_written_the_same(record):
+def test_read_record_is_written_unchanged(record):
     text = write_record(record)
     again = read_record({ADMISSION_ANNOTATION: text}, record.uid).record
     assert again is not None
     assert write_record(again) == text
 
 
-def test_the_keys_are_the_contract():
+def test_record_keys():
     assert set(json.loads(write_record(Record("u")))) == {
-        "uid", "queue", "charge", "clusters", "admittedAt", "waitingSince", "reservedSince", "nominatedCluster", "nominatedAt",
-        "nominationRank", "nominatedRequests", "aborted", "evictions", "attempts", "plan",
+        "uid", "queue", "charge", "clusters", "admittedAt", "waitingSince", "reservedSince", "nominatedCluster",
+        "nominatedAt", "nominationRank", "nominatedRequests", "aborted", "evictions", "attempts", "plan",
     }  # fmt: skip
 
 
@@ -70,12 +70,12 @@ def test_times_are_rfc3339_in_utc():
     assert re.fullmatch(r"2026-01-02T03:04:05\.007Z", written["waitingSince"])
 
 
-def test_no_annotation_is_no_record_and_no_flaw():
+def test_missing_annotation_has_no_record_and_no_error():
     assert read_record({"other": "x"}, "u").record is None
     assert read_record({"other": "x"}, "u").flaw == ""
 
 
-def test_a_record_for_another_uid_is_not_believed():
+def test_record_for_another_uid_is_rejected():
     reading = read_record({ADMISSION_ANNOTATION: write_record(Record("old", charge={"cpu": "1"}))}, "new")
     assert reading.record is None
     assert "written for another binding" in reading.flaw
@@ -102,11 +102,11 @@ def test_a_record_for_another_uid_is_not_believed():
         pytest.param("\udcff", id="no-text"),
     ],
 )
-def test_what_cannot_be_read_is_no_record_and_says_so(text):
+def test_unreadable_record_has_an_error(text):
     reading = read_record({ADMISSION_ANNOTATION: text}, "u")
     assert reading.record is None
     assert ADMISSION_ANNOTATION in reading.flaw
 
 
-def test_unknown_members_are_passed_over():
+def test_unknown_record_fields_are_ignored():
     assert read_record({ADMISSION_ANNOTATION: '{"uid":"u","later":{"version":2}}'}, "u").record == Record("u")

@@ -43,7 +43,7 @@ SUSPENDED = {"suspension": {"scheduling": False, "dispatching": True}}
 
 
 @pytest.mark.parametrize("spec", [SUSPENDED, {}], ids=["dispatching-suspended", "not-dispatched-yet"])
-def test_a_job_that_shrank_is_charged_for_the_pods_that_its_cluster_reports(spec):
+def test_shrunk_job_is_charged_for_the_reported_pods(spec):
     workload = heard({"m1": counted(Running=10, Pending=8)}, spec=spec)
     assert workload.admission.charge == {"cpu": 18000, "pods": 18000}
     assert workload.admission.bookings == (ClusterCharge("m1", {"cpu": 18000, "pods": 18000}),)
@@ -66,43 +66,43 @@ def test_a_job_that_shrank_is_charged_for_the_pods_that_its_cluster_reports(spec
         pytest.param(counted(), id="nothing"),
     ],
 )
-def test_a_report_of_no_more_pods_changes_nothing(status):
+def test_report_of_no_more_pods_changes_nothing(status):
     workload = heard({"m1": status})
     assert workload.admission.charge == ONE
     assert not workload.has_grown
 
 
-def test_an_absurd_report_is_bounded():
+def test_reported_pods_are_bounded():
     workload = heard({"m1": counted(Running=10**30)})
     assert workload.admission.charge["pods"] == 1000 * 10**6
 
 
-def test_pods_of_a_task_that_the_template_lacks_are_charged_as_its_largest():
+def test_pods_of_unknown_task_are_charged_as_the_largest():
     workload = heard({"m1": {"taskStatusCount": {"removed": {"phase": {"Running": 2}}}}})
     assert workload.admission.charge == {"cpu": 3000, "pods": 3000}
 
 
-def test_a_task_that_was_named_in_the_cluster_is_not_charged_twice():
+def test_task_named_in_the_cluster_is_not_charged_twice():
     pod = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
     unnamed = job("j1", spec={"tasks": [{"replicas": 1, "template": pod}]})
     status = {"taskStatusCount": {"default0": {"phase": {"Running": 1}}}}
     assert heard({"m1": status}, template=unnamed).admission.charge == ONE
 
 
-def test_an_evicted_job_is_charged_for_what_still_runs():
+def test_evicted_job_is_charged_for_its_running_pods():
     gone = Record("rb-j1", queue="a", evictions=1)
     workload = heard({"m1": counted(Running=18)}, record=gone, clusters=(), paused=True)
     assert workload.state is WorkloadState.PENDING
     assert workload.admission.charge == {"cpu": 18000, "pods": 18000}
 
 
-def test_a_job_that_ran_before_is_charged_for_what_runs():
+def test_adopted_job_is_charged_for_its_running_pods():
     workload = heard({"m1": counted(Running=3)}, record=None)
     assert workload.admission.adopted
     assert workload.admission.charge == {"cpu": 3000, "pods": 3000}
 
 
-def test_a_graceful_failover_is_charged_on_both_clusters_until_its_task_ends():
+def test_failover_is_charged_on_both_clusters_until_task_ends():
     task = {"fromCluster": "m1", "reason": "TaintUntolerated", "producer": "TaintManager"}
     moving = heard(clusters=["m2"], spec={"gracefulEvictionTasks": [task]})
     assert moving.admission.bookings == (ClusterCharge("m2", ONE), ClusterCharge("m1", ONE))
@@ -120,14 +120,14 @@ def test_a_graceful_failover_is_charged_on_both_clusters_until_its_task_ends():
         pytest.param(("m2",), False, False, id="over"),
     ],
 )
-def test_a_recorded_move_is_found_once_more_when_its_task_ends(recorded, leaving, moved):
+def test_move_is_recorded_again_when_eviction_task_ends(recorded, leaving, moved):
     tasks = [{"fromCluster": "m1", "reason": "TaintUntolerated", "producer": "TaintManager"}] if leaving else []
     record = Record("rb-j1", queue="a", charge={"cpu": "2", "pods": "2"}, clusters=recorded)
     workload = heard(record=record, clusters=["m2"], spec={"gracefulEvictionTasks": tasks})
     assert workload.admission.moved is moved
 
 
-def test_suspended_dispatching_keeps_a_pending_workload_back():
+def test_pending_workload_with_suspended_dispatching():
     workload = heard(
         record=None, clusters=(), paused=True, spec={"suspension": {"scheduling": True, "dispatching": True}}
     )
@@ -135,7 +135,7 @@ def test_suspended_dispatching_keeps_a_pending_workload_back():
     assert workload.hold.reason is Reason.SUSPENDED
 
 
-def test_suspended_dispatching_leaves_an_admitted_workload_charged():
+def test_admitted_workload_with_suspended_dispatching_is_charged():
     workload = heard(spec=SUSPENDED)
     assert workload.state is WorkloadState.ADMITTED
     assert workload.hold is None
@@ -160,13 +160,13 @@ def heard_deployment(status, **spec):
     return ear.workloads["rb-web"]
 
 
-def test_replicas_that_an_autoscaler_of_the_cluster_adds_are_charged():
+def test_replicas_added_by_an_autoscaler_are_charged():
     workload = heard_deployment({"replicas": 10, "readyReplicas": 10})
     assert workload.admission.charge == {"cpu": 5000, "pods": 10000}
     assert not workload.has_grown
 
 
-def test_the_replicas_of_an_eviction_task_are_charged_where_they_are():
+def test_replicas_of_eviction_task_are_charged_on_their_cluster():
     task = {"fromCluster": "m1", "reason": "r", "producer": "p", "replicas": 3}
     clusters = [{"name": "m2", "replicas": 4}]
     workload = heard_deployment({"replicas": 3}, clusters=clusters, gracefulEvictionTasks=[task])
@@ -200,14 +200,14 @@ def changing(*steps):
     return charges
 
 
-def test_growth_that_was_dispatched_is_charged_while_a_smaller_size_is_not():
+def test_dispatched_requests_are_charged_while_suspended():
     """Grow, suspend dispatching, shrink."""
     assert changing((4, 1, False), (4, 5, False), (4, 5, True), (4, 1, True), (4, 1, False)) == [4, 20, 20, 20, 4]
 
 
-def test_fewer_replicas_are_not_believed_while_dispatching_is_suspended():
+def test_fewer_replicas_are_ignored_while_dispatch_is_suspended():
     assert changing((4, 1, False), (10, 1, False), (10, 1, True), (1, 1, True)) == [4, 10, 10, 10]
 
 
-def test_growth_while_dispatching_is_suspended_is_charged_too():
+def test_resize_while_dispatching_is_suspended_is_charged():
     assert changing((4, 1, True), (4, 3, True), (4, 2, True)) == [4, 12, 12]

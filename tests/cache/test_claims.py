@@ -40,14 +40,14 @@ def heard(store, template, *, record=None, paused=True, clusters=None):
     return ear.workloads["rb-j1"]
 
 
-def test_job_with_unmapped_claims_waits_as_demand_unknown():
+def test_job_with_unmapped_claims_has_unknown_requests():
     workload = heard(Store(), claiming(BY_TEMPLATE))
     assert workload.hold.reason is Reason.REQUESTS_UNKNOWN
     assert "'two-gpus'" in workload.hold.subject
     assert "resourceClaimTemplates" in workload.hold.subject
 
 
-def test_claims_count_as_the_operator_maps_them():
+def test_claims_are_counted_as_configured():
     workload = heard(Store(MAPPED), claiming(BY_TEMPLATE, BY_TEMPLATE | {"name": "more"}))
     assert workload.hold is None
     assert workload.shape.demand == {"cpu": 3000, "nvidia.com/gpu": 12000, "pods": 3000}
@@ -58,11 +58,11 @@ def test_claims_count_as_the_operator_maps_them():
 @pytest.mark.parametrize(
     "claim", [SHARED_CLAIM, {"name": "gpus"}, BY_TEMPLATE | {"resourceClaimTemplateName": "other"}]
 )
-def test_a_claim_that_no_mapped_template_makes_is_unknown(claim):
+def test_claim_without_mapped_template_is_unknown(claim):
     assert heard(Store(MAPPED), claiming(BY_TEMPLATE, claim)).hold.reason is Reason.REQUESTS_UNKNOWN
 
 
-def test_a_changed_mapping_counts_at_once():
+def test_changed_mapping_applies_at_once():
     store = Store()
     assert heard(store, claiming(BY_TEMPLATE)).hold is not None
     store.configure(MAPPED)
@@ -71,7 +71,7 @@ def test_a_changed_mapping_counts_at_once():
     assert ear.workloads["rb-j1"].hold is None
 
 
-def test_an_admitted_workload_with_unmapped_claims_is_evicted_as_grown():
+def test_admitted_workload_with_unmapped_claims_is_resized():
     record = Record("rb-j1", queue="a", charge={"cpu": "3", "pods": "3"}, clusters=("m1",))
     workload = heard(Store(), claiming(BY_TEMPLATE), record=record, paused=False, clusters=["m1"])
     assert workload.state is WorkloadState.ADMITTED
@@ -97,7 +97,7 @@ def heard_deployment(*claims):
     return ear.workloads["rb-web"], store.remarks.get("rb-web", frozenset())
 
 
-def test_claims_of_a_gated_deployment_count_though_karmada_counts_none():
+def test_claims_of_a_managed_deployment_are_counted():
     workload, remarks = heard_deployment(BY_TEMPLATE)
     assert workload.shape.demand == {"cpu": 2000, "nvidia.com/gpu": 8000, "pods": 4000}
     assert BindingCondition.UNREADABLE not in remarks
@@ -114,7 +114,7 @@ def test_claims_of_a_gated_deployment_count_though_karmada_counts_none():
         pytest.param([{"name": "x", "requests": {"a": 1}}] * 2, "'x' twice", id="twice"),
     ],
 )
-def test_a_mapping_that_cannot_be_counted_is_refused(entry, word):
+def test_invalid_claim_mapping_is_rejected(entry, word):
     head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration"}
     with pytest.raises(ConfigurationError, match=word):
         check_configuration({**head, "resourceClaimTemplates": entry})

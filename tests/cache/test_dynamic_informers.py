@@ -15,7 +15,7 @@ from tests.waiting import LIMIT_SECONDS
 DEPLOYMENT, CRON_JOB = ApiKind("apps/v1", "Deployment"), ApiKind("batch/v1", "CronJob")
 
 
-async def test_a_kind_that_is_wanted_while_others_are_looked_for_is_waited_for_too(tmp_path):
+async def test_kind_added_during_discovery_is_waited_for(tmp_path):
     """Otherwise its workloads would be judged before anything is known of them."""
     asked, go_on = asyncio.Event(), asyncio.Event()
 

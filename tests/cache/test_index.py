@@ -7,7 +7,7 @@ from controller.cache.index import Index
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 2), st.integers(0, 3))))
-def test_an_index_holds_what_was_added_and_not_discarded(steps):
+def test_index_returns_members_that_were_not_discarded(steps):
     index: Index[int, int] = Index()
     expected: set[tuple[int, int]] = set()
     for adds, key, member in steps:

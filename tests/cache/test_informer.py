@@ -99,7 +99,7 @@ async def informing(
             task.cancel()
 
 
-async def test_a_list_is_read_in_pages_and_watched_from_its_version(server, tmp_path):
+async def test_list_is_paged_and_watched_from_its_version(server, tmp_path):
     server.says(
         "GET", PATH, listing(thing("a", 1), thing("b", 2), version=7, token="t"), listing(thing("c", 3), version=7)
     )
@@ -112,7 +112,7 @@ async def test_a_list_is_read_in_pages_and_watched_from_its_version(server, tmp_
     assert server.seen("WATCH")[0]["allowWatchBookmarks"] == "true"
 
 
-async def test_a_watch_that_ends_is_resumed_after_the_last_event(server, tmp_path):
+async def test_ended_watch_resumes_after_the_last_event(server, tmp_path):
     server.says("GET", PATH, listing(thing("a", 1), version=7))
     server.says(
         "WATCH",
@@ -134,7 +134,7 @@ async def test_a_watch_that_ends_is_resumed_after_the_last_event(server, tmp_pat
         pytest.param(watching(event("ERROR", {"kind": "Status", "code": 410, "message": "too old"})), id="in-stream"),
     ],
 )
-async def test_a_version_that_is_gone_costs_a_new_list(server, tmp_path, gone):
+async def test_expired_version_causes_a_relist(server, tmp_path, gone):
     server.says("GET", PATH, listing(thing("a", 1), version=7), listing(thing("b", 8), version=9))
     server.says("WATCH", PATH, gone, ALL_WELL)
     async with informing(server, tmp_path) as (_, shelf):
@@ -142,7 +142,7 @@ async def test_a_version_that_is_gone_costs_a_new_list(server, tmp_path, gone):
     assert server.seen("WATCH")[-1]["resourceVersion"] in {"7", "9"}
 
 
-async def test_a_continue_token_that_is_gone_begins_the_list_again(server, tmp_path):
+async def test_expired_continue_token_restarts_the_list(server, tmp_path):
     server.says(
         "GET",
         PATH,
@@ -157,7 +157,7 @@ async def test_a_continue_token_that_is_gone_begins_the_list_again(server, tmp_p
 
 
 @pytest.mark.parametrize("expires_at", [-1, 6])
-async def test_a_list_of_large_objects_is_read_whole(server, tmp_path, monkeypatch, expires_at):
+async def test_list_of_large_objects_is_complete(server, tmp_path, monkeypatch, expires_at):
     monkeypatch.setattr("controller.kube.MAX_PAGE", 64 << 10)
     small = [thing(f"a{n}", n) for n in range(6)]
     large = [thing(f"b{n}", n, data="x" * 40_000) for n in range(6)]
@@ -169,7 +169,7 @@ async def test_a_list_of_large_objects_is_read_whole(server, tmp_path, monkeypat
     assert {parameters["limit"] for parameters in server.seen("GET")} == {"1", "2"}
 
 
-async def test_a_page_that_fails_does_not_cost_the_pages_before_it(server, tmp_path):
+async def test_failed_page_is_retried_alone(server, tmp_path):
     server.says(
         "GET",
         PATH,
@@ -186,7 +186,7 @@ async def test_a_page_that_fails_does_not_cost_the_pages_before_it(server, tmp_p
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-async def test_a_list_that_is_refused_is_asked_for_again(server, tmp_path, status):
+async def test_rejected_list_is_retried(server, tmp_path, status):
     server.says("GET", PATH, refusing(status), refusing(status), listing(thing("a", 1), version=7))
     server.says("WATCH", PATH, ALL_WELL)
     async with informing(server, tmp_path) as (informer, shelf):
@@ -194,7 +194,7 @@ async def test_a_list_that_is_refused_is_asked_for_again(server, tmp_path, statu
         await informer.synced.wait()
 
 
-async def test_a_silent_connection_is_given_up_and_nothing_is_missed(server, tmp_path):
+async def test_silent_connection_is_closed_without_losing_events(server, tmp_path):
     server.says("GET", PATH, listing(thing("a", 1), version=7))
     server.says("WATCH", PATH, ALL_WELL, watching(event("ADDED", thing("b", 8)), then="hang"))
     async with informing(server, tmp_path, silence=0.1) as (_, shelf):
@@ -213,7 +213,7 @@ async def test_a_silent_connection_is_given_up_and_nothing_is_missed(server, tmp
         pytest.param(refusing(503), id="unavailable"),
     ],
 )
-async def test_a_broken_watch_goes_on_where_it_was(server, tmp_path, broken):
+async def test_broken_watch_resumes_at_its_version(server, tmp_path, broken):
     server.says("GET", PATH, listing(thing("a", 1), version=7))
     server.says("WATCH", PATH, broken, watching(event("ADDED", thing("b", 8)), then="hang"))
     async with informing(server, tmp_path) as (_, shelf):
@@ -227,7 +227,7 @@ async def unavailable(_: web.Request) -> web.Response:
     return web.Response(status=503, text="service unavailable\n")
 
 
-async def test_restart_of_an_aggregated_server_costs_one_list_and_no_alarm(server, tmp_path):
+async def test_restart_of_aggregated_server_causes_one_relist(server, tmp_path):
     server.says(
         "GET",
         PATH,
@@ -245,14 +245,14 @@ async def test_restart_of_an_aggregated_server_costs_one_list_and_no_alarm(serve
     assert not any("exc_info" in each for each in logged)
 
 
-async def test_watches_that_bring_nothing_for_ever_lead_to_a_new_list(server, tmp_path):
+async def test_repeated_empty_watches_cause_a_relist(server, tmp_path):
     server.says("GET", PATH, listing(thing("a", 1), version=7))
     server.says("WATCH", PATH, watching(b'{"type": "ADDED", "object": {"meta', then="cut"))
     async with informing(server, tmp_path) as (_, shelf):
         await shelf.was_replaced(2)
 
 
-async def test_events_that_came_before_what_is_known_lead_to_a_new_list(server, tmp_path):
+async def test_event_older_than_the_version_causes_a_relist(server, tmp_path):
     server.says("GET", PATH, listing(thing("a", 1), version=7), listing(thing("a", 9), version=10))
     server.says("WATCH", PATH, watching(event("MODIFIED", thing("a", 9)), event("MODIFIED", thing("a", 8))), ALL_WELL)
     async with informing(server, tmp_path) as (_, shelf):
@@ -260,7 +260,7 @@ async def test_events_that_came_before_what_is_known_lead_to_a_new_list(server, 
         assert shelf.things == {"a": "9"}
 
 
-async def test_a_server_that_went_back_in_time_is_not_synced_until_listed_anew(server, tmp_path):
+async def test_restored_server_is_unsynced_until_relist(server, tmp_path):
     asked, release = asyncio.Event(), asyncio.Event()
 
     async def slow_list(request):
@@ -281,7 +281,7 @@ async def test_a_server_that_went_back_in_time_is_not_synced_until_listed_anew(s
         assert shelf.voided == 1
 
 
-async def test_one_object_that_cannot_be_read_stops_nothing(server, tmp_path):
+async def test_unreadable_object_does_not_block_others(server, tmp_path):
     server.says("GET", PATH, listing(thing("bad", 1, poison=True), thing("a", 2), version=7))
     server.says(
         "WATCH",
@@ -294,7 +294,7 @@ async def test_one_object_that_cannot_be_read_stops_nothing(server, tmp_path):
         assert shelf.replaced == 1
 
 
-async def test_a_deleted_object_that_cannot_be_read_is_not_kept(server, tmp_path):
+async def test_deleted_unreadable_object_is_removed(server, tmp_path):
     server.says("GET", PATH, listing(thing("a", 2), version=7), listing(version=9))
     server.says("WATCH", PATH, watching(event("DELETED", thing("a", 8, poison=True)), then="hang"), ALL_WELL)
     async with informing(server, tmp_path) as (_, shelf):
@@ -303,7 +303,7 @@ async def test_a_deleted_object_that_cannot_be_read_is_not_kept(server, tmp_path
         assert shelf.replaced == 1
 
 
-async def test_a_known_object_that_becomes_unreadable_stays_as_it_was(server, tmp_path):
+async def test_object_that_becomes_unreadable_keeps_its_last_state(server, tmp_path):
     """What it holds must stay charged: a list without it would say that it is gone."""
     bad = thing("a", 8, poison=True)
     server.says("GET", PATH, listing(thing("a", 2), version=7), listing(bad, thing("b", 3), version=11))
@@ -315,7 +315,7 @@ async def test_a_known_object_that_becomes_unreadable_stays_as_it_was(server, tm
         assert informer.unread == 1
 
 
-async def test_an_object_nested_10000_deep_ends_no_list_and_no_watch(server, tmp_path):
+async def test_object_nested_10000_deep_does_not_stop_the_informer(server, tmp_path):
     """The API server takes it, where a field keeps what its definition does not know."""
     nested = b"[" * 9_990 + b"]" * 9_990
     deep = thing("deep", 2) | {"spec": "DEEP"}
@@ -334,7 +334,7 @@ async def test_an_object_nested_10000_deep_ends_no_list_and_no_watch(server, tmp
         assert informer.unread == 1
 
 
-async def test_a_server_that_ends_every_watch_at_once_is_not_stormed(server, tmp_path):
+async def test_watches_that_end_at_once_are_backed_off(server, tmp_path):
     asked = asyncio.Event()
 
     async def fourth(request):
@@ -349,7 +349,7 @@ async def test_a_server_that_ends_every_watch_at_once_is_not_stormed(server, tmp
         assert informer._backoff.failures == 3
 
 
-async def test_it_is_synced_only_when_the_first_list_is_applied(server, tmp_path):
+async def test_informer_is_synced_after_the_first_list(server, tmp_path):
     server.says("GET", PATH, refusing(503), listing(thing("a", 2), version=7))
     server.says("WATCH", PATH, ALL_WELL)
     async with informing(server, tmp_path) as (informer, shelf):
@@ -358,7 +358,7 @@ async def test_it_is_synced_only_when_the_first_list_is_applied(server, tmp_path
         assert shelf.things == {"a": "2"}
 
 
-async def test_asked_to_it_lists_again_and_is_not_synced_until_then(server, tmp_path):
+async def test_relist_request_unsyncs_until_the_list_is_applied(server, tmp_path):
     server.says("GET", PATH, listing(thing("a", 2), version=7), listing(thing("a", 2), thing("b", 3), version=7))
     server.says("WATCH", PATH, ALL_WELL)
     async with informing(server, tmp_path) as (informer, shelf):
@@ -370,7 +370,7 @@ async def test_asked_to_it_lists_again_and_is_not_synced_until_then(server, tmp_
         assert shelf.replaced == 2
 
 
-async def test_asked_again_and_again_it_lists_once_more_whatever_it_is_at(server, tmp_path):
+async def test_repeated_relist_requests_cause_one_list(server, tmp_path):
     server.says("GET", PATH, listing(thing("a", 2), version=7), listing(thing("b", 3), version=8))
     server.says("WATCH", PATH, refusing(410), ALL_WELL)
     async with informing(server, tmp_path) as (informer, shelf):
@@ -383,7 +383,7 @@ async def test_asked_again_and_again_it_lists_once_more_whatever_it_is_at(server
         await informer.synced.wait()
 
 
-async def test_what_a_write_has_told_already_is_not_told_again(server, tmp_path):
+async def test_event_already_known_from_a_write_is_skipped(server, tmp_path):
     server.says("GET", PATH, listing(thing("a", 2), version=7))
     server.says(
         "WATCH",

@@ -8,14 +8,14 @@ def test_equal_keys_share_one_value():
     assert pool.get("a", lambda: [1]) is pool.get("a", lambda: [2])
 
 
-def test_a_full_pool_starts_again():
+def test_full_pool_is_cleared():
     pool: InternPool[int] = InternPool(size=2)
     for key in range(5):
         assert pool.get(key, lambda key=key: key) == key
     assert len(pool) == 1
 
 
-def test_a_fingerprint_tells_parts_apart():
+def test_fingerprint_distinguishes_parts():
     assert fingerprint("ab", "c") != fingerprint("a", "bc")
     assert fingerprint(1, None) == fingerprint(1, None)
     assert fingerprint(10**30) != fingerprint(10**30 + 1)

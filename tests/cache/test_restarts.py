@@ -11,7 +11,7 @@ from tests.cache.objects import CREATED_MS, binding, cluster, job, queue
 RECORD = Record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))
 
 
-def test_a_restart_sees_what_was_admitted():
+def test_restart_restores_admitted_workloads():
     store, state = Store(), State()
     upsert(store, ("queues", queue("a")), ("clusters", cluster("m1", cpu="1", pods="9")))
     upsert(store, *(("jobs", job(f"j{number}")) for number in (1, 2)))
@@ -34,19 +34,19 @@ def restarted(now: int, *, phases: dict[str, str], record: Record | None = RECOR
 
 
 @pytest.mark.parametrize("record", [RECORD, None])
-def test_what_ended_just_before_a_restart_is_not_taken_for_foreign_use(record):
+def test_usage_freed_before_restart_is_not_external_usage(record):
     state = restarted(CREATED_MS + 2_000, phases={"m1": "Completed"}, record=record)
     assert [decision.workload.uid for decision in state.plan(CREATED_MS + 2_000).decisions] == ["rb-j2"]
 
 
 @pytest.mark.parametrize("since_then", [30_000, 3_600_000])
-def test_what_ended_long_before_a_restart_explains_nothing(since_then):
+def test_usage_freed_long_ago_is_external_usage(since_then):
     state = restarted(CREATED_MS + since_then, phases={"m1": "Completed"})
     assert state.plan(CREATED_MS + since_then).decisions == ()
     assert state.ledger.site("m1").foreign == {"cpu": 1000, "pods": 1000}
 
 
-def test_what_ended_before_a_restart_explains_the_summary_no_longer_than_the_settle_period():
+def test_recently_freed_usage_expires_after_settle_period():
     state = restarted(CREATED_MS + 2_000, phases={"m1": "Failed"}, asks="5")
     assert state.plan(CREATED_MS + 2_000).wake_at == CREATED_MS + 30_000
     assert state.ledger.site("m1").foreign == {}
@@ -54,13 +54,13 @@ def test_what_ended_before_a_restart_explains_the_summary_no_longer_than_the_set
     assert state.ledger.site("m1").foreign == {"cpu": 1000, "pods": 1000}
 
 
-def test_an_end_that_a_fast_clock_dates_in_the_future_counts_from_now():
+def test_finish_time_in_the_future_counts_as_now():
     state = restarted(CREATED_MS - 5_000, phases={"m1": "Completed"})
     assert state.plan(CREATED_MS - 5_000).decisions
     assert state.ledger.site("m1").ended.since == CREATED_MS - 5_000
 
 
-def test_an_end_without_a_readable_time_explains_nothing():
+def test_unreadable_finish_time_is_ignored():
     store, state = Store(), State()
     ended = binding("j1", paused=False, clusters=["m1"], phases={"m1": "Completed"}, since="yesterday", record=RECORD)
     upsert(store, ("clusters", cluster("m1", cpu="4", pods="9", used={"cpu": "1"})), ("bindings", ended))

@@ -38,7 +38,7 @@ class Stage:
         return set(self.state.workloads[WorkloadUid(f"rb-{name}")].shape.excluded_clusters)
 
 
-def test_equal_workload_of_the_namespace_is_not_tried_there():
+def test_equal_workload_of_the_namespace_skips_failed_cluster():
     stage = Stage()
     stage.add("equal")
     stage.add("larger", cpu="3")
@@ -51,7 +51,7 @@ def test_equal_workload_of_the_namespace_is_not_tried_there():
     ]
 
 
-def test_workloads_that_waited_before_learn_of_it():
+def test_pending_workloads_skip_a_newly_failed_cluster():
     stage = Stage()
     stage.add("failed", record=None)
     stage.add("equal")
@@ -60,7 +60,7 @@ def test_workloads_that_waited_before_learn_of_it():
     assert stage.excluded_clusters("equal") == {"m1"}
 
 
-def test_reason_says_where_it_is_not_tried():
+def test_pending_reason_names_the_excluded_cluster():
     stage = Stage()
     stage.add("equal")
     stage.store.feed(stage.state, 0)
@@ -76,7 +76,7 @@ def test_reason_says_where_it_is_not_tried():
         pytest.param({"cpu": "8", "pods": "220"}, id="other-nodes"),
     ],
 )
-def test_changed_nodes_let_all_try_again(changes):
+def test_changed_cluster_is_tried_again(changes):
     stage = Stage()
     stage.add("equal")
     assert stage.excluded_clusters("equal") == {"m1"}
@@ -84,7 +84,7 @@ def test_changed_nodes_let_all_try_again(changes):
     assert [stage.excluded_clusters(name) for name in ("equal", "failed")] == [set(), set()]
 
 
-def test_what_is_used_on_the_cluster_changes_nothing():
+def test_cluster_usage_does_not_end_an_exclusion():
     stage = Stage()
     stage.add("equal")
     stage.store.clusters.upsert(stage.store.clusters.decode(cluster("m1", used={"cpu": "4"}, **SIZE)))
@@ -92,7 +92,7 @@ def test_what_is_used_on_the_cluster_changes_nothing():
 
 
 @pytest.mark.parametrize("deleted", [False, True])
-def test_end_of_a_workload_that_ran_there_lets_equals_try_again(deleted):
+def test_finished_workload_lets_equal_workloads_retry_there(deleted):
     stage = Stage()
     running = {"paused": False, "clusters": ["m1"]}
     stage.add("runs", **running, phases={"m1": "Running"})
@@ -106,7 +106,7 @@ def test_end_of_a_workload_that_ran_there_lets_equals_try_again(deleted):
     assert stage.excluded_clusters("failed") == {"m1"}
 
 
-def test_deleted_failure_is_forgotten():
+def test_exclusion_ends_when_failed_workload_is_deleted():
     stage = Stage()
     stage.add("equal")
     assert stage.excluded_clusters("equal") == {"m1"}
@@ -115,14 +115,14 @@ def test_deleted_failure_is_forgotten():
     assert not stage.store._failed_starts
 
 
-def test_one_that_runs_elsewhere_still_tells_where_it_did_not_start():
+def test_exclusion_stays_while_failed_workload_runs_elsewhere():
     stage = Stage()
     stage.add("failed", record=stage.failed, paused=False, clusters=["m2"], phases={"m2": "Running"})
     stage.add("equal")
     assert stage.excluded_clusters("equal") == {"m1"}
 
 
-def test_after_a_restart_the_records_say_it_again():
+def test_exclusions_are_restored_from_records():
     stage = Stage()
     stage.add("equal")
     again = Stage()

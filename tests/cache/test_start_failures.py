@@ -39,7 +39,7 @@ def workload(state: WorkloadState) -> Workload:
         pytest.param((WorkloadPhase.FINISHED, False), id="is-over"),
     ],
 )
-def test_that_it_has_run_is_remembered_until_it_is_paused(told):
+def test_has_run_is_remembered_until_suspension(told):
     starts = StartFailures()
     assert not starts.has_run(facts((WorkloadPhase.WAITING, False)))
     starts.see(facts(told), workload(WorkloadState.ADMITTED))
@@ -48,7 +48,7 @@ def test_that_it_has_run_is_remembered_until_it_is_paused(told):
     assert not starts.has_run(facts((WorkloadPhase.WAITING, False)))
 
 
-def test_that_it_has_run_is_forgotten_when_others_move_it():
+def test_has_run_is_forgotten_after_a_move():
     starts = StartFailures()
     starts.see(facts((WorkloadPhase.RUNNING, True)), workload(WorkloadState.ADMITTED))
     moved = msgspec.structs.replace(facts((WorkloadPhase.RUNNING, True)), clusters=(Assignment(ClusterName("m2")),))
@@ -57,7 +57,7 @@ def test_that_it_has_run_is_forgotten_when_others_move_it():
     assert not starts.has_run(facts((WorkloadPhase.WAITING, False)))
 
 
-def test_a_cluster_is_left_out_until_it_is_another_one():
+def test_cluster_is_excluded_until_its_fingerprint_changes():
     starts = StartFailures()
     starts.cluster_changed(CLUSTER, M1)
     marks = starts.marks([M1, ClusterName("unknown")])
@@ -67,7 +67,7 @@ def test_a_cluster_is_left_out_until_it_is_another_one():
     assert starts.excluded_clusters(UID, marks) == frozenset()
 
 
-def test_a_cluster_that_was_another_one_meanwhile_is_tried_until_it_was_tried():
+def test_changed_cluster_is_not_excluded_until_retried():
     starts = StartFailures()
     starts.cluster_changed(CLUSTER, M1)
     marks = starts.marks([M1])
@@ -80,7 +80,7 @@ def test_a_cluster_that_was_another_one_meanwhile_is_tried_until_it_was_tried():
     assert starts.excluded_clusters(UID, marks) == {M1}
 
 
-def test_a_cluster_that_is_gone_is_not_left_out():
+def test_deleted_cluster_is_not_excluded():
     starts = StartFailures()
     starts.cluster_changed(CLUSTER, M1)
     marks = starts.marks([M1])
@@ -89,7 +89,7 @@ def test_a_cluster_that_is_gone_is_not_left_out():
     assert starts.excluded_clusters(UID, marks) == frozenset()
 
 
-def test_one_that_comes_after_the_records_did_not_change_while_nobody_looked():
+def test_cluster_listed_after_the_records_counts_as_unchanged():
     before, after = StartFailures(), StartFailures()
     before.cluster_changed(CLUSTER, M1)
     after.cluster_changed(replace(CLUSTER, used={"cpu": 3}), M1)
@@ -108,21 +108,21 @@ def test_one_that_comes_after_the_records_did_not_change_while_nobody_looked():
         pytest.param({"allocatable": None}, True, id="no-summary"),
     ],
 )
-def test_what_makes_another_cluster_of_it(changes, is_other):
+def test_fingerprint_changes_with_cluster_properties(changes, is_other):
     assert (cluster_fingerprint(replace(CLUSTER, **changes)) != cluster_fingerprint(CLUSTER)) == is_other
 
 
-def test_a_mark_does_not_depend_on_the_order_in_which_things_were_told():
+def test_fingerprint_ignores_the_order_of_lists():
     one = replace(CLUSTER, labels={"a": "1", "b": "2"}, allocatable={"cpu": 1, "memory": 2})
     other = replace(CLUSTER, labels={"b": "2", "a": "1"}, allocatable={"memory": 2, "cpu": 1})
     assert cluster_fingerprint(one) == cluster_fingerprint(other)
 
 
-def test_marks_stay_the_same_from_one_version_of_the_program_to_the_next():
+def test_fingerprints_are_stable_between_releases():
     assert cluster_fingerprint(CLUSTER) == "d86fc845581c9980"
 
 
-def test_what_is_being_written_is_left_out_before_it_is_observed():
+def test_exclusions_of_assumed_evictions_count():
     record = AdmissionRecord(QueueName("a"), excluded_clusters=((M1, "x"),))
     assert recorded_exclusions(facts(record=record), []) == {M1: "x"}
     assert recorded_exclusions(
@@ -131,7 +131,7 @@ def test_what_is_being_written_is_left_out_before_it_is_observed():
     assert recorded_exclusions(facts(), [AssumedEviction()]) == {}
 
 
-def test_the_record_says_for_how_long_it_backs_off_and_why():
+def test_startup_backoff_is_read_from_the_record():
     record = AdmissionRecord(
         QueueName("a"), startup_failed_at=1000, back_off_until=5000, excluded_clusters=((M1, "x"),)
     )
@@ -151,10 +151,10 @@ def test_the_record_says_for_how_long_it_backs_off_and_why():
         pytest.param({"charge": {"cpu": 1}}, 0, id="it-is-admitted"),
     ],
 )
-def test_it_does_not_back_off_when(changes, now):
+def test_record_without_valid_backoff(changes, now):
     record = AdmissionRecord(QueueName("a"), startup_failed_at=1000, back_off_until=5000)
     assert startup_backoff(msgspec.structs.replace(record, **changes), now, HOUR) is None
 
 
-def test_without_a_record_nothing_holds_it():
+def test_no_backoff_without_record():
     assert startup_backoff(None, 0, HOUR) is None

@@ -78,7 +78,7 @@ def apply(store: Store, news: tuple[str, str, bytes]) -> None:
 
 @draws(200)
 @given(order=st.permutations(range(len(NEWS))), pauses=st.sets(st.integers(0, len(NEWS))))
-def test_any_order_of_news_gives_the_same_world(order, pauses):
+def test_any_order_of_events_gives_the_same_state(order, pauses):
     expected = Store()
     for news in NEWS:
         apply(expected, news)
@@ -99,7 +99,7 @@ def test_any_order_of_news_gives_the_same_world(order, pauses):
     )
 
 
-def test_what_was_expected_of_that_world():
+def test_state_after_all_events():
     store = Store()
     for news in NEWS:
         apply(store, news)
@@ -110,7 +110,7 @@ def test_what_was_expected_of_that_world():
     assert ear.queues["a"].weight == 3
 
 
-def test_only_what_changed_is_told():
+def test_only_changes_are_sent():
     store = Store()
     upsert(store, *(("bindings", binding(f"j{number}")) for number in range(10)))
     store.feed(FakeEventHandler(), 0)
@@ -119,7 +119,7 @@ def test_only_what_changed_is_told():
     assert fed(store).heard == []
 
 
-def test_a_priority_class_is_news_for_those_only_that_name_it():
+def test_priority_class_change_updates_its_workloads_only():
     store = Store()
     upsert(store, ("jobs", job("j1", priority="high")), ("jobs", job("j2", priority="low")), ("jobs", job("j3")))
     upsert(store, *(("bindings", binding(f"j{number}")) for number in (1, 2, 3)))
@@ -128,7 +128,7 @@ def test_a_priority_class_is_news_for_those_only_that_name_it():
     assert fed(store).heard == ["workload rb-j1"]
 
 
-def test_a_new_default_is_news_for_all_whose_class_is_not_known():
+def test_new_default_class_updates_workloads_of_unknown_class():
     store = Store()
     upsert(store, ("priority_classes", priority_class("high", 100)))
     upsert(store, ("jobs", job("j1", priority="high")), ("jobs", job("j2", priority="low")), ("jobs", job("j3")))
@@ -150,7 +150,7 @@ def test_workload_without_a_class_has_the_default_class():
     assert ear.workloads["rb-j1"].priority_class == "other"
 
 
-def test_a_deleted_priority_class_leaves_its_workload_with_the_default():
+def test_workload_of_deleted_class_gets_the_default_class():
     store, ear = Store(), FakeEventHandler()
     high = priority_class("high", 100)
     upsert(store, ("priority_classes", high), ("jobs", job("j1", priority="high")), ("bindings", binding("j1")))
@@ -160,7 +160,7 @@ def test_a_deleted_priority_class_leaves_its_workload_with_the_default():
     assert (ear.workloads["rb-j1"].priority, ear.workloads["rb-j1"].unknown_class) == (0, True)
 
 
-def test_workloads_are_told_before_clusters():
+def test_workloads_are_sent_before_clusters():
     store = Store()
     upsert(store, ("clusters", cluster("m1")), ("bindings", binding("j1")), ("queues", queue("a")))
     assert fed(store).heard == ["queue a", "workload rb-j1", "cluster m1"]
@@ -173,7 +173,7 @@ def test_every_change_wakes_the_loop():
     assert len(woken) == 4
 
 
-def test_a_complete_list_removes_what_is_not_in_it():
+def test_complete_list_removes_missing_objects():
     store, ear = Store(), FakeEventHandler()
     upsert(store, *(("bindings", binding(f"j{number}")) for number in (1, 2)))
     upsert(store, ("queues", queue("a")), ("clusters", cluster("m1")))
@@ -188,7 +188,7 @@ def test_a_complete_list_removes_what_is_not_in_it():
     assert store.binding("rb-j1") is None
 
 
-def test_cluster_bindings_are_listed_apart():
+def test_cluster_bindings_have_their_own_list():
     store = Store()
     upsert(store, ("bindings", binding("j1")))
     replace(store, "cluster_bindings")
@@ -204,7 +204,7 @@ def test_the_store_is_complete_when_every_kind_was_listed():
     assert store.is_complete
 
 
-def test_a_changed_configuration_is_told_and_its_default_queue_applied():
+def test_changed_configuration_updates_policy_and_default_queue():
     store, ear = Store(), FakeEventHandler()
     upsert(store, ("jobs", job("j1", queue="")), ("bindings", binding("j1")))
     store.feed(ear, 0)
@@ -216,7 +216,7 @@ def test_a_changed_configuration_is_told_and_its_default_queue_applied():
     assert ear.workloads["rb-j1"].queue == "research"
 
 
-def test_a_namespace_that_becomes_exempt_holds_no_workloads():
+def test_newly_exempt_namespace_has_no_workloads():
     store, ear = pending()
     assert store.configure(VolcanoGlobalConfiguration(exempt_namespaces=frozenset({"ml"})))
     store.feed(ear, 0)
@@ -226,7 +226,7 @@ def test_a_namespace_that_becomes_exempt_holds_no_workloads():
 # -- order of observations -------------------------------------------------
 
 
-def test_an_older_observation_changes_nothing():
+def test_older_observation_is_ignored():
     store, ear = Store(), FakeEventHandler()
     upsert(store, ("jobs", job("j1")))
     upsert(store, ("bindings", binding("j1", version=20, paused=False, clusters=["m1"], record=RECORD)))
@@ -234,7 +234,7 @@ def test_an_older_observation_changes_nothing():
     assert state(store, ear) is WorkloadState.ADMITTED
 
 
-def test_a_list_that_is_older_than_an_answer_to_a_write_changes_nothing():
+def test_list_older_than_a_write_response_is_ignored():
     store, ear = Store(), FakeEventHandler()
     upsert(store, ("jobs", job("j1")))
     upsert(store, ("bindings", binding("j1", version=20, paused=False, clusters=["m1"], record=RECORD)))
@@ -242,7 +242,7 @@ def test_a_list_that_is_older_than_an_answer_to_a_write_changes_nothing():
     assert state(store, ear) is WorkloadState.ADMITTED
 
 
-def test_an_empty_list_forgets_so_that_a_restored_server_is_believed():
+def test_empty_list_clears_newer_observations():
     store, ear = Store(), FakeEventHandler()
     upsert(store, ("jobs", job("j1")))
     upsert(store, ("bindings", binding("j1", version=20, paused=False, clusters=["m1"], record=RECORD)))
@@ -251,28 +251,28 @@ def test_an_empty_list_forgets_so_that_a_restored_server_is_believed():
     assert state(store, ear) is WorkloadState.PENDING
 
 
-def test_versions_are_compared_as_numbers():
+def test_resource_versions_are_compared_as_numbers():
     store, ear = Store(), FakeEventHandler()
     upsert(store, ("bindings", binding("j1", version=9)))
     upsert(store, ("bindings", binding("j1", version=10, paused=False, clusters=["m1"], record=RECORD)))
     assert state(store, ear) is WorkloadState.ADMITTED
 
 
-def test_a_late_answer_does_not_bring_back_what_was_deleted():
+def test_late_write_response_does_not_restore_deleted_object():
     store, ear = pending()
     remove(store, "bindings", binding("j1", version=12))
     upsert(store, ("bindings", binding("j1", version=11, paused=False, clusters=["m1"], record=RECORD)))
     assert state(store, ear) is None
 
 
-def test_a_binding_of_the_same_name_and_another_uid_is_another_workload():
+def test_binding_with_same_name_and_other_uid_is_new():
     store, ear = pending()
     upsert(store, ("bindings", binding("j1", version=20, uid="second")))
     store.feed(ear, 0)
     assert list(ear.workloads) == ["second"]
 
 
-def test_the_end_of_the_first_does_not_end_the_second_of_its_name():
+def test_deletion_of_first_binding_keeps_the_second():
     store, ear = pending()
     upsert(store, ("bindings", binding("j1", version=20, uid="second")))
     remove(store, "bindings", binding("j1", version=15))
@@ -280,7 +280,7 @@ def test_the_end_of_the_first_does_not_end_the_second_of_its_name():
     assert list(ear.workloads) == ["second"]
 
 
-def test_a_record_does_not_pass_to_the_second_of_its_name():
+def test_record_does_not_pass_to_a_recreated_binding():
     store, ear = Store(), FakeEventHandler()
     upsert(store, ("jobs", job("j1")))
     upsert(store, ("bindings", binding("j1", version=20, uid="second", record=RECORD)))
@@ -299,7 +299,7 @@ def test_a_decision_is_charged_before_it_is_observed():
     assert ear.workloads["rb-j1"].admission == ADMISSION_M1
 
 
-def test_who_has_decided_is_not_told_so():
+def test_assumed_admission_is_not_sent_back():
     store, ear = pending()
     ear.heard.clear()
     store.assume("rb-j1", ADMISSION_M1)
@@ -307,7 +307,7 @@ def test_who_has_decided_is_not_told_so():
     assert ear.heard == []
 
 
-def test_a_decision_does_not_change_what_the_world_that_took_it_has_booked():
+def test_assumed_admission_does_not_change_the_state():
     store, state = Store(), State()
     upsert(store, ("queues", queue("a")), ("clusters", cluster("m1")), ("jobs", job("j1")))
     upsert(store, ("bindings", binding("j1", version=10)))
@@ -320,14 +320,14 @@ def test_a_decision_does_not_change_what_the_world_that_took_it_has_booked():
     assert state.workloads["rb-j1"] == booked
 
 
-def test_a_late_old_event_does_not_free_a_charge_under_way():
+def test_old_event_does_not_free_an_assumed_charge():
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
     upsert(store, ("bindings", binding("j1", version=11)))
     assert state(store, ear) is WorkloadState.ADMITTED
 
 
-def test_a_late_old_event_does_not_free_a_charge_that_was_acknowledged():
+def test_old_event_does_not_free_an_acknowledged_charge():
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
     store.settle("rb-j1", 20)
@@ -335,7 +335,7 @@ def test_a_late_old_event_does_not_free_a_charge_that_was_acknowledged():
     assert state(store, ear) is WorkloadState.ADMITTED
 
 
-def test_the_truth_counts_as_soon_as_it_is_as_new_as_the_write():
+def test_observation_replaces_assumption_once_as_new():
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
     store.settle("rb-j1", 20)
@@ -343,7 +343,7 @@ def test_the_truth_counts_as_soon_as_it_is_as_new_as_the_write():
     assert state(store, ear) is WorkloadState.PENDING
 
 
-def test_the_truth_counts_when_it_came_before_the_acknowledgement():
+def test_newer_observation_before_acknowledgement_counts():
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
     upsert(store, ("bindings", binding("j1", version=21)))
@@ -352,7 +352,7 @@ def test_the_truth_counts_when_it_came_before_the_acknowledgement():
     assert state(store, ear) is WorkloadState.PENDING
 
 
-def test_an_observed_write_changes_nothing_about_the_charge():
+def test_observed_write_does_not_change_the_charge():
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
     store.settle("rb-j1", 20)
@@ -363,7 +363,7 @@ def test_an_observed_write_changes_nothing_about_the_charge():
     assert (admission.charge, admission.bookings) == (ADMISSION_M1.charge, ADMISSION_M1.bookings)
 
 
-def test_a_failed_write_is_taken_back():
+def test_failed_write_is_rolled_back():
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
     store.feed(ear, 0)
@@ -372,7 +372,7 @@ def test_a_failed_write_is_taken_back():
     assert ear.workloads["rb-j1"].hold is None
 
 
-def test_a_failed_write_is_told_although_nothing_was_told_in_between():
+def test_failed_write_is_sent_without_other_changes():
     store, ear = pending()
     ear.heard.clear()
     store.assume("rb-j1", ADMISSION_M1)
@@ -381,7 +381,7 @@ def test_a_failed_write_is_told_although_nothing_was_told_in_between():
     assert ear.heard == ["workload rb-j1"]
 
 
-def test_a_refused_write_holds_its_workload_back_for_a_time():
+def test_rejected_write_backs_off_until_its_end():
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
     store.withdraw("rb-j1", STARTUP_BACKOFF)
@@ -395,7 +395,7 @@ def test_a_refused_write_holds_its_workload_back_for_a_time():
     assert ear.workloads["rb-j1"].hold is None
 
 
-def test_a_hold_without_an_end_lasts_until_the_binding_changes():
+def test_backoff_without_end_lasts_until_the_binding_changes():
     store, ear = pending()
     store.withdraw("rb-j1", Refusal(Reason.STARTUP_BACKOFF))
     store.feed(ear, 10**12)
@@ -405,7 +405,7 @@ def test_a_hold_without_an_end_lasts_until_the_binding_changes():
     assert ear.workloads["rb-j1"].hold is None
 
 
-def test_a_hold_without_an_end_is_over_when_nothing_is_written_any_more():
+def test_backoff_without_end_ends_with_the_last_write():
     store, ear = pending()
     store.hold_back("rb-j1", Refusal(Reason.STARTUP_BACKOFF))
     store.feed(ear, 0)
@@ -415,7 +415,7 @@ def test_a_hold_without_an_end_is_over_when_nothing_is_written_any_more():
     assert ear.workloads["rb-j1"].hold is None
 
 
-def test_who_is_held_back_before_anything_is_written_keeps_what_is_under_way():
+def test_backoff_before_a_write_keeps_assumed_writes():
     store, ear = pending()
     store.assume("rb-j1", AssumedRecordUpdate(HELD))
     store.hold_back("rb-j1", Refusal(Reason.STARTUP_BACKOFF))
@@ -423,7 +423,7 @@ def test_who_is_held_back_before_anything_is_written_keeps_what_is_under_way():
     assert ear.workloads["rb-j1"].held == HELD
 
 
-def test_an_answer_that_comes_after_later_news_is_told_to_who_waits_for_news():
+def test_write_response_after_newer_event_calls_on_change():
     """What was believed instead of the news counts no more."""
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
@@ -436,7 +436,7 @@ def test_an_answer_that_comes_after_later_news_is_told_to_who_waits_for_news():
     assert told == [WorkloadState.PENDING]
 
 
-def test_what_is_deleted_while_its_write_is_under_way_is_gone():
+def test_binding_deleted_during_its_write_is_removed():
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
     remove(store, "bindings", binding("j1", version=12))
@@ -447,14 +447,14 @@ def test_what_is_deleted_while_its_write_is_under_way_is_gone():
     assert state(store, ear) is None
 
 
-def test_what_is_being_deleted_while_its_write_is_under_way_stays_charged():
+def test_binding_being_deleted_during_its_write_is_charged():
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
     upsert(store, ("bindings", binding("j1", version=11, meta={"deletionTimestamp": "2026-01-02T03:04:05Z"})))
     assert state(store, ear) is WorkloadState.ADMITTED
 
 
-def test_a_binding_that_is_re_created_while_the_first_is_written_inherits_nothing():
+def test_binding_recreated_during_a_write_inherits_nothing():
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
     upsert(store, ("bindings", binding("j1", version=20, uid="second")))
@@ -466,7 +466,7 @@ def test_a_binding_that_is_re_created_while_the_first_is_written_inherits_nothin
 # -- with the engine ---------------------------------------------------------
 
 
-def test_an_admission_that_is_written_and_read_again_is_the_same_admission():
+def test_written_admission_is_read_back_equal():
     store, state = Store(), State()
     upsert(store, ("queues", queue("a")), ("clusters", cluster("m1")), ("jobs", job("j1")))
     upsert(store, ("bindings", binding("j1", version=10)))
@@ -489,7 +489,7 @@ def test_an_admission_that_is_written_and_read_again_is_the_same_admission():
         st.sampled_from(["cpu", "memory", "pods", "nvidia.com/gpu", "hugepages-2Mi"]), st.integers(0, 10**18)
     )
 )
-def test_a_charge_is_written_and_read_exactly(charge):
+def test_charge_is_written_and_read_exactly(charge):
     admission = Admission(charge, (ClusterCharge("m1", charge),), admitted_at=1_767_323_045_123)
     _, ear = pending()
     workload = ear.workloads["rb-j1"]
@@ -504,5 +504,5 @@ def test_a_charge_is_written_and_read_exactly(charge):
     assert (record.admitted_at, record.waiting_since) == (admission.admitted_at, workload.since)
 
 
-def test_a_reading_without_a_record_has_no_facts():
+def test_missing_record_translates_to_none():
     assert translate_record(RecordResult(flaw="x")) == (None, "x")

@@ -60,7 +60,7 @@ def heard_deployment(template: bytes, *bindings: bytes):
     return ear.workloads.get("rb-web"), store.remarks.get("rb-web", frozenset())
 
 
-def test_a_paused_binding_waits():
+def test_suspended_binding_is_pending():
     workload, remarks = heard(binding("j1"))
     assert workload is not None
     assert (workload.state, workload.hold, workload.admission) == (WorkloadState.PENDING, None, None)
@@ -69,7 +69,7 @@ def test_a_paused_binding_waits():
     assert not remarks
 
 
-def test_what_our_record_admits_is_charged_from_the_record():
+def test_admitted_workload_is_charged_from_its_record():
     record = Record("rb-j1", queue="a", charge={"cpu": "3", "pods": "2"}, clusters=("m1",))
     workload, remarks = heard(binding("j1", paused=False, clusters=["m1"], record=record))
     assert workload is not None
@@ -80,7 +80,7 @@ def test_what_our_record_admits_is_charged_from_the_record():
     assert not remarks
 
 
-def test_an_admitted_workload_stays_charged_until_karmada_has_placed_it():
+def test_admitted_workload_is_charged_before_it_is_placed():
     workload, _ = heard(binding("j1", paused=False, record=ADMITTED))
     assert workload is not None
     assert workload.state is WorkloadState.ADMITTED
@@ -88,14 +88,14 @@ def test_an_admitted_workload_stays_charged_until_karmada_has_placed_it():
     assert [booking.cluster for booking in workload.admission.bookings] == ["m1"]
 
 
-def test_the_charge_follows_the_clusters_that_karmada_moved_it_to():
+def test_charge_follows_a_move_by_karmada():
     workload, _ = heard(binding("j1", paused=False, clusters=["m2"], record=ADMITTED))
     assert workload is not None
     assert workload.admission is not None
     assert [(booking.cluster, booking.charge) for booking in workload.admission.bookings] == [("m2", ONE)]
 
 
-def test_a_workload_that_karmada_copied_to_more_clusters_is_charged_for_each():
+def test_duplicated_workload_is_charged_on_each_cluster():
     workload, remarks = heard(binding("j1", paused=False, clusters=["m1", "m2"], record=ADMITTED))
     assert workload is not None
     assert workload.admission is not None
@@ -103,7 +103,7 @@ def test_a_workload_that_karmada_copied_to_more_clusters_is_charged_for_each():
     assert remarks == {BindingCondition.RESIZED, BindingCondition.MOVED}
 
 
-def test_a_record_below_the_template_is_not_believed():
+def test_charge_is_at_least_the_template_requests():
     workload, remarks = heard(
         binding("j1", paused=False, clusters=["m1"], record=ADMITTED), jobs=(job("j1", replicas=5),)
     )
@@ -113,7 +113,7 @@ def test_a_record_below_the_template_is_not_believed():
     assert remarks == {BindingCondition.RESIZED}
 
 
-def test_a_record_survives_its_template():
+def test_recorded_charge_stays_after_template_deletion():
     workload, remarks = heard(binding("j1", paused=False, clusters=["m1"], record=ADMITTED), jobs=())
     assert workload is not None
     assert workload.queue == "a"
@@ -122,7 +122,7 @@ def test_a_record_survives_its_template():
     assert not remarks
 
 
-def test_a_record_of_another_uid_is_no_record():
+def test_record_of_another_uid_is_invalid():
     record = Record("another", queue="b", charge={"cpu": "100"}, clusters=("m1",))
     workload, remarks = heard(binding("j1", paused=False, clusters=["m1"], record=record))
     assert workload is not None
@@ -133,7 +133,7 @@ def test_a_record_of_another_uid_is_no_record():
 
 
 @pytest.mark.parametrize("text", ['{"uid":"rb-j1","charge":{"cpu":"-8"}}', '{"uid":"rb-j1","charge":{"cpu":"x"}}', "?"])
-def test_a_record_that_was_tampered_with_is_judged_by_the_template(text):
+def test_tampered_record_is_charged_from_the_template(text):
     workload, remarks = heard(binding("j1", paused=False, clusters=["m1"], record=text))
     assert workload is not None
     assert workload.admission is not None
@@ -141,7 +141,7 @@ def test_a_record_that_was_tampered_with_is_judged_by_the_template(text):
     assert BindingCondition.INVALID_RECORD in remarks
 
 
-def test_what_ran_before_we_came_is_adopted():
+def test_running_workload_without_record_is_adopted():
     workload, remarks = heard(binding("j1", paused=None, clusters=["m1", "m2"]))
     assert workload is not None
     assert workload.state is WorkloadState.ADMITTED
@@ -151,19 +151,19 @@ def test_what_ran_before_we_came_is_adopted():
     assert remarks == {BindingCondition.ADOPTED}
 
 
-def test_what_slipped_past_the_webhook_is_no_workload_and_is_remarked():
+def test_unsuspended_binding_is_reported_and_is_no_workload():
     assert heard(binding("j1", paused=None)) == (None, {BindingCondition.NOT_SUSPENDED})
 
 
 @pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated"])
-def test_a_finished_workload_is_charged_no_more(phase):
+def test_finished_workload_is_not_charged(phase):
     workload, _ = heard(binding("j1", paused=False, clusters=["m1"], phases={"m1": phase}, record=ADMITTED))
     assert workload is not None
     assert (workload.state, workload.admission) == (WorkloadState.FINISHED, None)
 
 
 @pytest.mark.parametrize("phase", ["Running", "Pending", "Restarting", "Completing", "Aborting", "Terminating", ""])
-def test_every_other_phase_is_charged(phase):
+def test_every_unfinished_phase_is_charged(phase):
     workload, _ = heard(binding("j1", paused=False, clusters=["m1"], phases={"m1": phase}, record=ADMITTED))
     assert workload is not None
     assert workload.state is WorkloadState.ADMITTED
@@ -172,14 +172,14 @@ def test_every_other_phase_is_charged(phase):
     assert workload.admission.shown == (phase == "Running")
 
 
-def test_a_workload_is_not_finished_before_all_its_clusters_are():
+def test_workload_is_finished_when_all_its_clusters_are():
     phases = {"m1": "Completed", "m2": "Running"}
     workload, _ = heard(binding("j1", paused=False, clusters=["m1", "m2"], phases=phases))
     assert workload is not None
     assert workload.state is WorkloadState.ADMITTED
 
 
-def test_a_status_of_a_cluster_that_it_has_left_does_not_finish_it():
+def test_status_of_a_left_cluster_does_not_finish_workload():
     workload, _ = heard(binding("j1", paused=False, clusters=["m2"], phases={"m1": "Completed"}, record=ADMITTED))
     assert workload is not None
     assert workload.state is WorkloadState.ADMITTED
@@ -200,7 +200,7 @@ def test_the_finished_phases_are_configurable():
     assert workload.state is WorkloadState.FINISHED
 
 
-def test_an_aborted_workload_is_to_go():
+def test_aborted_workload_has_abort_reason():
     workload, _ = heard(binding("j1", paused=False, clusters=["m1"], phases={"m1": "Aborted"}, record=ADMITTED))
     assert workload is not None
     assert workload.state is WorkloadState.ADMITTED
@@ -208,13 +208,13 @@ def test_an_aborted_workload_is_to_go():
     assert workload.hold.reason is Reason.ABORTED
 
 
-def test_an_aborted_workload_that_was_adopted_is_left_alone():
+def test_aborted_adopted_workload_has_no_abort_reason():
     workload, _ = heard(binding("j1", paused=False, clusters=["m1"], phases={"m1": "Aborted"}))
     assert workload is not None
     assert (workload.state, workload.hold) == (WorkloadState.ADMITTED, None)
 
 
-def test_an_evicted_workload_waits_with_its_old_age():
+def test_evicted_workload_keeps_its_queueing_time():
     workload, remarks = heard(binding("j1", record=EVICTED))
     assert workload is not None
     assert (workload.state, workload.hold, workload.admission) == (WorkloadState.PENDING, None, None)
@@ -222,7 +222,7 @@ def test_an_evicted_workload_waits_with_its_old_age():
     assert not remarks
 
 
-def test_an_aborted_record_keeps_its_workload_back():
+def test_workload_with_aborted_record_is_not_admitted():
     workload, _ = heard(binding("j1", record=Record("rb-j1", queue="a", aborted=True)))
     assert workload is not None
     assert workload.hold is not None
@@ -236,7 +236,7 @@ def test_an_aborted_record_keeps_its_workload_back():
         pytest.param({"spec": {"gracefulEvictionTasks": [{"fromCluster": "m1"}]}}, id="an-eviction-task"),
     ],
 )
-def test_an_evicted_workload_is_charged_until_it_has_left(left):
+def test_evicted_workload_is_charged_until_it_has_stopped(left):
     workload, remarks = heard(binding("j1", record=EVICTED, **left))
     assert workload is not None
     assert workload.state is WorkloadState.PENDING
@@ -248,7 +248,7 @@ def test_an_evicted_workload_is_charged_until_it_has_left(left):
 
 
 @pytest.mark.parametrize("record", [pytest.param(None, id="no-record"), pytest.param(EVICTED, id="evicted")])
-def test_clusters_on_a_paused_binding_that_nobody_admitted_are_a_leak_and_charged(record):
+def test_clusters_without_admission_are_charged_and_reported(record):
     workload, remarks = heard(binding("j1", clusters=["m1"], record=record))
     assert workload is not None
     assert workload.state is WorkloadState.PENDING
@@ -258,26 +258,26 @@ def test_clusters_on_a_paused_binding_that_nobody_admitted_are_a_leak_and_charge
     assert remarks == {BindingCondition.PLACED_WITHOUT_ADMISSION}
 
 
-def test_an_admitted_workload_that_somebody_paused_is_admitted_still():
+def test_admitted_workload_suspended_by_others_stays_admitted():
     workload, remarks = heard(binding("j1", clusters=["m1"], record=ADMITTED))
     assert workload is not None
     assert workload.state is WorkloadState.ADMITTED
     assert remarks == {BindingCondition.RESUSPENDED_AFTER_ADMISSION}
 
 
-def test_a_resumed_binding_that_we_have_evicted_is_charged_and_a_leak():
+def test_evicted_binding_resumed_by_others_is_charged():
     workload, remarks = heard(binding("j1", paused=False, clusters=["m1"], record=EVICTED))
     assert workload is not None
     assert workload.state is WorkloadState.ADMITTED
     assert remarks == {BindingCondition.PLACED_WITHOUT_ADMISSION}
 
 
-def test_a_pending_binding_that_is_deleted_is_no_workload():
+def test_deleted_pending_binding_is_no_workload():
     workload, _ = heard(binding("j1", meta={"deletionTimestamp": "2026-01-02T03:04:05Z"}))
     assert workload is None
 
 
-def test_an_admitted_binding_that_is_deleted_stays_charged_until_it_is_gone():
+def test_deleted_admitted_binding_is_charged_until_removed():
     gone = {"deletionTimestamp": "2026-01-02T03:04:05Z"}
     workload, _ = heard(
         binding("j1", paused=False, clusters=["m1"], record=ADMITTED, meta={**gone, **annotated(ADMITTED)})
@@ -288,31 +288,31 @@ def test_an_admitted_binding_that_is_deleted_stays_charged_until_it_is_gone():
     assert workload.admission.charge == ONE
 
 
-def test_a_pending_workload_whose_template_is_deleted_is_none():
+def test_pending_binding_with_deleted_template_is_no_workload():
     workload, _ = heard(binding("j1"), jobs=(job("j1", meta={"deletionTimestamp": "2026-01-02T03:04:05Z"}),))
     assert workload is None
 
 
-def test_without_a_template_nobody_knows_what_it_asks_for():
+def test_requests_are_unknown_without_template():
     workload, _ = heard(binding("j1"), jobs=())
     assert workload is not None
     assert workload.hold is not None
-    assert (workload.hold.reason, workload.hold.subject) == (Reason.REQUESTS_UNKNOWN, "Job ml/j1 is not there")
+    assert (workload.hold.reason, workload.hold.subject) == (Reason.REQUESTS_UNKNOWN, "Job ml/j1 does not exist")
 
 
-def test_another_job_of_the_same_name_is_not_its_template():
+def test_job_with_same_name_and_other_uid_is_not_its_template():
     workload, _ = heard(binding("j1"), jobs=(job("j1", uid="another"),))
     assert workload is not None
     assert workload.hold is not None
     assert workload.hold.reason is Reason.REQUESTS_UNKNOWN
 
 
-def test_an_unreadable_template_holds_its_workload_and_says_why():
+def test_unreadable_template_has_unknown_requests_with_reason():
     workload, remarks = heard(binding("j1"), jobs=(job("j1", requests={"cpu": "many"}),))
     assert workload is not None
     assert workload.hold is not None
     assert workload.hold.reason is Reason.REQUESTS_UNKNOWN
-    assert "'many' is no quantity" in (workload.hold.subject or "")
+    assert "'many' is not a quantity" in (workload.hold.subject or "")
     assert remarks == {BindingCondition.UNREADABLE}
 
 
@@ -327,7 +327,7 @@ def test_an_unreadable_template_holds_its_workload_and_says_why():
         ),
     ],
 )
-def test_an_unreadable_binding_is_neither_lost_nor_admitted(spec):
+def test_unreadable_binding_is_pending(spec):
     workload, remarks = heard(binding("j1", spec=spec))
     assert workload is not None
     assert workload.state is WorkloadState.PENDING
@@ -336,14 +336,14 @@ def test_an_unreadable_binding_is_neither_lost_nor_admitted(spec):
     assert BindingCondition.UNREADABLE in remarks
 
 
-def test_a_binding_that_no_policy_claims_waits_as_unclaimed():
+def test_binding_without_policy_has_no_matching_policy():
     workload, _ = heard(binding("j1", meta={"labels": {"propagationpolicy.karmada.io/permanent-id": ""}}))
     assert workload is not None
     assert workload.hold is not None
     assert workload.hold.reason is Reason.NO_MATCHING_POLICY
 
 
-def test_an_unclaimed_binding_without_clusters_is_not_charged():
+def test_binding_without_policy_and_clusters_is_not_charged():
     workload, _ = heard(binding("j1", paused=False, record=ADMITTED, meta={"labels": {}, **annotated(ADMITTED)}))
     assert workload is not None
     assert (workload.state, workload.admission) == (WorkloadState.PENDING, None)
@@ -351,7 +351,7 @@ def test_an_unclaimed_binding_without_clusters_is_not_charged():
     assert workload.hold.reason is Reason.NO_MATCHING_POLICY
 
 
-def test_an_unclaimed_binding_with_clusters_is_charged():
+def test_binding_without_policy_with_clusters_is_charged():
     workload, _ = heard(
         binding("j1", paused=False, clusters=["m1"], record=ADMITTED, meta={"labels": {}, **annotated(ADMITTED)})
     )
@@ -368,34 +368,34 @@ def test_an_unclaimed_binding_with_clusters_is_charged():
         pytest.param("b", Record("rb-j1", queue="a"), "b", id="its-own-field-first"),
     ],
 )
-def test_the_queue_of_a_job(queue, record, expected):
+def test_queue_of_a_volcano_job(queue, record, expected):
     workload, _ = heard(binding("j1", record=record), jobs=(job("j1", queue=queue),))
     assert workload is not None
     assert workload.queue == expected
 
 
-def test_nothing_is_gated_in_an_exempt_namespace():
+def test_binding_in_exempt_namespace_is_not_managed():
     exempt = VolcanoGlobalConfiguration(exempt_namespaces=frozenset({"ml"}))
     assert heard(binding("j1"), configuration=exempt) == (None, frozenset())
 
 
-def test_a_kind_that_is_not_switched_on_is_no_workload():
+def test_unmanaged_kind_is_no_workload():
     assert heard(deployment_binding()) == (None, frozenset())
 
 
-def test_a_batch_job_of_the_same_name_is_not_a_volcano_job():
+def test_batch_job_with_same_name_is_not_a_volcano_job():
     workload, _ = heard(binding("j1", api_version="batch/v1"))
     assert workload is None
 
 
-def test_a_mere_dependency_asks_for_nothing():
+def test_dependency_is_no_workload():
     dependency = binding("j1", meta={"labels": {}}, spec={"requiredBy": [{"name": "other"}]})
     assert heard(dependency) == (None, {BindingCondition.SUSPENDED_BUT_NOT_MANAGED})
     running = binding("j1", paused=False, meta={"labels": {}}, spec={"requiredBy": [{"name": "other"}]})
     assert heard(running) == (None, frozenset())
 
 
-def test_what_we_have_written_to_is_let_go_when_it_is_not_gated_any_more():
+def test_binding_with_record_is_resumed_once_unmanaged():
     exempt = VolcanoGlobalConfiguration(exempt_namespaces=frozenset({"ml"}))
     waiting = Record("rb-j1", queue="a")
     assert heard(binding("j1", record=waiting), configuration=exempt) == (
@@ -405,14 +405,14 @@ def test_what_we_have_written_to_is_let_go_when_it_is_not_gated_any_more():
     assert heard(binding("j1", paused=False, record=ADMITTED), configuration=exempt) == (None, frozenset())
 
 
-def test_a_queue_that_only_a_label_names_is_to_be_fixed_while_it_waits():
+def test_queue_from_label_is_recorded_while_pending():
     template = deployment(labels={"volcano.sh/queue-name": "a"})
     assert heard_deployment(template)[1] == {BindingCondition.QUEUE_NOT_RECORDED}
     assert heard_deployment(template, deployment_binding(record=Record("rb-web", queue="a")))[1] == frozenset()
     assert BindingCondition.QUEUE_NOT_RECORDED not in heard_deployment(template, deployment_binding(paused=False))[1]
 
 
-def test_the_larger_of_what_karmada_counts_and_what_the_pods_will_ask_for_is_charged():
+def test_larger_of_karmada_and_template_requests_is_charged():
     spec = {"replicas": 1, "template": {"spec": {"containers": [{"name": "m", "resources": {"limits": {"cpu": "2"}}}]}}}
     template = raw(json.loads(deployment(labels={"volcano.sh/queue-name": "a"})) | {"spec": spec})
     workload, _ = heard_deployment(template)
@@ -439,29 +439,29 @@ def test_the_larger_of_what_karmada_counts_and_what_the_pods_will_ask_for_is_cha
         ),
     ],
 )
-def test_the_queue_of_another_kind(meta, spec, expected):
+def test_queue_of_a_configured_kind(meta, spec, expected):
     document = {"metadata": {"name": "web", "namespace": "ml", "uid": "job-web", **meta}, "spec": spec}
     workload, _ = heard_deployment(raw(document))
     assert workload is not None
     assert workload.queue == expected
 
 
-def test_a_switched_on_kind_without_a_queue_is_to_be_let_through():
+def test_configured_kind_without_queue_is_resumed():
     assert heard_deployment(deployment()) == (None, {BindingCondition.SUSPENDED_BUT_NOT_MANAGED})
 
 
-def test_a_switched_on_kind_that_runs_without_a_queue_is_nothing_of_ours():
+def test_running_configured_kind_without_queue_is_not_managed():
     running = deployment_binding(paused=None, clusters=["m1"])
     assert heard_deployment(deployment(), running) == (None, frozenset())
 
 
-def test_a_queue_that_was_recorded_holds_after_it_is_removed():
+def test_recorded_queue_counts_after_label_is_removed():
     workload, _ = heard_deployment(deployment(), deployment_binding(record=Record("rb-web", queue="b")))
     assert workload is not None
     assert workload.queue == "b"
 
 
-def test_a_divisible_kind_asks_for_its_replicas():
+def test_divisible_kind_requests_its_replicas():
     workload, _ = heard_deployment(deployment(annotations={"volcano.sh/queue-name": "a"}))
     assert workload is not None
     assert workload.shape.demand == workload.shape.gang == {"cpu": 2000, "pods": 4000}
@@ -481,7 +481,7 @@ def test_a_divisible_kind_asks_for_its_replicas():
         ),
     ],
 )
-def test_what_is_kept_for_a_workload_is_read_from_its_record(written, rooms):
+def test_reservation_is_read_from_the_record(written, rooms):
     since = datetime(2025, 1, 1, tzinfo=UTC)
     record = Record("rb-web", queue="a", reserved_since=since, nominated_requests={"cpu": "2"}, **written)
     workload, _ = heard_deployment(deployment(), deployment_binding(record=record))
@@ -489,7 +489,7 @@ def test_what_is_kept_for_a_workload_is_read_from_its_record(written, rooms):
     assert workload.reserved == Reservation(int(since.timestamp() * 1000), rooms, {"cpu": 2000})
 
 
-def test_a_divided_workload_is_charged_where_its_replicas_are():
+def test_divided_workload_is_charged_where_its_replicas_are():
     clusters = [{"name": "m1", "replicas": 3}, {"name": "m2", "replicas": 1}]
     placed = deployment_binding(paused=None, clusters=clusters)
     workload, _ = heard_deployment(deployment(annotations={"volcano.sh/queue-name": "a"}), placed)
@@ -501,7 +501,7 @@ def test_a_divided_workload_is_charged_where_its_replicas_are():
     }
 
 
-def test_a_divided_workload_keeps_its_recorded_total_wherever_karmada_moves_it():
+def test_moved_divided_workload_keeps_its_recorded_total():
     record = Record("rb-web", queue="a", charge={"cpu": "2", "pods": "4"}, clusters=("m1", "m2"))
     moved = deployment_binding(paused=False, clusters=[{"name": "m3", "replicas": 4}], record=record)
     workload, remarks = heard_deployment(deployment(), moved)
@@ -511,7 +511,7 @@ def test_a_divided_workload_keeps_its_recorded_total_wherever_karmada_moves_it()
     assert remarks == {BindingCondition.MOVED}
 
 
-def test_components_count_where_karmada_tells_them():
+def test_components_are_counted_where_karmada_reports_them():
     spec = {
         "components": [
             {"name": "head", "replicas": 1, "replicaRequirements": {"resourceRequest": {"cpu": "1"}}},
@@ -525,14 +525,14 @@ def test_components_count_where_karmada_tells_them():
     assert workload.shape.replicas == 0
 
 
-def test_components_of_a_volcano_job_are_never_looked_at():
+def test_components_of_a_volcano_job_are_ignored():
     spec = {"components": [{"name": "worker", "replicas": 100}]}
     workload, _ = heard(binding("j1", spec=spec))
     assert workload is not None
     assert workload.shape.demand == ONE
 
 
-def test_a_batch_job_is_finished_by_its_condition():
+def test_batch_job_is_finished_by_its_condition():
     rule = VolcanoGlobalConfiguration(integrations=(IntegrationRule(api_version="batch/v1", kind="Job"),))
     store, ear = Store(rule), FakeEventHandler()
     status = {"conditions": [{"type": "Complete", "status": "True"}]}
@@ -573,7 +573,7 @@ def heard_part(template, said=SAID):
     return ear.workloads["rb-j1"]
 
 
-def test_the_parts_that_a_hyperjob_lists_are_a_group():
+def test_listed_parts_of_a_hyperjob_are_one_gang():
     workload = heard_part(part(**{"volcano-global.io/preferred-clusters": '["m2"]'}))
     assert workload.group == HyperJobGang("hyper/s1", parts=3, minimum=2)
     assert workload.since == 1_767_225_600_000
@@ -589,7 +589,7 @@ def test_the_parts_that_a_hyperjob_lists_are_a_group():
         pytest.param(part(), replace(SAID, split="s2"), id="made-for-an-earlier-split"),
     ],
 )
-def test_a_job_that_its_hyperjob_does_not_list_waits_and_is_not_older(template, said):
+def test_unlisted_part_is_pending_with_its_own_age(template, said):
     workload = heard_part(template, said)
     assert workload.group is None
     assert (workload.hold.reason, workload.hold.subject) == (Reason.HYPERJOB_INCOMPLETE, UNLISTED)
@@ -604,14 +604,14 @@ def test_a_job_that_its_hyperjob_does_not_list_waits_and_is_not_older(template, 
         pytest.param({**HYPERJOB, "controller": False}, id="an-owner-that-does-not-control-it"),
     ],
 )
-def test_a_group_that_the_controlling_owner_does_not_confirm_is_none(owner):
+def test_group_annotation_without_controlling_owner_is_ignored(owner):
     workload = heard_part(part(owner))
     assert (workload.group, workload.hold) == (None, None)
     assert workload.since > SAID.since
 
 
 @pytest.mark.parametrize("since", ["1970-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"])
-def test_a_job_does_not_say_itself_since_when_it_waits(since):
+def test_group_annotation_cannot_set_the_age(since):
     """It once came before all others, and the year 1 ended every cycle."""
     forged = {**CLAIMED, "parts": 1, "minAvailable": 1, "since": since}
     assert heard_part(part(claim=forged)).since == SAID.since
@@ -619,7 +619,7 @@ def test_a_job_does_not_say_itself_since_when_it_waits(since):
     assert plain.since > SAID.since
 
 
-def test_a_part_is_judged_anew_when_its_hyperjob_lists_it():
+def test_part_is_updated_when_its_hyperjob_lists_it():
     store, ear = Store(), FakeEventHandler()
     store.split_hyperjobs()
     store.bindings.upsert(store.bindings.decode(binding("j1")))
@@ -642,7 +642,7 @@ def test_a_part_is_judged_anew_when_its_hyperjob_lists_it():
         pytest.param("gone", (7, True), id="unknown-is-the-default-and-said"),
     ],
 )
-def test_the_priority_is_that_of_the_class(named, expected):
+def test_priority_is_that_of_the_priority_class(named, expected):
     store, ear = Store(), FakeEventHandler()
     classes = (priority_class("high", 100), priority_class("usual", 7, default=True))
     store.priority_classes.replace([store.priority_classes.decode(each) for each in classes])
@@ -653,7 +653,7 @@ def test_the_priority_is_that_of_the_class(named, expected):
     assert (workload.priority, workload.unknown_class) == expected
 
 
-def test_a_workload_moved_by_others_is_remarked_and_has_not_run_there():
+def test_workload_moved_by_others_is_reported_as_not_run_there():
     moved = binding("j1", paused=False, clusters=["m2"], phases={"m1": "Running", "m2": "Pending"}, record=ADMITTED)
     workload, remarks = heard(moved)
     assert workload is not None
@@ -662,7 +662,7 @@ def test_a_workload_moved_by_others_is_remarked_and_has_not_run_there():
     assert remarks == {BindingCondition.MOVED}
 
 
-def test_what_karmada_divides_anew_is_recorded_without_a_notice():
+def test_replicas_redivided_by_karmada_are_recorded():
     record = Record("rb-web", queue="a", charge={"cpu": "2", "pods": "4"}, clusters=("m1",))
     spec = {"placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}}}
     divided = [{"name": "m1", "replicas": 3}, {"name": "m2", "replicas": 1}]
@@ -673,7 +673,7 @@ def test_what_karmada_divides_anew_is_recorded_without_a_notice():
     assert remarks == {BindingCondition.REPLICAS_REDIVIDED}
 
 
-def test_an_admitted_workload_paused_and_cleared_by_hand_waits_again():
+def test_admitted_workload_evicted_by_others_is_pending_again():
     workload, remarks = heard(binding("j1", clusters=[], record=ADMITTED))
     assert workload is not None
     assert workload.state is WorkloadState.PENDING
@@ -683,7 +683,7 @@ def test_an_admitted_workload_paused_and_cleared_by_hand_waits_again():
     assert workload.admission.ends_at == 330_000
 
 
-def test_a_cleared_binding_placed_before_its_record_says_so_is_no_admission():
+def test_binding_placed_after_external_eviction_is_not_admitted():
     store, ear = Store(), FakeEventHandler()
     store.jobs.replace([store.jobs.decode(job("j1"))])
     remarks = []
@@ -715,12 +715,12 @@ def test_a_cleared_binding_placed_before_its_record_says_so_is_no_admission():
         pytest.param({"propagateDeps": True, "failover": None}, False, id="none"),
     ],
 )
-def test_a_job_that_karmada_makes_again_after_each_failure_is_warned_of(spec, is_warned):
+def test_application_failover_of_a_job_is_reported(spec, is_warned):
     _, remarks = heard(binding("j1", spec=spec))
     assert remarks == ({BindingCondition.APPLICATION_FAILOVER} if is_warned else set())
 
 
-def test_a_failed_job_that_karmada_makes_again_elsewhere_is_charged_again():
+def test_failed_job_recreated_by_karmada_is_charged_again():
     store, ear = Store(), FakeEventHandler()
     store.jobs.replace([store.jobs.decode(job("j1"))])
     states = []

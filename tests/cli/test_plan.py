@@ -233,10 +233,10 @@ def test_a_record_that_names_no_binding_is_that_of_the_binding_it_is_on(plan):
     ("record", "expected"),
     [
         pytest.param(
-            {"charge": {"cpu": "lots"}}, "the admission record's charge: cpu: 'lots' is no quantity", id="charge"
+            {"charge": {"cpu": "lots"}}, "the admission record's charge: cpu: 'lots' is not a quantity", id="charge"
         ),
         pytest.param({"admittedAt": "once"}, "annotation volcano-global.io/admission is unreadable", id="time"),
-        pytest.param({"evictions": -1}, "annotation volcano-global.io/admission counts below zero", id="count"),
+        pytest.param({"evictions": -1}, "annotation volcano-global.io/admission has negative counters", id="count"),
     ],
 )
 def test_a_record_that_cannot_be_read_is_bad_input(plan, record, expected):
@@ -291,7 +291,7 @@ def test_a_paused_binding_goes_where_its_own_placement_says(plan, east_and_west)
     assert ended.clusters() == {"j": ["west"]}
 
 
-def test_a_binding_that_no_policy_claims_waits_as_unclaimed(plan):
+def test_binding_without_policy_has_no_matching_policy(plan):
     ended = plan(cluster("m", CPU), queue("a"), job("j", CPU, queue="a"), binding("j", paused=True, labels=None))
     assert ended.reasons() == {"j": "NoMatchingPolicy"}
 

@@ -70,7 +70,7 @@ def test_what_yaml_writes_is_read_back(value):
 
 
 @given(st.text())
-def test_any_text_is_read_or_refused(text):
+def test_any_text_is_parsed_or_rejected(text):
     try:
         list(load_documents(text))
     except ParseError as error:

@@ -73,7 +73,7 @@ class Asking:
             return "localhost"
 
         monkeypatch.setattr("controller.estimator.client.connect", connect)
-        monkeypatch.setattr(connection, "_host", host)
+        monkeypatch.setattr(connection, "_resolve_host", host)
         self.estimators = EstimatorDispatcher(self.access, self.answers.put_nowait, metrics=self.metrics)
 
     async def __aenter__(self):
@@ -103,7 +103,7 @@ async def ask(monkeypatch, standin: StandIn, asked: Query | None = None, **parts
         return await asking.ask(asked or query())
 
 
-async def test_equal_pods_are_counted_one_by_one(monkeypatch):
+async def test_equal_pods_are_counted_by_replicas(monkeypatch):
     standin = StandIn("m1", nodes(8, 8, 8, 8))
 
     found = await ask(monkeypatch, standin)
@@ -118,13 +118,13 @@ async def test_equal_pods_are_counted_one_by_one(monkeypatch):
     }
 
 
-async def test_several_kinds_of_pods_are_counted_as_whole_gangs(monkeypatch):
+async def test_different_pods_are_counted_by_gangs(monkeypatch):
     found = await ask(monkeypatch, StandIn("m1", nodes(8, 8)), query(pods(5, 1), pods(3, 2)))
 
     assert found.count == 1
 
 
-async def test_pods_beyond_the_gang_minimum_are_not_asked_for(monkeypatch):
+async def test_pods_beyond_the_gang_minimum_are_not_requested(monkeypatch):
     standin = StandIn("m1", nodes(8, 8))
     elastic = PodSet(pods(3, 1).request, 9, 0)
 
@@ -133,7 +133,7 @@ async def test_pods_beyond_the_gang_minimum_are_not_asked_for(monkeypatch):
     assert standin.requests[0][0] == messages.MAX_AVAILABLE_REPLICAS
 
 
-async def test_what_pods_ask_of_nodes_counts(monkeypatch):
+async def test_node_constraints_are_sent(monkeypatch):
     claim = encode_node_claim(CLAIM)
     standin = StandIn("m1", [*nodes(8, labels={"pool": "gpu"}, taints=(GPU,)), *nodes(8), *nodes(8, taints=(GPU,))])
 
@@ -143,7 +143,7 @@ async def test_what_pods_ask_of_nodes_counts(monkeypatch):
     assert sent.nodeAffinity.nodeSelectorTerms[0].matchExpressions[0].values == ["a", "b"]
 
 
-async def test_gang_of_several_kinds_has_no_estimate_where_sets_are_not_served(monkeypatch):
+async def test_gang_has_no_estimate_without_component_sets(monkeypatch):
     standin = StandIn("m1", nodes(8), frozenset({messages.MAX_AVAILABLE_REPLICAS}))
     async with serving(standin) as port, Asking(monkeypatch) as asking:
         asking.ports["m1"] = port
@@ -164,11 +164,11 @@ async def test_gang_of_several_kinds_has_no_estimate_where_sets_are_not_served(m
         pytest.param({"raw": b"\x08\x01" * 40_000}, id="very-long"),
     ],
 )
-async def test_failure_and_lies_are_no_answer(monkeypatch, parts):
+async def test_failed_or_invalid_answer_is_an_error(monkeypatch, parts):
     assert await ask(monkeypatch, StandIn("m1", nodes(8), **parts)) == Estimate(query(), is_silent=True)
 
 
-async def test_estimator_of_another_cluster_is_no_answer(monkeypatch):
+async def test_answer_of_another_clusters_estimator_is_an_error(monkeypatch):
     assert (await ask(monkeypatch, StandIn("m2", nodes(8)))).is_silent
 
 
@@ -176,18 +176,18 @@ async def test_unlimited_count_is_no_estimate(monkeypatch):
     assert await ask(monkeypatch, StandIn("m1", [], answer=messages.UNLIMITED)) == Estimate(query())
 
 
-async def test_unreachable_estimator_is_silent_and_told_once(monkeypatch):
+async def test_unreachable_estimator_is_logged_once(monkeypatch):
     async with Asking(monkeypatch) as asking:
         asking.ports["m1"] = 1
         with capture_logs() as logs:
             assert (await asking.ask(query())).is_silent
             assert (await asking.ask(query())).is_silent
 
-    assert [each["cluster"] for each in logs if "estimator is silent" in each["event"]] == ["m1"]
+    assert [each["cluster"] for each in logs if "estimator unavailable" in each["event"]] == ["m1"]
     assert asking.metrics.outcomes == ["failed", "failed"]
 
 
-async def test_slow_estimator_holds_up_no_other(monkeypatch):
+async def test_slow_estimator_does_not_block_others(monkeypatch):
     slow, quick = StandIn("m1", nodes(8), gate=asyncio.Event()), StandIn("m2", nodes(8))
     async with serving(slow) as first, serving(quick) as second, Asking(monkeypatch) as asking:
         asking.ports |= {"m1": first, "m2": second}
@@ -198,13 +198,13 @@ async def test_slow_estimator_holds_up_no_other(monkeypatch):
         assert (await asking.next()).query.cluster == "m1"
 
 
-async def test_slow_estimator_is_given_up(monkeypatch):
+async def test_slow_estimator_times_out(monkeypatch):
     found = await ask(monkeypatch, StandIn("m1", nodes(8), gate=asyncio.Event()), timeout=0.2)
 
     assert found.is_silent
 
 
-async def test_estimator_that_comes_back_is_asked_over_a_new_connection(monkeypatch):
+async def test_restarted_estimator_is_queried_over_a_new_connection(monkeypatch):
     async with Asking(monkeypatch) as asking:
         asking.ports["m1"] = 1
         assert (await asking.ask(query())).is_silent
@@ -227,14 +227,14 @@ def _credentials(tmp_path, *, verify_client: bool) -> tuple[grpc.ServerCredentia
     return server, {name: tmp_path / path for name, path in paths.items()}
 
 
-async def test_both_sides_show_certificates(monkeypatch, tmp_path):
+async def test_mutual_tls(monkeypatch, tmp_path):
     server, files = _credentials(tmp_path, verify_client=True)
     async with serving(StandIn("m1", nodes(8)), server) as port, Asking(monkeypatch, **files) as asking:
         asking.ports["m1"] = port
         assert (await asking.ask(query())).count == 1
 
 
-async def test_client_without_certificate_is_refused(monkeypatch, tmp_path):
+async def test_client_without_certificate_is_rejected(monkeypatch, tmp_path):
     server, files = _credentials(tmp_path, verify_client=True)
     async with (
         serving(StandIn("m1", nodes(8)), server) as port,
@@ -244,7 +244,7 @@ async def test_client_without_certificate_is_refused(monkeypatch, tmp_path):
         assert (await asking.ask(query())).is_silent
 
 
-async def test_server_of_another_authority_is_not_believed(monkeypatch, tmp_path):
+async def test_server_certificate_of_another_ca_is_rejected(monkeypatch, tmp_path):
     server, _ = _credentials(tmp_path, verify_client=False)
     other = tmp_path / "other"
     other.mkdir()
@@ -265,7 +265,7 @@ async def test_verification_can_be_skipped(monkeypatch, tmp_path):
         assert (await asking.ask(query())).count == 1
 
 
-def test_names_are_those_that_karmada_tries():
+def test_host_names_are_those_of_karmada():
     assert EstimatorOptions().hosts("m1") == (
         "karmada-scheduler-estimator-m1.karmada-system.svc.cluster.local",
         "karmada-scheduler-estimator-m1.karmada-system.svc",

@@ -103,7 +103,7 @@ def wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
         pytest.param((pods(4, 2, encode_node_claim(CLAIM)), pods(8, 2)), 1, id="gang-with-node-claim"),
     ],
 )
-async def test_real_estimator_counts_what_we_ask_for(estimator, monkeypatch, sets, count):
+async def test_real_estimator_counts_requested_pods(estimator, monkeypatch, sets, count):
     port, folder = estimator
     files = {"ca_file": folder / "ca.crt", "cert_file": folder / "tls.crt", "key_file": folder / "tls.key"}
     async with Asking(monkeypatch, **files) as asking:
@@ -111,7 +111,7 @@ async def test_real_estimator_counts_what_we_ask_for(estimator, monkeypatch, set
         assert (await asking.ask(query(*sets))).count == count
 
 
-async def test_real_estimator_of_another_cluster_is_silent(estimator, monkeypatch):
+async def test_real_estimator_of_another_cluster_is_unavailable(estimator, monkeypatch):
     port, folder = estimator
     async with Asking(
         monkeypatch, insecure_skip_verify=True, cert_file=folder / "tls.crt", key_file=folder / "tls.key"

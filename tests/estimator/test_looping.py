@@ -78,7 +78,7 @@ TASK = {
 }
 
 
-async def test_job_is_admitted_when_its_estimate_has_come():
+async def test_job_is_admitted_after_its_estimate():
     async with estimating() as (stage, player):
         stage.submit("a")
         assert (await player.next()).cluster == CLUSTER
@@ -101,7 +101,7 @@ async def test_others_are_admitted_while_an_estimate_is_outstanding():
 
 
 @pytest.mark.parametrize("answer", [-5, EstimatorError("no"), RuntimeError("what is this")])
-async def test_failing_or_lying_estimator_leaves_it_to_the_sum(answer):
+async def test_invalid_estimate_falls_back_to_the_cluster_summary(answer):
     async with estimating() as (stage, player):
         player.answers.put_nowait(answer)
         stage.submit("a")
@@ -111,7 +111,7 @@ async def test_failing_or_lying_estimator_leaves_it_to_the_sum(answer):
         assert player.asked.qsize() == 1, "nobody waits for it again"
 
 
-async def test_refusal_is_told_with_the_cluster():
+async def test_pending_reason_names_the_cluster():
     waits: asyncio.Queue = asyncio.Queue()
     async with estimating() as (stage, player):
         stage.loop.on_waits = lambda found: [waits.put_nowait(each) for each in found]
@@ -123,7 +123,7 @@ async def test_refusal_is_told_with_the_cluster():
     assert (told.refusal.reason, told.refusal.cluster) == ("InsufficientCapacity", CLUSTER)
 
 
-async def test_turning_estimates_off_admits_those_that_wait():
+async def test_disabling_estimates_admits_pending_jobs():
     async with estimating() as (stage, player):
         stage.submit("a")
         await player.next()
@@ -132,7 +132,7 @@ async def test_turning_estimates_off_admits_those_that_wait():
         assert (await stage.hand.next()).workload == "Job ns/a"
 
 
-async def test_nothing_is_asked_by_default():
+async def test_no_queries_by_default():
     async with estimating(configuration=VolcanoGlobalConfiguration()) as (stage, player):
         stage.submit("a")
         await stage.hand.next()

@@ -113,7 +113,7 @@ async def test_what_was_changed_unheard_is_known_by_its_version(plane, tmp_path)
             found = [await compare.difference(version, lacking=0) for _ in range(20)]
             told = [each for each in found if each is not None]
             assert 1 <= len(told) <= 2, kind
-            assert "is known as of" in told[0]
+            assert "is cached in version" in told[0]
 
 
 @pytest.mark.long

@@ -21,7 +21,7 @@ CLUSTERS = [{"name": "a", "replicas": 3}, {"name": "b", "replicas": 2}]
         pytest.param(
             read_hyperjob({**document(), "spec": {}}), "spec.replicatedJobs is empty; name at least one job", id="empty"
         ),
-        pytest.param(hyperjob(replicated("t"), replicated("t")), "replicated job 't' is there twice", id="same-name"),
+        pytest.param(hyperjob(replicated("t"), replicated("t")), "replicated job 't' is repeated", id="same-name"),
         pytest.param(hyperjob(minAvailable=2), "there are 1 parts; ask for 1 at most", id="minimum-above-parts"),
         pytest.param(hyperjob(minAvailable=0), "minAvailable is 0; write one or more", id="minimum-zero"),
         pytest.param(auto(maxDomains=0), "maxDomains is 0", id="no-domain"),
@@ -33,7 +33,7 @@ CLUSTERS = [{"name": "a", "replicas": 3}, {"name": "b", "replicas": 2}]
         pytest.param(split(strategy="ByReplicas", parts=5), "4 pods cannot be divided into 5 parts", id="too-many"),
         pytest.param(split(mode="static", accelerators=8), "needs acceleratorType", id="no-type"),
         pytest.param(
-            split(task(gpu=8), mode="static", accelerators=12, acceleratorType=GPU), "no whole number", id="uneven"
+            split(task(gpu=8), mode="static", accelerators=12, acceleratorType=GPU), "not a whole number", id="uneven"
         ),
         pytest.param(
             split(task(gpu=0), mode="static", accelerators=8, acceleratorType=GPU), "asks for nvidia.com/gpu", id="none"
@@ -55,7 +55,7 @@ CLUSTERS = [{"name": "a", "replicas": 3}, {"name": "b", "replicas": 2}]
         ),
         pytest.param(
             split(task(gpu=8), mode="static", accelerators=8, acceleratorType="ascend910c"),
-            f"'ascend910c' is no qualified resource name; write {GPU}",
+            f"'ascend910c' is not a qualified resource name; write {GPU}",
             id="unqualified-type",
         ),
         pytest.param(

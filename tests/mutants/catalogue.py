@@ -81,15 +81,15 @@ MUTANTS = (
     Mutant(
         "a-leak-is-left-alone",
         "controller/writes.py",
-        "    if Remark.LEAKED in remarks:\n",
+        "    if BindingCondition.PLACED_WITHOUT_ADMISSION in remarks:\n",
         "    if False:\n",
         f"{_KILLS}[mended]",
     ),
     Mutant(
         "what-was-paused-again-is-left-alone",
         "controller/writes.py",
-        "    if Remark.REPAUSED in remarks or Remark.UNGATED in remarks:\n",
-        "    if Remark.UNGATED in remarks:\n",
+        "    if BindingCondition.RESUSPENDED_AFTER_ADMISSION in remarks or ",
+        "    if ",
         f"{_KILLS}[mended]",
     ),
     # -- what becomes of a write ------------------------------------------
@@ -167,8 +167,8 @@ MUTANTS = (
     Mutant(
         "a-restored-store-is-not-believed",
         "controller/cache/informer.py",
-        "        if is_before(version, self.version):\n            # Whatever",
-        "        if False:\n            # Whatever",
+        "        if is_before(version, self.version):\n            # The server",
+        "        if False:\n            # The server",
         f"{_SERVERS}test_a_store_from_the_past_is_taken_as_it_is",
     ),
     Mutant(
@@ -238,7 +238,7 @@ MUTANTS = (
     Mutant(
         "the-capability-of-a-queue-is-not-read",
         "controller/cache/translate/queues.py",
-        '        capability=amounts(spec.capability, "spec.capability"),\n',
+        '        capability=parse_resources(spec.capability, "spec.capability"),\n',
         "",
         f"{_KILLS}[gangs]",
     ),

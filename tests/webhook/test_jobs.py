@@ -260,7 +260,7 @@ BAD = [
     ),
     pytest.param(volcano_job(task(template=pod(dnsPolicy="Mine"))), "dnsPolicy: Unsupported value", id="dns-policy"),
     pytest.param(volcano_job(task(cpu="-1")), "must be greater than or equal to 0", id="negative-cpu"),
-    pytest.param(volcano_job(task(cpu="many")), "is no quantity", id="no-quantity"),
+    pytest.param(volcano_job(task(cpu="many")), "is not a quantity", id="no-quantity"),
     pytest.param(
         volcano_job(task(**amounts(requests={"cpu": 2}, limits={"cpu": 1}))),
         "less than or equal to cpu limit",

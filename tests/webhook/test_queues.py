@@ -83,7 +83,9 @@ def test_volcano_takes_the_queue(queue, others):
         pytest.param(volcano_queue(weight=-1), "spec.weight must be between 1 and 65535", id="weight"),
         pytest.param(volcano_queue(weight=65536), "spec.weight must be between", id="weight-too-large"),
         pytest.param(volcano_queue(**amounts(capability="-1")), "must be greater than or equal to 0", id="negative"),
-        pytest.param(volcano_queue(**amounts(deserved="x")), "spec.deserved[cpu]: cpu: 'x' is no quantity", id="text"),
+        pytest.param(
+            volcano_queue(**amounts(deserved="x")), "spec.deserved[cpu]: cpu: 'x' is not a quantity", id="text"
+        ),
         pytest.param(volcano_queue(capability={"nvidia.com/gpu": "1500m"}), "must be an integer", id="half-a-device"),
         pytest.param(
             volcano_queue(**amounts(guarantee="1")),

@@ -127,7 +127,9 @@ async def test_a_bad_review_is_answered_400_with_its_uid(running, body):
     async with running.post(body) as answer:
         status = await answer.json()
     assert answer.status == 400
-    assert status["message"].startswith(("the body is no AdmissionReview: ", "this webhook reads admission.k8s.io/v1 "))
+    assert status["message"].startswith(
+        ("the body is not an AdmissionReview: ", "this webhook reads admission.k8s.io/v1 ")
+    )
     assert status["details"] == {"uid": UID}
 
 

@@ -1,4 +1,4 @@
-"""Wire types to facts and engine values: the one place where the form of Kubernetes objects is known.
+"""Translates wire types into cached objects and engine values.
 
-What cannot be read is told in the facts' ``flaw`` and never raised.
+Fields that cannot be read are reported in the cached object's ``flaw``; they raise no error.
 """

@@ -1,4 +1,4 @@
-"""Karmada's bindings: what of them decides, and what a patch of ours must know."""
+"""Translates Karmada's bindings: the fields that decisions and patches depend on."""
 
 import sys
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ Targets = tuple[Assignment, ...]
 
 
 class BindingTranslator:
-    """Makes facts of bindings; equal parts of them are shared."""
+    """Translates bindings; equal parts of them are interned."""
 
     def __init__(self, gates: Integrations) -> None:
         self.gates = gates
@@ -48,7 +48,7 @@ class BindingTranslator:
         self._progress: InternPool[tuple[ClusterProgress, ...]] = InternPool()
 
     def facts(self, binding: wire.ResourceBinding) -> CachedBinding:
-        """Return what is kept of *binding*."""
+        """Return the cached form of *binding*."""
         meta, spec = binding.metadata, binding.spec
         resource = spec.resource
         api = self._apis.get(
@@ -87,7 +87,7 @@ class BindingTranslator:
             attached=bool(spec.required_by),
             deleting=meta.deletion_timestamp is not None,
             preserved=spec.preserve_resources_on_deletion,
-            # Without propagateDeps Karmada's controller passes it over.
+            # Without propagateDeps Karmada's failover controller ignores it.
             fails_over=spec.propagate_deps and spec.failover is not None and spec.failover.application is not None,
             flaw=join_errors(binding.flaws, where_flaw, demand_flaw),
         )
@@ -97,7 +97,7 @@ class BindingTranslator:
         return (ANY_CLUSTER, str(found)) if isinstance(found, PlacementError) else (found, "")
 
     def _demand(self, spec: wire.BindingSpec, template: TemplateKey) -> tuple[WorkloadRequests | None, str]:
-        """Return what Karmada counted; never for Volcano Jobs, which it counts wrong (D3)."""
+        """Return the requests that Karmada counted; not for Volcano Jobs, which it counts incorrectly (D3)."""
         if template.kind == VOLCANO_JOB or self.gates.gate(template.kind) is None:
             return None, ""
         key = fingerprint(spec.replicas, spec.replica_requirements, spec.components)
@@ -115,7 +115,7 @@ class BindingTranslator:
     def _told(
         self, binding: wire.ResourceBinding, template: TemplateKey
     ) -> tuple[tuple[ClusterProgress, ...], int | None]:
-        """Return what its clusters tell, and when the last of those that have ended did."""
+        """Return its progress by cluster, and the latest time at which it finished in a cluster."""
         ending = self.gates.ending(template.kind)
         items = binding.status.aggregated_status
         courses = [read_progress(item.status, ending) for item in items]
@@ -152,11 +152,11 @@ def _has_policy(meta: ObjectMeta) -> bool:
 
 
 class _NotCounted:
-    """Karmada's interpreter does not know the kind, or there is nothing of it."""
+    """Karmada's interpreter does not know the kind, or counted nothing."""
 
 
 def _count_requests(spec: wire.BindingSpec) -> WorkloadRequests | AmountError | _NotCounted:
-    """Return the demand of a kind that Karmada interprets: its components, or its equal replicas (D3)."""
+    """Return the requests of a kind that Karmada interprets: of its components, or of its equal replicas (D3)."""
     if not spec.components and spec.replica_requirements is None and not spec.replicas:
         return _NotCounted()
     try:

@@ -1,4 +1,4 @@
-"""Karmada's Clusters as the engine's."""
+"""Translates Karmada's Clusters into the engine's."""
 
 from typing import Final
 
@@ -8,14 +8,14 @@ from controller.cache.translate.units import AmountError, join_errors, parse_res
 from controller.engine.clusters import ApiKind, Cluster, ClusterName, Taint
 from controller.engine.resources import EMPTY, Resources, add, base_units, fits
 
-#: Karmada's upper end of the last grade, in whole units: any amount.
+#: Karmada's upper bound of the last grade, in whole units: unlimited.
 _UNBOUNDED: Final = 2**63 - 1
 
 
 def translate_cluster(cluster: wire.Cluster) -> CachedCluster:
-    """Return what is kept of *cluster*.
+    """Return the cached form of *cluster*.
 
-    One whose summary cannot be read has none: it takes no new workloads.
+    A cluster whose summary cannot be read has none, so no workloads are admitted to it.
     """
     try:
         allocatable, used = _resource_summary(cluster)
@@ -52,7 +52,7 @@ def _enablements(cluster: wire.Cluster) -> frozenset[ApiKind]:
 
 
 def _resource_summary(cluster: wire.Cluster) -> tuple[Resources | None, Resources]:
-    """Return what the cluster has, and what is taken."""
+    """Return the allocatable and the used resources of the cluster."""
     summary = cluster.status.resource_summary
     if summary is None:
         return None, EMPTY
@@ -65,11 +65,10 @@ def _resource_summary(cluster: wire.Cluster) -> tuple[Resources | None, Resource
 
 
 def _grade_limits(cluster: wire.Cluster) -> tuple[Resources, ...]:
-    """Return the upper ends of the populated grades, the highest only; none where some node is without bound.
+    """Return the maximal upper bounds of the populated grades; none if some node may have unlimited resources.
 
-    Karmada leaves a node out of the count that is overcommitted, and those that
-    it comes to after one whose pods are at their maximum: then the counted ones
-    bound nothing.
+    Karmada does not count overcommitted nodes, nor the nodes that it examines after one with the maximum number of
+    pods: then the counted grades bound nothing.
     """
     summary = cluster.status.resource_summary or wire.ResourceSummary()
     populated = {each.grade for each in summary.allocatable_modelings if each.count > 0}
@@ -83,7 +82,7 @@ def _grade_limits(cluster: wire.Cluster) -> tuple[Resources, ...]:
 
 
 def _upper_bounds(model: wire.ResourceModel) -> Resources:
-    """Return the exclusive upper end of each resource of a grade; nothing for a grade that is open at the top."""
+    """Return the exclusive upper bound of each resource of a grade; empty for a grade without a bound."""
     ends = parse_resources({each.name: each.max for each in model.ranges}, "spec.resourceModels")
     is_open = any(end >= _UNBOUNDED * base_units(name) for name, end in ends.items())
     return EMPTY if is_open else ends

@@ -1,4 +1,4 @@
-"""Which Jobs are parts of a HyperJob, as the HyperJob itself says; a Job's own word is a claim and proves nothing."""
+"""Resolves which Jobs are parts of a HyperJob. Only the HyperJob's list counts; the Job's annotation is untrusted."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -18,12 +18,12 @@ class _GroupAnnotation(msgspec.Struct):
 
 
 class Membership(NamedTuple):
-    """What follows for a Job from its HyperJob; *since* is ``None`` where the Job's own age counts."""
+    """Properties of a Job that follow from its HyperJob; *since* is ``None`` where the Job's own age counts."""
 
     group: HyperJobGang | None = None
     since: int | None = None
     hold: Refusal | None = None
-    """Why it waits although it may be no part: its HyperJob does not list it, or not any more."""
+    """Why the Job stays pending: its HyperJob does not list it."""
 
 
 NOT_A_PART = Membership()
@@ -33,7 +33,7 @@ _GROUP_ANNOTATIONS = msgspec.json.Decoder(_GroupAnnotation)
 
 
 def owner_uid(meta: ObjectMeta) -> str:
-    """Return the uid of the HyperJob that controls an object, or nothing."""
+    """Return the UID of the HyperJob that controls an object, empty if none does."""
     for each in meta.owner_references:
         if each.controller and each.kind == HYPERJOB_KIND and each.api_version.partition("/")[0] in HYPERJOB_GROUPS:
             return each.uid
@@ -41,7 +41,7 @@ def owner_uid(meta: ObjectMeta) -> str:
 
 
 def hyperjob_reference(meta: ObjectMeta) -> HyperJobReference | None:
-    """Return which HyperJob an object claims to be part of; nothing where that one does not control it."""
+    """Return the HyperJob and split that an object names, ``None`` unless that HyperJob controls it."""
     text, uid = meta.annotations.get(GROUP_ANNOTATION), owner_uid(meta)
     if not uid or text is None:
         return None
@@ -53,9 +53,9 @@ def hyperjob_reference(meta: ObjectMeta) -> HyperJobReference | None:
 
 
 def resolve_membership(template: CachedTemplate | None, known: Mapping[str, CachedHyperJob] | None) -> Membership:
-    """Return what the HyperJobs that are *known* say of *template*; with ``None`` nobody splits HyperJobs here.
+    """Return what the HyperJobs *known* say about *template*; *known* is ``None`` without a HyperJob controller.
 
-    A Job whose HyperJob is not known, or does not list it, waits: it is about to be deleted, or nobody made it.
+    A Job whose HyperJob is unknown or does not list it stays pending: it is about to be deleted, or a user created it.
     """
     if template is None or template.claim is None or known is None:
         return NOT_A_PART
@@ -66,6 +66,6 @@ def resolve_membership(template: CachedTemplate | None, known: Mapping[str, Cach
     if hyperjob.split != split or template.key.name not in hyperjob.parts:
         return _NOT_LISTED
     parts = len(hyperjob.parts)
-    # Its Jobs may be made anew while it waits; none is older than the HyperJob, and none is made older by it.
+    # Jobs may be recreated while the HyperJob is pending, so its age counts, but only for Jobs younger than it.
     since = min(hyperjob.since, template.since)
     return Membership(HyperJobGang(f"{uid}/{split}", parts, min(max(hyperjob.minimum, 1), parts)), since)

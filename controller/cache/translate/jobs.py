@@ -1,4 +1,4 @@
-"""Volcano Jobs: what they ask for, and from whom."""
+"""Translates Volcano Jobs: their requests and their queue."""
 
 import sys
 
@@ -21,13 +21,13 @@ _NAMES = msgspec.json.Decoder(list[str])
 
 
 class JobTranslator:
-    """Makes facts of jobs; equal templates share one demand."""
+    """Translates jobs; equal templates share one value of requests."""
 
     def __init__(self) -> None:
         self._demands: InternPool[RequestsOrError] = InternPool()
 
     def facts(self, job: wire.Job) -> CachedTemplate:
-        """Return what is kept of *job*."""
+        """Return the cached form of *job*."""
         counted = self._counted(job)
         readable = isinstance(counted, WorkloadRequests) and not job.flaws
         meta, spec = job.metadata, job.spec
@@ -52,7 +52,7 @@ class JobTranslator:
 
 
 def _preferred_clusters(meta: ObjectMeta) -> tuple[ClusterName, ...]:
-    """Return the clusters a HyperJob prefers for its part; a text that is no list of names prefers none."""
+    """Return the clusters that a HyperJob prefers for its part; empty if the annotation is invalid."""
     text = meta.annotations.get(PREFERRED_CLUSTERS_ANNOTATION)
     if text is None or not owner_uid(meta):
         return ()

@@ -1,4 +1,4 @@
-"""What a pod template asks of its node, as the engine keeps it: one text, equal for equal claims."""
+"""Translates a pod template's node selector, affinity and tolerations into one text, equal for equal claims."""
 
 import sys
 
@@ -7,12 +7,12 @@ import msgspec
 from controller.api.nodeclaims import Affinity, NodeClaim, Toleration, encode_node_claim
 from controller.api.pods import PodSpec
 
-#: A longer claim counts as unreadable: it is kept for every workload of the shape and sent with every question.
+#: A longer claim counts as unreadable: claims are cached for every workload class and sent with every query.
 _MAX_CHARACTERS = 16_384
 
 
 def node_claim(pod: PodSpec) -> str | None:
-    """Return what *pod* asks of its node, empty for nothing; ``None`` where that is unreadable or very long."""
+    """Return the node claim of *pod*, empty for none; ``None`` where it is unreadable or too long."""
     if pod.node_selector is None and pod.affinity is None and pod.tolerations is None:
         return ""
     try:

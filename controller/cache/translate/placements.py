@@ -1,4 +1,4 @@
-"""A binding's placement as the engine's, with the defaults that Karmada applies."""
+"""Translates a binding's placement, with the defaults that Karmada applies."""
 
 from collections.abc import Iterable
 from typing import get_args
@@ -18,20 +18,20 @@ from controller.engine.clusters import (
 
 ANY_CLUSTER = Placement()
 
-#: The most ordered affinities of a placement: each is compared with every cluster until one has candidates.
+#: Maximum number of ordered affinities: each is compared with every cluster until one has candidates.
 MAX_TERMS = 100
-#: The most names, expressions, values, tolerations, constraints and weights of a placement, all together.
+#: Maximum number of names, expressions, values, tolerations, constraints and weights together.
 MAX_CONDITIONS = 2000
 
 _OPERATORS: dict[str, Operator] = {operator: operator for operator in get_args(Operator)}
 
 
 class PlacementError(ValueError):
-    """A placement that asks for something nobody knows; the message names it."""
+    """An invalid placement, or one that is too large; the message names the field."""
 
 
 def translate_placement(asked: wire.Placement | None) -> Placement:
-    """Return where a policy lets its objects go; without a placement, anywhere."""
+    """Return the engine's form of a placement; without one, any cluster."""
     if asked is None:
         return ANY_CLUSTER
     _check_size(asked)
@@ -49,7 +49,7 @@ def translate_placement(asked: wire.Placement | None) -> Placement:
 
 
 def _check_size(asked: wire.Placement) -> None:
-    """Raise `PlacementError` where each cluster would have to be compared with more than a policy sensibly says."""
+    """Raise `PlacementError` if comparing the placement with each cluster would be too expensive."""
     terms = len(asked.cluster_affinities)
     if terms > MAX_TERMS:
         raise PlacementError(f"spec.placement: {terms} clusterAffinities are too many; use at most {MAX_TERMS}")
@@ -57,7 +57,7 @@ def _check_size(asked: wire.Placement) -> None:
     if size > MAX_CONDITIONS:
         raise PlacementError(
             f"spec.placement: {size} names, expressions, values, tolerations, constraints and weights are too many;"
-            f" use at most {MAX_CONDITIONS}, as by labels of clusters"
+            f" use at most {MAX_CONDITIONS}, for example by selecting clusters by label"
         )
 
 
@@ -118,7 +118,7 @@ def _operator(name: str) -> Operator:
 
 
 def _tolerations(asked: Iterable[wire.ClusterToleration]) -> Iterable[Toleration]:
-    """Yield the tolerations with a known operator; one with another tolerates nothing."""
+    """Yield the tolerations with a known operator; the others tolerate nothing."""
     for each in asked:
         if each.operator in {"", "Equal"}:
             yield Toleration(each.key, "Equal", each.value, each.effect)
@@ -132,7 +132,7 @@ def _spread(asked: wire.SpreadConstraint) -> Spread:
 
 
 def _weights(scheduling: wire.ReplicaScheduling) -> tuple[StaticWeight, ...]:
-    """Return the static weights; all clusters weigh the same where replicas are weighted and nothing says how."""
+    """Return the static weights; equal weights where replicas are weighted and the policy names no weights."""
     preference = scheduling.weight_preference
     if scheduling.replica_division_preference == "Aggregated" or (preference and preference.dynamic_weight):
         return ()

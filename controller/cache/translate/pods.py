@@ -1,4 +1,4 @@
-"""Pod templates, of whatever kind they are part, as the engine counts them."""
+"""Translates pod templates of all kinds into the engine's."""
 
 from controller.api import pods
 from controller.api.meta import Quantities
@@ -9,7 +9,7 @@ from controller.engine.resources import EMPTY, Resources
 
 
 def translate_pod_template(pod: pods.PodSpec, where: str) -> PodTemplate:
-    """Return what *pod* asks for; *where* names it in an `AmountError`."""
+    """Return the requests of *pod*; *where* is its field path in an `AmountError`."""
     whole = pod.resources or pods.ResourceRequirements()
     return PodTemplate(
         containers=_containers(pod.containers, f"{where}.containers"),
@@ -24,7 +24,7 @@ def translate_pod_template(pod: pods.PodSpec, where: str) -> PodTemplate:
 
 
 def _claim_template_name(claim: pods.PodResourceClaim) -> str:
-    """Return the name of a ResourceClaimTemplate; a claim that pods share has no template, and nothing maps it."""
+    """Return the name of a ResourceClaimTemplate; a shared claim has none, and cannot be mapped."""
     return claim.resource_claim_template_name or f"ResourceClaim {claim.resource_claim_name or ''}".strip()
 
 

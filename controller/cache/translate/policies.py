@@ -1,4 +1,4 @@
-"""The operator's configuration as the engine's policy."""
+"""Translates the configuration into the engine's policy."""
 
 from datetime import timedelta
 
@@ -11,7 +11,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def translate_policy(configuration: wire.VolcanoGlobalConfiguration, *, can_estimate: bool = False) -> Policy:
-    """Return what of *configuration* decisions depend on; nodes are estimated where somebody can ask for that."""
+    """Return the parts of *configuration* that decisions depend on; *can_estimate*: estimators can be queried."""
     growth = configuration.resize
     return Policy(
         queue_order=configuration.queue_order,

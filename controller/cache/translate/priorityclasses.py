@@ -1,4 +1,4 @@
-"""PriorityClasses as names with values."""
+"""Translates PriorityClasses."""
 
 import sys
 
@@ -8,7 +8,7 @@ from controller.cache.translate.units import parse_resource_version
 
 
 def translate_priority_class(priority_class: wire.PriorityClass) -> CachedPriorityClass:
-    """Return what is kept of *priority_class*."""
+    """Return the cached form of *priority_class*."""
     meta = priority_class.metadata
     return CachedPriorityClass(
         meta.uid,

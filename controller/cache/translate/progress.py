@@ -1,4 +1,4 @@
-"""How far a workload is in one cluster, from the status that the cluster reports."""
+"""Reads the progress of a workload from the status that a cluster reports."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,29 +12,29 @@ from controller.cache.integrations import FieldPath, FinishedRule
 from controller.cache.objects import WorkloadPhase
 from controller.cache.translate.units import to_milliseconds
 
-#: What kinds without a phase count while they run.
+#: Status fields of kinds without a phase that count running pods.
 _POD_COUNT_FIELDS = ("readyReplicas", "ready", "active")
-#: Pods of these phases hold nothing.
+#: Pods in these phases hold no resources.
 _FINISHED_POD_PHASES = frozenset({"Succeeded", "Failed"})
-#: No member cluster runs more of either; what claims to is cut.
+#: Limits of a reported status; more than any member cluster runs.
 _MAX_TASKS = 1000
 _MAX_PODS = 10**6
 
 
 class JobProgress(NamedTuple):
-    """How far it is, and has been."""
+    """Progress of a workload in one cluster, now and before."""
 
     phase: WorkloadPhase = WorkloadPhase.WAITING
     has_run: bool = False
     ended_at: int | None = None
-    """When it ended, by that cluster's clock, in milliseconds; ``None`` if it has not, or nothing tells."""
+    """When it finished, by that cluster's clock, in milliseconds; ``None`` if it has not, or if unknown."""
     pods: tuple[tuple[str, int], ...] = ()
-    """How many pods of each task hold resources, by the task's name."""
+    """Number of pods that hold resources, by task name."""
     replicas: int = 0
 
 
 def read_progress(status: msgspec.Raw, ending: FinishedRule) -> JobProgress:
-    """Return what *status* tells; one that cannot be read tells nothing."""
+    """Return the progress in *status*; an unreadable status has none."""
     try:
         document = msgspec.json.decode(status)
     except (ValueError, RecursionError):
@@ -50,7 +50,7 @@ def read_progress(status: msgspec.Raw, ending: FinishedRule) -> JobProgress:
 
 
 def read_phase(status: msgspec.Raw, ending: FinishedRule) -> WorkloadPhase:
-    """Return the phase alone."""
+    """Return only the phase."""
     return read_progress(status, ending).phase
 
 
@@ -66,7 +66,7 @@ def _phase(document: Any, ending: FinishedRule) -> WorkloadPhase:
 
 
 def value_at(document: Any, path: FieldPath) -> Any:
-    """Return what is at *path* of a JSON document, ``None`` where there is nothing."""
+    """Return the value at *path* of a JSON document, ``None`` if there is none."""
     for member in path:
         if not isinstance(document, Mapping):
             return None
@@ -75,7 +75,7 @@ def value_at(document: Any, path: FieldPath) -> Any:
 
 
 def _has_run(document: Any) -> bool:
-    """Say whether a Volcano Job's conditions, which are its past phases, name the running one."""
+    """Whether a Volcano Job's conditions, which list its past phases, include the running phase."""
     conditions = value_at(document, ("conditions",))
     return isinstance(conditions, list) and any(
         value_at(each, ("status",)) == WorkloadPhase.RUNNING for each in conditions
@@ -83,7 +83,7 @@ def _has_run(document: Any) -> bool:
 
 
 def _pods(document: Any) -> tuple[tuple[str, int], ...]:
-    """Return the pods of each task that have not ended, as a Volcano Job's ``taskStatusCount`` has them."""
+    """Return the unfinished pods of each task, from a Volcano Job's ``taskStatusCount``."""
     tasks = value_at(document, ("taskStatusCount",))
     if not isinstance(tasks, Mapping):
         return ()
@@ -98,7 +98,7 @@ def _active_pods(phases: Any) -> int:
 
 
 def _bounded_count(count: Any) -> int:
-    """Return a number of pods, zero for what is none."""
+    """Return a number of pods, zero for an invalid value."""
     return min(count, _MAX_PODS) if isinstance(count, int) and count > 0 else 0
 
 
@@ -113,7 +113,7 @@ def _true_conditions(document: Any) -> Iterator[Any]:
 
 
 def _ended_at(document: Any, ending: FinishedRule) -> int | None:
-    """Return the time beside what tells the end: beside the phase, or in the condition."""
+    """Return the transition time next to the phase, or of the condition, that says that it finished."""
     beside = [value_at(document, ending.path[:-1])] if ending.path else []
     told = (each for each in _true_conditions(document) if value_at(each, ("type",)) in ending.conditions)
     times = (_parse_time(value_at(each, ("lastTransitionTime",))) for each in (*beside, *told))

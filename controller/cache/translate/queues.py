@@ -1,4 +1,4 @@
-"""Volcano Queues as the engine's."""
+"""Translates Volcano Queues into the engine's."""
 
 from controller.api import queues as wire
 from controller.cache.objects import CachedQueue
@@ -10,10 +10,9 @@ _STATES = {"": QueueState.OPEN, **{state.value: state for state in QueueState}}
 
 
 def translate_queue(queue: wire.Queue) -> CachedQueue:
-    """Return what is kept of *queue*.
+    """Return the cached form of *queue*.
 
-    One that cannot be read whole is in no known state, so that nothing is
-    admitted on a limit that nobody could read.
+    A queue with an unreadable field gets an unknown state, so that nothing is admitted without its limits.
     """
     try:
         value, trouble = _queue(queue), ""

@@ -1,4 +1,4 @@
-"""The admission record in the engine's units, and the record that an admission writes."""
+"""Translates admission records into the engine's units, and builds the records that writes store."""
 
 import sys
 from collections.abc import Mapping
@@ -23,12 +23,12 @@ from controller.engine.reasons import EvictionReason
 from controller.engine.resources import EMPTY, PODS, Resources, positive
 from controller.engine.workloads import Admission, EvictionHistory, Nomination, Reservation, Workload
 
-#: Marks the admission of a workload that asks for nothing: an empty charge would say that there is none.
+#: Charge of an admitted workload without requests: an empty charge would mean that it is not admitted.
 _ZERO_CHARGE = {PODS: 0}
 
 
 def translate_record(reading: wire.RecordResult) -> tuple[AdmissionRecord | None, str]:
-    """Return the record that a binding carries, or why what looks like one is none."""
+    """Return the record of a binding, or why its annotation is not a valid record."""
     if reading.record is None:
         return None, reading.flaw
     try:
@@ -92,9 +92,9 @@ def pending_record(
     *,
     before: AdmissionRecord | None = None,
 ) -> wire.Record:
-    """Return the record of a workload that waits, with what is *held* for it in an exchange, or *reserved* for it.
+    """Return the record of a pending workload, with its nomination or reservation.
 
-    What *before* counts is counted on.
+    The counters of *before* continue.
     """
     kept = held or reserved
     rooms = reserved.rooms if reserved and not held else ()
@@ -117,7 +117,7 @@ def pending_record(
 
 
 def requeued_record(uid: str, record: AdmissionRecord) -> wire.Record:
-    """Return the record of one that waits like any other from now on, whatever it was before."""
+    """Return the record of a workload that becomes pending again, without nomination or reservation."""
     return wire.Record(
         uid=uid,
         queue=record.queue,
@@ -129,9 +129,9 @@ def requeued_record(uid: str, record: AdmissionRecord) -> wire.Record:
 
 
 def confirmed_record(workload: Workload, admission: Admission, *, before: AdmissionRecord) -> wire.Record:
-    """Return the record of an admitted workload with the clusters and the charge that it has now.
+    """Return the record of an admitted workload with its current clusters and charge.
 
-    Others have changed its clusters, or its growth was accepted.
+    Others have changed its clusters, or its resize was accepted.
     """
     return wire.Record(
         uid=workload.uid,
@@ -149,7 +149,7 @@ def confirmed_record(workload: Workload, admission: Admission, *, before: Admiss
 
 
 def externally_evicted_record(uid: str, record: AdmissionRecord, *, is_placeable: bool) -> wire.Record:
-    """Return the record of one that others have evicted; where *is_placeable*, Karmada may still place it (P5)."""
+    """Return the record of a workload that others evicted; *is_placeable*: Karmada may still place it (P5)."""
     return wire.Record(
         uid=uid,
         queue=record.queue,
@@ -169,10 +169,10 @@ def evicted_record(
     clusters: tuple[ClusterName, ...] = (),
     generation: int | None = None,
 ) -> wire.Record:
-    """Return the record that goes with an eviction; Karmada might still place it in *clusters*.
+    """Return the record that an eviction writes; Karmada might still place the workload in *clusters*.
 
-    What *before* counts is counted on; of starts that failed only those since
-    it has last run. *generation* is that of a template that was aborted.
+    The counters of *before* continue; failed starts count only since its last run. *generation* is that of the aborted
+    template.
     """
     workload, back_off = decision.workload, decision.back_off
     is_aborted = decision.reason is EvictionReason.ABORTED
@@ -209,7 +209,7 @@ def admitted_record(
     plan: str = "",
     excluded_clusters: Mapping[ClusterName, str] = MappingProxyType({}),
 ) -> wire.Record:
-    """Return the record that goes with the admission of *workload*; what *before* counts is counted on."""
+    """Return the record that the admission of *workload* writes; the counters of *before* continue."""
     return wire.Record(
         uid=workload.uid,
         queue=workload.queue,

@@ -1,4 +1,4 @@
-"""Templates of further gated kinds: their queue, their priority and what they ask for, as their rule says."""
+"""Translates templates of configured kinds: queue, priority class and requests, at the paths of their integration."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ from controller.engine.resources import positive, scale
 RequestsOrError = WorkloadRequests | AmountError
 
 _POD = GroupKind("Pod.")
-#: What says how many pods there are; the smallest of those that are there counts, and one where none is.
+#: Fields with the number of pods; the smallest counts, and 1 if none is set.
 _REPLICA_FIELDS: Mapping[GroupKind, tuple[str, ...]] = MappingProxyType(
     {GroupKind("Job.batch"): ("parallelism", "completions")}
 )
@@ -30,13 +30,13 @@ _DEFAULT_REPLICA_FIELDS = ("replicas",)
 
 
 class TemplateTranslator:
-    """Makes facts of templates; equal pod templates share one demand."""
+    """Translates templates; equal pod templates share one value of requests."""
 
     def __init__(self) -> None:
         self._demands: InternPool[RequestsOrError] = InternPool()
 
     def facts(self, template: wire.Template, gate: Integration) -> CachedTemplate:
-        """Return what is kept of *template*; lists leave its kind out, so the gate tells it."""
+        """Return the cached form of *template*; lists omit the kind, so it comes from the integration."""
         meta = template.metadata
         document = {"spec": template.spec}
         counted = self._counted(document, gate)
@@ -55,7 +55,7 @@ class TemplateTranslator:
         )
 
     def _counted(self, document: dict[str, Any], gate: Integration) -> RequestsOrError | None:
-        """Return what the pods ask for together, ``None`` for an object without a pod template."""
+        """Return the requests of all pods, ``None`` for an object without a pod template."""
         path = () if group_kind(gate.api) == _POD else gate.pod_template
         pod = value_at(document, path)
         if not isinstance(pod, dict) or not isinstance(pod.get("spec"), dict):
@@ -77,7 +77,7 @@ def _count_requests(spec: dict[str, Any], replicas: int, where: str) -> Requests
     except AmountError as error:
         return error
     if replicas < 0:
-        return AmountError(f"{where}: there cannot be {replicas} replicas; write zero or more")
+        return AmountError(f"{where}: replicas is {replicas}; write zero or more")
     pod = pod_request(template)
     return WorkloadRequests(
         positive(scale(pod, replicas)),
@@ -89,7 +89,7 @@ def _count_requests(spec: dict[str, Any], replicas: int, where: str) -> Requests
 
 
 def _queue_names(template: wire.Template, document: dict[str, Any], gate: Integration) -> Iterator[str]:
-    """Yield the queues it names, the one that counts first: spec field, annotation, label, pod template."""
+    """Yield the queues that it names, by precedence: spec field, annotation, label, pod template."""
     pod = value_at(document, (*gate.pod_template, "metadata"))
     places = (
         template.metadata.annotations,

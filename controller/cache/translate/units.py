@@ -1,4 +1,4 @@
-"""Quantities and times of the wire as the engine's integers, and back."""
+"""Converts quantities and times between the wire format and the engine's integers."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -8,16 +8,16 @@ from controller.engine.resources import Resources
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-#: Years are left on both sides, so that no sum of times leaves what can be written.
+#: A margin of years, so that sums of times stay within the range of datetime.
 _LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 
 
 class AmountError(ValueError):
-    """Amounts that cannot be counted with; the message says where and why."""
+    """An invalid or negative quantity; the message names its field."""
 
 
 def parse_resources(quantities: Mapping[str, str | int | float], where: str) -> Resources:
-    """Return *quantities* in base units; *where* names them in the error."""
+    """Return *quantities* in base units; *where* is their field path in error messages."""
     counted = {}
     for name, quantity in quantities.items():
         try:
@@ -35,7 +35,7 @@ def format_resources(resources: Resources) -> dict[str, str]:
 
 
 def to_milliseconds(time: datetime | None) -> int | None:
-    """Return *time* in milliseconds since 1970; what is before 1970 or after 9000 counts as that year."""
+    """Return *time* in milliseconds since 1970, limited to the years 1970 to 9000."""
     if time is None:
         return None
     passed = (time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH
@@ -43,15 +43,15 @@ def to_milliseconds(time: datetime | None) -> int | None:
 
 
 def to_datetime(time: int | None) -> datetime | None:
-    """Return the time that is *time* milliseconds after 1970, in UTC."""
+    """Return the time *time* milliseconds after 1970, in UTC."""
     return None if time is None else _EPOCH + time * _MILLISECOND
 
 
 def parse_resource_version(text: str) -> int:
-    """Return a resourceVersion as a number; 0 for an object that has none."""
+    """Return a resourceVersion as a number; 0 if it is missing."""
     return int(text) if text.isdecimal() else 0
 
 
 def join_errors(flaws: tuple[str, ...], *more: str) -> str:
-    """Return the flaws as one sentence, empty where there are none."""
+    """Return the errors joined into one text, empty if there are none."""
     return "; ".join(flaw for flaw in (*flaws, *more) if flaw)

@@ -21,7 +21,7 @@ UNREADABLE = [
 ]
 
 
-def test_a_queue_is_read_whole():
+def test_all_queue_fields_are_read():
     found = Store().queues.decode(
         queue(
             "a",
@@ -49,7 +49,7 @@ def test_a_queue_is_read_whole():
     )
 
 
-def test_an_empty_queue_has_the_defaults_of_volcano():
+def test_empty_queue_has_the_defaults_of_volcano():
     assert Store().queues.decode(queue("a")).queue == Queue("a", ROOT)
 
 
@@ -62,26 +62,26 @@ def test_an_empty_queue_has_the_defaults_of_volcano():
         pytest.param("Ajar", QueueState.UNKNOWN, id="a-word-nobody-knows"),
     ],
 )
-def test_the_state_of_a_queue(state, expected):
+def test_queue_state(state, expected):
     assert Store().queues.decode(queue("a", state=state)).queue.state is expected
 
 
 @pytest.mark.parametrize("amount", UNREADABLE)
 @pytest.mark.parametrize("place", ["capability", "deserved"])
-def test_a_queue_with_an_unreadable_amount_admits_nothing(place, amount):
+def test_queue_with_invalid_quantity_has_unknown_state(place, amount):
     found = Store().queues.decode(queue("a", **{place: {"cpu": amount}, "parent": "team"}))
     assert found.queue.state is QueueState.UNKNOWN
     assert place in found.flaw
 
 
 @pytest.mark.parametrize("amount", UNREADABLE)
-def test_a_cluster_with_an_unreadable_amount_takes_nothing(amount):
+def test_cluster_with_invalid_quantity_has_no_summary(amount):
     found = Store().clusters.decode(cluster("m1", cpu=amount))
     assert not found.cluster.is_usable
     assert "status.resourceSummary.allocatable" in found.flaw
 
 
-def test_a_cluster_without_a_summary_takes_nothing_and_is_no_flaw():
+def test_cluster_without_summary_has_no_decode_error():
     document = json.loads(cluster("m1"))
     del document["status"]["resourceSummary"]
     found = Store().clusters.decode(json.dumps(document).encode())
@@ -89,7 +89,7 @@ def test_a_cluster_without_a_summary_takes_nothing_and_is_no_flaw():
     assert (found.cluster.used, found.flaw) == (EMPTY, "")
 
 
-def test_what_is_bound_and_what_waits_for_a_node_is_in_use():
+def test_allocated_and_allocating_resources_are_used():
     document = json.loads(cluster("m1"))
     document["status"]["resourceSummary"] |= {"allocated": {"cpu": "2"}, "allocating": {"cpu": "500m", "pods": "1"}}
     assert Store().clusters.decode(json.dumps(document).encode()).cluster.used == {"cpu": 2500, "pods": 1000}
@@ -127,7 +127,7 @@ LOW, MIDDLE = {"cpu": 8000, "nvidia.com/gpu": 4000}, {"cpu": 16000, "nvidia.com/
         pytest.param({0: 3, 7: 1}, 4, (), id="grade-without-a-range"),
     ],
 )
-def test_grades_bound_what_is_free_on_a_node(counts, nodes, ends):
+def test_grades_bound_the_free_resources_of_a_node(counts, nodes, ends):
     document = json.loads(cluster("m1"))
     document["spec"]["resourceModels"] = GRADES
     modelings = [{"grade": grade, "count": count} for grade, count in counts.items()]
@@ -137,7 +137,7 @@ def test_grades_bound_what_is_free_on_a_node(counts, nodes, ends):
 
 
 @pytest.mark.parametrize("amount", UNREADABLE)
-def test_a_job_with_an_unreadable_amount_is_known_and_its_demand_is_not(amount):
+def test_job_with_invalid_quantity_has_unknown_requests(amount):
     found = Store().jobs.decode(job("j1", requests={"cpu": amount}))
     assert found.key.name == "j1"
     assert found.queue == "a"
@@ -156,19 +156,19 @@ def test_a_job_with_an_unreadable_amount_is_known_and_its_demand_is_not(amount):
         pytest.param({"tasks": ["x"]}, "spec.tasks[0]: Expected", id="no-task"),
     ],
 )
-def test_a_job_that_makes_no_sense_says_why(spec, flaw):
+def test_invalid_job_has_a_decode_error(spec, flaw):
     found = Store().jobs.decode(job("j1", spec=spec))
     assert found.demand is None
     assert flaw in found.flaw
 
 
-def test_an_absurd_number_of_replicas_is_counted_as_it_is():
+def test_huge_number_of_replicas_is_counted_exactly():
     found = Store().jobs.decode(job("j1", replicas=10**30))
     assert found.demand is not None
     assert found.demand.whole["cpu"] == 10**33
 
 
-def test_equal_templates_share_one_demand():
+def test_equal_templates_share_their_requests():
     store = Store()
     one, other = store.jobs.decode(job("j1")), store.jobs.decode(job("j2"))
     assert one.demand is other.demand

@@ -56,7 +56,7 @@ def facts(name: str):
         ),
     ],
 )
-def test_a_captured_binding_of_a_volcano_job_is_read(name, uid, placement, clusters, suspension):
+def test_captured_binding_of_a_volcano_job(name, uid, placement, clusters, suspension):
     binding = facts(name)
     assert binding.uid == uid
     assert binding.api == JOB
@@ -67,21 +67,21 @@ def test_a_captured_binding_of_a_volcano_job_is_read(name, uid, placement, clust
     assert binding.demand is None, "the components of a Volcano Job undercount, so they are never looked at"
 
 
-def test_a_running_binding_tells_its_phase():
+def test_running_binding_has_a_phase():
     binding = facts("rb-running-two-task-job")
     assert binding.progress == (ClusterProgress("real1", WorkloadPhase.RUNNING),)
     assert binding.template == TemplateKey("Job.batch.volcano.sh", "team-r", "two-task")
     assert (binding.resource_version, binding.generation) == (21819, 3)
 
 
-def test_a_deployment_is_divided_by_weight_over_what_is_available():
+def test_deployment_is_divided_by_available_replicas():
     binding = facts("rb-gateoff-web-deployment")
     assert binding.api == ApiKind("apps/v1", "Deployment")
     assert binding.clusters == (Assignment("member1", 4), Assignment("member2", 2))
     assert binding.placement == Placement(Affinity(names=("member1", "member2")), divided=True)
 
 
-def test_a_captured_cluster_is_read():
+def test_captured_cluster():
     (document,) = load("objects/cluster-member1.yaml")
     found = Store().clusters.decode(raw(document))
     cluster = found.cluster
@@ -99,7 +99,7 @@ def test_a_captured_cluster_is_read():
     assert found.flaw == ""
 
 
-def test_a_cluster_without_pods_has_no_amounts_in_use():
+def test_cluster_without_pods_has_no_usage():
     (document,) = load("objects/cluster-real1.yaml")
     cluster = Store().clusters.decode(raw(document)).cluster
     assert cluster.used == {}
@@ -107,7 +107,7 @@ def test_a_cluster_without_pods_has_no_amounts_in_use():
     assert cluster.allocatable["pods"] == 220_000
 
 
-def test_the_template_in_a_captured_work_is_counted_with_its_limits():
+def test_captured_work_template_is_counted_with_its_limits():
     (listed,) = load("objects/work-real1.yaml")
     (manifest,) = listed["items"][0]["spec"]["workload"]["manifests"]
     job = Store().jobs.decode(raw(manifest))
@@ -131,7 +131,7 @@ def test_the_template_in_a_captured_work_is_counted_with_its_limits():
         pytest.param("mpi-gang", {"pods": 3_000}, id="no-resources-at-all"),
     ],
 )
-def test_the_gangs_that_users_bring_are_counted_whole(name, demand):
+def test_captured_gangs_are_counted_completely(name, demand):
     (document,) = load(f"manifests/{name}.yaml")
     job = Store().jobs.decode(raw(document))
     assert job.demand is not None
@@ -141,7 +141,7 @@ def test_the_gangs_that_users_bring_are_counted_whole(name, demand):
     assert job.queue == "default"
 
 
-def test_what_runs_without_a_record_is_adopted_and_what_is_paused_waits():
+def test_captured_bindings_are_adopted_or_pending():
     store, ear = Store(), FakeEventHandler()
     for name in ("rb-running-two-task-job", "rb-suspended-at-create-single-job", "rb-gateoff-web-deployment"):
         store.bindings.upsert(facts(name))

@@ -18,7 +18,7 @@ AFFINITY = {
 }
 
 
-def test_selector_affinity_and_tolerations_survive():
+def test_selector_affinity_and_tolerations_are_encoded():
     pod = PodSpec(
         node_selector={"zone": "a"},
         affinity=AFFINITY,
@@ -49,7 +49,7 @@ def test_order_of_labels_does_not_matter():
         pytest.param(PodSpec(affinity={"podAffinity": {}}), id="affinity-to-pods-only"),
     ],
 )
-def test_pod_that_asks_nothing_of_its_node_has_an_empty_claim(pod):
+def test_pod_without_node_constraints_has_an_empty_claim(pod):
     assert node_claim(pod) == ""
 
 

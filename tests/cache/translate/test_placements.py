@@ -104,11 +104,11 @@ CASES = [
 
 
 @pytest.mark.parametrize(("document", "expected"), CASES)
-def test_a_placement_is_read_with_its_defaults(document, expected):
+def test_placement_defaults(document, expected):
     assert read(document) == expected
 
 
-def test_without_a_placement_everywhere_is_right():
+def test_binding_without_placement_allows_any_cluster():
     assert translate_placement(None) == Placement()
 
 
@@ -132,20 +132,20 @@ def large(**parts):
         pytest.param({"terms": 1, "overflow": MAX_CONDITIONS}, id="overflow"),
     ],
 )
-def test_a_placement_larger_than_can_be_compared_is_refused(parts):
+def test_too_large_placement_is_rejected(parts):
     *_, last = parts
     read(large(**parts))
     with pytest.raises(PlacementError, match="use at most"):
         read(large(**{name: count + (name == last) for name, count in parts.items()}))
 
 
-def test_static_weights_count_towards_the_size_of_a_placement():
+def test_static_weights_count_towards_placement_size():
     weights = [{"targetCluster": {"clusterNames": ["m"]}, "weight": 1}] * (MAX_CONDITIONS // 2 + 1)
     preference = {"replicaSchedulingType": "Divided", "weightPreference": {"staticWeightList": weights}}
     with pytest.raises(PlacementError, match=f"use at most {MAX_CONDITIONS}"):
         read({"replicaScheduling": preference})
 
 
-def test_an_operator_that_nobody_knows_is_refused_by_name():
+def test_unknown_operator_is_rejected_by_name():
     with pytest.raises(PlacementError, match=r"operator 'Near' is unknown; use one of In, NotIn"):
         read({"clusterAffinity": {"labelSelector": {"matchExpressions": [{"key": "k", "operator": "Near"}]}}})

@@ -57,9 +57,9 @@ GATES = Integrations(
         ),
     ],
 )
-def test_a_phase_is_told_from_the_status(kind, status, expected):
+def test_phase_is_read_from_the_status(kind, status, expected):
     assert read_phase(msgspec.Raw(json.dumps(status).encode()), GATES.ending(kind)) is expected
 
 
-def test_a_status_too_deep_to_be_read_tells_nothing():
+def test_too_deeply_nested_status_has_no_progress():
     assert read_phase(msgspec.Raw(b"[" * 100_000 + b"]" * 100_000), GATES.ending(VOLCANO_JOB)) is WorkloadPhase.WAITING
