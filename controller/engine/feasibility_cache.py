@@ -1,8 +1,7 @@
-"""Which waiting shapes have room on the clusters just now, each tried once per change of room.
+"""Caches whether pending workload classes fit the clusters now.
 
-A shape that has no room is looked at again only for the clusters that were
-given some since; one that has room is asked again at the cluster where it was
-last seen to fit.
+A class that does not fit is tried again only on clusters that gained capacity; one that fits is checked first
+on its last fitting cluster.
 """
 
 from bisect import bisect_right
@@ -21,135 +20,137 @@ from controller.engine.resources import EMPTY, PODS, Resources, fits, subtract
 from controller.engine.workloads import Choice, SchedulingRequirements
 
 ReservedCapacity = tuple[tuple[ClusterName, tuple[tuple[str, int], ...]], ...]
-"""The amounts reserved on each cluster, sorted by cluster."""
+"""Reserved amounts by cluster, sorted by cluster."""
 
 LastFit = tuple[int, ClusterName | None]
-"""The count of frees at the last check, and a cluster that had room then."""
+"""Generation of the cluster usage at the last check, and a cluster that fitted then."""
 
 
 @dataclass(slots=True, eq=False)
 class ClassFeasibility:
-    """What one shape can hope for from the clusters as they are."""
+    """Candidate clusters of one workload class, and whether it fits them now."""
 
     requirements: SchedulingRequirements
-    """Kept so that its id stays its own."""
+    """Referenced so that its id stays unique."""
     candidates: Feasibility
     charge: Resources
-    """What admitting one of it would be charged in all."""
+    """Total charge of one admission."""
     requested_resources: frozenset[str]
-    """The resources that count for shares: all that is asked for but ``pods``."""
+    """Resources that count for usage ratios: all requested ones except ``pods``."""
     cluster_names: frozenset[ClusterName]
     checked_generation: int = 0
-    """How often clusters had been freed when it was last looked at."""
+    """Generation of the cluster usage at the last check."""
     last_fitting_cluster: ClusterName | None = None
-    """A cluster that took it when it was last looked at."""
+    """A cluster that fitted at the last check."""
     cached_choice: tuple[int, Choice | Refusal] | None = None
-    """Where one more would go, or why nowhere, and at which version of the ledger."""
+    """Choice or refusal of one more admission, with the generation of the cluster usage."""
     is_inadmissible: bool = False
-    """There was no room for it when it was last looked at."""
-    besides: "dict[ReservedCapacity, LastFit]" = field(default_factory=dict)
-    """Where it last fitted next to reserved capacity, for a shape that needs one cluster only."""
+    """It did not fit at the last check."""
+    last_fits: "dict[ReservedCapacity, LastFit]" = field(default_factory=dict)
+    """Last fit next to reserved capacity, for a class that needs only one cluster."""
 
     @property
     def needs_one_cluster(self) -> bool:
-        """Say whether one cluster that takes it is all it needs."""
+        """Say whether one fitting cluster suffices."""
         is_divided = self.requirements.replicas > 0 and self.requirements.placement.divided
         return self.candidates.copies == 1 and not is_divided
 
     @property
     def is_monotone(self) -> bool:
-        """Say whether it finds no room as long as no cluster is given some: a choice of regions may."""
+        """Say whether it can become admissible only if a cluster gains capacity; not so where regions are selected."""
         return not any(spread.by == "region" for spread in self.requirements.placement.spread)
 
 
 _MAX_UNUSED = 1024
-#: For each shape so many sets of reserved capacity are cached: those of queues, and all together.
+#: Maximum number of cached sets of reserved capacity per class: those of queues, and the sum.
 _MAX_RESERVED_CAPACITIES = 4
 
 Stage = tuple[bool, bool, bool]
-"""Whether the root has enough, has enough that nobody is guaranteed, and some cluster has room."""
+"""Whether the root has enough quota, has enough beyond guarantees, and some cluster fits."""
 
 
 class FeasibilityCache:
-    """The prospects of every shape that was asked for since the clusters last changed."""
+    """Feasibility of all requirements that were evaluated since the clusters last changed."""
 
     def __init__(self, ledger: ClusterUsage) -> None:
         self.stages: dict[int, Stage] = {}
-        """How far each waiting shape came in the last cycle, by the shape's id."""
+        """Filter stage that each pending class reached in the last cycle, by id of its requirements."""
         self.steps = 0
-        """How often a cluster was looked at for a shape."""
+        """Number of evaluations of a cluster."""
         self._ledger = ledger
         self._by_requirements: dict[int, ClassFeasibility] = {}
         self._infeasible: set[int] = set()
-        """Shapes without room at the root or on the clusters until something is freed."""
+        """Ids of requirements that do not fit the root quota or the clusters until something is freed."""
         self._infeasible_at: tuple[Quota | None, int, int] = (None, 0, 0)
-        """The quota, and the counts of its frees and of the clusters', at which they were found."""
+        """Quota, and generations of its and the clusters' freed capacity, for which they were found."""
         self.staged_at: tuple[Quota | None, int, int] = (None, 0, 0)
-        """The quota, its version and the ledger's, at which *stages* were computed."""
+        """Quota, its version and that of the cluster usage for which *stages* were computed."""
         self._failures: list[Exception] = []
 
     def clear(self) -> None:
-        """Begin anew: a cluster is another one than before."""
+        """Drop everything after a change of clusters."""
         self._by_requirements.clear()
         self._infeasible.clear()
         self.staged_at = (None, 0, 0)
 
-    def get(self, shape: SchedulingRequirements) -> ClassFeasibility:
-        """Return the prospect of *shape*."""
-        known = self._by_requirements.get(id(shape))
-        if known is None:
+    def get(self, requirements: SchedulingRequirements) -> ClassFeasibility:
+        """Return the feasibility of *requirements*."""
+        cached = self._by_requirements.get(id(requirements))
+        if cached is None:
             try:
-                known = self._evaluate(shape)
+                cached = self._evaluate(requirements)
             except Exception as error:  # noqa: BLE001 -- tenants write what shapes are made of; one must not stop all
                 self._failures.append(error)
                 refusal = Refusal(Reason.INTERNAL_ERROR, subject=type(error).__name__)
-                known = ClassFeasibility(shape, Feasibility((), 1, refusal), EMPTY, frozenset(), frozenset())
-            self._by_requirements[id(shape)] = known
-        return known
+                cached = ClassFeasibility(requirements, Feasibility((), 1, refusal), EMPTY, frozenset(), frozenset())
+            self._by_requirements[id(requirements)] = cached
+        return cached
 
     def pop_failures(self) -> list[Exception]:
-        """Return the errors that came out of judging shapes since this was last asked."""
-        found, self._failures = self._failures, []
-        return found
+        """Return and clear the errors raised by evaluations."""
+        failures, self._failures = self._failures, []
+        return failures
 
-    def _evaluate(self, shape: SchedulingRequirements) -> ClassFeasibility:
-        found = feasibility(shape, self._ledger)
-        charge = found.charge(shape)
-        asks = frozenset(name for name, amount in charge.items() if amount > 0 and name != PODS)
-        known = ClassFeasibility(shape, found, charge, asks, frozenset(found.names))
-        self.steps += len(found.names) + 1
-        if known.needs_one_cluster:
-            known.last_fitting_cluster = self._first_fitting_cluster(known)
-            known.checked_generation = self._ledger.frees
-        return known
+    def _evaluate(self, requirements: SchedulingRequirements) -> ClassFeasibility:
+        candidates = feasibility(requirements, self._ledger)
+        charge = candidates.charge(requirements)
+        requested_resources = frozenset(name for name, amount in charge.items() if amount > 0 and name != PODS)
+        class_feasibility = ClassFeasibility(
+            requirements, candidates, charge, requested_resources, frozenset(candidates.names)
+        )
+        self.steps += len(candidates.names) + 1
+        if class_feasibility.needs_one_cluster:
+            class_feasibility.last_fitting_cluster = self._first_fitting_cluster(class_feasibility)
+            class_feasibility.checked_generation = self._ledger.frees
+        return class_feasibility
 
-    def prepare(self, shapes: Iterable[SchedulingRequirements], steps: int) -> bool:
-        """Judge those of *shapes* that were not since a cluster changed, until *steps* are done; say whether all are.
+    def prepare(self, all_requirements: Iterable[SchedulingRequirements], steps: int) -> bool:
+        """Evaluate requirements in advance for about *steps* steps; say whether all are evaluated.
 
-        One more step than that is done for each cluster at most. Whether it was called changes no decision.
+        The limit may be exceeded by one step per cluster. Calling this method changes no decision.
         """
         end = self.total_steps + steps
-        for shape in shapes:
-            if id(shape) in self._by_requirements:
+        for requirements in all_requirements:
+            if id(requirements) in self._by_requirements:
                 continue
             if self.total_steps >= end:
                 return False
-            self.get(shape)
+            self.get(requirements)
         return True
 
-    def prune(self, shapes: Container[int], count: int) -> None:
-        """Forget shapes that wait no more, where they are more than the *count* of *shapes* that do."""
+    def prune(self, used_ids: Container[int], count: int) -> None:
+        """Drop requirements without pending workloads, if they outnumber the *count* of used ones."""
         if len(self._by_requirements) > 2 * count + _MAX_UNUSED:
-            self._by_requirements = {key: known for key, known in self._by_requirements.items() if key in shapes}
+            self._by_requirements = {key: cached for key, cached in self._by_requirements.items() if key in used_ids}
             self._infeasible &= self._by_requirements.keys()
 
     @property
     def total_steps(self) -> int:
-        """Return how many evaluations were made in all, those of affinities included."""
+        """Return the number of all evaluations, those of affinities included."""
         return self.steps + self._ledger.candidates.steps
 
     def infeasible(self, quota: Quota) -> AbstractSet[int]:
-        """Return the shapes that ``is_feasible`` refused, and that stay infeasible until something is freed."""
+        """Return the ids of requirements that ``is_feasible`` refused, and that stay so until something is freed."""
         root = quota.tree.root.name
         at = quota, quota.freed[root], self._ledger.frees
         if at != self._infeasible_at:
@@ -157,132 +158,153 @@ class FeasibilityCache:
             self._infeasible_at = at
         return self._infeasible
 
-    def is_feasible(self, quota: Quota, shape: SchedulingRequirements) -> bool:
-        """Say whether there is room at the root and on the clusters, guarantees aside."""
-        full = self.infeasible(quota)
-        if id(shape) in full:
+    def is_feasible(self, quota: Quota, requirements: SchedulingRequirements) -> bool:
+        """Say whether the root quota, without guarantees, and the clusters have enough free capacity."""
+        infeasible = self.infeasible(quota)
+        if id(requirements) in infeasible:
             return False
-        prospect = self.get(shape)
-        has_free = prospect.candidates.refusal is None and quota.has_free(quota.tree.root, prospect.charge)
-        if has_free and self.fits(prospect):
+        class_feasibility = self.get(requirements)
+        has_free = class_feasibility.candidates.refusal is None and quota.has_free(
+            quota.tree.root, class_feasibility.charge
+        )
+        if has_free and self.fits(class_feasibility):
             return True
-        if not has_free or prospect.is_monotone:
-            self._infeasible.add(id(shape))
+        if not has_free or class_feasibility.is_monotone:
+            self._infeasible.add(id(requirements))
         return False
 
-    def fits(self, prospect: ClassFeasibility) -> bool:
-        """Say whether the clusters have room for one more of the shape."""
-        if not prospect.needs_one_cluster:
-            return self._fits_several(prospect)
-        if prospect.last_fitting_cluster is not None and self._fits_on(prospect, prospect.last_fitting_cluster):
+    def fits(self, class_feasibility: ClassFeasibility) -> bool:
+        """Say whether one more workload of the class fits the clusters."""
+        if not class_feasibility.needs_one_cluster:
+            return self._fits_several(class_feasibility)
+        if class_feasibility.last_fitting_cluster is not None and self._fits_on(
+            class_feasibility, class_feasibility.last_fitting_cluster
+        ):
             return True
-        if prospect.last_fitting_cluster is None and prospect.checked_generation == self._ledger.frees:
+        if (
+            class_feasibility.last_fitting_cluster is None
+            and class_feasibility.checked_generation == self._ledger.frees
+        ):
             return False
-        others = self._clusters_to_check(prospect, prospect.checked_generation, prospect.last_fitting_cluster)
-        prospect.last_fitting_cluster = next((name for name in others if self._fits_on(prospect, name)), None)
-        prospect.checked_generation = self._ledger.frees
-        return prospect.last_fitting_cluster is not None
+        clusters = self._clusters_to_check(
+            class_feasibility, class_feasibility.checked_generation, class_feasibility.last_fitting_cluster
+        )
+        class_feasibility.last_fitting_cluster = next(
+            (name for name in clusters if self._fits_on(class_feasibility, name)), None
+        )
+        class_feasibility.checked_generation = self._ledger.frees
+        return class_feasibility.last_fitting_cluster is not None
 
     def _clusters_to_check(
-        self, prospect: ClassFeasibility, looked: int, last: ClusterName | None
+        self, class_feasibility: ClassFeasibility, checked_generation: int, last_fitting_cluster: ClusterName | None
     ) -> Iterable[ClusterName]:
-        """Return the clusters that may take a shape which the cluster *last*, found at *looked*, no longer takes.
+        """Return the clusters that may fit now that the last fitting cluster no longer does.
 
-        Clusters before *last* refused it then; of these only the ones that were freed since are checked again.
+        Clusters before the last fitting one did not fit then; of these only those freed since are checked again.
         """
-        freed = self._ledger.freed_since(looked)
-        names = prospect.candidates.names
+        freed = self._ledger.freed_since(checked_generation)
+        names = class_feasibility.candidates.names
         if freed is None:
             return names
         return chain(
-            sorted(freed & prospect.cluster_names), names[bisect_right(names, last) :] if last is not None else ()
+            sorted(freed & class_feasibility.cluster_names),
+            names[bisect_right(names, last_fitting_cluster) :] if last_fitting_cluster is not None else (),
         )
 
-    def fits_excluding_reserved(self, prospect: ClassFeasibility, reserved: ReservedCapacity) -> bool:
-        """Say whether a cluster has room for one more of a simple shape next to the *reserved* capacity (O6)."""
-        known = prospect.besides.get(reserved)
-        if known is not None:
-            looked, witness = known
-            if witness is not None and self._fits_excluding_reserved(prospect, witness, reserved):
+    def fits_excluding_reserved(self, class_feasibility: ClassFeasibility, reserved: ReservedCapacity) -> bool:
+        """Say whether the class, which needs one cluster, fits next to *reserved* capacity (O6)."""
+        cached = class_feasibility.last_fits.get(reserved)
+        if cached is not None:
+            checked_generation, fitting_cluster = cached
+            if fitting_cluster is not None and self._fits_excluding_reserved(
+                class_feasibility, fitting_cluster, reserved
+            ):
                 return True
-            if witness is None and looked == self._ledger.frees:
+            if fitting_cluster is None and checked_generation == self._ledger.frees:
                 return False
-            names = self._clusters_to_check(prospect, looked, witness)
+            names = self._clusters_to_check(class_feasibility, checked_generation, fitting_cluster)
         else:
-            if len(prospect.besides) >= _MAX_RESERVED_CAPACITIES:
-                prospect.besides.clear()
-            names = prospect.candidates.names
-        witness = next((name for name in names if self._fits_excluding_reserved(prospect, name, reserved)), None)
-        prospect.besides[reserved] = self._ledger.frees, witness
-        return witness is not None
+            if len(class_feasibility.last_fits) >= _MAX_RESERVED_CAPACITIES:
+                class_feasibility.last_fits.clear()
+            names = class_feasibility.candidates.names
+        fitting_cluster = next(
+            (name for name in names if self._fits_excluding_reserved(class_feasibility, name, reserved)), None
+        )
+        class_feasibility.last_fits[reserved] = self._ledger.frees, fitting_cluster
+        return fitting_cluster is not None
 
     def _fits_excluding_reserved(
-        self, prospect: ClassFeasibility, name: ClusterName, reserved: ReservedCapacity
+        self, class_feasibility: ClassFeasibility, name: ClusterName, reserved: ReservedCapacity
     ) -> bool:
-        site, shape = self._ledger.site(name), prospect.requirements
+        cluster_state, requirements = self._ledger.site(name), class_feasibility.requirements
         self.steps += 1
-        if not fits(shape.gang, site.headroom):
+        if not fits(requirements.gang, cluster_state.headroom):
             return False
-        room = free_capacity(site)
+        capacity = free_capacity(cluster_state)
         amounts = next((dict(amounts) for cluster, amounts in reserved if cluster == name), None)
         if amounts is not None:
-            beside = subtract(
-                room.headroom if room.headroom_for_all_pods is None else room.headroom_for_all_pods, amounts
+            remaining = subtract(
+                capacity.headroom if capacity.headroom_for_all_pods is None else capacity.headroom_for_all_pods, amounts
             )
-            if not fits(shape.demand, beside):
+            if not fits(requirements.demand, remaining):
                 return False
-            room = replace(room, headroom=subtract(room.headroom, amounts), headroom_for_all_pods=beside)
-        return room.fits(shape)
+            capacity = replace(capacity, headroom=subtract(capacity.headroom, amounts), headroom_for_all_pods=remaining)
+        return capacity.fits(requirements)
 
-    def _fits_several(self, prospect: ClassFeasibility) -> bool:
-        """Say the same of a shape that needs several clusters; one that was refused waits for one of them."""
-        if prospect.is_monotone and prospect.is_inadmissible:
-            freed = self._ledger.freed_since(prospect.checked_generation)
-            if freed is not None and freed.isdisjoint(prospect.cluster_names):
+    def _fits_several(self, class_feasibility: ClassFeasibility) -> bool:
+        """Say the same for a class that needs several clusters; a refused one waits for a change of its clusters."""
+        if class_feasibility.is_monotone and class_feasibility.is_inadmissible:
+            freed = self._ledger.freed_since(class_feasibility.checked_generation)
+            if freed is not None and freed.isdisjoint(class_feasibility.cluster_names):
                 return False
-        prospect.checked_generation = self._ledger.frees
-        shape = prospect.requirements
-        if prospect.is_monotone and not (shape.replicas and shape.placement.divided):
-            prospect.is_inadmissible = not self._fits_copies(prospect)
+        class_feasibility.checked_generation = self._ledger.frees
+        requirements = class_feasibility.requirements
+        if class_feasibility.is_monotone and not (requirements.replicas and requirements.placement.divided):
+            class_feasibility.is_inadmissible = not self._fits_copies(class_feasibility)
         else:
-            prospect.is_inadmissible = not isinstance(self.choose(prospect), Choice)
-        return not prospect.is_inadmissible
+            class_feasibility.is_inadmissible = not isinstance(self.choose(class_feasibility), Choice)
+        return not class_feasibility.is_inadmissible
 
-    def _fits_copies(self, prospect: ClassFeasibility) -> bool:
-        """Say whether as many clusters take the shape as it needs, no further than that is known."""
-        needed, spare = prospect.candidates.copies, len(prospect.candidates.names) - prospect.candidates.copies
-        for name in prospect.candidates.names:
-            if needed == 0 or spare < 0:
+    def _fits_copies(self, class_feasibility: ClassFeasibility) -> bool:
+        """Say whether enough clusters fit, and stop as soon as that is decided."""
+        needed, spare_clusters = (
+            class_feasibility.candidates.copies,
+            len(class_feasibility.candidates.names) - class_feasibility.candidates.copies,
+        )
+        for name in class_feasibility.candidates.names:
+            if needed == 0 or spare_clusters < 0:
                 break
-            if self._fits_on(prospect, name):
+            if self._fits_on(class_feasibility, name):
                 needed -= 1
             else:
-                spare -= 1
-        return needed <= 0 <= spare
+                spare_clusters -= 1
+        return needed <= 0 <= spare_clusters
 
-    def choose(self, prospect: ClassFeasibility) -> Choice | Refusal:
-        """Return where one more of the shape goes, or why nowhere."""
-        if not prospect.candidates.names and prospect.requirements.excluded_clusters:
-            names = ", ".join(sorted(prospect.requirements.excluded_clusters))
-            why = f"it or an equal workload did not start on {names}, which has not changed since"
-            return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=why)
-        if prospect.cached_choice is None or prospect.cached_choice[0] != self._ledger.version:
-            candidates = free_capacities(self._ledger.site(name) for name in prospect.candidates.names)
-            verdict = choose_clusters(prospect.requirements, candidates, prospect.candidates.copies)
-            prospect.cached_choice = self._ledger.version, verdict
+    def choose(self, class_feasibility: ClassFeasibility) -> Choice | Refusal:
+        """Return where one more workload fits, or why it does not."""
+        if not class_feasibility.candidates.names and class_feasibility.requirements.excluded_clusters:
+            names = ", ".join(sorted(class_feasibility.requirements.excluded_clusters))
+            subject = f"it or an equal workload did not start on {names}, which has not changed since"
+            return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=subject)
+        if class_feasibility.cached_choice is None or class_feasibility.cached_choice[0] != self._ledger.version:
+            candidates = free_capacities(self._ledger.site(name) for name in class_feasibility.candidates.names)
+            choice = choose_clusters(class_feasibility.requirements, candidates, class_feasibility.candidates.copies)
+            class_feasibility.cached_choice = self._ledger.version, choice
             self.steps += len(candidates)
-        return prospect.cached_choice[1]
+        return class_feasibility.cached_choice[1]
 
-    def refusal(self, prospect: ClassFeasibility) -> Refusal | None:
-        """Return why there is no room for the shape, ``None`` where there is."""
-        verdict = self.choose(prospect)
-        return verdict if isinstance(verdict, Refusal) else None
+    def refusal(self, class_feasibility: ClassFeasibility) -> Refusal | None:
+        """Return why the class does not fit; ``None`` where it does."""
+        choice = self.choose(class_feasibility)
+        return choice if isinstance(choice, Refusal) else None
 
-    def _first_fitting_cluster(self, prospect: ClassFeasibility) -> ClusterName | None:
-        return next((name for name in prospect.candidates.names if self._fits_on(prospect, name)), None)
+    def _first_fitting_cluster(self, class_feasibility: ClassFeasibility) -> ClusterName | None:
+        return next(
+            (name for name in class_feasibility.candidates.names if self._fits_on(class_feasibility, name)), None
+        )
 
-    def _fits_on(self, prospect: ClassFeasibility, name: ClusterName) -> bool:
-        site, shape = self._ledger.site(name), prospect.requirements
+    def _fits_on(self, class_feasibility: ClassFeasibility, name: ClusterName) -> bool:
+        cluster_state, requirements = self._ledger.site(name), class_feasibility.requirements
         self.steps += 1
-        # Most clusters are too full in any case, which is seen without asking what is held there for whom.
-        return fits(shape.gang, site.headroom) and free_capacity(site).fits(shape)
+        # Most clusters lack capacity even without nominations, which is cheaper to check.
+        return fits(requirements.gang, cluster_state.headroom) and free_capacity(cluster_state).fits(requirements)

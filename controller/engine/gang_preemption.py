@@ -1,7 +1,7 @@
-"""Exchanges for the parts of a group that start together: where all of them go, and who leaves for that (P3, P5, G1).
+"""Searches victims for HyperJob parts that start together, and assigns the parts to clusters (P3, P5, G1).
 
-It is judged for their sum; whether the victims suffice is ``exchange``. Nothing
-is booked here.
+``preemption_search`` decides whether the victims suffice, for the sum of all parts. This module changes no
+usage.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,119 +22,125 @@ if TYPE_CHECKING:
 
 
 def parts_to_admit(state: "State", head: Head) -> list[Workload]:
-    """Return those who must start together with *head*, as few as may; the head alone where no others must.
+    """Return the fewest workloads that must start together with *head*; the head alone outside a gang.
 
-    Nobody where others leave for some of them already, or where too few wait in one queue.
+    Empty if some parts are nominated already, or too few are pending in one queue.
     """
-    group = head.lane.group
-    if group is None or not gangs.is_all_or_nothing(state, head.lane):
+    gang = head.lane.group
+    if gang is None or not gangs.is_all_or_nothing(state, head.lane):
         return [head.workload]
-    waiting = gangs.pending_parts(state, group)
-    lanes = [state.backlog.lane(part.uid) for part in waiting]
-    if any(lane.held is not None for lane in lanes):
+    pending = gangs.pending_parts(state, gang)
+    workload_classes = [state.backlog.lane(part.uid) for part in pending]
+    if any(workload_class.held is not None for workload_class in workload_classes):
         return []
-    free = [
+    eligible = [
         part
-        for part, lane in zip(waiting, lanes, strict=True)
-        if lane.is_waiting and lane.hopeless is None and lane.queue == head.lane.queue
+        for part, workload_class in zip(pending, workload_classes, strict=True)
+        if workload_class.is_waiting and workload_class.hopeless is None and workload_class.queue == head.lane.queue
     ]
-    missing = state.gangs.missing(group)
-    return free[:missing] if len(free) >= missing else []
+    missing = state.gangs.missing(gang)
+    return eligible[:missing] if len(eligible) >= missing else []
 
 
 def find_plan(
-    state: "State", head: Head, together: Sequence[Workload], *, candidates: Sequence[Victim], policy: PreemptionPolicy
+    state: "State", head: Head, parts: Sequence[Workload], *, candidates: Sequence[Victim], policy: PreemptionPolicy
 ) -> PreemptionPlan | None:
-    """Return an exchange that lets all in who start *together*, ``None`` where there is none.
+    """Return a plan that admits all *parts*; ``None`` where there is none.
 
-    *candidates* come in the order of their ranks.
+    *candidates* are sorted by rank.
     """
-    floors = assign_clusters(state, together, candidates)
-    if floors is None or state.standing is None:
+    clusters = assign_clusters(state, parts, candidates)
+    if clusters is None or state.standing is None:
         return None
-    lanes = [state.backlog.lane(part.uid) for part in together]
-    places = {part.uid: name for name, floor in floors.items() for part in floor.parts}
+    workload_classes = [state.backlog.lane(part.uid) for part in parts]
+    cluster_of = {part.uid: name for name, cluster in clusters.items() for part in cluster.parts}
     attempt = PreemptionAttempt(
-        state.standing, head, lanes, {name: (floor.cluster_state, floor.requested) for name, floor in floors.items()}
+        state.standing,
+        head,
+        workload_classes,
+        {name: (cluster.cluster_state, cluster.requested) for name, cluster in clusters.items()},
     )
     if not select_victims(attempt, candidates, policy):
         return None
-    return PreemptionPlan(attempt, {part.uid: places[part.uid] for part in together}, None)
+    return PreemptionPlan(attempt, {part.uid: cluster_of[part.uid] for part in parts}, None)
 
 
 class ClusterAfterEvictions:
-    """One cluster, as it will be once those are gone who come first among its possible victims."""
+    """A cluster after the eviction of its first victim candidates."""
 
-    def __init__(self, site: ClusterState, victims: Sequence[tuple[int, Resources]]) -> None:
-        self.cluster_state = site
+    def __init__(self, cluster_state: ClusterState, victims: Sequence[tuple[int, Resources]]) -> None:
+        self.cluster_state = cluster_state
         self.parts: list[Workload] = []
-        """Who goes there."""
+        """Parts assigned to the cluster."""
         self.requested: Resources = EMPTY
-        """What must be free there for that, beside what is now."""
-        self._free = site.settled
+        """What must be free for these parts, in addition to what is free now."""
+        self._free = cluster_state.settled
         self._victims = victims
         self._evicted = 0
         self._assigned: Resources = EMPTY
 
-    def rank(self, shape: SchedulingRequirements) -> tuple[int, int, int, ClusterName] | None:
-        """Return P3's order of clusters for one more: the worst victim, how many go, C3's; ``None`` for no room."""
-        found = self._evictions_needed(shape)
-        if found is None:
+    def rank(self, requirements: SchedulingRequirements) -> tuple[int, int, int, ClusterName] | None:
+        """Return P3's cluster order for a part: worst victim, victims, C3's order; ``None`` if it does not fit."""
+        needed = self._evictions_needed(requirements)
+        if needed is None:
             return None
-        gone = found[0]
-        freed = total(charge for _, charge in self._victims[:gone])
-        if not free_after_evictions(self.cluster_state, freed).has_nodes_for(shape.pods):
+        evicted = needed[0]
+        freed = total(charge for _, charge in self._victims[:evicted])
+        if not free_after_evictions(self.cluster_state, freed).has_nodes_for(requirements.pods):
             return None
-        worst = self._victims[gone - 1][0] if gone > self._evicted else -1
+        worst = self._victims[evicted - 1][0] if evicted > self._evicted else -1
         preference = (
-            shape.preferred.index(self.cluster_state.name)
-            if self.cluster_state.name in shape.preferred
-            else len(shape.preferred)
+            requirements.preferred.index(self.cluster_state.name)
+            if self.cluster_state.name in requirements.preferred
+            else len(requirements.preferred)
         )
-        return worst, gone - self._evicted, preference, self.cluster_state.name
+        return worst, evicted - self._evicted, preference, self.cluster_state.name
 
-    def assign(self, part: Workload, shape: SchedulingRequirements) -> None:
-        """Let *part* go there."""
-        found = self._evictions_needed(shape)
-        if found is None:
+    def assign(self, part: Workload, requirements: SchedulingRequirements) -> None:
+        """Assign *part* to this cluster."""
+        needed = self._evictions_needed(requirements)
+        if needed is None:
             raise AssertionError(f"{self.cluster_state.name} has no room for {part.path}")
-        self._evicted, left = found
+        self._evicted, free = needed
         self.parts.append(part)
-        self.requested = elementwise_max(self.requested, add(self._assigned, self._required(shape)))
-        self._assigned = add(self._assigned, shape.demand)
-        self._free = subtract(left, shape.demand)
+        self.requested = elementwise_max(self.requested, add(self._assigned, self._required(requirements)))
+        self._assigned = add(self._assigned, requirements.demand)
+        self._free = subtract(free, requirements.demand)
 
-    def _required(self, shape: SchedulingRequirements) -> Resources:
-        return shape.demand if self.cluster_state.held else shape.gang
+    def _required(self, requirements: SchedulingRequirements) -> Resources:
+        return requirements.demand if self.cluster_state.held else requirements.gang
 
-    def _evictions_needed(self, shape: SchedulingRequirements) -> tuple[int, Resources] | None:
-        """Return how many must be gone, and what is left then, before *shape* is let in."""
-        gone, left, asked = self._evicted, self._free, self._required(shape)
-        while not fits(asked, left):
-            if gone == len(self._victims):
+    def _evictions_needed(self, requirements: SchedulingRequirements) -> tuple[int, Resources] | None:
+        """Return how many candidates must be evicted for *requirements*, and what is free then."""
+        evicted, free, required = self._evicted, self._free, self._required(requirements)
+        while not fits(required, free):
+            if evicted == len(self._victims):
                 return None
-            left = add(left, self._victims[gone][1])
-            gone += 1
-        return gone, left
+            free = add(free, self._victims[evicted][1])
+            evicted += 1
+        return evicted, free
 
 
 def assign_clusters(
-    state: "State", together: Sequence[Workload], candidates: Iterable[Victim]
+    state: "State", parts: Sequence[Workload], candidates: Iterable[Victim]
 ) -> Mapping[ClusterName, ClusterAfterEvictions] | None:
-    """Return where all who start *together* would go if any of *candidates* went; ``None`` where they would not fit."""
+    """Return the clusters of all *parts* after evicting *candidates*; ``None`` if they do not fit."""
     victims: dict[ClusterName, list[tuple[int, Resources]]] = {}
     for number, victim in enumerate(candidates):
-        for booking in victim.bookings:
-            victims.setdefault(booking.cluster, []).append((number, booking.charge))
-    floors: dict[ClusterName, ClusterAfterEvictions] = {}
-    for part in together:
-        shape = state.backlog.lane(part.uid).shape
-        for name in state.books.feasibility_cache.get(shape).candidates.names:
-            if name not in floors:
-                floors[name] = ClusterAfterEvictions(state.ledger.site(name), victims.get(name, ()))
-        orders = (floors[name].rank(shape) for name in state.books.feasibility_cache.get(shape).candidates.names)
+        for cluster_charge in victim.bookings:
+            victims.setdefault(cluster_charge.cluster, []).append((number, cluster_charge.charge))
+    clusters: dict[ClusterName, ClusterAfterEvictions] = {}
+    for part in parts:
+        requirements = state.backlog.lane(part.uid).shape
+        for name in state.books.feasibility_cache.get(requirements).candidates.names:
+            if name not in clusters:
+                clusters[name] = ClusterAfterEvictions(state.ledger.site(name), victims.get(name, ()))
+        orders = (
+            clusters[name].rank(requirements)
+            for name in state.books.feasibility_cache.get(requirements).candidates.names
+        )
         best = min((order for order in orders if order is not None), default=None)
         if best is None:
             return None
-        floors[best[-1]].assign(part, shape)
-    return {name: floor for name, floor in floors.items() if floor.parts}
+        clusters[best[-1]].assign(part, requirements)
+    return {name: floor for name, floor in clusters.items() if floor.parts}

@@ -1,7 +1,6 @@
-"""Groups of workloads that are admitted together, and the trial whether enough of their parts fit (G1).
+"""HyperJob parts that are admitted together, and trial placements of their gangs (G1).
 
-Who is a part is told by the workloads themselves; what is tried leaves no
-trace in the books.
+Workloads name their gang themselves. A trial leaves no trace in the usage.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,17 +21,17 @@ if TYPE_CHECKING:
 
 
 class HyperJobGangs:
-    """The known parts of every group, by state."""
+    """The known parts of every gang, by state."""
 
     def __init__(self) -> None:
         self.changed: set[HyperJobGang] = set()
-        """Groups of which a part came, went or started since the lanes of their parts were last judged."""
+        """Gangs of which a part was added, removed or started since their workload classes were last evaluated."""
         self.unchecked: set[HyperJobGang] = set()
-        """The same since it was last counted whether they have the parts that they need (R1)."""
+        """The same since the gangs were last checked for missing parts (R1)."""
         self._parts: dict[HyperJobGang, dict[WorkloadUid, WorkloadState]] = {}
 
     def update(self, before: Workload | None, workload: Workload | None) -> None:
-        """Take a workload as it is now in place of what it was *before*; ``None`` where it is not."""
+        """Update a workload that was *before*; ``None`` where it does not exist."""
         if before is not None and (workload is None or before.group != workload.group):
             self._remove(before)
         if workload is None or workload.group is None:
@@ -53,21 +52,21 @@ class HyperJobGangs:
             if not self._parts[workload.group]:
                 del self._parts[workload.group]
 
-    def _mark_changed(self, group: HyperJobGang) -> None:
-        self.changed.add(group)
-        self.unchecked.add(group)
+    def _mark_changed(self, gang: HyperJobGang) -> None:
+        self.changed.add(gang)
+        self.unchecked.add(gang)
 
     def mark_all_changed(self) -> None:
-        """Take every group for one that has changed."""
+        """Mark every gang as changed."""
         self.changed.update(self._parts)
         self.unchecked.update(self._parts)
 
-    def parts(self, group: HyperJobGang) -> list[WorkloadUid]:
-        """Return the parts that there are, by uid."""
-        return sorted(self._parts.get(group, ()))
+    def parts(self, gang: HyperJobGang) -> list[WorkloadUid]:
+        """Return the known parts, sorted by uid."""
+        return sorted(self._parts.get(gang, ()))
 
     def dependents(self, part: Workload, workloads: Mapping[WorkloadUid, Workload]) -> list[Workload]:
-        """Return the other admitted parts that must go when *part* does, because too few would be left."""
+        """Return the admitted parts to evict with *part*, because fewer than the gang minimum would be left."""
         if part.group is None:
             return []
         others = [workloads[uid] for uid in self.parts(part.group) if uid != part.uid]
@@ -75,140 +74,145 @@ class HyperJobGangs:
             return []
         return [other for other in others if other.state is WorkloadState.ADMITTED]
 
-    def missing(self, group: HyperJobGang) -> int:
-        """Return how many parts must still start before the others are admitted one by one; 0 for none."""
-        started = sum(state is not WorkloadState.PENDING for state in self._parts.get(group, {}).values())
-        return max(group.minimum - started, 0)
+    def missing(self, gang: HyperJobGang) -> int:
+        """Return how many parts must start before the others are admitted one by one; 0 for none."""
+        started = sum(state is not WorkloadState.PENDING for state in self._parts.get(gang, {}).values())
+        return max(gang.minimum - started, 0)
 
 
 @dataclass(slots=True)
 class GangTrial:
-    """Which parts of a group would be admitted where, or which one does not fit."""
+    """Parts of a gang that would be admitted, with their clusters, or the refusal of the first that does not fit."""
 
     choices: list[tuple[Workload, Choice]] = field(default_factory=list)
     refusal: Refusal | None = None
-    """Why too few fit."""
+    """Why fewer parts than needed fit."""
 
 
-def incomplete_refusal(state: "State", group: HyperJobGang) -> Refusal | None:
-    """Return why a group cannot be tried yet: too few of its parts are there and free to run."""
-    missing = state.gangs.missing(group)
-    here = sum(uid in state.backlog for uid in state.gangs.parts(group))
-    if here >= missing:
+def incomplete_refusal(state: "State", gang: HyperJobGang) -> Refusal | None:
+    """Return the refusal of a gang with too few pending parts to be tried; ``None`` where there are enough."""
+    missing = state.gangs.missing(gang)
+    pending = sum(uid in state.backlog for uid in state.gangs.parts(gang))
+    if pending >= missing:
         return None
     return Refusal(
-        Reason.HYPERJOB_INCOMPLETE, subject=f"{missing - here} of at least {group.minimum} parts are missing"
+        Reason.HYPERJOB_INCOMPLETE, subject=f"{missing - pending} of at least {gang.minimum} parts are missing"
     )
 
 
-def is_all_or_nothing(state: "State", lane: WorkloadClass) -> bool:
-    """Say whether *lane* holds parts that are admitted together with others, or not at all."""
-    return lane.group is not None and state.gangs.missing(lane.group) > 1
+def is_all_or_nothing(state: "State", workload_class: WorkloadClass) -> bool:
+    """Say whether the parts of *workload_class* are admitted only together with others."""
+    return workload_class.group is not None and state.gangs.missing(workload_class.group) > 1
 
 
-def try_gang(state: "State", group: HyperJobGang, lending: "BorrowingPolicy | None" = None) -> GangTrial:
-    """Try to place the waiting parts of *group* beside one another, in their order; change nothing.
+def try_gang(state: "State", gang: HyperJobGang, borrowing: "BorrowingPolicy | None" = None) -> GangTrial:
+    """Try to place the pending parts of *gang* together, in order; change nothing.
 
-    With *lending* they must also be allowed to borrow what they take beyond
-    their queues' entitlements. Where that fails and room is kept for parts of
-    it, they are tried once more with those going there.
+    With *borrowing*, the parts must also be allowed to borrow what exceeds their queues' fair shares. If that
+    fails and parts have reservations, they are tried again on their reserved clusters.
     """
-    parts = pending_parts(state, group)
-    trial = _try_parts(state, group, parts, lending)
-    kept = [part for part in parts if part.is_reserved_for]
-    if trial.refusal is None or not kept:
+    parts = pending_parts(state, gang)
+    trial = _try_parts(state, gang, parts, borrowing)
+    reserved = [part for part in parts if part.is_reserved_for]
+    if trial.refusal is None or not reserved:
         return trial
     others = [part for part in parts if not part.is_reserved_for]
-    other = _try_parts(state, group, [*kept, *others], lending, to_kept=True)
+    other = _try_parts(state, gang, [*reserved, *others], borrowing, on_reservations=True)
     return trial if other.refusal is not None else other
 
 
 def _try_parts(
     state: "State",
-    group: HyperJobGang,
+    gang: HyperJobGang,
     parts: Sequence[Workload],
-    lending: "BorrowingPolicy | None",
+    borrowing: "BorrowingPolicy | None",
     *,
-    to_kept: bool = False,
+    on_reservations: bool = False,
 ) -> GangTrial:
     trial = GangTrial()
-    standing, present = state.standing, state.books.present()
-    if standing is None:
+    queue_shares, present = state.standing, state.books.present()
+    if queue_shares is None:
         return trial
-    quotas = [quota.trial() for quota in (standing.quota, present) if quota is not None]
-    _place_parts(state, parts, trial, quotas, to_kept=to_kept)
-    if lending is not None:
-        _drop_parts_that_may_not_borrow(state, trial, lending, standing.quota.trial())
-    if len(trial.choices) >= state.gangs.missing(group):
+    quotas = [quota.trial() for quota in (queue_shares.quota, present) if quota is not None]
+    _place_parts(state, parts, trial, quotas, on_reservations=on_reservations)
+    if borrowing is not None:
+        _drop_parts_that_may_not_borrow(state, trial, borrowing, queue_shares.quota.trial())
+    if len(trial.choices) >= state.gangs.missing(gang):
         trial.refusal = None
     return trial
 
 
 def _place_parts(
-    state: "State", parts: Sequence[Workload], trial: GangTrial, quotas: Sequence[Quota], *, to_kept: bool
+    state: "State", parts: Sequence[Workload], trial: GangTrial, quotas: Sequence[Quota], *, on_reservations: bool
 ) -> None:
-    """Choose where each part goes, beside those chosen before it."""
+    """Choose the clusters of each part, next to the parts placed before."""
     for workload in parts:
-        verdict = _place_part(state, workload, quotas, to_kept=to_kept)
-        if isinstance(verdict, Choice):
+        choice = _place_part(state, workload, quotas, on_reservations=on_reservations)
+        if isinstance(choice, Choice):
             for quota in quotas:
-                quota.carry(quota.tree.nodes[workload.queue], verdict.charge)
-            state.begin_trial(workload, verdict)
-            trial.choices.append((workload, verdict))
+                quota.carry(quota.tree.nodes[workload.queue], choice.charge)
+            state.begin_trial(workload, choice)
+            trial.choices.append((workload, choice))
         elif trial.refusal is None:
-            trial.refusal = _part_refusal(workload, verdict)
+            trial.refusal = _part_refusal(workload, choice)
     for workload, choice in trial.choices:
         state.end_trial(workload, choice)
 
 
-def _place_part(state: "State", workload: Workload, quotas: Sequence[Quota], *, to_kept: bool) -> Choice | Refusal:
-    lane = state.backlog.lane(workload.uid)
-    if lane.hopeless is not None:
-        return lane.hopeless
-    if not lane.is_waiting:
-        return Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=lane.held)
-    overs = (quota.refusal(quota.tree.nodes[lane.queue], lane.charge) for quota in quotas)
-    over = next(filter(None, overs), None)
-    prospect = state.books.feasibility_cache.get(lane.shape)
+def _place_part(
+    state: "State", workload: Workload, quotas: Sequence[Quota], *, on_reservations: bool
+) -> Choice | Refusal:
+    workload_class = state.backlog.lane(workload.uid)
+    if workload_class.hopeless is not None:
+        return workload_class.hopeless
+    if not workload_class.is_waiting:
+        return Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=workload_class.held)
+    refusals = (quota.refusal(quota.tree.nodes[workload_class.queue], workload_class.charge) for quota in quotas)
+    refusal = next(filter(None, refusals), None)
+    feasibility = state.books.feasibility_cache.get(workload_class.shape)
     choice = (
-        over
-        or (_place_on_reservation(state, workload, prospect) if to_kept else None)
-        or state.books.feasibility_cache.choose(prospect)
+        refusal
+        or (_place_on_reservation(state, workload, feasibility) if on_reservations else None)
+        or state.books.feasibility_cache.choose(feasibility)
     )
-    if isinstance(choice, Choice) and (kept := active_reservations(state)) is not None:
-        return kept.resolve(workload, prospect, choice, quotas[0])
+    if isinstance(choice, Choice) and (reserved := active_reservations(state)) is not None:
+        return reserved.resolve(workload, feasibility, choice, quotas[0])
     return choice
 
 
-def _place_on_reservation(state: "State", part: Workload, prospect: "ClassFeasibility") -> Choice | None:
-    """Return the room that is kept for *part*, ``None`` where it is not free yet."""
-    names = {booking.cluster for booking in part.reserved.rooms} if part.reserved is not None else set()
-    rooms = [free_capacity(state.ledger.site(name)) for name in prospect.candidates.names if name in names]
-    choice = choose_clusters(part.shape, rooms, prospect.candidates.copies) if rooms else None
+def _place_on_reservation(state: "State", part: Workload, feasibility: "ClassFeasibility") -> Choice | None:
+    """Return the placement of *part* on its reservation; ``None`` while the reserved capacity is not free."""
+    reserved_clusters = {booking.cluster for booking in part.reserved.rooms} if part.reserved is not None else set()
+    capacities = [
+        free_capacity(state.ledger.site(name)) for name in feasibility.candidates.names if name in reserved_clusters
+    ]
+    choice = choose_clusters(part.shape, capacities, feasibility.candidates.copies) if capacities else None
     return choice if isinstance(choice, Choice) else None
 
 
-def _drop_parts_that_may_not_borrow(state: "State", trial: GangTrial, lending: "BorrowingPolicy", quota: Quota) -> None:
-    """Leave out of *trial* the parts that may not borrow beside those before them."""
-    chosen, trial.choices = trial.choices, []
-    for workload, choice in chosen:
-        lane, leaf = state.backlog.lane(workload.uid), quota.tree.nodes[workload.queue]
-        over = lending.refusal(leaf, lane, quota)
-        if over is None:
+def _drop_parts_that_may_not_borrow(
+    state: "State", trial: GangTrial, borrowing: "BorrowingPolicy", quota: Quota
+) -> None:
+    """Remove the parts from *trial* that may not borrow after those before them."""
+    choices, trial.choices = trial.choices, []
+    for workload, choice in choices:
+        workload_class, leaf = state.backlog.lane(workload.uid), quota.tree.nodes[workload.queue]
+        refusal = borrowing.refusal(leaf, workload_class, quota)
+        if refusal is None:
             quota.carry(leaf, choice.charge)
             trial.choices.append((workload, choice))
         elif trial.refusal is None:
-            trial.refusal = _part_refusal(workload, over)
+            trial.refusal = _part_refusal(workload, refusal)
 
 
-def pending_parts(state: "State", group: HyperJobGang) -> list[Workload]:
-    """Return the parts that wait and that nothing but room may hold back, in their order."""
-    uids = [uid for uid in state.gangs.parts(group) if uid in state.backlog]
+def pending_parts(state: "State", gang: HyperJobGang) -> list[Workload]:
+    """Return the parts that are pending and inadmissible for capacity only, in order."""
+    uids = [uid for uid in state.gangs.parts(gang) if uid in state.backlog]
     return sorted((state.workloads[uid] for uid in uids), key=lambda part: (len(part.name), part.name, part.uid))
 
 
 def _part_refusal(part: Workload, refusal: Refusal) -> Refusal:
-    """Return the group's refusal, which names the part and what it lacks."""
+    """Return the gang's refusal, which names the part and its reason."""
     return Refusal(
         Reason.HYPERJOB_DOES_NOT_FIT,
         refusal.resource,

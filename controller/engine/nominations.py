@@ -1,7 +1,6 @@
-"""Those for whom others leave: let in as soon as they fit, before anybody else, the oldest first (P5).
+"""Admits nominated workloads, whose victims are being evicted, before all others, oldest nomination first (P5).
 
-What is held lapses after a while, and when it has become useless. How it came
-about is ``exchanges``.
+A nomination expires after a while, and when it has become infeasible. ``preemption_pass`` makes nominations.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,167 +19,191 @@ if TYPE_CHECKING:
     from controller.engine.state import State
 
 NominatedParts = Sequence[tuple[Workload, Nomination]]
-"""Those who start together, each with what is held for it; one alone but for the parts of a group (G1)."""
+"""Nominated workloads that start together: the parts of a HyperJob (G1), else a single workload."""
 
 
 def in_order(state: "State") -> list[tuple[Workload, Nomination]]:
-    """Return those for whom something is held, the oldest first, and within a plan in the order of the exchanges."""
-    found = [(each, each.held) for each in state.holders.values() if each.held is not None]
-    return sorted(found, key=lambda pair: (pair[1].since, pair[1].rank, pair[0].namespace, pair[0].name, pair[0].uid))
+    """Return nominated workloads, oldest nomination first, and within a plan in the order of their preemptions."""
+    nominations = [(part, part.held) for part in state.holders.values() if part.held is not None]
+    return sorted(
+        nominations, key=lambda pair: (pair[1].since, pair[1].rank, pair[0].namespace, pair[0].name, pair[0].uid)
+    )
 
 
 def expire(state: "State", now: int) -> list[RecordUpdate]:
-    """Hold nothing any more for those for whom it is too late or of no use, the youngest first; of a group none."""
-    notes = []
+    """Withdraw expired and infeasible nominations, newest first; for a gang, of all parts."""
+    updates = []
     for workload, _ in reversed(in_order(state)):
         if workload.uid not in state.holders:
             continue
-        together = _nominated_parts(state, workload)
-        if any(_has_expired(state, each, held, now) for each, held in together) or _is_infeasible(state, together, now):
-            for each, _ in reversed(together):
-                notes.append(RecordUpdate(each, None))
-                state.hold(each, None, now)
-    return notes
+        parts = _nominated_parts(state, workload)
+        if any(_has_expired(state, part, nomination, now) for part, nomination in parts) or _is_infeasible(
+            state, parts, now
+        ):
+            for part, _ in reversed(parts):
+                updates.append(RecordUpdate(part, None))
+                state.hold(part, None, now)
+    return updates
 
 
 def _nominated_parts(state: "State", workload: Workload) -> list[tuple[Workload, Nomination]]:
-    """Return all for whom something is held and who start together with *workload*, in order."""
+    """Return the nominated workloads that start together with *workload*, in order."""
     group = workload.group
     if group is None or state.gangs.missing(group) <= 1:
         return [(workload, workload.held)] if workload.held is not None else []
-    return [(each, held) for each, held in in_order(state) if each.group == group]
+    return [(part, nomination) for part, nomination in in_order(state) if part.group == group]
 
 
-def _lacks_nominated_parts(state: "State", together: NominatedParts) -> bool:
-    """Say whether others of the group are needed for whom nothing is held."""
-    group = together[0][0].group
-    return group is not None and len(together) < state.gangs.missing(group)
+def _lacks_nominated_parts(state: "State", parts: NominatedParts) -> bool:
+    """Say whether the gang needs more parts than are nominated."""
+    group = parts[0][0].group
+    return group is not None and len(parts) < state.gangs.missing(group)
 
 
 def next_expiry(state: "State", now: int) -> int | None:
-    """Return when the next hold lapses by itself, or is found to be in vain."""
-    holds = [held for _, held in in_order(state)]
-    quiet = (at for at in (_settled_at(state, held) for held in holds) if at > now)
-    return earliest((*(held.since + state.policy.reservation.max_ms for held in holds), *quiet))
+    """Return when the next nomination expires, or can be found infeasible."""
+    nominations = [nomination for _, nomination in in_order(state)]
+    quiet = (at for at in (_settled_at(state, nomination) for nomination in nominations) if at > now)
+    return earliest((*(nomination.since + state.policy.reservation.max_ms for nomination in nominations), *quiet))
 
 
-def admit_nominated(service: AdmissionPass) -> None:
-    """Let those in who fit now; what is free on a cluster is kept for older ones that do not fit yet."""
-    state, kept = service.state, dict[ClusterName, Resources]()
+def admit_nominated(admission: AdmissionPass) -> None:
+    """Admit nominated workloads that fit now; retain free capacity for older ones that do not fit yet."""
+    state, retained = admission.state, dict[ClusterName, Resources]()
     seen: set[WorkloadUid] = set()
     for workload, _ in in_order(state):
         if workload.uid in seen:
             continue
-        together = _nominated_parts(state, workload)
-        seen.update(each.uid for each, _ in together)
-        choices = _choose_all(service, together, kept)
-        parts = [each for each, _ in together]
-        if choices is None or not service.are_settled(list(zip(parts, choices, strict=True))):
-            for _, held in together:
-                kept[held.cluster] = add(kept.get(held.cluster, EMPTY), held.demand)
+        parts = _nominated_parts(state, workload)
+        seen.update(part.uid for part, _ in parts)
+        choices = _choose_all(admission, parts, retained)
+        workloads = [part for part, _ in parts]
+        if choices is None or not admission.are_settled(list(zip(workloads, choices, strict=True))):
+            for _, nomination in parts:
+                retained[nomination.cluster] = add(retained.get(nomination.cluster, EMPTY), nomination.demand)
             continue
-        group = workload.group if len(together) > 1 else None
-        for (each, _), choice in zip(together, choices, strict=True):
-            service.admit(each, choice, plan=f"{group.key}@{service.now}" if group is not None else "")
+        group = workload.group if len(parts) > 1 else None
+        for (part, _), choice in zip(parts, choices, strict=True):
+            admission.admit(part, choice, plan=f"{group.key}@{admission.now}" if group is not None else "")
 
 
 def _choose_all(
-    service: AdmissionPass, together: NominatedParts, kept: Mapping[ClusterName, Resources]
+    admission: AdmissionPass, parts: NominatedParts, retained: Mapping[ClusterName, Resources]
 ) -> list[Choice] | None:
-    """Return where those who start *together* go, ``None`` as long as one of them does not fit."""
-    state, choices = service.state, list[Choice]()
-    # They are judged beside what is held for others only.
-    for each, _ in together:
-        state.accounts.close(each, service.now)
-    quotas = [quota.trial() for quota in (service.quota, state.books.present()) if quota is not None]
-    for each, held in together:
-        choice = _choose_one(state, each, held, kept, quotas)
+    """Return the choices for *parts* that start together; ``None`` while one of them does not fit."""
+    state, choices = admission.state, list[Choice]()
+    # The nominations of these parts must not count against themselves.
+    for part, _ in parts:
+        state.accounts.close(part, admission.now)
+    quotas = [quota.trial() for quota in (admission.quota, state.books.present()) if quota is not None]
+    for part, nomination in parts:
+        choice = _choose_one(state, part, nomination, retained, quotas)
         if choice is None:
             break
-        state.begin_trial(each, choice)
+        state.begin_trial(part, choice)
         for quota in quotas:
-            quota.carry(quota.tree.nodes[each.queue], held.demand)
+            quota.carry(quota.tree.nodes[part.queue], nomination.demand)
         choices.append(choice)
-    for (each, _), choice in zip(together, choices, strict=False):
-        state.end_trial(each, choice)
-    for each, _ in together:
-        state.accounts.open(each, service.now)
-    return choices if len(choices) == len(together) else None
+    for (part, _), choice in zip(parts, choices, strict=False):
+        state.end_trial(part, choice)
+    for part, _ in parts:
+        state.accounts.open(part, admission.now)
+    return choices if len(choices) == len(parts) else None
 
 
 def _choose_one(
-    state: "State", workload: Workload, held: Nomination, kept: Mapping[ClusterName, Resources], quotas: Sequence[Quota]
+    state: "State",
+    workload: Workload,
+    nomination: Nomination,
+    retained: Mapping[ClusterName, Resources],
+    quotas: Sequence[Quota],
 ) -> Choice | None:
-    """Return where a workload goes for which others leave: to the cluster held for it, else to any that takes it."""
-    prospect = state.books.feasibility_cache.get(workload.shape)
-    if any(quota.refusal(quota.tree.nodes[workload.queue], held.demand) is not None for quota in quotas):
+    """Return where a nominated workload fits: on its nominated cluster, else on any candidate."""
+    feasibility = state.books.feasibility_cache.get(workload.shape)
+    if any(quota.refusal(quota.tree.nodes[workload.queue], nomination.demand) is not None for quota in quotas):
         return None
-    rooms = [
-        _free_capacity_for_nominated(state.ledger.site(name), kept.get(name, EMPTY))
-        for name in prospect.candidates.names
+    capacities = [
+        _free_capacity_for_nominated(state.ledger.site(name), retained.get(name, EMPTY))
+        for name in feasibility.candidates.names
     ]
-    for candidates in ([room for room in rooms if room.name == held.cluster], rooms):
-        choice = choose_clusters(workload.shape, candidates, prospect.candidates.copies)
+    for candidates in ([capacity for capacity in capacities if capacity.name == nomination.cluster], capacities):
+        choice = choose_clusters(workload.shape, candidates, feasibility.candidates.copies)
         if isinstance(choice, Choice):
             return choice
     return None
 
 
-def _free_capacity_for_nominated(site: ClusterState, kept: Resources) -> FreeCapacity:
-    """Return what is left now without what is *kept*, and once the evictions under way are done."""
-    now, then = subtract(site.headroom, kept), site.settled
-    headroom = {name: min(now.get(name, 0), then.get(name, 0)) for name in {**now, **then}}
-    return FreeCapacity(site, headroom, site.allocatable, then if site.held else None, site.freed, site.estimates)
+def _free_capacity_for_nominated(cluster_state: ClusterState, retained: Resources) -> FreeCapacity:
+    """Return what is free both now, less what is *retained*, and once evictions in progress have finished."""
+    free, settled = subtract(cluster_state.headroom, retained), cluster_state.settled
+    headroom = {name: min(free.get(name, 0), settled.get(name, 0)) for name in {**free, **settled}}
+    return FreeCapacity(
+        cluster_state,
+        headroom,
+        cluster_state.allocatable,
+        settled if cluster_state.held else None,
+        cluster_state.freed,
+        cluster_state.estimates,
+    )
 
 
-def _is_infeasible(state: "State", together: NominatedParts, now: int) -> bool:
-    """Say whether they would not fit even when all who leave are gone: somebody has stayed after all.
+def _is_infeasible(state: "State", parts: NominatedParts, now: int) -> bool:
+    """Say whether the parts would not fit even after all evictions, for example because a victim was not evicted.
 
-    That is asked when their clusters have been quiet for a while; until then
-    their summaries may show pods of those who have gone.
+    This is decided once the clusters have not changed for a while; until then their summaries may include pods of
+    evicted workloads.
     """
-    if _lacks_nominated_parts(state, together):
+    if _lacks_nominated_parts(state, parts):
         return True
-    if any(_settled_at(state, held) > now for _, held in together):
+    if any(_settled_at(state, nomination) > now for _, nomination in parts):
         return False
-    for each, _ in together:
-        state.accounts.close(each, now)
-    fits = _would_fit_after_evictions(state, together)
-    for each, _ in together:
-        state.accounts.open(each, now)
+    for part, _ in parts:
+        state.accounts.close(part, now)
+    fits = _would_fit_after_evictions(state, parts)
+    for part, _ in parts:
+        state.accounts.open(part, now)
     return not fits
 
 
-def _would_fit_after_evictions(state: "State", together: NominatedParts) -> bool:
-    """Say whether they would fit beside one another once all who leave are gone."""
-    quota, lent = state.books.quota().trial(), list[ClusterCharge]()
-    for workload, held in together:
+def _would_fit_after_evictions(state: "State", parts: NominatedParts) -> bool:
+    """Say whether the parts would fit together once all evictions have finished."""
+    quota, assumed = state.books.quota().trial(), list[ClusterCharge]()
+    for workload, nomination in parts:
         node, names = (
             quota.tree.nodes[workload.queue],
             state.books.feasibility_cache.get(workload.shape).candidates.names,
         )
-        sites = [state.ledger.site(name) for name in sorted(names, key=lambda name: name != held.cluster)]
-        taking = next((site for site in sites if free_after_evictions(site).fits(workload.shape)), None)
-        if taking is None or quota.refusal(node, held.demand) is not None:
+        cluster_states = [
+            state.ledger.site(name) for name in sorted(names, key=lambda name: name != nomination.cluster)
+        ]
+        fitting = next(
+            (
+                cluster_state
+                for cluster_state in cluster_states
+                if free_after_evictions(cluster_state).fits(workload.shape)
+            ),
+            None,
+        )
+        if fitting is None or quota.refusal(node, nomination.demand) is not None:
             break
-        quota.carry(node, held.demand)
-        lent.append(ClusterCharge(taking.name, workload.shape.demand))
-        state.ledger.lend(lent[-1:])
-    state.ledger.take_back(lent)
-    return len(lent) == len(together)
+        quota.carry(node, nomination.demand)
+        assumed.append(ClusterCharge(fitting.name, workload.shape.demand))
+        state.ledger.lend(assumed[-1:])
+    state.ledger.take_back(assumed)
+    return len(assumed) == len(parts)
 
 
-def _settled_at(state: "State", held: Nomination) -> int:
-    changed_at = state.ledger.site(held.cluster).changed_at
-    return max(held.since, changed_at or 0) + state.policy.settle_ms
+def _settled_at(state: "State", nomination: Nomination) -> int:
+    changed_at = state.ledger.site(nomination.cluster).changed_at
+    return max(nomination.since, changed_at or 0) + state.policy.settle_ms
 
 
-def _has_expired(state: "State", workload: Workload, held: Nomination, now: int) -> bool:
+def _has_expired(state: "State", workload: Workload, nomination: Nomination, now: int) -> bool:
     if workload.uid not in state.backlog or state.backlog.lane(workload.uid).hopeless is not None:
         return True
-    prospect = state.books.feasibility_cache.get(workload.shape)
+    feasibility = state.books.feasibility_cache.get(workload.shape)
     return (
-        held.since + state.policy.reservation.max_ms <= now
-        or positive(prospect.charge) != positive(held.demand)
-        or held.cluster not in prospect.cluster_names
+        nomination.since + state.policy.reservation.max_ms <= now
+        or positive(feasibility.charge) != positive(nomination.demand)
+        or nomination.cluster not in feasibility.cluster_names
     )

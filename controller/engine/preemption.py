@@ -1,6 +1,6 @@
-"""Preemption: inside one queue a higher job priority takes the place of lower ones (P2).
+"""Preemption within a queue: higher job priority replaces lower job priority (P2).
 
-Whether victims suffice, and which are spared again, is ``exchange``.
+``preemption_search`` decides whether victims suffice.
 """
 
 from collections.abc import Sequence
@@ -15,34 +15,34 @@ if TYPE_CHECKING:
     from controller.engine.state import State
 
 
-def preemption_candidates(state: "State", together: Sequence[Workload], roster: PreemptionCandidates) -> list[Victim]:
-    """Return who might be evicted for those who start *together*, the first to go first."""
-    if not all(workload.preempts for workload in together):
+def preemption_candidates(state: "State", parts: Sequence[Workload], candidates: PreemptionCandidates) -> list[Victim]:
+    """Return the victims that may be evicted for *parts* that start together, in eviction order."""
+    if not all(workload.preempts for workload in parts):
         return []
-    most, priority = state.policy.preemption.max_evictions, min(workload.priority for workload in together)
-    group = together[0].group
+    max_evictions, priority = state.policy.preemption.max_evictions, min(workload.priority for workload in parts)
+    gang = parts[0].group
     return [
         victim
-        for victim in roster.in_queue(together[0].queue)
-        if victim.priority < priority and victim.evictions < most
-        if group is None or victim.workloads[0].group != group
+        for victim in candidates.in_queue(parts[0].queue)
+        if victim.priority < priority and victim.evictions < max_evictions
+        if gang is None or victim.workloads[0].group != gang
     ]
 
 
 class PriorityPreemptionPolicy:
-    """P2's conditions for one preemptor; what the queue takes besides is borrowed like everything else."""
+    """P2's conditions; what the queue uses in addition counts as borrowing."""
 
-    def __init__(self, lending: BorrowingPolicy | None) -> None:
-        self._borrowing = lending
+    def __init__(self, borrowing: BorrowingPolicy | None) -> None:
+        self._borrowing = borrowing
 
-    def allows(self, attempt: PreemptionAttempt, victim: Victim, short: Shortage) -> bool:  # noqa: ARG002 - all candidates are lower
-        """Say that any of the candidates may be taken."""
+    def allows(self, attempt: PreemptionAttempt, victim: Victim, shortage: Shortage) -> bool:  # noqa: ARG002 - all candidates are lower
+        """Allow every candidate."""
         return True
 
-    def keeps_fair_share(self, attempt: PreemptionAttempt, victim: Victim, short: Shortage) -> bool:  # noqa: ARG002 - no branch loses anything
-        """Say that the branch keeps what it has: preemptor and victim are of one queue."""
+    def keeps_fair_share(self, attempt: PreemptionAttempt, victim: Victim, shortage: Shortage) -> bool:  # noqa: ARG002 - no branch loses anything
+        """Return ``True``: preemptor and victim share a queue."""
         return True
 
     def accepts(self, attempt: PreemptionAttempt) -> bool:
-        """Say whether the queue may borrow what the preemptor takes beyond its victims."""
+        """Say whether the queue may borrow what the preemptor needs beyond its victims' charges."""
         return attempt.may_borrow(self._borrowing)

@@ -1,6 +1,6 @@
-"""Reclaim: who is entitled to it takes back what other queues have borrowed (P1).
+"""Reclaim: a workload within its queue's fair share evicts workloads of borrowing queues (P1).
 
-Whether victims suffice, and which are spared again, is ``exchange``.
+``preemption_search`` decides whether victims suffice.
 """
 
 from dataclasses import dataclass
@@ -17,98 +17,98 @@ from controller.engine.victims import PreemptionCandidates, Victim
 if TYPE_CHECKING:
     from controller.engine.state import State
 
-#: So long nothing is reclaimed after a cluster has become usable or unusable.
+#: No workload is reclaimed for this long after a cluster has become usable or unusable, in milliseconds.
 TOPOLOGY_COOLDOWN_MS = 300_000
 
 
 @dataclass(frozen=True, slots=True)
 class DivergingPaths:
-    """Where the paths of two queues meet: those below the lowest common ancestor, from below."""
+    """Queues on two paths below their lowest common ancestor, from the leaf upwards."""
 
     preemptor_branch: tuple[Node, ...]
     victim_branch: tuple[Node, ...]
 
 
-def diverge(ours: Node, theirs: Node) -> DivergingPaths | None:
-    """Return where two queues fork, ``None`` where one lies above the other."""
-    above = {node.name for node in ours.path()}
-    lower = tuple(node for node in theirs.path() if node.name not in above)
-    below = {node.name for node in theirs.path()}
-    upper = tuple(node for node in ours.path() if node.name not in below)
-    return DivergingPaths(upper, lower) if upper and lower else None
+def diverge(preemptor_queue: Node, victim_queue: Node) -> DivergingPaths | None:
+    """Return where the paths of two queues diverge; ``None`` where one is an ancestor of the other."""
+    ancestors = {node.name for node in preemptor_queue.path()}
+    victim_branch = tuple(node for node in victim_queue.path() if node.name not in ancestors)
+    victim_ancestors = {node.name for node in victim_queue.path()}
+    preemptor_branch = tuple(node for node in preemptor_queue.path() if node.name not in victim_ancestors)
+    return DivergingPaths(preemptor_branch, victim_branch) if preemptor_branch and victim_branch else None
 
 
 def reclaim_candidates(
-    state: "State", standing: QueueShares, head: Head, charge: Resources, roster: PreemptionCandidates
+    state: "State", queue_shares: QueueShares, head: Head, charge: Resources, candidates: PreemptionCandidates
 ) -> list[Victim]:
-    """Return who might be evicted for *head*, that is to be charged with *charge*, the first to go first."""
-    asks = frozenset(name for name, amount in charge.items() if amount > 0 and name != PODS)
-    found: list[Victim] = []
-    for node in roster.queues():
-        split = diverge(head.leaf, node)
-        if split is not None and all(_is_reclaimable(standing, each, asks) for each in split.victim_branch):
-            found += roster.in_queue(node.name)
-    most = state.policy.reclaim.max_evictions
-    return sorted((each for each in found if each.evictions < most), key=lambda victim: victim.rank)
+    """Return the victims that may be reclaimed for *head* with *charge*, in eviction order."""
+    requested = frozenset(name for name, amount in charge.items() if amount > 0 and name != PODS)
+    victims: list[Victim] = []
+    for node in candidates.queues():
+        paths = diverge(head.leaf, node)
+        if paths is not None and all(_is_reclaimable(queue_shares, node, requested) for node in paths.victim_branch):
+            victims += candidates.in_queue(node.name)
+    max_evictions = state.policy.reclaim.max_evictions
+    return sorted((victim for victim in victims if victim.evictions < max_evictions), key=lambda victim: victim.rank)
 
 
-def _is_reclaimable(standing: QueueShares, node: Node, resources: frozenset[str]) -> bool:
-    return node.queue.reclaimable and _exceeds_fair_share(standing, node, resources, standing.quota)
+def _is_reclaimable(queue_shares: QueueShares, node: Node, resources: frozenset[str]) -> bool:
+    return node.queue.reclaimable and _exceeds_fair_share(queue_shares, node, resources, queue_shares.quota)
 
 
 class ReclaimPolicy:
-    """P1's conditions; what a branch above the common ancestor grows by is borrowed like everything else."""
+    """P1's conditions; what a branch above the common ancestor gains counts as borrowing."""
 
-    def __init__(self, lending: BorrowingPolicy | None) -> None:
-        self._borrowing = lending
+    def __init__(self, borrowing: BorrowingPolicy | None) -> None:
+        self._borrowing = borrowing
 
-    def allows(self, attempt: PreemptionAttempt, victim: Victim, short: Shortage) -> bool:
-        """Say whether *victim* may be the next to be taken: its branch has borrowed what is lacking."""
-        split = diverge(attempt.head.leaf, victim.node)
-        lacking = _lacking_resources(short, victim)
-        if split is None or not lacking:
+    def allows(self, attempt: PreemptionAttempt, victim: Victim, shortage: Shortage) -> bool:
+        """Say whether *victim* may be selected next: its branch borrows a missing resource."""
+        paths = diverge(attempt.head.leaf, victim.node)
+        lacking = _lacking_resources(shortage, victim)
+        if paths is None or not lacking:
             return False
         return (
-            all(_exceeds_fair_share(attempt.queue_shares, node, lacking, attempt.quota) for node in split.victim_branch)
-            and all(_keeps_guarantee(node, victim, attempt.quota) for node in split.victim_branch)
-            and _stays_within_fair_share(attempt, split)
-            and _improves_fairness(attempt, split, victim, further=victim.charge)
+            all(_exceeds_fair_share(attempt.queue_shares, node, lacking, attempt.quota) for node in paths.victim_branch)
+            and all(_keeps_guarantee(node, victim, attempt.quota) for node in paths.victim_branch)
+            and _stays_within_fair_share(attempt, paths)
+            and _improves_fairness(attempt, paths, victim, also_freed=victim.charge)
         )
 
-    def keeps_fair_share(self, attempt: PreemptionAttempt, victim: Victim, short: Shortage) -> bool:
-        """Say whether its branch stays at or above its entitlement, in what is lacking, without *victim*."""
-        split = diverge(attempt.head.leaf, victim.node)
-        if split is None:
+    def keeps_fair_share(self, attempt: PreemptionAttempt, victim: Victim, shortage: Shortage) -> bool:
+        """Say whether the victim's branch keeps its fair share of the missing resources without *victim*."""
+        paths = diverge(attempt.head.leaf, victim.node)
+        if paths is None:
             return False
-        branch = split.victim_branch[-1]
-        due = attempt.queue_shares.entitlements[branch.name]
+        branch = paths.victim_branch[-1]
+        fair_share = attempt.queue_shares.entitlements[branch.name]
         return all(
-            attempt.quota.amount(branch.name, name) - victim.charge[name] >= due.get(name, 0)
-            for name in _lacking_resources(short, victim)
+            attempt.quota.amount(branch.name, name) - victim.charge[name] >= fair_share.get(name, 0)
+            for name in _lacking_resources(shortage, victim)
         )
 
     def accepts(self, attempt: PreemptionAttempt) -> bool:
-        """Say whether the reclaimer stays within its entitlements and every exchange of two branches is fairer."""
+        """Say whether the preemptor stays within its fair share and every eviction improves fairness."""
         if not attempt.may_borrow(self._borrowing):
             return False
-        forks = [(diverge(attempt.head.leaf, victim.node), victim) for victim in attempt.selected]
+        diverging = [(diverge(attempt.head.leaf, victim.node), victim) for victim in attempt.selected]
         return all(
-            split is not None
-            and _stays_within_fair_share(attempt, split)
-            and _improves_fairness(attempt, split, victim, further=EMPTY)
-            for split, victim in forks
+            paths is not None
+            and _stays_within_fair_share(attempt, paths)
+            and _improves_fairness(attempt, paths, victim, also_freed=EMPTY)
+            for paths, victim in diverging
         )
 
 
-def _lacking_resources(short: Shortage, victim: Victim) -> frozenset[str]:
-    """Return what is lacking and *victim* holds; ``pods`` alone reclaim nothing."""
-    return frozenset(name for name in short.resources if name != PODS and victim.charge.get(name, 0) > 0)
+def _lacking_resources(shortage: Shortage, victim: Victim) -> frozenset[str]:
+    """Return the missing resources that *victim* holds; ``pods`` alone justify no reclaim."""
+    return frozenset(name for name in shortage.resources if name != PODS and victim.charge.get(name, 0) > 0)
 
 
-def _exceeds_fair_share(standing: QueueShares, node: Node, resources: frozenset[str], quota: Quota) -> bool:
-    """Say whether a queue is above its entitlement on one of *resources*."""
-    due = standing.entitlements[node.name]
-    return any(quota.amount(node.name, name) > due.get(name, 0) for name in resources)
+def _exceeds_fair_share(queue_shares: QueueShares, node: Node, resources: frozenset[str], quota: Quota) -> bool:
+    """Say whether a queue exceeds its fair share of one of *resources*."""
+    fair_share = queue_shares.entitlements[node.name]
+    return any(quota.amount(node.name, name) > fair_share.get(name, 0) for name in resources)
 
 
 def _keeps_guarantee(node: Node, victim: Victim, quota: Quota) -> bool:
@@ -119,43 +119,45 @@ def _keeps_guarantee(node: Node, victim: Victim, quota: Quota) -> bool:
     )
 
 
-def _stays_within_fair_share(attempt: PreemptionAttempt, split: DivergingPaths) -> bool:
-    """Say whether the reclaimer's queues below the common ancestor are within their entitlements with it."""
+def _stays_within_fair_share(attempt: PreemptionAttempt, paths: DivergingPaths) -> bool:
+    """Say whether the preemptor's queues below the common ancestor stay within their fair shares."""
     return all(
-        attempt.queue_shares.over(node, attempt.charge, attempt.quota) is None for node in split.preemptor_branch
+        attempt.queue_shares.over(node, attempt.charge, attempt.quota) is None for node in paths.preemptor_branch
     )
 
 
 def _improves_fairness(
-    attempt: PreemptionAttempt, split: DivergingPaths, victim: Victim, *, further: Resources
+    attempt: PreemptionAttempt, paths: DivergingPaths, victim: Victim, *, also_freed: Resources
 ) -> bool:
-    """Say whether the smaller share of the two branches becomes larger, *further* being freed as well.
+    """Say whether the smaller usage ratio of the two branches grows, with *also_freed* freed as well.
 
-    Over what the reclaimer lacks; next in line are the reclaimer and the victim.
+    The ratios count the resources that the preemptor lacks; preemptor and victim are the next to be admitted.
     """
-    ours, theirs = split.preemptor_branch[-1], split.victim_branch[-1]
-    before = min(_usage_ratio(attempt, ours, attempt.charge), _usage_ratio(attempt, theirs, victim.charge))
+    preemptor_branch, victim_branch = paths.preemptor_branch[-1], paths.victim_branch[-1]
+    before = min(
+        _usage_ratio(attempt, preemptor_branch, attempt.charge), _usage_ratio(attempt, victim_branch, victim.charge)
+    )
     after = min(
-        _usage_ratio(attempt, ours, attempt.charge, more=attempt.charge),
-        _usage_ratio(attempt, theirs, victim.charge, more=scale(further, -1)),
+        _usage_ratio(attempt, preemptor_branch, attempt.charge, added=attempt.charge),
+        _usage_ratio(attempt, victim_branch, victim.charge, added=scale(also_freed, -1)),
     )
     return after > before
 
 
 def _usage_ratio(
-    attempt: PreemptionAttempt, branch: Node, asks: Resources, *, more: Resources | None = None
+    attempt: PreemptionAttempt, branch: Node, requested: Resources, *, added: Resources | None = None
 ) -> UsageRatio:
-    """Return the share of *branch* in what the reclaimer lacks, while *asks* is next in line.
+    """Return the usage ratio of *branch* over what the preemptor lacks, with *requested* next to be admitted.
 
-    As it stands before the exchange; with *more* charged, after it.
+    Without *added*, before the preemption; else after it, with *added* charged.
     """
-    due = attempt.queue_shares.entitlements[branch.name]
-    quota = attempt.queue_shares.quota if more is None else attempt.quota
+    fair_share = attempt.queue_shares.entitlements[branch.name]
+    quota = attempt.queue_shares.quota if added is None else attempt.quota
     largest = ZERO
     for name in sorted(attempt.initial_shortage.resources - {PODS}):
-        held = quota.amount(branch.name, name) + (more or EMPTY).get(name, 0)
-        if due.get(name):
-            largest = max(largest, held / due[name])
-        elif held > 0 or asks.get(name, 0) > 0:
+        usage = quota.amount(branch.name, name) + (added or EMPTY).get(name, 0)
+        if fair_share.get(name):
+            largest = max(largest, usage / fair_share[name])
+        elif usage > 0 or requested.get(name, 0) > 0:
             return INFINITE
     return 0, largest

@@ -1,7 +1,6 @@
-"""What the clusters would take once those are gone who have borrowed and can be moved (O3).
+"""Estimates where workloads would fit once borrowed capacity is reclaimed (O3).
 
-Kept up to date while a cycle decides; a shape is searched for anew only on
-clusters that have gained some room since.
+The estimate is updated during a cycle; requirements are searched again only on clusters that gained capacity.
 """
 
 from dataclasses import dataclass, replace
@@ -23,37 +22,37 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Finding:
-    """What was found out about a shape."""
+    """Result of the search for one set of requirements."""
 
     requirements: SchedulingRequirements
     fits: bool
     fitting_cluster: ClusterName | None
-    """A cluster that would take it."""
+    """A cluster on which they would fit."""
     generation: int
-    """How often clusters had been freed by then."""
+    """Generation of the cluster usage at the search."""
 
 
 class ReclaimableCapacity:
-    """Where waiting shapes could go; it must be told of queues in which somebody came or went."""
+    """Where workloads would fit after reclaim; ``update`` must be called for queues whose workloads change."""
 
-    def __init__(self, state: "State", standing: QueueShares, roster: PreemptionCandidates, now: int) -> None:
+    def __init__(self, state: "State", queue_shares: QueueShares, candidates: PreemptionCandidates, now: int) -> None:
         self._world = state
         self._now = now
         self._ledger = state.ledger
-        self._standing = standing
-        self._candidates = roster
+        self._standing = queue_shares
+        self._candidates = candidates
         self._reclaimable: dict[QueueName, dict[ClusterName, Resources]] = {}
-        """What could be moved out of each queue that has borrowed."""
+        """What can be reclaimed from each borrowing queue, by cluster."""
         self._reclaimable_by_cluster: dict[ClusterName, Resources] = {}
-        """The same by cluster."""
+        """The sum over all queues."""
         self._findings: dict[int, _Finding] = {}
         self._gained: set[ClusterName] = set()
         self._version = self._ledger.version
-        for node in roster.queues():
+        for node in candidates.queues():
             self.update(node)
 
     def update(self, node: Node) -> None:
-        """Ask anew what could be moved out of a queue."""
+        """Recompute what can be reclaimed from a queue."""
         for name, amounts in self._reclaimable.pop(node.name, {}).items():
             self._reclaimable_by_cluster[name] = subtract(self._reclaimable_by_cluster[name], amounts)
         if self._has_borrowed(node):
@@ -63,52 +62,58 @@ class ReclaimableCapacity:
                 self._gained.add(name)
 
     def _has_borrowed(self, node: Node) -> bool:
-        """Say whether a queue is above its entitlement and reclaim does not leave it alone."""
-        due = self._standing.entitlements[node.name]
-        held = self._standing.quota.allocated[node.name]
-        is_above = any(amount > due.get(name, 0) for name, amount in held.items() if name != PODS)
-        return is_above and all(above.queue.reclaimable for above in node.path() if above.parent is not None)
+        """Say whether a queue exceeds its fair share and is reclaimable."""
+        fair_share = self._standing.entitlements[node.name]
+        usage = self._standing.quota.allocated[node.name]
+        exceeds_fair_share = any(amount > fair_share.get(name, 0) for name, amount in usage.items() if name != PODS)
+        return exceeds_fair_share and all(
+            ancestor.queue.reclaimable for ancestor in node.path() if ancestor.parent is not None
+        )
 
-    def fits(self, shape: SchedulingRequirements) -> bool:
-        """Say whether some candidate cluster would take *shape* once all that can be moved is gone."""
-        if id(shape) not in self._findings:
-            self._findings[id(shape)] = self._evaluate(shape, None)
-        return self._findings[id(shape)].fits
+    def fits(self, requirements: SchedulingRequirements) -> bool:
+        """Say whether a candidate cluster would fit *requirements* after reclaim."""
+        if id(requirements) not in self._findings:
+            self._findings[id(requirements)] = self._evaluate(requirements, None)
+        return self._findings[id(requirements)].fits
 
     def has_changed(self) -> bool:
-        """Say whether that is otherwise for some shape since this was last asked."""
+        """Say whether any finding has changed since the last call."""
         if self._version == self._ledger.version:
             return False
         before, self._version = self._findings, self._ledger.version
-        self._findings = {key: self._evaluate(look.requirements, look) for key, look in before.items()}
+        self._findings = {key: self._evaluate(finding.requirements, finding) for key, finding in before.items()}
         self._gained.clear()
-        return any(look.fits != before[key].fits for key, look in self._findings.items())
+        return any(finding.fits != before[key].fits for key, finding in self._findings.items())
 
-    def _evaluate(self, shape: SchedulingRequirements, before: _Finding | None) -> _Finding:
-        prospect = self._world.books.feasibility_cache.get(shape)
-        if not prospect.needs_one_cluster:
-            rooms = [self._free_capacity(name) for name in prospect.candidates.names]
-            takes = isinstance(choose_clusters(shape, rooms, prospect.candidates.copies), Choice)
-            return _Finding(shape, takes, None, self._ledger.frees)
-        witness = self._find_cluster(prospect, before)
-        return _Finding(shape, witness is not None, witness, self._ledger.frees)
+    def _evaluate(self, requirements: SchedulingRequirements, before: _Finding | None) -> _Finding:
+        feasibility = self._world.books.feasibility_cache.get(requirements)
+        if not feasibility.needs_one_cluster:
+            capacities = [self._free_capacity(name) for name in feasibility.candidates.names]
+            fits = isinstance(choose_clusters(requirements, capacities, feasibility.candidates.copies), Choice)
+            return _Finding(requirements, fits, None, self._ledger.frees)
+        fitting_cluster = self._find_cluster(feasibility, before)
+        return _Finding(requirements, fitting_cluster is not None, fitting_cluster, self._ledger.frees)
 
-    def _find_cluster(self, prospect: ClassFeasibility, before: _Finding | None) -> ClusterName | None:
-        names = prospect.candidates.names
+    def _find_cluster(self, feasibility: ClassFeasibility, before: _Finding | None) -> ClusterName | None:
+        names = feasibility.candidates.names
         if (
             before is not None
             and before.fitting_cluster is not None
-            and self._free_capacity(before.fitting_cluster).fits(prospect.requirements)
+            and self._free_capacity(before.fitting_cluster).fits(feasibility.requirements)
         ):
             return before.fitting_cluster
         if before is not None and before.fitting_cluster is None:
             freed = self._ledger.freed_since(before.generation)
             if freed is not None:
                 names = tuple(name for name in names if name in freed or name in self._gained)
-        return next((name for name in names if self._free_capacity(name).fits(prospect.requirements)), None)
+        return next((name for name in names if self._free_capacity(name).fits(feasibility.requirements)), None)
 
     def _free_capacity(self, name: ClusterName) -> FreeCapacity:
-        site, gone = self._ledger.site(name), self._reclaimable_by_cluster.get(name, EMPTY)
-        room = free_after_evictions(site, gone)
-        # Where nobody goes, nodes stay as they have been counted.
-        return room if site.leaving or any(gone.values()) else replace(room, estimates=site.estimates)
+        cluster_state, evicted = self._ledger.site(name), self._reclaimable_by_cluster.get(name, EMPTY)
+        capacity = free_after_evictions(cluster_state, evicted)
+        # Without evictions, the estimates of the cluster's nodes stay valid.
+        return (
+            capacity
+            if cluster_state.leaving or any(evicted.values())
+            else replace(capacity, estimates=cluster_state.estimates)
+        )

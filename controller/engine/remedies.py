@@ -1,8 +1,7 @@
-"""Finds by how much queues and clusters must grow for a pending workload to be admitted, and tries that out.
+"""Finds by how much queues and clusters must grow to admit a pending workload, and verifies it.
 
-Every change is carried out on a copy of the world and planned there, first for
-the workload alone, then beside all others. Worked out on request, never by a
-cycle.
+Changes are applied to a copy of the state and planned there, first for the workload alone, then with all
+others. Computed on request, never in a cycle.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,21 +22,21 @@ from controller.engine.workloads import Choice, Workload, WorkloadState, Workloa
 if TYPE_CHECKING:
     from controller.engine.state import State
 
-#: So often what still lacks is added and the workload tried again.
+#: Maximum number of attempts, each with what was still missing added.
 _MAX_ROUNDS: Final = 12
-#: After evictions a plan looks again at once; so often, until nothing more is decided.
+#: Maximum number of plans after evictions, until nothing more is decided.
 _MAX_PLANS: Final = 4
-#: Beside more pending workloads than this the changes are tried for the workload alone.
+#: With more pending workloads than this, the changes are verified for the workload alone.
 _MAX_PENDING: Final = 5_000
 
 Kind = Literal["queue", "cluster"]
 _Key = tuple[Kind, str, str]
-"""What is changed: a queue's capability or a cluster's allocatable amount, its name, the resource."""
+"""A changed amount: of a queue's capability or a cluster's allocatable; its name; the resource."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A queue's capability, or a cluster's allocatable amount, of one resource; in base units."""
+    """A change of a queue's capability or a cluster's allocatable for one resource, in base units."""
 
     kind: Kind
     name: str
@@ -48,20 +47,20 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """Changes that admit a pending workload; what they do not include where others come before it."""
+    """Changes that admit a pending workload, and what still precedes it."""
 
     changes: tuple[Change, ...]
-    """Empty where it lacks nothing once it is first."""
+    """Empty where the workload lacks nothing once it is first in order."""
     is_complete: bool
-    """Whether the workload is admitted beside all others; alone it always is."""
+    """Whether the workload is admitted with all others present; alone it always is."""
     others: tuple[Workload, ...] = ()
-    """The workloads that take what the changes add before it does."""
+    """Workloads that use the added capacity before it."""
     refusal: Refusal | None = None
-    """Why it still waits beside all others."""
+    """Why it is still pending with all others present."""
 
 
 def find_remedy(state: "State", uid: WorkloadUid, now: int, plan: Plan) -> Remedy | None:
-    """Return what admits the pending workload *uid* in *world*, as *plan* left it; ``None`` where no capacity does."""
+    """Return what admits the pending workload *uid* after *plan*; ``None`` where no capacity does."""
     refusal = state.refusal(uid)
     if refusal is None or refusal.reason not in CAPACITY or uid not in state.backlog:
         return None
@@ -70,20 +69,20 @@ def find_remedy(state: "State", uid: WorkloadUid, now: int, plan: Plan) -> Remed
 
 
 def rebuild_state(state: "State", policy: Policy, workloads: Iterable[Workload], now: int) -> "State":
-    """Return a new world with the queues and clusters of *world*, and *workloads*."""
-    # Nobody answers a copy: there the sum decides.
-    fresh = type(state)(replace(policy, node_estimates=False))
+    """Return a new state with the queues and clusters of *state*, and *workloads*."""
+    # No estimator answers queries of the copy; there the sum decides.
+    copy = type(state)(replace(policy, node_estimates=False))
     for queue in state.queues.values():
-        fresh.queue_changed(queue)
+        copy.queue_changed(queue)
     for workload in workloads:
-        fresh.workload_changed(workload, now)
+        copy.workload_changed(workload, now)
     for cluster in state.ledger.clusters:
-        fresh.cluster_changed(cluster, now)
-    return fresh
+        copy.cluster_changed(cluster, now)
+    return copy
 
 
 def apply_changes(state: "State", changes: Iterable[Change], now: int) -> None:
-    """Tell *world* of *changes*."""
+    """Apply *changes* to *state*."""
     for change in changes:
         if change.kind == "cluster":
             _enlarge_cluster(state, change, now)
@@ -107,33 +106,33 @@ def _enlarge_cluster(state: "State", change: Change, now: int) -> None:
 
 
 def _changes_for_workload_alone(state: "State", uid: WorkloadUid, now: int) -> tuple[Change, ...] | None:
-    """Return what admits a workload for which nobody is evicted while nobody else waits, ``None`` if nothing does."""
+    """Return the changes that admit a workload without competitors and preemption; ``None`` if there are none."""
     group = state.workloads[uid].group
     workloads = [
-        each
-        for each in state.workloads.values()
-        if each.uid == uid or each.admission is not None or (group is not None and each.group == group)
+        workload
+        for workload in state.workloads.values()
+        if workload.uid == uid or workload.admission is not None or (group is not None and workload.group == group)
     ]
     policy = replace(state.policy, reclaim=EvictionPolicy(), preemption=EvictionPolicy())
-    found: dict[_Key, int] = {}
+    amounts: dict[_Key, int] = {}
     for _ in range(_MAX_ROUNDS):
         trial = rebuild_state(state, policy, workloads, now)
-        changes = _changes(state, found)
+        changes = _changes(state, amounts)
         apply_changes(trial, changes, now)
         plan_until_stable(trial, now)
         if trial.workloads[uid].state is WorkloadState.ADMITTED:
             return changes
-        more = dict(_required_amounts(trial, uid)) if uid in trial.backlog else {}
-        if not more:
+        required = dict(_required_amounts(trial, uid)) if uid in trial.backlog else {}
+        if not required:
             return None
-        found |= more
+        amounts |= required
     return None
 
 
-def _changes(state: "State", found: Mapping[_Key, int]) -> tuple[Change, ...]:
-    """Return the changes by kind, name and resource, with what each amount is in *world*."""
+def _changes(state: "State", amounts: Mapping[_Key, int]) -> tuple[Change, ...]:
+    """Return the changes sorted by kind, name and resource, with the current amounts of *state*."""
     changes = []
-    for (kind, name, resource), after in sorted(found.items(), key=lambda item: (item[0][0] != "queue", item[0])):
+    for (kind, name, resource), after in sorted(amounts.items(), key=lambda item: (item[0][0] != "queue", item[0])):
         if kind == "cluster":
             before = state.ledger.site(ClusterName(name)).allocatable.get(resource, 0)
         else:
@@ -144,86 +143,102 @@ def _changes(state: "State", found: Mapping[_Key, int]) -> tuple[Change, ...]:
 
 
 def _required_amounts(trial: "State", uid: WorkloadUid) -> Iterator[tuple[_Key, int]]:
-    """Yield the amounts that must be larger: of the closest clusters, and once these have room of the queues."""
-    lane, standing = trial.backlog.lane(uid), trial.standing
-    short = [(gap.cluster, name, lack) for gap in cluster_gaps(trial, lane.shape) for name, lack in gap.missing.items()]
-    for cluster, name, lack in short:
-        yield ("cluster", cluster, name), trial.ledger.site(cluster).allocatable.get(name, 0) + lack
-    node = trial.tree().nodes.get(lane.queue)
-    if short or standing is None or node is None:
+    """Yield the amounts to raise: of the closest clusters, and once these suffice of the queues."""
+    workload_class, queue_shares = trial.backlog.lane(uid), trial.standing
+    missing = [
+        (gap.cluster, name, amount)
+        for gap in cluster_gaps(trial, workload_class.shape)
+        for name, amount in gap.missing.items()
+    ]
+    for cluster, name, amount in missing:
+        yield ("cluster", cluster, name), trial.ledger.site(cluster).allocatable.get(name, 0) + amount
+    node = trial.tree().nodes.get(workload_class.queue)
+    if missing or queue_shares is None or node is None:
         return
-    quotas = [quota for quota in (standing.quota, trial.books.present()) if quota is not None]
-    faults = [(quota, fault) for quota in quotas for fault in quota.faults(quota.tree.nodes[lane.queue], lane.charge)]
-    if not faults and lane.hopeless is not None and lane.hopeless.reason is Reason.EXCEEDS_QUEUE_LIMIT:
-        faults = [(standing.quota, lane.hopeless)]
+    quotas = [quota for quota in (queue_shares.quota, trial.books.present()) if quota is not None]
+    faults = [
+        (quota, fault)
+        for quota in quotas
+        for fault in quota.faults(quota.tree.nodes[workload_class.queue], workload_class.charge)
+    ]
+    if (
+        not faults
+        and workload_class.hopeless is not None
+        and workload_class.hopeless.reason is Reason.EXCEEDS_QUEUE_LIMIT
+    ):
+        faults = [(queue_shares.quota, workload_class.hopeless)]
     for quota, fault in faults:
-        by = (fault.asked or 0) - (fault.available or 0)
-        growth = _LimitIncrease(trial, quota, lane)
-        yield from growth.amounts(quota.tree.nodes[QueueName(fault.queue or ROOT)], fault.resource or "", by)
+        increase = (fault.asked or 0) - (fault.available or 0)
+        growth = _LimitIncrease(trial, quota, workload_class)
+        yield from growth.amounts(quota.tree.nodes[QueueName(fault.queue or ROOT)], fault.resource or "", increase)
 
 
 class _LimitIncrease:
-    """By how much what limits a queue must grow: its capability, its ancestors', the clusters."""
+    """Computes how far to raise what limits a queue: its capability, its ancestors', the clusters."""
 
-    def __init__(self, state: "State", quota: Quota, lane: WorkloadClass) -> None:
+    def __init__(self, state: "State", quota: Quota, workload_class: WorkloadClass) -> None:
         self._world = state
         self._quota = quota
-        self._lane = lane
+        self._lane = workload_class
 
-    def amounts(self, node: Node, resource: str, by: int) -> Iterator[tuple[_Key, int]]:
-        """Yield what lifts the limit of *node* on *resource*."""
-        wanted = self._limit(node, resource) + by
-        own = node.queue.capability.get(resource)
-        if own is not None and own < wanted:
-            yield ("queue", node.name, resource), wanted
+    def amounts(self, node: Node, resource: str, increase: int) -> Iterator[tuple[_Key, int]]:
+        """Yield what raises the limit of *node* for *resource*."""
+        required = self._limit(node, resource) + increase
+        capability = node.queue.capability.get(resource)
+        if capability is not None and capability < required:
+            yield ("queue", node.name, resource), required
         if node.parent is None:
             pool = self._world.ledger.pool().get(resource, 0)
-            yield from self._cluster_amount(resource, wanted - pool)
+            yield from self._cluster_amount(resource, required - pool)
             return
         siblings = sum(
-            self._quota.limits[each.name].guarantee.get(resource, 0)
-            for each in node.parent.children
-            if each is not node
+            self._quota.limits[child.name].guarantee.get(resource, 0)
+            for child in node.parent.children
+            if child is not node
         )
-        lack = wanted + siblings - self._limit(node.parent, resource)
-        if lack > 0:
-            yield from self.amounts(node.parent, resource, lack)
+        missing = required + siblings - self._limit(node.parent, resource)
+        if missing > 0:
+            yield from self.amounts(node.parent, resource, missing)
 
     def _limit(self, node: Node, resource: str) -> int:
         return self._quota.limits[node.name].ceiling.get(resource, 0)
 
-    def _cluster_amount(self, resource: str, by: int) -> Iterator[tuple[_Key, int]]:
-        """Yield what one cluster must have more: where the workload would go, else its first candidate."""
-        prospects = self._world.books.feasibility_cache
-        prospect = prospects.get(self._lane.shape)
-        choice = prospects.choose(prospect)
-        names = [each.cluster for each in choice.bookings] if isinstance(choice, Choice) else prospect.candidates.names
-        if by > 0 and names:
-            site = self._world.ledger.site(names[0])
-            yield ("cluster", site.name, resource), site.allocatable.get(resource, 0) + by
+    def _cluster_amount(self, resource: str, increase: int) -> Iterator[tuple[_Key, int]]:
+        """Yield the amount to add to one cluster: where the workload fits, else its first candidate."""
+        feasibility_cache = self._world.books.feasibility_cache
+        feasibility = feasibility_cache.get(self._lane.shape)
+        choice = feasibility_cache.choose(feasibility)
+        names = (
+            [charge.cluster for charge in choice.bookings]
+            if isinstance(choice, Choice)
+            else feasibility.candidates.names
+        )
+        if increase > 0 and names:
+            cluster_state = self._world.ledger.site(names[0])
+            yield ("cluster", cluster_state.name, resource), cluster_state.allocatable.get(resource, 0) + increase
 
 
 def _try_with_other_workloads(
     state: "State", uid: WorkloadUid, now: int, *, plan: Plan, changes: tuple[Change, ...]
 ) -> Remedy:
-    """Return *changes* with what they do not include: tried beside all others, before *plan* was carried out."""
+    """Try *changes* with all other workloads, in the state before *plan*; return the remedy."""
     workloads = workloads_before(state, plan)
-    if sum(each.state is WorkloadState.PENDING for each in workloads) > _MAX_PENDING:
+    if sum(workload.state is WorkloadState.PENDING for workload in workloads) > _MAX_PENDING:
         return Remedy(changes, is_complete=False, refusal=state.refusal(uid))
     trial = rebuild_state(state, state.policy, workloads, now)
     apply_changes(trial, changes, now)
     plan_until_stable(trial, now)
     if trial.workloads[uid].state is WorkloadState.ADMITTED:
         return Remedy(changes, is_complete=True)
-    taken = [
-        each
-        for each in trial.workloads.values()
-        if each.state is WorkloadState.ADMITTED and state.workloads[each.uid].state is WorkloadState.PENDING
+    admitted = [
+        workload
+        for workload in trial.workloads.values()
+        if workload.state is WorkloadState.ADMITTED and state.workloads[workload.uid].state is WorkloadState.PENDING
     ]
-    return Remedy(changes, is_complete=False, others=tuple(sorted(taken, key=order_key)), refusal=trial.refusal(uid))
+    return Remedy(changes, is_complete=False, others=tuple(sorted(admitted, key=order_key)), refusal=trial.refusal(uid))
 
 
 def workloads_before(state: "State", plan: Plan) -> list[Workload]:
-    """Return the workloads of *world* as they were when *plan* began."""
-    changed = {each.workload.uid: each.workload for each in reversed((*plan.decisions, *plan.notes))}
+    """Return the workloads of *state* as they were before *plan*."""
+    changed = {decision.workload.uid: decision.workload for decision in reversed((*plan.decisions, *plan.notes))}
     return [changed.get(uid, workload) for uid, workload in state.workloads.items()]

@@ -1,6 +1,7 @@
-"""Reservations: given to who has been the best blocked one of his queue for long, and taken back in time (O6).
+"""Grants reservations to queue heads that are blocked for too long, and expires them (O6).
 
-What they keep from others is ``kept``, which clusters those are ``clearance``.
+``active_reservations`` decides what they withhold from other workloads, ``reservation_placement`` their
+clusters.
 """
 
 from collections.abc import Iterable
@@ -26,197 +27,215 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BlockedHead:
-    """Who is the best blocked one of a queue, and since when."""
+    """The first blocked workload of a queue, and since when it is first."""
 
     uid: WorkloadUid
     since: int
 
 
 class StarvationTimers:
-    """How long the best blocked one of each queue has been that."""
+    """Tracks how long the same workload has been the first blocked one of each queue."""
 
     def __init__(self) -> None:
         self.heads: dict[QueueName, BlockedHead] = {}
 
     def update(self, state: "State", queues: Iterable[QueueName], now: int) -> None:
-        """See who it is in *queues*, in which somebody came, went or changed."""
+        """Update the heads of *queues*, in which workloads were added, removed or changed."""
         for name in queues:
             first = _first_blocked(state, name)
-            known = self.heads.get(name)
+            timer = self.heads.get(name)
             if first is None:
                 self.heads.pop(name, None)
-            elif known is None or known.uid != first.uid:
+            elif timer is None or timer.uid != first.uid:
                 self.heads[name] = BlockedHead(first.uid, now)
 
     def reset(self, workload: Workload, now: int) -> None:
-        """Let the patience of *workload* begin anew: its reservation has lapsed."""
-        known = self.heads.get(workload.queue)
-        if known is not None and known.uid == workload.uid:
+        """Restart the timer of *workload*, whose reservation has expired."""
+        timer = self.heads.get(workload.queue)
+        if timer is not None and timer.uid == workload.uid:
             self.heads[workload.queue] = BlockedHead(workload.uid, now)
 
     def expired(self, state: "State", now: int) -> list[Workload]:
-        """Return those whose patience is at an end, of queues without a reservation."""
-        taken = {each.queue for each in state.reserved.values()}
-        begun = now - state.policy.reservation.after_ms
+        """Return the heads with an expired timer, of queues without a reservation."""
+        reserved_queues = {blocked.queue for blocked in state.reserved.values()}
+        latest_start = now - state.policy.reservation.after_ms
         return [
-            state.workloads[each.uid]
-            for name, each in sorted(self.heads.items())
-            if each.since <= begun and name not in taken
+            state.workloads[blocked.uid]
+            for name, blocked in sorted(self.heads.items())
+            if blocked.since <= latest_start and name not in reserved_queues
         ]
 
     def next_expiry(self, state: "State", now: int) -> int | None:
-        """Return when somebody's patience ends next."""
-        ends = (each.since + state.policy.reservation.after_ms for each in self.heads.values())
+        """Return when the next timer expires."""
+        ends = (blocked.since + state.policy.reservation.after_ms for blocked in self.heads.values())
         return min((at for at in ends if at > now), default=None)
 
 
 def _first_blocked(state: "State", queue: QueueName) -> Workload | None:
-    """Return the first of a queue who waits for nothing but room."""
-    lanes = (lane for lane in state.backlog.queues.get(queue, ()) if lane.hopeless is None and lane.is_waiting)
-    return state.first(queue, [lane.head for lane in lanes])
+    """Return the first workload of a queue that is inadmissible for capacity only."""
+    workload_classes = (
+        workload_class
+        for workload_class in state.backlog.queues.get(queue, ())
+        if workload_class.hopeless is None and workload_class.is_waiting
+    )
+    return state.first(queue, [workload_class.head for workload_class in workload_classes])
 
 
 def expire(state: "State", now: int) -> list[RecordUpdate]:
-    """Keep nothing any more for those for whom it has been kept too long, or is of no use; of a group for nobody."""
-    lapsed = {uid for uid, each in state.reserved.items() if _has_expired(state, each, now)}
-    groups_too = {state.reserved[uid].group for uid in lapsed} - {None}
+    """Cancel reservations that have expired or become useless, for a gang those of all parts."""
+    expired = {uid for uid, workload in state.reserved.items() if _has_expired(state, workload, now)}
+    gangs = {state.reserved[uid].group for uid in expired} - {None}
     return _cancel(
-        state, [uid for uid, each in state.reserved.items() if uid in lapsed or each.group in groups_too], now
+        state, [uid for uid, workload in state.reserved.items() if uid in expired or workload.group in gangs], now
     )
 
 
 def _cancel(state: "State", uids: Iterable[WorkloadUid], now: int) -> list[RecordUpdate]:
-    notes = []
+    updates = []
     for uid in sorted(uids):
         workload = state.reserved[uid]
         state.reserve(workload, None, now)
         state.starvation_timers.reset(workload, now)
-        notes.append(RecordUpdate(workload, None))
-    return notes
+        updates.append(RecordUpdate(workload, None))
+    return updates
 
 
 def next_expiry(state: "State") -> int | None:
-    """Return when the next reservation lapses by itself."""
-    begun = (each.reserved.since for each in state.reserved.values() if each.reserved is not None)
-    return earliest(since + state.policy.reservation.max_ms for since in begun)
+    """Return when the next reservation expires."""
+    starts = (workload.reserved.since for workload in state.reserved.values() if workload.reserved is not None)
+    return earliest(since + state.policy.reservation.max_ms for since in starts)
 
 
 def _has_expired(state: "State", workload: Workload, now: int) -> bool:
     reserved = workload.reserved
     if workload.uid not in state.backlog or reserved is None:
         return True
-    lane = state.backlog.lane(workload.uid)
-    if lane.hopeless is not None or not lane.is_waiting or reserved.since + state.policy.reservation.max_ms <= now:
+    workload_class = state.backlog.lane(workload.uid)
+    if (
+        workload_class.hopeless is not None
+        or not workload_class.is_waiting
+        or reserved.since + state.policy.reservation.max_ms <= now
+    ):
         return True
-    names = state.books.feasibility_cache.get(lane.shape).cluster_names
-    is_other = reserved.demand is not None and positive(reserved.demand) != positive(lane.charge)
-    return is_other or any(booking.cluster not in names for booking in reserved.rooms)
+    cluster_names = state.books.feasibility_cache.get(workload_class.shape).cluster_names
+    has_changed = reserved.demand is not None and positive(reserved.demand) != positive(workload_class.charge)
+    return has_changed or any(cluster_charge.cluster not in cluster_names for cluster_charge in reserved.rooms)
 
 
 def complete(state: "State", now: int) -> list[RecordUpdate]:
-    """Choose the rooms of reservations of which only the time is known, and of parts that a restart left without.
+    """Place reservations of which only the time is known, and those of gang parts without one after a restart.
 
-    A group for which that cannot be has none any more.
+    Reservations of a gang that cannot be placed are cancelled.
     """
-    notes: list[RecordUpdate] = []
+    updates: list[RecordUpdate] = []
     for uid in sorted(state.reserved, key=lambda uid: (_since(state.reserved[uid]), uid)):
         workload = state.reserved.get(uid)
         if workload is None or workload.reserved is None:
             continue
-        lane = state.backlog.lane(uid)
-        if gangs.is_all_or_nothing(state, lane):
-            notes += _complete_gang(state, lane, now)
+        workload_class = state.backlog.lane(uid)
+        if gangs.is_all_or_nothing(state, workload_class):
+            updates += _complete_gang(state, workload_class, now)
         elif workload.reserved.demand is None:
-            rooms = place_reservations(state, workload, _reserved_clusters(state)).get(uid, ())
-            charge = state.books.feasibility_cache.get(lane.shape).charge
-            state.reserve(workload, Reservation(workload.reserved.since, rooms, charge), now)
-    return notes
+            charges = place_reservations(state, workload, _reserved_clusters(state)).get(uid, ())
+            charge = state.books.feasibility_cache.get(workload_class.shape).charge
+            state.reserve(workload, Reservation(workload.reserved.since, charges, charge), now)
+    return updates
 
 
-def _complete_gang(state: "State", lane: WorkloadClass, now: int) -> list[RecordUpdate]:
-    """Choose the rooms of parts that have none, as long as too few have some for the group to start."""
-    parts = [part for part in state.reserved.values() if part.group == lane.group]
+def _complete_gang(state: "State", workload_class: WorkloadClass, now: int) -> list[RecordUpdate]:
+    """Place the reservations of parts without one, while too few parts have one for the gang to start."""
+    parts = [part for part in state.reserved.values() if part.group == workload_class.group]
     count = sum(part.reserved is not None and bool(part.reserved.rooms) for part in parts)
-    if lane.group is None or count >= state.gangs.missing(lane.group):
+    if workload_class.group is None or count >= state.gangs.missing(workload_class.group):
         return []
-    claimed = place_reservations(state, parts[0], _reserved_clusters(state, but=lane.group))
-    if not claimed:
+    placed = place_reservations(state, parts[0], _reserved_clusters(state, excluded_gang=workload_class.group))
+    if not placed:
         return _cancel(state, [part.uid for part in parts], now)
     since = min(map(_since, parts))
-    return _apply(state, claimed, since, now)
+    return _apply(state, placed, since, now)
 
 
-def _apply(state: "State", claimed: PlacedReservations, since: int, now: int) -> list[RecordUpdate]:
-    """Keep what is *claimed*; return what is not in the records yet."""
-    notes = []
-    for uid, rooms in claimed.items():
-        workload, lane = state.workloads[uid], state.backlog.lane(uid)
-        reserved = Reservation(since, rooms, state.books.feasibility_cache.get(lane.shape).charge)
+def _apply(state: "State", placed: PlacedReservations, since: int, now: int) -> list[RecordUpdate]:
+    """Reserve what was *placed*; return the updates of records."""
+    updates = []
+    for uid, charges in placed.items():
+        workload, workload_class = state.workloads[uid], state.backlog.lane(uid)
+        reserved = Reservation(since, charges, state.books.feasibility_cache.get(workload_class.shape).charge)
         if workload.reserved is None:
-            notes.append(RecordUpdate(workload, None, reserved))
+            updates.append(RecordUpdate(workload, None, reserved))
         state.reserve(workload, reserved, now)
-    return notes
+    return updates
 
 
 def _since(workload: Workload) -> int:
     return workload.reserved.since if workload.reserved else 0
 
 
-def _reserved_clusters(state: "State", but: HyperJobGang | None = None) -> set[ClusterName]:
-    """Return the clusters on which room is kept already, *but* not that for a certain group."""
-    found = (each.reserved for each in state.reserved.values() if but is None or each.group != but)
-    return {booking.cluster for reserved in found if reserved is not None for booking in reserved.rooms}
+def _reserved_clusters(state: "State", excluded_gang: HyperJobGang | None = None) -> set[ClusterName]:
+    """Return the clusters with reserved capacity, without those of *excluded_gang*."""
+    reservations = (
+        workload.reserved
+        for workload in state.reserved.values()
+        if excluded_gang is None or workload.group != excluded_gang
+    )
+    return {
+        cluster_charge.cluster for reserved in reservations if reserved is not None for cluster_charge in reserved.rooms
+    }
 
 
-def grant(state: "State", standing: QueueShares, now: int) -> list[RecordUpdate]:
-    """Keep quota and rooms for those whose patience is at an end, in the order of their turns (O1, O2).
+def grant(state: "State", queue_shares: QueueShares, now: int) -> list[RecordUpdate]:
+    """Grant reservations to heads with an expired timer, in admission order (O1, O2).
 
-    Where those who come first find clusters taken that they need, nobody who
-    comes after them is given the others, or they might never be free at once.
+    If a head needs clusters that are already reserved, later heads do not get its other clusters, or all of them
+    might never be free at once.
     """
-    notes: list[RecordUpdate] = []
-    taken = _reserved_clusters(state)
+    updates: list[RecordUpdate] = []
+    unavailable = _reserved_clusters(state)
     due = state.starvation_timers.expired(state, now)
-    if all(_has_only_reserved_clusters(state, state.backlog.lane(each.uid), taken) for each in due):
-        return notes
-    for lane in _in_turn(state, standing, due):
-        if _has_reservation(state, lane) or _has_only_reserved_clusters(state, lane, taken):
+    if all(_has_only_reserved_clusters(state, state.backlog.lane(each.uid), unavailable) for each in due):
+        return updates
+    for workload_class in _in_turn(state, queue_shares, due):
+        if _has_reservation(state, workload_class) or _has_only_reserved_clusters(state, workload_class, unavailable):
             continue
-        claimed = place_reservations(state, lane.head, taken)
-        wanted = claimed or place_reservations(state, lane.head, ())
-        taken.update(booking.cluster for rooms in wanted.values() for booking in rooms)
-        if lane.group is not None and not wanted:
-            # All its parts together find no room as the clusters are: that is not looked into again and again.
-            state.starvation_timers.reset(lane.head, now)
-        notes += _apply(state, claimed, now, now)
-    return notes
+        placed = place_reservations(state, workload_class.head, unavailable)
+        preferred = placed or place_reservations(state, workload_class.head, ())
+        unavailable.update(cluster_charge.cluster for charges in preferred.values() for cluster_charge in charges)
+        if workload_class.group is not None and not preferred:
+            # The parts do not fit together as the clusters are; the restarted timer bounds how often this is tried.
+            state.starvation_timers.reset(workload_class.head, now)
+        updates += _apply(state, placed, now, now)
+    return updates
 
 
-def _has_only_reserved_clusters(state: "State", lane: WorkloadClass, taken: AbstractSet[ClusterName]) -> bool:
-    """Say whether all clusters of *lane* are *taken*, so that it gets no reservation and delays none."""
-    return lane.group is None and state.books.feasibility_cache.get(lane.shape).cluster_names <= taken
+def _has_only_reserved_clusters(state: "State", workload_class: WorkloadClass, taken: AbstractSet[ClusterName]) -> bool:
+    """Say whether a queue of the gang has a reservation already."""
+    return (
+        workload_class.group is None and state.books.feasibility_cache.get(workload_class.shape).cluster_names <= taken
+    )
 
 
-def _has_reservation(state: "State", lane: WorkloadClass) -> bool:
+def _has_reservation(state: "State", workload_class: WorkloadClass) -> bool:
     """Say whether a queue of the group has a reservation already."""
-    if lane.group is None:
+    if workload_class.group is None:
         return False
-    queues = {state.workloads[uid].queue for uid in state.gangs.parts(lane.group)}
-    return any(each.queue in queues for each in state.reserved.values())
+    queues = {state.workloads[uid].queue for uid in state.gangs.parts(workload_class.group)}
+    return any(workload.queue in queues for workload in state.reserved.values())
 
 
-def _in_turn(state: "State", standing: QueueShares, due: Iterable[Workload]) -> list[WorkloadClass]:
+def _in_turn(state: "State", queue_shares: QueueShares, due: Iterable[Workload]) -> list[WorkloadClass]:
     entries = {}
     for workload in due:
-        lane = state.backlog.lane(workload.uid)
-        entries[lane.queue] = [
-            SchedulableClass(lane, state.books.feasibility_cache.get(lane.shape).requested_resources)
+        workload_class = state.backlog.lane(workload.uid)
+        entries[workload_class.queue] = [
+            SchedulableClass(
+                workload_class, state.books.feasibility_cache.get(workload_class.shape).requested_resources
+            )
         ]
     if not entries:
         return []
-    turns = HeadIterator(standing, state.policy, entries, fits=lambda _: True)
-    found = []
-    while (head := finish(turns.next())) is not None:
-        found.append(head.lane)
-        turns.passed_over(head)
-    return found
+    heads = HeadIterator(queue_shares, state.policy, entries, fits=lambda _: True)
+    classes = []
+    while (head := finish(heads.next())) is not None:
+        classes.append(head.lane)
+        heads.passed_over(head)
+    return classes

@@ -1,9 +1,8 @@
-"""Admitted workloads that ask for more than they were let in with (D7).
+"""Evicts admitted workloads whose resized requests do not fit (D7).
 
-What they have grown by is charged at once, whether it fits or not. Where it
-does not, they have a while to shrink, or the others to make room; then they
-go. That while is a budget: shrinking for a moment does not begin it again, it
-comes back slowly. Those that ran on after they had finished are judged in the
+The increase is charged at once, whether it fits or not. A workload that does not fit has a grace period to
+shrink or for capacity to become free; then it is evicted. The grace period is a budget: shrinking for a
+moment does not restart it, it returns slowly. Workloads that run again after they finished are treated in the
 same way.
 """
 
@@ -20,16 +19,18 @@ from controller.engine.workloads import Admission, ClusterCharge, Workload, Work
 if TYPE_CHECKING:
     from controller.engine.state import State
 
-#: So much longer a workload must hold no more than fits until the time is returned that it did not.
+#: A workload must fit this many times as long as it did not fit, until its grace period is whole again.
 _BUDGET_RETURN_FACTOR: Final = 24
 
 
 def evict_rejected(state: "State", now: int) -> Iterator[Evict]:
-    """Note since when each growth does not fit, and evict whose time is over, the first to outgrow first."""
+    """Track since when each resized workload does not fit, and evict those past their grace period, longest first."""
     for uid in [uid for uid in state.outgrown if uid not in state.grown]:
         _stop_timer(state, uid, now)
-    grown = sorted((state.workloads[uid] for uid in state.grown), key=lambda each: _eviction_order(state, each, now))
-    for workload in grown:
+    resized = sorted(
+        (state.workloads[uid] for uid in state.grown), key=lambda workload: _eviction_order(state, workload, now)
+    )
+    for workload in resized:
         if _fits(state, workload):
             _stop_timer(state, workload.uid, now)
             if workload.uid not in state.moved:
@@ -44,20 +45,20 @@ def evict_rejected(state: "State", now: int) -> Iterator[Evict]:
 
 
 def _stop_timer(state: "State", uid: WorkloadUid, now: int) -> None:
-    """Note how long a workload held more than fitted, which counts when it does so again."""
+    """Record how long a workload did not fit; the time counts if it does not fit again."""
     since = state.outgrown.pop(uid, None)
     if since is not None:
         state.overrun[uid] = (now - since, now)
 
 
 def _spent_budget(state: "State", uid: WorkloadUid, now: int) -> int:
-    """Return how much of its time a workload has spent before *now* and was not returned since."""
+    """Return how much of its grace period a workload has used and not regained before *now*."""
     spent, ended = state.overrun.pop(uid, (0, now))
     return max(spent - max(now - ended, 0) // _BUDGET_RETURN_FACTOR, 0)
 
 
 def next_eviction_at(state: "State") -> int | None:
-    """Return when the next one has to go."""
+    """Return when the next resized workload must be evicted."""
     if not state.policy.growth.evict:
         return None
     return earliest(_eviction_due_at(state, state.workloads[uid]) for uid in state.outgrown)
@@ -68,14 +69,14 @@ def _eviction_due_at(state: "State", workload: Workload) -> int:
 
 
 def _eviction_order(state: "State", workload: Workload, now: int) -> tuple[int, int, int, str, str, str]:
-    """Return who goes first: who has not fitted for longest, then the lowest priority, then the newest."""
+    """Return the eviction order: longest without fitting, then lowest priority, then newest."""
     since = state.outgrown.get(workload.uid, now)
     admitted_at = workload.admission.admitted_at if workload.admission else 0
     return since, workload.priority, -admitted_at, workload.name, workload.namespace, workload.uid
 
 
 def _fits(state: "State", workload: Workload) -> bool:
-    """Say whether it would be let in with what it holds now, in its queue and on the clusters where it is."""
+    """Say whether the workload's current requests fit its queue and clusters."""
     admission = workload.admission
     if workload.hold is not None and workload.hold.reason is Reason.REQUESTS_UNKNOWN:
         return False
@@ -83,7 +84,7 @@ def _fits(state: "State", workload: Workload) -> bool:
         return True
     quota = state.books.quota()
     return _fits_quota(quota, workload, admission) and all(
-        _fits_cluster(state, workload, booking) for booking in admission.bookings
+        _fits_cluster(state, workload, cluster_charge) for cluster_charge in admission.bookings
     )
 
 
@@ -94,11 +95,11 @@ def _fits_quota(quota: Quota, workload: Workload, admission: Admission) -> bool:
     return trial.refusal(node, admission.charge) is None
 
 
-def _fits_cluster(state: "State", workload: Workload, booking: ClusterCharge) -> bool:
-    """Say whether the cluster holds as much of it as must run at once (D11); one that is unusable is not asked."""
-    site = state.ledger.site(booking.cluster)
-    asked: Resources = booking.charge if workload.shape.replicas else workload.shape.gang
-    left, own = site.settled if site.is_usable else EMPTY, booking.charge
-    return not site.is_usable or all(
-        amount <= left.get(name, 0) + own.get(name, 0) for name, amount in asked.items() if amount > 0
+def _fits_cluster(state: "State", workload: Workload, cluster_charge: ClusterCharge) -> bool:
+    """Say whether the cluster holds what must run at once (D11); an unusable cluster counts as fitting."""
+    cluster_state = state.ledger.site(cluster_charge.cluster)
+    required: Resources = cluster_charge.charge if workload.shape.replicas else workload.shape.gang
+    free, own_charge = cluster_state.settled if cluster_state.is_usable else EMPTY, cluster_charge.charge
+    return not cluster_state.is_usable or all(
+        amount <= free.get(name, 0) + own_charge.get(name, 0) for name, amount in required.items() if amount > 0
     )

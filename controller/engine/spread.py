@@ -1,7 +1,6 @@
-"""Spread constraints: whether clusters satisfy them, and which of them Karmada would select.
+"""Checks spread constraints, and selects the clusters that Karmada would select.
 
-Karmada groups by cluster and by region only. What else a constraint names is a
-property that a cluster must have.
+Karmada groups by cluster and by region only. Any other constraint names a property that a cluster must have.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,17 +16,17 @@ _PROPERTIES: Mapping[str, Callable[[Cluster], bool]] = {
 
 
 def has_property(cluster: Cluster, spread: Spread) -> bool:
-    """Say whether *cluster* has the property by which *spread* groups; a label is not asked for."""
+    """Say whether *cluster* has the property by which *spread* groups; labels are not checked."""
     return spread.by not in _PROPERTIES or _PROPERTIES[spread.by](cluster)
 
 
 def is_effective(placement: Placement) -> bool:
-    """Say whether the placement's constraints limit the selection: static weights overrule them."""
+    """Say whether the spread constraints are effective: static weights override them."""
     return bool(placement.spread) and not (placement.divided and placement.weights)
 
 
 def unmet_constraint(placement: Placement, clusters: Sequence[Cluster]) -> Spread | None:
-    """Return the constraint for which *clusters* are too few, or which Karmada cannot group by."""
+    """Return the constraint that *clusters* do not satisfy, or by which Karmada cannot group."""
     if not is_effective(placement):
         return None
     by_field = {spread.by: spread for spread in placement.spread}
@@ -40,10 +39,10 @@ def unmet_constraint(placement: Placement, clusters: Sequence[Cluster]) -> Sprea
 
 
 def select_clusters(placement: Placement, ranked: Sequence[Cluster]) -> tuple[Cluster, ...]:
-    """Return those of *ranked* on which a workload that is not divided runs, best first (D5).
+    """Return the clusters of *ranked* that an undivided workload runs on, best first (D5).
 
-    By region: the regions with most clusters, as few as the constraints allow;
-    then the best cluster of each, then the best of the others.
+    By region: the regions with most clusters, as few as the constraints allow; then the best cluster of each,
+    then the best others.
     """
     if not ranked or unmet_constraint(placement, ranked) is not None:
         return ()
@@ -51,13 +50,13 @@ def select_clusters(placement: Placement, ranked: Sequence[Cluster]) -> tuple[Cl
         return tuple(ranked)
     by_field = {spread.by: spread for spread in placement.spread}
     cluster = by_field.get("cluster")
-    most = (cluster.maximum or len(ranked)) if cluster is not None else 0
+    max_clusters = (cluster.maximum or len(ranked)) if cluster is not None else 0
     if "region" not in by_field:
-        return tuple(ranked[:most])
-    groups = _fewest_regions(by_field["region"], cluster, ranked)
-    first = [group[0] for group in groups]
-    others = [each for each in ranked if any(each in group[1:] for group in groups)]
-    return (*first, *others[: max(most - len(first), 0)])
+        return tuple(ranked[:max_clusters])
+    regions = _fewest_regions(by_field["region"], cluster, ranked)
+    best = [region_clusters[0] for region_clusters in regions]
+    rest = [candidate for candidate in ranked if any(candidate in region_clusters[1:] for region_clusters in regions)]
+    return (*best, *rest[: max(max_clusters - len(best), 0)])
 
 
 def _unmet_regions(region: Spread, cluster: Spread | None, clusters: Sequence[Cluster]) -> Spread | None:
@@ -67,18 +66,18 @@ def _unmet_regions(region: Spread, cluster: Spread | None, clusters: Sequence[Cl
 
 
 def _regions(ranked: Sequence[Cluster]) -> list[list[Cluster]]:
-    """Return the clusters by region: those with most clusters first, else in the order of their best cluster."""
-    groups: dict[str, list[Cluster]] = {}
+    """Return the clusters by region: regions with most clusters first, else in the order of their best cluster."""
+    by_region: dict[str, list[Cluster]] = {}
     for cluster in ranked:
-        groups.setdefault(cluster.region, []).append(cluster)
-    return sorted(groups.values(), key=lambda group: -len(group))
+        by_region.setdefault(cluster.region, []).append(cluster)
+    return sorted(by_region.values(), key=lambda members: -len(members))
 
 
 def _fewest_regions(region: Spread, cluster: Spread | None, ranked: Sequence[Cluster]) -> list[list[Cluster]]:
-    """Return the largest regions, as few as hold the clusters wanted; empty where none do."""
-    groups = _regions(ranked)
-    wanted = cluster.minimum if cluster is not None else 0
-    for number, held in enumerate(accumulate(len(group) for group in groups), start=1):
-        if held >= wanted and number >= region.minimum:
-            return groups[:number] if number <= (region.maximum or number) else []
+    """Return the fewest, largest regions that hold enough clusters; empty where none do."""
+    regions = _regions(ranked)
+    minimum = cluster.minimum if cluster is not None else 0
+    for number, count in enumerate(accumulate(len(members) for members in regions), start=1):
+        if count >= minimum and number >= region.minimum:
+            return regions[:number] if number <= (region.maximum or number) else []
     return []

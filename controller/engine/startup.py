@@ -1,7 +1,7 @@
-"""Who was admitted and does not start: given to Karmada again, then taken back, with its group if need be (R1, G1).
+"""Evicts workloads that do not start in time after admission, with their HyperJob parts if needed (R1, G1).
 
-Who has run is never taken back because it does not run; as a part of a group
-it goes when too few of the group are left to go on.
+A workload is first handed to Karmada's scheduler again. One that has run is not evicted for not running; as a
+HyperJob part it is evicted when too few parts are left.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -19,122 +19,123 @@ if TYPE_CHECKING:
     from controller.engine.state import State
 
 _HOUR_MS: Final = 3_600_000
-#: What pauses are counted from where nobody looks whether workloads start.
+#: Base of the backoff where no startup timeout is configured.
 _DEFAULT_TIMEOUT_MS: Final = 1_800_000
-#: Why a part may wait that is to be started by us, and by nobody else.
+#: Pending reasons of parts that the controller itself will admit again.
 _STARTABLE_REASONS: Final = {Reason.STARTUP_BACKOFF, Reason.PREEMPTION_IN_PROGRESS}
 
 
 class StartupTracker:
-    """When to look at whom, whom Karmada was given again, and which groups have lost parts that they need."""
+    """Tracks when to check workloads, which were requeued, and which gangs lack parts that they need."""
 
     def __init__(self) -> None:
         self.requeued: dict[WorkloadUid, int] = {}
-        """Whom Karmada's scheduler was given once more, and when; in milliseconds."""
+        """When workloads were handed to Karmada's scheduler again, in milliseconds."""
         self.incomplete_gangs: dict[HyperJobGang, int] = {}
-        """Since when parts of a group hold places, and others that it needs wait; in milliseconds."""
+        """Since when gangs hold clusters while parts that they need are pending, in milliseconds."""
         self._check_at: dict[WorkloadUid, int] = {}
         self._checks: list[tuple[int, WorkloadUid]] = []
-        """The same by time, with entries that do not count any more."""
+        """Heap of check times; may contain outdated entries."""
 
     def track(self, workload: Workload, timeout_ms: int | None) -> None:
-        """Take a workload as it is now."""
+        """Update the check time of a workload."""
         admission = workload.admission
         if timeout_ms is None or admission is None or not workload.is_to_start:
             self._check_at.pop(workload.uid, None)
             if not workload.is_leaving:
-                # Until it has left, its eviction may still be refused: then it is due as before.
+                # Its eviction may still be refused; then the earlier deadline applies.
                 self.requeued.pop(workload.uid, None)
             return
         admitted_at = max(admission.admitted_at, workload.placed_at)
         if self.requeued.get(workload.uid, admitted_at) < admitted_at:
             del self.requeued[workload.uid]
-        began = self.requeued.get(workload.uid, admitted_at)
-        at = max(began + timeout_ms, workload.stays_until)
+        started_at = self.requeued.get(workload.uid, admitted_at)
+        at = max(started_at + timeout_ms, workload.stays_until)
         if self._check_at.get(workload.uid) != at:
             self._check_at[workload.uid] = at
             heappush(self._checks, (at, workload.uid))
 
     def reschedule_all(self, workloads: Iterable[Workload], timeout_ms: int | None) -> None:
-        """Give all who have yet to run another time for it."""
+        """Reschedule all workloads that have not run yet."""
         for workload in workloads:
             self.track(workload, timeout_ms)
 
     def forget(self, uid: WorkloadUid) -> None:
-        """Look at it no more."""
+        """Stop tracking a workload."""
         self._check_at.pop(uid, None)
         self.requeued.pop(uid, None)
 
     def pop_due(self, now: int) -> list[WorkloadUid]:
-        """Return whom to look at now; each is returned once."""
-        found = set()
+        """Return the workloads that are due, once each."""
+        due = set()
         while (at := self.next_check_at) is not None and at <= now:
             _, uid = heappop(self._checks)
             del self._check_at[uid]
-            found.add(uid)
-        return sorted(found)
+            due.add(uid)
+        return sorted(due)
 
     @property
     def next_check_at(self) -> int | None:
-        """Return when to look at the next one."""
+        """Return when the next workload is due."""
         while self._checks and self._check_at.get(self._checks[0][1]) != self._checks[0][0]:
             heappop(self._checks)
         return self._checks[0][0] if self._checks else None
 
 
 def check_timeouts(state: "State", now: int) -> tuple[list[Evict], list[Workload]]:
-    """Take back who has not started in time; return them, and whom Karmada's scheduler is to be given again."""
+    """Evict workloads past their startup timeout; return the evictions, and the workloads to requeue in Karmada."""
     timeout = state.policy.startup_timeout_ms
     if timeout is None:
         return [], []
     failed: list[Workload] = []
-    again: list[Workload] = []
+    requeued: list[Workload] = []
     for uid in state.startup.pop_due(now):
         workload = state.workloads[uid]
-        # To give it to Karmada again where Karmada has no cluster for it would mean to admit it anew.
+        # Karmada has no cluster for it, so requeueing would mean a new admission.
         if workload.unplaced or uid in state.startup.requeued:
             failed.append(workload)
             continue
         state.startup.requeued[uid] = now
         state.startup.track(workload, timeout)
-        again.append(workload)
-    uncounted, state.gangs.unchecked = state.gangs.unchecked, set()
-    _track_incomplete_gangs(state, uncounted | _overdue_gangs(state, now, timeout), now)
+        requeued.append(workload)
+    unchecked, state.gangs.unchecked = state.gangs.unchecked, set()
+    _track_incomplete_gangs(state, unchecked | _overdue_gangs(state, now, timeout), now)
     units = _eviction_units(state, failed, _overdue_gangs(state, now, timeout))
-    return list(_evict_units(state, units, failed, now)), again
+    return list(_evict_units(state, units, failed, now)), requeued
 
 
 def evict_moved(state: "State", now: int) -> list[Evict]:
-    """Evict the workloads that others have moved to clusters where their gangs cannot fit (R1); return the evictions.
+    """Evict workloads that others have moved to clusters where their gangs do not fit (R1).
 
-    Those that stay are accepted: one that has run there, one that Karmada divides, and, the first in order first, as
-    many others as fit beside one another. Each is judged without its own charge there.
+    A workload stays if it has run there or Karmada divides it; of the rest, as many stay as fit together, in
+    order. Each is checked without its own charge.
     """
     moved = sorted((state.workloads[uid] for uid in state.moved - state.accepted), key=_keep_order)
-    judged = [each for each in moved if not (each.has_run or _is_divided(each))]
-    state.accepted.update(each.uid for each in moved if each not in judged)
-    lifted: dict[ClusterName, Resources] = {}
-    for workload in judged:
-        for booking in _bookings_of(workload):
-            lifted[booking.cluster] = add(lifted.get(booking.cluster, EMPTY), booking.charge)
+    checked = [workload for workload in moved if not (workload.has_run or _is_divided(workload))]
+    state.accepted.update(workload.uid for workload in moved if workload not in checked)
+    freed: dict[ClusterName, Resources] = {}
+    for workload in checked:
+        for cluster_charge in _bookings_of(workload):
+            freed[cluster_charge.cluster] = add(freed.get(cluster_charge.cluster, EMPTY), cluster_charge.charge)
     failed: list[Workload] = []
-    for workload in judged:
+    for workload in checked:
         if not all(
-            _fits_cluster(state, workload, each.cluster, lifted[each.cluster]) for each in _current_bookings(workload)
+            _fits_cluster(state, workload, charge.cluster, freed[charge.cluster])
+            for charge in _current_bookings(workload)
         ):
             failed.append(workload)
             continue
         state.accepted.add(workload.uid)
-        for booking in _bookings_of(workload):
-            lifted[booking.cluster] = subtract(lifted[booking.cluster], booking.charge)
-    leaving = [each for each in failed if each.stays_until <= now]
+        for cluster_charge in _bookings_of(workload):
+            freed[cluster_charge.cluster] = subtract(freed[cluster_charge.cluster], cluster_charge.charge)
+    leaving = [workload for workload in failed if workload.stays_until <= now]
     return list(
         _evict_units(state, _eviction_units(state, leaving, set()), leaving, now, reason=EvictionReason.CLUSTER_CHANGED)
     )
 
 
 def _keep_order(workload: Workload) -> tuple[int, int, str, str, str]:
-    """Return which of those that were moved stays first: the highest priority, then the oldest admission."""
+    """Return the order in which moved workloads stay: highest priority, then oldest admission."""
     admitted_at = workload.admission.admitted_at if workload.admission else 0
     return -workload.priority, admitted_at, workload.name, workload.namespace, workload.uid
 
@@ -144,31 +145,31 @@ def _bookings_of(workload: Workload) -> tuple[ClusterCharge, ...]:
 
 
 def _current_bookings(workload: Workload) -> tuple[ClusterCharge, ...]:
-    """Return its bookings but for those on clusters that Karmada evicts it from: it runs on there only for a while."""
-    bookings = _bookings_of(workload)
-    placed = tuple(each for each in bookings if each.cluster not in workload.shape.evicting_from)
-    return placed or bookings
+    """Return its charges without clusters that Karmada evicts it from, where it runs for a limited time only."""
+    charges = _bookings_of(workload)
+    current = tuple(charge for charge in charges if charge.cluster not in workload.shape.evicting_from)
+    return current or charges
 
 
 def _is_divided(workload: Workload) -> bool:
     return workload.shape.replicas > 0 and workload.shape.placement.divided
 
 
-def _fits_cluster(state: "State", workload: Workload, name: ClusterName, lifted: Resources) -> bool:
-    """Say whether a cluster holds the gang beside all that is not *lifted*; one that is unusable is not asked."""
-    site = state.ledger.site(name)
-    left = add(site.settled, lifted)
-    return not site.is_usable or all(
-        amount <= left.get(resource, 0) for resource, amount in workload.shape.gang.items() if amount > 0
+def _fits_cluster(state: "State", workload: Workload, name: ClusterName, freed: Resources) -> bool:
+    """Say whether a cluster holds the gang next to all that is not *freed*; an unusable cluster counts as fitting."""
+    cluster_state = state.ledger.site(name)
+    free = add(cluster_state.settled, freed)
+    return not cluster_state.is_usable or all(
+        amount <= free.get(resource, 0) for resource, amount in workload.shape.gang.items() if amount > 0
     )
 
 
 def next_check_at(state: "State") -> int | None:
-    """Return when somebody is to be looked at, or a group has waited long enough for its parts."""
-    refused = [state.workloads[uid].stays_until for uid in state.moved - state.accepted]
+    """Return when the next workload or incomplete gang must be checked."""
+    evictable_at = [state.workloads[uid].stays_until for uid in state.moved - state.accepted]
     if state.policy.startup_timeout_ms is None:
-        return min(refused, default=None)
-    times = [*refused]
+        return min(evictable_at, default=None)
+    times = [*evictable_at]
     times += [
         _may_lack_parts_until(state, group, state.policy.startup_timeout_ms) for group in state.startup.incomplete_gangs
     ]
@@ -176,9 +177,9 @@ def next_check_at(state: "State") -> int | None:
 
 
 def with_startup_backoff(workload: Workload, back_off: StartupBackoff) -> Workload:
-    """Return one that is taken back, as it waits from then on.
+    """Return *workload* as pending with *back_off*.
 
-    Whose run is ended was evicted; who has not run has tried in vain once more.
+    If it has run it counts as evicted, else as one more failed start.
     """
     return replace(
         workload,
@@ -193,12 +194,12 @@ def with_startup_backoff(workload: Workload, back_off: StartupBackoff) -> Worklo
 
 
 def backoff_ms(attempts: int, timeout_ms: int) -> int:
-    """Return how long one that did not start *attempts* times before waits: half the timeout, doubled each time."""
+    """Return the backoff after *attempts* earlier failures: half the timeout, doubled each time."""
     return min((timeout_ms << min(attempts, 16)) // 2, max_backoff_ms(timeout_ms))
 
 
 def max_backoff_ms(timeout_ms: int) -> int:
-    """Return how long it waits at most."""
+    """Return the longest backoff."""
     return max(timeout_ms, _HOUR_MS)
 
 
@@ -210,23 +211,28 @@ def _evict_units(
     *,
     reason: EvictionReason = EvictionReason.STARTUP_TIMEOUT,
 ) -> Iterator[Evict]:
-    """Take *units* back: those who have *failed* to start or were moved, and the groups that cannot go on."""
-    at_fault = {each.uid for each in failed}
+    """Evict *units*: workloads that *failed* to start or were moved, and gangs that lack parts."""
+    at_fault = {part.uid for part in failed}
     has_moved = reason is EvictionReason.CLUSTER_CHANGED
     for unit in units:
-        places = {booking.cluster for each in unit if each.uid in at_fault for booking in _current_bookings(each)}
-        moved_to = tuple(sorted(places)) if has_moved else ()
-        until = now + _backoff_for_ms(state, max(each.attempts for each in unit), has_moved=has_moved)
+        clusters = {
+            cluster_charge.cluster
+            for part in unit
+            if part.uid in at_fault
+            for cluster_charge in _current_bookings(part)
+        }
+        moved_clusters = tuple(sorted(clusters)) if has_moved else ()
+        until = now + _backoff_for_ms(state, max(part.attempts for part in unit), has_moved=has_moved)
         for workload in unit:
             is_at_fault = workload.uid in at_fault
             excluded_clusters = _excluded_clusters(workload, is_at_fault=is_at_fault and not has_moved)
-            back_off = StartupBackoff(now, until, excluded_clusters, is_at_fault, moved_to)
+            back_off = StartupBackoff(now, until, excluded_clusters, is_at_fault, moved_clusters)
             state.take_back(workload, back_off, now)
             yield Evict(workload, reason, back_off=back_off)
 
 
 def _backoff_for_ms(state: "State", attempts: int, *, has_moved: bool) -> int:
-    """Return for how long one waits that is taken back: one that others have moved for the first time not at all."""
+    """Return the backoff of an eviction; a workload moved by others has none the first time."""
     timeout = _DEFAULT_TIMEOUT_MS if state.policy.startup_timeout_ms is None else state.policy.startup_timeout_ms
     if not has_moved:
         return backoff_ms(attempts, timeout)
@@ -234,51 +240,51 @@ def _backoff_for_ms(state: "State", attempts: int, *, has_moved: bool) -> int:
 
 
 def _excluded_clusters(workload: Workload, *, is_at_fault: bool) -> tuple[ClusterName, ...]:
-    """Return where it is not tried again; where it has not been tried before is no lesson for one that has run."""
-    known = frozenset[ClusterName]() if workload.has_run else workload.shape.excluded_clusters
-    bookings = _current_bookings(workload) if is_at_fault else ()
-    return tuple(sorted(known | {booking.cluster for booking in bookings}))
+    """Return the clusters to exclude; after a run, earlier exclusions no longer apply."""
+    excluded = frozenset[ClusterName]() if workload.has_run else workload.shape.excluded_clusters
+    charges = _current_bookings(workload) if is_at_fault else ()
+    return tuple(sorted(excluded | {cluster_charge.cluster for cluster_charge in charges}))
 
 
 def _eviction_units(
     state: "State", failed: Collection[Workload], overdue: set[HyperJobGang]
 ) -> Iterator[list[Workload]]:
-    """Yield those who go together: one alone, or those of a group."""
-    yield from ([each] for each in failed if each.group is None)
-    groups = {each.group for each in failed if each.group is not None} | overdue
-    for group in sorted(groups, key=lambda each: each.key):
-        gone = [each for each in failed if each.group == group]
-        yield [*gone, *_dependent_parts(state, group, gone)]
+    """Yield the workloads to evict together: single ones, or the parts of a gang."""
+    yield from ([workload] for workload in failed if workload.group is None)
+    gangs = {workload.group for workload in failed if workload.group is not None} | overdue
+    for group in sorted(gangs, key=lambda workload: workload.key):
+        evicted = [workload for workload in failed if workload.group == group]
+        yield [*evicted, *_dependent_parts(state, group, evicted)]
 
 
 def _overdue_gangs(state: "State", now: int, timeout: int) -> set[HyperJobGang]:
-    """Return the groups that have gone on for too long without parts that they need."""
+    """Return the gangs that have lacked needed parts for too long."""
     return {group for group in state.startup.incomplete_gangs if _may_lack_parts_until(state, group, timeout) <= now}
 
 
-def _dependent_parts(state: "State", group: HyperJobGang, gone: Collection[Workload]) -> list[Workload]:
-    """Return who else of *group* has to go: nobody while enough of its parts are left without those who are *gone*."""
-    left = [each for each in _parts(state, group) if each not in gone]
-    if group.parts - len(gone) - sum(_is_to_be_admitted(each) for each in left) >= group.minimum:
+def _dependent_parts(state: "State", group: HyperJobGang, evicted: Collection[Workload]) -> list[Workload]:
+    """Return the other parts of *group* to evict; none while enough remain without those *evicted*."""
+    remaining = [part for part in _parts(state, group) if part not in evicted]
+    if group.parts - len(evicted) - sum(_is_to_be_admitted(part) for part in remaining) >= group.minimum:
         return []
-    return [each for each in left if _is_admitted_by_us(each)]
+    return [part for part in remaining if _is_admitted_by_us(part)]
 
 
-def _track_incomplete_gangs(state: "State", groups: Collection[HyperJobGang], now: int) -> None:
-    """Note since when *groups* hold places and lack parts."""
-    for group in groups:
+def _track_incomplete_gangs(state: "State", gangs: Collection[HyperJobGang], now: int) -> None:
+    """Track since when *gangs* hold clusters and lack parts."""
+    for group in gangs:
         parts = _parts(state, group)
-        lacks = group.parts - sum(_is_to_be_admitted(each) for each in parts) < group.minimum
-        if lacks and any(_is_admitted_by_us(each) for each in parts):
+        is_incomplete = group.parts - sum(_is_to_be_admitted(part) for part in parts) < group.minimum
+        if is_incomplete and any(_is_admitted_by_us(part) for part in parts):
             state.startup.incomplete_gangs.setdefault(group, now)
         else:
             state.startup.incomplete_gangs.pop(group, None)
 
 
 def _may_lack_parts_until(state: "State", group: HyperJobGang, timeout: int) -> int:
-    """Return until when the others of a group may go on without the parts that it lacks."""
-    stays = (each.stays_until for each in _parts(state, group) if _is_admitted_by_us(each))
-    return max(state.startup.incomplete_gangs[group] + timeout, *stays, 0)
+    """Return until when a gang may run without the parts that it lacks."""
+    evictable_at = (part.stays_until for part in _parts(state, group) if _is_admitted_by_us(part))
+    return max(state.startup.incomplete_gangs[group] + timeout, *evictable_at, 0)
 
 
 def _parts(state: "State", group: HyperJobGang) -> list[Workload]:
@@ -286,10 +292,10 @@ def _parts(state: "State", group: HyperJobGang) -> list[Workload]:
 
 
 def _is_to_be_admitted(part: Workload) -> bool:
-    """Say whether it is for us to start; who was finished and deleted, or is held back by its tenant, is not."""
+    """Say whether the controller will admit the part; not if it finished, was deleted or is suspended."""
     return part.state is WorkloadState.PENDING and (part.hold is None or part.hold.reason in _STARTABLE_REASONS)
 
 
 def _is_admitted_by_us(part: Workload) -> bool:
-    """Say whether we let it in; what ran before we came is left alone (D10)."""
+    """Say whether the controller admitted it; workloads that ran before installation are never evicted (D10)."""
     return part.state is WorkloadState.ADMITTED and part.admission is not None and not part.admission.adopted

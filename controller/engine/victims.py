@@ -1,7 +1,6 @@
-"""Who could be evicted for others, queue by queue, in the order in which they would be taken (P3, P4).
+"""Preemption candidates of each queue, in eviction order (P3, P4).
 
-Whether one of them may be taken for a certain other workload is ``reclaim``
-and ``preemption``.
+``reclaim`` and ``preemption`` decide whether a candidate may be evicted for a certain preemptor.
 """
 
 from dataclasses import dataclass, replace
@@ -17,29 +16,28 @@ if TYPE_CHECKING:
     from controller.engine.state import State
 
 Rank = tuple[bool, int, int, int, str, str, str]
-"""Not over its charge; queue priority; job priority; the newest first; name, namespace, uid."""
+"""Within its charge; queue priority; job priority; newest first; name, namespace, uid."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Victim:
-    """Who could be evicted at once, with all that decides whether that happens.
+    """Workloads that can only be evicted together.
 
-    One admitted workload; or the parts of a group that cannot go on without
-    one another (G1).
+    One admitted workload, or the parts of a gang that cannot run without one another (G1).
     """
 
     workloads: tuple[Workload, ...]
     node: Node
-    """Where they are charged."""
+    """The queue that is charged."""
     rank: Rank
     charge: Resources
-    """What their queue is charged for them."""
+    """Their charge in the queue."""
     preceded_by: "Victim | None" = None
-    """Who of the same group goes before: while its minimum is met, its parts go one by one."""
+    """Victim of the same gang that must go first: above the gang minimum, parts go one by one."""
 
     @property
     def queue(self) -> QueueName:
-        """Return the queue that they are charged to."""
+        """Return the queue that is charged."""
         return self.workloads[0].queue
 
     @property
@@ -49,17 +47,17 @@ class Victim:
 
     @property
     def evictions(self) -> int:
-        """Return how often at most one of them was evicted."""
+        """Return the highest number of earlier evictions among them."""
         return max(workload.evictions for workload in self.workloads)
 
     @property
     def stays_until(self) -> int:
-        """Return until when one of them is not tried again."""
+        """Return until when an eviction of one of them is backed off."""
         return max(workload.stays_until for workload in self.workloads)
 
     @property
     def exceeds_charge(self) -> bool:
-        """Say whether one of them asks for more than it was charged with (D7)."""
+        """Say whether one of them requests more than its charge (D7)."""
         return any(workload.has_grown for workload in self.workloads)
 
     @property
@@ -69,24 +67,24 @@ class Victim:
 
     @property
     def admissions(self) -> list[Admission]:
-        """Return what they were admitted with."""
+        """Return their admissions."""
         return [workload.admission for workload in self.workloads if workload.admission is not None]
 
     @property
     def bookings(self) -> list[ClusterCharge]:
-        """Return what they hold, cluster by cluster."""
+        """Return their charges by cluster."""
         return [booking for admission in self.admissions for booking in admission.bookings]
 
     def charge_on(self, name: ClusterName) -> Resources:
-        """Return what they hold on a cluster."""
-        held = EMPTY
-        for booking in self.bookings:
-            held = add(held, booking.charge) if booking.cluster == name else held
-        return held
+        """Return their charge on a cluster."""
+        charge = EMPTY
+        for cluster_charge in self.bookings:
+            charge = add(charge, cluster_charge.charge) if cluster_charge.cluster == name else charge
+        return charge
 
 
 class PreemptionCandidates:
-    """The possible victims of every queue as they are; it must be told of queues in which somebody came or went."""
+    """Victims of every queue; ``invalidate`` must be called for queues whose admitted workloads change."""
 
     def __init__(self, state: "State", tree: Tree) -> None:
         self._world = state
@@ -94,39 +92,43 @@ class PreemptionCandidates:
         self._by_queue: dict[QueueName, list[Victim]] = {}
 
     def queues(self) -> list[Node]:
-        """Return the queues in which somebody is admitted, by name."""
+        """Return the queues with admitted workloads, by name."""
         return [self._tree.nodes[name] for name in sorted(self._world.admitted) if name in self._tree.nodes]
 
     def in_queue(self, queue: QueueName) -> list[Victim]:
-        """Return the possible victims in one queue, the first to go first."""
+        """Return the victims of one queue in eviction order."""
         if queue not in self._by_queue:
             node = self._tree.nodes[queue]
             admitted = self._world.admitted.get(queue, {}).values()
-            found = [_new_victim((each,), node) for each in admitted if each.group is None and self._is_evictable(each)]
-            for group in {each.group for each in admitted if each.group is not None}:
-                found += self._gang_victims(group, node)
-            self._by_queue[queue] = sorted(found, key=lambda victim: victim.rank)
+            victims = [
+                _new_victim((workload,), node)
+                for workload in admitted
+                if workload.group is None and self._is_evictable(workload)
+            ]
+            for group in {workload.group for workload in admitted if workload.group is not None}:
+                victims += self._gang_victims(group, node)
+            self._by_queue[queue] = sorted(victims, key=lambda victim: victim.rank)
         return self._by_queue[queue]
 
     def invalidate(self, queue: QueueName) -> None:
-        """Ask anew who is admitted in *queue*."""
+        """Drop the cached victims of *queue*."""
         self._by_queue.pop(queue, None)
 
     def reclaimable(self, queue: QueueName, now: int) -> dict[ClusterName, Resources]:
-        """Return by cluster what would be freed if all left that reclaim may evict before a reservation begins (O3)."""
-        rules, until = self._world.policy.reclaim, now + self._world.policy.reservation.after_ms
+        """Return by cluster what would be freed if reclaim evicted all it may before a reservation begins (O3)."""
+        policy, latest = self._world.policy.reclaim, now + self._world.policy.reservation.after_ms
         freed: dict[ClusterName, Resources] = {}
         for victim in self.in_queue(queue):
-            ripens_at = rules.ripens_at(victim.evictions, victim.admitted_at)
-            if ripens_at is not None and max(ripens_at, victim.stays_until) <= until:
-                for booking in victim.bookings:
-                    freed[booking.cluster] = add(freed.get(booking.cluster, EMPTY), booking.charge)
+            evictable_at = policy.ripens_at(victim.evictions, victim.admitted_at)
+            if evictable_at is not None and max(evictable_at, victim.stays_until) <= latest:
+                for cluster_charge in victim.bookings:
+                    freed[cluster_charge.cluster] = add(freed.get(cluster_charge.cluster, EMPTY), cluster_charge.charge)
         return freed
 
     def _gang_victims(self, group: HyperJobGang, node: Node) -> list[Victim]:
-        """Return the victims that a group offers: single parts while its minimum is met, then all others at once.
+        """Return the victims of a gang: single parts above its minimum, then all others at once.
 
-        A group in several queues is left alone: what one queue may lose is not the others' to give.
+        A gang in several queues has no victims, because evicting one queue's parts would break the others.
         """
         parts = [self._world.workloads[uid] for uid in self._world.gangs.parts(group)]
         admitted = [part for part in parts if part.state is WorkloadState.ADMITTED]
@@ -134,18 +136,20 @@ class PreemptionCandidates:
             return []
         singles = sorted((_new_victim((part,), node) for part in admitted), key=lambda victim: victim.rank)
         spare = max(sum(part.state is not WorkloadState.PENDING for part in parts) - group.minimum, 0)
-        found: list[Victim] = []
+        victims: list[Victim] = []
         for single in singles[:spare]:
-            found.append(replace(single, preceded_by=found[-1] if found else None))
+            victims.append(replace(single, preceded_by=victims[-1] if victims else None))
         rest = tuple(victim.workloads[0] for victim in singles[spare:])
-        return [*found, _new_victim(rest, node, after=found[-1] if found else None)] if rest else found
+        return [*victims, _new_victim(rest, node, after=victims[-1] if victims else None)] if rest else victims
 
     def _is_evictable(self, workload: Workload) -> bool:
-        """Say whether evicting it would free anything for certain, and is ours to do."""
+        """Say whether evicting it certainly frees capacity and is up to the controller."""
         if workload.preserved or workload.admission is None or workload.admission.adopted:
             return False
-        sites = (self._world.ledger.site(booking.cluster) for booking in workload.admission.bookings)
-        return all(site.is_usable for site in sites)
+        cluster_states = (
+            self._world.ledger.site(cluster_charge.cluster) for cluster_charge in workload.admission.bookings
+        )
+        return all(cluster_state.is_usable for cluster_state in cluster_states)
 
 
 def _new_victim(workloads: tuple[Workload, ...], node: Node, *, after: Victim | None = None) -> Victim:
