@@ -34,7 +34,7 @@ check: setup ## format, lint, types, import contracts, documentation
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m controller.hyperjob --check
 	@PYTHONPATH=. $(BIN)/python docs/generate.py --check
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 test: check ## checks, unit tests and a smoke test of each promise on a real API server
 	@$(BIN)/python -m localup binaries
@@ -61,7 +61,7 @@ bench: setup ## print the figures and write build/bench.json
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
 
 docs: setup ## build the documentation site into build/site
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo build/site/index.html
 
 reference: setup ## write the tables of the reference pages that the code knows
