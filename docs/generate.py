@@ -204,7 +204,7 @@ def metrics(registry: CollectorRegistry) -> Table:
 def controller_metrics() -> Table:
     """Return the metrics of the controller."""
     shown = ControllerMetrics()
-    shown.watch(State, Store(), {})
+    shown.register_state(State, Store(), {})
     return metrics(shown.registry)
 
 

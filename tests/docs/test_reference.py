@@ -90,3 +90,11 @@ def test_a_missing_description_and_a_stale_row_are_noticed():
     assert "no-such" not in after
     assert "| `volcano-global.io/admission` | TODO |" in after
     assert generate.page(after) == after
+
+
+def test_events_that_pages_name_exist():
+    known = set(rows(PAGES["events.md"]))
+    texts = [page.read_text() for page in (generate.ROOT / "docs").rglob("*.md")]
+    named = {name for text in texts for name in re.findall(r"\bevent\s+`(\w+)`", text)}
+    assert named
+    assert named <= known
