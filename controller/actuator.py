@@ -1,7 +1,6 @@
-"""Carries decisions out: one patch each, so many at once, and none twice for one binding.
+"""Sends decisions to the API server: one patch per decision, a bounded number at once, never two for one binding.
 
-What was decided stays charged until it is known what became of it. It never
-asks more often than once a second about one binding, and decides nothing.
+A decision stays charged until its outcome is known. Requests about one binding are at least a second apart.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ from controller.rate_limiter import RateLimiter, RateLimits
 from controller.write_queue import AssumedState, PendingWrite, RetryState
 from controller.writes import Write
 
-#: How long a decision may wait for a server that takes no writes before it is taken back and made anew.
+#: A decision that the API server does not accept for so long is rolled back and decided again, in seconds.
 STALE_SECONDS = 30
 
 _MAX_RETRY_STATES = 10_000
@@ -44,7 +43,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class Actuator:
-    """Takes writes and sees them through; ``run`` must be running."""
+    """Sends submitted writes and retries them until their outcome is known, while ``run`` is running."""
 
     def __init__(
         self,
@@ -56,9 +55,9 @@ class Actuator:
         clock: Clock = wall_clock,
     ) -> None:
         self.retries: partial[Backoff] = partial(Backoff, initial=2, maximum=10)
-        """How long an errand waits between its steps."""
+        """Creates the backoff between the requests of one write."""
         self.on_write_confirmed: Callable[[Write, CachedBinding], None] = _ignore_settled
-        """Hears of each write whose effect is there; it is not to wait itself."""
+        """Called with every write whose effect was observed; it must not block."""
         self._api = api
         self._assumed = assumed
         self._metrics = metrics
@@ -66,48 +65,48 @@ class Actuator:
         self._clock = clock
         self._unsent: deque[PendingWrite] = deque()
         self._in_progress: dict[WorkloadUid, deque[Write]] = {}
-        """By binding, what must wait until the errand for it is over."""
+        """The writes in progress by binding, each with the later writes to the same binding."""
         self._rate_limiter = RateLimiter(self._dispatch)
         self._retry_states: dict[WorkloadUid, RetryState] = {}
-        """Whose write was refused, since it last worked."""
+        """Bindings whose last write was rejected."""
         self._in_flight = 0
         self._unknown_until = float("-inf")
         self._group: asyncio.TaskGroup | None = None
         self._stopping = asyncio.Event()
 
     def next_write_at(self, uid: WorkloadUid) -> int | None:
-        """Return from when on a new write for *uid* makes sense; ``None`` while one is under way."""
+        """Return the earliest time for a new write to *uid*, in milliseconds; ``None`` while a write is in progress."""
         if uid in self._in_progress:
             return None
         return self._retry_states[uid].until if uid in self._retry_states else 0
 
     @property
     def pending(self) -> int:
-        """Return for how many bindings there is something under way."""
+        """Return the number of bindings with a write in progress."""
         return len(self._in_progress)
 
     @property
     def backlog(self) -> int:
-        """Return how many writes are not begun yet."""
+        """Return the number of writes that were not sent yet."""
         return len(self._unsent)
 
     @property
     def drained_at(self) -> float:
-        """Return from when on nothing that was sent can take effect any more, on the monotonic clock."""
+        """Return the monotonic time after which no request that was sent can still take effect."""
         return math.inf if self._in_flight else self._unknown_until
 
     @property
     def is_drained(self) -> bool:
-        """Say whether nothing that was sent can take effect any more."""
+        """Return whether no request that was sent can still take effect."""
         return time.monotonic() >= self.drained_at
 
     @property
     def may_write(self) -> bool:
-        """Say whether it is our turn to write."""
+        """Return whether this process is the leader and may write."""
         return self._may_write()
 
     def submit(self, write: Write) -> None:
-        """Take *write*; it is sent after what is under way for the same binding."""
+        """Queue *write*; it is sent after earlier writes to the same binding."""
         if write.uid in self._in_progress:
             self._in_progress[write.uid].append(write)
             return
@@ -115,26 +114,26 @@ class Actuator:
         self._start(write)
 
     def limit(self, limits: RateLimits) -> None:
-        """Use *limits* from now on."""
+        """Replace the rate limits."""
         self._rate_limiter.limits = limits
         self._dispatch()
 
     async def run(self) -> None:
-        """Carry out what is submitted until told to finish, and wait for what is then in flight."""
+        """Send submitted writes until ``stop`` is called, then wait for requests in flight."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             self._dispatch()
             await self._stopping.wait()
 
     def drop_unsent(self) -> None:
-        """Take back what was not sent yet: somebody else decides now."""
+        """Forget decisions that were not sent yet, after losing leadership."""
         unsent = [pending for pending in self._unsent if pending.unknown_until is None]
         self._unsent = deque(pending for pending in self._unsent if pending.unknown_until is not None)
         for pending in unsent:
             self._forget(pending)
 
     def stop(self) -> None:
-        """Send nothing more."""
+        """Stop sending writes."""
         self._stopping.set()
 
     def _start(self, write: Write) -> None:
@@ -145,14 +144,14 @@ class Actuator:
         self._dispatch()
 
     def _dispatch(self) -> None:
-        """Start as many errands as the limits allow."""
+        """Start as many pending writes as the rate limits allow."""
         if self._group is None or self._stopping.is_set():
             return
         while self._unsent and self._rate_limiter.try_acquire():
             self._group.create_task(self._process(self._unsent.popleft()))
 
     async def _process(self, pending: PendingWrite) -> None:
-        """Take the next step of *errand*, and see to what comes after it."""
+        """Send the next request of *pending*, then schedule a retry or the next write to the binding."""
         try:
             delay = await (self._send(pending) if pending.unknown_until is None else self._resolve_unknown(pending))
         finally:
@@ -166,14 +165,14 @@ class Actuator:
         self._dispatch()
 
     def _forget(self, pending: PendingWrite) -> None:
-        """Forget an errand that was not begun, with all that would follow it; the decision is void."""
+        """Forget a write that was not sent and all later writes to its binding."""
         self._in_progress.pop(pending.write.uid)
         self._assumed.withdraw(pending.write.uid, None)
 
-    # -- what becomes of one ----------------------------------------------
+    # -- outcome of one write ----------------------------------------------
 
     async def _send(self, pending: PendingWrite) -> float | None:
-        """Send the patch; return after how many seconds to come back, ``None`` when all is over."""
+        """Send the patch; return the seconds until a retry, or ``None`` if the write is finished."""
         if not self.may_write:
             self._forget(pending)
             return None
@@ -194,7 +193,7 @@ class Actuator:
         return None
 
     async def _patch(self, write: Write) -> CachedBinding:
-        """Write to the API server: the one place where that is done."""
+        """Patch the binding. This is the only place where decisions are written."""
         if write.subresource:
             raw = await self._api.patch(f"{write.path}/{write.subresource}", write.patch, kind="merge")
             return self._decode(write, raw)
@@ -207,27 +206,27 @@ class Actuator:
             case ServerError() | Unreachable():
                 pending.unknown_until = time.monotonic() + self._api.timeouts.write + self._api.timeouts.grace
                 self._unknown_until = pending.unknown_until
-                log.warning("outcome unknown", workload=pending.write.workload, error=str(error))
+                log.warning("patch outcome unknown", workload=pending.write.workload, error=str(error))
                 return pending.backoff.next_delay(at_least=error.retry_after)
             case Invalid() | Conflict():
                 await self._resolve_conflict(pending.write, error)
             case NotFound():
                 self._withdraw(pending.write, "it is gone")
             case QuotaExceeded():
-                self._withdraw(pending.write, f"Karmada's quota does not take it: {error.quota}")
+                self._withdraw(pending.write, f"Karmada rejected it: {error.quota}")
             case _:
                 self._report_rejected(pending.write, error)
         return None
 
     def _retry(self, pending: PendingWrite, error: ApiError) -> float | None:
-        """Send what was not even looked at once more: its room is kept, so that nobody passes it meanwhile."""
+        """Return the delay before an unprocessed request is sent again; its decision stays charged meanwhile."""
         if time.monotonic() - pending.submitted_at > STALE_SECONDS:
             self._withdraw(pending.write, str(error))
             return None
         return pending.backoff.next_delay(at_least=error.retry_after)
 
     async def _resolve_conflict(self, write: Write, error: ApiError) -> None:
-        """Find out whether the patch was refused because the binding has changed, or for no reason we know."""
+        """Read the binding after a conflict, to distinguish a changed binding from a rejected patch."""
         try:
             facts = await self._read(write)
         except ApiError as unread:
@@ -242,7 +241,7 @@ class Actuator:
             self._withdraw(write, "it has changed")
 
     async def _resolve_unknown(self, pending: PendingWrite) -> float | None:
-        """Find out what became of a patch that was not answered; until then it counts as done."""
+        """Read the binding after a request without an answer; until then the write counts as done."""
         write = pending.write
         try:
             facts = await self._read(write)
@@ -268,7 +267,7 @@ class Actuator:
         try:
             return self._assumed.bindings.decode(body)
         except msgspec.MsgspecError as error:
-            raise Unreachable(write.path, f"the answer is no binding: {error}") from error
+            raise Unreachable(write.path, f"the response is not a binding: {error}") from error
 
     def _update_cache(self, facts: CachedBinding) -> None:
         (self._assumed.bindings if facts.namespace else self._assumed.cluster_bindings).upsert(facts)
@@ -286,17 +285,17 @@ class Actuator:
             log.info("workload evicted", workload=write.workload, queue=write.queue, reason=write.reason)
 
     def _report_rejected(self, write: Write, error: ApiError) -> None:
-        """Say that somebody must do something: right or policy is missing, and asking again will not help soon."""
-        log.error("write refused", workload=write.workload, effect=write.effect, error=str(error))
+        """Log a rejected write as an error: a permission or a policy must be changed before a retry can succeed."""
+        log.error("patch rejected", workload=write.workload, effect=write.effect, error=str(error))
         self._withdraw(write, str(error))
 
     def _withdraw(self, write: Write, why: str) -> None:
-        """Give the decision back; it is made again after a while that grows with each refusal."""
+        """Roll back the assumed decision; the workload is retried after a delay that grows with each rejection."""
         retry_state = self._retry_states.setdefault(write.uid, RetryState(Backoff(initial=2, maximum=60)))
         retry_state.until = self._clock() + round(retry_state.backoff.next_delay() * 1000)
         while len(self._retry_states) > _MAX_RETRY_STATES:
             del self._retry_states[next(iter(self._retry_states))]
-        log.warning("write withdrawn", workload=write.workload, effect=write.effect, reason=why)
+        log.warning("decision rolled back", workload=write.workload, effect=write.effect, reason=why)
         self._assumed.withdraw(write.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why, until=retry_state.until))
 
     def _count(self, write: Write, outcome: str, began: float) -> None:
@@ -304,4 +303,4 @@ class Actuator:
 
 
 def _ignore_settled(_: Write, __: CachedBinding) -> None:
-    """Keep it to ourselves."""
+    """Ignore a confirmed write."""

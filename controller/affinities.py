@@ -1,7 +1,4 @@
-"""Whether Karmada's scheduler would begin with the ordered affinity that a decision rests on (C1).
-
-Pure.
-"""
+"""Finds the ordered affinity term that Karmada's scheduler must observe before a decision is carried out (C1)."""
 
 from controller.cache.objects import CachedBinding
 from controller.engine.candidates import candidates
@@ -10,7 +7,7 @@ from controller.engine.plan import Admit
 
 
 def first_unobserved_term(decision: Admit, facts: CachedBinding, ledger: ClusterUsage) -> str:
-    """Return the affinity term that must be observed before *decision* is carried out; nothing where none must be."""
+    """Return the affinity term to observe before *decision* is carried out, or an empty string if none is needed."""
     shape = decision.workload.shape
     if shape.placement.affinity is not None or not shape.placement.terms:
         return ""

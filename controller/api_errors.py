@@ -1,10 +1,9 @@
-"""How a call to the API server can fail, one class for each thing to do about it.
+"""Classifies failed API server requests: one exception class for each way to handle them.
 
-Only the names and the reading of a ``Status``; what is tried again is decided
-by those who call.
+Callers decide about retries.
 """
 
-# ruff: noqa: N818 -- these are Kubernetes' own words, and say what they are without a suffix
+# ruff: noqa: N818 -- these are the reasons of Kubernetes, which have no suffix
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -12,85 +11,85 @@ from typing import ClassVar
 
 import msgspec
 
-#: How what Karmada's webhook says of a quota begins.
+#: Prefix of the message in which Karmada's webhook reports an exceeded quota.
 _QUOTA = "FederatedResourceQuota("
 
 
 class ApiError(Exception):
-    """A call that the API server refused, or never answered."""
+    """A request that the API server rejected or did not answer."""
 
     metric_label: ClassVar[str] = "refused"
-    """What metrics call it."""
+    """Value of the ``outcome`` label in metrics."""
 
     def __init__(self, request: str, status: int, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(f"{request}: {status} {message}" if status else f"{request}: {message}")
         self.status = status
         self.message = message
         self.retry_after = retry_after
-        """After how many seconds the server asks us to come back, where it does."""
+        """Seconds to wait before a retry, if the server named them."""
 
 
 class Unauthorized(ApiError):
-    """401: the credentials are not, or no longer, accepted."""
+    """401: the credentials are not accepted."""
 
     metric_label = "unauthorized"
 
 
 class Forbidden(ApiError):
-    """403: no right to do this, or a policy denies it."""
+    """403: RBAC or an admission policy denies the request."""
 
     metric_label = "forbidden"
 
 
 class QuotaExceeded(Forbidden):
-    """403: Karmada's own quota of the namespace does not take it."""
+    """403: a FederatedResourceQuota of the namespace is exceeded."""
 
     metric_label = "quota_exceeded"
 
     @property
     def quota(self) -> str:
-        """Return what Karmada says of it: which quota, for which resource, and how much."""
+        """Return the part of Karmada's message that names the quota, the resource and the amount."""
         return self.message[self.message.index(_QUOTA) :].rstrip(". ")
 
 
 class NotFound(ApiError):
-    """404: no such object, or no such kind."""
+    """404: the object or its kind does not exist."""
 
     metric_label = "not_found"
 
 
 class Conflict(ApiError):
-    """409: it changed, or exists already: look again."""
+    """409: the object has changed or exists already; read it again."""
 
     metric_label = "conflict"
 
 
 class Gone(ApiError):
-    """410: this resourceVersion or continue token is too old."""
+    """410: the resourceVersion or continue token is too old."""
 
     metric_label = "gone"
 
 
 class Invalid(ApiError):
-    """422: a failed test, a missing path, an invalid object or a policy's denial."""
+    """422: a failed test operation, a missing path, an invalid object or a denial by a policy."""
 
     metric_label = "invalid"
 
 
 class TooManyRequests(ApiError):
-    """429: the server asks us to slow down, or is starting."""
+    """429: the server is overloaded or starting."""
 
     metric_label = "throttled"
 
 
 class ServerError(ApiError):
-    """5xx: the server failed; a write may have been done all the same."""
+    """5xx: the server failed; a write may have been carried out."""
 
     metric_label = "server_error"
 
 
 class Unreachable(ApiError):
-    """No answer, or half of one; a write may have been done unless it was never sent."""
+    """No response or an incomplete one; a write may have been carried out unless it was never sent."""
 
     metric_label = "unanswered"
 
@@ -100,7 +99,7 @@ class Unreachable(ApiError):
 
 
 class BodyTooLong(Unreachable):
-    """An answer of more bytes than are read; the rest of it was not."""
+    """A response body above the size limit; the rest of it was not read."""
 
 
 _BY_STATUS: Mapping[int, type[ApiError]] = {
@@ -119,7 +118,7 @@ class _Details(msgspec.Struct):
 
 
 class Status(msgspec.Struct):
-    """Kubernetes' ``Status``: the body of a refusal, and of an ERROR event in a watch."""
+    """A Kubernetes ``Status``: body of an error response, and of an ERROR event in a watch."""
 
     code: int = 0
     message: str = ""
@@ -127,7 +126,7 @@ class Status(msgspec.Struct):
 
     @property
     def retry_after(self) -> float | None:
-        """Return after how many seconds to come back, where the server says so."""
+        """Return the seconds to wait before a retry, if the server named them."""
         return self.details.retry_after if self.details else None
 
 
@@ -135,14 +134,14 @@ _statuses = msgspec.json.Decoder(Status)
 
 
 def error_for(status: int, message: str = "") -> type[ApiError]:
-    """Return the kind of error that an HTTP *status* with this *message* means."""
+    """Return the exception class for an HTTP *status* with this *message*."""
     if status == HTTPStatus.FORBIDDEN and _QUOTA in message:
         return QuotaExceeded
     return _BY_STATUS.get(status, ServerError if status >= HTTPStatus.INTERNAL_SERVER_ERROR else ApiError)
 
 
 def read_status(body: bytes) -> Status:
-    """Read a ``Status``; whatever else a proxy on the way may say becomes its message."""
+    """Decode a ``Status``; any other body becomes its message, since proxies answer in other formats."""
     try:
         return _statuses.decode(body)
     except msgspec.MsgspecError:

@@ -1,4 +1,4 @@
-"""The time of day as the engine counts it, and the time that never jumps; whoever needs one takes it as a value."""
+"""Clocks that are passed into the parts of the controller, so that tests can run on virtual time."""
 
 import time
 from collections.abc import Callable
@@ -7,24 +7,24 @@ Clock = Callable[[], int]
 """Milliseconds since 1970."""
 
 Uptime = Callable[[], float]
-"""Seconds since some moment; it goes on while the machine sleeps, and never jumps."""
+"""Seconds since an arbitrary point; monotonic, and continues during system suspend."""
 
 
 def wall_clock() -> int:
-    """Return the time of day; it may jump, so it measures no durations."""
+    """Return the time of day. It may jump, so it must not be used to measure durations."""
     return time.time_ns() // 1_000_000
 
 
 def uptime() -> float:
-    """Return the time since the machine was started, sleep included, so that no lease outlives it unnoticed."""
+    """Return the time since boot, including system suspend, so that a lease expires during a suspend too."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class SteadyClock:
-    """A time of day that never goes back and never jumps.
+    """A time of day that is monotonic and does not jump.
 
-    When the machine's clock is set, it goes a tenth slower or faster until it
-    agrees: a decision that was put off for seconds comes after about that time.
+    After the system clock was set, it runs 10 % slower or faster until both agree, so that a decision that
+    was delayed by seconds is taken after about that time.
     """
 
     def __init__(self, clock: Clock = wall_clock, uptime: Uptime = uptime) -> None:

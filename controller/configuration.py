@@ -1,7 +1,4 @@
-"""The VolcanoGlobalConfiguration in force: read from a file, and read again while we run.
-
-What it means is decided elsewhere.
-"""
+"""Loads the VolcanoGlobalConfiguration from its file and reloads it when the file changes."""
 
 from pathlib import Path
 
@@ -10,7 +7,7 @@ from controller.watched_file import WatchedFile
 
 
 class ConfigurationFile(WatchedFile[VolcanoGlobalConfiguration]):
-    """The file; ``read`` raises `ConfigurationError`."""
+    """The configuration file; ``read`` raises `ConfigurationError`."""
 
     NAME = "configuration"
 
@@ -18,7 +15,7 @@ class ConfigurationFile(WatchedFile[VolcanoGlobalConfiguration]):
         super().__init__(path, VolcanoGlobalConfiguration())
 
     def parse(self, text: str) -> VolcanoGlobalConfiguration:
-        """Return what *text* says. Raises `ConfigurationError`."""
+        """Return the configuration in *text*. Raises `ConfigurationError`."""
         return load_configuration(text)
 
     def unreadable(self, error: Exception) -> ValueError:

@@ -1,8 +1,7 @@
-"""The API server as we speak to it: raw paths, raw JSON, a time limit on every call.
+"""Client of the Kubernetes API server: raw paths, raw JSON, a timeout on every request.
 
-It does not decide what is tried again: a call is made once and either answers
-or raises an ``ApiError`` that says what happened. The one exception is a 401
-with credentials that have been renewed meanwhile, since it did nothing.
+A request is sent once and either returns or raises an ``ApiError``. The one exception is a 401 after the
+credentials were renewed, since it had no effect.
 """
 
 import asyncio
@@ -62,9 +61,9 @@ Parameters = Mapping[str, str]
 
 NO_PARAMETERS: Parameters = MappingProxyType({})
 
-#: An object may be 1.5 MiB in etcd and somewhat more as JSON.
+#: An object may have 1.5 MiB in etcd and somewhat more as JSON.
 MAX_BODY = 128 * 1024 * 1024
-#: A page of several objects that is larger is asked for again with half as many; 500 ordinary ones are about 5 MiB.
+#: A larger page of several objects is requested again with half as many; 500 ordinary objects have about 5 MiB.
 MAX_PAGE = 16 * 1024 * 1024
 MAX_LINE = 16 * 1024 * 1024
 
@@ -73,17 +72,17 @@ _CHUNK = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long each part of a call may take, in seconds."""
+    """Timeouts of the parts of a request, in seconds."""
 
     connect: float = 5
     read: float = 30
     write: float = 10
-    """The server's own limit for a write; we wait ``grace`` longer for its answer."""
+    """The server's own limit for a write; the client waits ``grace`` longer for the response."""
     grace: float = 5
     page: float = 60
-    """One page of a list, which may be many megabytes over a slow line."""
+    """One page of a list, which may be many megabytes over a slow connection."""
     renewal: float = 5
-    """Credentials that are refused are read again at most once in this time."""
+    """Minimum interval between two reads of rejected credentials."""
 
 
 _pages = msgspec.json.Decoder(Page)
@@ -107,7 +106,7 @@ class _Request:
 
 @lru_cache(maxsize=256)
 def _query(parameters: tuple[tuple[str, str], ...]) -> str:
-    """Return the query; a write has the same one every time."""
+    """Return the query string; cached, because all writes have the same one."""
     return f"?{urlencode(parameters)}" if parameters else ""
 
 
@@ -128,7 +127,7 @@ _PATCHES: Mapping[PatchKind, Parameters] = {
 
 @dataclass(slots=True)
 class Api:
-    """A connection to one API server; made by ``connect``, good for many calls at once."""
+    """A connection to one API server, created by ``connect``, for concurrent requests."""
 
     access: ApiServerAccess
     session: aiohttp.ClientSession
@@ -136,7 +135,7 @@ class Api:
     context: str | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
     page_limits: dict[str, int] = field(default_factory=dict)
-    """How many objects a page of a path may have, where fewer fit into `MAX_PAGE` than were asked for."""
+    """Page sizes by path, where fewer objects than requested fit into `MAX_PAGE`."""
     _renewing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _renewed_at: float = float("-inf")
 
@@ -151,16 +150,16 @@ class Api:
         connections: int = 64,
         timeouts: Timeouts | None = None,
     ) -> AsyncIterator[Self]:
-        """Read the credentials and keep a session open; nothing is sent before the first call.
+        """Read the credentials and open a session; no request is sent.
 
-        *connections* bounds all calls in flight and all watches together. Raises ``KubeconfigError``.
+        *connections* limits all requests in flight and all watches together. Raises ``KubeconfigError``.
         """
         access = await kubeconfigs.load(kubeconfig, context)
         async with aiohttp.ClientSession(
-            # A Go server closes idle connections after 90 s; we must be the first to let go.
+            # A Go server closes idle connections after 90 s; the client must close them first.
             connector=aiohttp.TCPConnector(limit=connections, keepalive_timeout=60),
             cookie_jar=aiohttp.DummyCookieJar(),
-            # Near the server, compressing costs both sides more than the bytes do.
+            # Close to the server, compression costs more than it saves.
             headers={"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "identity"},
             read_bufsize=_CHUNK,
             trust_env=False,
@@ -180,9 +179,9 @@ class Api:
         token: str = "",
         metadata_only: bool = False,
     ) -> Page:
-        """Return the first page of a list, or with *token* the page after that one.
+        """Return the first page of a list, or with *token* the page after it.
 
-        It has at most *limit* objects, and fewer where so many are larger than `MAX_PAGE`: a server takes another
+        A page has at most *limit* objects, and fewer if they are larger than `MAX_PAGE`: the server accepts a different
         limit with each continue token.
         """
         headers = _METADATA if metadata_only else NO_PARAMETERS
@@ -204,35 +203,35 @@ class Api:
         try:
             return decode_deeply_nested(_pages.decode, body)
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise Unreachable(str(request), f"the answer is not a list: {error}") from error
+            raise Unreachable(str(request), f"the response is not a list: {error}") from error
 
     async def create(self, path: str, body: bytes, parameters: Parameters = NO_PARAMETERS) -> bytes:
-        """Create the object *body* in the collection *path*; return it as stored."""
+        """Create the object *body* in the collection *path*; return the stored object."""
         return await self._write("POST", path, body, parameters=parameters, headers=_JSON)
 
     async def patch(
         self, path: str, body: bytes, *, kind: PatchKind = "json", parameters: Parameters = NO_PARAMETERS
     ) -> bytes:
-        """Patch the object at *path*; return it as stored."""
+        """Patch the object at *path*; return the stored object."""
         return await self._write("PATCH", path, body, parameters=parameters, headers=_PATCHES[kind])
 
     async def apply(self, path: str, body: bytes, *, field_manager: str, force: bool = True) -> bytes:
-        """Apply *body* on the server's side as *field_manager*; return the object as stored."""
+        """Apply *body* with server-side apply as *field_manager*; return the stored object."""
         parameters = {"fieldManager": field_manager, "force": "true" if force else "false"}
         return await self._write("PATCH", path, body, parameters=parameters, headers=_APPLY)
 
     async def delete(self, path: str, body: bytes | None = None, parameters: Parameters = NO_PARAMETERS) -> bytes:
-        """Delete the object, or collection, at *path*; *body* may hold DeleteOptions."""
+        """Delete the object or collection at *path*; *body* may hold DeleteOptions."""
         return await self._write("DELETE", path, body, parameters=parameters, headers=_JSON if body else NO_PARAMETERS)
 
     @asynccontextmanager
     async def stream(
         self, path: str, parameters: Parameters = NO_PARAMETERS, *, idle_timeout: float, max_line: int = MAX_LINE
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open *path* and give its lines as they come.
+        """Open *path* and yield its lines as they arrive.
 
-        Raises ``Unreachable`` after *silence* seconds without a byte, at the end of the stream in the middle
-        of a line, and on a line longer than *max_line*.
+        Raises ``Unreachable`` after *idle_timeout* seconds without a byte, at an end of the stream inside a line,
+        and on a line longer than *max_line*.
         """
         timeout = aiohttp.ClientTimeout(sock_connect=self.timeouts.connect, sock_read=idle_timeout)
         request = _Request("GET", path, timeout, parameters)
@@ -244,7 +243,7 @@ class Api:
         self, method: str, path: str, body: bytes | None, *, parameters: Parameters, headers: Parameters
     ) -> bytes:
         connect = self.timeouts.connect
-        # A write reaches the server soon or never: a leader that has stepped down must not be heard of later.
+        # A write must reach the server soon or never: a former leader must not write later.
         within = aiohttp.ClientTimeout(self.timeouts.write + self.timeouts.grace, connect=connect, sock_connect=connect)
         limited = {**parameters, "timeout": f"{self.timeouts.write:g}s"}
         return await self._call(_Request(method, path, within, limited, body, headers))
@@ -257,7 +256,7 @@ class Api:
             return await _read_body(request, answer, longest)
 
     async def _answer(self, request: _Request) -> aiohttp.ClientResponse:
-        """Return the open answer to *request*, or raise what it says."""
+        """Return the open response to *request*, or raise the error that it reports."""
         access = self.access
         answer = await self._send(request, access)
         if answer.status == HTTPStatus.UNAUTHORIZED and await self._renew(access):
@@ -284,7 +283,7 @@ class Api:
             )
 
     async def _renew(self, refused: ApiServerAccess) -> bool:
-        """Read the credentials again, but not all the time; say whether they are others than the *refused* ones."""
+        """Read the credentials again, at a limited rate; return whether they differ from the *refused* ones."""
         async with self._renewing:
             if self.access is refused and time.monotonic() >= self._renewed_at + self.timeouts.renewal:
                 self._renewed_at = time.monotonic()
@@ -296,7 +295,7 @@ class Api:
 
 @contextmanager
 def _raise_unreachable(request: _Request) -> Iterator[None]:
-    """Turn every way in which an answer can fail to come into ``Unreachable``."""
+    """Convert every connection failure into ``Unreachable``."""
     try:
         yield
     except aiohttp.ClientConnectorError as error:
@@ -304,19 +303,19 @@ def _raise_unreachable(request: _Request) -> Iterator[None]:
     except aiohttp.ConnectionTimeoutError as error:
         raise Unreachable(str(request), "no connection in time", sent=False) from error
     except TimeoutError as error:
-        raise Unreachable(str(request), "no answer in time") from error
+        raise Unreachable(str(request), "no response in time") from error
     except (aiohttp.ClientError, OSError) as error:
-        raise Unreachable(str(request), f"the connection broke: {str(error) or type(error).__name__}") from error
+        raise Unreachable(str(request), f"the connection failed: {str(error) or type(error).__name__}") from error
 
 
 async def _read_body(request: _Request, answer: aiohttp.ClientResponse, longest: int) -> bytes:
-    """Read the whole answer, of *longest* bytes at most."""
+    """Read the whole response body, at most *longest* bytes."""
     parts, size = [], 0
     with _raise_unreachable(request):
         async for part in answer.content.iter_any():
             size += len(part)
             if size > longest:
-                raise BodyTooLong(str(request), f"the answer is longer than {longest} bytes; ask for smaller pages")
+                raise BodyTooLong(str(request), f"the response is longer than {longest} bytes; request smaller pages")
             parts.append(part)
     return b"".join(parts)
 

@@ -1,7 +1,6 @@
-"""Where the API server is and how we prove who we are.
+"""Reads the address of the API server and the credentials for it.
 
-Read through kubernetes-asyncio, so that every form of authentication that
-``kubectl`` takes works here too. Nothing is sent from here.
+It uses kubernetes-asyncio, so that every authentication method of ``kubectl`` works.
 """
 
 import asyncio
@@ -17,24 +16,24 @@ from kubernetes_asyncio.config import ConfigException, load_incluster_config, lo
 
 
 class KubeconfigError(Exception):
-    """The kubeconfig, or the account of the pod, cannot be used; the message says why."""
+    """The kubeconfig or service account cannot be used; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiServerAccess:
-    """One way to one API server, as it was read; read it again when it is refused."""
+    """Address and credentials of an API server; read them again after a 401."""
 
     server: str
     authorization: str | None
     tls: ssl.SSLContext | None
     """``None`` for plain HTTP."""
     server_name: str | None
-    """What the server's certificate must be made out to, if not the host in *server*."""
+    """Name in the server's certificate, if it differs from the host in *server*."""
     proxy: str | None
 
 
 async def load(kubeconfig: Path | None, context: str | None = None) -> ApiServerAccess:
-    """Read *kubeconfig*, or without one the pod's account, or else the user's own kubeconfig."""
+    """Read *kubeconfig*, or the pod's service account, or the user's default kubeconfig."""
     path = kubeconfig or _default_path()
     try:
         configuration = await _configuration(path, context)
@@ -45,7 +44,7 @@ async def load(kubeconfig: Path | None, context: str | None = None) -> ApiServer
 
 
 def _default_path() -> Path | None:
-    """Return the user's kubeconfig; ``None`` inside a cluster."""
+    """Return the path of the user's kubeconfig; ``None`` inside a cluster."""
     if named := os.environ.get("KUBECONFIG"):
         return Path(named)
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
@@ -64,14 +63,14 @@ async def _configuration(path: Path | None, context: str | None) -> Any:
 
 
 def _check_files(path: Path) -> None:
-    """Raise what is wrong with files that the loader would stumble over; several may be named, as in $KUBECONFIG."""
+    """Raise an error for files that the loader fails on; *path* may be a list, as in $KUBECONFIG."""
     parts = [Path(part) for part in str(path).split(os.pathsep) if part]
     readable = [part for part in parts if part.is_file()]
     if not readable:
         raise FileNotFoundError("no such file")
     for part in readable:
         if not isinstance(yaml.safe_load(part.read_text()), dict):
-            raise TypeError("it is no kubeconfig: a mapping with clusters, users and contexts is expected")
+            raise TypeError("it is not a kubeconfig: expected a mapping with clusters, users and contexts")
 
 
 async def _api_server_access(configuration: Any) -> ApiServerAccess:
@@ -87,10 +86,10 @@ async def _api_server_access(configuration: Any) -> ApiServerAccess:
 
 
 def _tls_context(configuration: Any) -> ssl.SSLContext:
-    """Return a context that trusts the named CA alone; the system's when none is named."""
+    """Return a context that trusts only the configured CA, or the system's CAs if none is configured."""
     context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-    # Control planes make their certificates with many tools and are tested with clients written in Go,
-    # which do not ask for the extensions that Python 3.13 began to insist on.
+    # Certificates of control planes come from many tools and are tested with Go clients, which do not require
+    # the extensions that Python 3.13 checks by default.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not configuration.verify_ssl:
         context.check_hostname = False

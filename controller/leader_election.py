@@ -1,7 +1,6 @@
-"""Takes and keeps the lease that says who writes; all others stand by.
+"""Acquires and renews the leader lease.
 
-It asks the API server for nothing but the lease. Being leader ends by itself
-when the lease could not be renewed in time, whatever else hangs.
+Leadership ends by itself when the lease was not renewed in time, even if all requests hang.
 """
 
 import asyncio
@@ -41,10 +40,10 @@ _decoder = msgspec.json.Decoder(_LeaseObject)
 
 
 class LeaderElection:
-    """One candidate's view of the lease; ``run`` must be running."""
+    """Leader election for one candidate, while ``run`` is running."""
 
     on_change: Callable[[], None]
-    """Called whenever ``leads`` or ``may_write`` has become another."""
+    """Called whenever ``leads`` or ``may_write`` changes."""
 
     def __init__(
         self, api: Api, namespace: str, *, candidate: Candidate, timings: LeaseTimings, clock: Uptime = uptime
@@ -59,70 +58,70 @@ class LeaderElection:
         self._observed: ObservedLease | None = None
         self._leads_until = float("-inf")
         self._write_delay = 0.0
-        """For how long we are to write nothing once the lease that we try to take is ours."""
+        """Delay before the first write after the lease is acquired, in seconds."""
         self._writes_from = float("inf")
         self._notified = (False, False)
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def leads(self) -> bool:
-        """Say whether nobody else can hold the lease now."""
+        """Return whether no other candidate can hold the lease now."""
         return self._clock() < self._leads_until
 
     @property
     def may_write(self) -> bool:
-        """Say whether a write that begins now can meet nobody else's."""
+        """Return whether this process leads and no write of a previous leader can be in flight."""
         return self._writes_from <= self._clock() < self._leads_until
 
     async def run(self) -> NoReturn:
-        """Look after the lease until cancelled."""
+        """Acquire and renew the lease until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(self._timings.renew / 2):
                     await self._tick()
             except (ApiError, TimeoutError) as error:
-                log.warning("lease not reached", error=str(error) or "no answer in time", leading=self.leads)
+                log.warning("lease request failed", error=str(error) or "no response in time", leading=self.leads)
             self._notify()
             await asyncio.sleep(self._timings.retry)
 
     async def release(self) -> None:
-        """Say good-bye, so that the next one need not wait; only when no write of ours is on its way any more.
+        """Release the lease, so that the next leader need not wait for its expiry; no write may be in flight.
 
-        ``run`` must have ended. What it sent last may still arrive, and change the lease under our hands.
+        ``run`` must have ended. Its last request may still change the lease, so the release is retried.
         """
         self._step_down()
         self._notify()
-        why = "no answer in time"
+        why = "no response in time"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._timings.renew):
-                while why := await self._try_release():  # noqa: ASYNC110 -- it is tried again, not waited for
+                while why := await self._try_release():  # noqa: ASYNC110 -- this retries a request, it does not poll a flag
                     await asyncio.sleep(self._timings.retry / 4)
         if why:
             log.warning("lease not released", error=why)
 
     async def _try_release(self) -> str:
-        """Release the lease if it is ours; return why that failed."""
+        """Release the lease if this candidate holds it; return the error, if any."""
         try:
             async with asyncio.timeout(self._timings.renew / 2):
                 lease = await self._read()
                 if lease is not None and self._candidate.holds(lease):
                     await self._write(lease, holder="")
         except (ApiError, TimeoutError) as error:
-            return str(error) or "no answer in time"
+            return str(error) or "no response in time"
         return ""
 
     async def _tick(self) -> None:
-        """Renew the lease, take it, or see that somebody else has it."""
+        """Renew or acquire the lease, or observe that another candidate holds it."""
         held = self._held_lease()
         if held is not None:
             try:
                 await self._acquire(held)
             except (Unreachable, asyncio.CancelledError):
-                # Perhaps it is renewed: only a look will tell its version.
+                # The renewal may have succeeded; the lease must be read again to know its version.
                 self._observed = ObservedLease(Lease("", held.holder, held.seconds), self._clock())
                 raise
             except ApiError as error:
-                log.warning("lease changed by somebody else", error=str(error))
+                log.warning("lease changed by another candidate", error=str(error))
             else:
                 return
         lease = await self._read()
@@ -133,23 +132,23 @@ class LeaderElection:
             await self._acquire(lease)
 
     def _held_lease(self) -> Lease | None:
-        """Return the lease as we have written it last, where nobody is known to have changed it."""
+        """Return the lease as this candidate wrote it last, unless another change is known."""
         lease = self._observed.lease if self._observed else None
         return lease if lease and lease.version and self._candidate.holds(lease) else None
 
     async def _acquire(self, lease: Lease | None) -> None:
-        """Write ourselves into the lease; it fails when somebody was faster."""
+        """Write this candidate as holder of the lease; raises `Conflict` if another candidate was faster."""
         begun = self._clock()
         before = self._observed or ObservedLease(None, begun)
         if not (before.lease and self._candidate.holds(before.lease)):
-            # The answer may be lost, and only the next look tell that the lease is ours: this is due all the same.
+            # Set before the request: its response may be lost, and then the next read finds the lease acquired.
             self._write_delay, self._writes_from = write_delay(self._candidate, before, self._timings), float("inf")
         written = await self._write(lease, holder=self._candidate.holder)
         if math.isinf(self._writes_from):
             self._writes_from = self._clock() + self._write_delay
         self._observed = ObservedLease(written, self._clock())
         if not self.leads:
-            # It had run out, whether or not the timer was in time to say so: who has looked meanwhile must look again.
+            # Leadership had expired, even if the timer has not fired yet: callers must see the change.
             self._notify()
         self._leads_until = begun + self._timings.renew
 
@@ -177,7 +176,7 @@ class LeaderElection:
         try:
             found = _decoder.decode(body)
         except msgspec.MsgspecError as error:
-            raise Unreachable(self._path, f"the answer is no lease: {error}") from error
+            raise Unreachable(self._path, f"the response is not a lease: {error}") from error
         spec = found.spec
         return Lease(
             found.metadata.resource_version,
@@ -187,10 +186,10 @@ class LeaderElection:
         )
 
     def _notify(self) -> None:
-        """Say what has changed, and come back when the clock will change it."""
+        """Call ``on_change`` after a change, and schedule the next check for when the clock will change it."""
         now, stands = self._clock(), (self.leads, self.may_write)
         if stands[0] != self._notified[0]:
-            log.info("leading" if self.leads else "standing by", candidate=self._candidate.holder)
+            log.info("leadership acquired" if self.leads else "leadership lost", candidate=self._candidate.holder)
         if self._timer is not None:
             self._timer.cancel()
         turn = self._leads_until if stands[1] else min(self._leads_until, self._writes_from)
@@ -202,7 +201,7 @@ class LeaderElection:
 
 
 def _compare_and_set(lease: Lease, spec: dict[str, Any]) -> bytes:
-    """Return the patch that replaces *lease* as it was seen, and no other."""
+    """Return the patch that updates *lease* if its resourceVersion is unchanged."""
     test = {"op": "test", "path": "/metadata/resourceVersion", "value": lease.version}
     sets = [{"op": "add", "path": f"/spec/{name}", "value": value} for name, value in spec.items()]
     return msgspec.json.encode([test, *sets])

@@ -1,8 +1,8 @@
-"""Who may lead, as one candidate can tell from the lease alone.
+"""Decides whether a candidate may acquire the leader lease, from the lease alone.
 
-Pure. A lease is a hint and not a lock: what makes it safe are the proportions
-of its times, which are checked here. Times of day in the lease are for people;
-a candidate goes by its own clock and by when it saw the lease change.
+A lease does not exclude a second writer by itself; the proportions of its timings do, and are validated here.
+A candidate measures time with its own clock from the moment when it saw the lease change; timestamps inside the
+lease are informational.
 """
 
 from dataclasses import dataclass
@@ -13,24 +13,24 @@ _SEPARATOR: Final = "_"
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimings:
-    """How long a lease holds and a leader leads without renewing it, in seconds."""
+    """Durations of leader election, in seconds."""
 
     lease: float = 30
-    """Nobody takes a lease that has not changed for so long, by the taker's clock."""
+    """A candidate may acquire the lease after it has not changed for so long."""
     renew: float = 12
-    """A leader stops when its last successful renewal was begun so long ago."""
+    """A leader stops this long after the start of its last successful renewal."""
     retry: float = 2
-    """How often the lease is looked at and renewed."""
+    """Interval between attempts to acquire or renew the lease."""
     connect: float = 5
-    """A write that was begun reaches the server within this time, or never."""
+    """A request reaches the server within this time or never."""
     write: float = 10
     """The server gives up a write after this time."""
 
     @property
     def violation(self) -> str | None:
-        """Return why these times do not keep two leaders apart, or ``None``."""
+        """Return why these timings allow two concurrent leaders, or ``None`` if they do not."""
         if self.lease <= self.renew + self.connect + self.write:
-            return "lease_seconds must be above renew + connect + write seconds, or two may write at once"
+            return "lease_seconds must be above renew + connect + write seconds, or two leaders may write at once"
         if self.renew <= 2 * self.retry:
             return "renew_seconds must be more than twice retry_seconds, or one failed renewal ends leadership"
         return None
@@ -38,50 +38,50 @@ class LeaseTimings:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What a lease says."""
+    """The content of a lease."""
 
     version: str
     holder: str = ""
-    """Nobody: it was released."""
+    """Empty after a release."""
     seconds: float = 0
     transitions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One process that would lead; the *name* outlives it, the *run* does not."""
+    """A process that takes part in leader election; *name* survives a restart, *run* does not."""
 
     name: str
     run: str
 
     @property
     def holder(self) -> str:
-        """Return what the lease says while this one leads."""
+        """Return the holder identity of the lease while this candidate leads."""
         return f"{self.name}{_SEPARATOR}{self.run}"
 
     def holds(self, lease: Lease) -> bool:
-        """Say whether this very process holds *lease*."""
+        """Return whether this process holds *lease*."""
         return lease.holder == self.holder
 
     def held_before(self, lease: Lease) -> bool:
-        """Say whether an earlier process of the same name held *lease*."""
+        """Return whether an earlier process of the same name held *lease*."""
         return lease.holder.rpartition(_SEPARATOR)[0] == self.name and not self.holds(lease)
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedLease:
-    """A lease and since when it has been seen so, on the candidate's clock; *lease* is ``None`` where there is none."""
+    """A lease (``None`` if there is none) and the time since which it is unchanged, on the candidate's clock."""
 
     lease: Lease | None
     since: float
     is_first: bool = False
-    """Whether it is what the candidate found when it started."""
+    """Whether it is the first observation after the candidate started."""
 
 
 def observe_lease(lease: Lease | None, before: ObservedLease | None, now: float) -> ObservedLease:
-    """Return what is known after looking: what has not changed is as old as it was.
+    """Return the observation that follows *before*; an unchanged lease keeps its time.
 
-    A lease that has vanished tells nothing of its holder, who may write on: it counts as it was last seen.
+    A lease that was deleted counts as last seen, because its holder may still write.
     """
     if before is None:
         return ObservedLease(lease, now, is_first=True)
@@ -91,7 +91,7 @@ def observe_lease(lease: Lease | None, before: ObservedLease | None, now: float)
 
 
 def can_acquire(candidate: Candidate, observed: ObservedLease, timings: LeaseTimings, now: float) -> bool:
-    """Say whether *candidate* may make the lease its own."""
+    """Return whether *candidate* may acquire the lease."""
     lease = observed.lease
     if lease is None or not lease.holder or candidate.holds(lease):
         return True
@@ -101,9 +101,9 @@ def can_acquire(candidate: Candidate, observed: ObservedLease, timings: LeaseTim
 
 
 def write_delay(candidate: Candidate, observed: ObservedLease, timings: LeaseTimings) -> float:
-    """Return for how long a leader that has just taken the lease writes nothing yet.
+    """Return how long a new leader must wait before its first write, in seconds.
 
-    Writes of the one before may still be on their way, unless it said good-bye or there was none.
+    Writes of the previous leader may still be in flight, unless it released the lease.
     """
     lease = observed.lease
     if lease is None or not lease.holder or candidate.holds(lease):

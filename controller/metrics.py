@@ -1,7 +1,6 @@
-"""The numbers the controller shows about itself; every label has a bounded set of values.
+"""Prometheus metrics of the controller; every label has a bounded set of values.
 
-What is counted is told by those who do it; what merely is, ``present`` reads
-when somebody asks.
+Events are counted by their callers; ``state_collector`` reads the present state at each scrape.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +19,7 @@ _LONG = (1, 5, 15, 30, 60, 300, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400, 6
 
 
 class Metrics:
-    """The controller's metrics in a registry of their own."""
+    """The metrics of the controller, in their own registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -41,52 +40,52 @@ class Metrics:
         )
         self._cycles = Histogram(
             "volcano_global_cycle_duration_seconds",
-            "Time to bring the world up to date and decide.",
+            "Time to apply changes and decide.",
             buckets=_SHORT,
             registry=self.registry,
         )
         self._failed_cycles = Counter(
-            "volcano_global_failed_cycles", "Cycles that ended in an error of ours.", registry=self.registry
+            "volcano_global_failed_cycles", "Cycles that ended in an internal error.", registry=self.registry
         )
         self._internal_errors = Counter(
             "volcano_global_internal_errors",
-            "Workloads that were set aside because an error of ours came up, by the step in which it did.",
+            "Workloads that were set aside after an internal error, by step.",
             ("step",),
             registry=self.registry,
         )
         self._patches = Histogram(
             "volcano_global_patch_duration_seconds",
-            "Time of one patch, by its effect and outcome.",
+            "Duration of a patch, by effect and outcome.",
             ("effect", "outcome"),
             buckets=_SHORT,
             registry=self.registry,
         )
         self._conflicts = Counter(
             "volcano_global_patch_conflicts",
-            "Patches refused because the binding had changed since it was decided upon.",
+            "Patches rejected because the binding had changed since the decision.",
             registry=self.registry,
         )
         self._events = Counter(
             "volcano_global_events",
-            "Events for tenants, by what became of them; `dropped`: there were too many to be told.",
+            "Kubernetes events by outcome; `dropped`: the queue was full.",
             ("outcome",),
             registry=self.registry,
         )
         self._lag = Histogram(
             "volcano_global_event_loop_lag_seconds",
-            "How late the event loop comes round; beyond a second it is told in the log.",
+            "Delay of the event loop; a delay above one second is logged.",
             buckets=_SHORT,
             registry=self.registry,
         )
         self._registered = Gauge(
             "volcano_global_webhook_registered",
-            "1 while our webhook configuration of a kind is as it should be, else 0.",
+            "1 while the webhook configuration of a kind is as desired, else 0.",
             ("configuration",),
             registry=self.registry,
         )
         self._turns = Counter(
             "volcano_global_leadership_changes",
-            "How often this process began or ceased to lead.",
+            "Changes of leadership of this process.",
             registry=self.registry,
         )
         self._leading = Gauge(
@@ -95,23 +94,23 @@ class Metrics:
 
         self._estimates = Histogram(
             "volcano_global_estimator_query_duration_seconds",
-            "Time of one question to a cluster's scheduler estimator, by its outcome.",
+            "Duration of a query to a cluster's scheduler estimator, by outcome.",
             ("outcome",),
             buckets=_SHORT,
             registry=self.registry,
         )
         self._lost_decision_files = Counter(
             "volcano_global_decision_journal_losses",
-            "How often the journal of decisions could not be written; each time a part of it is missing.",
+            "Interruptions of the decision log; a part of it is missing after each.",
             registry=self.registry,
         )
 
     def register_state(self, state: Callable[[], State], store: Store, informers: Mapping[str, InformerStats]) -> None:
-        """Show what is there whenever somebody asks; *world* returns the present one."""
+        """Export the present state at each scrape; *state* returns the engine's state in use."""
         self.registry.register(StateCollector(state, store, informers))
 
     def count_admission(self, *, wait_seconds: float) -> None:
-        """Count an acknowledged admission after *waited* seconds."""
+        """Count an acknowledged admission after *wait_seconds*."""
         self._admissions.inc()
         self._waited.observe(max(wait_seconds, 0))
 
@@ -124,46 +123,46 @@ class Metrics:
         self._cycles.observe(seconds)
 
     def count_failed_cycle(self) -> None:
-        """Count a cycle that ended in an error of ours."""
+        """Count a cycle that ended in an internal error."""
         self._failed_cycles.inc()
 
     def count_internal_error(self, step: str) -> None:
-        """Count a workload that was set aside; the word is from a closed set."""
+        """Count a workload that was set aside after an internal error in *step*."""
         self._internal_errors.labels(step).inc()
 
     def count_patch(self, effect: str, outcome: str, *, seconds: float) -> None:
-        """Count a patch; both words are from closed sets."""
+        """Count a patch with its duration."""
         self._patches.labels(effect, outcome).observe(seconds)
 
     def count_conflict(self) -> None:
-        """Count a patch that came too late."""
+        """Count a patch that was rejected because the binding had changed."""
         self._conflicts.inc()
 
     def count_event(self, outcome: str) -> None:
-        """Count an event that was written, refused, not answered or dropped."""
+        """Count a Kubernetes event as written, refused, failed or dropped."""
         self._events.labels(outcome).inc()
 
     def count_lag(self, seconds: float) -> None:
-        """Count how late the event loop was."""
+        """Count a delay of the event loop."""
         self._lag.observe(seconds)
 
     def count_estimate(self, outcome: str, *, seconds: float) -> None:
-        """Count a question to an estimator: counted, uncounted, late or failed."""
+        """Count a query to a scheduler estimator by its outcome: counted, uncounted, late or failed."""
         self._estimates.labels(outcome).observe(seconds)
 
     def set_webhook_registered(self, kind: str, *, right: bool) -> None:
-        """Set whether a webhook configuration is as it should be."""
+        """Set whether a webhook configuration is as desired."""
         self._registered.labels(kind).set(right)
 
     def count_decision_log_loss(self) -> None:
-        """Count that decisions are not taken down in the journal until another file begins."""
+        """Count an interruption of the decision log, which lasts until the next file begins."""
         self._lost_decision_files.inc()
 
     def set_leading(self, *, leading: bool) -> None:
-        """Set whether this process leads."""
+        """Set whether this process leads, and count the change."""
         self._leading.set(leading)
         self._turns.inc()
 
     def exposition(self) -> bytes:
-        """Return all of it in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)

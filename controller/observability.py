@@ -1,4 +1,4 @@
-"""What the controller shows of itself: log lines on standard error, and a plain port for probes and metrics."""
+"""Sets up logging to standard error, and serves probes and metrics."""
 
 import contextlib
 import io
@@ -18,15 +18,15 @@ from controller.state_collector import InformerStats
 
 
 def _to_json(event: Any, **_: Any) -> str:
-    """Return *event* as JSON; an object of any other kind as its words."""
+    """Return *event* as JSON; objects of other types as their ``repr``."""
     return msgspec.json.encode(event, enc_hook=repr).decode()
 
 
 class _SafeStderr(io.TextIOBase):
-    """Standard error as long as it takes anything: who cannot be heard goes on working."""
+    """Standard error that ignores write errors, so that the controller continues without it."""
 
     def write(self, text: str) -> int:
-        """Write *text*, or lose it where there is no file, or no room in it."""
+        """Write *text*, or discard it if standard error is closed or full."""
         with contextlib.suppress(OSError, ValueError):
             if sys.stderr is not None:
                 sys.stderr.write(text)
@@ -35,8 +35,8 @@ class _SafeStderr(io.TextIOBase):
 
 
 def configure_logging() -> None:
-    """Write a line for a person on a terminal, one JSON object a line anywhere else."""
-    voice = cast("TextIO", _SafeStderr())
+    """Log for a person on a terminal, and one JSON object per line elsewhere."""
+    stderr = cast("TextIO", _SafeStderr())
     common: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -50,36 +50,36 @@ def configure_logging() -> None:
     structlog.configure(
         processors=[*common, *tail],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(voice),
+        logger_factory=structlog.WriteLoggerFactory(stderr),
         cache_logger_on_first_use=True,
     )
-    foreign = logging.StreamHandler(voice)
-    foreign.setFormatter(structlog.stdlib.ProcessorFormatter(processors=tail, foreign_pre_chain=common))
-    logging.basicConfig(handlers=[foreign], level=logging.WARNING)
+    library_handler = logging.StreamHandler(stderr)
+    library_handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=tail, foreign_pre_chain=common))
+    logging.basicConfig(handlers=[library_handler], level=logging.WARNING)
 
 
 @dataclass(slots=True)
 class Readiness:
-    """Whether decisions rest on caches that are complete and fresh."""
+    """Whether decisions are based on complete and fresh caches."""
 
     informers: Mapping[str, InformerStats]
     fresh_seconds: float
     problem: Callable[[], str | None] = lambda: None
-    """What else speaks against it."""
+    """Another reason against readiness, if any."""
 
     def reason_not_ready(self) -> str | None:
-        """Return why decisions made now could not be relied on, or ``None``."""
+        """Return why the controller is not ready, or ``None`` if it is."""
         for name, informer in self.informers.items():
             if not informer.is_synced:
-                return f"{name} are not listed yet"
+                return f"{name} not listed yet"
             if informer.silent_for > self.fresh_seconds:
-                return f"nothing was heard of {name} for {informer.silent_for:.0f} s"
+                return f"no event for {name} since {informer.silent_for:.0f} s"
         return self.problem()
 
 
 @asynccontextmanager
 async def serve_probes(metrics: Metrics, readiness: Readiness, *, host: str, port: int) -> AsyncIterator[int]:
-    """Serve probes and metrics; yield the port, which is another one where 0 was asked for."""
+    """Serve probes and metrics; yield the port, which differs from *port* if that is 0."""
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok")

@@ -1,24 +1,24 @@
-"""How many writes at once, and how many a second; what is written it does not know."""
+"""Limits concurrent writes and writes per second."""
 
 import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-#: Slots that a busy loop has missed are made up for so far back, in seconds.
+#: Slots that were missed while the event loop was busy may be used for so long, in seconds.
 _BURST_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """How fast we write; *per_second* 0 means no limit."""
+    """The limits of writes; *per_second* 0 means no limit."""
 
     in_flight: int = 32
     per_second: int = 0
 
 
 class RateLimiter:
-    """Gives and takes back the right to send; *freed* is called when waiting for the rate is over."""
+    """Grants permission to send; calls *on_available* when the rate allows the next request."""
 
     def __init__(self, on_available: Callable[[], None]) -> None:
         self.limits = RateLimits()
@@ -28,14 +28,14 @@ class RateLimiter:
         self._timer: asyncio.TimerHandle | None = None
 
     def try_acquire(self) -> bool:
-        """Say whether one more may be sent now, and count it if so."""
+        """Return whether a request may be sent now, and count it if so."""
         if self._in_flight >= self.limits.in_flight or not self._acquire_slot():
             return False
         self._in_flight += 1
         return True
 
     def release(self) -> None:
-        """Note that one has been answered, or never will be."""
+        """Note that a request has ended."""
         self._in_flight -= 1
 
     def _acquire_slot(self) -> bool:

@@ -1,6 +1,6 @@
-"""What is true of the controller's world now, as metrics; read when somebody asks, nothing is counted.
+"""Collects metrics of the present state at each scrape.
 
-Every label has a bounded set of values: of many queues only some are shown by name.
+Every label has a bounded set of values: only some queues are exported by name.
 """
 
 from collections import Counter as Tally
@@ -18,33 +18,33 @@ from controller.engine.state import State
 
 QueueAmounts = Mapping[str, int | Fraction]
 
-#: Beyond so many queues the ones with the fewest waiting are shown together, without a name.
+#: Queues beyond this number, those with the fewest pending workloads, are exported together without a name.
 MAX_QUEUES = 200
-#: Beyond so many resources the last ones by name are not shown.
+#: Resources beyond this number, in alphabetical order, are not exported.
 MAX_RESOURCES = 10
 
 
 class InformerStats(Protocol):
-    """What is told of an informer."""
+    """Statistics of an informer."""
 
     lists: int
     undecodable: int
 
     @property
     def unread(self) -> int:
-        """How many objects there are whose present state could not be read."""
+        """Number of objects whose present version could not be decoded."""
 
     @property
     def is_synced(self) -> bool:
-        """Whether its cache is a state that the server really had."""
+        """Whether the cache equals a state of the API server."""
 
     @property
     def silent_for(self) -> float:
-        """How long the server has said nothing, in seconds."""
+        """Seconds since the last message of the API server."""
 
 
 class StateCollector:
-    """Reads what is true now."""
+    """Prometheus collector of the engine's state and the caches."""
 
     def __init__(self, state: Callable[[], State], store: Store, informers: Mapping[str, InformerStats]) -> None:
         self._state = state
@@ -52,7 +52,7 @@ class StateCollector:
         self._informers = informers
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the families."""
+        """Yield the metric families."""
         state = self._state()
         waiting = _pending_by_queue(state)
         yield from self._workloads(state, waiting)
@@ -61,30 +61,32 @@ class StateCollector:
         yield from self._caches()
 
     def _workloads(self, state: State, waiting: Mapping[QueueName, int]) -> Iterator[Metric]:
-        yield _gauge("pending_workloads", "Workloads that wait, by queue.", "queue", _with_remainder(waiting))
+        yield _gauge("pending_workloads", "Pending workloads, by queue.", "queue", _with_remainder(waiting))
         reasons = Tally(state.told.values())
-        yield _gauge("waiting_reasons", "Workloads that wait, by reason.", "reason", reasons.items())
+        yield _gauge("waiting_reasons", "Pending workloads, by reason.", "reason", reasons.items())
         states = Tally(workload.state for workload in state.workloads.values())
         yield _gauge("workloads", "Gated workloads, by state.", "state", states.items())
         remarks = Tally(remark for found in self._store.remarks.values() for remark in found)
-        yield _gauge("remarkable_bindings", "Bindings that somebody may have to see to.", "remark", remarks.items())
+        yield _gauge(
+            "remarkable_bindings", "Bindings with a condition that may need an action.", "remark", remarks.items()
+        )
 
     def _caches(self) -> Iterator[Metric]:
         caches = self._informers.items()
         synced = ((name, cache.is_synced) for name, cache in caches)
-        yield _gauge("cache_synced", "1 while a cache is a state the API server had.", "resource", synced)
+        yield _gauge("cache_synced", "1 while a cache equals a state of the API server.", "resource", synced)
         silent = ((name, min(cache.silent_for, 1e9)) for name, cache in caches)
-        yield _gauge("cache_silence_seconds", "Time since the API server was last heard.", "resource", silent)
+        yield _gauge("cache_silence_seconds", "Time since the last message of the API server.", "resource", silent)
         lists = ((name, cache.lists) for name, cache in caches)
-        yield _counter("cache_lists", "Whole lists that were applied.", "resource", lists)
+        yield _counter("cache_lists", "Complete lists that were applied.", "resource", lists)
         unread = ((name, cache.unread) for name, cache in caches)
-        yield _gauge("cache_unreadable_objects", "Objects as they are now that cannot be read.", "resource", unread)
+        yield _gauge("cache_unreadable_objects", "Objects whose present version cannot be decoded.", "resource", unread)
         undecodable = ((name, cache.undecodable) for name, cache in caches)
-        yield _counter("cache_undecodable_objects", "Objects that could not be read.", "resource", undecodable)
+        yield _counter("cache_undecodable_objects", "Objects that could not be decoded.", "resource", undecodable)
 
 
 def _pending_by_queue(state: State) -> Mapping[QueueName, int]:
-    """Return how many wait in each queue."""
+    """Return the number of pending workloads by queue."""
     waiting = Tally({queue: len(held) for queue, held in state.held.items()})
     for lane in state.backlog.lanes():
         waiting[lane.queue] += len(lane.entries)
@@ -92,7 +94,7 @@ def _pending_by_queue(state: State) -> Mapping[QueueName, int]:
 
 
 def _queues_to_show(standing: QueueShares, waiting: Mapping[QueueName, int]) -> list[QueueName]:
-    """Return the root and the queues in which most wait, or else most is held."""
+    """Return the root and the queues with the most pending workloads, then those with usage."""
 
     def weight(name: QueueName) -> tuple[bool, int, bool, str]:
         return name != ROOT, -waiting.get(name, 0), not standing.quota.allocated[name], name

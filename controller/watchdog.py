@@ -1,6 +1,6 @@
-"""Notices when the event loop is blocked: nothing is then renewed, answered or decided.
+"""Detects a blocked event loop, during which nothing is renewed, answered or decided.
 
-It only tells; a process that hangs for good is ended by its liveness probe.
+It only reports; the liveness probe ends a process that hangs.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class Watchdog:
-    """Comes round every *period* seconds and sees how late it is."""
+    """Measures every *period* seconds how late the event loop runs."""
 
     def __init__(self, metrics: Metrics, *, period: float = 1, threshold: float = 1) -> None:
         self._metrics = metrics
@@ -23,11 +23,11 @@ class Watchdog:
         self._threshold = threshold
 
     async def run(self) -> NoReturn:
-        """Watch until cancelled."""
+        """Measure until cancelled."""
         while True:
             due = time.monotonic() + self._period
             await asyncio.sleep(self._period)
             late = max(time.monotonic() - due, 0)
             self._metrics.count_lag(late)
             if late > self._threshold:
-                log.warning("event loop was blocked", seconds=round(late, 2))
+                log.warning("event loop blocked", seconds=round(late, 2))

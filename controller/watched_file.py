@@ -1,4 +1,4 @@
-"""A file that is read again while we run: one that cannot be used leaves what was read before in force."""
+"""Reloads a file when its content changes; an invalid file leaves the previous content in force."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -14,25 +14,25 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class WatchedFile(ABC, Generic[Content]):
-    """One file, by contents: mounted files change by symbolic links, which keep their times."""
+    """A file that is compared by content, because mounted ConfigMaps change by symbolic links with unchanged times."""
 
     NAME: ClassVar[str]
-    """What is in it, as it is called in what is logged."""
+    """Name of the content in log messages."""
 
     def __init__(self, path: Path | None, current: Content) -> None:
         self.current = current
-        """What is in force."""
+        """The content in force."""
         self.error: str | None = None
-        """Why the file as it is now is not in force."""
+        """Why the present content of the file is not in force."""
         self._path = path
         self._text: str | None = None
 
     @abstractmethod
     def parse(self, text: str) -> Content:
-        """Return what *text* says. Raises `ValueError`."""
+        """Return the content of *text*. Raises `ValueError`."""
 
     def read(self) -> bool:
-        """Take what the file says; return whether that is new. Raises `ValueError`."""
+        """Load the file; return whether its content is new. Raises `ValueError`."""
         if self._path is None:
             return False
         try:
@@ -46,11 +46,11 @@ class WatchedFile(ABC, Generic[Content]):
         return self.current != before
 
     def unreadable(self, error: Exception) -> ValueError:
-        """Return what is raised where there is no text at all."""
+        """Return the exception for a file that cannot be read."""
         return ValueError(f"the {self.NAME} cannot be read: {error}")
 
     def refresh(self) -> bool:
-        """Take what is new in the file and say whether there was anything; what cannot be used is told of once."""
+        """Reload the file and return whether its content is new; log each error once."""
         try:
             is_new = self.read()
         except ValueError as error:
@@ -66,7 +66,7 @@ class WatchedFile(ABC, Generic[Content]):
         return is_new
 
     async def follow(self, changed: Callable[[Content], None], *, poll_seconds: float) -> NoReturn:
-        """Tell *changed* of all that is new, until cancelled."""
+        """Call *changed* with every new content until cancelled."""
         while True:
             await asyncio.sleep(poll_seconds)
             if await asyncio.to_thread(self.refresh):

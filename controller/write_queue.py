@@ -1,7 +1,4 @@
-"""What an actuator has to do and whom it tells: writes until their outcome is known, and the books they are kept in.
-
-It sends nothing itself.
-"""
+"""Types of the actuator: pending writes, retry state, and the interface of the cache that it updates."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,25 +11,25 @@ from controller.writes import Write
 
 
 class BindingSink(Protocol):
-    """Where observations of bindings go."""
+    """Receives observed bindings."""
 
     def decode(self, raw: bytes, /) -> CachedBinding:
-        """Return what is kept of a binding."""
+        """Return the cached form of a binding."""
 
     def upsert(self, facts: CachedBinding, /) -> None:
-        """Take *facts*, unless something newer is known."""
+        """Store *facts* unless a newer version is known."""
 
 
 class AssumedState(Protocol):
-    """Who keeps what was observed, and what was decided and is not observed yet."""
+    """Cached objects and the decisions that were assumed but not observed yet."""
 
     @property
     def bindings(self) -> BindingSink:
-        """Where ResourceBindings go."""
+        """The sink of ResourceBindings."""
 
     @property
     def cluster_bindings(self) -> BindingSink:
-        """Where ClusterResourceBindings go."""
+        """The sink of ClusterResourceBindings."""
 
     def settle(self, uid: WorkloadUid, resource_version: int, /) -> None:
         """Take the decision about *uid* as done, as of this version of the binding."""
@@ -43,18 +40,18 @@ class AssumedState(Protocol):
 
 @dataclass(slots=True, eq=False)
 class PendingWrite:
-    """A write until its outcome is known."""
+    """A write whose outcome is not known yet."""
 
     write: Write
     submitted_at: float
     backoff: Backoff
     unknown_until: float | None = None
-    """Set while it is not known what became of the patch; at that time the server has given it up."""
+    """Set while the outcome of the patch is unknown; after this time the server has given it up."""
 
 
 @dataclass(slots=True)
 class RetryState:
-    """How often one binding's writes were refused, and until when it is left alone, in milliseconds."""
+    """Backoff of a binding after rejected writes; *until* is in milliseconds."""
 
     backoff: Backoff
     until: int = 0

@@ -87,7 +87,7 @@ async def test_no_answer_in_time_leaves_the_outcome_unknown(server, api):
         await asyncio.sleep(5)
 
     server.says("PATCH", THING, slow)
-    with pytest.raises(Unreachable, match="no answer in time") as caught:
+    with pytest.raises(Unreachable, match="no response in time") as caught:
         await api.patch(THING, b"[]")
     assert caught.value.sent
 
@@ -270,9 +270,9 @@ async def test_proxies_of_the_environment_are_not_used(server, api, monkeypatch)
     ("text", "says"),
     [
         pytest.param(None, "no such file", id="missing"),
-        pytest.param("", "it is no kubeconfig", id="empty"),
+        pytest.param("", "it is not a kubeconfig", id="empty"),
         pytest.param("a: [", "while parsing", id="not-yaml"),
-        pytest.param("just words", "it is no kubeconfig", id="not-a-mapping"),
+        pytest.param("just words", "it is not a kubeconfig", id="not-a-mapping"),
         pytest.param("{current-context: a, contexts: [], clusters: [], users: []}", "contexts", id="no-context"),
     ],
 )

@@ -59,12 +59,12 @@ def test_a_lease_that_vanished_counts_as_it_was_last_seen():
 
 
 @pytest.mark.parametrize(
-    ("terms", "says"),
+    ("timings", "says"),
     [
         pytest.param(LeaseTimings(), None, id="defaults"),
-        pytest.param(LeaseTimings(lease=27), "two may write at once", id="lease-too-short"),
+        pytest.param(LeaseTimings(lease=27), "two leaders may write at once", id="lease-too-short"),
         pytest.param(LeaseTimings(renew=4, retry=2), "one failed renewal", id="renewal-too-rare"),
     ],
 )
-def test_times_that_do_not_keep_two_leaders_apart_are_refused(terms, says):
-    assert (says in terms.violation) if says else terms.violation is None
+def test_times_that_do_not_keep_two_leaders_apart_are_refused(timings, says):
+    assert (says in timings.violation) if says else timings.violation is None

@@ -22,8 +22,8 @@ class Cache:
     ("cache", "trouble", "reason"),
     [
         pytest.param(Cache(), None, None, id="fresh"),
-        pytest.param(Cache(synced=False), None, "jobs are not listed yet", id="not-listed"),
-        pytest.param(Cache(silent_for=95), None, "nothing was heard of jobs for 95 s", id="silent"),
+        pytest.param(Cache(synced=False), None, "jobs not listed yet", id="not-listed"),
+        pytest.param(Cache(silent_for=95), None, "no event for jobs since 95 s", id="silent"),
         pytest.param(Cache(), "the last cycle failed", "the last cycle failed", id="other-trouble"),
     ],
 )

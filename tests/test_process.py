@@ -221,7 +221,7 @@ async def test_a_right_that_is_missing_is_told_and_not_asked_for_in_a_loop(plane
         while not await _is_denied(api, path):  # noqa: ASYNC110 -- the server gives no event
             await asyncio.sleep(0.1)
     async with running("--kubeconfig", plane.kubeconfig("volcano-global-controller")) as controller:
-        told = await controller.says("write refused", workload="Job default/denied")
+        told = await controller.says("patch rejected", workload="Job default/denied")
         assert "never on a Sunday" in told["error"]
         await asyncio.sleep(1.5)
         patches = re.findall(
@@ -271,7 +271,7 @@ async def test_a_kubeconfig_of_the_stage_that_is_not_there_yet_is_waited_for(pla
 
 async def test_without_the_stage_nobody_asks_for_hyperjobs(plane):
     async with running("--kubeconfig", plane.kubeconfig("admin"), "--hyperjobs", "false") as controller:
-        await controller.says("leading")
+        await controller.says("leadership acquired")
         async with asyncio.timeout(LIMIT_SECONDS):
             while await controller.page("/readyz") != "ok":  # noqa: ASYNC110 -- another process
                 await asyncio.sleep(0.1)

@@ -18,4 +18,4 @@ async def test_a_blocked_event_loop_is_counted_and_told(capsys):
     )
     total = next(line for line in page.splitlines() if line.startswith("volcano_global_event_loop_lag_seconds_count"))
     assert float(total.split()[-1]) - float(late.split()[-1]) == 1
-    assert "event loop was blocked" in capsys.readouterr().out
+    assert "event loop blocked" in capsys.readouterr().out

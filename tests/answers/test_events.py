@@ -139,6 +139,6 @@ async def test_explain_knows_what_was_told_also_what_only_the_controller_has_see
         await until_told(stage, "StartupBackoff", "Job", "over")
         told = json.loads(await explained(stage, "over", "-o", "json"))["told"]
         assert told[-1]["reason"] == "StartupBackoff"
-        assert "Karmada's quota does not take it: FederatedResourceQuota(team/most)" in told[-1]["note"]
+        assert "Karmada rejected it: FederatedResourceQuota(team/most)" in told[-1]["note"]
         assert "What its events tell:" in await explained(stage, "over")
         stage.proxy.heal()

@@ -129,13 +129,13 @@ async def test_a_refusal_by_karmadas_own_quota_is_shown_as_such(plane, tmp_path)
         await stage.controller.start()
         await stage.cast.job("over", "q")
         event = await until_told(stage, "StartupBackoff", "Job", "over")
-        assert "Karmada's quota does not take it: FederatedResourceQuota(team/most) exceeded" in event["note"]
+        assert "Karmada rejected it: FederatedResourceQuota(team/most) exceeded" in event["note"]
         counted = 'volcano_global_patch_duration_seconds_count{effect="admit",outcome="quota_exceeded"}'
         assert await stage.controller.metric(counted) == 1
         await stage.cast.job("other", "q")
         await stage.admitted("other")
         await stage.admitted("over")
-        assert "write refused" not in stage.controller.part.output
+        assert "patch rejected" not in stage.controller.part.output
 
 
 async def test_d9_without_a_claim_nobody_is_admitted_or_charged_and_with_one_it_goes_on(plane, tmp_path):

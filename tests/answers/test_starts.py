@@ -87,7 +87,7 @@ async def test_r2_who_takes_over_knows_the_pause_and_the_cluster_that_is_left_ou
         await leave(stage, "stuck")
         stage.controllers.reverse()
         await second.start()
-        await second.says('"event":"leading"')
+        await second.says('"event":"leadership acquired"')
         await second.says("it did not start on m1 in time")
         await stage.quiet(seconds=TIMEOUT)
         # The pause is over, and yet that cluster is what it was.

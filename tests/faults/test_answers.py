@@ -74,7 +74,7 @@ async def test_refused_for_ever_it_asks_ever_less_often_and_says_so(plane, tmp_p
         await room_for_four(stage, 1)
         stage.proxy.add(Answer(writes, status=403, message="never on a Sunday"))
         await stage.controller.start()
-        await stage.controller.says("write refused")
+        await stage.controller.says("patch rejected")
         await stage.controller.says('"reason":"StartupBackoff"')
         await stage.visible()
         assert stage.proxy.writes <= 2
@@ -92,7 +92,7 @@ async def test_an_eviction_that_is_refused_is_tried_again_ever_less_often(plane,
         before = stage.proxy.writes
         stage.proxy.add(Answer(of("first"), status=403, message="never on a Sunday"))
         await stage.cast.phase("first", "Aborted")
-        await stage.controller.says("write refused")
+        await stage.controller.says("patch rejected")
         await stage.history.until(lambda _: stage.proxy.writes > before, "a first try")
         await asyncio.sleep(4)
         assert 2 <= stage.proxy.writes - before <= 3
@@ -156,7 +156,7 @@ async def test_an_admission_whose_fate_is_unknown_keeps_its_room(plane, tmp_path
         await stage.controller.start()
         await stage.admitted("first")
         await stage.cast.job("second", "q", cpu=2)
-        await stage.controller.says("outcome unknown")
+        await stage.controller.says("patch outcome unknown")
         await stage.quiet()
         stage.proxy.heal()
         await stage.controller.says("workload admitted")

@@ -105,7 +105,7 @@ async def test_an_eviction_that_is_refused_is_made_later_and_the_exchange_comes_
         for name in BORROWERS:
             stage.proxy.add(Answer(_of(name), status=403, message="not today"))
         await stage.cast.job("entitled", "lender", cpu=2)
-        await stage.controller.says("write refused")
+        await stage.controller.says("patch rejected")
         await asyncio.sleep(1)
         assert not any(stage.sights()[name].paused for name in BORROWERS)
         stage.proxy.heal()

@@ -60,7 +60,7 @@ async def prepared(stage: Stage, *names: str) -> None:
 
 async def leading(player: Player) -> None:
     """Wait until *player* leads."""
-    await player.says('"event":"leading"')
+    await player.says('"event":"leadership acquired"')
 
 
 async def holder(stage: Stage) -> str:
@@ -129,7 +129,7 @@ async def test_who_does_not_know_what_became_of_a_write_waits_with_its_good_bye_
         await leading(stage.controller)
         stage.proxy.add(LoseReply(writes, 1))
         await stage.cast.job("j0", "q")
-        await stage.controller.says("outcome unknown")
+        await stage.controller.says("patch outcome unknown")
         await stage.controller.stop()
         assert await holder(stage) == ""
 
@@ -174,11 +174,11 @@ async def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes(plane, tmp_
         await stage.until(lambda seen: sum(each.admitted and not each.over for each in seen.values()) == 1, "one runs")
         before = first.proxy.writes
         first.part.thaw()
-        await first.says("standing by")
+        await first.says("leadership lost")
         await stage.quiet()
         assert first.proxy.writes == before
         assert await first.metric("volcano_global_leader") == 0
-        assert "event loop was blocked" in first.part.output
+        assert "event loop blocked" in first.part.output
 
 
 @pytest.mark.long
@@ -190,7 +190,7 @@ async def test_who_cannot_renew_its_lease_steps_down_in_time_though_all_else_wor
         await second.start()
         await stage.done("j0")
         first.proxy.add(LoseRequest(leases))
-        await first.says("standing by")
+        await first.says("leadership lost")
         before = first.proxy.writes
         await stage.cast.job("j1", "q")
         await stage.done("j1")
@@ -247,6 +247,6 @@ async def test_a_lease_without_rights_leaves_everything_to_others_and_says_so(pl
         await prepared(stage, "j0")
         stage.proxy.add(LoseRequest(leases))
         await stage.controller.start()
-        await stage.controller.says("lease not reached")
+        await stage.controller.says("lease request failed")
         await stage.quiet(seconds=1)
         assert json.loads(await stage.cast.api.get(stage.cast.path("j0")))["spec"]["suspension"]["scheduling"]

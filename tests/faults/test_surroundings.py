@@ -183,7 +183,7 @@ async def test_a_blocked_event_loop_is_told_and_got_over(plane, tmp_path):
         stage.controller.part.freeze()
         await asyncio.sleep(2.5)
         stage.controller.part.thaw()
-        await stage.controller.says("event loop was blocked")
+        await stage.controller.says("event loop blocked")
         late = await stage.controller.metric("volcano_global_event_loop_lag_seconds_sum")
         assert late > 1
         await stage.cast.job("j1", "q")
