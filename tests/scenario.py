@@ -1,7 +1,7 @@
 """Plays a scenario: a world in a few lines of YAML, and what must come of it.
 
 The format is described in ``tests/scenarios/README.md``; what the YAML says is
-read by ``tests.script``.
+read by ``tests.scenario_parser``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from controller.engine.queues import QueueName
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state import State
 from controller.engine.workloads import Reservation, Workload, WorkloadState
-from tests.script import amounts, cluster, known, policy, queue, workloads
+from tests.scenario_parser import amounts, cluster, known, policy, queue, workloads
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 

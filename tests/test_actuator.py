@@ -21,7 +21,7 @@ from controller.kube import Api, Timeouts
 from controller.metrics import Metrics
 from controller.rate_limiter import RateLimits
 from controller.writes import Write
-from tests.scripted import ScriptedServer, answering, refusing, scripted_server
+from tests.scripted_server import ScriptedServer, answering, refusing, scripted_server
 from tests.waiting import LIMIT_SECONDS
 
 NOWHERE = Placement()

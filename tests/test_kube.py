@@ -25,7 +25,7 @@ from controller.kube import (
     Unauthorized,
     Unreachable,
 )
-from tests.scripted import ScriptedServer, answering, listing, paging, refusing, scripted_server, thing, watching
+from tests.scripted_server import ScriptedServer, answering, listing, paging, refusing, scripted_server, thing, watching
 
 THINGS = "/apis/example.io/v1/things"
 THING = "/apis/example.io/v1/namespaces/ns/things/a"

@@ -23,7 +23,7 @@ from localup.controlplane import ControlPlane
 from localup.etcd import Etcd
 from localup.stack import Stack
 from tests.benchmarks.figures import Figure
-from tests.benchmarks.resumed import watching
+from tests.benchmarks.resume_watch import watching
 from tests.benchmarks.seed import (
     CLUSTER,
     JOB_CPU,
@@ -36,7 +36,7 @@ from tests.benchmarks.seed import (
     seed_queues,
     withdraw_cluster,
 )
-from tests.benchmarks.stored import caught_up, store_batch
+from tests.benchmarks.store_seed import caught_up, store_batch
 
 GOAL_RATIO = 0.95
 ROOT = Path(__file__).parents[2]
@@ -118,7 +118,7 @@ def _figures(ends: list[Pace], straight: list[Pace], watched: list[Pace], latenc
 async def _bare_rate(plane: ControlPlane, api: Api, batch: Batch, *options: str) -> Pace:
     arguments = [str(plane.kubeconfig("volcano-global-controller")), batch.namespace, str(batch.count), *options]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.benchmarks.bare", *arguments),
+        *(sys.executable, "-m", "tests.benchmarks.bare_patches", *arguments),
         cwd=ROOT,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

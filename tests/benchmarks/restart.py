@@ -17,7 +17,7 @@ from localup.etcd import Etcd
 from localup.stack import Stack
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.seed import Batch, create, offer_cluster, seed_queues, withdraw_cluster
-from tests.benchmarks.stored import caught_up, store_batch
+from tests.benchmarks.store_seed import caught_up, store_batch
 from tests.rig.history import Change, followed, present
 from tests.rig.sight import sight
 

@@ -23,7 +23,7 @@ from certs.rounds import Upkeep
 from certs.settings import Settings
 from localup.cachefolder import cache_folder
 from localup.toolchain import find_go, go_environment
-from tests.benchmarks.closedloop import call, post
+from tests.benchmarks.closed_loop import call, post
 from tests.benchmarks.figures import Figure
 
 CALLERS = 16

@@ -9,7 +9,7 @@ from controller.cache.informer import Informer, WatchOptions
 from controller.cache.store import Store
 from controller.engine.clusters import ApiKind
 from controller.kube import Api
-from tests.scripted import answering, listing, scripted_server
+from tests.scripted_server import answering, listing, scripted_server
 from tests.waiting import LIMIT_SECONDS
 
 DEPLOYMENT, CRON_JOB = ApiKind("apps/v1", "Deployment"), ApiKind("batch/v1", "CronJob")

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from controller.backoff import Backoff
 from controller.cache.informer import Informer, WatchOptions
 from controller.kube import Api
-from tests.scripted import ScriptedServer, event, listing, paging, refusing, scripted_server, thing, watching
+from tests.scripted_server import ScriptedServer, event, listing, paging, refusing, scripted_server, thing, watching
 from tests.waiting import LIMIT_SECONDS
 
 PATH = "/apis/example.io/v1/things"

@@ -5,7 +5,7 @@ import pytest
 from controller.engine.reasons import Reason
 from controller.engine.workloads import HyperJobGang, WorkloadState
 from tests.scenario import Scenario
-from tests.script import cluster, workloads
+from tests.scenario_parser import cluster, workloads
 
 
 def play(cpus: list[int], *, room: dict[str, int], minimum: int | None = None, parts: int | None = None) -> Scenario:

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from tests.scenario import DOCUMENT, SCENARIOS, Scenario, documents
-from tests.script import known
+from tests.scenario_parser import known
 
 SECTIONS = {
     "D": range(1, 12),

@@ -11,7 +11,7 @@ from controller.api.quantity import parse_quantity
 from controller.engine import cycle
 from controller.engine.reasons import Refusal
 from tests.scenario import SCENARIOS, STEP, Outcome, Scenario, documents, rows
-from tests.script import known, resource
+from tests.scenario_parser import known, resource
 
 RULES = re.compile(r"(?:[DQOCPRW]\d+|G1)")
 EXPECT = (

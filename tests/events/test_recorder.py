@@ -9,7 +9,7 @@ from controller.events.message import EventMessage, Reference
 from controller.events.recorder import EventRecorder, RecorderOptions
 from controller.kube import Api
 from controller.metrics import Metrics
-from tests.scripted import ScriptedServer, answering, scripted_server
+from tests.scripted_server import ScriptedServer, answering, scripted_server
 from tests.waiting import LIMIT_SECONDS
 
 FOLDER = "/apis/events.k8s.io/v1/namespaces/ns/events"

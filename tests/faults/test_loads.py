@@ -12,7 +12,7 @@ from controller.api.keys import JOBS, RESOURCE_BINDINGS
 from localup.controlplane import ControlPlane
 from localup.etcd import Etcd
 from tests.benchmarks.seed import Batch, offer_cluster, seed_queues
-from tests.benchmarks.stored import caught_up, forget_batch, store_batch
+from tests.benchmarks.store_seed import caught_up, forget_batch, store_batch
 from tests.rig.faults import Delay, Narrow, writes
 from tests.rig.proxy import Call
 from tests.rig.stage import Stage, staged

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.mutants.catalogue import MUTANTS, Mutant
-from tests.mutants.planting import ROOT, Patch
+from tests.mutants.runner import ROOT, MutatedTree
 
 LEAST = 20
 
 
 @pytest.fixture(scope="module")
-def patch(tmp_path_factory) -> Iterator[Patch]:
-    return Patch(tmp_path_factory.mktemp("patch"))
+def patch(tmp_path_factory) -> Iterator[MutatedTree]:
+    return MutatedTree(tmp_path_factory.mktemp("patch"))
 
 
 def test_there_are_enough_and_each_can_still_be_made():

@@ -15,20 +15,20 @@ from controller.engine.workloads import (
     WorkloadUid,
 )
 from tests.reference import world as plain
-from tests.reference.world import Decision
+from tests.reference.state import Decision
 
 NOW = 1_000_000_000
 LONG_AGO = NOW - 100_000_000
 
 
-def plan(world: plain.World) -> list[Decision]:
+def plan(state: plain.State) -> list[Decision]:
     """Return the engine's decisions on *world* in one plan."""
-    return decisions(build(world).plan(NOW))
+    return decisions(build(state).plan(NOW))
 
 
-def plan_in_parts(world: plain.World, most: int) -> list[Decision]:
+def plan_in_parts(state: plain.State, most: int) -> list[Decision]:
     """Return the engine's decisions in as many plans of at most so many decisions as it takes."""
-    played = build(world)
+    played = build(state)
     parts = [played.plan(NOW, most=most)]
     while parts[-1].is_cut:
         parts.append(played.plan(NOW, most=most))
@@ -53,21 +53,21 @@ def decisions(found: Plan) -> list[Decision]:
     return result
 
 
-def build(world: plain.World) -> State:
+def build(state: plain.State) -> State:
     """Return an engine's World of the same objects."""
     policy = Policy(
-        queue_order=world.queue_order,
-        tenant_fairness=world.tenant_fairness,
-        reclaim=_eviction(world.reclaim),
-        preemption=_eviction(world.preemption),
-        reservation=HeadReservation(after_ms=world.reservation_after * 1000),
+        queue_order=state.queue_order,
+        tenant_fairness=state.tenant_fairness,
+        reclaim=_eviction(state.reclaim),
+        preemption=_eviction(state.preemption),
+        reservation=HeadReservation(after_ms=state.reservation_after * 1000),
     )
     found = State(policy)
-    for job in world.jobs:
+    for job in state.jobs:
         found.workload_changed(_workload(job), LONG_AGO)
-    for queue in world.queues:
+    for queue in state.queues:
         found.queue_changed(_queue(queue))
-    for cluster in world.clusters:
+    for cluster in state.clusters:
         allocatable = {"pods": 1_000_000, **cluster.allocatable}
         enablements = frozenset({VOLCANO_JOB})
         found.cluster_changed(

@@ -4,16 +4,16 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from itertools import pairwise
 
-from tests.reference.evictions import Preemption, Reclaim, evictable
+from tests.reference.preemption import Preemption, Reclaim, evictable
 from tests.reference.shares import Tree, entitlements
-from tests.reference.world import ROOT, Amounts, Cluster, Decision, Job, Running, World, fits, less, plus, total
+from tests.reference.state import ROOT, Amounts, Cluster, Decision, Job, Running, State, fits, less, plus, total
 
 INFINITE = Fraction(10**9)
 
 
-def plan(world: World) -> list[Decision]:
+def plan(state: State) -> list[Decision]:
     """Return the decisions of one plan, in their order."""
-    model = Model(world)
+    model = Model(state)
     while model.step():
         pass
     model.admit_nominated()
@@ -23,16 +23,16 @@ def plan(world: World) -> list[Decision]:
 class Model:
     """One plan under way: *settled* is usage as if the evictions were done, *current* is usage now."""
 
-    def __init__(self, world: World):
-        self.world = world
-        self.tree = Tree(world)
+    def __init__(self, state: State):
+        self.world = state
+        self.tree = Tree(state)
         self.decisions: list[Decision] = []
-        self.settled = {job.name: job.cluster for job in world.jobs if job.cluster}
+        self.settled = {job.name: job.cluster for job in state.jobs if job.cluster}
         self.current = dict(self.settled)
         self.admitted: set[str] = set()
         self.nominated: Running = {}
         self.leaving: set[str] = set()
-        pending = [job for job in world.jobs if not job.cluster]
+        pending = [job for job in state.jobs if not job.cluster]
         self.waiting = {job.name: job for job in pending if not self.held_otherwise(job)}
         self.due = entitlements(self.tree, self.waiting.values(), self.settled)
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 from functools import cache
 from itertools import pairwise
 
-from tests.reference.world import ROOT, Job, Running, World, plus, total
+from tests.reference.state import ROOT, Job, Running, State, plus, total
 
 Exact = Mapping[str, Fraction]
 
@@ -13,12 +13,12 @@ Exact = Mapping[str, Fraction]
 class Tree:
     """The queues of a world and what its running jobs use in them."""
 
-    def __init__(self, world: World):
-        self.world = world
-        self.queues = {queue.name: queue for queue in world.queues}
-        self.jobs = {job.name: job for job in world.jobs}
-        self.began = {job.name: job.cluster for job in world.jobs if job.cluster}
-        self.resources = sorted(total([*(c.allocatable for c in world.clusters), *(j.requests for j in world.jobs)]))
+    def __init__(self, state: State):
+        self.world = state
+        self.queues = {queue.name: queue for queue in state.queues}
+        self.jobs = {job.name: job for job in state.jobs}
+        self.began = {job.name: job.cluster for job in state.jobs if job.cluster}
+        self.resources = sorted(total([*(c.allocatable for c in state.clusters), *(j.requests for j in state.jobs)]))
 
     def children(self, name: str) -> list[str]:
         return sorted(queue.name for queue in self.world.queues if queue.parent == name)

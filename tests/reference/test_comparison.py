@@ -6,40 +6,40 @@ from pprint import pformat
 import pytest
 
 from tests.reference import drawing, engine, order
-from tests.reference.world import Decision, World
+from tests.reference.state import Decision, State
 
-Decide = Callable[[World], list[Decision] | list[list[Decision]]]
+Decide = Callable[[State], list[Decision] | list[list[Decision]]]
 MOST = 1, 2, 3
 
 
 CONFIGURATIONS = [pytest.param(each, id=drawing.name_of(each)) for each in drawing.configurations()]
 
 
-def check(worlds: Iterable[World], one: Decide, other: Decide) -> None:
+def check(worlds: Iterable[State], one: Decide, other: Decide) -> None:
     """Compare two ways to decide; show the first world in which they differ, shrunk."""
-    for number, world in enumerate(worlds):
-        if one(world) != other(world):
-            small = drawing.shrink(world, lambda smaller: one(smaller) != other(smaller))
+    for number, state in enumerate(worlds):
+        if one(state) != other(state):
+            small = drawing.shrink(state, lambda smaller: one(smaller) != other(smaller))
             found = [pformat(each, width=110) for each in (small, one(small), other(small))]
             pytest.fail("\n".join([f"world {number}", *found]))
 
 
-def drawn(seeds: range) -> Iterable[World]:
+def drawn(seeds: range) -> Iterable[State]:
     return map(drawing.draw, seeds)
 
 
-def check_parts(seeds: range, configuration: World) -> None:
+def check_parts(seeds: range, configuration: State) -> None:
     """Compare one plan with plans of at most one, two and three decisions each."""
-    worlds = (drawing.reconfigure(world, configuration) for world in drawn(seeds))
+    worlds = (drawing.reconfigure(state, configuration) for state in drawn(seeds))
     check(worlds, in_one, in_parts)
 
 
-def in_one(world: World) -> list[list[Decision]]:
-    return [engine.plan(world)] * len(MOST)
+def in_one(state: State) -> list[list[Decision]]:
+    return [engine.plan(state)] * len(MOST)
 
 
-def in_parts(world: World) -> list[list[Decision]]:
-    return [engine.plan_in_parts(world, most) for most in MOST]
+def in_parts(state: State) -> list[list[Decision]]:
+    return [engine.plan_in_parts(state, most) for most in MOST]
 
 
 def test_engine_decides_as_the_reference():
@@ -63,6 +63,6 @@ def test_plans_in_parts_decide_as_one_plan_in_two_thousand_worlds(configuration)
 
 
 def test_a_differing_world_is_shrunk():
-    world = drawing.shrink(drawing.draw(6), lambda world: bool(world.jobs))
-    assert len(world.jobs) == 1
-    assert len(world.queues) == 1
+    state = drawing.shrink(drawing.draw(6), lambda state: bool(state.jobs))
+    assert len(state.jobs) == 1
+    assert len(state.queues) == 1

@@ -13,7 +13,7 @@ _SECONDS = 180
 _SAID = 6_000
 
 
-class Patch:
+class MutatedTree:
     """A copy of the tree, into which one mistake after the other is planted."""
 
     def __init__(self, folder: Path) -> None:

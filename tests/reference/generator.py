@@ -6,13 +6,13 @@ from itertools import product
 from random import Random
 from typing import TypeVar
 
-from tests.reference.world import ROOT, Amounts, Cluster, Eviction, Job, Queue, World, total
+from tests.reference.state import ROOT, Amounts, Cluster, Eviction, Job, Queue, State, total
 
 GPU = "nvidia.com/gpu"
-Thing = TypeVar("Thing", World, Queue, Job)
+Thing = TypeVar("Thing", State, Queue, Job)
 
 
-def draw(seed: int) -> World:
+def draw(seed: int) -> State:
     """Return the world of that seed."""
     random = Random(seed)
     resources = random.choice([["cpu"], ["cpu"], ["cpu", "memory"], ["cpu", GPU]])
@@ -20,7 +20,7 @@ def draw(seed: int) -> World:
     queues = tuple(_queues(random, resources))
     parents = {queue.parent for queue in queues}
     leaves = [queue.name for queue in queues if queue.name not in parents]
-    world = World(
+    state = State(
         clusters,
         queues,
         (),
@@ -30,31 +30,31 @@ def draw(seed: int) -> World:
         preemption=_eviction(random, [0, 0, 1]),
         reservation_after=600,
     )
-    return _populated(world, random, resources, leaves)
+    return _populated(state, random, resources, leaves)
 
 
-def configurations() -> Iterator[World]:
+def configurations() -> Iterator[State]:
     """Yield an empty world of every configuration; ``reconfigure`` gives the configuration to another one."""
     for order, fairness in product(["PriorityFirst", "EntitlementFirst"], ["None", "Namespace", "NamespaceFirst"]):
         for reclaim, preemption in product([None, Eviction()], repeat=2):
-            yield World((), (), (), order, fairness, reclaim, preemption)
+            yield State((), (), (), order, fairness, reclaim, preemption)
 
 
-def name_of(configuration: World) -> str:
+def name_of(configuration: State) -> str:
     """Return a short name of the configuration."""
     evictions = ("reclaim" if configuration.reclaim else "", "preemption" if configuration.preemption else "")
     return "-".join(filter(None, (configuration.queue_order, configuration.tenant_fairness, *evictions)))
 
 
-def reconfigure(world: World, configuration: World) -> World:
+def reconfigure(state: State, configuration: State) -> State:
     """Return *world* with the configuration of the other one; how victims are protected stays as drawn."""
-    drawn = world.reclaim or world.preemption or Eviction()
+    drawn = state.reclaim or state.preemption or Eviction()
     return replace(
-        world,
+        state,
         queue_order=configuration.queue_order,
         tenant_fairness=configuration.tenant_fairness,
-        reclaim=(world.reclaim or drawn) if configuration.reclaim else None,
-        preemption=(world.preemption or drawn) if configuration.preemption else None,
+        reclaim=(state.reclaim or drawn) if configuration.reclaim else None,
+        preemption=(state.preemption or drawn) if configuration.preemption else None,
     )
 
 
@@ -94,9 +94,9 @@ def _queues(random: Random, resources: list[str]) -> Iterator[Queue]:
         parents.append(name)
 
 
-def _populated(world: World, random: Random, resources: list[str], leaves: list[str]) -> World:
+def _populated(state: State, random: Random, resources: list[str], leaves: list[str]) -> State:
     """Return *world* with jobs; running ones fit beside one another."""
-    free = {cluster.name: dict(cluster.allocatable) for cluster in world.clusters}
+    free = {cluster.name: dict(cluster.allocatable) for cluster in state.clusters}
     jobs = []
     for number in range(random.randint(2, 12)):
         requests = _amounts(random, resources, random.choice([2, 4, 6]), 0) or {"cpu": 1}
@@ -109,7 +109,7 @@ def _populated(world: World, random: Random, resources: list[str], leaves: list[
         if random.random() < 0.1:
             names = tuple(sorted(random.sample(sorted(free), random.randint(1, len(free)))))
             jobs[-1] = replace(jobs[-1], affinity=names)
-    return replace(world, jobs=tuple(jobs))
+    return replace(state, jobs=tuple(jobs))
 
 
 def _job(name: str, random: Random, requests: Amounts, at: str | None, queue: str) -> Job:
@@ -130,32 +130,32 @@ def _job(name: str, random: Random, requests: Amounts, at: str | None, queue: st
     )
 
 
-def shrink(world: World, differs: Callable[[World], bool]) -> World:
+def shrink(state: State, differs: Callable[[State], bool]) -> State:
     """Return the smallest world that still differs, as far as leaving out and simplifying lead."""
     size = None
-    while size != repr(world):
-        size = repr(world)
-        for smaller in _smaller(world):
+    while size != repr(state):
+        size = repr(state)
+        for smaller in _smaller(state):
             if _is_whole(smaller) and differs(smaller):
-                world = smaller
+                state = smaller
                 break
-    return world
+    return state
 
 
-def _is_whole(world: World) -> bool:
-    names = {queue.name for queue in world.queues}
-    clusters = {None, *(cluster.name for cluster in world.clusters)}
-    are_known = all(job.queue in names and job.cluster in clusters for job in world.jobs)
+def _is_whole(state: State) -> bool:
+    names = {queue.name for queue in state.queues}
+    clusters = {None, *(cluster.name for cluster in state.clusters)}
+    are_known = all(job.queue in names and job.cluster in clusters for job in state.jobs)
     return (
         are_known
-        and all(queue.parent in {ROOT, *names} for queue in world.queues)
-        and all(_holds(world, each) for each in world.clusters)
+        and all(queue.parent in {ROOT, *names} for queue in state.queues)
+        and all(_holds(state, each) for each in state.clusters)
     )
 
 
-def _holds(world: World, cluster: Cluster) -> bool:
+def _holds(state: State, cluster: Cluster) -> bool:
     """Return whether what runs on the cluster fits there."""
-    used = total(job.requests for job in world.jobs if job.cluster == cluster.name)
+    used = total(job.requests for job in state.jobs if job.cluster == cluster.name)
     return all(amount <= cluster.allocatable.get(name, 0) for name, amount in used.items())
 
 
@@ -183,28 +183,28 @@ PLAIN_JOB = {
 PLAIN_WORLD = {"tenant_fairness": "None", "queue_order": "PriorityFirst", "preemption": None, "reclaim": None}
 
 
-def _smaller(world: World) -> Iterator[World]:
+def _smaller(state: State) -> Iterator[State]:
     """Yield worlds with one thing less, or one thing simpler."""
-    for number, queue in enumerate(world.queues):
-        rest = _without(world.queues, number)
+    for number, queue in enumerate(state.queues):
+        rest = _without(state.queues, number)
         moved = tuple(replace(each, parent=queue.parent) if each.parent == queue.name else each for each in rest)
-        yield replace(world, queues=moved)
-    yield from (replace(world, jobs=_without(world.jobs, number)) for number in range(len(world.jobs)))
-    yield from (replace(world, clusters=_without(world.clusters, number)) for number in range(len(world.clusters)))
-    yield from _simpler(world, PLAIN_WORLD)
-    if world.reclaim not in {None, Eviction()}:
-        yield replace(world, reclaim=Eviction())
-    for number, queue in enumerate(world.queues):
+        yield replace(state, queues=moved)
+    yield from (replace(state, jobs=_without(state.jobs, number)) for number in range(len(state.jobs)))
+    yield from (replace(state, clusters=_without(state.clusters, number)) for number in range(len(state.clusters)))
+    yield from _simpler(state, PLAIN_WORLD)
+    if state.reclaim not in {None, Eviction()}:
+        yield replace(state, reclaim=Eviction())
+    for number, queue in enumerate(state.queues):
         for simpler in _simpler(queue, PLAIN_QUEUE):
-            yield replace(world, queues=_with(world.queues, number, simpler))
-    for number, job in enumerate(world.jobs):
+            yield replace(state, queues=_with(state.queues, number, simpler))
+    for number, job in enumerate(state.jobs):
         fewer = (replace(job, requests=each, gang=each) for each in _less(job.requests))
         for simpler in (*_simpler(job, PLAIN_JOB), replace(job, gang=job.requests), *fewer):
             if simpler != job:
-                yield replace(world, jobs=_with(world.jobs, number, simpler))
-    for number, cluster in enumerate(world.clusters):
+                yield replace(state, jobs=_with(state.jobs, number, simpler))
+    for number, cluster in enumerate(state.clusters):
         for each in _less(cluster.allocatable):
-            yield replace(world, clusters=_with(world.clusters, number, replace(cluster, allocatable=each)))
+            yield replace(state, clusters=_with(state.clusters, number, replace(cluster, allocatable=each)))
 
 
 def _simpler(thing: Thing, plain: Mapping[str, object]) -> Iterator[Thing]:

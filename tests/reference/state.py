@@ -64,7 +64,7 @@ class Eviction:
 
 
 @dataclass(frozen=True)
-class World:
+class State:
     """Everything that one plan is made from."""
 
     clusters: tuple[Cluster, ...]

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from tests.reference.world import Eviction, Job, Running, less, plus
+from tests.reference.state import Eviction, Job, Running, less, plus
 
 if TYPE_CHECKING:
     from tests.reference.order import Model
