@@ -65,10 +65,12 @@ class Controller:
         clock = SteadyClock()
         self.actuator = Actuator(api, self.store, metrics=self.metrics, may_write=self._may_write, clock=clock)
         self.actuator.limit(_limits(file.current))
-        pace = WatchOptions(page=settings.page_size, watch=settings.watch_seconds, silence=settings.silence_seconds)
-        self.informers = build_informers(api, self.store, pace)
-        self.kinds = DynamicInformers(api, self.store, self.informers, pace=pace)
-        self.kinds.want(self.store.kinds)
+        watch_options = WatchOptions(
+            page=settings.page_size, watch=settings.watch_seconds, silence=settings.silence_seconds
+        )
+        self.informers = build_informers(api, self.store, watch_options)
+        self.kinds = DynamicInformers(api, self.store, self.informers, options=watch_options)
+        self.kinds.set_kinds(self.store.kinds)
         # Only read, so that what else they are does not matter.
         caches: ChainMap[str, Any] = ChainMap({"workloads": self.kinds}, self.informers)
         self.loop = AdmissionLoop(self.store, self.actuator, caches, metrics=self.metrics, clock=clock)
@@ -83,25 +85,25 @@ class Controller:
         dependencies = commands.command_dependencies(
             self.store, lambda: self.loop.state, may_write=self._may_write, record_event=self.event_recorder.record
         )
-        self.commands = commands.create_controller(api, dependencies, self.store, pace)
+        self.commands = commands.create_controller(api, dependencies, self.store, watch_options)
         webhook_config_dependencies = WebhookConfigDependencies(
             self._may_write, lambda: file.current.repair.webhook_configuration, self.event_recorder.record
         )
         desired = DesiredConfigFile(settings.webhook_registration)
         desired.read()
         self.webhook_config = WebhookConfigReconciler(
-            api, webhook_config_dependencies, file=desired, metrics=self.metrics, pace=pace
+            api, webhook_config_dependencies, file=desired, metrics=self.metrics, watch_options=watch_options
         )
         self.metrics.register_state(lambda: self.loop.state, self.store, self.informers)
         self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.last_error)
         around = Process(self.store, lambda: self.loop.state, lambda: file.current, self._may_write)
-        self.hyperjobs = stage(for_hyperjobs, around, pace, clock)
+        self.hyperjobs = stage(for_hyperjobs, around, watch_options, clock)
         if settings.hyperjobs:
-            self.store.split_hyperjobs()
+            self.store.expect_hyperjobs()
         self.loop.on_waits = and_then_look(self.event_recorder.record_pending, self.hyperjobs)
-        self.estimators = EstimatorDispatcher(settings.estimator_access, self.store.estimated, metrics=self.metrics)
-        self.loop.on_queries = self.estimators.ask
-        self.store.estimate_nodes()
+        self.estimators = EstimatorDispatcher(settings.estimator_access, self.store.on_estimate, metrics=self.metrics)
+        self.loop.on_queries = self.estimators.submit
+        self.store.enable_node_estimates()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Watch, decide and write until *stop* is set; then let the writes in flight end."""
@@ -168,9 +170,9 @@ class Controller:
         self.actuator.limit(_limits(configuration))
         self.webhook_config.wake()
         if self.store.configure(configuration):
-            self.kinds.want(self.store.kinds)
+            self.kinds.set_kinds(self.store.kinds)
             for informer in self.informers.values():
-                informer.list_again()
+                informer.relist()
 
 
 def _limits(configuration: VolcanoGlobalConfiguration) -> RateLimits:

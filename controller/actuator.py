@@ -167,7 +167,7 @@ class Actuator:
     def _forget(self, pending: PendingWrite) -> None:
         """Forget a write that was not sent and all later writes to its binding."""
         self._in_progress.pop(pending.write.uid)
-        self._assumed.withdraw(pending.write.uid, None)
+        self._assumed.roll_back(pending.write.uid, None)
 
     # -- outcome of one write ----------------------------------------------
 
@@ -274,7 +274,7 @@ class Actuator:
 
     def _confirm(self, write: Write, facts: CachedBinding) -> None:
         self._update_cache(facts)
-        self._assumed.settle(write.uid, facts.resource_version)
+        self._assumed.confirm(write.uid, facts.resource_version)
         self._retry_states.pop(write.uid, None)
         self.on_write_confirmed(write, facts)
         if write.effect == "admit":
@@ -296,7 +296,7 @@ class Actuator:
         while len(self._retry_states) > _MAX_RETRY_STATES:
             del self._retry_states[next(iter(self._retry_states))]
         log.warning("decision rolled back", workload=write.workload, effect=write.effect, reason=why)
-        self._assumed.withdraw(write.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why, until=retry_state.until))
+        self._assumed.roll_back(write.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why, until=retry_state.until))
 
     def _count(self, write: Write, outcome: str, began: float) -> None:
         self._metrics.count_patch(write.effect, outcome, seconds=time.monotonic() - began)

@@ -158,7 +158,7 @@ class AdmissionLoop:
         began, now = time.monotonic(), self._clock()
         if self._plan_in_progress is not None:
             return self._advance_plan(now, began)
-        self._store.feed(self.decision_recorder.recording_handler(self.state), now)
+        self._store.sync_to(self.decision_recorder.recording_handler(self.state), now)
         self.decision_recorder.rotate_if_due(self.state, now)
         if not self._actuator.may_write:
             return None
@@ -209,7 +209,7 @@ class AdmissionLoop:
 
     def _next_wake(self, planned_at: int | None, now: int) -> int | None:
         """Return when to look again: for the plan, for what is to be mended, or for what the store knows."""
-        wake_ats = (planned_at, self._repair(now), self._store.again_at)
+        wake_ats = (planned_at, self._repair(now), self._store.next_retry_at)
         return min((at for at in wake_ats if at is not None), default=None)
 
     def _apply_plan(self, plan: Plan, context: CycleContext, now: int) -> int | None:
@@ -218,7 +218,7 @@ class AdmissionLoop:
         for error in self.state.failures():
             self._report("decide", None, error)
         stale = self._stale(plan)
-        self._store.tell_again(stale)
+        self._store.mark_changed(stale)
         self._write_reservations([note for note in plan.notes if note.workload.uid not in stale], now)
         self._requeue([each for each in plan.requeues if each.uid not in stale], now)
         self._submit_decisions([each for each in plan.decisions if each.workload.uid not in stale], now)
@@ -233,8 +233,10 @@ class AdmissionLoop:
         """
         if self._plan_slices == 1:
             return set()
-        stale = {each.workload.uid for each in (*plan.decisions, *plan.notes) if self._store.is_news(each.workload.uid)}
-        stale |= {each.uid for each in plan.requeues if self._store.is_news(each.uid)}
+        stale = {
+            each.workload.uid for each in (*plan.decisions, *plan.notes) if self._store.has_changed(each.workload.uid)
+        }
+        stale |= {each.uid for each in plan.requeues if self._store.has_changed(each.uid)}
         if not stale:
             return stale
         admitted = [each for each in plan.decisions if isinstance(each, Admit) and each.plan]
@@ -264,7 +266,7 @@ class AdmissionLoop:
             return
         if isinstance(decision, Evict) and (next_write_at := self._actuator.next_write_at(facts.uid) or 0) > now:
             why = "its eviction was refused"
-            self._store.hold_back(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why, until=next_write_at))
+            self._store.back_off(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why, until=next_write_at))
             return
         excluded_clusters = self._excluded_clusters(decision)
         step = decision_write(
@@ -294,7 +296,7 @@ class AdmissionLoop:
 
     def _set_aside(self, uid: WorkloadUid, error: Exception, now: int) -> None:
         """Set *uid* aside for a while because of *error*."""
-        self._store.set_aside(uid, type(error).__name__, now + _FAILED_WORKLOAD_RETRY_MS)
+        self._store.quarantine(uid, type(error).__name__, now + _FAILED_WORKLOAD_RETRY_MS)
 
     def _report(self, step: str, uid: WorkloadUid | None, error: Exception) -> None:
         """Count and log a workload that is set aside."""
@@ -307,14 +309,14 @@ class AdmissionLoop:
         """Return where a workload is not tried from then on, with how those clusters are now (R1)."""
         workload, back_off = decision.workload, decision.back_off if isinstance(decision, Evict) else None
         if back_off is not None:
-            return self._store.starts.marks(back_off.excluded_clusters)
-        return {} if workload.has_run else self._store.starts.marks(workload.shape.excluded_clusters)
+            return self._store.start_failures.fingerprints(back_off.excluded_clusters)
+        return {} if workload.has_run else self._store.start_failures.fingerprints(workload.shape.excluded_clusters)
 
     def _requeue(self, workloads: Iterable[Workload], now: int) -> None:
         """Give those to Karmada's scheduler once more who were admitted and do not run (R1)."""
         for workload in workloads:
             facts = self._store.binding(workload.uid)
-            if facts is None or facts.paused or not facts.targets:
+            if facts is None or facts.is_suspended or not facts.targets:
                 continue
             with self._setting_aside(facts.uid, now):
                 for step in requeue_writes(facts):
@@ -323,7 +325,7 @@ class AdmissionLoop:
     def _observe_affinity(self, decision: Admit, facts: CachedBinding, term: str) -> None:
         """Have Karmada begin with another affinity term, and decide anew when that is seen (C1)."""
         why = f"Karmada is told first to begin with affinity term '{term}'"
-        self._store.hold_back(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why))
+        self._store.back_off(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why))
         if self._actuator.next_write_at(facts.uid) is None:
             # Perhaps that is being told already; at the latest when this write is over, it is decided anew.
             return
@@ -337,7 +339,7 @@ class AdmissionLoop:
     def _repair(self, now: int) -> int | None:
         """Put right what the plan does not speak of; return when to try again what was refused."""
         again_at = None
-        for uid in self._store.mendable:
+        for uid in self._store.repairable:
             facts = self._store.binding(uid)
             found = None
             with self._setting_aside(uid, now):
@@ -352,8 +354,8 @@ class AdmissionLoop:
         return again_at
 
     def _next_repair(self, uid: WorkloadUid, facts: CachedBinding) -> Write | None:
-        remarks, workload = self._store.remarks.get(uid, frozenset()), self.state.workloads.get(uid)
-        found = repair_write(remarks, facts, workload, repairs=self._store.repairs)
+        remarks, workload = self._store.conditions.get(uid, frozenset()), self.state.workloads.get(uid)
+        found = repair_write(remarks, facts, workload, repairs=self._store.repairs_ungated_bindings)
         if found is None and workload is not None and self.state.has_accepted(uid):
             return confirmation_write(facts, workload)
         return found
@@ -371,7 +373,7 @@ class AdmissionLoop:
             self._report("cycle", uid, error)
             self._set_aside(uid, error, self._clock())
         delay = self._backoff.initial if found else self._backoff.next_delay()
-        log.error("cycle failed", exc_info=error, again_in=round(delay, 2), set_aside=len(found))
+        log.error("cycle failed", exc_info=error, again_in=round(delay, 2), quarantine=len(found))
         await asyncio.sleep(delay)
         self._plan_in_progress = None
         self._store.drop_unsent(lambda uid: self._actuator.next_write_at(uid) is None)

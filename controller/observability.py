@@ -72,8 +72,8 @@ class Readiness:
         for name, informer in self.informers.items():
             if not informer.is_synced:
                 return f"{name} not listed yet"
-            if informer.silent_for > self.fresh_seconds:
-                return f"no event for {name} since {informer.silent_for:.0f} s"
+            if informer.seconds_since_response > self.fresh_seconds:
+                return f"no event for {name} since {informer.seconds_since_response:.0f} s"
         return self.problem()
 
 

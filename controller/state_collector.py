@@ -28,10 +28,10 @@ class InformerStats(Protocol):
     """Statistics of an informer."""
 
     lists: int
-    undecodable: int
+    decode_failures: int
 
     @property
-    def unread(self) -> int:
+    def unreadable(self) -> int:
         """Number of objects whose present version could not be decoded."""
 
     @property
@@ -39,7 +39,7 @@ class InformerStats(Protocol):
         """Whether the cache equals a state of the API server."""
 
     @property
-    def silent_for(self) -> float:
+    def seconds_since_response(self) -> float:
         """Seconds since the last message of the API server."""
 
 
@@ -66,23 +66,23 @@ class StateCollector:
         yield _gauge("waiting_reasons", "Pending workloads, by reason.", "reason", reasons.items())
         states = Tally(workload.state for workload in state.workloads.values())
         yield _gauge("workloads", "Gated workloads, by state.", "state", states.items())
-        remarks = Tally(remark for found in self._store.remarks.values() for remark in found)
+        conditions = Tally(condition for found in self._store.conditions.values() for condition in found)
         yield _gauge(
-            "remarkable_bindings", "Bindings with a condition that may need an action.", "remark", remarks.items()
+            "remarkable_bindings", "Bindings with a condition that may need an action.", "remark", conditions.items()
         )
 
     def _caches(self) -> Iterator[Metric]:
         caches = self._informers.items()
         synced = ((name, cache.is_synced) for name, cache in caches)
         yield _gauge("cache_synced", "1 while a cache equals a state of the API server.", "resource", synced)
-        silent = ((name, min(cache.silent_for, 1e9)) for name, cache in caches)
+        silent = ((name, min(cache.seconds_since_response, 1e9)) for name, cache in caches)
         yield _gauge("cache_silence_seconds", "Time since the last message of the API server.", "resource", silent)
         lists = ((name, cache.lists) for name, cache in caches)
         yield _counter("cache_lists", "Complete lists that were applied.", "resource", lists)
-        unread = ((name, cache.unread) for name, cache in caches)
-        yield _gauge("cache_unreadable_objects", "Objects whose present version cannot be decoded.", "resource", unread)
-        undecodable = ((name, cache.undecodable) for name, cache in caches)
-        yield _counter("cache_undecodable_objects", "Objects that could not be decoded.", "resource", undecodable)
+        unreadable = ((name, cache.unreadable) for name, cache in caches)
+        yield _gauge("cache_unreadable_objects", "Objects whose present version cannot be decoded.", "resource", unreadable)
+        failures = ((name, cache.decode_failures) for name, cache in caches)
+        yield _counter("cache_undecodable_objects", "Objects that could not be decoded.", "resource", failures)
 
 
 def _pending_by_queue(state: State) -> Mapping[QueueName, int]:

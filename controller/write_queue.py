@@ -31,10 +31,10 @@ class AssumedState(Protocol):
     def cluster_bindings(self) -> BindingSink:
         """The sink of ClusterResourceBindings."""
 
-    def settle(self, uid: WorkloadUid, resource_version: int, /) -> None:
+    def confirm(self, uid: WorkloadUid, resource_version: int, /) -> None:
         """Take the decision about *uid* as done, as of this version of the binding."""
 
-    def withdraw(self, uid: WorkloadUid, refusal: Refusal | None, /) -> None:
+    def roll_back(self, uid: WorkloadUid, refusal: Refusal | None, /) -> None:
         """Take the decision about *uid* back; it is not made again before the refusal ends, where there is one."""
 
 

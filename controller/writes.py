@@ -67,9 +67,9 @@ class Write:
             return False
         match self.effect:
             case "admit" | "resume":
-                return not facts.paused
+                return not facts.is_suspended
             case "evict" | "clear" | "pause" | "requeue":
-                return facts.paused and (self.effect == "requeue" or not facts.targets)
+                return facts.is_suspended and (self.effect == "requeue" or not facts.targets)
             case "note":
                 record = facts.record
                 return record is not None and record.queue == self.queue and not (record.aborted or record.admits)
@@ -198,7 +198,7 @@ def requeue_writes(facts: CachedBinding) -> tuple[Write, Write]:
 
 def confirmation_write(facts: CachedBinding, workload: Workload) -> Write | None:
     """Return how the record of an admitted *workload* is given the clusters and the charge that it has now (D7, R1)."""
-    if workload.admission is None or facts.record is None or not facts.record.admits or facts.paused:
+    if workload.admission is None or facts.record is None or not facts.record.admits or facts.is_suspended:
         return None
     record = confirmed_record(workload, workload.admission, before=facts.record)
     patch = patches.update_admitted_record(facts, wire.write_record(record))

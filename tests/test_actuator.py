@@ -67,11 +67,11 @@ class Books:
         self.withdrawn: list[tuple[str, Refusal]] = []
         self.changed = asyncio.Event()
 
-    def settle(self, uid: WorkloadUid, resource_version: int) -> None:
+    def confirm(self, uid: WorkloadUid, resource_version: int) -> None:
         self.settled.append((uid, resource_version))
         self.changed.set()
 
-    def withdraw(self, uid: WorkloadUid, refusal: Refusal | None) -> None:
+    def roll_back(self, uid: WorkloadUid, refusal: Refusal | None) -> None:
         self.withdrawn.append((uid, refusal))
         self.changed.set()
 

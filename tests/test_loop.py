@@ -98,7 +98,7 @@ class Stage:
         """Let it be admitted by a record of ours, and aborted where it runs."""
         uid = UID.format(name)
         self.tell_phase(name, "Aborted", record={"uid": uid, "charge": {"cpu": "1"}, "clusters": [CLUSTER]})
-        self.store.settle(WorkloadUid(uid), self.version)
+        self.store.confirm(WorkloadUid(uid), self.version)
 
     def tell_phase(self, name: str, phase: str, record: dict[str, Any] | None = None) -> None:
         told = {"clusterName": CLUSTER, "status": {"state": {"phase": phase}}}
@@ -139,7 +139,7 @@ async def test_a_finish_is_followed_by_the_next_admission_without_any_wait():
         stage.submit("b")
         await stage.hand.next()
         stage.finish("a")
-        stage.store.settle(WorkloadUid(UID.format("a")), stage.version)
+        stage.store.confirm(WorkloadUid(UID.format("a")), stage.version)
         async with asyncio.timeout(0.2):
             assert (await stage.hand.writes.get()).workload == "Job ns/b"
 
@@ -196,7 +196,7 @@ async def test_c1_an_affinity_is_told_without_forgetting_what_is_written_already
         assert stage.hand.writes.empty()
         stage.hand.busy.clear()
         stage.bind("a", placement=placement, record=record)
-        stage.store.settle(uid, stage.version)
+        stage.store.confirm(uid, stage.version)
         assert (await stage.hand.next()).effect == "observe"
 
 
@@ -205,7 +205,7 @@ async def test_what_was_taken_back_is_decided_again_when_its_time_has_come():
         stage.submit("a")
         await stage.hand.next()
         began = wall_clock()
-        stage.store.withdraw(WorkloadUid(UID.format("a")), Refusal(Reason.STARTUP_BACKOFF, until=began + 100))
+        stage.store.roll_back(WorkloadUid(UID.format("a")), Refusal(Reason.STARTUP_BACKOFF, until=began + 100))
         assert (await stage.hand.next()).workload == "Job ns/a"
         assert 100 <= wall_clock() - began < 1000
 
@@ -333,7 +333,7 @@ async def test_a_workload_that_cannot_be_assessed_is_set_aside_and_the_next_is_a
             raise ZeroDivisionError
         return build_workload(binding, *rest, **rules)
 
-    monkeypatch.setattr("controller.cache.store.assess", assessing)
+    monkeypatch.setattr("controller.cache.store.build_workload", assessing)
     async with looping(cpus=1) as stage:
         stage.submit("a")
         stage.submit("b")

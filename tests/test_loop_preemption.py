@@ -56,7 +56,7 @@ def leave(stage: Stage, write: Write, *, gone: bool = False) -> None:
     paused = {"suspension": {"scheduling": True}, "clusters": None}
     name = write.workload.rpartition("/")[2]
     stage.bind(name, record=record, status={} if gone else RUNS, **paused)
-    stage.store.settle(write.uid, stage.version)
+    stage.store.confirm(write.uid, stage.version)
 
 
 async def test_it_is_written_down_for_whom_before_anybody_leaves():
@@ -101,7 +101,7 @@ async def test_when_an_eviction_is_refused_the_exchange_is_made_anew_with_anothe
         await stage.hand.next()
         evicted = await stage.hand.next()
         until = wall_clock() + 60_000
-        stage.store.withdraw(evicted.uid, Refusal(Reason.STARTUP_BACKOFF, subject="not today", until=until))
+        stage.store.roll_back(evicted.uid, Refusal(Reason.STARTUP_BACKOFF, subject="not today", until=until))
         given_up, held, other = [await stage.hand.next() for _ in range(3)]
         assert (given_up.effect, given_up.held, held.effect, held.held) == ("hold", "", "hold", CLUSTER)
         assert (other.effect, other.uid != evicted.uid) == ("evict", True)

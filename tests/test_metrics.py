@@ -21,10 +21,10 @@ from controller.state_collector import MAX_QUEUES
 
 class Cache:
     lists = 2
-    undecodable = 1
-    unread = 1
+    decode_failures = 1
+    unreadable = 1
     is_synced = True
-    silent_for = 0.5
+    seconds_since_response = 0.5
 
 
 def workload(number: int, queue: str, *, state: WorkloadState = WorkloadState.PENDING) -> Workload:

@@ -11,11 +11,11 @@ from controller.observability import Readiness, serve_probes
 
 
 class Cache:
-    lists = undecodable = unread = 0
+    lists = decode_failures = unreadable = 0
 
-    def __init__(self, *, synced: bool = True, silent_for: float = 0) -> None:
+    def __init__(self, *, synced: bool = True, seconds_since_response: float = 0) -> None:
         self.is_synced = synced
-        self.silent_for = silent_for
+        self.seconds_since_response = seconds_since_response
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ class Cache:
     [
         pytest.param(Cache(), None, None, id="fresh"),
         pytest.param(Cache(synced=False), None, "jobs not listed yet", id="not-listed"),
-        pytest.param(Cache(silent_for=95), None, "no event for jobs since 95 s", id="silent"),
+        pytest.param(Cache(seconds_since_response=95), None, "no event for jobs since 95 s", id="silent"),
         pytest.param(Cache(), "the last cycle failed", "the last cycle failed", id="other-trouble"),
     ],
 )

@@ -131,7 +131,7 @@ def _flaws(hyperjob: HyperJob, policy: JobPolicy) -> Iterator[str]:
     yield from hyperjob_violations(hyperjob, policy.max_parts)
     for job in hyperjob.spec.replicated_jobs:
         where = f"replicated job {job.name!r}" if job.name else "the template"
-        yield from (f"{where}: {flaw}" for flaw in job_flaws(read_job(_as_job(job)), hyperjob.name_of(job, 0)))
+        yield from (f"{where}: {flaw}" for flaw in job_flaws(read_job(_as_job(job)), hyperjob.part_name(job, 0)))
 
 
 def _as_job(job: ReplicatedJob) -> msgspec.Raw:

@@ -61,8 +61,8 @@ class Observer:
             async with asyncio.timeout(LOOK_SECONDS), self._lock:
                 if self._looked_at < asked_at:
                     began = loop.time()
-                    found, unread = await self._list()
-                    self._queues.replace(found, unread=unread)
+                    found, unreadable = await self._list()
+                    self._queues.replace(found, unreadable=unreadable)
                     self._looked_at = began
         except (TimeoutError, ApiError) as error:
             log.warning("queues not listed", reason=str(error) or f"not within {LOOK_SECONDS:g} s")
@@ -72,7 +72,7 @@ class Observer:
     async def _list(self) -> tuple[list[Remembered], list[ObjectName]]:
         """Return all queues, and the names of those that cannot be read."""
         found: list[Remembered] = []
-        unread: list[ObjectName] = []
+        unreadable: list[ObjectName] = []
         token = ""
         while True:
             page = await self._api.list_page(QUEUES.path, token=token)
@@ -80,7 +80,7 @@ class Observer:
                 try:
                     found.append(remembered(bytes(item)))
                 except DECODE_ERRORS:
-                    unread.append(object_name(bytes(item)))  # the informer tells of it
+                    unreadable.append(object_name(bytes(item)))  # the informer tells of it
             token = page.metadata.continue_token
             if not token:
-                return found, unread
+                return found, unreadable

@@ -23,9 +23,9 @@ class QueueBook:
         self.is_known = False
         """Whether the queues were ever listed; until then there is nothing to say about them."""
 
-    def replace(self, objects: Sequence[Remembered], *, unread: Iterable[tuple[str, str]] = ()) -> None:
-        """Take *objects* as all there is, besides what *unread* names and stays as it was known."""
-        kept = {name: self._queues[name] for _, each in unread if (name := QueueName(each)) in self._queues}
+    def replace(self, objects: Sequence[Remembered], *, unreadable: Iterable[tuple[str, str]] = ()) -> None:
+        """Take *objects* as all there is, besides what *unreadable* names and stays as it was known."""
+        kept = {name: self._queues[name] for _, each in unreadable if (name := QueueName(each)) in self._queues}
         self._take(kept | {queue.name: queue for queue in objects})
         self.is_known = True
 

@@ -35,8 +35,8 @@ def scale_to_accelerators(job: JobSpec, resource: str, wanted: int) -> JobSpec:
     factor; minimums are scaled with them.
     """
     totals = tuple(accelerators_per_pod(task, resource) * max(task.replicas, 0) for task in job.tasks)
-    singles = sum(total for total, is_single in zip(totals, job.singles, strict=True) if is_single)
-    grows = tuple(total != 0 and not is_single for total, is_single in zip(totals, job.singles, strict=True))
+    singles = sum(total for total, is_single in zip(totals, job.is_single_instance, strict=True) if is_single)
+    grows = tuple(total != 0 and not is_single for total, is_single in zip(totals, job.is_single_instance, strict=True))
     had = sum(compress(totals, grows))
     left = wanted * _MILLIS_PER_UNIT - singles
     if not had:
@@ -52,7 +52,7 @@ def scale_to_accelerators(job: JobSpec, resource: str, wanted: int) -> JobSpec:
     )
     grown = job.model_copy(update={"tasks": tasks})
     if job.min_available:
-        minimum = job.min_available * grown.all_pods // job.all_pods
+        minimum = job.min_available * grown.total_pods // job.total_pods
         grown = grown.model_copy(update={"min_available": minimum})
     return grown
 

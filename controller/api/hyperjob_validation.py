@@ -24,17 +24,17 @@ MAX_BYTES = 64 * 2**20
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
-def hyperjob_violations(hyperjob: HyperJob, most_parts: int = MAX_PARTS) -> tuple[str, ...]:
+def hyperjob_violations(hyperjob: HyperJob, max_parts: int = MAX_PARTS) -> tuple[str, ...]:
     """Return what must be changed before *hyperjob* can be split, empty if nothing."""
-    excess = hyperjob_size_violation(hyperjob, most_parts)
+    excess = hyperjob_size_violation(hyperjob, max_parts)
     return (excess,) if excess else tuple(_violations(hyperjob))
 
 
-def hyperjob_size_violation(hyperjob: HyperJob, most_parts: int = MAX_PARTS) -> str | None:
+def hyperjob_size_violation(hyperjob: HyperJob, max_parts: int = MAX_PARTS) -> str | None:
     """Return the first size limit that *hyperjob* exceeds, before any part is built; ``None`` if none."""
     counts = [count_parts(job) or 0 for job in hyperjob.spec.replicated_jobs]
-    if sum(counts) > most_parts:
-        return f"it would have {sum(counts)} parts; ask for {most_parts} at most"
+    if sum(counts) > max_parts:
+        return f"it would have {sum(counts)} parts; ask for {max_parts} at most"
     for job, count in zip(hyperjob.spec.replicated_jobs, counts, strict=True):
         where = f"replicated job {job.name!r}" if job.name else "the template"
         pods = _divided_pods(job)
@@ -68,8 +68,8 @@ def _violations(hyperjob: HyperJob) -> Iterator[str]:
         yield f"spec.maxDomains is {spec.max_domains}; write one or more, or leave it out for no limit"
     for job in spec.replicated_jobs:
         where = f"replicated job {job.name!r}" if job.name else "the template"
-        for flaw in (*_job_violations(job), *_name_violations(hyperjob, job)):
-            yield f"{where}: {flaw}"
+        for violation in (*_job_violations(job), *_name_violations(hyperjob, job)):
+            yield f"{where}: {violation}"
     counts = [count_parts(job) for job in spec.replicated_jobs]
     known = sum(count for count in counts if count is not None)
     if spec.min_available is not None and None not in counts and spec.min_available > known:
@@ -81,7 +81,7 @@ def count_parts(job: ReplicatedJob) -> int | None:
     policy = job.split_policy
     if policy is None:
         return max(job.replicas, 0)
-    match policy.chosen:
+    match policy.effective_strategy:
         case "ByCluster":
             return sum(1 for share in policy.clusters if share.replicas)
         case "ByReplicas":
@@ -109,7 +109,7 @@ def resize_template(job: ReplicatedJob) -> JobSpec:
 
 
 def _name_violations(hyperjob: HyperJob, job: ReplicatedJob) -> Iterator[str]:
-    longest = hyperjob.name_of(job, max((count_parts(job) or 100) - 1, 0))
+    longest = hyperjob.part_name(job, max((count_parts(job) or 100) - 1, 0))
     if not hyperjob.metadata.name:  # generateName: the name is unknown until the object is stored
         return
     if len(longest) > MAX_NAME_LENGTH:
@@ -134,9 +134,9 @@ def _template_violations(template: JobSpec) -> Iterator[str]:
             yield f"task {task.name!r} has {task.replicas} replicas; write zero or more"
         elif (task.min_available or 0) > task.replicas:
             yield f"task {task.name!r}: minAvailable {task.min_available} is more than its {task.replicas} replicas"
-    if (template.min_available or 0) > template.all_pods:
-        yield f"minAvailable {template.min_available} is more than the {template.all_pods} pods of its tasks"
-    if "mpi" in template.plugins and template.leaders.isdisjoint(task.name for task in template.tasks):
+    if (template.min_available or 0) > template.total_pods:
+        yield f"minAvailable {template.min_available} is more than the {template.total_pods} pods of its tasks"
+    if "mpi" in template.plugins and template.leader_tasks.isdisjoint(task.name for task in template.tasks):
         yield "the mpi plugin finds no master task; name it with --master=NAME"
 
 
@@ -153,7 +153,7 @@ def _split_violations(job: ReplicatedJob, policy: SplitPolicy) -> Iterator[str]:
     except AcceleratorError as error:
         yield f"splitPolicy.accelerators: {error}"
         return
-    yield from _STRATEGY_RULES[policy.chosen](job, policy, template)
+    yield from _STRATEGY_RULES[policy.effective_strategy](job, policy, template)
 
 
 def _by_cluster(_: ReplicatedJob, policy: SplitPolicy, template: JobSpec) -> Iterator[str]:
@@ -161,7 +161,7 @@ def _by_cluster(_: ReplicatedJob, policy: SplitPolicy, template: JobSpec) -> Ite
         yield "a split ByCluster needs splitPolicy.clusters, each with its replicas"
         return
     given = sum(share.replicas or 0 for share in policy.clusters)
-    if given not in {template.pods, template.all_pods}:
+    if given not in {template.pods, template.total_pods}:
         yield (
             f"splitPolicy.clusters share out {given} replicas, but the tasks that are divided have {template.pods}; "
             "make the sums equal"

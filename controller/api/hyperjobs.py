@@ -85,7 +85,7 @@ class SplitPolicy(HyperJobModel):
     """ByResources and Auto: the minimum number of pods of a part."""
 
     @property
-    def chosen(self) -> Strategy:
+    def effective_strategy(self) -> Strategy:
         """The effective strategy; by default ByCluster where clusters are named and Auto otherwise."""
         if self.strategy:
             return self.strategy
@@ -213,7 +213,7 @@ class HyperJob(HyperJobModel):
         """``namespace/name``, as messages name the object."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
-    def name_of(self, job: ReplicatedJob, index: int) -> str:
+    def part_name(self, job: ReplicatedJob, index: int) -> str:
         """Return the name of a part: `{hyperjob}-{replicatedjob}-{index}`, without empty names."""
         return "-".join(filter(None, (self.metadata.name, job.name, str(index))))
 

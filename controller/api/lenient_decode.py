@@ -61,7 +61,7 @@ def _decode_leniently(kind: type[W], raw: bytes | memoryview) -> W:
         raise msgspec.DecodeError("the object is nested too deeply to be read at all") from error
     if value is msgspec.UNSET:
         raise msgspec.DecodeError(f"not a JSON object: {bytes(raw[:40])!r}")
-    salvaged: W = msgspec.structs.replace(value, flaws=tuple(reader.flaws))
+    salvaged: W = msgspec.structs.replace(value, decode_errors=tuple(reader.decode_errors))
     return salvaged
 
 
@@ -69,7 +69,7 @@ class _LenientReader:
     """Decodes piece by piece and collects the errors."""
 
     def __init__(self) -> None:
-        self.flaws: list[str] = []
+        self.decode_errors: list[str] = []
 
     def read(self, kind: Any, raw: msgspec.Raw, path: str) -> Any:
         """Decode *raw* as *kind*; ``UNSET`` if nothing of it could be read."""
@@ -88,7 +88,7 @@ class _LenientReader:
             return self._mapping(get_args(kind)[1], raw, path)
         if opening == b"[" and get_origin(kind) in {list, tuple}:
             return self._items(kind, raw, path)
-        self.flaws.append(f"{path or 'object'}: {trouble}")
+        self.decode_errors.append(f"{path or 'object'}: {trouble}")
         return msgspec.UNSET
 
     def _struct(self, kind: type[msgspec.Struct], raw: msgspec.Raw, path: str) -> msgspec.Struct:

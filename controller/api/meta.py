@@ -35,7 +35,7 @@ class WatchedObject(msgspec.Struct, rename="camel", frozen=True):
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     # The API server stores no field with this name, so a tenant cannot set it.
-    flaws: tuple[str, ...] = msgspec.field(default=(), name="$flaws")
+    decode_errors: tuple[str, ...] = msgspec.field(default=(), name="$flaws")
     """Fields that could not be read and have their defaults instead, each with its path."""
 
     @property

@@ -54,7 +54,7 @@ class RecordResult(msgspec.Struct, frozen=True):
     """The record in an annotation, or why the annotation is not a valid record."""
 
     record: Record | None = None
-    flaw: str = ""
+    error: str = ""
 
 
 NO_RECORD = RecordResult()
@@ -72,9 +72,9 @@ def read_record(annotations: Mapping[str, str], uid: str) -> RecordResult:
     try:
         record = _RECORD.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        return RecordResult(flaw=f"annotation {ADMISSION_ANNOTATION} is unreadable: {error}")
+        return RecordResult(error=f"annotation {ADMISSION_ANNOTATION} is unreadable: {error}")
     trouble = _violation(record, uid)
-    return RecordResult(flaw=trouble) if trouble else RecordResult(record)
+    return RecordResult(error=trouble) if trouble else RecordResult(record)
 
 
 def write_record(record: Record) -> str:

@@ -114,7 +114,7 @@ class Task(PassthroughModel):
     template: PodTemplate = PodTemplate()
 
     @property
-    def step(self) -> int:
+    def partition_step(self) -> int:
         """Number of pods that stay together when the task is divided: a partition, or one pod."""
         size = self.partition_policy.partition_size if self.partition_policy else None
         return size if size and size > 0 and self.replicas % size == 0 else 1
@@ -126,11 +126,11 @@ class Task(PassthroughModel):
         if self.min_available is not None or minimum == 0:
             changes["min_available"] = minimum
         policy = self.partition_policy
-        if policy is not None and self.step > 1:
-            sizes: dict[str, Any] = {"total_partitions": replicas // self.step}
+        if policy is not None and self.partition_step > 1:
+            sizes: dict[str, Any] = {"total_partitions": replicas // self.partition_step}
             if policy.min_partitions:
                 share = policy.min_partitions * replicas // self.replicas
-                sizes["min_partitions"] = share if minimum is None else minimum // self.step
+                sizes["min_partitions"] = share if minimum is None else minimum // self.partition_step
             changes["partition_policy"] = policy.model_copy(update=sizes)
         return self.model_copy(update=changes)
 
@@ -161,7 +161,7 @@ class JobSpec(PassthroughModel):
     network_topology: NetworkTopology | None = None
 
     @property
-    def leaders(self) -> frozenset[str]:
+    def leader_tasks(self) -> frozenset[str]:
         """Names of the leader tasks of its plugins."""
         return frozenset(
             _flag_value(self.plugins[plugin], "--master=") or name
@@ -170,19 +170,19 @@ class JobSpec(PassthroughModel):
         )
 
     @property
-    def singles(self) -> tuple[bool, ...]:
+    def is_single_instance(self) -> tuple[bool, ...]:
         """Whether each task must exist once in all parts together.
 
         Such a task leads the other tasks of a plugin, or has one pod while other tasks have several.
         """
-        leaders = self.leaders
+        leaders = self.leader_tasks
         has_several = any(task.replicas > 1 for task in self.tasks)
         return tuple(task.name in leaders or (task.replicas == 1 and has_several) for task in self.tasks)
 
     @property
     def divisible(self) -> tuple[Task, ...]:
         """Tasks whose pods are divided among the parts."""
-        tasks = zip(self.tasks, self.singles, strict=True)
+        tasks = zip(self.tasks, self.is_single_instance, strict=True)
         return tuple(task for task, is_single in tasks if task.replicas > 0 and not is_single)
 
     @property
@@ -191,7 +191,7 @@ class JobSpec(PassthroughModel):
         return sum(task.replicas for task in self.divisible)
 
     @property
-    def all_pods(self) -> int:
+    def total_pods(self) -> int:
         """Number of all pods, including tasks that exist once."""
         return sum(max(task.replicas, 0) for task in self.tasks)
 

@@ -59,8 +59,8 @@ class AssumedWrites:
 
     def __init__(self) -> None:
         self._writes: dict[WorkloadUid, deque[AssumedWrite]] = {}
-        self._holds: dict[WorkloadUid, Refusal] = {}
-        self._unplaced: dict[WorkloadUid, int] = {}
+        self._backoffs: dict[WorkloadUid, Refusal] = {}
+        self._placeable_until: dict[WorkloadUid, int] = {}
 
     def __len__(self) -> int:
         return len(self._writes)
@@ -72,20 +72,20 @@ class AssumedWrites:
         """Assume *outcome* for *uid*; its write is in progress, or follows those that are."""
         self._writes.setdefault(uid, deque()).append(AssumedWrite(outcome))
         if isinstance(outcome, Admission):
-            self._holds.pop(uid, None)
+            self._backoffs.pop(uid, None)
 
-    def settle(self, uid: WorkloadUid, resource_version: int, observed: int) -> None:
+    def confirm(self, uid: WorkloadUid, resource_version: int, observed: int) -> None:
         """Keep an acknowledged write until it is observed; *observed* is the newest version in the cache."""
         write = next((write for write in self._writes.get(uid, ()) if write.resource_version is None), None)
         if write is not None:
             write.resource_version = resource_version
             self.observe(uid, observed)
 
-    def withdraw(self, uid: WorkloadUid, refusal: Refusal | None) -> None:
+    def roll_back(self, uid: WorkloadUid, refusal: Refusal | None) -> None:
         """Drop the failed write: with a *refusal* the workload backs off, without one all its writes are dropped."""
         if refusal is None:
             self._writes.pop(uid, None)
-            self._look_again(uid)
+            self._end_backoff(uid)
             return
         writes = self._writes.get(uid, deque())
         failed = next((write for write in writes if write.resource_version is None), None)
@@ -93,11 +93,11 @@ class AssumedWrites:
             writes.remove(failed)
         if not writes:
             self._writes.pop(uid, None)
-        self._holds[uid] = refusal
+        self._backoffs[uid] = refusal
 
-    def hold_back(self, uid: WorkloadUid, refusal: Refusal) -> None:
+    def back_off(self, uid: WorkloadUid, refusal: Refusal) -> None:
         """Let *uid* back off for *refusal*; the backoff counts while the workload is pending."""
-        self._holds[uid] = refusal
+        self._backoffs[uid] = refusal
 
     def drop_unsent(self, uid: WorkloadUid) -> bool:
         """Drop all unacknowledged writes of *uid*; return whether there were any."""
@@ -118,19 +118,19 @@ class AssumedWrites:
             writes.popleft()
         if not writes:
             self._writes.pop(uid, None)
-        self._look_again(uid)
+        self._end_backoff(uid)
 
-    def _look_again(self, uid: WorkloadUid) -> None:
+    def _end_backoff(self, uid: WorkloadUid) -> None:
         """End a backoff that lasts until the next observation."""
-        hold = self._holds.get(uid)
+        hold = self._backoffs.get(uid)
         if hold is not None and hold.until is None:
-            del self._holds[uid]
+            del self._backoffs[uid]
 
     def forget(self, uid: WorkloadUid) -> None:
         """Drop everything about a deleted workload."""
         self._writes.pop(uid, None)
-        self._holds.pop(uid, None)
-        self._unplaced.pop(uid, None)
+        self._backoffs.pop(uid, None)
+        self._placeable_until.pop(uid, None)
 
     def outcomes(self, uid: WorkloadUid) -> tuple[AssumedOutcome, ...]:
         """Return the assumed outcomes, in the order of their writes."""
@@ -138,19 +138,19 @@ class AssumedWrites:
 
     def hold(self, uid: WorkloadUid, now: int) -> Refusal | None:
         """Return why *uid* backs off at *now*, ``None`` if it does not."""
-        hold = self._holds.get(uid)
+        hold = self._backoffs.get(uid)
         if hold is not None and hold.until is not None and hold.until <= now:
-            del self._holds[uid]
+            del self._backoffs[uid]
             return None
         return hold
 
-    def unplaced_until(self, uid: WorkloadUid, now: int, *, evicted: bool) -> int | None:
+    def placeable_until(self, uid: WorkloadUid, now: int, *, evicted: bool) -> int | None:
         """Return until when a workload that was *evicted* before Karmada placed it may still be placed.
 
         The time counts from the first observation, because no object stores when the eviction happened.
         """
         if not evicted:
-            self._unplaced.pop(uid, None)
+            self._placeable_until.pop(uid, None)
             return None
-        until = self._unplaced.setdefault(uid, now + _UNPLACED_MS)
+        until = self._placeable_until.setdefault(uid, now + _UNPLACED_MS)
         return until if until > now else None

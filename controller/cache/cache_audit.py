@@ -46,38 +46,38 @@ class CollectionView:
 class CacheAudit:
     """Compares a cache with the API server's list of *path* at one resourceVersion, while the server still has it."""
 
-    def __init__(self, api: Api, path: str, holdings: CacheView, *, page: int = 500) -> None:
+    def __init__(self, api: Api, path: str, view: CacheView, *, page: int = 500) -> None:
         self._api = api
         self._path = path
-        self._holdings = holdings
+        self._view = view
         self._page = page
         # A random start spreads the expensive audits over processes and kinds.
-        self._turn = random.randrange(_VERSION_CHECK_INTERVAL)  # noqa: S311 -- spreads load, keeps no secret
+        self._audits = random.randrange(_VERSION_CHECK_INTERVAL)  # noqa: S311 -- spreads load, keeps no secret
 
-    def holds(self, namespace: str, name: str) -> bool:
+    def contains(self, namespace: str, name: str) -> bool:
         """Whether the object is cached, in any version."""
-        return self._holdings.version(namespace, name) is not None
+        return self._view.version(namespace, name) is not None
 
-    async def difference(self, version: str, *, lacking: int) -> str | None:
+    async def find_difference(self, version: str, *, lacking: int) -> str | None:
         """Return which events up to *version* were missed, ``None`` if none, or if the server does not answer.
 
         *lacking* is the number of objects that could not be read and are not cached in an earlier version either.
         """
-        self._turn = (self._turn + 1) % _VERSION_CHECK_INTERVAL
+        self._audits = (self._audits + 1) % _VERSION_CHECK_INTERVAL
         try:
-            count = await (self._count(version) if self._turn else self._checked(version))
+            count = await (self._count(version) if self._audits else self._count_and_check(version))
         except (ApiError, msgspec.MsgspecError):
             return None  # an outage, or the version has expired: nothing is known about the cache
         except _MissedEventError as missed:
             return str(missed)
-        held = len(self._holdings) + lacking
+        held = len(self._view) + lacking
         return None if held == count else f"the cache has {held} objects, the server has {count}"
 
     async def _count(self, version: str) -> int:
         page = await self._read(version, limit=1)
         return len(page.items or ()) + page.metadata.remaining
 
-    async def _checked(self, version: str) -> int:
+    async def _count_and_check(self, version: str) -> int:
         """Return the number of objects after checking the version of each."""
         count, token = 0, ""
         while True:
@@ -91,7 +91,7 @@ class CacheAudit:
 
     def _check(self, raw: bytes) -> None:
         meta = read_meta(raw)
-        held = self._holdings.version(meta.namespace, meta.name)
+        held = self._view.version(meta.namespace, meta.name)
         if held is not None and meta.resource_version.isdecimal() and held < int(meta.resource_version):
             raise _MissedEventError(f"{meta.path} is cached in version {held}, the server has {meta.resource_version}")
 

@@ -25,143 +25,143 @@ class Charge:
     """Its kind has replicas that Karmada may divide among clusters."""
 
 
-def recorded(binding: CachedBinding, demand: WorkloadRequests | None, record: AdmissionRecord) -> Charge:
+def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: AdmissionRecord) -> Charge:
     """Return the charge of a workload that *record* admits, never below the requests of its template."""
-    asked = demand or _NO_REQUESTS
+    requests = requests or _NO_REQUESTS
     targets = binding.targets or tuple(Assignment(name) for name in record.clusters)
-    wanted = _add_excess_pods(_requests_by_cluster(targets, asked), binding, asked)
-    believed = _recorded_shares(record, targets, asked)
+    wanted = _add_excess_pods(_requests_by_cluster(targets, requests), binding, requests)
+    believed = _recorded_shares(record, targets, requests)
     parts = {name: elementwise_max(believed[name], wanted[name]) for name in wanted}
     sums = total(wanted.values())
     grown = any(amount > record.charge.get(name, 0) for name, amount in sums.items())
-    parts = _add_surplus_replicas(parts, binding, asked) | _usage_on_left_clusters(binding, asked, {*parts})
+    parts = _add_surplus_replicas(parts, binding, requests) | _usage_on_left_clusters(binding, requests, {*parts})
     admission = _admission(parts, binding, admitted_at=record.admitted_at or 0)
     # The record of a move contains the cluster that it leaves, so leaving it is not another move.
     leaving = {each.name for each in binding.evicting} - {*wanted}
     moved = bool(binding.targets and record.clusters) and {*wanted} != {*record.clusters} - leaving
-    return Charge(replace(admission, grown=grown, moved=moved), grown, is_divisible=bool(asked.replicas))
+    return Charge(replace(admission, grown=grown, moved=moved), grown, is_divisible=bool(requests.replicas))
 
 
-def adopted(binding: CachedBinding, demand: WorkloadRequests | None) -> Charge:
+def adopted(binding: CachedBinding, requests: WorkloadRequests | None) -> Charge:
     """Return the charge of a workload that runs without a record, from its template (D10)."""
-    asked = demand or _NO_REQUESTS
+    requests = requests or _NO_REQUESTS
     parts = _add_surplus_replicas(
-        _add_excess_pods(_requests_by_cluster(binding.targets, asked), binding, asked), binding, asked
+        _add_excess_pods(_requests_by_cluster(binding.targets, requests), binding, requests), binding, requests
     )
-    parts |= _usage_on_left_clusters(binding, asked, {*parts})
+    parts |= _usage_on_left_clusters(binding, requests, {*parts})
     admission = _admission(parts, binding, admitted_at=0)
     return Charge(Admission(admission.charge, admission.bookings, adopted=True, shown=admission.shown))
 
 
 def remaining(
-    binding: CachedBinding, demand: WorkloadRequests | None, *, unplaced_until: int | None = None
+    binding: CachedBinding, requests: WorkloadRequests | None, *, placeable_until: int | None = None
 ) -> Admission | None:
     """Return what a suspended workload still holds on clusters that it has not left, ``None`` if it has left all.
 
     It has left a cluster once its clusters, its eviction tasks and its status no longer name the cluster (P5). A
     workload that was evicted before Karmada placed it may still be placed until *unplaced_until*.
     """
-    asked = demand or _NO_REQUESTS
-    parts = dict(_requests_by_cluster(binding.targets, asked))
-    if unplaced_until is not None and binding.record is not None:
-        parts |= dict.fromkeys(binding.record.clusters, asked.whole)
-    for name in (*binding.evicting_from, *(told.cluster for told in binding.progress)):
-        parts.setdefault(name, asked.whole)
-    parts = _add_excess_pods(parts, binding, asked)
-    told = binding.targets or binding.evicting_from or binding.progress
+    requests = requests or _NO_REQUESTS
+    parts = dict(_requests_by_cluster(binding.targets, requests))
+    if placeable_until is not None and binding.record is not None:
+        parts |= dict.fromkeys(binding.record.clusters, requests.total)
+    for name in (*binding.evicting_from, *(reported.cluster for reported in binding.progress)):
+        parts.setdefault(name, requests.total)
+    parts = _add_excess_pods(parts, binding, requests)
+    reported = binding.targets or binding.evicting_from or binding.progress
     admission = _admission(parts, binding, admitted_at=0)
-    return replace(admission, ends_at=None if told else unplaced_until) if parts else None
+    return replace(admission, ends_at=None if reported else placeable_until) if parts else None
 
 
-def _requests_by_cluster(targets: Iterable[Assignment], demand: WorkloadRequests) -> dict[ClusterName, Resources]:
+def _requests_by_cluster(targets: Iterable[Assignment], requests: WorkloadRequests) -> dict[ClusterName, Resources]:
     """Return the template's requests on each target: its replicas there, or all of them (D5)."""
     known = [target for target in targets if target.replicas is not None]
-    if demand.replicas and not known:
-        return _divide_evenly(demand.whole, [target.name for target in targets])
-    return {target.name: _cluster_requests(target, demand) for target in targets}
+    if requests.replicas and not known:
+        return _divide_evenly(requests.total, [target.name for target in targets])
+    return {target.name: _cluster_requests(target, requests) for target in targets}
 
 
 def _add_excess_pods(
-    parts: Mapping[ClusterName, Resources], binding: CachedBinding, demand: WorkloadRequests
+    parts: Mapping[ClusterName, Resources], binding: CachedBinding, requests: WorkloadRequests
 ) -> dict[ClusterName, Resources]:
     """Return *parts* with the pods of a Volcano Job that a cluster runs beyond the template's current requests.
 
     A job whose template shrank runs unchanged until the cluster reports fewer pods: Karmada may not have dispatched the
     change, and does not while dispatching is suspended.
     """
-    if demand.job is None:
+    if requests.job is None:
         return dict(parts)
-    tasks = {task.name: task for task in demand.job.tasks}
+    tasks = {task.name: task for task in requests.job.tasks}
     found = dict(parts)
-    for told in binding.progress:
-        if told.cluster not in found:
+    for reported in binding.progress:
+        if reported.cluster not in found:
             continue
-        for name, count in told.pods:
+        for name, count in reported.pods:
             task = tasks.get(name)
             if task is None and "" in tasks:
                 continue  # Volcano has generated the name in the cluster
             if task is None:
                 # The template does not have this task, or no longer: its pods are charged as the largest.
-                found[told.cluster] = add(found[told.cluster], scale(_largest_pod(demand), count))
+                found[reported.cluster] = add(found[reported.cluster], scale(_largest_pod(requests), count))
             elif count > task.count:
                 pods = scale(pod_request(task.pod), count - task.count)
-                found[told.cluster] = add(found[told.cluster], pods)
+                found[reported.cluster] = add(found[reported.cluster], pods)
     return found
 
 
-def _largest_pod(demand: WorkloadRequests) -> Resources:
+def _largest_pod(requests: WorkloadRequests) -> Resources:
     """Return the largest request of any pod of the workload, by resource."""
     amounts = EMPTY
-    for pod in demand.pods:
+    for pod in requests.pods:
         amounts = elementwise_max(amounts, pod)
     return amounts
 
 
 def _add_surplus_replicas(
-    parts: Mapping[ClusterName, Resources], binding: CachedBinding, demand: WorkloadRequests
+    parts: Mapping[ClusterName, Resources], binding: CachedBinding, requests: WorkloadRequests
 ) -> dict[ClusterName, Resources]:
     """Return *parts* with the replicas that a cluster reports beyond those assigned to it.
 
     A surge of a rolling update and an autoscaler in the cluster are charged, but are not a resize (D7).
     """
     found = dict(parts)
-    replica = demand.pods[0] if demand.replicas and demand.pods else EMPTY
+    replica = requests.pods[0] if requests.replicas and requests.pods else EMPTY
     if not replica:
         return found
-    for told in binding.progress:
-        if told.replicas and told.cluster in found:
-            found[told.cluster] = elementwise_max(found[told.cluster], scale(replica, told.replicas))
+    for reported in binding.progress:
+        if reported.replicas and reported.cluster in found:
+            found[reported.cluster] = elementwise_max(found[reported.cluster], scale(replica, reported.replicas))
     return found
 
 
 def _usage_on_left_clusters(
-    binding: CachedBinding, demand: WorkloadRequests, placed: set[ClusterName]
+    binding: CachedBinding, requests: WorkloadRequests, placed: set[ClusterName]
 ) -> dict[ClusterName, Resources]:
     """Return the usage on clusters from which Karmada evicts the workload, until the eviction tasks end.
 
     Karmada starts the workload elsewhere first, so it runs on both clusters.
     """
     leaving = [each for each in binding.evicting if each.name not in placed]
-    parts = {each.name: _cluster_requests(each, demand) for each in leaving}
-    return _add_surplus_replicas(_add_excess_pods(parts, binding, demand), binding, demand)
+    parts = {each.name: _cluster_requests(each, requests) for each in leaving}
+    return _add_surplus_replicas(_add_excess_pods(parts, binding, requests), binding, requests)
 
 
-def _cluster_requests(target: Assignment, demand: WorkloadRequests) -> Resources:
-    if not demand.replicas or target.replicas is None:
-        return demand.whole
-    replica = {name: amount // demand.replicas for name, amount in demand.whole.items()}
+def _cluster_requests(target: Assignment, requests: WorkloadRequests) -> Resources:
+    if not requests.replicas or target.replicas is None:
+        return requests.total
+    replica = {name: amount // requests.replicas for name, amount in requests.total.items()}
     return scale(replica, target.replicas)
 
 
 def _recorded_shares(
-    record: AdmissionRecord, targets: tuple[Assignment, ...], demand: WorkloadRequests
+    record: AdmissionRecord, targets: tuple[Assignment, ...], requests: WorkloadRequests
 ) -> dict[ClusterName, Resources]:
     """Return the part of the recorded total charge that falls on each target.
 
     A workload that is duplicated to each cluster has the same charge on each, however many there are now; a divided one
     keeps its total.
     """
-    if not demand.replicas:
+    if not requests.replicas:
         share = _rounded_up(record.charge, 1, max(len(record.clusters), 1))
         return {target.name: share for target in targets}
     weights = {target.name: 1 if target.replicas is None else target.replicas for target in targets}
@@ -184,5 +184,7 @@ def _admission(parts: Mapping[ClusterName, Resources], binding: CachedBinding, *
 
 def _is_running_everywhere(binding: CachedBinding) -> bool:
     """Whether all its clusters report it running, so that their summaries include its pods."""
-    told = {each.cluster: each.phase for each in binding.progress}
-    return bool(binding.targets) and all(told.get(target.name) is WorkloadPhase.RUNNING for target in binding.targets)
+    reported = {each.cluster: each.phase for each in binding.progress}
+    return bool(binding.targets) and all(
+        reported.get(target.name) is WorkloadPhase.RUNNING for target in binding.targets
+    )

@@ -52,58 +52,58 @@ class Collection(Generic[F]):
         """Builds an object's key from its namespace and name."""
         self.is_complete = False
         """Whether a complete list was applied."""
-        self._changed = changed
-        self._known: dict[Hashable, F] = {}
-        self._gone: dict[str, None] = {}
+        self._on_change = changed
+        self._objects: dict[Hashable, F] = {}
+        self._deleted_uids: dict[str, None] = {}
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._objects)
 
     def __iter__(self) -> Iterator[F]:
-        return iter(self._known.values())
+        return iter(self._objects.values())
 
     def get(self, key: Hashable) -> F | None:
         """Return the object with that key, ``None`` if there is none."""
-        return self._known.get(key)
+        return self._objects.get(key)
 
-    def replace(self, objects: Iterable[F], *, unread: Iterable[tuple[str, str]] = ()) -> None:
+    def replace(self, objects: Iterable[F], *, unreadable: Iterable[tuple[str, str]] = ()) -> None:
         """Apply a complete list: objects that are not in *objects* are deleted.
 
         *unread* names existing objects that could not be read: their cached versions stay.
         """
-        self._gone.clear()
-        listed = {self.key(*name) for name in unread}
+        self._deleted_uids.clear()
+        listed = {self.key(*name) for name in unreadable}
         for facts in objects:
             listed.add(facts.key)
             self.upsert(facts)
-        for key in [key for key in self._known if key not in listed]:
-            self._changed(self._known.pop(key), None)
+        for key in [key for key in self._objects if key not in listed]:
+            self._on_change(self._objects.pop(key), None)
         self.is_complete = True
 
     def upsert(self, facts: F) -> None:
         """Store *facts*, unless a newer version is cached or the object was deleted."""
-        before = self._known.get(facts.key)
-        if facts.uid in self._gone or (before is not None and before.resource_version > facts.resource_version):
+        before = self._objects.get(facts.key)
+        if facts.uid in self._deleted_uids or (before is not None and before.resource_version > facts.resource_version):
             return
-        self._known[facts.key] = facts
-        self._changed(before, facts)
+        self._objects[facts.key] = facts
+        self._on_change(before, facts)
 
     def remove(self, facts: F) -> None:
         """Delete an object; *facts* is its last state."""
-        self._bury(facts.uid)
-        known = self._known.get(facts.key)
+        self._record_deletion(facts.uid)
+        known = self._objects.get(facts.key)
         if known is not None and known.uid == facts.uid:
-            del self._known[facts.key]
-            self._changed(known, None)
+            del self._objects[facts.key]
+            self._on_change(known, None)
 
     def forget(self, namespace: str, name: str) -> None:
         """Delete the object with that name, whose last state could not be read."""
-        known = self._known.get(self.key(namespace, name))
+        known = self._objects.get(self.key(namespace, name))
         if known is not None:
             self.remove(known)
 
-    def _bury(self, uid: str) -> None:
+    def _record_deletion(self, uid: str) -> None:
         """Record that *uid* was deleted, so that a late response to a write does not restore it."""
-        self._gone[uid] = None
-        if len(self._gone) > _MAX_DELETED_UIDS:
-            del self._gone[next(iter(self._gone))]
+        self._deleted_uids[uid] = None
+        if len(self._deleted_uids) > _MAX_DELETED_UIDS:
+            del self._deleted_uids[next(iter(self._deleted_uids))]

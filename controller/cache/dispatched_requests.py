@@ -17,29 +17,29 @@ class DispatchedRequests:
     def __init__(self) -> None:
         self._demands: dict[WorkloadUid, WorkloadRequests] = {}
 
-    def charged(self, binding: CachedBinding, demand: WorkloadRequests | None) -> WorkloadRequests | None:
+    def effective_requests(self, binding: CachedBinding, requests: WorkloadRequests | None) -> WorkloadRequests | None:
         """Return the requests that *binding* may run: *demand*, or more where that is not dispatched."""
-        if not binding.targets or binding.paused:
+        if not binding.targets or binding.is_suspended:
             self._demands.pop(binding.uid, None)
-            return demand
+            return requests
         known = self._demands.get(binding.uid)
         if binding.suspension is not None and binding.suspension.dispatching and known is not None:
-            demand = known if demand is None else _merge(known, demand)
-        if demand is not None:
-            self._demands[binding.uid] = demand
-        return demand
+            requests = known if requests is None else _merge(known, requests)
+        if requests is not None:
+            self._demands[binding.uid] = requests
+        return requests
 
     def forget(self, uid: WorkloadUid) -> None:
         """Forget a deleted workload."""
         self._demands.pop(uid, None)
 
 
-def _merge(known: WorkloadRequests, demand: WorkloadRequests) -> WorkloadRequests:
+def _merge(known: WorkloadRequests, requests: WorkloadRequests) -> WorkloadRequests:
     """Return requests with the larger amounts of both, or one of the two where it is the larger.
 
     A job's pods are counted by its dispatched tasks, a divisible kind's by its current replicas.
     """
-    whole = elementwise_max(known.whole, demand.whole)
-    base = demand if known.job is None else known
-    alike = (each for each in (known, demand) if each.job is base.job and each.replicas == base.replicas)
-    return next((each for each in alike if each.whole == whole), replace(base, whole=whole))
+    whole = elementwise_max(known.total, requests.total)
+    base = requests if known.job is None else known
+    alike = (each for each in (known, requests) if each.job is base.job and each.replicas == base.replicas)
+    return next((each for each in alike if each.total == whole), replace(base, total=whole))

@@ -38,23 +38,23 @@ class DynamicInformers:
     """Starts and stops one informer for each kind; *informers* contains the running ones by plural and group."""
 
     def __init__(
-        self, api: Api, store: Store, informers: MutableMapping[str, Informer[Any]], *, pace: WatchOptions
+        self, api: Api, store: Store, informers: MutableMapping[str, Informer[Any]], *, options: WatchOptions
     ) -> None:
-        self.discover_seconds = 15.0
+        self.discovery_interval_seconds = 15.0
         """Interval at which kinds that are not served are looked up again."""
         self.synced = asyncio.Event()
         """Set while it is known of every kind whether it is served."""
         self._api = api
         self._store = store
         self._informers = informers
-        self._pace = pace
+        self._options = options
         self._wanted: tuple[ApiKind, ...] = ()
         self._running: dict[ApiKind, tuple[str, asyncio.Task[NoReturn]]] = {}
         self._unserved: set[ApiKind] = set()
         self._wake = asyncio.Event()
         self._backoff = Backoff(initial=0.5, maximum=15)
 
-    def want(self, kinds: Iterable[ApiKind]) -> None:
+    def set_kinds(self, kinds: Iterable[ApiKind]) -> None:
         """Set the kinds whose templates are watched; Volcano Jobs are always watched."""
         self._wanted = tuple(kind for kind in kinds if group_kind(kind) != VOLCANO_JOB)
         self._unserved.intersection_update(self._wanted)
@@ -67,10 +67,10 @@ class DynamicInformers:
         async with asyncio.TaskGroup() as group:
             while True:
                 self._wake.clear()
-                self._end()
-                await self._start(group)
+                self._stop_unwanted()
+                await self._start_missing(group)
                 missing = self._unserved or not self.synced.is_set()
-                rest = self.discover_seconds if self.synced.is_set() else self._backoff.next_delay()
+                rest = self.discovery_interval_seconds if self.synced.is_set() else self._backoff.next_delay()
                 try:
                     async with asyncio.timeout(rest if missing else None):
                         await self._wake.wait()
@@ -78,7 +78,7 @@ class DynamicInformers:
                     continue
         raise AssertionError("informers run until they are cancelled")
 
-    def _end(self) -> None:
+    def _stop_unwanted(self) -> None:
         """Stop the informers of kinds that are no longer configured."""
         for kind in [kind for kind in self._running if kind not in self._wanted]:
             name, task = self._running.pop(kind)
@@ -87,7 +87,7 @@ class DynamicInformers:
             self._store.forget_templates(kind)
             log.info("template watch stopped", kind=kind.kind, group_version=kind.group_version)
 
-    async def _start(self, group: asyncio.TaskGroup) -> None:
+    async def _start_missing(self, group: asyncio.TaskGroup) -> None:
         """Start the missing informers, of the kinds that are served."""
         wanted, is_known = self._wanted, True
         for kind in [kind for kind in wanted if kind not in self._running]:
@@ -97,7 +97,7 @@ class DynamicInformers:
                     # Without permission to list it, this kind must not block the others.
                     await self._api.list_page(f"{_group_path(kind)}/{plural}", limit=1)
             except (Forbidden, NotFound) as error:
-                self._complain(kind, str(error))
+                self._log_unavailable(kind, str(error))
                 continue
             except (ApiError, msgspec.MsgspecError) as error:
                 log.warning("discovery failed", kind=kind.kind, group_version=kind.group_version, error=str(error))
@@ -106,12 +106,12 @@ class DynamicInformers:
             if plural:
                 self._watch(group, kind, plural)
             else:
-                self._complain(kind, "it is not served")
+                self._log_unavailable(kind, "it is not served")
         if is_known and wanted == self._wanted:
             self._backoff.reset()
             self.synced.set()
 
-    def _complain(self, kind: ApiKind, error: str) -> None:
+    def _log_unavailable(self, kind: ApiKind, error: str) -> None:
         """Log once that all workloads of a kind stay pending until the problem is fixed."""
         if kind not in self._unserved:
             self._unserved.add(kind)
@@ -120,7 +120,7 @@ class DynamicInformers:
     def _watch(self, group: asyncio.TaskGroup, kind: ApiKind, plural: str) -> None:
         sink = self._store.templates(kind)
         path = f"{_group_path(kind)}/{plural}"
-        informer = Informer(self._api, path, decode=sink.decode, sink=sink, pace=self._pace)
+        informer = Informer(self._api, path, decode=sink.decode, sink=sink, options=self._options)
         name = f"{plural}.{kind.group_version.rpartition('/')[0]}".rstrip(".")
         self._informers[name] = informer
         self._running[kind] = name, group.create_task(informer.run())

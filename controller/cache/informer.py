@@ -50,7 +50,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 class Sink(Protocol[T_contra]):
     """Receives the objects of a collection; called from the event loop, so it must not block."""
 
-    def replace(self, objects: Sequence[T_contra], *, unread: Iterable[ObjectName] = ()) -> None:
+    def replace(self, objects: Sequence[T_contra], *, unreadable: Iterable[ObjectName] = ()) -> None:
         """Apply a complete list; an empty list clears everything, newer observations included.
 
         *unread* names existing objects that could not be read: their last observed state stays.
@@ -75,7 +75,7 @@ class WatchOptions:
     """Approximate duration of a watch; it is bounded, to tell a dead connection from a quiet one."""
     silence: float = 58
     """A connection without any byte for this long is considered dead."""
-    healthy: float = 5
+    healthy_seconds: float = 5
     """A watch that lasted this long counts as successful, however it ended."""
 
 
@@ -104,15 +104,15 @@ class Informer(Generic[T]):
         sink: Sink[T],
         is_known: Callable[[WatchEvent], bool] = never_known,
         selectors: Parameters = NO_PARAMETERS,
-        pace: WatchOptions | None = None,
-        comparison: CacheAudit | None = None,
+        options: WatchOptions | None = None,
+        audit: CacheAudit | None = None,
     ) -> None:
         self.path = path
         self.synced = asyncio.Event()
         """Set while the sink has a state that the server really had."""
         self.lists = 0
-        self.undecodable = 0
-        self.heard_at = float("-inf")
+        self.decode_failures = 0
+        self.last_response_at = float("-inf")
         """When the server last sent anything about this collection, on the monotonic clock."""
         self.version = ""
         self._api = api
@@ -120,55 +120,55 @@ class Informer(Generic[T]):
         self._sink = sink
         self._is_known = is_known
         self._selectors = selectors
-        self._pace = pace or WatchOptions()
-        self._comparison = comparison
-        self._unread: dict[ObjectName, None] = {}
+        self._options = options or WatchOptions()
+        self._audit = audit
+        self._unreadable: dict[ObjectName, None] = {}
         """Objects whose current state could not be read."""
         self._backoff = Backoff()
-        self._barren = 0
-        self._is_outdated = False
-        self._following: asyncio.Timeout | None = None
+        self._empty_watches = 0
+        self._must_relist = False
+        self._watch_timeout: asyncio.Timeout | None = None
 
     async def run(self) -> NoReturn:
         """List and watch until cancelled."""
         while True:
-            self._is_outdated = False
+            self._must_relist = False
             objects, version = await self._list()
-            if self._is_outdated:
+            if self._must_relist:
                 continue
             self._apply(objects, version)
             del objects
             try:
-                async with asyncio.timeout(None) as self._following:
-                    await self._follow()
+                async with asyncio.timeout(None) as self._watch_timeout:
+                    await self._watch_until_relist()
             except TimeoutError:
                 log.info("relisting", path=self.path, reason="the configuration changed which fields count")
             except _RelistError as reason:
-                self._following = None
+                self._watch_timeout = None
                 log.warning("relisting", path=self.path, reason=str(reason))
                 await asyncio.sleep(self._backoff.next_delay())
 
-    def list_again(self) -> None:
+    def relist(self) -> None:
         """List again at once, because *decode* gives other results for the same objects now."""
         self.synced.clear()
-        self._is_outdated = True
-        if self._following is not None and not self._following.expired():
-            self._following.reschedule(asyncio.get_running_loop().time())
+        self._must_relist = True
+        if self._watch_timeout is not None and not self._watch_timeout.expired():
+            self._watch_timeout.reschedule(asyncio.get_running_loop().time())
 
     def _apply(self, objects: list[T], version: str) -> None:
         if is_older(version, self.version):
             # The server was restored from a backup: objects from later versions do not exist.
             self._sink.replace([])
-        self._sink.replace(objects, unread=tuple(self._unread))
+        self._sink.replace(objects, unreadable=tuple(self._unreadable))
         self.version = version
         self.lists += 1
-        self._barren = 0
+        self._empty_watches = 0
         self.synced.set()
 
     @property
-    def unread(self) -> int:
+    def unreadable(self) -> int:
         """Number of objects whose current state could not be read."""
-        return len(self._unread)
+        return len(self._unreadable)
 
     @property
     def is_synced(self) -> bool:
@@ -176,41 +176,41 @@ class Informer(Generic[T]):
         return self.synced.is_set()
 
     @property
-    def silent_for(self) -> float:
+    def seconds_since_response(self) -> float:
         """Seconds since the server last sent anything about this collection."""
-        return time.monotonic() - self.heard_at
+        return time.monotonic() - self.last_response_at
 
     async def _list(self) -> tuple[list[T], str]:
         """List the collection, retrying until it succeeds; return its objects and version."""
         while True:
             try:
-                return await self._pages()
+                return await self._list_pages()
             except ApiError as error:
-                await self._pause("list failed", error)
+                await self._back_off("list failed", error)
 
-    async def _pages(self) -> tuple[list[T], str]:
+    async def _list_pages(self) -> tuple[list[T], str]:
         objects: list[T] = []
-        unread: list[ObjectName] = []
+        unreadable: list[ObjectName] = []
         token = ""
         while True:
-            page = await self._page(token)
-            self.heard_at = time.monotonic()
-            objects.extend(self._decode_page(page, unread))
+            page = await self._list_page(token)
+            self.last_response_at = time.monotonic()
+            objects.extend(self._decode_page(page, unreadable))
             token = page.metadata.continue_token
             if not token:
-                self._unread = dict.fromkeys(unread)
+                self._unreadable = dict.fromkeys(unreadable)
                 return objects, page.metadata.resource_version
 
-    async def _page(self, token: str) -> Page:
+    async def _list_page(self, token: str) -> Page:
         """Read one page; a transient error is retried without losing the pages before it."""
         for _ in range(_MAX_PAGE_ATTEMPTS):
             try:
-                return await self._api.list_page(self.path, self._selectors, limit=self._pace.page, token=token)
+                return await self._api.list_page(self.path, self._selectors, limit=self._options.page, token=token)
             except (ServerError, TooManyRequests, Unreachable) as error:
-                await self._pause("page failed", error)
-        return await self._api.list_page(self.path, self._selectors, limit=self._pace.page, token=token)
+                await self._back_off("page failed", error)
+        return await self._api.list_page(self.path, self._selectors, limit=self._options.page, token=token)
 
-    def _decode_page(self, page: Page, unread: list[ObjectName]) -> list[T]:
+    def _decode_page(self, page: Page, unreadable: list[ObjectName]) -> list[T]:
         """Return the readable objects of *page*, and add the names of the others to *unread*."""
         objects: list[T] = []
         failures: list[Exception] = []
@@ -219,14 +219,14 @@ class Informer(Generic[T]):
                 objects.append(self._decode(bytes(raw)))
             except DECODE_ERRORS as error:
                 failures.append(error)
-                unread.append(object_name(bytes(raw)))
+                unreadable.append(object_name(bytes(raw)))
         if failures:
-            self.undecodable += len(failures)
-            shown = ["/".join(filter(None, name)) for name in unread[-len(failures) :][:_MAX_NAMES_LOGGED]]
+            self.decode_failures += len(failures)
+            shown = ["/".join(filter(None, name)) for name in unreadable[-len(failures) :][:_MAX_NAMES_LOGGED]]
             log.error("objects unreadable", path=self.path, count=len(failures), objects=shown, last=str(failures[-1]))
         return objects
 
-    async def _follow(self) -> NoReturn:
+    async def _watch_until_relist(self) -> NoReturn:
         """Watch from the last version on, repeatedly, until a new list is needed."""
         listed = True
         while True:
@@ -243,14 +243,14 @@ class Informer(Generic[T]):
                     raise _RelistError(error.message) from error
                 failure = error
             lasted = time.monotonic() - began
-            if lasted >= self._pace.healthy:
+            if lasted >= self._options.healthy_seconds:
                 self._backoff.reset()
-            if failure or lasted < self._pace.healthy:
-                await self._pause("watch failed", failure)
+            if failure or lasted < self._options.healthy_seconds:
+                await self._back_off("watch failed", failure)
 
     async def _watch(self) -> None:
         """Process the events of one watch until it ends."""
-        seconds = round(self._pace.watch * random.uniform(0.75, 1.25))  # noqa: S311 -- spreads load, keeps no secret
+        seconds = round(self._options.watch * random.uniform(0.75, 1.25))  # noqa: S311 -- spreads load, keeps no secret
         parameters = {
             **self._selectors,
             "watch": "true",
@@ -258,36 +258,36 @@ class Informer(Generic[T]):
             "resourceVersion": self.version,
             "timeoutSeconds": str(max(seconds, 1)),
         }
-        async with self._api.stream(self.path, parameters, idle_timeout=self._pace.silence) as lines:
-            self.heard_at = time.monotonic()
-            self._barren += 1
-            if self._barren > _MAX_EMPTY_WATCHES:
+        async with self._api.stream(self.path, parameters, idle_timeout=self._options.silence) as lines:
+            self.last_response_at = time.monotonic()
+            self._empty_watches += 1
+            if self._empty_watches > _MAX_EMPTY_WATCHES:
                 raise _RelistError("watches end before any event")
             async for line in lines:
-                self._take(read_event(f"WATCH {self.path}", line))
-                self._barren = 0
-        self._barren = 0
+                self._apply_event(read_event(f"WATCH {self.path}", line))
+                self._empty_watches = 0
+        self._empty_watches = 0
 
-    def _take(self, event: WatchEvent) -> None:
+    def _apply_event(self, event: WatchEvent) -> None:
         if is_older(event.version, self.version):
             raise _RelistError(f"event {event.version} came after {self.version}")
         if event.change == "DELETED" or (event.change != "BOOKMARK" and not self._is_known(event)):
-            self._tell(event)
+            self._dispatch(event)
         self.version = event.version or self.version
-        self.heard_at = time.monotonic()
+        self.last_response_at = time.monotonic()
 
-    def _tell(self, event: WatchEvent) -> None:
+    def _dispatch(self, event: WatchEvent) -> None:
         name = event.namespace, event.name
-        self._unread.pop(name, None)
+        self._unreadable.pop(name, None)
         try:
             obj = self._decode(event.raw)
         except DECODE_ERRORS as error:
-            self.undecodable += 1
+            self.decode_failures += 1
             log.warning("object unreadable", path=self.path, object=event.path, error=str(error))
             if event.change == "DELETED":
                 self._sink.forget(*name)
             else:
-                self._unread[name] = None
+                self._unreadable[name] = None
             return
         if event.change == "DELETED":
             self._sink.remove(obj)
@@ -308,14 +308,14 @@ class Informer(Generic[T]):
 
     async def _compare(self) -> None:
         """Relist if a watch event was silently lost."""
-        if self._comparison is None:
+        if self._audit is None:
             return
-        lacking = sum(not self._comparison.holds(*name) for name in self._unread)
-        difference = await self._comparison.difference(self.version, lacking=lacking)
+        lacking = sum(not self._audit.contains(*name) for name in self._unreadable)
+        difference = await self._audit.find_difference(self.version, lacking=lacking)
         if difference is not None:
             raise _RelistError(f"an event was lost: {difference}")
 
-    async def _pause(self, event: str, error: ApiError | None) -> None:
+    async def _back_off(self, event: str, error: ApiError | None) -> None:
         delay = self._backoff.next_delay(at_least=error.retry_after if error else None)
         if error:
             log.warning(event, path=self.path, error=str(error), again_in=round(delay, 2))

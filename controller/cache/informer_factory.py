@@ -25,7 +25,7 @@ Informers = MutableMapping[str, Informer[Any]]
 """Informers by the plural of their resource, which metrics use as a label."""
 
 
-def build_informers(api: Api, store: Store, pace: WatchOptions) -> Informers:
+def build_informers(api: Api, store: Store, options: WatchOptions) -> Informers:
     """Return an informer for each kind that decisions depend on."""
     # Each sink takes what its own decode returns; a tuple cannot express these six types.
     sinks: tuple[tuple[Resource, Any], ...] = (
@@ -44,8 +44,8 @@ def build_informers(api: Api, store: Store, pace: WatchOptions) -> Informers:
             decode=sink.decode,
             sink=sink,
             is_known=partial(_is_own_write, sink) if kind in written else never_known,
-            pace=pace,
-            comparison=CacheAudit(api, kind.path, CollectionView(sink), page=pace.page),
+            options=options,
+            audit=CacheAudit(api, kind.path, CollectionView(sink), page=options.page),
         )
         for kind, sink in sinks
     }

@@ -26,7 +26,7 @@ class Integration:
     """A kind that needs admission, and the paths of its queue, priority class and pod template."""
 
     api: ApiKind
-    ending: FinishedRule = FinishedRule()
+    finished_rule: FinishedRule = FinishedRule()
     queue: FieldPath = ()
     priority_class: FieldPath = ()
     pod_template: FieldPath = ()
@@ -48,38 +48,41 @@ class Integrations:
     def __init__(self, configuration: VolcanoGlobalConfiguration) -> None:
         volcano_job = Integration(ApiKind(JOBS.api_version, JOBS.kind), _DEFAULT_FINISHED_RULES[VOLCANO_JOB])
         further = [_integration(rule) for rule in configuration.integrations]
-        self._gates = {group_kind(gate.api): gate for gate in (volcano_job, *further)}
-        self._exempt = configuration.exempt_namespaces
+        self._integrations = {group_kind(integration.api): integration for integration in (volcano_job, *further)}
+        self._exempt_namespaces = configuration.exempt_namespaces
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Integrations) and (self._gates, self._exempt) == (other._gates, other._exempt)
+        return isinstance(other, Integrations) and (self._integrations, self._exempt_namespaces) == (
+            other._integrations,
+            other._exempt_namespaces,
+        )
 
     __hash__ = None  # type: ignore[assignment] # never used as a key
 
-    def gate(self, kind: GroupKind) -> Integration | None:
+    def get(self, kind: GroupKind) -> Integration | None:
         """Return the integration of a kind, ``None`` if the kind is not managed."""
-        return self._gates.get(kind)
+        return self._integrations.get(kind)
 
     @property
     def kinds(self) -> tuple[ApiKind, ...]:
         """All managed kinds."""
-        return tuple(gate.api for gate in self._gates.values())
+        return tuple(integration.api for integration in self._integrations.values())
 
-    def ending(self, kind: GroupKind) -> FinishedRule:
+    def finished_rule(self, kind: GroupKind) -> FinishedRule:
         """Return how the status of a kind says that it finished."""
-        gate = self._gates.get(kind)
-        return gate.ending if gate else NEVER_FINISHED
+        integration = self._integrations.get(kind)
+        return integration.finished_rule if integration else NEVER_FINISHED
 
     def is_exempt(self, namespace: str) -> bool:
         """Whether *namespace* is exempt from admission."""
-        return namespace in self._exempt
+        return namespace in self._exempt_namespaces
 
 
 def _integration(rule: IntegrationRule) -> Integration:
     api = ApiKind(rule.api_version, rule.kind)
     return Integration(
         api=api,
-        ending=_finished_rule(rule.finished)
+        finished_rule=_finished_rule(rule.finished)
         if rule.finished
         else _DEFAULT_FINISHED_RULES.get(group_kind(api), NEVER_FINISHED),
         queue=_split_path(rule.queue),

@@ -59,7 +59,7 @@ class ClusterProgress(NamedTuple):
 
     cluster: ClusterName
     phase: WorkloadPhase
-    ran: bool = False
+    has_run: bool = False
     """It has run in this cluster, whatever its phase is now."""
     pods: tuple[tuple[str, int], ...] = ()
     """Number of pods that hold resources, by task, from a Volcano Job's ``taskStatusCount``."""
@@ -71,7 +71,7 @@ class ClusterProgress(NamedTuple):
 class WorkloadRequests:
     """Requests of a template. Equal templates share one value, and values are compared by identity."""
 
-    whole: Resources
+    total: Resources
     pods: tuple[Resources, ...] = ()
     job: JobTemplate | None = None
     """The tasks from which the gang minimum is counted; ``None``: all pods start together."""
@@ -142,7 +142,7 @@ class CachedBinding(msgspec.Struct, frozen=True, gc=False):
     clusters: tuple[Assignment, ...] | None = None
     """``spec.clusters``; ``None`` where the field is absent."""
     suspension: Suspension | None = None
-    demand: WorkloadRequests | None = None
+    requests: WorkloadRequests | None = None
     """Requests that Karmada's interpreter counted, for kinds whose template is not counted here."""
     evicting: tuple[Assignment, ...] = ()
     """Clusters of its graceful eviction tasks, with the replicas still there where Karmada reports them."""
@@ -152,19 +152,19 @@ class CachedBinding(msgspec.Struct, frozen=True, gc=False):
     """Latest time at which it finished in a cluster, in milliseconds by that cluster's clock."""
     observed_term: str = ""
     record: AdmissionRecord | None = None
-    record_flaw: str = ""
+    record_error: str = ""
     """Why the admission annotation is not a valid record; empty if it is valid or absent."""
     has_annotations: bool = False
-    claimed: bool = True
+    has_policy: bool = True
     """A policy matches it; Karmada's scheduler ignores bindings without a policy."""
-    attached: bool = False
+    is_dependency: bool = False
     """It was created as a dependency of another binding."""
     deleting: bool = False
     preserved: bool = False
     """``preserveResourcesOnDeletion``: clearing its clusters would not stop it."""
-    fails_over: bool = False
+    application_failover: bool = False
     """``failover.application``: Karmada recreates it in another cluster after it fails."""
-    flaw: str = ""
+    decode_error: str = ""
     """Which fields could not be read; empty if all could."""
 
     @property
@@ -173,7 +173,7 @@ class CachedBinding(msgspec.Struct, frozen=True, gc=False):
         return ObjectKey(self.namespace, self.name)
 
     @property
-    def paused(self) -> bool:
+    def is_suspended(self) -> bool:
         """Whether Karmada's scheduler ignores it because its scheduling is suspended."""
         return self.suspension is not None and self.suspension.scheduling
 
@@ -234,20 +234,20 @@ class CachedTemplate(msgspec.Struct, frozen=True, gc=False):
     queue: str = ""
     """The queue that it names; empty if none."""
     priority_class: str = ""
-    claim: HyperJobReference | None = None
+    hyperjob: HyperJobReference | None = None
     """The HyperJob of which it is a part, if any."""
     preferred: tuple[ClusterName, ...] = ()
     """Clusters that its HyperJob prefers, in order (C3)."""
     deleting: bool = False
-    demand: WorkloadRequests | None = None
+    requests: WorkloadRequests | None = None
     """Its requests; ``None`` where they are unreadable or counted by Karmada."""
-    flaw: str = ""
+    decode_error: str = ""
     """Which fields could not be read; empty if all could."""
 
     @property
     def classes(self) -> frozenset[str]:
         """PriorityClasses that affect it; the empty name stands for the cluster's default."""
-        return frozenset({self.priority_class, *(self.demand.task_classes if self.demand else ())})
+        return frozenset({self.priority_class, *(self.requests.task_classes if self.requests else ())})
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ class CachedQueue:
     uid: str
     resource_version: int
     queue: Queue
-    flaw: str = ""
+    decode_error: str = ""
 
     @property
     def key(self) -> QueueName:
@@ -272,7 +272,7 @@ class CachedCluster:
     uid: str
     resource_version: int
     cluster: Cluster
-    flaw: str = ""
+    decode_error: str = ""
 
     @property
     def key(self) -> ClusterName:

@@ -23,30 +23,30 @@ class RequestsResolver:
     def __init__(self, claims: _ClaimRequests | None = None) -> None:
         self._claims = claims or {}
         """Requests of one pod by ResourceClaimTemplate name."""
-        self._both: InternPool[_MergedRequests] = InternPool()
+        self._merged: InternPool[_MergedRequests] = InternPool()
         self._with_claims: InternPool[tuple[WorkloadRequests, WorkloadRequests]] = InternPool()
 
-    def of(self, binding: CachedBinding, template: CachedTemplate | None) -> WorkloadRequests | None:
+    def resolve(self, binding: CachedBinding, template: CachedTemplate | None) -> WorkloadRequests | None:
         """Return the requests of a workload, ``None`` if unknown."""
-        own = template.demand if template else None
+        own = template.requests if template else None
         if own is not None and own.claims:
-            if self.unmapped(template):
+            if self.unmapped_claim(template):
                 return None
-            own = self._claimed(own)
-        if binding.template.kind == VOLCANO_JOB or binding.demand is None:
+            own = self._with_device_claims(own)
+        if binding.template.kind == VOLCANO_JOB or binding.requests is None:
             return own
-        if own is None or not own.pods or not binding.demand.replicas:
-            return binding.demand
-        told, counted = binding.demand, own
+        if own is None or not own.pods or not binding.requests.replicas:
+            return binding.requests
+        told, counted = binding.requests, own
         # The ids stay valid while the value is cached, because it is cached together with their objects.
-        return self._both.get((id(told), id(counted)), lambda: (_merge(told, counted), told, counted))[0]
+        return self._merged.get((id(told), id(counted)), lambda: (_merge(told, counted), told, counted))[0]
 
-    def unmapped(self, template: CachedTemplate | None) -> str:
+    def unmapped_claim(self, template: CachedTemplate | None) -> str:
         """Return the first ResourceClaimTemplate of *template* that is not mapped to resources, empty if none."""
-        names = template.demand.claims if template is not None and template.demand is not None else ()
+        names = template.requests.claims if template is not None and template.requests is not None else ()
         return next((name for name in names if name not in self._claims), "")
 
-    def _claimed(self, counted: WorkloadRequests) -> WorkloadRequests:
+    def _with_device_claims(self, counted: WorkloadRequests) -> WorkloadRequests:
         """Return *counted* with the devices that its claims request."""
         return self._with_claims.get(id(counted), lambda: (_add_device_claims(counted, self._claims), counted))[0]
 
@@ -54,10 +54,10 @@ class RequestsResolver:
 def _add_device_claims(counted: WorkloadRequests, claims: _ClaimRequests) -> WorkloadRequests:
     if counted.job is not None:
         job = _add_job_device_claims(counted.job, claims)
-        return replace(counted, whole=total_requests(job), pods=pod_requests(job), job=job)
+        return replace(counted, total=total_requests(job), pods=pod_requests(job), job=job)
     claimed = total(claims[name] for name in counted.claims)
     pods = tuple(positive(add(pod, claimed)) for pod in counted.pods)
-    return replace(counted, whole=positive(total(scale(pod, counted.replicas) for pod in pods)), pods=pods)
+    return replace(counted, total=positive(total(scale(pod, counted.replicas) for pod in pods)), pods=pods)
 
 
 def _add_job_device_claims(job: JobTemplate, claims: _ClaimRequests) -> JobTemplate:

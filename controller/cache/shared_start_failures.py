@@ -24,10 +24,10 @@ class SharedStartFailures:
         self._requirements: dict[WorkloadUid, FailureKey] = {}
         """Keys of the workloads with failed starts."""
         self._failed: dict[FailureKey, dict[ClusterName, set[WorkloadUid]]] = {}
-        self._lapsed: dict[WorkloadUid, set[ClusterName]] = {}
+        self._expired: dict[WorkloadUid, set[ClusterName]] = {}
         """Clusters of a record that no longer count for others, until the workload is tried again."""
 
-        self.news: set[str] = set()
+        self.changed_namespaces: set[str] = set()
         """Namespaces whose excluded clusters changed."""
 
     def __bool__(self) -> bool:
@@ -37,17 +37,17 @@ class SharedStartFailures:
         """Return where workloads with these *requirements* did not start."""
         return frozenset(self._failed.get(requirements, _NO_CLUSTERS))
 
-    def take_news(self) -> set[str]:
+    def pop_changed_namespaces(self) -> set[str]:
         """Return the namespaces whose excluded clusters changed since the last call."""
-        news, self.news = self.news, set()
+        news, self.changed_namespaces = self.changed_namespaces, set()
         return news
 
-    def see(self, uid: WorkloadUid, requirements: FailureKey | None, names: Iterable[ClusterName]) -> None:
+    def update(self, uid: WorkloadUid, requirements: FailureKey | None, names: Iterable[ClusterName]) -> None:
         """Update the clusters where *uid* did not start."""
         known = self._requirements.get(uid)
         concerned = [each for each in (known, requirements) if each is not None]
         before = [self.clusters(each) for each in concerned]
-        wanted = {*names} - self._lapsed.get(uid, set()) if requirements is not None else set[ClusterName]()
+        wanted = {*names} - self._expired.get(uid, set()) if requirements is not None else set[ClusterName]()
         if known is not None:
             self._drop(known, uid, self.clusters(known))
             del self._requirements[uid]
@@ -57,24 +57,24 @@ class SharedStartFailures:
             for name in sorted(wanted):
                 failed.setdefault(name, set()).add(uid)
         changed = (each for each, names in zip(concerned, before, strict=True) if self.clusters(each) != names)
-        self.news.update(namespace for namespace, _ in changed)
+        self.changed_namespaces.update(namespace for namespace, _ in changed)
 
-    def try_again(self, uid: WorkloadUid) -> None:
+    def retry(self, uid: WorkloadUid) -> None:
         """Let the next record of *uid* count again: the workload was retried."""
-        self._lapsed.pop(uid, None)
+        self._expired.pop(uid, None)
 
     def forget(self, uid: WorkloadUid) -> None:
         """Forget a deleted workload."""
-        self._lapsed.pop(uid, None)
-        self.see(uid, None, ())
+        self._expired.pop(uid, None)
+        self.update(uid, None, ())
 
-    def lapse(self, names: Collection[ClusterName]) -> None:
+    def expire(self, names: Collection[ClusterName]) -> None:
         """Let other workloads be tried again on the clusters *names*."""
         for requirements, failed in list(self._failed.items()):
             for name in sorted(set(names) & failed.keys()):
-                self.news.add(requirements[0])
+                self.changed_namespaces.add(requirements[0])
                 for uid in sorted(failed[name]):
-                    self._lapsed.setdefault(uid, set()).add(name)
+                    self._expired.setdefault(uid, set()).add(name)
                     self._drop(requirements, uid, {name})
 
     def _drop(self, requirements: FailureKey, uid: WorkloadUid, names: Iterable[ClusterName]) -> None:

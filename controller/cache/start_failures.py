@@ -23,82 +23,82 @@ class StartFailures:
     """Tracks workloads and clusters as they change."""
 
     def __init__(self) -> None:
-        self._ran: dict[WorkloadUid, frozenset[ClusterName]] = {}
+        self._has_run_on: dict[WorkloadUid, frozenset[ClusterName]] = {}
         """Clusters where each workload has run since its admission, while it is placed there."""
-        self._marks: dict[ClusterName, str] = {}
+        self._cluster_fingerprints: dict[ClusterName, str] = {}
         self._left_out: dict[WorkloadUid, dict[ClusterName, str]] = {}
         """Excluded clusters by workload, with the fingerprint in its record."""
-        self._others: set[ClusterName] = set()
+        self._changed_clusters: set[ClusterName] = set()
         """Clusters whose fingerprint changed."""
         self._changed: dict[WorkloadUid, dict[ClusterName, str]] = {}
         """Recorded exclusions that no longer count, because the cluster has changed since."""
 
-    def see(self, binding: CachedBinding, workload: Workload | None) -> None:
+    def update(self, binding: CachedBinding, workload: Workload | None) -> None:
         """Update where *binding* runs."""
         if workload is None or workload.state is WorkloadState.PENDING:
-            self._ran.pop(binding.uid, None)
-        elif places := self._places(binding):
-            self._ran[binding.uid] = places
+            self._has_run_on.pop(binding.uid, None)
+        elif places := self._clusters_with_runs(binding):
+            self._has_run_on[binding.uid] = places
         else:
-            self._ran.pop(binding.uid, None)
+            self._has_run_on.pop(binding.uid, None)
 
     def has_run(self, binding: CachedBinding) -> bool:
         """Whether it runs, or has run since its admission, on a cluster where it is placed now."""
-        return bool(self._places(binding))
+        return bool(self._clusters_with_runs(binding))
 
-    def _places(self, binding: CachedBinding) -> frozenset[ClusterName]:
+    def _clusters_with_runs(self, binding: CachedBinding) -> frozenset[ClusterName]:
         """Return the clusters of *binding* where it runs or has run; clusters that it has left do not count."""
-        told = {each.cluster for each in binding.progress if each.ran or each.phase in _STARTED_PHASES}
-        return (self._ran.get(binding.uid, _NO_CLUSTERS) | told) & {target.name for target in binding.targets}
+        told = {each.cluster for each in binding.progress if each.has_run or each.phase in _STARTED_PHASES}
+        return (self._has_run_on.get(binding.uid, _NO_CLUSTERS) | told) & {target.name for target in binding.targets}
 
     def excluded_clusters(self, uid: WorkloadUid, recorded: Mapping[ClusterName, str]) -> frozenset[ClusterName]:
         """Return which of the *recorded* clusters are unchanged, so that the workload is not tried there."""
         if not recorded:
             if uid in self._left_out or uid in self._changed:
-                self._forget_places(uid)
+                self._forget_exclusions(uid)
             return _NO_CLUSTERS
         changed = self._changed.get(uid, {})
-        changed |= {name: mark for name, mark in recorded.items() if self._marks.get(name) != mark}
+        changed |= {name: mark for name, mark in recorded.items() if self._cluster_fingerprints.get(name) != mark}
         kept = {name: mark for name, mark in recorded.items() if changed.get(name) != mark}
         _set_or_delete(self._changed, uid, {name: mark for name, mark in changed.items() if name in recorded})
         _set_or_delete(self._left_out, uid, kept)
         return frozenset(kept)
 
-    def try_anew(self, uid: WorkloadUid) -> None:
+    def retry(self, uid: WorkloadUid) -> None:
         """Let the next recorded exclusions of *uid* count as written: the workload was retried."""
         self._changed.pop(uid, None)
 
     def forget(self, uid: WorkloadUid) -> None:
         """Forget a deleted workload."""
-        self._forget_places(uid)
-        self._ran.pop(uid, None)
+        self._forget_exclusions(uid)
+        self._has_run_on.pop(uid, None)
 
-    def _forget_places(self, uid: WorkloadUid) -> None:
+    def _forget_exclusions(self, uid: WorkloadUid) -> None:
         self._left_out.pop(uid, None)
         self._changed.pop(uid, None)
 
     def cluster_changed(self, cluster: Cluster | None, name: ClusterName) -> list[WorkloadUid]:
         """Update a cluster, ``None`` if it was deleted; return the workloads that it is no longer excluded for."""
-        before, now = self._marks.pop(name, None), None
+        before, now = self._cluster_fingerprints.pop(name, None), None
         if cluster is not None:
-            now = self._marks[name] = cluster_fingerprint(cluster)
+            now = self._cluster_fingerprints[name] = cluster_fingerprint(cluster)
         if before is None or now == before:
             return []
-        self._others.add(name)
+        self._changed_clusters.add(name)
         return [uid for uid, known in self._left_out.items() if name in known]
 
-    def take_changed(self) -> set[ClusterName]:
+    def pop_changed_clusters(self) -> set[ClusterName]:
         """Return the clusters whose fingerprint changed since the last call."""
-        changed, self._others = self._others, set()
+        changed, self._changed_clusters = self._changed_clusters, set()
         return changed
 
-    def as_they_were(self, recorded: Mapping[ClusterName, str]) -> list[ClusterName]:
+    def unchanged(self, recorded: Mapping[ClusterName, str]) -> list[ClusterName]:
         """Return which of the *recorded* clusters have unchanged fingerprints."""
-        return [name for name, mark in recorded.items() if self._marks.get(name) == mark]
+        return [name for name, mark in recorded.items() if self._cluster_fingerprints.get(name) == mark]
 
-    def marks(self, names: Iterable[ClusterName]) -> dict[ClusterName, str]:
+    def fingerprints(self, names: Iterable[ClusterName]) -> dict[ClusterName, str]:
         """Return the fingerprints of the existing clusters among *names*."""
-        return {name: self._marks[name] for name in sorted(names) if name in self._marks}
+        return {name: self._cluster_fingerprints[name] for name in sorted(names) if name in self._cluster_fingerprints}
 
 
 def recorded_exclusions(binding: CachedBinding, outcomes: Iterable[AssumedOutcome]) -> Mapping[ClusterName, str]:

@@ -100,22 +100,22 @@ class Store:
         self, configuration: VolcanoGlobalConfiguration | None = None, on_change: Callable[[], None] = _ignore_change
     ) -> None:
         self.on_change = on_change
-        self.on_remarks: Callable[[CachedBinding, frozenset[BindingCondition]], None] = _ignore_event
+        self.on_conditions: Callable[[CachedBinding, frozenset[BindingCondition]], None] = _ignore_event
         """Called with the new conditions of a binding."""
-        self.on_clash: Callable[[CachedTemplate, CachedBinding], None] = _ignore_event
+        self.on_name_collision: Callable[[CachedTemplate, CachedBinding], None] = _ignore_event
         """Called with a Volcano Job that cannot get a binding, and the binding that has its name."""
         self.on_error: Callable[[WorkloadUid, Exception], None] = _ignore_event
         """Called with a workload that is quarantined because its evaluation failed."""
-        self._clashes = NameCollisions()
+        self._name_collisions = NameCollisions()
         self._configuration = configuration or VolcanoGlobalConfiguration()
         self._revision = configuration_revision(self._configuration)
-        self._gates = Integrations(self._configuration)
-        self._bindings = BindingTranslator(self._gates)
+        self._integrations = Integrations(self._configuration)
+        self._bindings = BindingTranslator(self._integrations)
         jobs = JobTranslator()
         self.bindings = Collection(self._decode_binding, self._binding_changed)
         self.cluster_bindings = Collection(self._decode_binding, self._binding_changed)
         self.jobs = Collection(
-            lambda raw: jobs.facts(decode_job(raw)), self._template_changed, key=partial(TemplateKey, VOLCANO_JOB)
+            lambda raw: jobs.translate(decode_job(raw)), self._template_changed, key=partial(TemplateKey, VOLCANO_JOB)
         )
         self.queues = Collection(
             lambda raw: translate_queue(decode_queue(raw)), self._queue_changed, key=_cluster_scoped_key
@@ -128,38 +128,38 @@ class Store:
             self._class_changed,
             key=_cluster_scoped_key,
         )
-        self._further = TemplateTranslator()
+        self._template_translator = TemplateTranslator()
         self._templates: dict[GroupKind, Collection[CachedTemplate]] = {VOLCANO_JOB: self.jobs}
 
         self._hyperjobs: dict[str, CachedHyperJob] | None = None
-        self._of_hyperjob: Index[str, TemplateKey] = Index()
+        self._templates_by_hyperjob: Index[str, TemplateKey] = Index()
         self._by_uid: dict[WorkloadUid, CachedBinding] = {}
-        self._of_template: Index[TemplateKey, WorkloadUid] = Index()
-        self._of_class: Index[str, TemplateKey] = Index()
-        self._overlays = AssumedWrites()
-        self._aside: dict[WorkloadUid, tuple[str, int]] = {}
+        self._uids_by_template: Index[TemplateKey, WorkloadUid] = Index()
+        self._templates_by_class: Index[str, TemplateKey] = Index()
+        self._assumed = AssumedWrites()
+        self._quarantined: dict[WorkloadUid, tuple[str, int]] = {}
         """Quarantined workloads: the error, and until when they are not evaluated again."""
-        self._shapes = RequirementsBuilder()
-        self._demands = RequestsResolver(_claim_requests(self._configuration))
+        self._requirements = RequirementsBuilder()
+        self._requests = RequestsResolver(_claim_requests(self._configuration))
         self._dispatched = DispatchedRequests()
         self._failed_starts = SharedStartFailures()
-        self.starts = StartFailures()
+        self.start_failures = StartFailures()
         """Failed starts of workloads."""
         self._priorities = Priorities()
         self._cleared: set[WorkloadUid] = set()
         """Workloads whose records admit them, observed suspended and without clusters."""
         self._resumed: set[WorkloadUid] = set()
         """Aborted workloads that a Command retries, until the record says so."""
-        self._remarks: dict[WorkloadUid, frozenset[BindingCondition]] = {}
-        self._mendable: dict[WorkloadUid, None] = {}
+        self._conditions: dict[WorkloadUid, frozenset[BindingCondition]] = {}
+        self._repairable: dict[WorkloadUid, None] = {}
 
         self._can_estimate = False
         self._estimates: list[Estimate] = []
-        self._policy_is_news = True
-        self._news: dict[WorkloadUid, None] = {}
-        self._queue_news: dict[QueueName, None] = {}
-        self._cluster_news: dict[ClusterName, None] = {}
-        self._class_news: dict[str, None] = {}
+        self._policy_changed = True
+        self._changed_workloads: dict[WorkloadUid, None] = {}
+        self._changed_queues: dict[QueueName, None] = {}
+        self._changed_clusters: dict[ClusterName, None] = {}
+        self._changed_classes: dict[str, None] = {}
 
     # -- queries ---------------------------------------------------------
 
@@ -178,17 +178,17 @@ class Store:
     @property
     def kinds(self) -> tuple[ApiKind, ...]:
         """All managed kinds."""
-        return self._gates.kinds
+        return self._integrations.kinds
 
     @property
-    def clashes(self) -> Iterable[tuple[CachedTemplate, CachedBinding]]:
+    def name_collisions(self) -> Iterable[tuple[CachedTemplate, CachedBinding]]:
         """Volcano Jobs that cannot get a binding, each with the binding that has its name."""
-        return [(job, binding) for job, binding in self._clashes if self.jobs.get(job.key) == job]
+        return [(job, binding) for job, binding in self._name_collisions if self.jobs.get(job.key) == job]
 
     @property
-    def mendable(self) -> Iterable[WorkloadUid]:
+    def repairable(self) -> Iterable[WorkloadUid]:
         """Bindings with a repairable condition."""
-        return tuple(self._mendable)
+        return tuple(self._repairable)
 
     @property
     def startup_timeout_ms(self) -> int:
@@ -201,18 +201,18 @@ class Store:
         return self._revision
 
     @property
-    def repairs(self) -> bool:
+    def repairs_ungated_bindings(self) -> bool:
         """Whether bindings that bypassed the webhook are suspended."""
         return self._configuration.repair.ungated_bindings
 
-    def takes_queue_commands(self, namespace: str) -> bool:
+    def allows_queue_commands(self, namespace: str) -> bool:
         """Whether Commands in *namespace* may open and close queues."""
         return namespace in self._configuration.queue_command_namespaces
 
     @property
-    def remarks(self) -> Mapping[WorkloadUid, frozenset[BindingCondition]]:
+    def conditions(self) -> Mapping[WorkloadUid, frozenset[BindingCondition]]:
         """Conditions of bindings at the last update of the engine's state."""
-        return MappingProxyType(self._remarks)
+        return MappingProxyType(self._conditions)
 
     def binding(self, uid: WorkloadUid) -> CachedBinding | None:
         """Return the newest version of a binding."""
@@ -245,39 +245,39 @@ class Store:
 
         They must when the managed kinds change, because fields that no integration needs are not cached.
         """
-        gates = Integrations(configuration)
-        must_list = gates != self._gates
+        integrations = Integrations(configuration)
+        must_list = integrations != self._integrations
         claims = _claim_requests(configuration)
         if claims != _claim_requests(self._configuration):
-            self._demands = RequestsResolver(claims)
-            self._news.update(dict.fromkeys(self._by_uid))
+            self._requests = RequestsResolver(claims)
+            self._changed_workloads.update(dict.fromkeys(self._by_uid))
         if must_list or configuration.default_queue != self._configuration.default_queue:
-            self._news.update(dict.fromkeys(self._by_uid))
+            self._changed_workloads.update(dict.fromkeys(self._by_uid))
         if configuration.node_estimates != self._configuration.node_estimates:
-            self._news.update(dict.fromkeys(self._by_uid))
+            self._changed_workloads.update(dict.fromkeys(self._by_uid))
         self._configuration, self._revision = configuration, configuration_revision(configuration)
-        self._shapes.with_node_claims = self._is_estimating
-        self._gates = self._bindings.gates = gates
-        self._policy_is_news = True
+        self._requirements.with_node_claims = self._is_estimating
+        self._integrations = self._bindings.integrations = integrations
+        self._policy_changed = True
         self.on_change()
         return must_list
 
-    def estimate_nodes(self) -> None:
+    def enable_node_estimates(self) -> None:
         """Allow node estimates, where the configuration enables them: the engine's queries are answered."""
         self._can_estimate = True
-        self._shapes.with_node_claims = self._is_estimating
-        self._policy_is_news = True
+        self._requirements.with_node_claims = self._is_estimating
+        self._policy_changed = True
 
     @property
     def _is_estimating(self) -> bool:
         return self._can_estimate and self._configuration.node_estimates == "Estimator"
 
-    def estimated(self, estimate: Estimate) -> None:
+    def on_estimate(self, estimate: Estimate) -> None:
         """Apply the answer of a cluster's estimator."""
         self._estimates.append(estimate)
         self.on_change()
 
-    def split_hyperjobs(self) -> None:
+    def expect_hyperjobs(self) -> None:
         """Expect HyperJobs: a Job that refers to a HyperJob stays pending until the HyperJob lists it."""
         self._hyperjobs = {} if self._hyperjobs is None else self._hyperjobs
 
@@ -290,283 +290,287 @@ class Store:
             del known[uid]
         else:
             known[uid] = facts
-        for key in self._of_hyperjob.of(uid):
-            self._news.update(dict.fromkeys(self._of_template.of(key)))
+        for key in self._templates_by_hyperjob.of(uid):
+            self._changed_workloads.update(dict.fromkeys(self._uids_by_template.of(key)))
         self.on_change()
 
     def assume(self, uid: WorkloadUid, outcome: AssumedOutcome) -> None:
         """Assume *outcome*: it was decided and is being written. The engine's state includes it already."""
-        self._overlays.assume(uid, outcome)
+        self._assumed.assume(uid, outcome)
         if isinstance(outcome, AssumedEviction):
-            self.starts.try_anew(uid)
-            self._failed_starts.try_again(uid)
+            self.start_failures.retry(uid)
+            self._failed_starts.retry(uid)
 
-    def is_news(self, uid: WorkloadUid) -> bool:
+    def has_changed(self, uid: WorkloadUid) -> bool:
         """Whether a workload has changed since the engine's state was last updated."""
-        return uid in self._news
+        return uid in self._changed_workloads
 
-    def tell_again(self, uids: Iterable[WorkloadUid]) -> None:
+    def mark_changed(self, uids: Iterable[WorkloadUid]) -> None:
         """Send *uids* to the engine's state again at the next update, even if they have not changed."""
-        self._news.update(dict.fromkeys(uids))
+        self._changed_workloads.update(dict.fromkeys(uids))
 
-    def settle(self, uid: WorkloadUid, resource_version: int) -> None:
+    def confirm(self, uid: WorkloadUid, resource_version: int) -> None:
         """Keep the assumed outcome for *uid* until the version that its write returned, or a later one, is observed."""
         binding = self._by_uid.get(uid)
         if binding is None:
-            self._overlays.forget(uid)
+            self._assumed.forget(uid)
         else:
-            self._overlays.settle(uid, resource_version, observed=binding.resource_version)
-        self._news[uid] = None
+            self._assumed.confirm(uid, resource_version, observed=binding.resource_version)
+        self._changed_workloads[uid] = None
         self.on_change()
 
-    def withdraw(self, uid: WorkloadUid, refusal: Refusal | None) -> None:
+    def roll_back(self, uid: WorkloadUid, refusal: Refusal | None) -> None:
         """Drop the assumed outcome for *uid*: its write has failed; with a refusal, the workload backs off."""
-        self._overlays.withdraw(uid, refusal if uid in self._by_uid else None)
-        self._news[uid] = None
+        self._assumed.roll_back(uid, refusal if uid in self._by_uid else None)
+        self._changed_workloads[uid] = None
         self.on_change()
 
-    def hold_back(self, uid: WorkloadUid, refusal: Refusal) -> None:
+    def back_off(self, uid: WorkloadUid, refusal: Refusal) -> None:
         """Let *uid* back off for *refusal*: its decision is not written, and writes in progress stay assumed."""
         if uid in self._by_uid:
-            self._overlays.hold_back(uid, refusal)
-        self._news[uid] = None
+            self._assumed.back_off(uid, refusal)
+        self._changed_workloads[uid] = None
         self.on_change()
 
-    def set_aside(self, uid: WorkloadUid, why: str, until: int) -> None:
+    def quarantine(self, uid: WorkloadUid, why: str, until: int) -> None:
         """Quarantine *uid* *until* then, because its evaluation failed: it is not admitted and keeps its charge."""
         if uid in self._by_uid:
-            self._aside[uid] = why, until
-        self._news[uid] = None
+            self._quarantined[uid] = why, until
+        self._changed_workloads[uid] = None
         self.on_change()
 
     @property
-    def again_at(self) -> int | None:
+    def next_retry_at(self) -> int | None:
         """Time at which the next quarantined workload is evaluated again."""
-        return min((until for _, until in self._aside.values()), default=None)
+        return min((until for _, until in self._quarantined.values()), default=None)
 
     def drop_unsent(self, is_under_way: Callable[[WorkloadUid], bool]) -> None:
         """Drop all assumed writes that were never sent, or are lost."""
-        for uid in self._overlays:
-            if not is_under_way(uid) and self._overlays.drop_unsent(uid):
-                self._news[uid] = None
+        for uid in self._assumed:
+            if not is_under_way(uid) and self._assumed.drop_unsent(uid):
+                self._changed_workloads[uid] = None
         self.on_change()
 
     def resume(self, template: TemplateKey) -> bool:
         """Let aborted workloads of a template be retried; return whether there are any."""
-        found = [uid for uid in self._of_template.of(template) if is_aborted(self._by_uid[uid])]
+        found = [uid for uid in self._uids_by_template.of(template) if is_aborted(self._by_uid[uid])]
         self._resumed.update(found)
-        self._news.update(dict.fromkeys(found))
+        self._changed_workloads.update(dict.fromkeys(found))
         self.on_change()
         return bool(found)
 
-    def feed(self, state: EventHandler, now: int) -> None:
+    def sync_to(self, state: EventHandler, now: int) -> None:
         """Send all changes since the last call to the engine's state."""
-        for uid in [uid for uid, (_, until) in self._aside.items() if until <= now]:
-            del self._aside[uid]
-            self._news[uid] = None
-        self._take_classes()
-        if self._policy_is_news:
+        for uid in [uid for uid, (_, until) in self._quarantined.items() if until <= now]:
+            del self._quarantined[uid]
+            self._changed_workloads[uid] = None
+        self._sync_priority_classes()
+        if self._policy_changed:
             state.policy_changed(translate_policy(self._configuration, can_estimate=self._can_estimate))
-            self._policy_is_news = False
-        self._tell_queues(state)
+            self._policy_changed = False
+        self._sync_queues(state)
         # Workloads before clusters: external usage is a cluster's summary less the workloads that run there.
-        self._tell_workloads(state, now)
-        self._tell_clusters(state, now)
+        self._sync_workloads(state, now)
+        self._sync_clusters(state, now)
         for estimate in self._estimates:
             state.cluster_estimated(estimate, now)
         self._estimates.clear()
 
-    def _tell_queues(self, state: EventHandler) -> None:
-        for name in sorted(self._queue_news):
+    def _sync_queues(self, state: EventHandler) -> None:
+        for name in sorted(self._changed_queues):
             facts = self.queues.get(name)
             if facts is None:
                 state.queue_removed(name)
             else:
                 state.queue_changed(facts.queue)
-        self._queue_news.clear()
+        self._changed_queues.clear()
 
-    def _tell_clusters(self, state: EventHandler, now: int) -> None:
-        for name in sorted(self._cluster_news):
+    def _sync_clusters(self, state: EventHandler, now: int) -> None:
+        for name in sorted(self._changed_clusters):
             facts = self.clusters.get(name)
             if facts is None:
                 state.cluster_removed(name)
             else:
                 state.cluster_changed(facts.cluster, now)
-        self._cluster_news.clear()
+        self._changed_clusters.clear()
 
-    def _tell_workloads(self, state: EventHandler, now: int) -> None:
-        rules = BuildContext(
-            gates=self._gates,
+    def _sync_workloads(self, state: EventHandler, now: int) -> None:
+        context = BuildContext(
+            integrations=self._integrations,
             priorities=self._priorities,
             default_queue=QueueName(self._configuration.default_queue),
-            shapes=self._shapes,
-            demands=self._demands,
-            dispatched=self._dispatched,
+            requirements=self._requirements,
+            requests=self._requests,
+            dispatched_requests=self._dispatched,
             hyperjobs=self._hyperjobs,
-            recent=now - self._configuration.cluster_status_settle_period // timedelta(milliseconds=1),
+            finished_after=now - self._configuration.cluster_status_settle_period // timedelta(milliseconds=1),
         )
-        while self._news or self._failed_starts.news:
-            if namespaces := self._failed_starts.take_news():
+        while self._changed_workloads or self._failed_starts.changed_namespaces:
+            if namespaces := self._failed_starts.pop_changed_namespaces():
                 alike = (each for each in self._by_uid.values() if each.template.namespace in namespaces)
-                self._news.update({each.uid: None for each in alike if not each.targets})
-            news, self._news = sorted(self._news), {}
+                self._changed_workloads.update({each.uid: None for each in alike if not each.targets})
+            news, self._changed_workloads = sorted(self._changed_workloads), {}
             for uid in news:
-                self._tell_workload(state, uid, rules=rules, now=now)
+                self._sync_workload(state, uid, context=context, now=now)
 
-    def _tell_workload(self, state: EventHandler, uid: WorkloadUid, *, rules: BuildContext, now: int) -> None:
-        known = self._remarks.pop(uid, _NO_CONDITIONS)
-        self._mendable.pop(uid, None)
+    def _sync_workload(self, state: EventHandler, uid: WorkloadUid, *, context: BuildContext, now: int) -> None:
+        known = self._conditions.pop(uid, _NO_CONDITIONS)
+        self._repairable.pop(uid, None)
         binding = self._by_uid.get(uid)
         if binding is None:
-            self.starts.forget(uid)
+            self.start_failures.forget(uid)
             self._dispatched.forget(uid)
             self._cleared.discard(uid)
             self._failed_starts.forget(uid)
             state.workload_removed(uid, now)
             return
-        if not binding.paused or binding.record is None or not binding.record.admits:
+        if not binding.is_suspended or binding.record is None or not binding.record.admits:
             self._cleared.discard(uid)
-        found = self._assess(binding, rules, now)
-        if BindingCondition.EVICTED_BY_OTHERS in found.remarks:
+        found = self._build(binding, context, now)
+        if BindingCondition.EVICTED_BY_OTHERS in found.conditions:
             self._cleared.add(uid)
-        if found.remarks:
-            self._remarks[uid] = found.remarks
-            self._remarked(binding, found.remarks, known)
-        self.starts.see(binding, found.workload)
+        if found.conditions:
+            self._conditions[uid] = found.conditions
+            self._report_conditions(binding, found.conditions, known)
+        self.start_failures.update(binding, found.workload)
         if found.workload is None:
             state.workload_removed(uid, now)
         else:
             state.workload_changed(found.workload, now)
 
-    def _assess(self, binding: CachedBinding, rules: BuildContext, now: int) -> BuildResult:
+    def _build(self, binding: CachedBinding, context: BuildContext, now: int) -> BuildResult:
         """Build the workload of *binding*; it is quarantined if that fails, so that others are not blocked."""
-        outcomes = self._overlays.outcomes(binding.uid)
-        if binding.uid in self._aside:
-            return build_quarantined(binding, rules, outcomes, self._aside[binding.uid][0])
+        outcomes = self._assumed.outcomes(binding.uid)
+        if binding.uid in self._quarantined:
+            return build_quarantined(binding, context, outcomes, self._quarantined[binding.uid][0])
         try:
-            return build_workload(binding, self.template(binding), rules=rules, overlay=self._overlay(binding, now))
+            return build_workload(
+                binding, self.template(binding), context=context, local_state=self._local_state(binding, now)
+            )
         except Exception as error:  # noqa: BLE001 -- tenants write the objects; one must not block all
             self.on_error(binding.uid, error)
-            return build_quarantined(binding, rules, outcomes, type(error).__name__)
+            return build_quarantined(binding, context, outcomes, type(error).__name__)
 
-    def _overlay(self, binding: CachedBinding, now: int) -> LocalState:
+    def _local_state(self, binding: CachedBinding, now: int) -> LocalState:
         uid = binding.uid
-        unplaced_until = self._overlays.unplaced_until(uid, now, evicted=was_evicted_unplaced(binding))
-        outcomes = self._overlays.outcomes(uid)
-        has_run = self.starts.has_run(binding)
+        placeable_until = self._assumed.placeable_until(uid, now, evicted=was_evicted_unplaced(binding))
+        outcomes = self._assumed.outcomes(uid)
+        has_run = self.start_failures.has_run(binding)
         known = recorded_exclusions(binding, outcomes)
-        excluded_clusters = self.starts.excluded_clusters(uid, {} if has_run else known)
-        alike = self._failed_alike(binding, known)
+        excluded_clusters = self.start_failures.excluded_clusters(uid, {} if has_run else known)
+        alike = self._shared_exclusions(binding, known)
         return LocalState(
             outcomes,
-            hold=self._hold(binding, now),
-            unplaced_until=unplaced_until,
-            resumed=uid in self._resumed,
+            hold=self._backoff(binding, now),
+            placeable_until=placeable_until,
+            retry_requested=uid in self._resumed,
             has_run=has_run,
             excluded_clusters=excluded_clusters if has_run or binding.targets else excluded_clusters | alike,
-            cleared=uid in self._cleared,
+            evicted_by_others=uid in self._cleared,
         )
 
-    def _failed_alike(self, binding: CachedBinding, known: Mapping[ClusterName, str]) -> frozenset[ClusterName]:
+    def _shared_exclusions(self, binding: CachedBinding, known: Mapping[ClusterName, str]) -> frozenset[ClusterName]:
         """Return where workloads with equal requests in its namespace did not start; its record names *known*."""
         if not known and not self._failed_starts:
             return frozenset()
-        demand = self._demands.of(binding, self.template(binding))
+        demand = self._requests.resolve(binding, self.template(binding))
         requirements = (binding.template.namespace, demand) if demand is not None else None
-        self._failed_starts.see(binding.uid, requirements, self.starts.as_they_were(known))
+        self._failed_starts.update(binding.uid, requirements, self.start_failures.unchanged(known))
         return self._failed_starts.clusters(requirements) if requirements is not None else frozenset()
 
-    def _hold(self, binding: CachedBinding, now: int) -> Refusal | None:
+    def _backoff(self, binding: CachedBinding, now: int) -> Refusal | None:
         """Return why a workload backs off at *now*, after a failed write or a failed start."""
         paused = startup_backoff(binding.record, now, max_backoff_ms(self.startup_timeout_ms))
-        holds = [each for each in (self._overlays.hold(binding.uid, now), paused) if each is not None]
+        holds = [each for each in (self._assumed.hold(binding.uid, now), paused) if each is not None]
         return max(holds, key=lambda each: each.until or 0, default=None)
 
-    def _remarked(
+    def _report_conditions(
         self, binding: CachedBinding, found: frozenset[BindingCondition], known: frozenset[BindingCondition]
     ) -> None:
         if found & REPAIRABLE:
-            self._mendable[binding.uid] = None
+            self._repairable[binding.uid] = None
         if not found <= known:
-            self.on_remarks(binding, found - known)
+            self.on_conditions(binding, found - known)
 
     # -- changes of the collections --------------------------------------
 
     def _decode_binding(self, raw: bytes) -> CachedBinding:
-        return self._bindings.facts(decode_binding(raw))
+        return self._bindings.translate(decode_binding(raw))
 
     def _decode_template(self, raw: bytes, api: ApiKind) -> CachedTemplate:
-        return self._further.facts(decode_template(raw), self._gates.gate(group_kind(api)) or Integration(api))
+        return self._template_translator.translate(
+            decode_template(raw), self._integrations.get(group_kind(api)) or Integration(api)
+        )
 
     def _binding_changed(self, before: CachedBinding | None, after: CachedBinding | None) -> None:
         if self._failed_starts and before is not None:
-            self._failed_starts.lapse(stopped_clusters(before, after))
+            self._failed_starts.expire(stopped_clusters(before, after))
         if before is not None and (after is None or before.template != after.template or before.uid != after.uid):
-            self._of_template.discard(before.template, before.uid)
+            self._uids_by_template.discard(before.template, before.uid)
         if before is not None and (after is None or before.uid != after.uid):
             self._by_uid.pop(before.uid, None)
-            self._overlays.forget(before.uid)
-            self._aside.pop(before.uid, None)
-            self._news[before.uid] = None
+            self._assumed.forget(before.uid)
+            self._quarantined.pop(before.uid, None)
+            self._changed_workloads[before.uid] = None
         if after is None or not is_aborted(after):
             self._resumed.difference_update(each.uid for each in (before, after) if each is not None)
         if after is not None:
             self._by_uid[after.uid] = after
-            self._of_template.add(after.template, after.uid)
-            self._overlays.observe(after.uid, after.resource_version)
-            self._news[after.uid] = None
+            self._uids_by_template.add(after.template, after.uid)
+            self._assumed.observe(after.uid, after.resource_version)
+            self._changed_workloads[after.uid] = None
             if after.template.kind != VOLCANO_JOB:
-                self._look_for_clash(self.jobs.get(colliding_job_key(after)), after)
+                self._check_name_collision(self.jobs.get(colliding_job_key(after)), after)
         self.on_change()
 
     def _template_changed(self, before: CachedTemplate | None, after: CachedTemplate | None) -> None:
-        if before is not None and before.claim is not None:
-            self._of_hyperjob.discard(before.claim.hyperjob, before.key)
-        if after is not None and after.claim is not None:
-            self._of_hyperjob.add(after.claim.hyperjob, after.key)
-        for facts, note in ((before, self._of_class.discard), (after, self._of_class.add)):
+        if before is not None and before.hyperjob is not None:
+            self._templates_by_hyperjob.discard(before.hyperjob.hyperjob, before.key)
+        if after is not None and after.hyperjob is not None:
+            self._templates_by_hyperjob.add(after.hyperjob.hyperjob, after.key)
+        for facts, note in ((before, self._templates_by_class.discard), (after, self._templates_by_class.add)):
             if facts is not None:
                 for name in facts.classes:
                     note(name, facts.key)
-        if after is not None and after.key.kind == VOLCANO_JOB and not self._of_template.of(after.key):
-            self._look_for_clash(after, self.bindings.get(binding_key(after)))
+        if after is not None and after.key.kind == VOLCANO_JOB and not self._uids_by_template.of(after.key):
+            self._check_name_collision(after, self.bindings.get(binding_key(after)))
         present = after or before
         if present is not None:
-            self._news.update(dict.fromkeys(self._of_template.of(present.key)))
+            self._changed_workloads.update(dict.fromkeys(self._uids_by_template.of(present.key)))
         self.on_change()
 
-    def _look_for_clash(self, job: CachedTemplate | None, binding: CachedBinding | None) -> None:
-        if job is not None and binding is not None and self._clashes.add(job, binding):
-            self.on_clash(job, binding)
+    def _check_name_collision(self, job: CachedTemplate | None, binding: CachedBinding | None) -> None:
+        if job is not None and binding is not None and self._name_collisions.add(job, binding):
+            self.on_name_collision(job, binding)
 
     def _queue_changed(self, before: CachedQueue | None, after: CachedQueue | None) -> None:
-        self._queue_news.update({each.key: None for each in (before, after) if each is not None})
+        self._changed_queues.update({each.key: None for each in (before, after) if each is not None})
         self.on_change()
 
     def _cluster_changed(self, before: CachedCluster | None, after: CachedCluster | None) -> None:
         for each in (before, after):
             if each is not None:
-                self._cluster_news[each.key] = None
-                freed = self.starts.cluster_changed(after.cluster if after is not None else None, each.key)
-                self._failed_starts.lapse(self.starts.take_changed())
-                self._news.update(dict.fromkeys(freed))
+                self._changed_clusters[each.key] = None
+                freed = self.start_failures.cluster_changed(after.cluster if after is not None else None, each.key)
+                self._failed_starts.expire(self.start_failures.pop_changed_clusters())
+                self._changed_workloads.update(dict.fromkeys(freed))
         self.on_change()
 
     def _class_changed(self, before: CachedPriorityClass | None, after: CachedPriorityClass | None) -> None:
-        self._class_news.update({each.key: None for each in (before, after) if each is not None})
+        self._changed_classes.update({each.key: None for each in (before, after) if each is not None})
         self.on_change()
 
-    def _take_classes(self) -> None:
+    def _sync_priority_classes(self) -> None:
         """Mark workloads as changed whose PriorityClass, or the default that they use, has changed."""
-        if not self._class_news:
+        if not self._changed_classes:
             return
         before, self._priorities = self._priorities, Priorities(self.priority_classes)
-        self._judge_anew(self._class_news)
+        self._mark_classes_changed(self._changed_classes)
         if before.otherwise != self._priorities.otherwise:
-            self._judge_anew(name for name in self._of_class if name not in self._priorities)
-        self._class_news.clear()
+            self._mark_classes_changed(name for name in self._templates_by_class if name not in self._priorities)
+        self._changed_classes.clear()
 
-    def _judge_anew(self, classes: Iterable[str]) -> None:
+    def _mark_classes_changed(self, classes: Iterable[str]) -> None:
         for name in classes:
-            for key in self._of_class.of(name):
-                self._news.update(dict.fromkeys(self._of_template.of(key)))
+            for key in self._templates_by_class.of(name):
+                self._changed_workloads.update(dict.fromkeys(self._uids_by_template.of(key)))

@@ -46,22 +46,22 @@ class BuildResult:
     """The workload of a binding, ``None`` if the binding is not managed, and the binding's conditions."""
 
     workload: Workload | None = None
-    remarks: frozenset[BindingCondition] = frozenset()
+    conditions: frozenset[BindingCondition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:
     """Inputs that are the same for all bindings."""
 
-    gates: Integrations
+    integrations: Integrations
     priorities: Priorities
     default_queue: QueueName
-    shapes: RequirementsBuilder
-    demands: RequestsResolver
-    dispatched: DispatchedRequests
+    requirements: RequirementsBuilder
+    requests: RequestsResolver
+    dispatched_requests: DispatchedRequests
     hyperjobs: Mapping[str, CachedHyperJob] | None = None
     """HyperJobs by UID; ``None`` where no HyperJob controller runs."""
-    recent: int = 0
+    finished_after: int = 0
     """Workloads that finished after this time, in milliseconds, may still be in cluster summaries (C2)."""
 
 
@@ -71,15 +71,15 @@ class LocalState:
 
     outcomes: tuple[AssumedOutcome, ...] = ()
     hold: Refusal | None = None
-    unplaced_until: int | None = None
+    placeable_until: int | None = None
     """Until when Karmada may still place it although it was evicted before it was placed (P5)."""
-    resumed: bool = False
+    retry_requested: bool = False
     """A Command requests that it be resumed."""
     has_run: bool = False
     """It runs, or has run since it was admitted."""
     excluded_clusters: frozenset[ClusterName] = frozenset()
     """Clusters in which it did not start and which have not changed since (R1)."""
-    cleared: bool = False
+    evicted_by_others: bool = False
     """It was observed suspended and without clusters after its admission, so the record no longer counts."""
 
 
@@ -97,7 +97,7 @@ class _Status:
     """``None``: it is neither pending nor admitted."""
     admission: Admission | None = None
     hold: Refusal | None = None
-    remarks: tuple[BindingCondition, ...] = ()
+    conditions: tuple[BindingCondition, ...] = ()
     held: Nomination | None = None
     reserved: Reservation | None = None
     evictions: int = 0
@@ -111,11 +111,11 @@ class _Inputs:
 
     binding: CachedBinding
     template: CachedTemplate | None
-    demand: WorkloadRequests | None
+    requests: WorkloadRequests | None
     queue: QueueName
-    overlay: LocalState
+    local_state: LocalState
     membership: Membership
-    unmapped: str = ""
+    unmapped_claim: str = ""
     """A ResourceClaimTemplate of its pods that the configuration does not map to resources."""
 
 
@@ -123,68 +123,70 @@ def build_workload(
     binding: CachedBinding,
     template: CachedTemplate | None,
     *,
-    rules: BuildContext,
-    overlay: LocalState = NO_LOCAL_STATE,
+    context: BuildContext,
+    local_state: LocalState = NO_LOCAL_STATE,
 ) -> BuildResult:
     """Build the workload of *binding*; *template* is the object with the name that the binding refers to, if known."""
-    if not _needs_admission(binding, rules.gates):
+    if not _needs_admission(binding, context.integrations):
         return (
-            _SUSPENDED_BUT_NOT_MANAGED if binding.paused and _was_suspended_here(binding, rules.gates) else _NOT_MANAGED
+            _SUSPENDED_BUT_NOT_MANAGED
+            if binding.is_suspended and _was_suspended_here(binding, context.integrations)
+            else _NOT_MANAGED
         )
     template = template if _is_same_object(binding, template) else None
-    queue = _queue_name(binding, template, rules)
+    queue = _queue_name(binding, template, context)
     if queue is None:
         return BuildResult(
-            None, frozenset({BindingCondition.SUSPENDED_BUT_NOT_MANAGED} if binding.paused and template else ())
+            None, frozenset({BindingCondition.SUSPENDED_BUT_NOT_MANAGED} if binding.is_suspended and template else ())
         )
-    demand = rules.dispatched.charged(binding, rules.demands.of(binding, template))
-    unmapped = rules.demands.unmapped(template)
-    belongs = resolve_membership(template, rules.hyperjobs)
-    case = _Inputs(binding, template, demand, queue, overlay, belongs, unmapped)
-    standing = _with_local_state(_with_record(case, _observed_status(case)), overlay)
+    requests = context.dispatched_requests.effective_requests(binding, context.requests.resolve(binding, template))
+    unmapped = context.requests.unmapped_claim(template)
+    belongs = resolve_membership(template, context.hyperjobs)
+    inputs = _Inputs(binding, template, requests, queue, local_state, belongs, unmapped)
+    status = _with_local_state(_with_record(inputs, _observed_status(inputs)), local_state)
     remarks = frozenset(
         (
-            *standing.remarks,
-            *_decode_conditions(case),
-            *_queue_conditions(case, standing),
-            *_retry_conditions(case, overlay),
-            *_policy_conditions(case),
+            *status.conditions,
+            *_decode_conditions(inputs),
+            *_queue_conditions(inputs, status),
+            *_retry_conditions(inputs, local_state),
+            *_policy_conditions(inputs),
         )
     )
     # During a write of ours, a suspension is most likely ours.
     ours = (
         {BindingCondition.RESUSPENDED_AFTER_ADMISSION, BindingCondition.EVICTED_BY_OTHERS}
-        if overlay.outcomes
+        if local_state.outcomes
         else frozenset[BindingCondition]()
     )
-    return BuildResult(_make_workload(case, standing, rules), remarks - ours)
+    return BuildResult(_make_workload(inputs, status, context), remarks - ours)
 
 
 def build_quarantined(
-    binding: CachedBinding, rules: BuildContext, outcomes: tuple[AssumedOutcome, ...], why: str
+    binding: CachedBinding, context: BuildContext, outcomes: tuple[AssumedOutcome, ...], why: str
 ) -> BuildResult:
     """Build the workload of a binding whose evaluation failed: it keeps its charge and is not admitted.
 
     The charge comes from its record on the clusters that the binding names, or from the write in progress.
     """
-    if not _needs_admission(binding, rules.gates):
+    if not _needs_admission(binding, context.integrations):
         return _NOT_MANAGED
     record = binding.record
-    is_admitted = bool(binding.targets) or (record is not None and record.admits and not binding.paused)
+    is_admitted = bool(binding.targets) or (record is not None and record.admits and not binding.is_suspended)
     charge = charges.recorded(binding, None, record or AdmissionRecord(QueueName(""))) if is_admitted else None
-    standing = _Status(WorkloadState.ADMITTED, charge.admission) if charge else _Status(WorkloadState.PENDING)
+    status = _Status(WorkloadState.ADMITTED, charge.admission) if charge else _Status(WorkloadState.PENDING)
     for outcome in outcomes:
-        standing = _apply_outcome(standing, outcome)
+        status = _apply_outcome(status, outcome)
     workload = Workload(
         uid=binding.uid,
         namespace=binding.template.namespace,
         name=binding.template.name,
         kind=binding.api.kind,
-        queue=record.queue if record and record.queue else rules.default_queue,
+        queue=record.queue if record and record.queue else context.default_queue,
         shape=_NO_REQUIREMENTS,
         since=binding.since,
-        state=standing.state or WorkloadState.PENDING,
-        admission=standing.admission,
+        state=status.state or WorkloadState.PENDING,
+        admission=status.admission,
         hold=Refusal(Reason.INTERNAL_ERROR, subject=why),
     )
     return BuildResult(workload)
@@ -196,30 +198,30 @@ def was_evicted_unplaced(binding: CachedBinding) -> bool:
     If the controller did not evict it, its record still admits it.
     """
     record = binding.record
-    if not binding.paused or record is None or not record.clusters:
+    if not binding.is_suspended or record is None or not record.clusters:
         return False
     return not record.admits or not (binding.targets or binding.progress)
 
 
-def _needs_admission(binding: CachedBinding, gates: Integrations) -> bool:
+def _needs_admission(binding: CachedBinding, integrations: Integrations) -> bool:
     """Whether a binding needs admission; a mere dependency of another binding requests nothing itself."""
-    if gates.gate(binding.template.kind) is None or gates.is_exempt(binding.namespace):
+    if integrations.get(binding.template.kind) is None or integrations.is_exempt(binding.namespace):
         return False
     return not _is_dependency_only(binding)
 
 
-def _was_suspended_here(binding: CachedBinding, gates: Integrations) -> bool:
+def _was_suspended_here(binding: CachedBinding, integrations: Integrations) -> bool:
     """Whether the controller suspended a binding that needs no admission: it did earlier, or it is a dependency.
 
     Any other suspended binding was suspended by a user.
     """
-    gated = gates.gate(binding.template.kind) is not None and not gates.is_exempt(binding.namespace)
+    gated = integrations.get(binding.template.kind) is not None and not integrations.is_exempt(binding.namespace)
     return binding.record is not None or (gated and _is_dependency_only(binding))
 
 
 def _is_dependency_only(binding: CachedBinding) -> bool:
     """Whether a binding exists only because another binding depends on it."""
-    return binding.attached and not binding.claimed
+    return binding.is_dependency and not binding.has_policy
 
 
 def _is_same_object(binding: CachedBinding, template: CachedTemplate | None) -> bool:
@@ -229,7 +231,7 @@ def _is_same_object(binding: CachedBinding, template: CachedTemplate | None) -> 
     )
 
 
-def _queue_name(binding: CachedBinding, template: CachedTemplate | None, rules: BuildContext) -> QueueName | None:
+def _queue_name(binding: CachedBinding, template: CachedTemplate | None, context: BuildContext) -> QueueName | None:
     """Return the queue of a workload, ``None`` for a kind that is managed only if it names a queue (Q6).
 
     The queue field of a Volcano Job is immutable and takes precedence; for other kinds the record fixes the queue.
@@ -237,51 +239,51 @@ def _queue_name(binding: CachedBinding, template: CachedTemplate | None, rules: 
     record = QueueName(binding.record.queue) if binding.record else QueueName("")
     named = QueueName(template.queue) if template else QueueName("")
     if binding.template.kind == VOLCANO_JOB:
-        return named or record or rules.default_queue
+        return named or record or context.default_queue
     if record or named:
         return record or named
     # Its queue is unknown without its template, so it stays managed while it is suspended.
-    return QueueName("") if template is None and binding.paused else None
+    return QueueName("") if template is None and binding.is_suspended else None
 
 
-def _make_workload(case: _Inputs, standing: _Status, rules: BuildContext) -> Workload | None:
-    if standing.state is None:
+def _make_workload(inputs: _Inputs, status: _Status, context: BuildContext) -> Workload | None:
+    if status.state is None:
         return None
-    binding, template = case.binding, case.template
-    priority_class = rules.priorities.effective(template.priority_class if template else "")
+    binding, template = inputs.binding, inputs.template
+    priority_class = context.priorities.effective(template.priority_class if template else "")
     return Workload(
         uid=binding.uid,
         namespace=binding.template.namespace,
         name=binding.template.name,
         kind=binding.api.kind,
-        queue=case.queue,
-        shape=rules.shapes.shape(
+        queue=inputs.queue,
+        shape=context.requirements.build(
             binding,
-            case.demand,
-            rules.priorities,
+            inputs.requests,
+            context.priorities,
             preferred=template.preferred if template else (),
-            excluded_clusters=case.overlay.excluded_clusters,
+            excluded_clusters=inputs.local_state.excluded_clusters,
         ),
-        priority=rules.priorities.value(priority_class),
+        priority=context.priorities.value(priority_class),
         priority_class=priority_class,
-        task_classes=template.demand.task_classes if template and template.demand else (),
-        unknown_class=bool(priority_class) and priority_class not in rules.priorities,
-        since=_queued_since(case),
-        state=standing.state,
-        admission=standing.admission,
-        hold=_pending_reason(case, standing),
-        group=case.membership.group,
-        evictions=standing.evictions,
+        task_classes=template.requests.task_classes if template and template.requests else (),
+        unknown_class=bool(priority_class) and priority_class not in context.priorities,
+        since=_queued_since(inputs),
+        state=status.state,
+        admission=status.admission,
+        hold=_pending_reason(inputs, status),
+        group=inputs.membership.group,
+        evictions=status.evictions,
         preserved=binding.preserved,
-        preempts=rules.priorities.preempts(priority_class),
-        held=standing.held,
-        reserved=standing.reserved,
-        stays_until=standing.stays_until,
-        attempts=standing.attempts,
-        has_run=standing.state is WorkloadState.ADMITTED and case.overlay.has_run,
-        unplaced=standing.state is WorkloadState.ADMITTED and not binding.paused and not binding.targets,
-        placed_at=_clusters_changed_at(binding) if standing.state is WorkloadState.ADMITTED else 0,
-        ended=_finished_admission(case, rules.recent) if standing.state is WorkloadState.FINISHED else None,
+        preempts=context.priorities.preempts(priority_class),
+        held=status.held,
+        reserved=status.reserved,
+        stays_until=status.stays_until,
+        attempts=status.attempts,
+        has_run=status.state is WorkloadState.ADMITTED and inputs.local_state.has_run,
+        unplaced=status.state is WorkloadState.ADMITTED and not binding.is_suspended and not binding.targets,
+        placed_at=_clusters_changed_at(binding) if status.state is WorkloadState.ADMITTED else 0,
+        ended=_finished_admission(inputs, context.finished_after) if status.state is WorkloadState.FINISHED else None,
     )
 
 
@@ -291,31 +293,31 @@ def _clusters_changed_at(binding: CachedBinding) -> int:
     return record.clusters_changed_at or 0 if record is not None and record.admits else 0
 
 
-def _observed_status(case: _Inputs) -> _Status:
+def _observed_status(inputs: _Inputs) -> _Status:
     """Return the status of the workload according to the observed objects."""
-    binding, template = case.binding, case.template
+    binding, template = inputs.binding, inputs.template
     if _is_finished(binding):
         return _Status(WorkloadState.FINISHED)
-    standing = _suspended_status(case) if binding.paused else _unsuspended_status(case)
+    status = _suspended_status(inputs) if binding.is_suspended else _unsuspended_status(inputs)
     leaving = binding.deleting or (template is not None and template.deleting)
-    if leaving and standing.state is WorkloadState.PENDING:
+    if leaving and status.state is WorkloadState.PENDING:
         # An object that is being deleted is not admitted, and stays charged until it is deleted (F11).
-        state = WorkloadState.ADMITTED if standing.admission else None
-        return _Status(state, standing.admission, remarks=standing.remarks)
-    return standing
+        state = WorkloadState.ADMITTED if status.admission else None
+        return _Status(state, status.admission, conditions=status.conditions)
+    return status
 
 
-def _suspended_status(case: _Inputs) -> _Status:
-    binding, demand, record = case.binding, case.demand, case.binding.record
+def _suspended_status(inputs: _Inputs) -> _Status:
+    binding, requests, record = inputs.binding, inputs.requests, inputs.binding.record
     is_admitted = record is not None and record.admits
-    if record and is_admitted and binding.targets and not case.overlay.cleared:
-        charge = charges.recorded(binding, demand, record)
+    if record and is_admitted and binding.targets and not inputs.local_state.evicted_by_others:
+        charge = charges.recorded(binding, requests, record)
         return _Status(
             WorkloadState.ADMITTED,
             charge.admission,
-            remarks=(BindingCondition.RESUSPENDED_AFTER_ADMISSION, *_record_mismatches(binding, charge)),
+            conditions=(BindingCondition.RESUSPENDED_AFTER_ADMISSION, *_record_mismatches(binding, charge)),
         )
-    left = charges.remaining(binding, demand, unplaced_until=case.overlay.unplaced_until)
+    left = charges.remaining(binding, requests, placeable_until=inputs.local_state.placeable_until)
     hold = Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=left.bookings[0].cluster) if left else None
     remark = (
         BindingCondition.PLACED_WITHOUT_ADMISSION
@@ -327,26 +329,28 @@ def _suspended_status(case: _Inputs) -> _Status:
     return _Status(WorkloadState.PENDING, left, hold, (remark,) if remark else ())
 
 
-def _unsuspended_status(case: _Inputs) -> _Status:
-    binding, demand, record = case.binding, case.demand, case.binding.record
-    if record and record.admits and (binding.targets or binding.claimed):
-        charge = charges.recorded(binding, demand, record)
+def _unsuspended_status(inputs: _Inputs) -> _Status:
+    binding, requests, record = inputs.binding, inputs.requests, inputs.binding.record
+    if record and record.admits and (binding.targets or binding.has_policy):
+        charge = charges.recorded(binding, requests, record)
         hold = _aborted_reason(binding)
-        if case.unmapped:
+        if inputs.unmapped_claim:
             # It requests more than was admitted, by an unknown amount, so its resize cannot be accepted (D7).
             charge = charges.Charge(replace(charge.admission, grown=True), grown=True)
-            hold = hold or Refusal(Reason.REQUESTS_UNKNOWN, subject=_unmapped_claim_message(case))
+            hold = hold or Refusal(Reason.REQUESTS_UNKNOWN, subject=_unmapped_claim_message(inputs))
         return _Status(WorkloadState.ADMITTED, charge.admission, hold, _record_mismatches(binding, charge))
     if binding.targets and record is not None:
-        charge = charges.adopted(binding, demand)
-        return _Status(WorkloadState.ADMITTED, charge.admission, remarks=(BindingCondition.PLACED_WITHOUT_ADMISSION,))
+        charge = charges.adopted(binding, requests)
+        return _Status(
+            WorkloadState.ADMITTED, charge.admission, conditions=(BindingCondition.PLACED_WITHOUT_ADMISSION,)
+        )
     if binding.targets:
-        charge = charges.adopted(binding, demand)
-        return _Status(WorkloadState.ADMITTED, charge.admission, remarks=(BindingCondition.ADOPTED,))
-    if binding.flaw or (record and record.admits):
+        charge = charges.adopted(binding, requests)
+        return _Status(WorkloadState.ADMITTED, charge.admission, conditions=(BindingCondition.ADOPTED,))
+    if binding.decode_error or (record and record.admits):
         # It may be suspended but unreadable, or Karmada ignores it because it has no policy: D9 does not charge it.
         return _Status(WorkloadState.PENDING)
-    return _Status(None, remarks=(BindingCondition.NOT_SUSPENDED,))
+    return _Status(None, conditions=(BindingCondition.NOT_SUSPENDED,))
 
 
 def _record_mismatches(binding: CachedBinding, charge: charges.Charge) -> tuple[BindingCondition, ...]:
@@ -372,29 +376,31 @@ def _aborted_reason(binding: CachedBinding) -> Refusal | None:
     )
 
 
-def _finished_admission(case: _Inputs, recent: int) -> Admission | None:
+def _finished_admission(inputs: _Inputs, finished_after: int) -> Admission | None:
     """Return what a finished workload held, ``None`` unless it finished recently."""
-    binding, record = case.binding, case.binding.record
-    if binding.ended_at is None or binding.ended_at <= recent:
+    binding, record = inputs.binding, inputs.binding.record
+    if binding.ended_at is None or binding.ended_at <= finished_after:
         return None
     if record is not None and record.admits:
-        charge = charges.recorded(binding, case.demand, record)
+        charge = charges.recorded(binding, inputs.requests, record)
     else:
-        charge = charges.adopted(binding, case.demand)
+        charge = charges.adopted(binding, inputs.requests)
     return replace(charge.admission, ends_at=binding.ended_at)
 
 
 def _is_finished(binding: CachedBinding) -> bool:
     """Whether it is finished in every cluster where it is placed (D8)."""
-    told = {each.cluster: each.phase for each in binding.progress}
-    return bool(binding.targets) and all(told.get(target.name) is WorkloadPhase.FINISHED for target in binding.targets)
+    reported = {each.cluster: each.phase for each in binding.progress}
+    return bool(binding.targets) and all(
+        reported.get(target.name) is WorkloadPhase.FINISHED for target in binding.targets
+    )
 
 
-def _with_record(case: _Inputs, standing: _Status) -> _Status:
+def _with_record(inputs: _Inputs, status: _Status) -> _Status:
     """Return *standing* completed with what only the record stores (R2)."""
-    record = case.binding.record
+    record = inputs.binding.record
     if record is None:
-        return standing
+        return status
     held = None
     if (
         record.nominated_cluster
@@ -408,7 +414,7 @@ def _with_record(case: _Inputs, standing: _Status) -> _Status:
     reserved = None
     if record.reserved_since is not None and held is None and not record.admits:
         reserved = Reservation(record.reserved_since, _reserved_bookings(record), record.nominated_requests)
-    return replace(standing, held=held, reserved=reserved, evictions=record.evictions, attempts=record.attempts)
+    return replace(status, held=held, reserved=reserved, evictions=record.evictions, attempts=record.attempts)
 
 
 def _reserved_bookings(record: AdmissionRecord) -> tuple[ClusterCharge, ...]:
@@ -420,84 +426,84 @@ def _reserved_bookings(record: AdmissionRecord) -> tuple[ClusterCharge, ...]:
     return tuple(ClusterCharge(name, amounts) for name, amounts in sorted((record.nominated_clusters or {}).items()))
 
 
-def _with_local_state(standing: _Status, overlay: LocalState) -> _Status:
+def _with_local_state(status: _Status, local_state: LocalState) -> _Status:
     """Return *standing* as it will be once the writes in progress are observed."""
-    for outcome in overlay.outcomes:
-        standing = _apply_outcome(standing, outcome)
-    hold = overlay.hold
-    if hold is None or standing.state in {WorkloadState.FINISHED, None}:
-        return standing
-    if standing.state is WorkloadState.ADMITTED:
-        return replace(standing, stays_until=hold.until or 0)
-    return replace(standing, hold=hold if standing.hold is None else min(hold, standing.hold, key=precedence))
+    for outcome in local_state.outcomes:
+        status = _apply_outcome(status, outcome)
+    hold = local_state.hold
+    if hold is None or status.state in {WorkloadState.FINISHED, None}:
+        return status
+    if status.state is WorkloadState.ADMITTED:
+        return replace(status, stays_until=hold.until or 0)
+    return replace(status, hold=hold if status.hold is None else min(hold, status.hold, key=precedence))
 
 
-def _apply_outcome(standing: _Status, outcome: AssumedOutcome) -> _Status:
+def _apply_outcome(status: _Status, outcome: AssumedOutcome) -> _Status:
     """Return *standing* after one write."""
     match outcome:
-        case Admission() if standing.state in {WorkloadState.PENDING, None}:
-            return replace(
-                standing, state=WorkloadState.ADMITTED, admission=outcome, hold=None, held=None, reserved=None
-            )
-        case AssumedEviction() if standing.state is WorkloadState.ADMITTED:
-            hold = outcome.back_off or standing.hold or Refusal(Reason.PREEMPTION_IN_PROGRESS)
-            past = EvictionHistory(standing.evictions, standing.attempts)
+        case Admission() if status.state in {WorkloadState.PENDING, None}:
+            return replace(status, state=WorkloadState.ADMITTED, admission=outcome, hold=None, held=None, reserved=None)
+        case AssumedEviction() if status.state is WorkloadState.ADMITTED:
+            hold = outcome.back_off or status.hold or Refusal(Reason.PREEMPTION_IN_PROGRESS)
+            past = EvictionHistory(status.evictions, status.attempts)
             past = past.once_gone(has_run=outcome.has_run, taken_back=outcome.back_off is not None)
-            return replace(standing, state=WorkloadState.PENDING, hold=hold, **past._asdict())
-        case AssumedRecordUpdate() if standing.state is WorkloadState.PENDING:
-            return replace(standing, held=outcome.held, reserved=outcome.reserved)
-    return standing
+            return replace(status, state=WorkloadState.PENDING, hold=hold, **past._asdict())
+        case AssumedRecordUpdate() if status.state is WorkloadState.PENDING:
+            return replace(status, held=outcome.held, reserved=outcome.reserved)
+    return status
 
 
-def _pending_reason(case: _Inputs, standing: _Status) -> Refusal | None:
+def _pending_reason(inputs: _Inputs, status: _Status) -> Refusal | None:
     """Return the first reason to report why the workload is not considered, whatever the free capacity."""
-    if standing.state is not WorkloadState.PENDING:
-        return standing.hold
-    holds = [] if standing.hold is None else [standing.hold]
-    record = case.binding.record
+    if status.state is not WorkloadState.PENDING:
+        return status.hold
+    holds = [] if status.hold is None else [status.hold]
+    record = inputs.binding.record
     if record is not None and record.aborted:
         holds.append(Refusal(Reason.ABORTED))
-    if case.membership.hold is not None:
-        holds.append(case.membership.hold)
-    if not case.binding.claimed:
+    if inputs.membership.hold is not None:
+        holds.append(inputs.membership.hold)
+    if not inputs.binding.has_policy:
         holds.append(Refusal(Reason.NO_MATCHING_POLICY))
-    if case.binding.suspension is not None and case.binding.suspension.dispatching:
+    if inputs.binding.suspension is not None and inputs.binding.suspension.dispatching:
         holds.append(Refusal(Reason.SUSPENDED))
-    unknown = _why_requests_unknown(case)
+    unknown = _why_requests_unknown(inputs)
     if unknown:
         holds.append(Refusal(Reason.REQUESTS_UNKNOWN, subject=unknown))
     return min(holds, key=precedence, default=None)
 
 
-def _why_requests_unknown(case: _Inputs) -> str:
+def _why_requests_unknown(inputs: _Inputs) -> str:
     """Return why the requests of the workload are unknown, empty if they are known."""
-    binding, template = case.binding, case.template
+    binding, template = inputs.binding, inputs.template
     if template is None:
         return f"{binding.api.kind} {'/'.join(part for part in binding.template[1:] if part)} does not exist"
-    if template.flaw or binding.flaw:
-        return template.flaw or binding.flaw
-    return _unmapped_claim_message(case) or ("" if case.demand is not None else "Karmada has not counted its requests")
-
-
-def _unmapped_claim_message(case: _Inputs) -> str:
-    """Return that a ResourceClaimTemplate is not mapped to resources, empty if all are."""
-    name = case.unmapped
-    return f"its pods claim devices by {name!r}; map it in resourceClaimTemplates of the configuration" if name else ""
-
-
-def _decode_conditions(case: _Inputs) -> tuple[BindingCondition, ...]:
-    unreadable = case.binding.flaw or (case.template is not None and case.template.flaw)
-    return (
-        *((BindingCondition.UNREADABLE,) if unreadable else ()),
-        *((BindingCondition.INVALID_RECORD,) if case.binding.record_flaw else ()),
+    if template.decode_error or binding.decode_error:
+        return template.decode_error or binding.decode_error
+    return _unmapped_claim_message(inputs) or (
+        "" if inputs.requests is not None else "Karmada has not counted its requests"
     )
 
 
-def _queue_conditions(case: _Inputs, standing: _Status) -> tuple[BindingCondition, ...]:
+def _unmapped_claim_message(inputs: _Inputs) -> str:
+    """Return that a ResourceClaimTemplate is not mapped to resources, empty if all are."""
+    name = inputs.unmapped_claim
+    return f"its pods claim devices by {name!r}; map it in resourceClaimTemplates of the configuration" if name else ""
+
+
+def _decode_conditions(inputs: _Inputs) -> tuple[BindingCondition, ...]:
+    unreadable = inputs.binding.decode_error or (inputs.template is not None and inputs.template.decode_error)
+    return (
+        *((BindingCondition.UNREADABLE,) if unreadable else ()),
+        *((BindingCondition.INVALID_RECORD,) if inputs.binding.record_error else ()),
+    )
+
+
+def _queue_conditions(inputs: _Inputs, status: _Status) -> tuple[BindingCondition, ...]:
     """Return whether only a label or annotation names the queue of a pending workload (Q6)."""
-    is_own = case.binding.template.kind == VOLCANO_JOB
-    waits = standing.state is WorkloadState.PENDING and case.binding.paused and bool(case.queue)
-    return (BindingCondition.QUEUE_NOT_RECORDED,) if waits and not is_own and case.binding.record is None else ()
+    is_own = inputs.binding.template.kind == VOLCANO_JOB
+    waits = status.state is WorkloadState.PENDING and inputs.binding.is_suspended and bool(inputs.queue)
+    return (BindingCondition.QUEUE_NOT_RECORDED,) if waits and not is_own and inputs.binding.record is None else ()
 
 
 def is_aborted(binding: CachedBinding) -> bool:
@@ -505,14 +511,14 @@ def is_aborted(binding: CachedBinding) -> bool:
     return (binding.record is not None and binding.record.aborted) or _aborted_reason(binding) is not None
 
 
-def _retry_conditions(case: _Inputs, overlay: LocalState) -> tuple[BindingCondition, ...]:
+def _retry_conditions(inputs: _Inputs, local_state: LocalState) -> tuple[BindingCondition, ...]:
     """Return whether an aborted workload is to be retried: its template changed, or a Command requests it (D8)."""
-    record, template = case.binding.record, case.template
-    if record is None or not record.aborted or not case.binding.paused:
+    record, template = inputs.binding.record, inputs.template
+    if record is None or not record.aborted or not inputs.binding.is_suspended:
         return ()
     before = record.aborted_generation
     is_changed = template is not None and before is not None and template.generation > before
-    return (BindingCondition.RETRY_REQUESTED,) if is_changed or overlay.resumed else ()
+    return (BindingCondition.RETRY_REQUESTED,) if is_changed or local_state.retry_requested else ()
 
 
 def _runs_to_completion(binding: CachedBinding) -> bool:
@@ -520,26 +526,26 @@ def _runs_to_completion(binding: CachedBinding) -> bool:
     return binding.template.kind in {VOLCANO_JOB, BATCH_JOB}
 
 
-def _policy_conditions(case: _Inputs) -> tuple[BindingCondition, ...]:
+def _policy_conditions(inputs: _Inputs) -> tuple[BindingCondition, ...]:
     """Return conditions about effects of its policy that the tenant may not expect."""
-    copied = case.binding.template.kind == VOLCANO_JOB and is_duplicated(case.binding.placement)
+    copied = inputs.binding.template.kind == VOLCANO_JOB and is_duplicated(inputs.binding.placement)
     return (
         *((BindingCondition.PLACED_ON_ALL_CLUSTERS,) if copied else ()),
-        *((BindingCondition.RESOURCES_PRESERVED,) if case.binding.preserved else ()),
+        *((BindingCondition.RESOURCES_PRESERVED,) if inputs.binding.preserved else ()),
         *(
             (BindingCondition.APPLICATION_FAILOVER,)
-            if case.binding.fails_over and _runs_to_completion(case.binding)
+            if inputs.binding.application_failover and _runs_to_completion(inputs.binding)
             else ()
         ),
     )
 
 
-def _queued_since(case: _Inputs) -> int:
+def _queued_since(inputs: _Inputs) -> int:
     """Return when it was queued: when its template or HyperJob was created, or the recorded time if evicted (O2)."""
-    binding, template, record = case.binding, case.template, case.binding.record
+    binding, template, record = inputs.binding, inputs.template, inputs.binding.record
     if record is not None and record.waiting_since is not None and (record.evictions or template is None):
         return record.waiting_since
-    since = case.membership.since
+    since = inputs.membership.since
     if since is not None:
         return since
     return template.since if template else binding.since

@@ -130,7 +130,7 @@ async def _read_hyperjobs(api: Api, store: Store, *, page: int) -> None:
             found = [seen async for seen in _pages(api, resource.path, decode, page=page)]
         except (Forbidden, NotFound, Gone):
             continue
-        store.split_hyperjobs()
+        store.expect_hyperjobs()
         for seen in found:
             store.hyperjob_changed(seen.uid, facts_of(seen))
 

@@ -48,7 +48,7 @@ def read_offline_state(paths: Sequence[str]) -> OfflineState:
         present = [each for resource in (JOBS, POLICIES) for each in inventory.of(resource)]
         inventory = inventory.with_more(missing_objects(made, present))
         store = _new_store(inventory)
-        store.split_hyperjobs()
+        store.expect_hyperjobs()
         for each in made:
             store.hyperjob_changed(each.hyperjob.metadata.uid, group_facts(each.hyperjob, each.preview.parts))
     notes = (*inventory.notes, *_unsplit_notes(made), *_unknown_charge_notes(store))
@@ -68,7 +68,7 @@ def _new_store(inventory: InputObjects) -> Store:
 def _capacity(store: Store) -> Prospects:
     """Return what the clusters can hold beside what runs there; *store* can be fed to nobody else afterwards."""
     state = State()
-    store.feed(state, 0)
+    store.sync_to(state, 0)
     return Prospects(free_capacities(state.ledger), capacities_when_empty(state.ledger))
 
 
@@ -103,7 +103,7 @@ def _fill_store(store: Store, inventory: InputObjects, faults: list[str]) -> Non
 def _decode(collection: Collection[Any], manifests: Iterable[Manifest], faults: list[str]) -> Iterator[Any]:
     for manifest in manifests:
         facts = collection.decode(manifest.raw)
-        flaw = getattr(facts, "flaw", "") or _record_violation(facts, manifest)
+        flaw = getattr(facts, "decode_error", "") or _record_violation(facts, manifest)
         if flaw:
             faults.append(manifest.problem(flaw))
         yield facts
@@ -111,7 +111,7 @@ def _decode(collection: Collection[Any], manifests: Iterable[Manifest], faults: 
 
 def _record_violation(facts: object, manifest: Manifest) -> str:
     """Return what is wrong with a binding's record; one that was written for another binding is none, as it is live."""
-    flaw: str = getattr(facts, "record_flaw", "")
+    flaw: str = getattr(facts, "record_error", "")
     if not flaw:
         return ""
     metadata = manifest.body["metadata"]

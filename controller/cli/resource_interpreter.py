@@ -79,11 +79,11 @@ def replica_requirements(kind: GroupKind, spec: Spec) -> dict[str, Any] | None:
 
 
 def _requirements(replicas: int, pod_template: Spec) -> dict[str, Any]:
-    request = {name: amount for name, amount in _pod_requests(pod_template).whole.items() if name != PODS}
+    request = {name: amount for name, amount in _pod_requests(pod_template).total.items() if name != PODS}
     return {"replicas": replicas, "replicaRequirements": {"resourceRequest": format_resources(request)}}
 
 
 def _pod_requests(pod_template: Spec) -> WorkloadRequests:
     """Return what one pod asks for: what a job asks that has this pod only."""
     job = {"spec": {"tasks": [{"replicas": 1, "template": pod_template}]}}
-    return JobTranslator().facts(decode_job(msgspec.json.encode(job))).demand or WorkloadRequests({})
+    return JobTranslator().translate(decode_job(msgspec.json.encode(job))).requests or WorkloadRequests({})

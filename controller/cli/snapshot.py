@@ -47,5 +47,5 @@ class Snapshot:
 def take_snapshot(store: Store, now: int) -> Snapshot:
     """Return the world that *store* amounts to at *now*, with one decision round over it."""
     state = State()
-    store.feed(state, now)
+    store.sync_to(state, now)
     return Snapshot(store, state, state.plan(now), now)

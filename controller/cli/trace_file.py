@@ -84,7 +84,7 @@ def read_trace(paths: Sequence[str], *, now: int, runtime: int) -> TraceFile:
     """
     state = read_offline_state(paths)
     cast = TraceRecorder()
-    state.store.feed(cast, now)
+    state.store.sync_to(cast, now)
     templates = {template_key(each): each for found in state.inventory.objects.values() for each in found}
     timing = _AnnotationReader(templates, now, runtime)
     submissions = [timing.submission(workload, state.store) for workload in cast.workloads.values()]
@@ -158,6 +158,6 @@ def _pods(workload: Workload, store: Store) -> tuple[PodSet, ...]:
         return (PodSet(workload.shape.replicas, workload.shape.replica),)
     binding = store.binding(workload.uid)
     template = store.template(binding) if binding else None
-    if template is None or template.demand is None or template.demand.job is None:
+    if template is None or template.requests is None or template.requests.job is None:
         return ()
-    return tuple(PodSet(task.count, pod_request(task.pod)) for task in template.demand.job.tasks if task.count)
+    return tuple(PodSet(task.count, pod_request(task.pod)) for task in template.requests.job.tasks if task.count)

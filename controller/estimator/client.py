@@ -19,9 +19,9 @@ _RETRY_UNSERVED_SECONDS: Final = 600
 Connect = Callable[[], Awaitable[grpc.aio.Channel]]
 
 
-def new_client(access: EstimatorOptions, cluster: str, clock: Callable[[], float]) -> "Client":
+def new_client(options: EstimatorOptions, cluster: str, clock: Callable[[], float]) -> "Client":
     """Return a client of the estimator of *cluster*."""
-    return Client(lambda: connect(access, cluster), timeout=access.timeout_seconds, clock=clock)
+    return Client(lambda: connect(options, cluster), timeout=options.timeout_seconds, clock=clock)
 
 
 class Client:
@@ -57,7 +57,7 @@ class Client:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 await self.close()
             is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-            raise EstimatorError(f"{error.code().name}: {(error.details() or '')[:300]}", is_late=is_late) from error
+            raise EstimatorError(f"{error.code().name}: {(error.details() or '')[:300]}", is_timeout=is_late) from error
         except ResponseError as error:
             raise EstimatorError(str(error)) from error
         except (OSError, ValueError) as error:

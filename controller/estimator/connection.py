@@ -19,50 +19,50 @@ _OPTIONS: Final = (
 )
 
 
-async def connect(access: EstimatorOptions, cluster: str) -> grpc.aio.Channel:
+async def connect(options: EstimatorOptions, cluster: str) -> grpc.aio.Channel:
     """Return a channel to the estimator of *cluster*; certificates are read each time, because they are renewed.
 
     Raises `OSError` or `ValueError` if the address or a file is invalid.
     """
-    host = await _resolve_host(access, cluster)
-    target = f"dns:///{host}:{access.port}"
-    if access.ca_file is None and not access.insecure_skip_verify:
+    host = await _resolve_host(options, cluster)
+    target = f"dns:///{host}:{options.port}"
+    if options.ca_file is None and not options.insecure_skip_verify:
         return grpc.aio.insecure_channel(target, options=_OPTIONS)
-    options: list[tuple[str, Any]] = list(_OPTIONS)
-    trusted = await asyncio.to_thread(access.ca_file.read_bytes) if access.ca_file is not None else None
-    if access.insecure_skip_verify:
-        trusted, name = await _presented_certificate(access, host)
-        options.append(("grpc.ssl_target_name_override", name))
-    chain, key = await asyncio.to_thread(_client_certificate, access)
+    channel_options: list[tuple[str, Any]] = list(_OPTIONS)
+    trusted = await asyncio.to_thread(options.ca_file.read_bytes) if options.ca_file is not None else None
+    if options.insecure_skip_verify:
+        trusted, name = await _presented_certificate(options, host)
+        channel_options.append(("grpc.ssl_target_name_override", name))
+    chain, key = await asyncio.to_thread(_client_certificate, options)
     credentials = grpc.ssl_channel_credentials(trusted, key, chain)
-    return grpc.aio.secure_channel(target, credentials, options=options)
+    return grpc.aio.secure_channel(target, credentials, options=channel_options)
 
 
-async def _resolve_host(access: EstimatorOptions, cluster: str) -> str:
+async def _resolve_host(options: EstimatorOptions, cluster: str) -> str:
     """Return the first host name that can be resolved, the last one if none can."""
-    usual, other = access.hosts(cluster)
+    usual, other = options.hosts(cluster)
     try:
-        await asyncio.get_running_loop().getaddrinfo(usual, access.port, type=socket.SOCK_STREAM)
+        await asyncio.get_running_loop().getaddrinfo(usual, options.port, type=socket.SOCK_STREAM)
     except OSError:
         return other
     return usual
 
 
-def _client_certificate(access: EstimatorOptions) -> tuple[bytes | None, bytes | None]:
-    if access.cert_file is None or access.key_file is None:
+def _client_certificate(options: EstimatorOptions) -> tuple[bytes | None, bytes | None]:
+    if options.cert_file is None or options.key_file is None:
         return None, None
-    return access.cert_file.read_bytes(), access.key_file.read_bytes()
+    return options.cert_file.read_bytes(), options.key_file.read_bytes()
 
 
-async def _presented_certificate(access: EstimatorOptions, host: str) -> tuple[bytes, str]:
+async def _presented_certificate(options: EstimatorOptions, host: str) -> tuple[bytes, str]:
     """Return the certificate that the server presents, whatever its issuer, and a name in it.
 
     gRPC cannot skip verification, but it can trust exactly this certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    async with asyncio.timeout(access.timeout_seconds):
-        _, writer = await asyncio.open_connection(host, access.port, ssl=context)
+    async with asyncio.timeout(options.timeout_seconds):
+        _, writer = await asyncio.open_connection(host, options.port, ssl=context)
     try:
         shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     finally:

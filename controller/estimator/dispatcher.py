@@ -39,25 +39,25 @@ class EstimatorDispatcher:
 
     def __init__(
         self,
-        access: EstimatorOptions,
+        options: EstimatorOptions,
         on_estimate: Callable[[Estimate], None],
         *,
         metrics: Metrics,
         client_of: Callable[[str], Client] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._access = access
+        self._access = options
         self._on_estimate = on_estimate
         self._metrics = metrics
-        self._client_of = client_of or self._connected
+        self._client_of = client_of or self._connect
         self._clock = clock
         self._clients: dict[ClusterName, Client] = {}
-        self._silent: dict[ClusterName, str] = {}
+        self._unavailable: dict[ClusterName, str] = {}
         """Clusters whose estimator did not answer the last query, and why."""
         self._queries: asyncio.Queue[Query] = asyncio.Queue()
-        self._free = asyncio.Semaphore(_MAX_CONCURRENT)
+        self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
 
-    def ask(self, queries: Iterable[Query]) -> None:
+    def submit(self, queries: Iterable[Query]) -> None:
         """Queue *queries*."""
         for query in queries:
             self._queries.put_nowait(query)
@@ -68,7 +68,7 @@ class EstimatorDispatcher:
             async with asyncio.TaskGroup() as group:
                 while True:
                     query = await self._queries.get()
-                    await self._free.acquire()
+                    await self._slots.acquire()
                     group.create_task(self._answer(query))
         finally:
             for client in self._clients.values():
@@ -79,7 +79,7 @@ class EstimatorDispatcher:
         try:
             estimate, outcome = await self._estimate(query)
         finally:
-            self._free.release()
+            self._slots.release()
         self._metrics.count_estimate(outcome, seconds=self._clock() - began)
         self._on_estimate(estimate)
 
@@ -88,15 +88,15 @@ class EstimatorDispatcher:
             async with asyncio.timeout(self._access.timeout_seconds * 2):
                 estimate = await self._client(query.cluster).estimate(query)
         except EstimatorError as error:
-            self._is_silent(query.cluster, str(error))
-            return Estimate(query, is_silent=True), "late" if error.is_late else "failed"
+            self._mark_unavailable(query.cluster, str(error))
+            return Estimate(query, is_silent=True), "late" if error.is_timeout else "failed"
         except TimeoutError:
-            self._is_silent(query.cluster, "no connection in time")
+            self._mark_unavailable(query.cluster, "no connection in time")
             return Estimate(query, is_silent=True), "late"
         except Exception as error:  # noqa: BLE001 -- an error of one estimator must not stop queries to the others
-            self._is_silent(query.cluster, f"{type(error).__name__}: {error}")
+            self._mark_unavailable(query.cluster, f"{type(error).__name__}: {error}")
             return Estimate(query, is_silent=True), "failed"
-        if self._silent.pop(query.cluster, None) is not None:
+        if self._unavailable.pop(query.cluster, None) is not None:
             log.info("estimator available", cluster=query.cluster)
         return estimate, "uncounted" if estimate.count is None else "counted"
 
@@ -105,12 +105,12 @@ class EstimatorDispatcher:
             self._clients[cluster] = self._client_of(cluster)
         return self._clients[cluster]
 
-    def _connected(self, cluster: str) -> Client:
+    def _connect(self, cluster: str) -> Client:
         from controller.estimator.client import new_client  # noqa: PLC0415 -- gRPC is imported only where estimators are used
 
         return new_client(self._access, cluster, self._clock)
 
-    def _is_silent(self, cluster: ClusterName, why: str) -> None:
-        if self._silent.get(cluster) is None:
+    def _mark_unavailable(self, cluster: ClusterName, why: str) -> None:
+        if self._unavailable.get(cluster) is None:
             log.warning("estimator unavailable", cluster=cluster, error=why[:300], fallback="cluster summary")
-        self._silent[cluster] = why
+        self._unavailable[cluster] = why

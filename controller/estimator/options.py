@@ -27,6 +27,6 @@ class EstimatorOptions:
 class EstimatorError(Exception):
     """An estimator did not answer, or its answer is invalid; the message says why."""
 
-    def __init__(self, why: str, *, is_late: bool = False) -> None:
+    def __init__(self, why: str, *, is_timeout: bool = False) -> None:
         super().__init__(why)
-        self.is_late = is_late
+        self.is_timeout = is_timeout

@@ -32,16 +32,16 @@ class BindingWarnings:
         self._store = store
         self._recorder = recorder
         self._may_write = may_write
-        store.on_remarks = self._on_conditions
-        store.on_clash = self._on_name_collision
+        store.on_conditions = self._on_conditions
+        store.on_name_collision = self._on_name_collision
 
     def on_leading(self) -> None:
         """Tell all that was remarked while others led."""
-        for uid, remarks in self._store.remarks.items():
+        for uid, remarks in self._store.conditions.items():
             binding = self._store.binding(uid)
             if binding is not None:
                 self._on_conditions(binding, remarks)
-        for job, binding in self._store.clashes:
+        for job, binding in self._store.name_collisions:
             self._on_name_collision(job, binding)
 
     def _on_conditions(self, binding: CachedBinding, remarks: frozenset[BindingCondition]) -> None:

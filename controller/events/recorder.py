@@ -157,7 +157,7 @@ class EventRecorder:
         """Tell that somebody waits after all, if that is still so."""
         news = self._deferred.pop(uid, None)
         facts = self._binding(WorkloadUid(uid))
-        if news is not None and facts is not None and facts.paused and not self._queue.contains(news):
+        if news is not None and facts is not None and facts.is_suspended and not self._queue.contains(news):
             self._enqueue(news)
 
     async def _wait_for_slot(self) -> None:

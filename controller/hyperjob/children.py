@@ -124,9 +124,9 @@ class _Piece:
 
 def _master(hyperjob: HyperJob, job: ReplicatedJob, template: JobSpec) -> str:
     """Return the name of the leading pod, as Volcano's svc plugin makes it known."""
-    leaders = template.leaders
+    leaders = template.leader_tasks
     leader = next((task.name for task in template.tasks if task.name in leaders), "")
-    first = hyperjob.name_of(job, 0)
+    first = hyperjob.part_name(job, 0)
     return f"{first}-{leader}-0.{first}" if leader else ""
 
 

@@ -23,10 +23,10 @@ def pod_requests(template: JobSpec) -> tuple[Resources, ...]:
 
 @lru_cache(maxsize=256)
 def _requests(spec: bytes) -> tuple[Resources, ...]:
-    facts = JobTranslator().facts(decode_job(b'{"spec":' + spec + b"}"))
-    if facts.demand is None or facts.demand.job is None:
-        raise SplitError(facts.flaw)
-    return tuple(pod_request(task.pod) for task in facts.demand.job.tasks)
+    facts = JobTranslator().translate(decode_job(b'{"spec":' + spec + b"}"))
+    if facts.requests is None or facts.requests.job is None:
+        raise SplitError(facts.decode_error)
+    return tuple(pod_request(task.pod) for task in facts.requests.job.tasks)
 
 
 def demand(requests: tuple[Resources, ...], pods: Pods) -> Resources:

@@ -49,7 +49,7 @@ def course(hyperjob: HyperJob, seen: Seen, prospects: Prospects) -> Course:
     known = status.split or SplitStatus()
     if status.is_finished and status.phase:
         return Course(status.phase, status.message, known)
-    wrong = hyperjob_violations(hyperjob, prospects.most_parts)
+    wrong = hyperjob_violations(hyperjob, prospects.max_parts)
     if wrong:
         return Course("Pending", f"it cannot be split: {'; '.join(wrong)}", known, "Invalid", is_sound=False)
     known = known.model_copy(update={"parts": tuple(observed(part, seen) for part in known.parts)})

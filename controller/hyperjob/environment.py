@@ -21,7 +21,7 @@ _INSTEAD: Mapping[str, tuple[str, ...]] = {"mpi": ("ssh",), "pytorch": ()}
 def plugins(template: JobSpec, shared: Mapping[str, list[str]], present: Iterable[str]) -> dict[str, list[str]]:
     """Return the plugins of a part that has the tasks *present*; *shared* are those of the whole HyperJob."""
     wanted = {**shared, **template.plugins}
-    lacks_leader = bool(template.leaders) and template.leaders.isdisjoint(present)
+    lacks_leader = bool(template.leader_tasks) and template.leader_tasks.isdisjoint(present)
     for plugin in LEADER_TASKS if lacks_leader else ():
         if wanted.pop(plugin, None) is not None:
             wanted |= {each: wanted.get(each, []) for each in _INSTEAD[plugin]}

@@ -30,7 +30,7 @@ def _retry(hyperjob: HyperJob, part: PartStatus, prospects: Prospects) -> PartSt
 
 def _may_move(hyperjob: HyperJob, part: PartStatus) -> bool:
     job = next(each for each in hyperjob.spec.replicated_jobs if each.name == part.replicated_job)
-    return job.split_policy is not None and job.split_policy.chosen in {"Auto", "ByResources"}
+    return job.split_policy is not None and job.split_policy.effective_strategy in {"Auto", "ByResources"}
 
 
 def _elsewhere(hyperjob: HyperJob, part: PartStatus, prospects: Prospects) -> str:

@@ -19,7 +19,7 @@ Pods = tuple[int, ...]
 
 def units(template: JobSpec) -> int:
     """Return into how many equal stretches the line can be cut, each with the same pods of each task."""
-    return gcd(*(task.replicas // task.step for task in template.divisible)) if template.divisible else 0
+    return gcd(*(task.replicas // task.partition_step for task in template.divisible)) if template.divisible else 0
 
 
 def cut(template: JobSpec, counts: Sequence[int]) -> list[Pods]:
@@ -34,9 +34,9 @@ def cut(template: JobSpec, counts: Sequence[int]) -> list[Pods]:
     for place, end in enumerate(accumulate(counts)):
         pods = [0] * len(template.tasks)
         is_last = place == len(counts) - 1
-        while block is not None and (is_last or taken + template.tasks[block].step <= end):
-            pods[block] += template.tasks[block].step
-            taken += template.tasks[block].step
+        while block is not None and (is_last or taken + template.tasks[block].partition_step <= end):
+            pods[block] += template.tasks[block].partition_step
+            taken += template.tasks[block].partition_step
             block = next(line, None)
         shares.append(_with_singles(template, tuple(pods), is_first=place == 0))
     return shares
@@ -50,9 +50,9 @@ def minimum(template: JobSpec, before: int, tasks: Sequence[Task]) -> int | None
     covers the minimums of its tasks, a part's does too: Volcano overlooks them
     otherwise.
     """
-    if not template.min_available or not template.all_pods:
+    if not template.min_available or not template.total_pods:
         return template.min_available
-    whole, all_pods = template.min_available, template.all_pods
+    whole, all_pods = template.min_available, template.total_pods
     pods = sum(task.replicas for task in tasks)
     share = whole * (before + pods) // all_pods - whole * before // all_pods
     covered = _minimums(tasks) if whole >= _minimums(template.tasks) else 0
@@ -65,9 +65,9 @@ def _minimums(tasks: Sequence[Task]) -> int:
 
 def task_minimum(task: Task, before: int, pods: int) -> int | None:
     """Return the minimum of a task in a part, pro rata as that of the part; of whole partitions where those count."""
-    partitions = task.partition_policy.min_partitions if task.partition_policy and task.step > 1 else None
+    partitions = task.partition_policy.min_partitions if task.partition_policy and task.partition_step > 1 else None
     if partitions:
-        count, step = task.replicas // task.step, task.step
+        count, step = task.replicas // task.partition_step, task.partition_step
         return step * (partitions * ((before + pods) // step) // count - partitions * (before // step) // count)
     if task.min_available is None or not task.replicas:
         return task.min_available
@@ -92,8 +92,8 @@ def weighted(total: int, weights: Sequence[int]) -> list[int]:
 def _line(template: JobSpec) -> Iterator[int]:
     """Yield the task of each block of pods that stay together, by its place in the template."""
     blocks = {
-        place: task.replicas // task.step
-        for place, (task, is_single) in enumerate(zip(template.tasks, template.singles, strict=True))
+        place: task.replicas // task.partition_step
+        for place, (task, is_single) in enumerate(zip(template.tasks, template.is_single_instance, strict=True))
         if task.replicas > 0 and not is_single
     }
     if len(blocks) == 1:
@@ -110,5 +110,5 @@ def _line(template: JobSpec) -> Iterator[int]:
 def _with_singles(template: JobSpec, pods: Pods, *, is_first: bool) -> Pods:
     return tuple(
         task.replicas if is_single and is_first else count
-        for task, is_single, count in zip(template.tasks, template.singles, pods, strict=True)
+        for task, is_single, count in zip(template.tasks, template.is_single_instance, pods, strict=True)
     )

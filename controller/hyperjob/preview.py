@@ -27,7 +27,7 @@ class Preview:
 
 def preview(hyperjob: HyperJob, prospects: Prospects) -> Preview:
     """Return the parts that *hyperjob* has, or else those that the clusters suggest now."""
-    wrong = hyperjob_violations(hyperjob, prospects.most_parts)
+    wrong = hyperjob_violations(hyperjob, prospects.max_parts)
     if wrong:
         return Preview(trouble=Trouble("Invalid", f"it cannot be split: {'; '.join(wrong)}"))
     known = hyperjob.status.split

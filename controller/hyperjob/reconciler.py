@@ -238,7 +238,7 @@ class Reconciler:
 
     async def _tell_unreadable(self, seen: HyperJobSighting) -> None:
         metadata = metadata_of(seen)
-        message = f"it cannot be read: {seen.flaw}"
+        message = f"it cannot be read: {seen.decode_error}"
         status = HyperJobStatus(phase="Pending", message=message, observed_generation=metadata.generation)
         await self._report(seen, seen.status, status)
 

@@ -54,7 +54,7 @@ class _Need:
     """What one unit of a template asks for, and what exists once beside it."""
 
     unit: Resources
-    singles: Resources
+    is_single_instance: Resources
     pods: tuple[Resources, ...]
     tasks: tuple[tuple[Resources, int, int], ...]
     """By task: what a pod asks for, and how many pods there are in a unit, and once."""
@@ -68,7 +68,7 @@ class _Need:
 def _need(template: JobSpec) -> _Need:
     requests = pod_requests(template)
     stretches = units(template)
-    tasks = tuple(zip(template.tasks, template.singles, strict=True))
+    tasks = tuple(zip(template.tasks, template.is_single_instance, strict=True))
     once = tuple(task.replicas if is_single else 0 for task, is_single in tasks)
     unit = tuple(0 if is_single else task.replicas // stretches for task, is_single in tasks)
     asked = tuple(request for request, task in zip(requests, template.tasks, strict=True) if task.replicas > 0)
@@ -121,9 +121,9 @@ def _packed(
     policy: SplitPolicy, bins: Sequence[Bin], load: Load, *, preferred: Sequence[str], books: Books
 ) -> Shares | None:
     """Pack onto the clusters in use where that is possible, else onto as many more as `maxDomains` allows."""
-    if policy.chosen == "ByResources" and preferred:
+    if policy.effective_strategy == "ByResources" and preferred:
         bins = [each for each in bins if each.name in preferred]
-    way = fill if policy.chosen == "ByResources" else pack
+    way = fill if policy.effective_strategy == "ByResources" else pack
     in_use = [each for each in bins if each.name in books.taken]
     again = way(in_use, load, preferred) if in_use else None
     if again is not None or len(books.taken) >= load.most:
@@ -134,9 +134,13 @@ def _packed(
 def _bin(room: FreeCapacity, need: _Need, books: Books) -> Bin:
     headroom = books.headroom(room)
     plain = _on_nodes(_times(need.unit, headroom), room, need)
-    if not need.singles:
+    if not need.is_single_instance:
         return Bin(room.name, plain, plain)
-    hosting = _times(need.unit, subtract(headroom, need.singles)) if fits(need.singles, headroom) else -1
+    hosting = (
+        _times(need.unit, subtract(headroom, need.is_single_instance))
+        if fits(need.is_single_instance, headroom)
+        else -1
+    )
     return Bin(room.name, plain, _on_nodes(hosting, room, need, hosting=True))
 
 
@@ -167,7 +171,11 @@ def _shortage(need: _Need, bins: Sequence[Bin], stretches: int, *, books: Books)
         return Trouble(Reason.NO_MATCHING_CLUSTER, message)
     if not bins:
         return Trouble(Reason.INSUFFICIENT_CAPACITY, "no candidate cluster has a node for each of its pods")
-    asked = {name: amount * stretches + need.singles.get(name, 0) for name, amount in need.unit.items() if amount > 0}
+    asked = {
+        name: amount * stretches + need.is_single_instance.get(name, 0)
+        for name, amount in need.unit.items()
+        if amount > 0
+    }
     free = {name: sum(max(books.headroom(room).get(name, 0), 0) for room in books.rooms) for name in asked}
     short = min(sorted(asked), key=lambda name: Fraction(free[name], asked[name]), default=None)
     if short is not None and free[short] < asked[short]:

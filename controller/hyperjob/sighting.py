@@ -30,7 +30,7 @@ class HyperJobSighting:
     generation: int = 0
     hyperjob: HyperJob | None = None
     status: HyperJobStatus = field(default_factory=HyperJobStatus)
-    flaw: str = ""
+    decode_error: str = ""
     deleting: bool = False
 
 
@@ -101,7 +101,7 @@ def see_hyperjob(raw: bytes, resource: Resource) -> HyperJobSighting:
         generation=metadata.get("generation", 0),
         hyperjob=hyperjob,
         status=status,
-        flaw=flaw,
+        decode_error=flaw,
         deleting="deletionTimestamp" in metadata,
     )
 

@@ -41,7 +41,7 @@ class Prospects:
     rooms: Sequence[FreeCapacity] = ()
     empty: Sequence[FreeCapacity] = ()
     quota: Quota = _no_quota
-    most_parts: int = MAX_PARTS
+    max_parts: int = MAX_PARTS
     """How many parts a HyperJob may have."""
 
     @property
@@ -88,7 +88,8 @@ def split(hyperjob: HyperJob, prospects: Prospects) -> Layout:
 def is_automatic(hyperjob: HyperJob) -> bool:
     """Say whether where its parts go depends on the room there is."""
     return any(
-        job.split_policy is not None and job.split_policy.chosen in _BY_ROOM for job in hyperjob.spec.replicated_jobs
+        job.split_policy is not None and job.split_policy.effective_strategy in _BY_ROOM
+        for job in hyperjob.spec.replicated_jobs
     )
 
 
@@ -113,8 +114,8 @@ def _lay_out(hyperjob: HyperJob, prospects: Prospects, rooms: Sequence[FreeCapac
     most = hyperjob.spec.max_domains or UNLIMITED
     books = Books([room for room in rooms if room.name in names], names, most)
     layout = _all_jobs(hyperjob, books)
-    if len(layout.parts) > prospects.most_parts:
-        raise SplitError(f"it would have {len(layout.parts)} parts; {prospects.most_parts} are allowed")
+    if len(layout.parts) > prospects.max_parts:
+        raise SplitError(f"it would have {len(layout.parts)} parts; {prospects.max_parts} are allowed")
     if layout.fits or most == UNLIMITED or len(hyperjob.spec.replicated_jobs) == 1:
         return layout
     others = (_all_jobs(hyperjob, each) for each in domains(hyperjob, books))
@@ -128,7 +129,7 @@ def _all_jobs(hyperjob: HyperJob, books: Books) -> Layout:
         if not layout.fits:
             return layout
         parts.extend(
-            part.model_copy(update={"name": hyperjob.name_of(job, part.index), "replicated_job": job.name})
+            part.model_copy(update={"name": hyperjob.part_name(job, part.index), "replicated_job": job.name})
             for part in layout.parts
         )
     return Layout(tuple(parts))
@@ -141,15 +142,15 @@ def _of_job(job: ReplicatedJob, books: Books) -> Layout:
         whole = tuple(max(task.replicas, 0) for task in template.tasks)
         copies = range(max(job.replicas, 0))
         return Layout(tuple(_part(index, whole, reason="copy of the template") for index in copies))
-    if policy.chosen in _BY_ROOM:
+    if policy.effective_strategy in _BY_ROOM:
         return _by_room(job, policy, books)
-    counts, names = _COUNTS[policy.chosen](job, policy, template)
+    counts, names = _COUNTS[policy.effective_strategy](job, policy, template)
     pods = cut(template, counts)
     if not all(map(any, pods)):
         raise SplitError(
             f"job {job.name!r}: a part would have no pods, for partitions are never cut; ask for fewer parts"
         )
-    reason = _REASONS[policy.chosen]
+    reason = _REASONS[policy.effective_strategy]
     return Layout(
         tuple(
             _part(index, each, name, reason=reason) for index, (each, name) in enumerate(zip(pods, names, strict=True))
@@ -165,7 +166,7 @@ def _by_room(job: ReplicatedJob, policy: SplitPolicy, books: Books) -> Layout:
     shares = place(job, policy, books)
     if isinstance(shares, Trouble):
         return Layout(trouble=shares)
-    reason = _REASONS[policy.chosen]
+    reason = _REASONS[policy.effective_strategy]
     return Layout(tuple(_part(index, pods, name, reason=reason) for index, (name, pods) in enumerate(shares)))
 
 

@@ -72,12 +72,14 @@ class Errand:
 class Stage:
     """Watches HyperJobs and their objects and keeps them in step."""
 
-    def __init__(self, api: Api, surroundings: Surroundings, *, pace: WatchOptions, clock: Clock = wall_clock) -> None:
-        self.discover_seconds = 30.0
+    def __init__(
+        self, api: Api, surroundings: Surroundings, *, watch_options: WatchOptions, clock: Clock = wall_clock
+    ) -> None:
+        self.discovery_interval_seconds = 30.0
         """How often definitions are looked for that are not installed."""
         self._api = api
         self._surroundings = surroundings
-        self._pace = pace
+        self._watch_options = watch_options
         self._clock = clock
         self._hyperjobs = {resource: self._of_hyperjobs(resource) for resource in HYPERJOB_RESOURCES}
         self._jobs = Collection(see_job, self._child_changed)
@@ -128,7 +130,7 @@ class Stage:
         binding = self._surroundings.binding(ObjectKey(namespace, f"{job}-job"))
         if binding is None or binding.template != TemplateKey(VOLCANO_JOB, namespace, job):
             return None
-        if binding.paused or not binding.targets:
+        if binding.is_suspended or not binding.targets:
             return Placed(trouble=self._surroundings.trouble(binding.uid))
         return Placed(tuple(target.name for target in binding.targets))
 
@@ -201,13 +203,13 @@ class Stage:
                 self._watch(group, PROPAGATION_POLICIES, self._policies, selectors=selectors)
             self._wake.set()
             if missing:
-                await asyncio.sleep(self.discover_seconds)
+                await asyncio.sleep(self.discovery_interval_seconds)
 
     def _watch(
         self, group: asyncio.TaskGroup, resource: Resource, sink: Collection[Any], *, selectors: dict[str, str]
     ) -> None:
         informer = Informer(
-            self._api, resource.path, decode=sink.decode, sink=sink, selectors=selectors, pace=self._pace
+            self._api, resource.path, decode=sink.decode, sink=sink, selectors=selectors, options=self._watch_options
         )
         self._informers[resource] = informer
         group.create_task(informer.run())

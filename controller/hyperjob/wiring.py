@@ -30,7 +30,7 @@ class Process:
     may_write: Callable[[], bool]
 
 
-def stage(api: Api, process: Process, pace: WatchOptions, clock: Clock) -> Stage:
+def stage(api: Api, process: Process, watch_options: WatchOptions, clock: Clock) -> Stage:
     """Return a stage that looks again whenever the store has news.
 
     The loop must listen to the store already: whoever listened before goes on listening.
@@ -43,7 +43,7 @@ def stage(api: Api, process: Process, pace: WatchOptions, clock: Clock) -> Stage
         trouble=lambda uid: trouble(state().refusal(uid)),
         tell_group=store.hyperjob_changed,
     )
-    made = Stage(api, surroundings, pace=pace, clock=clock)
+    made = Stage(api, surroundings, watch_options=watch_options, clock=clock)
     listening = store.on_change
 
     def changed() -> None:

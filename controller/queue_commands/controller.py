@@ -80,12 +80,12 @@ class CommandDependencies:
 class CommandController:
     """Watches and carries out; ``run`` must be running."""
 
-    def __init__(self, api: Api, dependencies: CommandDependencies, *, pace: WatchOptions) -> None:
-        self.discover_seconds = 30.0
+    def __init__(self, api: Api, dependencies: CommandDependencies, *, watch_options: WatchOptions) -> None:
+        self.discovery_interval_seconds = 30.0
         """How often the definition is looked for while it is not installed."""
         self._api = api
         self._dependencies = dependencies
-        self._pace = pace
+        self._watch_options = watch_options
         self._commands = Collection(observe_command, self._on_command)
         self._informer: Informer[Any] | None = None
         self._backoff = Backoff(initial=0.5, maximum=30)
@@ -146,10 +146,12 @@ class CommandController:
             try:
                 await self._api.list_page(COMMANDS.path, limit=1)
             except ApiError:
-                await asyncio.sleep(self.discover_seconds)
+                await asyncio.sleep(self.discovery_interval_seconds)
                 continue
             sink = self._commands
-            self._informer = Informer(self._api, COMMANDS.path, decode=sink.decode, sink=sink, pace=self._pace)
+            self._informer = Informer(
+                self._api, COMMANDS.path, decode=sink.decode, sink=sink, options=self._watch_options
+            )
             group.create_task(self._informer.run())
 
     # -- working ------------------------------------------------------------

@@ -27,15 +27,17 @@ def command_dependencies(
             each.queue == name and _has_pod_group(each) for each in state().workloads.values()
         ),
         closing_queues=lambda: _closing_queues(store),
-        allows_namespace=store.takes_queue_commands,
+        allows_namespace=store.allows_queue_commands,
         resume_workload=store.resume,
         record_event=record_event,
     )
 
 
-def create_controller(api: Api, about: CommandDependencies, store: Store, pace: WatchOptions) -> CommandController:
+def create_controller(
+    api: Api, about: CommandDependencies, store: Store, watch_options: WatchOptions
+) -> CommandController:
     """Return the stage; it looks at closing queues when *store* has news, and whoever listened before listens on."""
-    made = CommandController(api, about, pace=pace)
+    made = CommandController(api, about, watch_options=watch_options)
     listening = store.on_change
 
     def changed() -> None:

@@ -112,4 +112,6 @@ class StaleStatusReconciler:
 def _was_evicted(binding: CachedBinding) -> bool:
     """Say whether it waits again after an eviction of ours."""
     record = binding.record
-    return binding.paused and not binding.targets and record is not None and record.evictions + record.attempts > 0
+    return (
+        binding.is_suspended and not binding.targets and record is not None and record.evictions + record.attempts > 0
+    )

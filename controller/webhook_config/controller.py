@@ -79,7 +79,7 @@ class WebhookConfigReconciler:
         *,
         file: DesiredConfigFile,
         metrics: Metrics,
-        pace: WatchOptions,
+        watch_options: WatchOptions,
     ) -> None:
         self._api = api
         self._dependencies = dependencies
@@ -99,7 +99,7 @@ class WebhookConfigReconciler:
                 decode=_observe,
                 sink=self._observed[kind],
                 selectors={"fieldSelector": f"metadata.name={NAME}"},
-                pace=pace,
+                options=watch_options,
             )
             for kind, resource in _KINDS.items()
         }

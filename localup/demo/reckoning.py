@@ -29,7 +29,7 @@ def dues(objects: Objects) -> Dues:
     _fill(store.priority_classes, objects.get(PRIORITY_CLASSES.path, ()))
     _fill(store.jobs, objects.get(JOBS.path, ()))
     _fill(store.bindings, objects.get(RESOURCE_BINDINGS.path, ()))
-    store.feed(state, now)
+    store.sync_to(state, now)
     state.plan(now)
     if state.standing is None:
         return Dues()

@@ -38,9 +38,9 @@ class Store:
         """Call *listener* at every change from now on."""
         self._listeners.append(listener)
 
-    def replace(self, objects: Sequence[Object], *, unread: Iterable[tuple[str, str]] = ()) -> None:
-        """Take *objects* as all there is besides what *unread* names; what is not among them is gone."""
-        kept = {key_of(each) for each in objects} | {Key(*name) for name in unread}
+    def replace(self, objects: Sequence[Object], *, unreadable: Iterable[tuple[str, str]] = ()) -> None:
+        """Take *objects* as all there is besides what *unreadable* names; what is not among them is gone."""
+        kept = {key_of(each) for each in objects} | {Key(*name) for name in unreadable}
         for old in [each for key, each in self._objects.items() if key not in kept]:
             self.remove(old)
         for each in objects:

@@ -10,7 +10,7 @@ from controller.api.templates import decode_template
 
 
 def test_valid_object_has_no_decode_errors():
-    assert decode_binding(b'{"metadata":{"name":"a"},"spec":{"replicas":3}}').flaws == ()
+    assert decode_binding(b'{"metadata":{"name":"a"},"spec":{"replicas":3}}').decode_errors == ()
 
 
 def test_field_of_wrong_type_is_reported_with_its_path():
@@ -22,14 +22,14 @@ def test_field_of_wrong_type_is_reported_with_its_path():
     assert binding.spec.suspension is not None
     assert binding.spec.suspension.scheduling
     assert binding.spec.clusters == [TargetCluster("m1"), TargetCluster("m2")]
-    assert [flaw.partition(":")[0] for flaw in binding.flaws] == ["spec.replicas", "spec.clusters[0].replicas"]
+    assert [flaw.partition(":")[0] for flaw in binding.decode_errors] == ["spec.replicas", "spec.clusters[0].replicas"]
 
 
 def test_null_is_an_unset_field():
     job = decode_job(
         b'{"metadata":{"labels":null},"spec":{"queue":null,"tasks":[{"template":{"spec":{"containers":null}}}]}}'
     )
-    assert job.flaws == ()
+    assert job.decode_errors == ()
     assert job.spec.queue == ""
     assert job.spec.tasks[0].template.spec.containers == []
 
@@ -37,11 +37,11 @@ def test_null_is_an_unset_field():
 def test_invalid_annotation_does_not_hide_the_others():
     binding = decode_binding(b'{"metadata":{"annotations":{"a":1,"b":"c"}}}')
     assert binding.metadata.annotations == {"b": "c"}
-    assert len(binding.flaws) == 1
+    assert len(binding.decode_errors) == 1
 
 
 def test_decode_errors_cannot_be_injected():
-    assert decode_job(b'{"metadata":{"name":"a"},"flaws":["x"]}').flaws == ()
+    assert decode_job(b'{"metadata":{"name":"a"},"flaws":["x"]}').decode_errors == ()
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_invalid_number_keeps_the_object(raw):
     found = decode_priority_class(raw)
     assert found.metadata.name == "a"
     assert found.value == 0
-    assert found.flaws
+    assert found.decode_errors
 
 
 @pytest.mark.parametrize(

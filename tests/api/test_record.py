@@ -72,13 +72,13 @@ def test_times_are_rfc3339_in_utc():
 
 def test_missing_annotation_has_no_record_and_no_error():
     assert read_record({"other": "x"}, "u").record is None
-    assert read_record({"other": "x"}, "u").flaw == ""
+    assert read_record({"other": "x"}, "u").error == ""
 
 
 def test_record_for_another_uid_is_rejected():
     reading = read_record({ADMISSION_ANNOTATION: write_record(Record("old", charge={"cpu": "1"}))}, "new")
     assert reading.record is None
-    assert "written for another binding" in reading.flaw
+    assert "written for another binding" in reading.error
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_record_for_another_uid_is_rejected():
 def test_unreadable_record_has_an_error(text):
     reading = read_record({ADMISSION_ANNOTATION: text}, "u")
     assert reading.record is None
-    assert ADMISSION_ANNOTATION in reading.flaw
+    assert ADMISSION_ANNOTATION in reading.error
 
 
 def test_unknown_record_fields_are_ignored():

@@ -31,7 +31,7 @@ def heard(reported=None, *, template=None, record=SMALL, clusters=("m1",), pause
     }
     store.bindings.replace([store.bindings.decode(raw(body))])
     store.jobs.replace([store.jobs.decode(template or job("j1"))])
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     return ear.workloads["rb-j1"]
 
 
@@ -156,7 +156,7 @@ def heard_deployment(status, **spec):
     sink = store.templates(ApiKind("apps/v1", "Deployment"))
     meta = {"name": "web", "namespace": "ml", "uid": "job-web"}
     sink.replace([sink.decode(raw({"metadata": meta, "spec": {"replicas": 4}}))])
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     return ear.workloads["rb-web"]
 
 
@@ -195,7 +195,7 @@ def changing(*steps):
         )
         store.bindings.upsert(store.bindings.decode(made))
         ear = FakeEventHandler()
-        store.feed(ear, 0)
+        store.sync_to(ear, 0)
         charges.append(ear.workloads["rb-web"].admission.charge["cpu"] // 1000)
     return charges
 

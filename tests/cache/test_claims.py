@@ -36,7 +36,7 @@ def heard(store, template, *, record=None, paused=True, clusters=None):
     bound = binding("j1", record=record, paused=paused, clusters=clusters)
     store.bindings.replace([store.bindings.decode(bound)])
     store.jobs.replace([store.jobs.decode(template)])
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     return ear.workloads["rb-j1"]
 
 
@@ -67,7 +67,7 @@ def test_changed_mapping_applies_at_once():
     assert heard(store, claiming(BY_TEMPLATE)).hold is not None
     store.configure(MAPPED)
     ear = FakeEventHandler()
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     assert ear.workloads["rb-j1"].hold is None
 
 
@@ -93,8 +93,8 @@ def heard_deployment(*claims):
     store.bindings.replace([store.bindings.decode(bound)])
     sink = store.templates(ApiKind("apps/v1", "Deployment"))
     sink.replace([sink.decode(deployment(*claims))])
-    store.feed(ear, 0)
-    return ear.workloads["rb-web"], store.remarks.get("rb-web", frozenset())
+    store.sync_to(ear, 0)
+    return ear.workloads["rb-web"], store.conditions.get("rb-web", frozenset())
 
 
 def test_claims_of_a_managed_deployment_are_counted():

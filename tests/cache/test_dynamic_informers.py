@@ -34,11 +34,11 @@ async def test_kind_added_during_discovery_is_waited_for(tmp_path):
         server.says("GET", "/apis/batch/v1", after_all)
         async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api, asyncio.TaskGroup() as group:
             informers: dict[str, Informer[Any]] = {}
-            kinds = DynamicInformers(api, Store(VolcanoGlobalConfiguration()), informers, pace=WatchOptions())
-            kinds.want([DEPLOYMENT])
+            kinds = DynamicInformers(api, Store(VolcanoGlobalConfiguration()), informers, options=WatchOptions())
+            kinds.set_kinds([DEPLOYMENT])
             running = group.create_task(kinds.run())
             await asked.wait()
-            kinds.want([DEPLOYMENT, CRON_JOB])
+            kinds.set_kinds([DEPLOYMENT, CRON_JOB])
             go_on.set()
             async with asyncio.timeout(LIMIT_SECONDS):
                 await kinds.synced.wait()

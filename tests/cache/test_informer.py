@@ -30,10 +30,10 @@ class Shelf:
         self.voided = 0
         self.changed = asyncio.Event()
 
-    def replace(self, objects: Sequence[Any], *, unread: Iterable[tuple[str, str]] = ()) -> None:
+    def replace(self, objects: Sequence[Any], *, unreadable: Iterable[tuple[str, str]] = ()) -> None:
         self.replaced += 1
         self.voided += not objects
-        kept = {name: self.things[name] for _, name in unread if name in self.things}
+        kept = {name: self.things[name] for _, name in unreadable if name in self.things}
         self.things = kept | {name(obj): version(obj) for obj in objects}
         self.changed.set()
 
@@ -49,7 +49,7 @@ class Shelf:
         self.things.pop(name, None)
         self.changed.set()
 
-    async def holds(self, expected: dict[str, int]) -> None:
+    async def contains(self, expected: dict[str, int]) -> None:
         async with asyncio.timeout(LIMIT_SECONDS):
             while self.things != {key: str(value) for key, value in expected.items()}:
                 self.changed.clear()
@@ -89,8 +89,8 @@ async def informing(
 ) -> AsyncIterator[tuple[Informer[Any], Shelf]]:
     shelf = Shelf()
     async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api:
-        pace = WatchOptions(page=2, watch=2, silence=silence, healthy=healthy)
-        informer = Informer(api, PATH, decode=decode, sink=shelf, pace=pace)
+        pace = WatchOptions(page=2, watch=2, silence=silence, healthy_seconds=healthy)
+        informer = Informer(api, PATH, decode=decode, sink=shelf, options=pace)
         informer._backoff = Backoff(initial=0.01, maximum=0.02)
         informer._is_known = is_known
         async with asyncio.TaskGroup() as group:
@@ -105,7 +105,7 @@ async def test_list_is_paged_and_watched_from_its_version(server, tmp_path):
     )
     server.says("WATCH", PATH, watching(event("ADDED", thing("d", 9)), then="hang"))
     async with informing(server, tmp_path) as (informer, shelf):
-        await shelf.holds({"a": 1, "b": 2, "c": 3, "d": 9})
+        await shelf.contains({"a": 1, "b": 2, "c": 3, "d": 9})
         assert informer.synced.is_set()
     assert [page.get("continue") for page in server.seen("GET")] == [None, "t"]
     assert server.seen("WATCH")[0]["resourceVersion"] == "7"
@@ -122,7 +122,7 @@ async def test_ended_watch_resumes_after_the_last_event(server, tmp_path):
     )
     server.says("GET", PATH, listing(thing("a", 1), version=7), listing(thing("a", 8), version=12))
     async with informing(server, tmp_path) as (_, shelf):
-        await shelf.holds({})
+        await shelf.contains({})
         assert shelf.replaced == 1
     assert [watch["resourceVersion"] for watch in server.seen("WATCH")] == ["7", "12"]
 
@@ -138,7 +138,7 @@ async def test_expired_version_causes_a_relist(server, tmp_path, gone):
     server.says("GET", PATH, listing(thing("a", 1), version=7), listing(thing("b", 8), version=9))
     server.says("WATCH", PATH, gone, ALL_WELL)
     async with informing(server, tmp_path) as (_, shelf):
-        await shelf.holds({"b": 8})
+        await shelf.contains({"b": 8})
     assert server.seen("WATCH")[-1]["resourceVersion"] in {"7", "9"}
 
 
@@ -152,7 +152,7 @@ async def test_expired_continue_token_restarts_the_list(server, tmp_path):
     )
     server.says("WATCH", PATH, ALL_WELL)
     async with informing(server, tmp_path) as (_, shelf):
-        await shelf.holds({"b": 8})
+        await shelf.contains({"b": 8})
         assert shelf.replaced == 1
 
 
@@ -164,7 +164,7 @@ async def test_list_of_large_objects_is_complete(server, tmp_path, monkeypatch, 
     server.says("GET", PATH, paging(*small, *large, version=9, expires_at=expires_at))
     server.says("WATCH", PATH, ALL_WELL)
     async with informing(server, tmp_path) as (informer, shelf):
-        await shelf.holds({name(each): int(version(each)) for each in [*small, *large]})
+        await shelf.contains({name(each): int(version(each)) for each in [*small, *large]})
         assert shelf.replaced == informer.lists == 1
     assert {parameters["limit"] for parameters in server.seen("GET")} == {"1", "2"}
 
@@ -181,7 +181,7 @@ async def test_failed_page_is_retried_alone(server, tmp_path):
     )
     server.says("WATCH", PATH, ALL_WELL)
     async with informing(server, tmp_path) as (_, shelf):
-        await shelf.holds({"a": 1, "b": 8})
+        await shelf.contains({"a": 1, "b": 8})
     assert [page.get("continue") for page in server.seen("GET")] == [None, None, "t", "t", "t"]
 
 
@@ -190,7 +190,7 @@ async def test_rejected_list_is_retried(server, tmp_path, status):
     server.says("GET", PATH, refusing(status), refusing(status), listing(thing("a", 1), version=7))
     server.says("WATCH", PATH, ALL_WELL)
     async with informing(server, tmp_path) as (informer, shelf):
-        await shelf.holds({"a": 1})
+        await shelf.contains({"a": 1})
         await informer.synced.wait()
 
 
@@ -198,7 +198,7 @@ async def test_silent_connection_is_closed_without_losing_events(server, tmp_pat
     server.says("GET", PATH, listing(thing("a", 1), version=7))
     server.says("WATCH", PATH, ALL_WELL, watching(event("ADDED", thing("b", 8)), then="hang"))
     async with informing(server, tmp_path, silence=0.1) as (_, shelf):
-        await shelf.holds({"a": 1, "b": 8})
+        await shelf.contains({"a": 1, "b": 8})
         assert shelf.replaced == 1
 
 
@@ -217,7 +217,7 @@ async def test_broken_watch_resumes_at_its_version(server, tmp_path, broken):
     server.says("GET", PATH, listing(thing("a", 1), version=7))
     server.says("WATCH", PATH, broken, watching(event("ADDED", thing("b", 8)), then="hang"))
     async with informing(server, tmp_path) as (_, shelf):
-        await shelf.holds({"a": 1, "b": 8})
+        await shelf.contains({"a": 1, "b": 8})
         assert shelf.replaced == 1
     assert [watch["resourceVersion"] for watch in server.seen("WATCH")] == ["7", "7"]
 
@@ -239,7 +239,7 @@ async def test_restart_of_aggregated_server_causes_one_relist(server, tmp_path):
     server.says("WATCH", PATH, incomplete, unavailable, refusing(410), ALL_WELL)
     with capture_logs() as logged:
         async with informing(server, tmp_path) as (_, shelf):
-            await shelf.holds({"a": 1, "b": 8})
+            await shelf.contains({"a": 1, "b": 8})
             assert shelf.replaced == 2
     assert [each["log_level"] for each in logged if each["log_level"] not in {"debug", "info", "warning"}] == []
     assert not any("exc_info" in each for each in logged)
@@ -271,12 +271,12 @@ async def test_restored_server_is_unsynced_until_relist(server, tmp_path):
     server.says("GET", PATH, listing(thing("a", 5), version=7), listing(version=3), slow_list)
     server.says("WATCH", PATH, watching(), ALL_WELL)
     async with informing(server, tmp_path) as (informer, shelf):
-        await shelf.holds({"a": 5})
+        await shelf.contains({"a": 5})
         async with asyncio.timeout(LIMIT_SECONDS):
             await asked.wait()
         assert not informer.synced.is_set()
         release.set()
-        await shelf.holds({"old": 2})
+        await shelf.contains({"old": 2})
         assert informer.synced.is_set()
         assert shelf.voided == 1
 
@@ -289,8 +289,8 @@ async def test_unreadable_object_does_not_block_others(server, tmp_path):
         watching(event("ADDED", thing("worse", 8, poison=True)), event("ADDED", thing("b", 9)), then="hang"),
     )
     async with informing(server, tmp_path) as (informer, shelf):
-        await shelf.holds({"a": 2, "b": 9})
-        assert informer.undecodable == 2
+        await shelf.contains({"a": 2, "b": 9})
+        assert informer.decode_failures == 2
         assert shelf.replaced == 1
 
 
@@ -298,7 +298,7 @@ async def test_deleted_unreadable_object_is_removed(server, tmp_path):
     server.says("GET", PATH, listing(thing("a", 2), version=7), listing(version=9))
     server.says("WATCH", PATH, watching(event("DELETED", thing("a", 8, poison=True)), then="hang"), ALL_WELL)
     async with informing(server, tmp_path) as (_, shelf):
-        await shelf.holds({})
+        await shelf.contains({})
         # A tenant who makes and deletes such objects must not have everything listed again and again.
         assert shelf.replaced == 1
 
@@ -309,10 +309,10 @@ async def test_object_that_becomes_unreadable_keeps_its_last_state(server, tmp_p
     server.says("GET", PATH, listing(thing("a", 2), version=7), listing(bad, thing("b", 3), version=11))
     server.says("WATCH", PATH, watching(event("MODIFIED", bad), event("ADDED", thing("c", 10)), then="hang"), ALL_WELL)
     async with informing(server, tmp_path) as (informer, shelf):
-        await shelf.holds({"a": 2, "c": 10})
-        informer.list_again()
-        await shelf.holds({"a": 2, "b": 3})
-        assert informer.unread == 1
+        await shelf.contains({"a": 2, "c": 10})
+        informer.relist()
+        await shelf.contains({"a": 2, "b": 3})
+        assert informer.unreadable == 1
 
 
 async def test_object_nested_10000_deep_does_not_stop_the_informer(server, tmp_path):
@@ -329,9 +329,9 @@ async def test_object_nested_10000_deep_does_not_stop_the_informer(server, tmp_p
     server.says("GET", PATH, list_deep)
     server.says("WATCH", PATH, watching(changed, event("ADDED", thing("b", 9)), then="hang"))
     async with informing(server, tmp_path) as (informer, shelf):
-        await shelf.holds({"a": 3, "b": 9})
+        await shelf.contains({"a": 3, "b": 9})
         assert shelf.replaced == 1
-        assert informer.unread == 1
+        assert informer.unreadable == 1
 
 
 async def test_watches_that_end_at_once_are_backed_off(server, tmp_path):
@@ -362,10 +362,10 @@ async def test_relist_request_unsyncs_until_the_list_is_applied(server, tmp_path
     server.says("GET", PATH, listing(thing("a", 2), version=7), listing(thing("a", 2), thing("b", 3), version=7))
     server.says("WATCH", PATH, ALL_WELL)
     async with informing(server, tmp_path) as (informer, shelf):
-        await shelf.holds({"a": 2})
-        informer.list_again()
+        await shelf.contains({"a": 2})
+        informer.relist()
         assert not informer.synced.is_set()
-        await shelf.holds({"a": 2, "b": 3})
+        await shelf.contains({"a": 2, "b": 3})
         assert informer.synced.is_set()
         assert shelf.replaced == 2
 
@@ -376,10 +376,10 @@ async def test_repeated_relist_requests_cause_one_list(server, tmp_path):
     async with informing(server, tmp_path) as (informer, shelf):
         async with asyncio.timeout(LIMIT_SECONDS):
             while shelf.replaced < 12:
-                informer.list_again()
-                informer.list_again()
+                informer.relist()
+                informer.relist()
                 await asyncio.sleep(0.005)
-        await shelf.holds({"b": 3})
+        await shelf.contains({"b": 3})
         await informer.synced.wait()
 
 
@@ -396,5 +396,5 @@ async def test_event_already_known_from_a_write_is_skipped(server, tmp_path):
         ),
     )
     async with informing(server, tmp_path, is_known=lambda known: known.name == "a") as (informer, shelf):
-        await shelf.holds({"b": 9})
+        await shelf.contains({"b": 9})
         assert informer.version == "10"

@@ -17,7 +17,7 @@ def test_restart_restores_admitted_workloads():
     upsert(store, *(("jobs", job(f"j{number}")) for number in (1, 2)))
     admitted = binding("j1", paused=False, clusters=["m1"], record=RECORD)
     upsert(store, ("bindings", admitted), ("bindings", binding("j2")))
-    store.feed(state, 0)
+    store.sync_to(state, 0)
     assert state.plan(0).decisions == ()
 
 
@@ -29,7 +29,7 @@ def restarted(now: int, *, phases: dict[str, str], record: Record | None = RECOR
     waiting = job("j2", requests={"cpu": asks})
     upsert(store, ("queues", queue("a")), ("clusters", four), ("jobs", job("j1")), ("jobs", waiting))
     upsert(store, ("bindings", before), ("bindings", binding("j2")))
-    store.feed(state, now)
+    store.sync_to(state, now)
     return state
 
 
@@ -64,5 +64,5 @@ def test_unreadable_finish_time_is_ignored():
     store, state = Store(), State()
     ended = binding("j1", paused=False, clusters=["m1"], phases={"m1": "Completed"}, since="yesterday", record=RECORD)
     upsert(store, ("clusters", cluster("m1", cpu="4", pods="9", used={"cpu": "1"})), ("bindings", ended))
-    store.feed(state, CREATED_MS)
+    store.sync_to(state, CREATED_MS)
     assert state.ledger.site("m1").foreign == {"cpu": 1000}

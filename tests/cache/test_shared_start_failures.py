@@ -34,7 +34,7 @@ class Stage:
         self.store.bindings.upsert(self.store.bindings.decode(binding(name, namespace=namespace, **more)))
 
     def excluded_clusters(self, name: str) -> set[str]:
-        self.store.feed(self.state, 0)
+        self.store.sync_to(self.state, 0)
         return set(self.state.workloads[WorkloadUid(f"rb-{name}")].shape.excluded_clusters)
 
 
@@ -63,7 +63,7 @@ def test_pending_workloads_skip_a_newly_failed_cluster():
 def test_pending_reason_names_the_excluded_cluster():
     stage = Stage()
     stage.add("equal")
-    stage.store.feed(stage.state, 0)
+    stage.store.sync_to(stage.state, 0)
     stage.state.plan(0)
     refusal = stage.state.refusal(WorkloadUid("rb-equal"))
     assert pending_message(refusal) == "it or an equal workload did not start on m1, which has not changed since"

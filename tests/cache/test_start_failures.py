@@ -42,25 +42,25 @@ def workload(state: WorkloadState) -> Workload:
 def test_has_run_is_remembered_until_suspension(told):
     starts = StartFailures()
     assert not starts.has_run(facts((WorkloadPhase.WAITING, False)))
-    starts.see(facts(told), workload(WorkloadState.ADMITTED))
+    starts.update(facts(told), workload(WorkloadState.ADMITTED))
     assert starts.has_run(facts((WorkloadPhase.WAITING, False)))
-    starts.see(facts((WorkloadPhase.WAITING, False)), workload(WorkloadState.PENDING))
+    starts.update(facts((WorkloadPhase.WAITING, False)), workload(WorkloadState.PENDING))
     assert not starts.has_run(facts((WorkloadPhase.WAITING, False)))
 
 
 def test_has_run_is_forgotten_after_a_move():
     starts = StartFailures()
-    starts.see(facts((WorkloadPhase.RUNNING, True)), workload(WorkloadState.ADMITTED))
+    starts.update(facts((WorkloadPhase.RUNNING, True)), workload(WorkloadState.ADMITTED))
     moved = msgspec.structs.replace(facts((WorkloadPhase.RUNNING, True)), clusters=(Assignment(ClusterName("m2")),))
     assert not starts.has_run(moved)
-    starts.see(moved, workload(WorkloadState.ADMITTED))
+    starts.update(moved, workload(WorkloadState.ADMITTED))
     assert not starts.has_run(facts((WorkloadPhase.WAITING, False)))
 
 
 def test_cluster_is_excluded_until_its_fingerprint_changes():
     starts = StartFailures()
     starts.cluster_changed(CLUSTER, M1)
-    marks = starts.marks([M1, ClusterName("unknown")])
+    marks = starts.fingerprints([M1, ClusterName("unknown")])
     assert starts.excluded_clusters(UID, marks) == {M1}
     assert starts.cluster_changed(replace(CLUSTER, used={"cpu": 4}), M1) == []
     assert starts.cluster_changed(replace(CLUSTER, allocatable={"cpu": 6}), M1) == [UID]
@@ -70,20 +70,20 @@ def test_cluster_is_excluded_until_its_fingerprint_changes():
 def test_changed_cluster_is_not_excluded_until_retried():
     starts = StartFailures()
     starts.cluster_changed(CLUSTER, M1)
-    marks = starts.marks([M1])
+    marks = starts.fingerprints([M1])
     starts.excluded_clusters(UID, marks)
     starts.cluster_changed(replace(CLUSTER, ready=False), M1)
     starts.excluded_clusters(UID, marks)
     starts.cluster_changed(CLUSTER, M1)
     assert starts.excluded_clusters(UID, marks) == frozenset()
-    starts.try_anew(UID)
+    starts.retry(UID)
     assert starts.excluded_clusters(UID, marks) == {M1}
 
 
 def test_deleted_cluster_is_not_excluded():
     starts = StartFailures()
     starts.cluster_changed(CLUSTER, M1)
-    marks = starts.marks([M1])
+    marks = starts.fingerprints([M1])
     assert starts.excluded_clusters(UID, marks) == {M1}
     assert starts.cluster_changed(None, M1) == [UID]
     assert starts.excluded_clusters(UID, marks) == frozenset()
@@ -93,7 +93,7 @@ def test_cluster_listed_after_the_records_counts_as_unchanged():
     before, after = StartFailures(), StartFailures()
     before.cluster_changed(CLUSTER, M1)
     after.cluster_changed(replace(CLUSTER, used={"cpu": 3}), M1)
-    assert after.excluded_clusters(UID, before.marks([M1])) == {M1}
+    assert after.excluded_clusters(UID, before.fingerprints([M1])) == {M1}
 
 
 @pytest.mark.parametrize(

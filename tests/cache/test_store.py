@@ -26,7 +26,7 @@ STARTUP_BACKOFF = Refusal(Reason.STARTUP_BACKOFF, subject="denied", until=1000)
 
 def fed(store: Store, now: int = 0) -> FakeEventHandler:
     ear = FakeEventHandler()
-    store.feed(ear, now)
+    store.sync_to(ear, now)
     return ear
 
 
@@ -34,12 +34,12 @@ def pending() -> tuple[Store, FakeEventHandler]:
     """Return a store with one pending workload, of which a World has heard."""
     store, ear = Store(), FakeEventHandler()
     upsert(store, ("bindings", binding("j1", version=10)), ("jobs", job("j1")))
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     return store, ear
 
 
 def state(store: Store, ear: FakeEventHandler, now: int = 0) -> WorkloadState | None:
-    store.feed(ear, now)
+    store.sync_to(ear, now)
     workload = ear.workloads.get("rb-j1")
     return workload.state if workload else None
 
@@ -88,8 +88,8 @@ def test_any_order_of_events_gives_the_same_state(order, pauses):
     for step, place in enumerate(order):
         apply(store, NEWS[place])
         if step in pauses:
-            store.feed(ear, 0)
-    store.feed(ear, 0)
+            store.sync_to(ear, 0)
+    store.sync_to(ear, 0)
 
     assert (ear.policy, ear.queues, ear.clusters, ear.workloads) == (
         whole.policy,
@@ -113,7 +113,7 @@ def test_state_after_all_events():
 def test_only_changes_are_sent():
     store = Store()
     upsert(store, *(("bindings", binding(f"j{number}")) for number in range(10)))
-    store.feed(FakeEventHandler(), 0)
+    store.sync_to(FakeEventHandler(), 0)
     upsert(store, ("jobs", job("j3")))
     assert fed(store).heard == ["workload rb-j3"]
     assert fed(store).heard == []
@@ -123,7 +123,7 @@ def test_priority_class_change_updates_its_workloads_only():
     store = Store()
     upsert(store, ("jobs", job("j1", priority="high")), ("jobs", job("j2", priority="low")), ("jobs", job("j3")))
     upsert(store, *(("bindings", binding(f"j{number}")) for number in (1, 2, 3)))
-    store.feed(FakeEventHandler(), 0)
+    store.sync_to(FakeEventHandler(), 0)
     upsert(store, ("priority_classes", priority_class("high", 100)))
     assert fed(store).heard == ["workload rb-j1"]
 
@@ -133,7 +133,7 @@ def test_new_default_class_updates_workloads_of_unknown_class():
     upsert(store, ("priority_classes", priority_class("high", 100)))
     upsert(store, ("jobs", job("j1", priority="high")), ("jobs", job("j2", priority="low")), ("jobs", job("j3")))
     upsert(store, *(("bindings", binding(f"j{number}")) for number in (1, 2, 3)))
-    store.feed(FakeEventHandler(), 0)
+    store.sync_to(FakeEventHandler(), 0)
     upsert(store, ("priority_classes", priority_class("usual", 7, default=True)))
     assert fed(store).heard == ["workload rb-j2", "workload rb-j3"]
 
@@ -142,11 +142,11 @@ def test_workload_without_a_class_has_the_default_class():
     store, ear = Store(), FakeEventHandler()
     upsert(store, ("priority_classes", priority_class("usual", 7, default=True)))
     upsert(store, ("jobs", job("j1")), ("bindings", binding("j1")))
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     assert (ear.workloads["rb-j1"].priority_class, ear.workloads["rb-j1"].unknown_class) == ("usual", False)
     remove(store, "priority_classes", priority_class("usual", 7, default=True))
     upsert(store, ("priority_classes", priority_class("other", 7, default=True)))
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     assert ear.workloads["rb-j1"].priority_class == "other"
 
 
@@ -154,9 +154,9 @@ def test_workload_of_deleted_class_gets_the_default_class():
     store, ear = Store(), FakeEventHandler()
     high = priority_class("high", 100)
     upsert(store, ("priority_classes", high), ("jobs", job("j1", priority="high")), ("bindings", binding("j1")))
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     remove(store, "priority_classes", high)
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     assert (ear.workloads["rb-j1"].priority, ear.workloads["rb-j1"].unknown_class) == (0, True)
 
 
@@ -177,11 +177,11 @@ def test_complete_list_removes_missing_objects():
     store, ear = Store(), FakeEventHandler()
     upsert(store, *(("bindings", binding(f"j{number}")) for number in (1, 2)))
     upsert(store, ("queues", queue("a")), ("clusters", cluster("m1")))
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     replace(store, "bindings", binding("j2"))
     replace(store, "queues")
     replace(store, "clusters")
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     assert list(ear.workloads) == ["rb-j2"]
     assert not ear.queues
     assert not ear.clusters
@@ -207,9 +207,9 @@ def test_the_store_is_complete_when_every_kind_was_listed():
 def test_changed_configuration_updates_policy_and_default_queue():
     store, ear = Store(), FakeEventHandler()
     upsert(store, ("jobs", job("j1", queue="")), ("bindings", binding("j1")))
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     must_list = store.configure(VolcanoGlobalConfiguration(default_queue="research", tenant_fairness="Namespace"))
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     assert not must_list
     assert ear.policy is not None
     assert ear.policy.tenant_fairness == "Namespace"
@@ -219,7 +219,7 @@ def test_changed_configuration_updates_policy_and_default_queue():
 def test_newly_exempt_namespace_has_no_workloads():
     store, ear = pending()
     assert store.configure(VolcanoGlobalConfiguration(exempt_namespaces=frozenset({"ml"})))
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     assert not ear.workloads
 
 
@@ -268,7 +268,7 @@ def test_late_write_response_does_not_restore_deleted_object():
 def test_binding_with_same_name_and_other_uid_is_new():
     store, ear = pending()
     upsert(store, ("bindings", binding("j1", version=20, uid="second")))
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     assert list(ear.workloads) == ["second"]
 
 
@@ -276,7 +276,7 @@ def test_deletion_of_first_binding_keeps_the_second():
     store, ear = pending()
     upsert(store, ("bindings", binding("j1", version=20, uid="second")))
     remove(store, "bindings", binding("j1", version=15))
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     assert list(ear.workloads) == ["second"]
 
 
@@ -284,7 +284,7 @@ def test_record_does_not_pass_to_a_recreated_binding():
     store, ear = Store(), FakeEventHandler()
     upsert(store, ("jobs", job("j1")))
     upsert(store, ("bindings", binding("j1", version=20, uid="second", record=RECORD)))
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     assert ear.workloads["second"].state is WorkloadState.PENDING
 
 
@@ -303,7 +303,7 @@ def test_assumed_admission_is_not_sent_back():
     store, ear = pending()
     ear.heard.clear()
     store.assume("rb-j1", ADMISSION_M1)
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     assert ear.heard == []
 
 
@@ -311,12 +311,12 @@ def test_assumed_admission_does_not_change_the_state():
     store, state = Store(), State()
     upsert(store, ("queues", queue("a")), ("clusters", cluster("m1")), ("jobs", job("j1")))
     upsert(store, ("bindings", binding("j1", version=10)))
-    store.feed(state, 7)
+    store.sync_to(state, 7)
     (decision,) = state.plan(7).decisions
     booked = state.workloads["rb-j1"]
     store.assume("rb-j1", decision.admission)
     upsert(store, ("bindings", binding("j1", version=10)))
-    store.feed(state, 8)
+    store.sync_to(state, 8)
     assert state.workloads["rb-j1"] == booked
 
 
@@ -330,7 +330,7 @@ def test_old_event_does_not_free_an_assumed_charge():
 def test_old_event_does_not_free_an_acknowledged_charge():
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
-    store.settle("rb-j1", 20)
+    store.confirm("rb-j1", 20)
     upsert(store, ("bindings", binding("j1", version=19)))
     assert state(store, ear) is WorkloadState.ADMITTED
 
@@ -338,7 +338,7 @@ def test_old_event_does_not_free_an_acknowledged_charge():
 def test_observation_replaces_assumption_once_as_new():
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
-    store.settle("rb-j1", 20)
+    store.confirm("rb-j1", 20)
     upsert(store, ("bindings", binding("j1", version=21)))
     assert state(store, ear) is WorkloadState.PENDING
 
@@ -348,14 +348,14 @@ def test_newer_observation_before_acknowledgement_counts():
     store.assume("rb-j1", ADMISSION_M1)
     upsert(store, ("bindings", binding("j1", version=21)))
     assert state(store, ear) is WorkloadState.ADMITTED
-    store.settle("rb-j1", 20)
+    store.confirm("rb-j1", 20)
     assert state(store, ear) is WorkloadState.PENDING
 
 
 def test_observed_write_does_not_change_the_charge():
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
-    store.settle("rb-j1", 20)
+    store.confirm("rb-j1", 20)
     upsert(store, ("bindings", binding("j1", version=20, paused=False, clusters=["m1"], record=RECORD)))
     assert state(store, ear) is WorkloadState.ADMITTED
     admission = ear.workloads["rb-j1"].admission
@@ -366,8 +366,8 @@ def test_observed_write_does_not_change_the_charge():
 def test_failed_write_is_rolled_back():
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
-    store.feed(ear, 0)
-    store.withdraw("rb-j1", None)
+    store.sync_to(ear, 0)
+    store.roll_back("rb-j1", None)
     assert state(store, ear) is WorkloadState.PENDING
     assert ear.workloads["rb-j1"].hold is None
 
@@ -376,50 +376,50 @@ def test_failed_write_is_sent_without_other_changes():
     store, ear = pending()
     ear.heard.clear()
     store.assume("rb-j1", ADMISSION_M1)
-    store.withdraw("rb-j1", None)
-    store.feed(ear, 0)
+    store.roll_back("rb-j1", None)
+    store.sync_to(ear, 0)
     assert ear.heard == ["workload rb-j1"]
 
 
 def test_rejected_write_backs_off_until_its_end():
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
-    store.withdraw("rb-j1", STARTUP_BACKOFF)
-    store.feed(ear, 0)
+    store.roll_back("rb-j1", STARTUP_BACKOFF)
+    store.sync_to(ear, 0)
     assert ear.workloads["rb-j1"].hold == STARTUP_BACKOFF
     upsert(store, ("bindings", binding("j1", version=30)))
-    store.feed(ear, 999)
+    store.sync_to(ear, 999)
     assert ear.workloads["rb-j1"].hold == STARTUP_BACKOFF
     upsert(store, ("bindings", binding("j1", version=31)))
-    store.feed(ear, 1000)
+    store.sync_to(ear, 1000)
     assert ear.workloads["rb-j1"].hold is None
 
 
 def test_backoff_without_end_lasts_until_the_binding_changes():
     store, ear = pending()
-    store.withdraw("rb-j1", Refusal(Reason.STARTUP_BACKOFF))
-    store.feed(ear, 10**12)
+    store.roll_back("rb-j1", Refusal(Reason.STARTUP_BACKOFF))
+    store.sync_to(ear, 10**12)
     assert ear.workloads["rb-j1"].hold is not None
     upsert(store, ("bindings", binding("j1", version=30)))
-    store.feed(ear, 10**12)
+    store.sync_to(ear, 10**12)
     assert ear.workloads["rb-j1"].hold is None
 
 
 def test_backoff_without_end_ends_with_the_last_write():
     store, ear = pending()
-    store.hold_back("rb-j1", Refusal(Reason.STARTUP_BACKOFF))
-    store.feed(ear, 0)
+    store.back_off("rb-j1", Refusal(Reason.STARTUP_BACKOFF))
+    store.sync_to(ear, 0)
     assert ear.workloads["rb-j1"].hold is not None
-    store.withdraw("rb-j1", None)
-    store.feed(ear, 0)
+    store.roll_back("rb-j1", None)
+    store.sync_to(ear, 0)
     assert ear.workloads["rb-j1"].hold is None
 
 
 def test_backoff_before_a_write_keeps_assumed_writes():
     store, ear = pending()
     store.assume("rb-j1", AssumedRecordUpdate(HELD))
-    store.hold_back("rb-j1", Refusal(Reason.STARTUP_BACKOFF))
-    store.feed(ear, 0)
+    store.back_off("rb-j1", Refusal(Reason.STARTUP_BACKOFF))
+    store.sync_to(ear, 0)
     assert ear.workloads["rb-j1"].held == HELD
 
 
@@ -432,7 +432,7 @@ def test_write_response_after_newer_event_calls_on_change():
     store.on_change = lambda: told.append(state(store, ear))
     upsert(store, ("bindings", binding("j1", version=20, paused=False)))
     assert told == []
-    store.settle("rb-j1", 20)
+    store.confirm("rb-j1", 20)
     assert told == [WorkloadState.PENDING]
 
 
@@ -441,9 +441,9 @@ def test_binding_deleted_during_its_write_is_removed():
     store.assume("rb-j1", ADMISSION_M1)
     remove(store, "bindings", binding("j1", version=12))
     assert state(store, ear) is None
-    store.settle("rb-j1", 11)
+    store.confirm("rb-j1", 11)
     assert state(store, ear) is None
-    store.withdraw("rb-j1", STARTUP_BACKOFF)
+    store.roll_back("rb-j1", STARTUP_BACKOFF)
     assert state(store, ear) is None
 
 
@@ -458,8 +458,8 @@ def test_binding_recreated_during_a_write_inherits_nothing():
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
     upsert(store, ("bindings", binding("j1", version=20, uid="second")))
-    store.settle("rb-j1", 19)
-    store.feed(ear, 0)
+    store.confirm("rb-j1", 19)
+    store.sync_to(ear, 0)
     assert [(uid, workload.state) for uid, workload in ear.workloads.items()] == [("second", WorkloadState.PENDING)]
 
 
@@ -470,16 +470,16 @@ def test_written_admission_is_read_back_equal():
     store, state = Store(), State()
     upsert(store, ("queues", queue("a")), ("clusters", cluster("m1")), ("jobs", job("j1")))
     upsert(store, ("bindings", binding("j1", version=10)))
-    store.feed(state, 7)
+    store.sync_to(state, 7)
     (decision,) = state.plan(7).decisions
     assert isinstance(decision, Admit)
     record = admitted_record(decision.workload, decision.admission)
     store.assume("rb-j1", decision.admission)
-    store.settle("rb-j1", 20)
-    store.feed(state, 8)
+    store.confirm("rb-j1", 20)
+    store.sync_to(state, 8)
     clusters = [{"name": assignment.name} for assignment in decision.clusters]
     upsert(store, ("bindings", binding("j1", version=20, paused=False, clusters=clusters, record=record)))
-    store.feed(state, 9)
+    store.sync_to(state, 9)
     assert state.workloads["rb-j1"].admission == decision.admission
     assert state.plan(9).decisions == ()
 
@@ -505,4 +505,4 @@ def test_charge_is_written_and_read_exactly(charge):
 
 
 def test_missing_record_translates_to_none():
-    assert translate_record(RecordResult(flaw="x")) == (None, "x")
+    assert translate_record(RecordResult(error="x")) == (None, "x")

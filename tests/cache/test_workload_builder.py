@@ -33,8 +33,8 @@ def heard(
     store, ear = Store(configuration), FakeEventHandler()
     store.bindings.replace([store.bindings.decode(each) for each in bindings])
     store.jobs.replace([store.jobs.decode(each) for each in jobs])
-    store.feed(ear, 0)
-    remarks = frozenset().union(*store.remarks.values())
+    store.sync_to(ear, 0)
+    remarks = frozenset().union(*store.conditions.values())
     return next(iter(ear.workloads.values()), None), remarks
 
 
@@ -56,8 +56,8 @@ def heard_deployment(template: bytes, *bindings: bytes):
     store.bindings.replace([store.bindings.decode(each) for each in bindings or (deployment_binding(),)])
     sink = store.templates(ApiKind("apps/v1", "Deployment"))
     sink.replace([sink.decode(template)])
-    store.feed(ear, 0)
-    return ear.workloads.get("rb-web"), store.remarks.get("rb-web", frozenset())
+    store.sync_to(ear, 0)
+    return ear.workloads.get("rb-web"), store.conditions.get("rb-web", frozenset())
 
 
 def test_suspended_binding_is_pending():
@@ -540,7 +540,7 @@ def test_batch_job_is_finished_by_its_condition():
     document = json.loads(done)
     document["status"] = {"aggregatedStatus": [{"clusterName": "m1", "status": status}]}
     store.bindings.upsert(store.bindings.decode(raw(document)))
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     assert ear.workloads["rb-j1"].state is WorkloadState.FINISHED
 
 
@@ -564,12 +564,12 @@ def part(owner=HYPERJOB, claim=CLAIMED, **notes):
 def heard_part(template, said=SAID):
     """Return what a job amounts to while a HyperJob says *said*."""
     store, ear = Store(), FakeEventHandler()
-    store.split_hyperjobs()
+    store.expect_hyperjobs()
     if said is not None:
         store.hyperjob_changed("hyper", said)
     store.bindings.upsert(store.bindings.decode(binding("j1")))
     store.jobs.upsert(store.jobs.decode(template))
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     return ear.workloads["rb-j1"]
 
 
@@ -614,23 +614,23 @@ def test_group_annotation_without_controlling_owner_is_ignored(owner):
 def test_group_annotation_cannot_set_the_age(since):
     """It once came before all others, and the year 1 ended every cycle."""
     forged = {**CLAIMED, "parts": 1, "minAvailable": 1, "since": since}
-    assert heard_part(part(claim=forged)).since == SAID.since
-    plain, _ = heard(binding("j1"), jobs=(part(claim=forged),))
+    assert heard_part(part(hyperjob=forged)).since == SAID.since
+    plain, _ = heard(binding("j1"), jobs=(part(hyperjob=forged),))
     assert plain.since > SAID.since
 
 
 def test_part_is_updated_when_its_hyperjob_lists_it():
     store, ear = Store(), FakeEventHandler()
-    store.split_hyperjobs()
+    store.expect_hyperjobs()
     store.bindings.upsert(store.bindings.decode(binding("j1")))
     store.jobs.upsert(store.jobs.decode(part()))
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     assert ear.workloads["rb-j1"].hold is not None
     store.hyperjob_changed("hyper", SAID)
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     assert ear.workloads["rb-j1"].group is not None
     store.hyperjob_changed("hyper", None)
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     assert ear.workloads["rb-j1"].group is None
 
 
@@ -648,7 +648,7 @@ def test_priority_is_that_of_the_priority_class(named, expected):
     store.priority_classes.replace([store.priority_classes.decode(each) for each in classes])
     store.bindings.upsert(store.bindings.decode(binding("j1")))
     store.jobs.upsert(store.jobs.decode(job("j1", priority=named)))
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     workload = ear.workloads["rb-j1"]
     assert (workload.priority, workload.unknown_class) == expected
 
@@ -689,18 +689,18 @@ def test_binding_placed_after_external_eviction_is_not_admitted():
     remarks = []
     for version, clusters in ((1, None), (2, ["m1"]), (3, None)):
         store.bindings.upsert(store.bindings.decode(binding("j1", version=version, clusters=clusters, record=ADMITTED)))
-        store.feed(ear, 0)
+        store.sync_to(ear, 0)
         assert ear.workloads["rb-j1"].state is WorkloadState.PENDING
-        remarks.append(set(store.remarks["rb-j1"]))
+        remarks.append(set(store.conditions["rb-j1"]))
     assert remarks == [
         {BindingCondition.EVICTED_BY_OTHERS},
         {BindingCondition.PLACED_WITHOUT_ADMISSION},
         {BindingCondition.EVICTED_BY_OTHERS},
     ]
     store.bindings.upsert(store.bindings.decode(binding("j1", version=4, clusters=["m1"], record=EVICTED)))
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     store.bindings.upsert(store.bindings.decode(binding("j1", version=5, clusters=["m1"], record=ADMITTED)))
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     assert ear.workloads["rb-j1"].state is WorkloadState.ADMITTED
 
 
@@ -727,7 +727,7 @@ def test_failed_job_recreated_by_karmada_is_charged_again():
     for version, clusters, phases in ((1, ["m1"], {"m1": "Failed"}), (2, ["m2"], {"m1": "Failed"})):
         found = binding("j1", version=version, paused=False, clusters=clusters, phases=phases, record=ADMITTED)
         store.bindings.upsert(store.bindings.decode(found))
-        store.feed(ear, 0)
+        store.sync_to(ear, 0)
         states.append(ear.workloads["rb-j1"])
     assert [each.state for each in states] == [WorkloadState.FINISHED, WorkloadState.ADMITTED]
     assert states[1].admission is not None

@@ -59,15 +59,15 @@ class Counted:
 class Asking:
     """Estimators over stand-ins of which the test knows the ports."""
 
-    def __init__(self, monkeypatch, *, timeout: float = LIMIT_SECONDS, **access) -> None:
+    def __init__(self, monkeypatch, *, timeout: float = LIMIT_SECONDS, **options) -> None:
         self.answers: asyncio.Queue[Estimate] = asyncio.Queue()
         self.metrics = Counted()
         self.ports: dict[str, int] = {}
-        self.access = EstimatorOptions(timeout_seconds=timeout, **access)
+        self.access = EstimatorOptions(timeout_seconds=timeout, **options)
 
-        async def connect(access: EstimatorOptions, cluster: str):
+        async def connect(options: EstimatorOptions, cluster: str):
             port = self.ports[cluster]
-            return await connection.connect(EstimatorOptions(**{**_fields(access), "port": port}), cluster)
+            return await connection.connect(EstimatorOptions(**{**_fields(options), "port": port}), cluster)
 
         async def host(*_: object) -> str:
             return "localhost"
@@ -88,19 +88,19 @@ class Asking:
         async with asyncio.timeout(LIMIT_SECONDS):
             return await self.answers.get()
 
-    async def ask(self, asked: Query) -> Estimate:
-        self.estimators.ask([asked])
+    async def submit(self, asked: Query) -> Estimate:
+        self.estimators.submit([asked])
         return await self.next()
 
 
-def _fields(access: EstimatorOptions) -> dict[str, object]:
-    return {name: getattr(access, name) for name in EstimatorOptions.__dataclass_fields__}
+def _fields(options: EstimatorOptions) -> dict[str, object]:
+    return {name: getattr(options, name) for name in EstimatorOptions.__dataclass_fields__}
 
 
 async def ask(monkeypatch, standin: StandIn, asked: Query | None = None, **parts) -> Estimate:
     async with serving(standin) as port, Asking(monkeypatch, **parts) as asking:
         asking.ports["m1"] = port
-        return await asking.ask(asked or query())
+        return await asking.submit(asked or query())
 
 
 async def test_equal_pods_are_counted_by_replicas(monkeypatch):
@@ -149,9 +149,9 @@ async def test_gang_has_no_estimate_without_component_sets(monkeypatch):
         asking.ports["m1"] = port
         mixed = query(pods(5, 1), pods(3, 2))
 
-        assert await asking.ask(mixed) == Estimate(mixed)
-        assert await asking.ask(mixed) == Estimate(mixed)
-        assert (await asking.ask(query())).count == 1
+        assert await asking.submit(mixed) == Estimate(mixed)
+        assert await asking.submit(mixed) == Estimate(mixed)
+        assert (await asking.submit(query())).count == 1
         assert asking.metrics.outcomes == ["uncounted", "uncounted", "counted"]
 
 
@@ -180,8 +180,8 @@ async def test_unreachable_estimator_is_logged_once(monkeypatch):
     async with Asking(monkeypatch) as asking:
         asking.ports["m1"] = 1
         with capture_logs() as logs:
-            assert (await asking.ask(query())).is_silent
-            assert (await asking.ask(query())).is_silent
+            assert (await asking.submit(query())).is_silent
+            assert (await asking.submit(query())).is_silent
 
     assert [each["cluster"] for each in logs if "estimator unavailable" in each["event"]] == ["m1"]
     assert asking.metrics.outcomes == ["failed", "failed"]
@@ -191,7 +191,7 @@ async def test_slow_estimator_does_not_block_others(monkeypatch):
     slow, quick = StandIn("m1", nodes(8), gate=asyncio.Event()), StandIn("m2", nodes(8))
     async with serving(slow) as first, serving(quick) as second, Asking(monkeypatch) as asking:
         asking.ports |= {"m1": first, "m2": second}
-        asking.estimators.ask([query(), query(cluster="m2")])
+        asking.estimators.submit([query(), query(cluster="m2")])
 
         assert (await asking.next()).query.cluster == "m2"
         slow.gate.set()
@@ -207,10 +207,10 @@ async def test_slow_estimator_times_out(monkeypatch):
 async def test_restarted_estimator_is_queried_over_a_new_connection(monkeypatch):
     async with Asking(monkeypatch) as asking:
         asking.ports["m1"] = 1
-        assert (await asking.ask(query())).is_silent
+        assert (await asking.submit(query())).is_silent
         async with serving(StandIn("m1", nodes(8))) as port:
             asking.ports["m1"] = port
-            assert (await asking.ask(query())).count == 1
+            assert (await asking.submit(query())).count == 1
 
 
 def _credentials(tmp_path, *, verify_client: bool) -> tuple[grpc.ServerCredentials, dict[str, object]]:
@@ -231,7 +231,7 @@ async def test_mutual_tls(monkeypatch, tmp_path):
     server, files = _credentials(tmp_path, verify_client=True)
     async with serving(StandIn("m1", nodes(8)), server) as port, Asking(monkeypatch, **files) as asking:
         asking.ports["m1"] = port
-        assert (await asking.ask(query())).count == 1
+        assert (await asking.submit(query())).count == 1
 
 
 async def test_client_without_certificate_is_rejected(monkeypatch, tmp_path):
@@ -241,7 +241,7 @@ async def test_client_without_certificate_is_rejected(monkeypatch, tmp_path):
         Asking(monkeypatch, ca_file=files["ca_file"]) as asking,
     ):
         asking.ports["m1"] = port
-        assert (await asking.ask(query())).is_silent
+        assert (await asking.submit(query())).is_silent
 
 
 async def test_server_certificate_of_another_ca_is_rejected(monkeypatch, tmp_path):
@@ -251,7 +251,7 @@ async def test_server_certificate_of_another_ca_is_rejected(monkeypatch, tmp_pat
     _, files = _credentials(other, verify_client=False)
     async with serving(StandIn("m1", nodes(8)), server) as port, Asking(monkeypatch, **files) as asking:
         asking.ports["m1"] = port
-        assert (await asking.ask(query())).is_silent
+        assert (await asking.submit(query())).is_silent
 
 
 async def test_verification_can_be_skipped(monkeypatch, tmp_path):
@@ -262,7 +262,7 @@ async def test_verification_can_be_skipped(monkeypatch, tmp_path):
         Asking(monkeypatch, insecure_skip_verify=True, **files) as asking,
     ):
         asking.ports["m1"] = port
-        assert (await asking.ask(query())).count == 1
+        assert (await asking.submit(query())).count == 1
 
 
 def test_host_names_are_those_of_karmada():

@@ -108,7 +108,7 @@ async def test_real_estimator_counts_requested_pods(estimator, monkeypatch, sets
     files = {"ca_file": folder / "ca.crt", "cert_file": folder / "tls.crt", "key_file": folder / "tls.key"}
     async with Asking(monkeypatch, **files) as asking:
         asking.ports["m1"] = port
-        assert (await asking.ask(query(*sets))).count == count
+        assert (await asking.submit(query(*sets))).count == count
 
 
 async def test_real_estimator_of_another_cluster_is_unavailable(estimator, monkeypatch):
@@ -117,4 +117,4 @@ async def test_real_estimator_of_another_cluster_is_unavailable(estimator, monke
         monkeypatch, insecure_skip_verify=True, cert_file=folder / "tls.crt", key_file=folder / "tls.key"
     ) as asking:
         asking.ports["m2"] = port
-        assert (await asking.ask(query(cluster="m2"))).is_silent
+        assert (await asking.submit(query(cluster="m2"))).is_silent

@@ -47,12 +47,12 @@ async def estimating(*, cpus: int = 8, configuration: VolcanoGlobalConfiguration
         player = Player()
         estimators = EstimatorDispatcher(
             EstimatorOptions(timeout_seconds=LIMIT_SECONDS),
-            stage.store.estimated,
+            stage.store.on_estimate,
             metrics=stage.metrics,
             client_of=lambda _: player,
         )
-        stage.loop.on_queries = estimators.ask
-        stage.store.estimate_nodes()
+        stage.loop.on_queries = estimators.submit
+        stage.store.enable_node_estimates()
         stage.store.configure(configuration)
         running = group.create_task(estimators.run())
         yield stage, player

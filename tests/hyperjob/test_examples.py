@@ -15,4 +15,4 @@ def test_an_example_can_be_split_and_asks_for_what_it_says(file):
     hyperjob = read_hyperjob(found)
     assert hyperjob_violations(hyperjob) == ()
     (job,) = hyperjob.spec.replicated_jobs
-    assert resize_template(job).all_pods == job.template_spec.all_pods
+    assert resize_template(job).total_pods == job.template_spec.total_pods

@@ -29,8 +29,8 @@ async def staged(plane, *, prospects=Prospects, may_write=lambda: True):
     """Run a stage with its own rights; yield it and an administrator."""
     async with Api.connect(plane.kubeconfig("volcano-global-hyperjobs")) as ours:
         around = Surroundings(may_write, prospects, lambda key: None, lambda uid: None)
-        stage = Stage(ours, around, pace=WatchOptions())
-        stage.discover_seconds = 0.1
+        stage = Stage(ours, around, options=WatchOptions())
+        stage.discovery_interval_seconds = 0.1
         task = asyncio.create_task(stage.run())
         async with Api.connect(plane.kubeconfig("admin")) as admin:
             yield stage, admin

@@ -7,6 +7,6 @@ from controller.hyperjob.wiring import and_then_look
 
 def test_the_stage_looks_again_when_a_cycle_has_told_its_reasons():
     heard = []
-    stage = SimpleNamespace(look=lambda: heard.append("looked"))
+    stage = SimpleNamespace(wake=lambda: heard.append("looked"))
     and_then_look(heard.append, stage)(("reason",))
     assert heard == [("reason",), "looked"], "looking first would find what was true before"

@@ -39,15 +39,15 @@ Targets = tuple[Assignment, ...]
 class BindingTranslator:
     """Translates bindings; equal parts of them are interned."""
 
-    def __init__(self, gates: Integrations) -> None:
-        self.gates = gates
+    def __init__(self, integrations: Integrations) -> None:
+        self.integrations = integrations
         self._apis: InternPool[ApiKind] = InternPool()
         self._placements: InternPool[Placement | PlacementError] = InternPool()
         self._demands: InternPool[WorkloadRequests | AmountError | _NotCounted] = InternPool()
         self._targets: InternPool[Targets] = InternPool()
         self._progress: InternPool[tuple[ClusterProgress, ...]] = InternPool()
 
-    def facts(self, binding: wire.ResourceBinding) -> CachedBinding:
+    def translate(self, binding: wire.ResourceBinding) -> CachedBinding:
         """Return the cached form of *binding*."""
         meta, spec = binding.metadata, binding.spec
         resource = spec.resource
@@ -72,7 +72,7 @@ class BindingTranslator:
             placement=place,
             clusters=self._clusters(spec.clusters),
             suspension=_suspension(spec.suspension),
-            demand=demand,
+            requests=demand,
             evicting=tuple(
                 Assignment(ClusterName(sys.intern(task.from_cluster)), task.replicas)
                 for task in spec.graceful_eviction_tasks
@@ -81,15 +81,17 @@ class BindingTranslator:
             ended_at=ended_at,
             observed_term=sys.intern(binding.status.scheduler_observing_affinity_name),
             record=record,
-            record_flaw=record_flaw,
+            record_error=record_flaw,
             has_annotations=bool(meta.annotations),
-            claimed=_has_policy(meta),
-            attached=bool(spec.required_by),
+            has_policy=_has_policy(meta),
+            is_dependency=bool(spec.required_by),
             deleting=meta.deletion_timestamp is not None,
             preserved=spec.preserve_resources_on_deletion,
             # Without propagateDeps Karmada's failover controller ignores it.
-            fails_over=spec.propagate_deps and spec.failover is not None and spec.failover.application is not None,
-            flaw=join_errors(binding.flaws, where_flaw, demand_flaw),
+            application_failover=spec.propagate_deps
+            and spec.failover is not None
+            and spec.failover.application is not None,
+            decode_error=join_errors(binding.decode_errors, where_flaw, demand_flaw),
         )
 
     def _placement(self, asked: placements.Placement | None) -> tuple[Placement, str]:
@@ -98,7 +100,7 @@ class BindingTranslator:
 
     def _demand(self, spec: wire.BindingSpec, template: TemplateKey) -> tuple[WorkloadRequests | None, str]:
         """Return the requests that Karmada counted; not for Volcano Jobs, which it counts incorrectly (D3)."""
-        if template.kind == VOLCANO_JOB or self.gates.gate(template.kind) is None:
+        if template.kind == VOLCANO_JOB or self.integrations.get(template.kind) is None:
             return None, ""
         key = fingerprint(spec.replicas, spec.replica_requirements, spec.components)
         counted = self._demands.get(key, lambda: _count_requests(spec))
@@ -116,7 +118,7 @@ class BindingTranslator:
         self, binding: wire.ResourceBinding, template: TemplateKey
     ) -> tuple[tuple[ClusterProgress, ...], int | None]:
         """Return its progress by cluster, and the latest time at which it finished in a cluster."""
-        ending = self.gates.ending(template.kind)
+        ending = self.integrations.finished_rule(template.kind)
         items = binding.status.aggregated_status
         courses = [read_progress(item.status, ending) for item in items]
         told = tuple(

@@ -22,7 +22,7 @@ def translate_cluster(cluster: wire.Cluster) -> CachedCluster:
         grades, trouble = _grade_limits(cluster), ""
     except AmountError as error:
         allocatable, used, grades, trouble = None, EMPTY, (), str(error)
-    if cluster.flaws:
+    if cluster.decode_errors:
         allocatable = None
     spec = cluster.spec
     value = Cluster(
@@ -39,7 +39,7 @@ def translate_cluster(cluster: wire.Cluster) -> CachedCluster:
         used=used,
         grades=grades,
     )
-    flaw = join_errors(cluster.flaws, trouble)
+    flaw = join_errors(cluster.decode_errors, trouble)
     return CachedCluster(cluster.metadata.uid, parse_resource_version(cluster.metadata.resource_version), value, flaw)
 
 

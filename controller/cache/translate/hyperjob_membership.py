@@ -57,9 +57,9 @@ def resolve_membership(template: CachedTemplate | None, known: Mapping[str, Cach
 
     A Job whose HyperJob is unknown or does not list it stays pending: it is about to be deleted, or a user created it.
     """
-    if template is None or template.claim is None or known is None:
+    if template is None or template.hyperjob is None or known is None:
         return NOT_A_PART
-    uid, split = template.claim
+    uid, split = template.hyperjob
     hyperjob = known.get(uid)
     if hyperjob is None or hyperjob.namespace != template.key.namespace:
         return _NOT_LISTED

@@ -26,10 +26,10 @@ class JobTranslator:
     def __init__(self) -> None:
         self._demands: InternPool[RequestsOrError] = InternPool()
 
-    def facts(self, job: wire.Job) -> CachedTemplate:
+    def translate(self, job: wire.Job) -> CachedTemplate:
         """Return the cached form of *job*."""
         counted = self._counted(job)
-        readable = isinstance(counted, WorkloadRequests) and not job.flaws
+        readable = isinstance(counted, WorkloadRequests) and not job.decode_errors
         meta, spec = job.metadata, job.spec
         return CachedTemplate(
             uid=sys.intern(meta.uid),
@@ -39,11 +39,11 @@ class JobTranslator:
             since=to_milliseconds(meta.creation_timestamp) or 0,
             queue=sys.intern(spec.queue),
             priority_class=sys.intern(spec.priority_class_name),
-            claim=hyperjob_reference(meta),
+            hyperjob=hyperjob_reference(meta),
             preferred=_preferred_clusters(meta),
             deleting=meta.deletion_timestamp is not None,
-            demand=counted if isinstance(counted, WorkloadRequests) and readable else None,
-            flaw=join_errors(job.flaws, str(counted) if isinstance(counted, AmountError) else ""),
+            requests=counted if isinstance(counted, WorkloadRequests) and readable else None,
+            decode_error=join_errors(job.decode_errors, str(counted) if isinstance(counted, AmountError) else ""),
         )
 
     def _counted(self, job: wire.Job) -> RequestsOrError:

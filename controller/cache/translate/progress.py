@@ -33,30 +33,30 @@ class JobProgress(NamedTuple):
     replicas: int = 0
 
 
-def read_progress(status: msgspec.Raw, ending: FinishedRule) -> JobProgress:
+def read_progress(status: msgspec.Raw, rule: FinishedRule) -> JobProgress:
     """Return the progress in *status*; an unreadable status has none."""
     try:
         document = msgspec.json.decode(status)
     except (ValueError, RecursionError):
         return JobProgress()
-    found = _phase(document, ending)
+    found = _phase(document, rule)
     return JobProgress(
         found,
         _has_run(document),
-        _ended_at(document, ending) if found is WorkloadPhase.FINISHED else None,
+        _ended_at(document, rule) if found is WorkloadPhase.FINISHED else None,
         _pods(document),
         _bounded_count(value_at(document, ("replicas",))),
     )
 
 
-def read_phase(status: msgspec.Raw, ending: FinishedRule) -> WorkloadPhase:
+def read_phase(status: msgspec.Raw, rule: FinishedRule) -> WorkloadPhase:
     """Return only the phase."""
-    return read_progress(status, ending).phase
+    return read_progress(status, rule).phase
 
 
-def _phase(document: Any, ending: FinishedRule) -> WorkloadPhase:
-    found = value_at(document, ending.path) if ending.path else None
-    if (isinstance(found, str) and found in ending.values) or _true_condition_types(document) & ending.conditions:
+def _phase(document: Any, rule: FinishedRule) -> WorkloadPhase:
+    found = value_at(document, rule.path) if rule.path else None
+    if (isinstance(found, str) and found in rule.values) or _true_condition_types(document) & rule.conditions:
         return WorkloadPhase.FINISHED
     if found == WorkloadPhase.ABORTED:
         return WorkloadPhase.ABORTED
@@ -112,10 +112,10 @@ def _true_conditions(document: Any) -> Iterator[Any]:
         yield from (each for each in conditions if value_at(each, ("status",)) == "True")
 
 
-def _ended_at(document: Any, ending: FinishedRule) -> int | None:
+def _ended_at(document: Any, rule: FinishedRule) -> int | None:
     """Return the transition time next to the phase, or of the condition, that says that it finished."""
-    beside = [value_at(document, ending.path[:-1])] if ending.path else []
-    told = (each for each in _true_conditions(document) if value_at(each, ("type",)) in ending.conditions)
+    beside = [value_at(document, rule.path[:-1])] if rule.path else []
+    told = (each for each in _true_conditions(document) if value_at(each, ("type",)) in rule.conditions)
     times = (_parse_time(value_at(each, ("lastTransitionTime",))) for each in (*beside, *told))
     return max((time for time in times if time is not None), default=None)
 

@@ -18,8 +18,8 @@ def translate_queue(queue: wire.Queue) -> CachedQueue:
         value, trouble = _queue(queue), ""
     except AmountError as error:
         value, trouble = Queue(QueueName(queue.metadata.name), state=QueueState.UNKNOWN), str(error)
-    flaw = join_errors(queue.flaws, trouble)
-    if queue.flaws:
+    flaw = join_errors(queue.decode_errors, trouble)
+    if queue.decode_errors:
         value = Queue(value.name, parent=value.parent, state=QueueState.UNKNOWN)
     return CachedQueue(queue.metadata.uid, parse_resource_version(queue.metadata.resource_version), value, flaw)
 

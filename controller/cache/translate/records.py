@@ -30,7 +30,7 @@ _ZERO_CHARGE = {PODS: 0}
 def translate_record(reading: wire.RecordResult) -> tuple[AdmissionRecord | None, str]:
     """Return the record of a binding, or why its annotation is not a valid record."""
     if reading.record is None:
-        return None, reading.flaw
+        return None, reading.error
     try:
         return _translate(reading.record), ""
     except AmountError as error:

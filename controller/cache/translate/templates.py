@@ -35,34 +35,34 @@ class TemplateTranslator:
     def __init__(self) -> None:
         self._demands: InternPool[RequestsOrError] = InternPool()
 
-    def facts(self, template: wire.Template, gate: Integration) -> CachedTemplate:
+    def translate(self, template: wire.Template, integration: Integration) -> CachedTemplate:
         """Return the cached form of *template*; lists omit the kind, so it comes from the integration."""
         meta = template.metadata
         document = {"spec": template.spec}
-        counted = self._counted(document, gate)
+        counted = self._counted(document, integration)
         trouble = str(counted) if isinstance(counted, AmountError) else ""
         return CachedTemplate(
             uid=sys.intern(meta.uid),
             resource_version=parse_resource_version(meta.resource_version),
-            key=TemplateKey(group_kind(gate.api), sys.intern(meta.namespace), sys.intern(meta.name)),
+            key=TemplateKey(group_kind(integration.api), sys.intern(meta.namespace), sys.intern(meta.name)),
             generation=meta.generation,
             since=to_milliseconds(meta.creation_timestamp) or 0,
-            queue=sys.intern(next(_queue_names(template, document, gate), "")),
-            priority_class=sys.intern(_string_or_empty(value_at(document, gate.priority_class))),
+            queue=sys.intern(next(_queue_names(template, document, integration), "")),
+            priority_class=sys.intern(_string_or_empty(value_at(document, integration.priority_class))),
             deleting=meta.deletion_timestamp is not None,
-            demand=counted if isinstance(counted, WorkloadRequests) else None,
-            flaw=join_errors(template.flaws, trouble),
+            requests=counted if isinstance(counted, WorkloadRequests) else None,
+            decode_error=join_errors(template.decode_errors, trouble),
         )
 
-    def _counted(self, document: dict[str, Any], gate: Integration) -> RequestsOrError | None:
+    def _counted(self, document: dict[str, Any], integration: Integration) -> RequestsOrError | None:
         """Return the requests of all pods, ``None`` for an object without a pod template."""
-        path = () if group_kind(gate.api) == _POD else gate.pod_template
+        path = () if group_kind(integration.api) == _POD else integration.pod_template
         pod = value_at(document, path)
         if not isinstance(pod, dict) or not isinstance(pod.get("spec"), dict):
             return None
         counts = [
             value_at(document, ("spec", name))
-            for name in _REPLICA_FIELDS.get(group_kind(gate.api), _DEFAULT_REPLICA_FIELDS)
+            for name in _REPLICA_FIELDS.get(group_kind(integration.api), _DEFAULT_REPLICA_FIELDS)
         ]
         replicas = min((count for count in counts if isinstance(count, int)), default=1)
         key = fingerprint(replicas, pod["spec"], path)
@@ -88,16 +88,16 @@ def _count_requests(spec: dict[str, Any], replicas: int, where: str) -> Requests
     )
 
 
-def _queue_names(template: wire.Template, document: dict[str, Any], gate: Integration) -> Iterator[str]:
+def _queue_names(template: wire.Template, document: dict[str, Any], integration: Integration) -> Iterator[str]:
     """Yield the queues that it names, by precedence: spec field, annotation, label, pod template."""
-    pod = value_at(document, (*gate.pod_template, "metadata"))
+    pod = value_at(document, (*integration.pod_template, "metadata"))
     places = (
         template.metadata.annotations,
         template.metadata.labels,
         value_at(pod, ("annotations",)),
         value_at(pod, ("labels",)),
     )
-    named = _string_or_empty(value_at(document, gate.queue)) if gate.queue else ""
+    named = _string_or_empty(value_at(document, integration.queue)) if integration.queue else ""
     found = (named, *(_string_or_empty(value_at(place, (name,))) for place in places for name in QUEUE_NAME_KEYS))
     return (name for name in found if name)
 

@@ -42,7 +42,7 @@ def _why_not_managed(snapshot: Snapshot, job: CachedTemplate) -> str:
     bound = next((each for each in snapshot.store.bindings if each.template == job.key), None)
     if bound is None:
         return f"{path} has no binding yet: no PropagationPolicy selects it, or Karmada has not come to it"
-    if not bound.paused:
+    if not bound.is_suspended:
         return f"{path} is not held back: its binding is neither paused nor placed, Karmada places it"
     return f"{path} is none of the workloads that wait for admission: its namespace is exempt, or it is being deleted"
 

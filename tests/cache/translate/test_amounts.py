@@ -35,7 +35,7 @@ def test_all_queue_fields_are_read():
             dequeueStrategy="fifo",
         )
     )
-    assert found.flaw == ""
+    assert found.decode_error == ""
     assert found.queue == Queue(
         "a",
         "team",
@@ -71,14 +71,14 @@ def test_queue_state(state, expected):
 def test_queue_with_invalid_quantity_has_unknown_state(place, amount):
     found = Store().queues.decode(queue("a", **{place: {"cpu": amount}, "parent": "team"}))
     assert found.queue.state is QueueState.UNKNOWN
-    assert place in found.flaw
+    assert place in found.decode_error
 
 
 @pytest.mark.parametrize("amount", UNREADABLE)
 def test_cluster_with_invalid_quantity_has_no_summary(amount):
     found = Store().clusters.decode(cluster("m1", cpu=amount))
     assert not found.cluster.is_usable
-    assert "status.resourceSummary.allocatable" in found.flaw
+    assert "status.resourceSummary.allocatable" in found.decode_error
 
 
 def test_cluster_without_summary_has_no_decode_error():
@@ -86,7 +86,7 @@ def test_cluster_without_summary_has_no_decode_error():
     del document["status"]["resourceSummary"]
     found = Store().clusters.decode(json.dumps(document).encode())
     assert found.cluster.allocatable is None
-    assert (found.cluster.used, found.flaw) == (EMPTY, "")
+    assert (found.cluster.used, found.decode_error) == (EMPTY, "")
 
 
 def test_allocated_and_allocating_resources_are_used():
@@ -141,8 +141,8 @@ def test_job_with_invalid_quantity_has_unknown_requests(amount):
     found = Store().jobs.decode(job("j1", requests={"cpu": amount}))
     assert found.key.name == "j1"
     assert found.queue == "a"
-    assert found.demand is None
-    assert found.flaw.startswith("spec.tasks[0].template.spec.containers[0].resources.requests")
+    assert found.requests is None
+    assert found.decode_error.startswith("spec.tasks[0].template.spec.containers[0].resources.requests")
 
 
 @pytest.mark.parametrize(
@@ -158,17 +158,17 @@ def test_job_with_invalid_quantity_has_unknown_requests(amount):
 )
 def test_invalid_job_has_a_decode_error(spec, flaw):
     found = Store().jobs.decode(job("j1", spec=spec))
-    assert found.demand is None
-    assert flaw in found.flaw
+    assert found.requests is None
+    assert flaw in found.decode_error
 
 
 def test_huge_number_of_replicas_is_counted_exactly():
     found = Store().jobs.decode(job("j1", replicas=10**30))
-    assert found.demand is not None
-    assert found.demand.whole["cpu"] == 10**33
+    assert found.requests is not None
+    assert found.requests.total["cpu"] == 10**33
 
 
 def test_equal_templates_share_their_requests():
     store = Store()
     one, other = store.jobs.decode(job("j1")), store.jobs.decode(job("j2"))
-    assert one.demand is other.demand
+    assert one.requests is other.requests

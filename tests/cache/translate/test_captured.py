@@ -63,8 +63,13 @@ def test_captured_binding_of_a_volcano_job(name, uid, placement, clusters, suspe
     assert binding.placement == Placement(placement, spread=ONE_CLUSTER, divided=True, aggregated=True)
     assert binding.clusters == (None if clusters is None else tuple(Assignment(each) for each in clusters))
     assert binding.suspension == suspension
-    assert (binding.claimed, binding.has_annotations, binding.deleting, binding.flaw) == (True, True, False, "")
-    assert binding.demand is None, "the components of a Volcano Job undercount, so they are never looked at"
+    assert (binding.has_policy, binding.has_annotations, binding.deleting, binding.decode_error) == (
+        True,
+        True,
+        False,
+        "",
+    )
+    assert binding.requests is None, "the components of a Volcano Job undercount, so they are never looked at"
 
 
 def test_running_binding_has_a_phase():
@@ -96,7 +101,7 @@ def test_captured_cluster():
         "pods": 1_100_000,
     }
     assert not any(cluster.used.values())
-    assert found.flaw == ""
+    assert found.decode_error == ""
 
 
 def test_cluster_without_pods_has_no_usage():
@@ -114,14 +119,14 @@ def test_captured_work_template_is_counted_with_its_limits():
     assert job.queue == "q-a"
     assert job.priority_class == "high"
     assert job.classes == {"high"}
-    assert job.demand is not None
-    assert job.demand.whole == {
+    assert job.requests is not None
+    assert job.requests.total == {
         "cpu": 17_000,
         "memory": 33 * 2**30,
         "nvidia.com/gpu": 4_000,
         "pods": 5_000,
     }
-    assert job.flaw == ""
+    assert job.decode_error == ""
 
 
 @pytest.mark.parametrize(
@@ -134,10 +139,10 @@ def test_captured_work_template_is_counted_with_its_limits():
 def test_captured_gangs_are_counted_completely(name, demand):
     (document,) = load(f"manifests/{name}.yaml")
     job = Store().jobs.decode(raw(document))
-    assert job.demand is not None
-    assert job.demand.job is not None
-    assert job.demand.whole == demand
-    assert gang_minimum(job.demand.job, lambda name: 0) == demand
+    assert job.requests is not None
+    assert job.requests.job is not None
+    assert job.requests.total == demand
+    assert gang_minimum(job.requests.job, lambda name: 0) == demand
     assert job.queue == "default"
 
 
@@ -145,6 +150,6 @@ def test_captured_bindings_are_adopted_or_pending():
     store, ear = Store(), FakeEventHandler()
     for name in ("rb-running-two-task-job", "rb-suspended-at-create-single-job", "rb-gateoff-web-deployment"):
         store.bindings.upsert(facts(name))
-    store.feed(ear, 0)
+    store.sync_to(ear, 0)
     states = {workload.name: (workload.state, bool(workload.admission)) for workload in ear.workloads.values()}
     assert states == {"two-task": (WorkloadState.ADMITTED, True), "single": (WorkloadState.PENDING, False)}

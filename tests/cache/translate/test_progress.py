@@ -58,8 +58,11 @@ GATES = Integrations(
     ],
 )
 def test_phase_is_read_from_the_status(kind, status, expected):
-    assert read_phase(msgspec.Raw(json.dumps(status).encode()), GATES.ending(kind)) is expected
+    assert read_phase(msgspec.Raw(json.dumps(status).encode()), GATES.finished_rule(kind)) is expected
 
 
 def test_too_deeply_nested_status_has_no_progress():
-    assert read_phase(msgspec.Raw(b"[" * 100_000 + b"]" * 100_000), GATES.ending(VOLCANO_JOB)) is WorkloadPhase.WAITING
+    assert (
+        read_phase(msgspec.Raw(b"[" * 100_000 + b"]" * 100_000), GATES.finished_rule(VOLCANO_JOB))
+        is WorkloadPhase.WAITING
+    )
