@@ -80,7 +80,9 @@ class StateCollector:
         lists = ((name, cache.lists) for name, cache in caches)
         yield _counter("cache_lists", "Complete lists that were applied.", "resource", lists)
         unreadable = ((name, cache.unreadable) for name, cache in caches)
-        yield _gauge("cache_unreadable_objects", "Objects whose present version cannot be decoded.", "resource", unreadable)
+        yield _gauge(
+            "cache_unreadable_objects", "Objects whose present version cannot be decoded.", "resource", unreadable
+        )
         failures = ((name, cache.decode_failures) for name, cache in caches)
         yield _counter("cache_undecodable_objects", "Objects that could not be decoded.", "resource", failures)
 
