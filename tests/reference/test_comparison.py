@@ -5,32 +5,32 @@ from pprint import pformat
 
 import pytest
 
-from tests.reference import drawing, engine, order
+from tests.reference import engine, generator, order
 from tests.reference.state import Decision, State
 
 Decide = Callable[[State], list[Decision] | list[list[Decision]]]
 MOST = 1, 2, 3
 
 
-CONFIGURATIONS = [pytest.param(each, id=drawing.name_of(each)) for each in drawing.configurations()]
+CONFIGURATIONS = [pytest.param(each, id=generator.name_of(each)) for each in generator.configurations()]
 
 
 def check(worlds: Iterable[State], one: Decide, other: Decide) -> None:
     """Compare two ways to decide; show the first world in which they differ, shrunk."""
     for number, state in enumerate(worlds):
         if one(state) != other(state):
-            small = drawing.shrink(state, lambda smaller: one(smaller) != other(smaller))
+            small = generator.shrink(state, lambda smaller: one(smaller) != other(smaller))
             found = [pformat(each, width=110) for each in (small, one(small), other(small))]
             pytest.fail("\n".join([f"world {number}", *found]))
 
 
 def drawn(seeds: range) -> Iterable[State]:
-    return map(drawing.draw, seeds)
+    return map(generator.draw, seeds)
 
 
 def check_parts(seeds: range, configuration: State) -> None:
     """Compare one plan with plans of at most one, two and three decisions each."""
-    worlds = (drawing.reconfigure(state, configuration) for state in drawn(seeds))
+    worlds = (generator.reconfigure(state, configuration) for state in drawn(seeds))
     check(worlds, in_one, in_parts)
 
 
@@ -63,6 +63,6 @@ def test_plans_in_parts_decide_as_one_plan_in_two_thousand_worlds(configuration)
 
 
 def test_a_differing_world_is_shrunk():
-    state = drawing.shrink(drawing.draw(6), lambda state: bool(state.jobs))
+    state = generator.shrink(generator.draw(6), lambda state: bool(state.jobs))
     assert len(state.jobs) == 1
     assert len(state.queues) == 1
