@@ -8,7 +8,7 @@ from controller.engine.plan import Admit
 
 def first_unobserved_term(decision: Admit, facts: CachedBinding, ledger: ClusterUsage) -> str:
     """Return the affinity term to observe before *decision* is carried out, or an empty string if none is needed."""
-    shape = decision.workload.shape
+    shape = decision.workload.requirements
     if shape.placement.affinity is not None or not shape.placement.terms:
         return ""
     term = candidates(shape, ledger.clusters).term

@@ -215,12 +215,12 @@ class AdmissionLoop:
     def _apply_plan(self, plan: Plan, context: CycleContext, now: int) -> int | None:
         """Hand on what *plan* decides; return when there is more to decide."""
         self.decision_recorder.record_plan(self.state, plan, context)
-        for error in self.state.failures():
+        for error in self.state.take_failures():
             self._report("decide", None, error)
         stale = self._stale(plan)
         self._store.mark_changed(stale)
-        self._write_reservations([note for note in plan.notes if note.workload.uid not in stale], now)
-        self._requeue([each for each in plan.requeues if each.uid not in stale], now)
+        self._write_reservations([note for note in plan.record_updates if note.workload.uid not in stale], now)
+        self._requeue([each for each in plan.reschedules if each.uid not in stale], now)
         self._submit_decisions([each for each in plan.decisions if each.workload.uid not in stale], now)
         self.on_waits(plan.waits)
         self.on_queries(plan.queries)
@@ -234,16 +234,18 @@ class AdmissionLoop:
         if self._plan_slices == 1:
             return set()
         stale = {
-            each.workload.uid for each in (*plan.decisions, *plan.notes) if self._store.has_changed(each.workload.uid)
+            each.workload.uid
+            for each in (*plan.decisions, *plan.record_updates)
+            if self._store.has_changed(each.workload.uid)
         }
-        stale |= {each.uid for each in plan.requeues if self._store.has_changed(each.uid)}
+        stale |= {each.uid for each in plan.reschedules if self._store.has_changed(each.uid)}
         if not stale:
             return stale
-        admitted = [each for each in plan.decisions if isinstance(each, Admit) and each.plan]
-        plans = {each.plan for each in admitted if each.workload.uid in stale}
-        stale |= {each.workload.uid for each in admitted if each.plan in plans}
+        admitted = [each for each in plan.decisions if isinstance(each, Admit) and each.plan_id]
+        plans = {each.plan_id for each in admitted if each.workload.uid in stale}
+        stale |= {each.workload.uid for each in admitted if each.plan_id in plans}
         evicted = [each for each in plan.decisions if isinstance(each, Evict)]
-        return stale | {each.workload.uid for each in evicted if each.for_whom in stale}
+        return stale | {each.workload.uid for each in evicted if each.preemptor in stale}
 
     def _write_reservations(self, notes: Iterable[RecordUpdate], now: int) -> None:
         """Write down what is held for whom, before anybody leaves for them."""
@@ -251,7 +253,9 @@ class AdmissionLoop:
             facts = self._store.binding(note.workload.uid)
             if facts is not None:
                 with self._setting_aside(facts.uid, now):
-                    self._submit_write(nomination_write(note, facts), AssumedRecordUpdate(note.held, note.reserved))
+                    self._submit_write(
+                        nomination_write(note, facts), AssumedRecordUpdate(note.nomination, note.reservation)
+                    )
 
     def _submit_decisions(self, decisions: Iterable[Decision], now: int) -> None:
         for decision in decisions:
@@ -261,7 +265,7 @@ class AdmissionLoop:
                     self._submit_decision(decision, facts, now)
 
     def _submit_decision(self, decision: Decision, facts: CachedBinding, now: int) -> None:
-        if isinstance(decision, Admit) and (term := first_unobserved_term(decision, facts, self.state.ledger)):
+        if isinstance(decision, Admit) and (term := first_unobserved_term(decision, facts, self.state.cluster_usage)):
             self._observe_affinity(decision, facts, term)
             return
         if isinstance(decision, Evict) and (next_write_at := self._actuator.next_write_at(facts.uid) or 0) > now:
@@ -310,7 +314,9 @@ class AdmissionLoop:
         workload, back_off = decision.workload, decision.back_off if isinstance(decision, Evict) else None
         if back_off is not None:
             return self._store.start_failures.fingerprints(back_off.excluded_clusters)
-        return {} if workload.has_run else self._store.start_failures.fingerprints(workload.shape.excluded_clusters)
+        return (
+            {} if workload.has_run else self._store.start_failures.fingerprints(workload.requirements.excluded_clusters)
+        )
 
     def _requeue(self, workloads: Iterable[Workload], now: int) -> None:
         """Give those to Karmada's scheduler once more who were admitted and do not run (R1)."""
@@ -332,7 +338,7 @@ class AdmissionLoop:
         self._submit_write(affinity_term_write(decision, facts, term), AssumedRepair())
 
     def _preemptor_of(self, decision: Decision) -> str:
-        uid = decision.for_whom if isinstance(decision, Evict) else None
+        uid = decision.preemptor if isinstance(decision, Evict) else None
         workload = self.state.workloads.get(uid) if uid else None
         return workload.path if workload else ""
 
@@ -417,8 +423,8 @@ def workloads_in_traceback(error: Exception) -> list[WorkloadUid]:
         for value in frame.f_locals.values():
             if isinstance(value, Workload):
                 return [value.uid]
-            if isinstance(value, WorkloadClass) and value.entries:
-                return [workload.uid for workload in value.entries]
+            if isinstance(value, WorkloadClass) and value.workloads:
+                return [workload.uid for workload in value.workloads]
     return []
 
 

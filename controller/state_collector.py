@@ -56,13 +56,13 @@ class StateCollector:
         state = self._state()
         waiting = _pending_by_queue(state)
         yield from self._workloads(state, waiting)
-        if state.standing is not None:
-            yield from _queue_metrics(state.standing, _queues_to_show(state.standing, waiting))
+        if state.queue_shares is not None:
+            yield from _queue_metrics(state.queue_shares, _queues_to_show(state.queue_shares, waiting))
         yield from self._caches()
 
     def _workloads(self, state: State, waiting: Mapping[QueueName, int]) -> Iterator[Metric]:
         yield _gauge("pending_workloads", "Pending workloads, by queue.", "queue", _with_remainder(waiting))
-        reasons = Tally(state.told.values())
+        reasons = Tally(state.last_reasons.values())
         yield _gauge("waiting_reasons", "Pending workloads, by reason.", "reason", reasons.items())
         states = Tally(workload.state for workload in state.workloads.values())
         yield _gauge("workloads", "Gated workloads, by state.", "state", states.items())
@@ -89,9 +89,9 @@ class StateCollector:
 
 def _pending_by_queue(state: State) -> Mapping[QueueName, int]:
     """Return the number of pending workloads by queue."""
-    waiting = Tally({queue: len(held) for queue, held in state.held.items()})
-    for lane in state.backlog.lanes():
-        waiting[lane.queue] += len(lane.entries)
+    waiting = Tally({queue: len(held) for queue, held in state.on_hold.items()})
+    for lane in state.pending.classes():
+        waiting[lane.queue] += len(lane.workloads)
     return waiting
 
 
@@ -105,11 +105,11 @@ def _queues_to_show(standing: QueueShares, waiting: Mapping[QueueName, int]) -> 
 
 
 def _queue_metrics(standing: QueueShares, names: list[QueueName]) -> Iterator[Metric]:
-    resources = sorted(set(standing.entitlements[ROOT]) - {PODS})[:MAX_RESOURCES]
+    resources = sorted(set(standing.fair_shares[ROOT]) - {PODS})[:MAX_RESOURCES]
     tables: tuple[tuple[str, str, Callable[[QueueName], QueueAmounts]], ...] = (
-        ("entitlement", "What a queue is entitled to, in base units.", lambda name: standing.entitlements[name]),
+        ("entitlement", "What a queue is entitled to, in base units.", lambda name: standing.fair_shares[name]),
         ("allocated", "What a queue holds, those below it included.", lambda name: standing.quota.allocated[name]),
-        ("ceiling", "The most a queue may hold.", lambda name: standing.quota.limits[name].ceiling),
+        ("ceiling", "The most a queue may hold.", lambda name: standing.quota.limits[name].limit),
     )
     for word, text, amounts in tables:
         family = GaugeMetricFamily(f"volcano_global_queue_{word}", text, labels=("queue", "resource"))
@@ -122,7 +122,7 @@ def _queue_metrics(standing: QueueShares, names: list[QueueName]) -> Iterator[Me
 
 
 def _usage_ratio(standing: QueueShares, name: QueueName) -> float:
-    is_infinite, share = standing.share(name, frozenset())
+    is_infinite, share = standing.usage_ratio(name, frozenset())
     return float("inf") if is_infinite else float(share)
 
 

@@ -106,7 +106,7 @@ def decision_write(
 def _admit_write(decision: Admit, facts: CachedBinding, excluded_clusters: Mapping[ClusterName, str]) -> Write:
     workload = decision.workload
     record = admitted_record(
-        workload, decision.admission, before=facts.record, plan=decision.plan, excluded_clusters=excluded_clusters
+        workload, decision.admission, before=facts.record, plan=decision.plan_id, excluded_clusters=excluded_clusters
     )
     targets = [(target.name, target.replicas) for target in decision.clusters]
     return Write(
@@ -118,7 +118,7 @@ def _admit_write(decision: Admit, facts: CachedBinding, excluded_clusters: Mappi
         workload.path,
         queue=workload.queue,
         clusters=tuple(target.name for target in decision.clusters),
-        wait_seconds=(decision.admission.admitted_at - workload.since) / 1000,
+        wait_seconds=(decision.admission.admitted_at - workload.created_at) / 1000,
     )
 
 
@@ -133,7 +133,7 @@ def _evict_write(decision: Evict, facts: CachedBinding, record: wire.Record, *, 
         workload.path,
         queue=workload.queue,
         reason=decision.reason,
-        message=decision.back_off.why if decision.back_off else "",
+        message=decision.back_off.message if decision.back_off else "",
         for_whom=for_whom,
     )
 
@@ -149,7 +149,7 @@ def _eviction_tasks(decision: Evict, facts: CachedBinding) -> list[patches.Evict
 def nomination_write(note: RecordUpdate, facts: CachedBinding) -> Write:
     """Return how it is recorded what is held for a workload that waits, or that nothing is any more."""
     workload = note.workload
-    record = pending_record(workload, note.held, note.reserved, before=facts.record)
+    record = pending_record(workload, note.nomination, note.reservation, before=facts.record)
     return Write(
         "hold",
         workload.uid,
@@ -250,7 +250,7 @@ def _record_repair(
             "note", patches.update_pending_record(facts, wire.write_record(record)), facts, queue=record.queue
         )
     if BindingCondition.QUEUE_NOT_RECORDED in remarks and workload is not None:
-        record = wire.Record(workload.uid, queue=workload.queue, waiting_since=to_datetime(workload.since))
+        record = wire.Record(workload.uid, queue=workload.queue, waiting_since=to_datetime(workload.created_at))
         return _binding_write(
             "note", patches.update_pending_record(facts, wire.write_record(record)), facts, queue=workload.queue
         )

@@ -83,7 +83,7 @@ class Scenario:
             for workload in workloads(entry, 1000 * self._entries, now=self.now):
                 before = self.state.workloads.get(workload.uid)
                 keeps_age = before is not None and "since" not in entry
-                found.append(replace(workload, since=before.since) if keeps_age else workload)
+                found.append(replace(workload, created_at=before.created_at) if keeps_age else workload)
             self._entries += 1
         return found
 
@@ -104,7 +104,7 @@ class Scenario:
         for name in step.get("show", ()):
             running = self.by_name(name)
             assert running.admission is not None
-            self._tell(running, admission=replace(running.admission, shown=True))
+            self._tell(running, admission=replace(running.admission, reported=True))
         for event, changes in EVENTS.items():
             for name in step.get(event, ()):
                 self._tell(self.by_name(name), **changes)
@@ -121,15 +121,19 @@ class Scenario:
 
     def _outcome(self, plan: Plan) -> Outcome:
         outcome = Outcome(told=[wait.workload.name for wait in plan.waits])
-        outcome.lapsed = [each.workload.name for each in plan.notes if each.held is None and each.reserved is None]
-        outcome.reserved = {each.workload.name: kept_on(each.reserved) for each in plan.notes if each.reserved}
-        outcome.requeued = [each.name for each in plan.requeues]
+        outcome.lapsed = [
+            each.workload.name for each in plan.record_updates if each.nomination is None and each.reservation is None
+        ]
+        outcome.reserved = {
+            each.workload.name: kept_on(each.reservation) for each in plan.record_updates if each.reservation
+        }
+        outcome.requeued = [each.name for each in plan.reschedules]
         outcome.wake_after = None if plan.wake_at is None else (plan.wake_at - self.now) // 1000
         names = {uid: each.name for uid, each in self.state.workloads.items()}
         for decision in plan.decisions:
             if isinstance(decision, Evict):
                 outcome.evicted.append(decision.workload.name)
-                outcome.left_for[decision.workload.name] = names.get(decision.for_whom or "")
+                outcome.left_for[decision.workload.name] = names.get(decision.preemptor or "")
                 outcome.reasons[decision.workload.name] = decision.reason
                 continue
             outcome.order.append(decision.workload.name)
@@ -138,14 +142,16 @@ class Scenario:
             refusal = self.state.refusal(workload.uid)
             if refusal is not None:
                 outcome.waiting[workload.name] = refusal
-        for name in self.state.waiting_queues():
-            outcome.positions |= {each.name: place for place, each in enumerate(self.state.waiting(name), start=1)}
+        for name in self.state.queues_with_pending():
+            outcome.positions |= {
+                each.name: place for place, each in enumerate(self.state.pending_workloads(name), start=1)
+            }
         return outcome
 
 
 def kept_on(reserved: Reservation) -> str | list[str] | None:
     """Return the cluster on which room is kept, all of several, ``None`` for quota alone."""
-    names = [booking.cluster for booking in reserved.rooms]
+    names = [booking.cluster for booking in reserved.cluster_charges]
     return names if len(names) > 1 else next(iter(names), None)
 
 

@@ -202,9 +202,9 @@ def shape(written: Mapping[str, Any]) -> SchedulingRequirements:
         found,
         placement=placement(written.get("placement")),
         observed_term=written.get("term", ""),
-        preferred=names(written.get("prefers")),
+        preferred_clusters=names(written.get("prefers")),
         evicting_from=frozenset(names(written.get("evictingFrom"))),
-        current=frozenset(names(written.get("runsOn"))),
+        current_clusters=frozenset(names(written.get("runsOn"))),
         excluded_clusters=frozenset(names(written.get("excludedClusters"))),
     )
 
@@ -222,21 +222,21 @@ def workloads(written: Mapping[str, Any], order: int, *, now: int = 0) -> Iterat
             name=name,
             kind=asked.api.kind,
             queue=QueueName(written.get("queue", "default")),
-            shape=asked,
+            requirements=asked,
             priority=written.get("priority", 0),
             priority_class=written.get("class", ""),
             unknown_class=written.get("unknownClass", False),
-            since=written.get("since", order + number - 1) * 1000,
+            created_at=written.get("since", order + number - 1) * 1000,
             state=WorkloadState.ADMITTED if "on" in written else WorkloadState.PENDING,
             admission=admission(asked, written, now) if "on" in written else None,
             hold=hold(written["hold"], now) if "hold" in written else None,
             evictions=written.get("evictions", 0),
             preserved=written.get("preserved", False),
             preempts=not written.get("never", False),
-            held=held(written["held"], asked, now) if "held" in written else None,
-            group=HyperJobGang(**written["group"]) if "group" in written else None,
-            reserved=reserved(written["reserved"], now) if "reserved" in written else None,
-            attempts=written.get("attempts", 0),
+            nomination=held(written["held"], asked, now) if "held" in written else None,
+            gang=HyperJobGang(**written["group"]) if "group" in written else None,
+            reservation=reserved(written["reserved"], now) if "reserved" in written else None,
+            failed_starts=written.get("attempts", 0),
             has_run=written.get("started", False),
             unplaced=written.get("unplaced", False),
         )
@@ -251,7 +251,7 @@ def hold(written: str | Mapping[str, Any], now: int) -> Refusal:
 
 def held(written: Mapping[str, Any], asked: SchedulingRequirements, now: int) -> Nomination:
     """Read ``{cluster: m, for: 60, rank: 0, asks: {u: 1}}``, in seconds up to now."""
-    demand = amounts(written["asks"]) if "asks" in written else asked.demand
+    demand = amounts(written["asks"]) if "asks" in written else asked.requests
     since = now - written.get("for", 0) * 1000
     return Nomination(ClusterName(written["cluster"]), since, written.get("rank", 0), demand)
 
@@ -273,19 +273,19 @@ def admission(asked: SchedulingRequirements, written: Mapping[str, Any], now: in
     """Read ``m``, ``[m1, m2]`` or the replicas on each, ``{m1: 3, m2: 1}``; ``charge`` is that on each cluster."""
     where = written["on"]
     if isinstance(where, Mapping):
-        parts = {name: scale(asked.replica, replicas) for name, replicas in where.items()}
+        parts = {name: scale(asked.replica_requests, replicas) for name, replicas in where.items()}
     else:
-        charge = amounts(written["charge"]) if "charge" in written else asked.demand
+        charge = amounts(written["charge"]) if "charge" in written else asked.requests
         parts = dict.fromkeys(where if isinstance(where, list) else [where], charge)
     bookings = tuple(ClusterCharge(ClusterName(name), part) for name, part in parts.items())
     return Admission(
         charge=total(parts.values()),
-        bookings=bookings,
+        cluster_charges=bookings,
         admitted_at=now - written["ran"] * 1000 if "ran" in written else 0,
         adopted=written.get("adopted", False),
-        grown=written.get("grown", False),
+        resized=written.get("grown", False),
         moved=written.get("moved", False),
-        shown=written.get("shown", False),
+        reported=written.get("shown", False),
     )
 
 
@@ -302,10 +302,10 @@ def policy(written: Mapping[str, Any] | None) -> Policy:
         startup_timeout_ms=written["startWithin"] * 1000 if "startWithin" in written else None,
         tenants=tenants,
         node_shapes=tuple(map(node_shapes, written.get("nodeShapes", ()))),
-        growth=growth(written.get("growth", {})),
+        resize=growth(written.get("growth", {})),
         reclaim=eviction(written.get("reclaim")),
         preemption=eviction(written.get("preemption")),
-        reservation=HeadReservation(max_ms=written.get("holdSeconds", 7200) * 1000),
+        head_reservation=HeadReservation(max_ms=written.get("holdSeconds", 7200) * 1000),
     )
 
 

@@ -192,7 +192,7 @@ async def test_c1_an_affinity_is_told_without_forgetting_what_is_written_already
         await asyncio.sleep(0.05)
         workload = stage.loop.state.workloads[uid]
         assert workload.hold is not None
-        assert workload.held is None
+        assert workload.nomination is None
         assert stage.hand.writes.empty()
         stage.hand.busy.clear()
         stage.bind("a", placement=placement, record=record)

@@ -57,7 +57,7 @@ def facts(*, paused: bool = True, uid: str = "u1", **more) -> CachedBinding:
     )
 
 
-WORKLOAD = Workload(WorkloadUid("u1"), "ml", "j", "Job", QueueName("a"), SchedulingRequirements(), since=1_000)
+WORKLOAD = Workload(WorkloadUid("u1"), "ml", "j", "Job", QueueName("a"), SchedulingRequirements(), created_at=1_000)
 ADMIT = Admit(WORKLOAD, (Assignment(M1),), Admission(CHARGE, (ClusterCharge(M1, CHARGE),), admitted_at=61_000))
 
 
@@ -129,7 +129,7 @@ def test_a_start_that_failed_is_recorded_with_the_pause_and_the_place():
 
 
 def test_a_run_that_ends_with_its_group_is_an_eviction_and_ends_the_count_of_failed_starts():
-    back_off = StartupBackoff(since=61_000, until=121_000, is_at_fault=False)
+    back_off = StartupBackoff(since=61_000, until=121_000, caused_failure=False)
     decided = Evict(replace(WORKLOAD, has_run=True), EvictionReason.STARTUP_TIMEOUT, back_off=back_off)
     made = decision_write(
         decided, facts(record=AdmissionRecord(QueueName("a"), charge=CHARGE, evictions=2, attempts=1))
@@ -213,7 +213,7 @@ def test_what_is_kept_for_one_who_was_passed_over_for_long_is_recorded_and_read_
     seen, _ = translate_record(read_record({"volcano-global.io/admission": text}, "u1"))
     assert made.is_done(facts(record=seen))
     assert not made.is_done(facts())
-    cluster = reserved.rooms[0].cluster if reserved.rooms else None
+    cluster = reserved.cluster_charges[0].cluster if reserved.cluster_charges else None
     assert (seen.reserved_since, seen.nominated_cluster, seen.nominated_requests) == (61_000, cluster, CHARGE)
 
 
@@ -313,7 +313,7 @@ def test_one_cleared_by_hand_is_recorded_as_evicted_unless_it_was_placed_meanwhi
 def test_what_was_accepted_of_a_move_and_a_growth_is_recorded():
     m2 = ClusterName("m2")
     larger = {**CHARGE, "cpu": 4000}
-    admission = Admission(larger, (ClusterCharge(m2, larger),), admitted_at=61_000, moved=True, grown=True)
+    admission = Admission(larger, (ClusterCharge(m2, larger),), admitted_at=61_000, moved=True, resized=True)
     workload = replace(WORKLOAD, admission=admission, placed_at=90_000)
     seen = facts(paused=False, clusters=(Assignment(m2),), record=RECORD)
     made = confirmation_write(seen, workload)

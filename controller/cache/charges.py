@@ -39,7 +39,7 @@ def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: 
     # The record of a move contains the cluster that it leaves, so leaving it is not another move.
     leaving = {each.name for each in binding.evicting} - {*wanted}
     moved = bool(binding.targets and record.clusters) and {*wanted} != {*record.clusters} - leaving
-    return Charge(replace(admission, grown=grown, moved=moved), grown, is_divisible=bool(requests.replicas))
+    return Charge(replace(admission, resized=grown, moved=moved), grown, is_divisible=bool(requests.replicas))
 
 
 def adopted(binding: CachedBinding, requests: WorkloadRequests | None) -> Charge:
@@ -50,7 +50,7 @@ def adopted(binding: CachedBinding, requests: WorkloadRequests | None) -> Charge
     )
     parts |= _usage_on_left_clusters(binding, requests, {*parts})
     admission = _admission(parts, binding, admitted_at=0)
-    return Charge(Admission(admission.charge, admission.bookings, adopted=True, shown=admission.shown))
+    return Charge(Admission(admission.charge, admission.cluster_charges, adopted=True, reported=admission.reported))
 
 
 def remaining(
@@ -179,7 +179,7 @@ def _rounded_up(amounts: Resources, weight: int, whole: int) -> Resources:
 
 def _admission(parts: Mapping[ClusterName, Resources], binding: CachedBinding, *, admitted_at: int) -> Admission:
     bookings = tuple(ClusterCharge(name, parts[name]) for name in parts)
-    return Admission(total(parts.values()), bookings, admitted_at=admitted_at, shown=_is_running_everywhere(binding))
+    return Admission(total(parts.values()), bookings, admitted_at=admitted_at, reported=_is_running_everywhere(binding))
 
 
 def _is_running_everywhere(binding: CachedBinding) -> bool:

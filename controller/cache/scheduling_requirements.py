@@ -43,7 +43,7 @@ class RequirementsBuilder:
                 replace(
                     _build(binding, requests, priorities, current=current),
                     pod_sets=self._pod_sets(requests, priorities),
-                    preferred=preferred,
+                    preferred_clusters=preferred,
                     excluded_clusters=excluded_clusters,
                 ),
                 requests,
@@ -72,15 +72,15 @@ def _build(
 ) -> SchedulingRequirements:
     requests = requests or WorkloadRequests({})
     return SchedulingRequirements(
-        demand=requests.total,
-        gang=_gang_requests(requests, priorities),
+        requests=requests.total,
+        gang_requests=_gang_requests(requests, priorities),
         placement=binding.placement,
         api=binding.api,
         pods=requests.pods,
         replicas=requests.replicas,
         observed_term=binding.observed_term,
         evicting_from=frozenset(binding.evicting_from),
-        current=current,
+        current_clusters=current,
     )
 
 

@@ -120,7 +120,7 @@ def startup_backoff(record: AdmissionRecord | None, now: int, longest: int) -> R
         return None
     names = tuple(name for name, _ in record.excluded_clusters)
     at_fault = record.startup_failed_at is not None
-    return StartupBackoff(record.startup_failed_at or 0, record.back_off_until, names, is_at_fault=at_fault).refusal
+    return StartupBackoff(record.startup_failed_at or 0, record.back_off_until, names, caused_failure=at_fault).refusal
 
 
 def cluster_fingerprint(cluster: Cluster) -> str:

@@ -183,8 +183,8 @@ def build_quarantined(
         name=binding.template.name,
         kind=binding.api.kind,
         queue=record.queue if record and record.queue else context.default_queue,
-        shape=_NO_REQUIREMENTS,
-        since=binding.since,
+        requirements=_NO_REQUIREMENTS,
+        created_at=binding.since,
         state=status.state or WorkloadState.PENDING,
         admission=status.admission,
         hold=Refusal(Reason.INTERNAL_ERROR, subject=why),
@@ -257,7 +257,7 @@ def _make_workload(inputs: _Inputs, status: _Status, context: BuildContext) -> W
         name=binding.template.name,
         kind=binding.api.kind,
         queue=inputs.queue,
-        shape=context.requirements.build(
+        requirements=context.requirements.build(
             binding,
             inputs.requests,
             context.priorities,
@@ -268,22 +268,24 @@ def _make_workload(inputs: _Inputs, status: _Status, context: BuildContext) -> W
         priority_class=priority_class,
         task_classes=template.requests.task_classes if template and template.requests else (),
         unknown_class=bool(priority_class) and priority_class not in context.priorities,
-        since=_queued_since(inputs),
+        created_at=_queued_since(inputs),
         state=status.state,
         admission=status.admission,
         hold=_pending_reason(inputs, status),
-        group=inputs.membership.group,
+        gang=inputs.membership.group,
         evictions=status.evictions,
         preserved=binding.preserved,
         preempts=context.priorities.preempts(priority_class),
-        held=status.held,
-        reserved=status.reserved,
-        stays_until=status.stays_until,
-        attempts=status.attempts,
+        nomination=status.held,
+        reservation=status.reserved,
+        eviction_retry_at=status.stays_until,
+        failed_starts=status.attempts,
         has_run=status.state is WorkloadState.ADMITTED and inputs.local_state.has_run,
         unplaced=status.state is WorkloadState.ADMITTED and not binding.is_suspended and not binding.targets,
         placed_at=_clusters_changed_at(binding) if status.state is WorkloadState.ADMITTED else 0,
-        ended=_finished_admission(inputs, context.finished_after) if status.state is WorkloadState.FINISHED else None,
+        last_admission=_finished_admission(inputs, context.finished_after)
+        if status.state is WorkloadState.FINISHED
+        else None,
     )
 
 
@@ -318,7 +320,7 @@ def _suspended_status(inputs: _Inputs) -> _Status:
             conditions=(BindingCondition.RESUSPENDED_AFTER_ADMISSION, *_record_mismatches(binding, charge)),
         )
     left = charges.remaining(binding, requests, placeable_until=inputs.local_state.placeable_until)
-    hold = Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=left.bookings[0].cluster) if left else None
+    hold = Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=left.cluster_charges[0].cluster) if left else None
     remark = (
         BindingCondition.PLACED_WITHOUT_ADMISSION
         if binding.targets
@@ -336,7 +338,7 @@ def _unsuspended_status(inputs: _Inputs) -> _Status:
         hold = _aborted_reason(binding)
         if inputs.unmapped_claim:
             # It requests more than was admitted, by an unknown amount, so its resize cannot be accepted (D7).
-            charge = charges.Charge(replace(charge.admission, grown=True), grown=True)
+            charge = charges.Charge(replace(charge.admission, resized=True), grown=True)
             hold = hold or Refusal(Reason.REQUESTS_UNKNOWN, subject=_unmapped_claim_message(inputs))
         return _Status(WorkloadState.ADMITTED, charge.admission, hold, _record_mismatches(binding, charge))
     if binding.targets and record is not None:
@@ -446,7 +448,7 @@ def _apply_outcome(status: _Status, outcome: AssumedOutcome) -> _Status:
         case AssumedEviction() if status.state is WorkloadState.ADMITTED:
             hold = outcome.back_off or status.hold or Refusal(Reason.PREEMPTION_IN_PROGRESS)
             past = EvictionHistory(status.evictions, status.attempts)
-            past = past.once_gone(has_run=outcome.has_run, taken_back=outcome.back_off is not None)
+            past = past.after_eviction(has_run=outcome.has_run, taken_back=outcome.back_off is not None)
             return replace(status, state=WorkloadState.PENDING, hold=hold, **past._asdict())
         case AssumedRecordUpdate() if status.state is WorkloadState.PENDING:
             return replace(status, held=outcome.held, reserved=outcome.reserved)

@@ -104,7 +104,7 @@ app.command("replay", help=help_texts.REPLAY, short_help="Judge a journal of dec
 
 def _require_queue(snapshot: Snapshot, queue: QueueName) -> None:
     """Raise `NotFoundError` for a queue that neither exists nor is waited for."""
-    known = {*snapshot.state.queues, *snapshot.state.waiting_queues()}
+    known = {*snapshot.state.queues, *snapshot.state.queues_with_pending()}
     if queue not in known and queue != "root":
         near = get_close_matches(queue, sorted(known), n=3) or sorted(known)[:5]
         raise NotFoundError(f"queue {queue} does not exist" + (f"; there is {', '.join(near)}" if near else ""))

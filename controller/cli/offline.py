@@ -69,7 +69,7 @@ def _capacity(store: Store) -> Prospects:
     """Return what the clusters can hold beside what runs there; *store* can be fed to nobody else afterwards."""
     state = State()
     store.sync_to(state, 0)
-    return Prospects(free_capacities(state.ledger), capacities_when_empty(state.ledger))
+    return Prospects(free_capacities(state.cluster_usage), capacities_when_empty(state.cluster_usage))
 
 
 def _unsplit_notes(made: Iterable[HyperJobSplit]) -> Iterator[InputNote]:

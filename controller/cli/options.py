@@ -71,7 +71,7 @@ class CommonOptions:
                     return take_snapshot(state.store, self.now), split.hyperjob, split.preview
             raise NotFoundError(f"HyperJob {namespace}/{name} is not in the files")
         snapshot, hyperjob = self._live_with(namespace, name)
-        ledger = snapshot.state.ledger
+        ledger = snapshot.state.cluster_usage
         return snapshot, hyperjob, preview(hyperjob, Prospects(free_capacities(ledger), capacities_when_empty(ledger)))
 
     def told(self, workload: Workload) -> tuple[PublishedEvent, ...] | msgspec.UnsetType:

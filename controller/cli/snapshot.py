@@ -28,9 +28,9 @@ class Snapshot:
     @property
     def standing(self) -> QueueShares:
         """Return how the queues stand after the plan."""
-        if self.state.standing is None:
+        if self.state.queue_shares is None:
             raise AssertionError("a world that was planned has a standing")
-        return self.state.standing
+        return self.state.queue_shares
 
     def admission(self, uid: WorkloadUid) -> Admit | None:
         """Return the plan's decision to admit *uid*, if it was taken."""

@@ -127,7 +127,9 @@ class _AnnotationReader:
 
     def submission(self, workload: Workload, store: Store) -> Submission:
         """Return *workload* with its times; one that runs already has run since its admission."""
-        template = self._templates.get(TemplateKey(group_kind(workload.shape.api), workload.namespace, workload.name))
+        template = self._templates.get(
+            TemplateKey(group_kind(workload.requirements.api), workload.namespace, workload.name)
+        )
         at = self._span(template, SUBMIT_ANNOTATION)
         runtime = self._span(template, RUNTIME_ANNOTATION)
         if runtime is None:
@@ -138,7 +140,7 @@ class _AnnotationReader:
             ran = self._now - admission.admitted_at if admission.admitted_at else 0
             return Submission(workload, max(runtime - max(ran, 0), 0), pods=_pods(workload, store))
         if at is not None:
-            workload = replace(workload, since=self._now + at)
+            workload = replace(workload, created_at=self._now + at)
         return Submission(workload, runtime, at or 0, _pods(workload, store))
 
     def _span(self, template: Manifest | None, key: str) -> int | None:
@@ -154,8 +156,8 @@ class _AnnotationReader:
 
 def _pods(workload: Workload, store: Store) -> tuple[PodSet, ...]:
     """Return the pods of a workload one by one, none where nobody counted them."""
-    if workload.shape.replicas:
-        return (PodSet(workload.shape.replicas, workload.shape.replica),)
+    if workload.requirements.replicas:
+        return (PodSet(workload.requirements.replicas, workload.requirements.replica_requests),)
     binding = store.binding(workload.uid)
     template = store.template(binding) if binding else None
     if template is None or template.requests is None or template.requests.job is None:

@@ -44,7 +44,7 @@ _TYPES: Final[dict[str, type[Any]]] = {
     "decision": DecisionEntry,
 }
 _NAMES: Final = {kind: name for name, kind in _TYPES.items()}
-_SHAPE: Final = "shape"
+_REQUIREMENTS: Final = "requirements"
 _DIGEST: Final = "digest"
 _DIGEST_DIGITS: Final = 16
 #: So many shapes are known by their numbers at a time; after that they are written anew, and not kept for nobody.
@@ -55,7 +55,7 @@ def _default_value(field: Field[Any]) -> object:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-_WORKLOAD_DEFAULTS: Final = {each.name: _default_value(each) for each in fields(Workload) if each.name != _SHAPE}
+_WORKLOAD_DEFAULTS: Final = {each.name: _default_value(each) for each in fields(Workload) if each.name != _REQUIREMENTS}
 
 
 class LineError(ValueError):
@@ -75,9 +75,9 @@ class EntryEncoder:
     def encode(self, entry: Entry) -> Iterator[bytes]:
         """Yield what *entry* is written as."""
         if isinstance(entry, WorkloadChanged):
-            shape = entry.workload.shape
+            shape = entry.workload.requirements
             if id(shape) not in self._shapes:
-                yield self._line({"type": _SHAPE, "number": self._numbered, "shape": shape})
+                yield self._line({"type": _REQUIREMENTS, "number": self._numbered, _REQUIREMENTS: shape})
                 self._number_shape(shape)
             number = self._shapes[id(shape)][0]
             yield self._line(
@@ -104,7 +104,7 @@ class EntryEncoder:
 
 def _encode_workload(workload: Workload, shape: int) -> dict[str, Any]:
     """Return all of *workload* that is not as usual."""
-    found: dict[str, Any] = {_SHAPE: shape}
+    found: dict[str, Any] = {_REQUIREMENTS: shape}
     for name, usual in _WORKLOAD_DEFAULTS.items():
         value = getattr(workload, name)
         if value != usual:
@@ -143,9 +143,9 @@ class EntryDecoder:
 
     def _entry(self, value: dict[str, Any]) -> Entry | None:
         name = value.pop("type", None)
-        if name == _SHAPE:
+        if name == _REQUIREMENTS:
             self._shapes[msgspec.convert(value.get("number"), int)] = msgspec.convert(
-                value.get("shape"), SchedulingRequirements
+                value.get(_REQUIREMENTS), SchedulingRequirements
             )
             return None
         if not isinstance(name, str) or name not in _TYPES:
@@ -159,9 +159,11 @@ class EntryDecoder:
 
     def _workload(self, value: dict[str, Any]) -> WorkloadChanged:
         encoded = value.get("workload")
-        number = encoded.pop(_SHAPE, None) if isinstance(encoded, dict) else None
+        number = encoded.pop(_REQUIREMENTS, None) if isinstance(encoded, dict) else None
         shape = self._shapes.get(number) if isinstance(number, int) else None
         if shape is None or not isinstance(encoded, dict):
             raise LineError(f"shape {number!r} was not told before")
-        decoded: WorkloadChanged = msgspec.convert({**value, "workload": {**encoded, _SHAPE: {}}}, WorkloadChanged)
-        return WorkloadChanged(replace(decoded.workload, shape=shape), decoded.now)
+        decoded: WorkloadChanged = msgspec.convert(
+            {**value, "workload": {**encoded, _REQUIREMENTS: {}}}, WorkloadChanged
+        )
+        return WorkloadChanged(replace(decoded.workload, requirements=shape), decoded.now)

@@ -99,8 +99,8 @@ class RecordBuilder:
     def plan_records(self, plan: Plan) -> list[DecisionRecord]:
         """Return who is admitted and who evicted, for whom something is kept or no more, and who is given again."""
         decided = [self._admit(each) if isinstance(each, Admit) else self._evict(each) for each in plan.decisions]
-        kept = [_nomination_record(note, self._request(note.workload)) for note in plan.notes]
-        return [*decided, *kept, *map(_requeue_record, plan.requeues)]
+        kept = [_nomination_record(note, self._request(note.workload)) for note in plan.record_updates]
+        return [*decided, *kept, *map(_requeue_record, plan.reschedules)]
 
     def pending_records(self, waits: Iterable[Wait]) -> list[DecisionRecord]:
         """Return who waits for another reason than before."""
@@ -122,8 +122,8 @@ class RecordBuilder:
     def _admit(self, decision: Admit) -> DecisionRecord:
         workload, admission = decision.workload, decision.admission
         extra: list[tuple[str, str | int]] = [("admittedAt", admission.admitted_at)]
-        if decision.plan:
-            extra.append(("group", decision.plan))
+        if decision.plan_id:
+            extra.append(("group", decision.plan_id))
         return DecisionRecord(
             "Admit",
             workload,
@@ -131,7 +131,7 @@ class RecordBuilder:
             _admission_rule(decision),
             utilization=self._queue_utilization(workload.queue),
             assignments=decision.clusters,
-            bookings=admission.bookings,
+            bookings=admission.cluster_charges,
             extra=tuple(extra),
         )
 
@@ -139,8 +139,8 @@ class RecordBuilder:
         workload, admission = decision.workload, decision.workload.admission
         is_reclaimed = decision.reason is EvictionReason.RECLAIMED
         extra: list[tuple[str, str | int]] = [("graceMs", decision.grace_ms)]
-        if decision.for_whom is not None:
-            extra.append(("forWhom", decision.for_whom))
+        if decision.preemptor is not None:
+            extra.append(("forWhom", decision.preemptor))
         if decision.nominated_cluster is not None:
             extra.append(("nominatedCluster", decision.nominated_cluster))
         if decision.back_off is not None:
@@ -155,15 +155,15 @@ class RecordBuilder:
             RULES[decision.reason],
             decision.reason,
             self._fair_share_utilization(workload.queue) if is_reclaimed else self._queue_utilization(workload.queue),
-            bookings=admission.bookings if admission else (),
+            bookings=admission.cluster_charges if admission else (),
             extra=tuple(extra),
         )
 
     def _request(self, workload: Workload) -> Resources:
         """Return what a waiting workload would be charged in all; the whole of it once where nobody has asked."""
-        backlog = self._state.backlog
-        charge = backlog.lane(workload.uid).charge if workload.uid in backlog else EMPTY
-        return charge or workload.shape.demand
+        backlog = self._state.pending
+        charge = backlog.class_of(workload.uid).charge if workload.uid in backlog else EMPTY
+        return charge or workload.requirements.requests
 
     def _utilization(self, workload: Workload, refusal: Refusal) -> Utilization | None:
         if refusal.reason in _EXCEEDS_TOTAL:
@@ -190,48 +190,48 @@ class RecordBuilder:
         return self._utilizations[kind, name]
 
     def _cluster(self, name: str) -> Utilization | None:
-        for site in self._state.ledger:
+        for site in self._state.cluster_usage:
             if site.name == name:
-                names = {*site.booked, *site.foreign}
-                used = {each: site.booked.get(each, 0) + site.foreign.get(each, 0) for each in names}
+                names = {*site.charged, *site.external_usage}
+                used = {each: site.charged.get(each, 0) + site.external_usage.get(each, 0) for each in names}
                 return Utilization(f"cluster {name}", used, dict(site.allocatable))
         return None
 
     def _queue(self, name: QueueName, kind: str) -> Utilization | None:
-        quota, standing = self._state.present, self._state.standing
+        quota, standing = self._state.current_quota, self._state.queue_shares
         if quota is None or standing is None or name not in quota.tree.nodes:
             return None
         used = dict(quota.allocated[name])
         if kind == "entitlement":
-            return Utilization(f"entitlement of queue {name}", used, dict(standing.entitlements[name]))
-        return Utilization(f"queue {name}", used, dict(quota.limits[name].ceiling))
+            return Utilization(f"entitlement of queue {name}", used, dict(standing.fair_shares[name]))
+        return Utilization(f"queue {name}", used, dict(quota.limits[name].limit))
 
 
 def _requeue_record(workload: Workload) -> DecisionRecord:
     admission = workload.admission
-    bookings = admission.bookings if admission else ()
+    bookings = admission.cluster_charges if admission else ()
     return DecisionRecord("Requeue", workload, admission.charge if admission else EMPTY, "R1", bookings=bookings)
 
 
 def _nomination_record(note: RecordUpdate, request: Resources) -> DecisionRecord:
-    held, reserved = note.held, note.reserved
+    held, reserved = note.nomination, note.reservation
     extra: list[tuple[str, str | int]] = []
     if held is not None:
         extra = [("nominatedCluster", held.cluster), ("nominatedAt", held.since), ("nominationRank", held.rank)]
     elif reserved is not None:
-        clusters = ", ".join(booking.cluster for booking in reserved.rooms)
+        clusters = ", ".join(booking.cluster for booking in reserved.cluster_charges)
         extra = [("reservedSince", reserved.since), ("reservedCluster", clusters)]
-    is_exchange = held is not None or note.workload.held is not None
+    is_exchange = held is not None or note.workload.nomination is not None
     return DecisionRecord("Keep", note.workload, request, "P5" if is_exchange else "O6", extra=tuple(extra))
 
 
 def _admission_rule(decision: Admit) -> str:
     """Return by which rule it was let in: with its group, after others have left for it, in parts, or whole."""
-    if decision.plan:
+    if decision.plan_id:
         return "G1"
-    if decision.workload.held is not None:
+    if decision.workload.nomination is not None:
         return "P5"
-    return "C4" if decision.workload.shape.replicas else "C3"
+    return "C4" if decision.workload.requirements.replicas else "C3"
 
 
 def record_fields(record: DecisionRecord, plan: int, revision: str) -> Fields:

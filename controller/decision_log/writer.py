@@ -157,7 +157,7 @@ def header_entries(item: NewFile) -> Iterator[Entry]:
         yield QueueChanged(queue)
     for workload in item.snapshot.workloads:
         yield WorkloadChanged(workload, now)
-    yield CheckpointEntry(item.snapshot.memory, now)
+    yield CheckpointEntry(item.snapshot.history, now)
 
 
 def item_entries(item: Item) -> Iterator[Entry]:

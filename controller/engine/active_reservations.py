@@ -45,12 +45,12 @@ class _Reservation:
 
 def _reservation(state: "State", queue_shares: QueueShares, workloads: Iterable[Workload]) -> _Reservation | None:
     """Return the joint reservation of *workloads*."""
-    nodes, feasibility_of = queue_shares.quota.tree.nodes, state.books.feasibility_cache.get
-    pending = [workload for workload in workloads if workload.queue in nodes and workload.uid in state.backlog]
+    nodes, feasibility_of = queue_shares.quota.tree.nodes, state.queue_usage.feasibility_cache.get
+    pending = [workload for workload in workloads if workload.queue in nodes and workload.uid in state.pending]
     if not pending:
         return None
     first = min(pending, key=order_key)
-    requirements = {workload.uid: state.backlog.lane(workload.uid).shape for workload in pending}
+    requirements = {workload.uid: state.pending.class_of(workload.uid).requirements for workload in pending}
     charges: dict[QueueName, Resources] = {}
     charges_by_queue: dict[QueueName, Resources] = {}
     charges_by_cluster: dict[ClusterName, Resources] = {}
@@ -59,9 +59,9 @@ def _reservation(state: "State", queue_shares: QueueShares, workloads: Iterable[
         charges[workload.queue] = add(charges.get(workload.queue, EMPTY), charge)
         for node in nodes[workload.queue].path():
             charges_by_queue[node.name] = add(charges_by_queue.get(node.name, EMPTY), charge)
-        for booking in workload.reserved.rooms if workload.reserved is not None else ():
+        for booking in workload.reservation.cluster_charges if workload.reservation is not None else ():
             charges_by_cluster[booking.cluster] = add(charges_by_cluster.get(booking.cluster, EMPTY), booking.charge)
-    since = min(workload.reserved.since for workload in pending if workload.reserved is not None)
+    since = min(workload.reservation.since for workload in pending if workload.reservation is not None)
     leaves = [(nodes[name], charges[name]) for name in sorted(charges)]
     return _Reservation(
         first, nodes[first.queue].queue.priority, since, requirements, leaves, charges_by_queue, charges_by_cluster
@@ -83,8 +83,8 @@ _Key = tuple[QueueName, int, HyperJobGang | None, WorkloadUid | None]
 
 
 def _key(workload: Workload, feasibility: ClassFeasibility) -> _Key:
-    own = workload.uid if workload.is_reserved_for else None
-    return workload.queue, id(feasibility.requirements), workload.group, own
+    own = workload.uid if workload.has_reservation else None
+    return workload.queue, id(feasibility.requirements), workload.gang, own
 
 
 def _precedence(reservation: _Reservation) -> tuple[int, int, OrderKey]:
@@ -98,7 +98,9 @@ class ActiveReservations:
     def __init__(self, state: "State", queue_shares: QueueShares) -> None:
         self._state = state
         self.queue_shares = queue_shares
-        reservations = (_reservation(state, queue_shares, item) for item in _group_by_gang(state.reserved.values()))
+        reservations = (
+            _reservation(state, queue_shares, item) for item in _group_by_gang(state.with_reservation.values())
+        )
         self._reservations = sorted(filter(None, reservations), key=_precedence)
         self._exceeding = [self._exceeds_fair_share(item) for item in self._reservations]
         self._quota_refusals: dict[_Key, Refusal | None] = {}
@@ -118,7 +120,9 @@ class ActiveReservations:
         """Say whether some workload with these requirements may use free capacity; ``True`` if undecided."""
         if any(self._exceeding):
             return True
-        feasibility = self._state.books.feasibility_cache.get(self._state.backlog.shapes[requirements_id][0].shape)
+        feasibility = self._state.queue_usage.feasibility_cache.get(
+            self._state.pending.by_requirements[requirements_id][0].requirements
+        )
         reserved = (
             reserved_requirements
             for reservation in self._reservations
@@ -127,7 +131,7 @@ class ActiveReservations:
         if any(reserved_requirements is feasibility.requirements for reserved_requirements in reserved):
             return True
         if feasibility.needs_one_cluster:
-            return self._state.books.feasibility_cache.fits_excluding_reserved(
+            return self._state.queue_usage.feasibility_cache.fits_excluding_reserved(
                 feasibility, self._reserved_capacity[None]
             )
         return isinstance(self._choose(feasibility, self._reservations), Choice)
@@ -149,7 +153,7 @@ class ActiveReservations:
         if quota is not None:
             return self._resolve(workload, feasibility, choice, quota)
         key = _key(workload, feasibility)
-        known, version = self._resolved.get(key), self._state.ledger.version
+        known, version = self._resolved.get(key), self._state.cluster_usage.version
         if known is None or known[0] != version:
             verdict = self._resolve(workload, feasibility, choice, self.queue_shares.quota)
             known = self._resolved[key] = version, verdict
@@ -170,13 +174,15 @@ class ActiveReservations:
 
         ``False`` if undecided.
         """
-        if workload_class.group is not None or workload_class.reserved is not None:
+        if workload_class.gang is not None or workload_class.reservation_owner is not None:
             return False
         remaining = self._remaining(workload_class.queue)
         if _exceeds(workload_class.charge, remaining.excluding_own):
             return True
         is_over = (
-            self.queue_shares.over(self.queue_shares.quota.tree.nodes[workload_class.queue], workload_class.charge)
+            self.queue_shares.first_above_fair_share(
+                self.queue_shares.quota.tree.nodes[workload_class.queue], workload_class.charge
+            )
             is not None
         )
         if is_over and _exceeds(workload_class.charge, remaining.excluding_all):
@@ -184,9 +190,9 @@ class ActiveReservations:
         # All reservations bind a queue above its fair share; its own always bind it.
         reserved, prospects = (
             self._reserved_capacity.get(None if is_over else workload_class.queue, ()),
-            self._state.books.feasibility_cache,
+            self._state.queue_usage.feasibility_cache,
         )
-        feasibility = prospects.get(workload_class.shape)
+        feasibility = prospects.get(workload_class.requirements)
         return (
             bool(reserved)
             and feasibility.needs_one_cluster
@@ -208,11 +214,9 @@ class ActiveReservations:
             is_own = any(node.name == leaf.name for node, _ in reservation.charges)
             for node in leaf.path():
                 for name, charges_due in reservation.charges_by_queue.get(node.name, EMPTY).items():
-                    if charges_due <= 0 or not node.compares(name):
+                    if charges_due <= 0 or not node.limits_resource(name):
                         continue
-                    remaining = (
-                        quota.limits[node.name].ceiling.get(name, 0) - quota.amount(node.name, name) - charges_due
-                    )
+                    remaining = quota.limits[node.name].limit.get(name, 0) - quota.usage(node.name, name) - charges_due
                     for remaining_amounts in (beside_all, beside_own) if is_own else (beside_all,):
                         remaining_amounts[name] = min(remaining_amounts.get(name, remaining), remaining)
         return _RemainingQuota(beside_own, beside_all)
@@ -230,7 +234,7 @@ class ActiveReservations:
         refusal = self._first_quota_refusal(binding, workload, feasibility.charge, quota)
         if refusal is not None:
             return refusal
-        clusters = {booking.cluster for booking in choice.bookings}
+        clusters = {booking.cluster for booking in choice.cluster_charges}
         if not any(clusters.intersection(reservation.charges_by_cluster) for reservation in binding):
             return choice
         alternative = self._choose(feasibility, binding)
@@ -248,16 +252,18 @@ class ActiveReservations:
             if workload.uid in reservation.requirements:
                 # Later reservations yield to this one.
                 break
-            is_own = workload.group is not None and workload.group == reservation.first.group
+            is_own = workload.gang is not None and workload.gang == reservation.first.gang
             is_other = all(node.name != workload.queue for node, _ in reservation.charges)
-            is_below = is_other and is_exceeding and self.queue_shares.over(leaf, charge) is None
+            is_below = is_other and is_exceeding and self.queue_shares.first_above_fair_share(leaf, charge) is None
             if not is_own and not is_below:
                 binding.append(reservation)
         return binding
 
     def _exceeds_fair_share(self, reservation: _Reservation) -> bool:
         """Say whether admitting the reservation would lift its queue above its fair share."""
-        return any(self.queue_shares.over(leaf, charge) is not None for leaf, charge in reservation.charges)
+        return any(
+            self.queue_shares.first_above_fair_share(leaf, charge) is not None for leaf, charge in reservation.charges
+        )
 
     def _quota_refusal(self, reservation: _Reservation, leaf: Node, charge: Resources, quota: Quota) -> Refusal | None:
         """Return the refusal if *charge* needs reserved quota; ``None`` if enough is left."""
@@ -265,14 +271,14 @@ class ActiveReservations:
         for node in leaf.path():
             charge_due = reservation.charges_by_queue.get(node.name, EMPTY)
             for name in (name for name in requested if charge_due.get(name, 0) > 0):
-                usage = quota.amount(node.name, name) + charge[name]
-                remaining = quota.limits[node.name].ceiling.get(name, 0) - usage
-                if node.compares(name) and charge_due[name] > remaining:
+                usage = quota.usage(node.name, name) + charge[name]
+                remaining = quota.limits[node.name].limit.get(name, 0) - usage
+                if node.limits_resource(name) and charge_due[name] > remaining:
                     return _blocked_refusal(reservation, name, charge[name], max(remaining, 0), node)
         if not quota.guaranteed:
             return None
-        after = quota.trial()
-        after.carry(after.tree.nodes[leaf.name], charge)
+        after = quota.overlay()
+        after.add_assumed(after.tree.nodes[leaf.name], charge)
         return self._guarantee_refusal(reservation, leaf, charge, after)
 
     def _guarantee_refusal(
@@ -300,12 +306,12 @@ class ActiveReservations:
                     return _blocked_refusal(
                         reservation, refusal.resource, requested, refusal.available or 0, shared_queue
                     )
-            after.carry(after.tree.nodes[leaf_of_reservation.name], due)
+            after.add_assumed(after.tree.nodes[leaf_of_reservation.name], due)
         return None
 
     def _choose(self, feasibility: ClassFeasibility, binding: Sequence[_Reservation]) -> Choice | Refusal:
         """Return a choice that leaves reserved capacity on the clusters untouched."""
-        cluster_states = (self._state.ledger.site(name) for name in feasibility.candidates.names)
+        cluster_states = (self._state.cluster_usage.cluster_state(name) for name in feasibility.candidates.names)
         capacities = [
             _excluding_reservations(free_capacity(cluster_state), binding) for cluster_state in cluster_states
         ]
@@ -348,14 +354,14 @@ def _group_by_gang(workloads: Iterable[Workload]) -> Iterable[list[Workload]]:
     """Group workloads with a reservation by HyperJob."""
     groups: dict[object, list[Workload]] = {}
     for workload in workloads:
-        groups.setdefault(workload.group or workload.uid, []).append(workload)
+        groups.setdefault(workload.gang or workload.uid, []).append(workload)
     return groups.values()
 
 
 def active_reservations(state: "State") -> ActiveReservations | None:
     """Return the active reservations of *state*; ``None`` where there are none."""
-    if state.standing is None or not state.reserved:
+    if state.queue_shares is None or not state.with_reservation:
         return None
-    if state.active_reservations is None or state.active_reservations.queue_shares is not state.standing:
-        state.active_reservations = ActiveReservations(state, state.standing)
+    if state.active_reservations is None or state.active_reservations.queue_shares is not state.queue_shares:
+        state.active_reservations = ActiveReservations(state, state.queue_shares)
     return state.active_reservations

@@ -33,65 +33,65 @@ class AdmissionPass:
 
     def __init__(self, state: "State", standing: QueueShares, now: int, *, most: int | None = None) -> None:
         self.state = state
-        self.standing = standing
+        self.shares = standing
         self.now = now
         self.decisions: list[Decision] = []
         self.refused: list[WorkloadClass] = []
         self.admitted: set[WorkloadUid] = {*state.admitted_so_far}
         """Workloads admitted by this cycle, and by the cut ones that it continues: no victims in it (O3)."""
-        self.lending = BorrowingPolicy(state, standing, now) if state.policy.reclaim.enabled else None
+        self.borrowing = BorrowingPolicy(state, standing, now) if state.policy.reclaim.enabled else None
         """Who may borrow, while what is borrowed can be reclaimed."""
         self.may_retry = False
         """Whether somebody was let in after another was not allowed to borrow, for whom it may be otherwise now."""
-        self._is_refused = False
+        self._refused_borrowing = False
         self._most = most
-        self._shapes: frozenset[int] = frozenset()
+        self._fitting: frozenset[int] = frozenset()
         """The shapes for which there is room at the root and on the clusters."""
 
     @property
-    def is_full(self) -> bool:
+    def is_at_limit(self) -> bool:
         """Say whether as much was decided as may be at once: the next cycle goes on."""
         return self._most is not None and len(self.decisions) >= self._most
 
     @property
     def quota(self) -> Quota:
         """Return the settled charges."""
-        return self.standing.quota
+        return self.shares.quota
 
-    def serve(self) -> Steps[None]:
+    def run(self) -> Steps[None]:
         """Admit or pass over one head after the other (O1-O5)."""
         if self.state.policy.queue_order == "FairShareFirst":
-            yield from self._serve_in_turn()
+            yield from self._run_fair_share_first()
             return
-        shapes = self._shapes = yield from self._with_room(self.state.backlog.shapes)
-        for counts in self.state.books.census().levels():
-            contest = self._contest(counts)
-            while shapes and not self.is_full and (head := contest.next(shapes)) is not None:
-                count = self.try_(head)
+        shapes = self._fitting = yield from self._select_fitting(self.state.pending.by_requirements)
+        for counts in self.state.queue_usage.class_counts().by_priority():
+            contest = self._tournament(counts)
+            while shapes and not self.is_at_limit and (head := contest.next(shapes)) is not None:
+                count = self.try_admit(head)
                 if not count:
-                    self.refused.append(head.lane)
-                    contest.passed_over(head)
+                    self.refused.append(head.workload_class)
+                    contest.on_skipped(head)
                     yield 1
                     continue
-                if head.lane.reserved is not None:
+                if head.workload_class.reservation_owner is not None:
                     # It may have been admitted elsewhere, so that others may use its reservation: try all again (O1).
-                    yield from self.serve()
+                    yield from self.run()
                     return
-                shapes = self._shapes = yield from self._with_room(shapes)
+                shapes = self._fitting = yield from self._select_fitting(shapes)
                 if count == 1:
-                    contest.served(head)
+                    contest.on_admitted(head)
                 else:
                     # The others of its group have left their lanes unseen.
-                    contest = self._contest(counts)
+                    contest = self._tournament(counts)
 
-    def _with_room(self, shapes: Iterable[int]) -> Steps[frozenset[int]]:
+    def _select_fitting(self, shapes: Iterable[int]) -> Steps[frozenset[int]]:
         """Return those of *shapes* that still wait and for which there is room at the root and on the clusters."""
         kept, found = active_reservations(self.state), set[int]()
-        prospects = self.state.books.feasibility_cache
+        prospects = self.state.queue_usage.feasibility_cache
         for key in set(shapes) - prospects.infeasible(self.quota):
             yield 1
-            lanes = self.state.backlog.shapes.get(key)
-            if not lanes or not prospects.is_feasible(self.quota, lanes[0].shape):
+            lanes = self.state.pending.by_requirements.get(key)
+            if not lanes or not prospects.is_feasible(self.quota, lanes[0].requirements):
                 continue
             if kept is None or (kept.may_use_capacity(key) and not self._are_blocked(kept, lanes)):
                 found.add(key)
@@ -105,91 +105,91 @@ class AdmissionPass:
 
     def _is_blocked(self, kept: ActiveReservations, lane: WorkloadClass) -> bool:
         """Say whether reservations block *lane*, and its head ranks its queue as any other head would (O1)."""
-        if lane.hopeless is not None or not lane.is_waiting or not kept.blocks(lane):
+        if lane.inadmissible is not None or not lane.is_waiting or not kept.blocks(lane):
             return False
         leaf, asks = (
             self.quota.tree.nodes[lane.queue],
-            self.state.books.feasibility_cache.get(lane.shape).requested_resources,
+            self.state.queue_usage.feasibility_cache.get(lane.requirements).requested_resources,
         )
         return not leaf.queue.fifo and all(
-            above.parent is None or self.standing.counts(above.name, asks) for above in leaf.path()
+            above.parent is None or self.shares.has_fair_share_of(above.name, asks) for above in leaf.path()
         )
 
-    def _contest(self, counts: Counts) -> Tournament:
-        of = self.state.books.feasibility_cache.get
-        charges = {key: of(lanes[0].shape).charge for key, lanes in self.state.backlog.shapes.items()}
-        return Tournament(self.standing, counts, charges, open_line=self._line)
+    def _tournament(self, counts: Counts) -> Tournament:
+        of = self.state.queue_usage.feasibility_cache.get
+        charges = {key: of(lanes[0].requirements).charge for key, lanes in self.state.pending.by_requirements.items()}
+        return Tournament(self.shares, counts, charges, open_line=self._leaf_iterator)
 
-    def _line(self, leaf: Node) -> LeafIterator:
+    def _leaf_iterator(self, leaf: Node) -> LeafIterator:
         return LeafIterator(
-            leaf, finish(_entries(self.state, self.quota, leaf, self._shapes)), self.standing, self.state.policy
+            leaf, finish(_entries(self.state, self.quota, leaf, self._fitting)), self.shares, self.state.policy
         )
 
-    def _serve_in_turn(self) -> Steps[None]:
+    def _run_fair_share_first(self) -> Steps[None]:
         """Do the same where it matters to everybody's turn who would borrow (O3).
 
         When an admission has left most of the lanes without a chance, the
         others go on alone.
         """
         lanes = yield from schedulable_classes(self.state, self.quota)
-        while lanes and not self.is_full:
-            turns = self.turns(lanes)
+        while lanes and not self.is_at_limit:
+            turns = self.head_iterator(lanes)
             alive = _Alive(self.state, self.quota, lanes)
             while (head := (yield from turns.next())) is not None:
-                count = self.try_(head)
+                count = self.try_admit(head)
                 yield 1
                 if not count:
-                    turns.passed_over(head)
+                    turns.on_skipped(head)
                     continue
-                if count > 1 or (yield from alive.are_few()) or self.is_full:
+                if count > 1 or (yield from alive.are_few()) or self.is_at_limit:
                     break
-                turns.admitted(head)
+                turns.on_admitted(head)
             self.refused.extend(turns.refused)
             lanes = (yield from schedulable_classes(self.state, self.quota)) if head is not None else {}
 
-    def turns(self, lanes: Mapping[QueueName, list[SchedulableClass]]) -> HeadIterator:
+    def head_iterator(self, lanes: Mapping[QueueName, list[SchedulableClass]]) -> HeadIterator:
         """Return the turns of *lanes*."""
-        return HeadIterator(self.standing, self.state.policy, lanes, fits=self.fits)
+        return HeadIterator(self.shares, self.state.policy, lanes, fits=self.fits)
 
     def fits(self, head: Head) -> bool:
         """Say whether the head would get in now, together with its group."""
-        if head.lane.group is not None and gangs.is_all_or_nothing(self.state, head.lane):
-            trial = self._attempt(head.lane.group)
-            return trial.refusal is None and self.are_settled(trial.choices)
-        return self.judge(head) is not None
+        if head.workload_class.gang is not None and gangs.is_all_or_nothing(self.state, head.workload_class):
+            trial = self._try_gang(head.workload_class.gang)
+            return trial.refusal is None and self.are_estimates_settled(trial.choices)
+        return self.evaluate(head) is not None
 
-    def try_(self, head: Head) -> int:
+    def try_admit(self, head: Head) -> int:
         """Let the head in, together with the other parts of its group; return how many that were."""
-        if head.lane.group is not None and gangs.is_all_or_nothing(self.state, head.lane):
-            return self._try_group(head.lane.group)
-        choice = self.judge(head)
+        if head.workload_class.gang is not None and gangs.is_all_or_nothing(self.state, head.workload_class):
+            return self._try_admit_gang(head.workload_class.gang)
+        choice = self.evaluate(head)
         if choice is None:
             return 0
         self.admit(head.workload, choice)
         return 1
 
-    def _try_group(self, group: HyperJobGang) -> int:
-        trial = self._attempt(group)
-        if trial.refusal is not None or not self.are_settled(trial.choices):
+    def _try_admit_gang(self, group: HyperJobGang) -> int:
+        trial = self._try_gang(group)
+        if trial.refusal is not None or not self.are_estimates_settled(trial.choices):
             return 0
         for part, choice in trial.choices:
             self.admit(part, choice, plan=f"{group.key}@{self.now}")
         return len(trial.choices)
 
-    def _attempt(self, group: HyperJobGang) -> gangs.GangTrial:
-        trial = gangs.try_gang(self.state, group, self.lending)
-        self._is_refused |= trial.refusal is not None and self.lending is not None
+    def _try_gang(self, group: HyperJobGang) -> gangs.GangTrial:
+        trial = gangs.try_gang(self.state, group, self.borrowing)
+        self._refused_borrowing |= trial.refusal is not None and self.borrowing is not None
         return trial
 
-    def judge(self, head: Head) -> Choice | None:
+    def evaluate(self, head: Head) -> Choice | None:
         """Return where the head goes, or nothing: ceilings first, then clusters, then what others are entitled to."""
-        over = self.quota.refusal(head.leaf, head.lane.charge)
+        over = self.quota.refusal(head.leaf, head.workload_class.charge)
         if over is not None:
-            head.lane.sleep = _sleep(over, head.leaf, self.quota)
+            head.workload_class.retry_hint = _sleep(over, head.leaf, self.quota)
             return None
-        prospects = self.state.books.feasibility_cache
-        prospect = prospects.get(head.lane.shape)
-        if not self._fits_now(head) or not prospects.fits(prospect):
+        prospects = self.state.queue_usage.feasibility_cache
+        prospect = prospects.get(head.workload_class.requirements)
+        if not self._fits_current_quota(head) or not prospects.fits(prospect):
             return None
         kept = active_reservations(self.state)
         if kept is not None and kept.quota_refusal(head.workload, prospect) is not None:
@@ -199,51 +199,53 @@ class AdmissionPass:
             choice = kept.resolve(head.workload, prospect, choice)
         if not isinstance(choice, Choice) or not self._may_borrow(head):
             return None
-        return choice if self.are_settled([(head.workload, choice)]) else None
+        return choice if self.are_estimates_settled([(head.workload, choice)]) else None
 
-    def are_settled(self, chosen: Sequence[tuple[Workload, Choice]]) -> bool:
+    def are_estimates_settled(self, chosen: Sequence[tuple[Workload, Choice]]) -> bool:
         """Say whether no cluster's estimator has yet to tell of those who would be admitted; ask where that is so."""
         if not self.state.policy.node_estimates:
             return True
-        of, estimating = self.state.books.feasibility_cache.get, self.state.estimate_tracker
+        of, estimating = self.state.queue_usage.feasibility_cache.get, self.state.estimate_tracker
         settled = [
-            estimating.has_answers(part.shape, choice, of(part.shape).candidates.names, self.now)
+            estimating.has_answers(part.requirements, choice, of(part.requirements).candidates.names, self.now)
             for part, choice in chosen
         ]
         return all(settled)
 
     def _may_borrow(self, head: Head) -> bool:
-        if self.lending is None or self.lending.refusal(head.leaf, head.lane) is None:
+        if self.borrowing is None or self.borrowing.refusal(head.leaf, head.workload_class) is None:
             return True
-        self._is_refused = True
+        self._refused_borrowing = True
         return False
 
-    def has_eased(self) -> bool:
+    def has_relaxed_borrowing(self) -> bool:
         """Say whether a workload that was not allowed to borrow may be now."""
-        return self.may_retry and self.lending is not None and self.lending.has_eased()
+        return self.may_retry and self.borrowing is not None and self.borrowing.has_relaxed()
 
-    def _fits_now(self, head: Head) -> bool:
+    def _fits_current_quota(self, head: Head) -> bool:
         """Say whether the ceilings allow it while those who leave are still charged (P5)."""
-        present = self.state.books.present()
-        return present is None or present.refusal(present.tree.nodes[head.leaf.name], head.lane.charge) is None
+        present = self.state.queue_usage.current_quota()
+        return (
+            present is None or present.refusal(present.tree.nodes[head.leaf.name], head.workload_class.charge) is None
+        )
 
     def admit(self, workload: Workload, choice: Choice, *, plan: str = "") -> None:
         """Let *workload* in."""
-        admission = Admission(choice.charge, choice.bookings, admitted_at=self.now)
+        admission = Admission(choice.charge, choice.cluster_charges, admitted_at=self.now)
         self.state.admit(workload, admission, self.now)
         self.decisions.append(Admit(workload, choice.assignments, admission, plan))
         self.admitted.add(workload.uid)
-        self.may_retry |= self._is_refused
-        self._is_refused = False
-        if self.lending:
-            self.lending.forget(workload.queue)
+        self.may_retry |= self._refused_borrowing
+        self._refused_borrowing = False
+        if self.borrowing:
+            self.borrowing.invalidate(workload.queue)
 
 
 def schedulable_classes(state: "State", quota: Quota) -> Steps[Mapping[QueueName, list[SchedulableClass]]]:
     """Return, by queue, the lanes that may fit: room for their shape, and something freed since they were refused."""
     queues, found = set[QueueName](), dict[QueueName, list[SchedulableClass]]()
-    for lanes in state.backlog.shapes.values():
-        if state.books.feasibility_cache.is_feasible(quota, lanes[0].shape):
+    for lanes in state.pending.by_requirements.values():
+        if state.queue_usage.feasibility_cache.is_feasible(quota, lanes[0].requirements):
             queues.update(lane.queue for lane in lanes if quota.tree.leaf(lane.queue) is not None)
         yield 1
     for name in queues:
@@ -258,18 +260,18 @@ def _entries(
 
     Whether there is room for a shape is known where the shapes *with_room* are given.
     """
-    of = state.books.feasibility_cache.get
-    lanes = [lane for lane in state.backlog.queues.get(leaf.name, ()) if lane.hopeless is None and lane.is_waiting]
-    tried, is_feasible = [], state.books.feasibility_cache.is_feasible
+    of = state.queue_usage.feasibility_cache.get
+    lanes = [lane for lane in state.pending.queues.get(leaf.name, ()) if lane.inadmissible is None and lane.is_waiting]
+    tried, is_feasible = [], state.queue_usage.feasibility_cache.is_feasible
     for lane in lanes:
-        has_room = is_feasible(quota, lane.shape) if with_room is None else id(lane.shape) in with_room
+        has_room = is_feasible(quota, lane.requirements) if with_room is None else id(lane.requirements) in with_room
         if has_room and _is_awake(quota, lane):
             tried.append(lane)
         yield 1
     if leaf.queue.fifo:
-        first = state.blocking(leaf.name)
+        first = state.blocking_head(leaf.name)
         tried = lanes if any(lane.head is first for lane in tried) else []
-    return [SchedulableClass(lane, of(lane.shape).requested_resources) for lane in tried]
+    return [SchedulableClass(lane, of(lane.requirements).requested_resources) for lane in tried]
 
 
 def filter_stage(state: "State", quota: Quota, prospect: ClassFeasibility) -> Stage:
@@ -280,17 +282,17 @@ def filter_stage(state: "State", quota: Quota, prospect: ClassFeasibility) -> St
     return (
         quota.has_free(root, prospect.charge),
         quota.has_unreserved(root, prospect.charge),
-        state.books.feasibility_cache.fits(prospect),
+        state.queue_usage.feasibility_cache.fits(prospect),
     )
 
 
 def _is_awake(quota: Quota, lane: WorkloadClass) -> bool:
     """Say whether something was freed since the lane was refused."""
-    sleep = lane.sleep
-    if sleep is None or sleep.epoch != quota.epoch or quota.freed[sleep.queue] != sleep.freed:
+    sleep = lane.retry_hint
+    if sleep is None or sleep.generation != quota.generation or quota.free_counts[sleep.queue] != sleep.free_count:
         return True
-    if not sleep.is_reserved or quota.has_unreserved(quota.tree.root, lane.charge):
-        return sleep.is_reserved
+    if not sleep.or_unreserved_at_root or quota.has_unreserved(quota.tree.root, lane.charge):
+        return sleep.or_unreserved_at_root
     # What its own branch is guaranteed is reserved already: it takes less than all of its charge.
     return sleep.queue in quota.guaranteed and quota.refusal(quota.tree.nodes[lane.queue], lane.charge) is None
 
@@ -301,15 +303,21 @@ class _Alive:
     def __init__(self, state: "State", quota: Quota, lanes: Mapping[QueueName, list[SchedulableClass]]) -> None:
         self._world = state
         self._quota = quota
-        self._lanes: Tally[int] = Tally(id(entry.lane.shape) for entries in lanes.values() for entry in entries)
-        self._shapes = {id(entry.lane.shape): entry.lane.shape for entries in lanes.values() for entry in entries}
+        self._lanes: Tally[int] = Tally(
+            id(entry.workload_class.requirements) for entries in lanes.values() for entry in entries
+        )
+        self._shapes = {
+            id(entry.workload_class.requirements): entry.workload_class.requirements
+            for entries in lanes.values()
+            for entry in entries
+        }
         self._most = sum(self._lanes.values())
 
     def are_few(self) -> Steps[bool]:
         """Say whether going on alone would spare the others more than half of the turns."""
         for key, shape in list(self._shapes.items()):
             has_free, _, has_room = filter_stage(
-                self._world, self._quota, self._world.books.feasibility_cache.get(shape)
+                self._world, self._quota, self._world.queue_usage.feasibility_cache.get(shape)
             )
             if not (has_free and has_room):
                 del self._shapes[key], self._lanes[key]
@@ -327,4 +335,4 @@ def _sleep(over: Refusal, leaf: Node, quota: Quota) -> QueueingHint | None:
         return None
     is_reserved = over.queue == ROOT
     branch = next(node.name for node in leaf.path() if node.depth == 1) if is_reserved else QueueName(over.queue)
-    return QueueingHint(branch, quota.freed[branch], quota.epoch, is_reserved=is_reserved)
+    return QueueingHint(branch, quota.free_counts[branch], quota.generation, or_unreserved_at_root=is_reserved)

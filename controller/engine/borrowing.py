@@ -30,15 +30,15 @@ class _Want:
 
     priority: int
     """Its queue's, negated."""
-    place: OrderKey
-    lane: WorkloadClass
+    order_key: OrderKey
+    workload_class: WorkloadClass
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
     """What is left for those who wait below one queue."""
 
-    wants: tuple[_Want, ...]
+    demands: tuple[_Want, ...]
     raised: Resources
     """By how much they would raise what is reserved for the queue at its parent."""
 
@@ -47,18 +47,18 @@ class BorrowingPolicy:
     """The lending rule; it must be told of queues in which something was admitted, evicted or held."""
 
     def __init__(self, state: "State", standing: QueueShares, now: int) -> None:
-        self.roster = PreemptionCandidates(state, standing.quota.tree)
+        self.candidates = PreemptionCandidates(state, standing.quota.tree)
         self._world = state
-        self._standing = standing
+        self._shares = standing
         self._quota = standing.quota
         self._nodes = standing.quota.tree.nodes
-        self._outlet = ReclaimableCapacity(state, standing, self.roster, now)
-        self._kept: dict[QueueName, _Kept] = {}
+        self._reclaimable = ReclaimableCapacity(state, standing, self.candidates, now)
+        self._protected: dict[QueueName, _Kept] = {}
         self._sums: dict[QueueName, Resources] = {}
         """What is left below each parent, by name."""
-        self._free: dict[QueueName, Resources] = {}
+        self._unprotected: dict[QueueName, Resources] = {}
         """What each parent has beyond that, as of when it was last asked."""
-        self._has_eased = False
+        self._has_relaxed = False
 
     def refusal(self, leaf: Node, lane: WorkloadClass, quota: Quota | None = None) -> Refusal | None:
         """Return why the head of *lane* may not borrow, ``None`` where it may or does not.
@@ -66,120 +66,129 @@ class BorrowingPolicy:
         With a *quota*: judged as that has it, beside the charges that there are.
         """
         quota = quota or self._quota
-        if lane.is_immovable and (resource := self._standing.over(leaf, lane.charge, quota)) is not None:
-            due = self._standing.entitlements[leaf.name].get(resource, 0)
-            return _over(lane, resource, leaf, int(due) - quota.amount(leaf.name, resource))
+        if (
+            lane.is_non_preemptible
+            and (resource := self._shares.first_above_fair_share(leaf, lane.charge, quota)) is not None
+        ):
+            due = self._shares.fair_shares[leaf.name].get(resource, 0)
+            return _over(lane, resource, leaf, int(due) - quota.usage(leaf.name, resource))
         is_over = False
         for node in leaf.path():
             if node.parent is None:
                 return None
-            is_over = is_over or self._lifts(node, lane.charge, quota)
-            if is_over and (refusal := self._takes_away(leaf, node, lane, quota)) is not None:
+            is_over = is_over or self._raises_above_fair_share(node, lane.charge, quota)
+            if is_over and (refusal := self._protected_refusal(leaf, node, lane, quota)) is not None:
                 return refusal
         return None
 
-    def has_eased(self) -> bool:
+    def has_relaxed(self) -> bool:
         """Say whether a workload that was not allowed to borrow may be now, since this was last asked."""
-        self._look_at_outlet()
-        for name, before in self._free.items():
-            self._free[name] = self._beyond(name)
-            self._has_eased |= any(amount > before.get(each, 0) for each, amount in self._free[name].items())
-        has_eased, self._has_eased = self._has_eased, False
+        self._refresh_reclaimable()
+        for name, before in self._unprotected.items():
+            self._unprotected[name] = self._unprotected_quota(name)
+            self._has_relaxed |= any(amount > before.get(each, 0) for each, amount in self._unprotected[name].items())
+        has_eased, self._has_relaxed = self._has_relaxed, False
         return has_eased
 
-    def _beyond(self, parent: QueueName) -> Resources:
+    def _unprotected_quota(self, parent: QueueName) -> Resources:
         node, sums = self._nodes[parent], self._sums[parent]
         return {
-            name: self._quota.unreserved(node, name) - sums.get(name, 0) for name in self._quota.limits[parent].ceiling
+            name: self._quota.unreserved(node, name) - sums.get(name, 0) for name in self._quota.limits[parent].limit
         }
 
-    def _look_at_outlet(self) -> None:
-        if self._outlet.has_changed():
-            self._kept.clear()
+    def _refresh_reclaimable(self) -> None:
+        if self._reclaimable.has_changed():
+            self._protected.clear()
             self._sums.clear()
-            self._free.clear()
-            self._has_eased = True
+            self._unprotected.clear()
+            self._has_relaxed = True
 
-    def _lifts(self, node: Node, charge: Resources, quota: Quota) -> bool:
+    def _raises_above_fair_share(self, node: Node, charge: Resources, quota: Quota) -> bool:
         """Say whether *charge* lifts *node* above its entitlement, and higher than it stands now."""
         raised = {
             name: amount
             for name, amount in charge.items()
-            if quota.amount(node.name, name) + amount > self._quota.amount(node.name, name)
+            if quota.usage(node.name, name) + amount > self._quota.usage(node.name, name)
         }
-        return self._standing.over(node, raised, quota) is not None
+        return self._shares.first_above_fair_share(node, raised, quota) is not None
 
-    def _takes_away(self, leaf: Node, branch: Node, lane: WorkloadClass, quota: Quota) -> Refusal | None:
+    def _protected_refusal(self, leaf: Node, branch: Node, lane: WorkloadClass, quota: Quota) -> Refusal | None:
         """Return which resource would not be left for others at the parent of *branch*."""
         parent = branch.parent
         if parent is None:
             return None
         left = None
         for resource in sorted(name for name, amount in lane.charge.items() if amount > 0 and name != PODS):
-            raises = {node.name: raised for node, raised in quota.raises(leaf, resource, lane.charge[resource])}
+            raises = {
+                node.name: raised for node, raised in quota.reservation_increases(leaf, resource, lane.charge[resource])
+            }
             unreserved, before = quota.unreserved(parent, resource), self._quota.unreserved(parent, resource)
             if raises[parent.name] <= 0 or unreserved - raises[parent.name] >= before:
                 continue
-            left = self._left_for_others(branch, parent) if left is None else left
+            left = self._protected_for_others(branch, parent) if left is None else left
             if left.get(resource, 0) > 0 and raises[parent.name] > unreserved - left.get(resource, 0):
                 return _over(lane, resource, parent, unreserved - left[resource])
         return None
 
-    def _left_for_others(self, branch: Node, parent: Node) -> Resources:
-        self._look_at_outlet()
+    def _protected_for_others(self, branch: Node, parent: Node) -> Resources:
+        self._refresh_reclaimable()
         if parent.name not in self._sums:
             sums: Resources = EMPTY
             for child in parent.children:
-                sums = add(sums, self._keep(child).raised)
+                sums = add(sums, self._protect(child).raised)
             self._sums[parent.name] = sums
-            self._free[parent.name] = self._beyond(parent.name)
-        return subtract(self._sums[parent.name], self._keep(branch).raised)
+            self._unprotected[parent.name] = self._unprotected_quota(parent.name)
+        return subtract(self._sums[parent.name], self._protect(branch).raised)
 
-    def forget(self, queue: QueueName) -> None:
+    def invalidate(self, queue: QueueName) -> None:
         """Ask anew what is left for those below *queue*, in which somebody came or went."""
-        self.roster.invalidate(queue)
+        self.candidates.invalidate(queue)
         node = self._nodes.get(queue)
         if node is None:
             return
-        self._outlet.update(node)
+        self._reclaimable.update(node)
         for above in node.path():
-            before = self._kept.pop(above.name, None)
+            before = self._protected.pop(above.name, None)
             if before is not None and above.parent is not None and above.parent.name in self._sums:
-                after = self._keep(above)
+                after = self._protect(above)
                 change = subtract(after.raised, before.raised)
                 self._sums[above.parent.name] = add(self._sums[above.parent.name], change)
 
-    def _keep(self, node: Node) -> _Kept:
-        if node.name not in self._kept:
-            below = merge(*(self._keep(child).wants for child in node.children)) if node.children else self._line(node)
-            trial = self._quota.trial()
+    def _protect(self, node: Node) -> _Kept:
+        if node.name not in self._protected:
+            below = (
+                merge(*(self._protect(child).demands for child in node.children))
+                if node.children
+                else self._pending_demands(node)
+            )
+            trial = self._quota.overlay()
             wants = []
             for want in below:
-                if self._standing.over(node, want.lane.charge, trial) is None:
+                if self._shares.first_above_fair_share(node, want.workload_class.charge, trial) is None:
                     wants.append(want)
-                    trial.book(self._nodes[want.lane.queue], want.lane.charge)
+                    trial.add_usage(self._nodes[want.workload_class.queue], want.workload_class.charge)
             raised = {
                 name: trial.reservation(node, name) - self._quota.reservation(node, name)
                 for name in trial.allocated[node.name]
             }
-            self._kept[node.name] = _Kept(tuple(wants), raised)
-        return self._kept[node.name]
+            self._protected[node.name] = _Kept(tuple(wants), raised)
+        return self._protected[node.name]
 
-    def _line(self, leaf: Node) -> Iterator[_Want]:
+    def _pending_demands(self, leaf: Node) -> Iterator[_Want]:
         """Yield those who wait in a leaf, in order; of a fifo queue the first only, which blocks the others.
 
         Of a lane no more are looked at than its queue is entitled to.
         """
-        first = self._world.heading(leaf.name) if leaf.queue.fifo else None
+        first = self._world.queue_head(leaf.name) if leaf.queue.fifo else None
         if leaf.queue.fifo and first is None:
             return iter(())
-        lanes = [lane for lane in self._world.backlog.queues.get(leaf.name, ()) if self._is_open_to(lane)]
+        lanes = [lane for lane in self._world.pending.queues.get(leaf.name, ()) if self._can_use(lane)]
         if first is not None:
             return iter([_want(leaf, lane) for lane in lanes if lane.head is first])
-        return merge(*(self._entitled_of(leaf, lane) for lane in lanes))
+        return merge(*(self._within_fair_share(leaf, lane) for lane in lanes))
 
-    def _entitled_of(self, leaf: Node, lane: WorkloadClass) -> list[_Want]:
-        due, held = self._standing.entitlements[leaf.name], self._quota.allocated[leaf.name]
+    def _within_fair_share(self, leaf: Node, lane: WorkloadClass) -> list[_Want]:
+        due, held = self._shares.fair_shares[leaf.name], self._quota.allocated[leaf.name]
         most = min(
             int(due.get(name, 0) - held.get(name, 0)) // amount
             for name, amount in lane.charge.items()
@@ -187,13 +196,13 @@ class BorrowingPolicy:
         )
         return [_Want(-leaf.queue.priority, order_key(each), lane) for each in islice(lane, max(most, 0))]
 
-    def _is_open_to(self, lane: WorkloadClass) -> bool:
+    def _can_use(self, lane: WorkloadClass) -> bool:
         asks = any(amount > 0 and name != PODS for name, amount in lane.charge.items())
-        return asks and lane.is_waiting and lane.hopeless is None and self._outlet.fits(lane.shape)
+        return asks and lane.is_waiting and lane.inadmissible is None and self._reclaimable.fits(lane.requirements)
 
 
 def _want(leaf: Node, lane: WorkloadClass) -> _Want:
-    return _Want(-leaf.queue.priority, lane.place, lane)
+    return _Want(-leaf.queue.priority, lane.order_key, lane)
 
 
 def _over(lane: WorkloadClass, resource: str, node: Node, available: int) -> Refusal:

@@ -107,13 +107,13 @@ class CandidateCache:
         """Which affinities, by id, select each cluster."""
         self._affinities: dict[int, Affinity] = {}
         """Those affinities, so that their ids stay their own."""
-        self._found: dict[_Asked, tuple[Placement, Candidates]] = {}
+        self._candidates: dict[_Asked, tuple[Placement, Candidates]] = {}
 
     def of(
         self, shape: SchedulingRequirements, clusters: Sequence[Cluster], *, as_if_usable: bool = False
     ) -> Candidates:
         """Return ``candidates`` of *shape* among *clusters*."""
-        self._see(clusters)
+        self._invalidate_changed(clusters)
         placement = shape.placement
         key = (
             id(placement),
@@ -122,18 +122,18 @@ class CandidateCache:
             shape.observed_term,
             shape.evicting_from,
             shape.excluded_clusters,
-            shape.current,
+            shape.current_clusters,
             as_if_usable,
         )
-        known = self._found.get(key)
+        known = self._candidates.get(key)
         if known is None or known[0] is not placement:
-            self._forget_if_many()
+            self._clear_if_large()
             self.steps += len(clusters)
             found = candidates(shape, clusters, as_if_usable=as_if_usable, selects=self._selects)
-            known = self._found[key] = placement, found
+            known = self._candidates[key] = placement, found
         return known[1]
 
-    def _see(self, clusters: Sequence[Cluster]) -> None:
+    def _invalidate_changed(self, clusters: Sequence[Cluster]) -> None:
         """Forget what was found for clusters that are others than before in anything that counts here."""
         if len(clusters) == len(self._clusters) and all(self._clusters.get(each.name) is each for each in clusters):
             return
@@ -142,7 +142,7 @@ class CandidateCache:
         for name in changed:
             self._selected.pop(name, None)
         if changed:
-            self._found.clear()
+            self._candidates.clear()
 
     def _is_as_before(self, before: Mapping[ClusterName, Cluster], name: ClusterName) -> bool:
         one, other = before.get(name), self._clusters.get(name)
@@ -157,12 +157,12 @@ class CandidateCache:
             known = selected[id(affinity)] = matches(affinity, cluster)
         return known
 
-    def _forget_if_many(self) -> None:
+    def _clear_if_large(self) -> None:
         """Begin anew where more is kept than waiting workloads can need: placements come and go."""
-        if len(self._affinities) > _MOST_KEPT or len(self._found) > _MOST_KEPT:
+        if len(self._affinities) > _MOST_KEPT or len(self._candidates) > _MOST_KEPT:
             self._selected.clear()
             self._affinities.clear()
-            self._found.clear()
+            self._candidates.clear()
 
 
 _MOST_KEPT = 100_000
@@ -223,7 +223,7 @@ def _of_term(
 
 def _exclusion(shape: SchedulingRequirements, cluster: Cluster, *, as_if_usable: bool) -> Exclusion | None:
     """Return why *cluster* is out whatever the affinity; what it already runs stays there."""
-    placed = cluster.name in shape.current
+    placed = cluster.name in shape.current_clusters
     if cluster.deleting and not as_if_usable:
         return Exclusion.DELETING
     if not placed and shape.api not in cluster.enablements:

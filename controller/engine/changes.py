@@ -16,8 +16,10 @@ def with_resize(before: Workload | None, workload: Workload) -> Workload:
     """Return *workload*, judged as one that has grown for as long as it runs on after it had finished (D7)."""
     if before is None or workload.state is not WorkloadState.ADMITTED or workload.admission is None:
         return workload
-    ran_on = before.state is WorkloadState.FINISHED or (before.has_run_on and before.state is WorkloadState.ADMITTED)
-    return replace(workload, has_run_on=True) if ran_on else workload
+    ran_on = before.state is WorkloadState.FINISHED or (
+        before.runs_after_finish and before.state is WorkloadState.ADMITTED
+    )
+    return replace(workload, runs_after_finish=True) if ran_on else workload
 
 
 def with_move(before: Workload | None, workload: Workload, now: int) -> Workload:
@@ -31,7 +33,7 @@ def with_move(before: Workload | None, workload: Workload, now: int) -> Workload
 
 
 def _clusters(admission: Admission) -> set[ClusterName]:
-    return {booking.cluster for booking in admission.bookings}
+    return {booking.cluster for booking in admission.cluster_charges}
 
 
 def _weight(workload: Workload) -> tuple[object, ...]:
@@ -42,7 +44,7 @@ def _weight(workload: Workload) -> tuple[object, ...]:
         workload.priority,
         workload.evictions,
         workload.preserved,
-        workload.stays_until,
-        workload.has_grown,
+        workload.eviction_retry_at,
+        workload.has_resized,
         workload.has_moved,
     )

@@ -25,8 +25,8 @@ class ClusterHistory:
 
     name: ClusterName
     cluster: Cluster | None = None
-    foreign: Resources = EMPTY
-    ended: tuple[tuple[int, Resources], ...] = ()
+    external_usage: Resources = EMPTY
+    recently_freed: tuple[tuple[int, Resources], ...] = ()
     """What was freed lately, and when."""
     changed_at: int | None = None
     estimates: EstimatesCheckpoint | None = None
@@ -48,19 +48,19 @@ class StarvationTimer:
 class History:
     """The past of a World."""
 
-    sites: tuple[ClusterHistory, ...] = ()
+    clusters: tuple[ClusterHistory, ...] = ()
     blocked: tuple[StarvationTimer, ...] = ()
-    outgrown: tuple[tuple[WorkloadUid, int], ...] = ()
+    not_fitting_since: tuple[tuple[WorkloadUid, int], ...] = ()
     """Who does not fit any more, and since when (D7)."""
-    requeued: tuple[tuple[WorkloadUid, int], ...] = ()
+    rescheduled: tuple[tuple[WorkloadUid, int], ...] = ()
     """Whom Karmada was given again, because it does not run (R1)."""
-    short: tuple[tuple[HyperJobGang, int], ...] = ()
+    incomplete_gangs: tuple[tuple[HyperJobGang, int], ...] = ()
     """Which groups lack parts that they need, and since when (R1)."""
-    turned_at: int | None = None
+    usability_changed_at: int | None = None
     """When a cluster last became usable or unusable."""
     has_begun: bool = False
-    has_turned: bool = False
-    overrun: tuple[tuple[WorkloadUid, int, int], ...] = ()
+    has_usability_changed: bool = False
+    spent_resize_grace: tuple[tuple[WorkloadUid, int, int], ...] = ()
     """For how long workloads that shrank held more than fitted before, and until when (D7)."""
 
 
@@ -71,7 +71,7 @@ class Checkpoint:
     policy: Policy
     queues: tuple[Queue, ...]
     workloads: tuple[Workload, ...]
-    memory: History
+    history: History
 
 
 def take_checkpoint(state: State) -> Checkpoint:
@@ -80,26 +80,26 @@ def take_checkpoint(state: State) -> Checkpoint:
 
 
 def _memory(state: State) -> History:
-    ledger = state.ledger
+    ledger = state.cluster_usage
     return History(
-        sites=tuple(_site(site) for site in ledger),
+        clusters=tuple(_site(site) for site in ledger),
         blocked=tuple(
             StarvationTimer(name, each.uid, each.since) for name, each in sorted(state.starvation_timers.heads.items())
         ),
-        outgrown=tuple(sorted(state.outgrown.items())),
-        overrun=tuple((uid, *state.overrun[uid]) for uid in sorted(state.overrun)),
-        requeued=tuple(sorted(state.startup.requeued.items())),
-        short=tuple(sorted(state.startup.incomplete_gangs.items(), key=lambda each: each[0].key)),
-        turned_at=ledger.turned_at,
+        not_fitting_since=tuple(sorted(state.not_fitting_since.items())),
+        spent_resize_grace=tuple((uid, *state.spent_resize_grace[uid]) for uid in sorted(state.spent_resize_grace)),
+        rescheduled=tuple(sorted(state.startup.requeued.items())),
+        incomplete_gangs=tuple(sorted(state.startup.incomplete_gangs.items(), key=lambda each: each[0].key)),
+        usability_changed_at=ledger.usability_changed_at,
         has_begun=ledger._has_begun,  # noqa: SLF001 - what it remembers is its own affair but for this
-        has_turned=ledger._has_turned,  # noqa: SLF001 - the same
+        has_usability_changed=ledger._has_usability_changed,  # noqa: SLF001 - the same
     )
 
 
 def _site(site: ClusterState) -> ClusterHistory:
-    ended = tuple(site.ended._charges)  # noqa: SLF001 - the same
+    ended = tuple(site.recently_freed._charges)  # noqa: SLF001 - the same
     estimates = site.estimates.checkpoint() if site.estimates is not None else None
-    return ClusterHistory(site.name, site.cluster, site.foreign, ended, site.changed_at, estimates, site.orphans)
+    return ClusterHistory(site.name, site.cluster, site.external_usage, ended, site.changed_at, estimates, site.orphans)
 
 
 def restore(policy: Policy, queues: Iterable[Queue], workloads: Iterable[Workload], memory: History, now: int) -> State:
@@ -109,33 +109,33 @@ def restore(policy: Policy, queues: Iterable[Queue], workloads: Iterable[Workloa
         state.workload_changed(workload, now)
     for queue in queues:
         state.queue_changed(queue)
-    for each in memory.sites:
+    for each in memory.clusters:
         _recall(state, each)
     for patient in memory.blocked:
         state.starvation_timers.heads[patient.queue] = BlockedHead(patient.uid, patient.since)
-    state.outgrown.update(memory.outgrown)
-    state.overrun.update({uid: (spent, ended) for uid, spent, ended in memory.overrun})
-    state.startup.requeued.update(memory.requeued)
-    state.startup.incomplete_gangs.update(memory.short)
+    state.not_fitting_since.update(memory.not_fitting_since)
+    state.spent_resize_grace.update({uid: (spent, ended) for uid, spent, ended in memory.spent_resize_grace})
+    state.startup.requeued.update(memory.rescheduled)
+    state.startup.incomplete_gangs.update(memory.incomplete_gangs)
     state.startup.reschedule_all(state.workloads.values(), policy.startup_timeout_ms)
-    ledger = state.ledger
-    ledger.turned_at = memory.turned_at
+    ledger = state.cluster_usage
+    ledger.usability_changed_at = memory.usability_changed_at
     ledger._has_begun = memory.has_begun  # noqa: SLF001 - it is being given back its own
-    ledger._has_turned = memory.has_turned  # noqa: SLF001 - the same
+    ledger._has_usability_changed = memory.has_usability_changed  # noqa: SLF001 - the same
     return state
 
 
 def _recall(state: State, memory: ClusterHistory) -> None:
     """Give one site its past back; what is not known of it any more may change with time."""
     if memory.cluster is not None:
-        state.ledger.see(memory.cluster, 0, 0)
-    site = state.ledger.site(memory.name)
-    site.foreign = memory.foreign
-    site.ended = type(site.ended)()
-    for at, charge in memory.ended:
-        site.ended.add(charge, at)
+        state.cluster_usage.update(memory.cluster, 0, 0)
+    site = state.cluster_usage.cluster_state(memory.name)
+    site.external_usage = memory.external_usage
+    site.recently_freed = type(site.recently_freed)()
+    for at, charge in memory.recently_freed:
+        site.recently_freed.add(charge, at)
     site.changed_at = memory.changed_at
     site.orphans = memory.orphans
-    state.accounts.recall_orphans(memory.orphans)
+    state.usage_tracker.restore_orphans(memory.orphans)
     if memory.estimates is not None:
         state.estimate_tracker.restore(memory.name, memory.estimates)

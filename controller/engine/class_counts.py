@@ -19,22 +19,22 @@ class ClassCounts:
 
     def __init__(self, tree: Tree, lanes: Iterable[WorkloadClass]) -> None:
         self.tree = tree
-        self._levels: dict[int, dict[QueueName, dict[int, int]]] = {}
+        self._by_priority: dict[int, dict[QueueName, dict[int, int]]] = {}
         for lane in lanes:
-            self.count(lane, 1)
+            self.add(lane, 1)
 
-    def count(self, lane: WorkloadClass, change: int) -> None:
+    def add(self, lane: WorkloadClass, change: int) -> None:
         """Count *lane* once more, or once less with -1."""
         leaf = self.tree.nodes.get(lane.queue)
         if leaf is None or not leaf.is_leaf:
             return
-        level = self._levels.setdefault(leaf.queue.priority, {})
+        level = self._by_priority.setdefault(leaf.queue.priority, {})
         for node in leaf.path():
             shapes = level.setdefault(node.name, {})
-            shapes[id(lane.shape)] = shapes.get(id(lane.shape), 0) + change
-            if not shapes[id(lane.shape)]:
-                del shapes[id(lane.shape)]
+            shapes[id(lane.requirements)] = shapes.get(id(lane.requirements), 0) + change
+            if not shapes[id(lane.requirements)]:
+                del shapes[id(lane.requirements)]
 
-    def levels(self) -> list[Counts]:
+    def by_priority(self) -> list[Counts]:
         """Return the counts of each queue priority, the highest first."""
-        return [self._levels[priority] for priority in sorted(self._levels, reverse=True)]
+        return [self._by_priority[priority] for priority in sorted(self._by_priority, reverse=True)]

@@ -37,7 +37,7 @@ class RecentlyFreed:
         return bool(self._charges)
 
     @property
-    def since(self) -> int:
+    def earliest(self) -> int:
         """Return when the earliest was freed."""
         return self._charges[0][0]
 
@@ -64,22 +64,22 @@ class ClusterState:
 
     name: ClusterName
     cluster: Cluster | None = None
-    booked: Resources = EMPTY
-    shown: Resources = EMPTY
+    charged: Resources = EMPTY
+    reported: Resources = EMPTY
     """The part of *booked* whose pods are known to be in the summary."""
-    foreign: Resources = EMPTY
+    external_usage: Resources = EMPTY
     leaving: Resources = EMPTY
     """The part of *booked* whose workloads were evicted and are not gone yet (P5)."""
-    held: Resources = EMPTY
+    nominated: Resources = EMPTY
     """What is held here for those who wait for others to leave (P5)."""
-    ended: RecentlyFreed = field(default_factory=RecentlyFreed)
+    recently_freed: RecentlyFreed = field(default_factory=RecentlyFreed)
     orphans: Orphans = NO_ORPHANS
     """The part of *foreign* that queues are still charged with: pods that deleted workloads have left running."""
     changed_at: int | None = None
     """When something of ours last changed there."""
     estimates: ClusterEstimates | None = None
     """What its estimator has counted; ``None`` where none is asked."""
-    _known: tuple[Cluster | None, Resources, Resources] = (None, EMPTY, EMPTY)
+    _headroom_inputs: tuple[Cluster | None, Resources, Resources] = (None, EMPTY, EMPTY)
     """Cluster, foreign use and charges that *_headroom* was counted from."""
     _headroom: Resources = EMPTY
 
@@ -101,7 +101,7 @@ class ClusterState:
     @property
     def capacity(self) -> Resources:
         """Return what others leave us there: allocatable less foreign use."""
-        return clamp_non_negative(subtract(self.allocatable, self.foreign))
+        return clamp_non_negative(subtract(self.allocatable, self.external_usage))
 
     @property
     def headroom(self) -> Resources:
@@ -109,78 +109,83 @@ class ClusterState:
 
         It is asked for far more often than it changes; what it is made of is replaced and never altered.
         """
-        cluster, foreign, booked = self._known
-        if cluster is not self.cluster or foreign is not self.foreign or booked is not self.booked:
-            self._known = self.cluster, self.foreign, self.booked
-            self._headroom = subtract(subtract(self.allocatable, self.foreign), self.booked)
+        cluster, foreign, booked = self._headroom_inputs
+        if cluster is not self.cluster or foreign is not self.external_usage or booked is not self.charged:
+            self._headroom_inputs = self.cluster, self.external_usage, self.charged
+            self._headroom = subtract(subtract(self.allocatable, self.external_usage), self.charged)
         return self._headroom
 
     @property
-    def settled(self) -> Resources:
+    def headroom_after_evictions(self) -> Resources:
         """Return what is left once all who leave are gone, beside what is held."""
-        if not self.leaving and not self.held:
+        if not self.leaving and not self.nominated:
             return self.headroom
-        return subtract(add(self.headroom, self.leaving), self.held)
+        return subtract(add(self.headroom, self.leaving), self.nominated)
 
     @property
-    def room(self) -> Resources:
+    def available(self) -> Resources:
         """Return what one more may take: what is left now as well as once the evictions under way are done (P5)."""
-        if not self.leaving and not self.held:
+        if not self.leaving and not self.nominated:
             return self.headroom
-        now, then = self.headroom, self.settled
+        now, then = self.headroom, self.headroom_after_evictions
         return {name: min(now.get(name, 0), then.get(name, 0)) for name in {**now, **then}}
 
     @property
-    def freed(self) -> Resources:
+    def recently_freed_total(self) -> Resources:
         """Return what its nodes may have gained since the summary: the charges that ended lately (C3)."""
-        return self.ended.total
+        return self.recently_freed.total
 
-    def learn(self, now: int, settle_ms: int) -> None:
+    def refresh_external_usage(self, now: int, settle_ms: int) -> None:
         """Bring foreign use up to date with the summary."""
         if self.is_unknown or self.cluster is None:
             return
-        self.ended.forget(now - settle_ms)
-        explained = add(self.booked, self.ended.total)
+        self.recently_freed.forget(now - settle_ms)
+        explained = add(self.charged, self.recently_freed.total)
         unexplained = clamp_non_negative(subtract(self.cluster.used, explained))
-        self.foreign = {
-            name: max(unexplained.get(name, 0), self.foreign.get(name, 0)) for name in {*unexplained, *self.foreign}
+        self.external_usage = {
+            name: max(unexplained.get(name, 0), self.external_usage.get(name, 0))
+            for name in {*unexplained, *self.external_usage}
         }
         if self.changed_at is None or self.changed_at + settle_ms <= now:
-            most = self._most_foreign()
-            self.foreign = {name: min(amount, most.get(name, 0)) for name, amount in self.foreign.items()}
-        self.foreign = positive(self.foreign)
+            most = self._max_external_usage()
+            self.external_usage = {name: min(amount, most.get(name, 0)) for name, amount in self.external_usage.items()}
+        self.external_usage = positive(self.external_usage)
 
-    def _most_foreign(self) -> Resources:
+    def _max_external_usage(self) -> Resources:
         """Return what the summary leaves unexplained by the pods known to be in it."""
         used = self.cluster.used if self.cluster else EMPTY
-        return clamp_non_negative(subtract(used, self.shown))
+        return clamp_non_negative(subtract(used, self.reported))
 
     def settles_at(self, settle_ms: int) -> int | None:
         """Return when foreign use may change although nothing is heard, or ``None``."""
-        falls_at = self.changed_at + settle_ms if self.changed_at is not None and self.may_fall else None
-        rises_at = self.ended.since + settle_ms if self.ended and self._may_rise else None
+        falls_at = self.changed_at + settle_ms if self.changed_at is not None and self.may_external_usage_fall else None
+        rises_at = (
+            self.recently_freed.earliest + settle_ms if self.recently_freed and self._may_external_usage_rise else None
+        )
         return earliest((falls_at, rises_at))
 
     @property
-    def _may_rise(self) -> bool:
+    def _may_external_usage_rise(self) -> bool:
         """Say whether only what has ended lately explains what the summary shows."""
         used = self.cluster.used if self.cluster else EMPTY
         return any(
-            amount - self.booked.get(name, 0) > self.foreign.get(name, 0) for name, amount in used.items() if amount
+            amount - self.charged.get(name, 0) > self.external_usage.get(name, 0)
+            for name, amount in used.items()
+            if amount
         )
 
     @property
-    def may_fall(self) -> bool:
+    def may_external_usage_fall(self) -> bool:
         """Say whether foreign use is held higher than the summary asks for, until all is quiet."""
-        most = self._most_foreign()
-        return any(amount > most.get(name, 0) for name, amount in self.foreign.items())
+        most = self._max_external_usage()
+        return any(amount > most.get(name, 0) for name, amount in self.external_usage.items())
 
 
 class ClusterUsage:
     """All sites, by name."""
 
     def __init__(self) -> None:
-        self.frees = 0
+        self.free_count = 0
         """How often some cluster got more room."""
         self._freed: deque[ClusterName] = deque(maxlen=_REMEMBERED)
         self._freed_since: dict[int, frozenset[ClusterName]] = {}
@@ -188,64 +193,64 @@ class ClusterUsage:
         self.version = 0
         """Changes whenever any headroom does."""
         self.candidates = CandidateCache()
-        self._sites: dict[ClusterName, ClusterState] = {}
-        self._restless: set[ClusterName] = set()
+        self._states: dict[ClusterName, ClusterState] = {}
+        self._unsettled: set[ClusterName] = set()
         """Sites whose foreign use may change with time."""
         self._released: list[Orphan] = []
         """Orphaned charges that have ended, and that queues are charged with still."""
-        self._pool: Resources | None = None
-        self.turned_at: int | None = None
+        self._root_limit: Resources | None = None
+        self.usability_changed_at: int | None = None
         """When a cluster last became usable or unusable; what is told before the first plan was so all along."""
-        self._has_begun = self._has_turned = False
+        self._has_begun = self._has_usability_changed = False
         self._is_estimating = False
 
     def __contains__(self, name: ClusterName) -> bool:
-        return name in self._sites
+        return name in self._states
 
     def switch_estimates(self, *, on: bool) -> None:
         """Keep estimates for every cluster from now on, none asked yet; or none at all."""
         self._is_estimating = on
-        for site in self._sites.values():
+        for site in self._states.values():
             site.estimates = ClusterEstimates() if on else None
             self._has_changed(site, gave_room=True)
 
-    def reestimated(self, name: ClusterName) -> None:
+    def estimate_changed(self, name: ClusterName) -> None:
         """Look at a cluster again: its estimator may take other workloads than before."""
-        self._has_changed(self.site(name), gave_room=True)
+        self._has_changed(self.cluster_state(name), gave_room=True)
 
-    def site(self, name: ClusterName) -> ClusterState:
+    def cluster_state(self, name: ClusterName) -> ClusterState:
         """Return the books of one cluster, opened if need be."""
-        if name not in self._sites:
-            self._sites[name] = ClusterState(name, estimates=ClusterEstimates() if self._is_estimating else None)
-        return self._sites[name]
+        if name not in self._states:
+            self._states[name] = ClusterState(name, estimates=ClusterEstimates() if self._is_estimating else None)
+        return self._states[name]
 
     def __iter__(self) -> Iterator[ClusterState]:
-        return (self._sites[name] for name in sorted(self._sites))
+        return (self._states[name] for name in sorted(self._states))
 
     @property
     def clusters(self) -> list[Cluster]:
         """Return the known clusters, by name."""
         return [site.cluster for site in self if site.cluster is not None]
 
-    def see(self, cluster: Cluster, now: int, settle_ms: int) -> None:
+    def update(self, cluster: Cluster, now: int, settle_ms: int) -> None:
         """Take a cluster as it is at *now*."""
-        site = self.site(cluster.name)
-        is_new, before, foreign = site.is_unknown, site.cluster, site.foreign
-        self._has_turned |= self._has_begun and site.is_usable != cluster.is_usable
+        site = self.cluster_state(cluster.name)
+        is_new, before, foreign = site.is_unknown, site.cluster, site.external_usage
+        self._has_usability_changed |= self._has_begun and site.is_usable != cluster.is_usable
         site.cluster = cluster
         if is_new:
             # Of what ran before we looked, only what runs for certain or has just ended explains the summary.
-            site.ended.forget(now - settle_ms)
-            site.foreign = clamp_non_negative(subtract(site._most_foreign(), site.ended.total))  # noqa: SLF001 - the ledger and its sites are one
-        site.learn(now, settle_ms)
-        self._follow(site, now, settle_ms)
-        self._restless.add(cluster.name)
+            site.recently_freed.forget(now - settle_ms)
+            site.external_usage = clamp_non_negative(subtract(site._max_external_usage(), site.recently_freed.total))  # noqa: SLF001 - the ledger and its sites are one
+        site.refresh_external_usage(now, settle_ms)
+        self._end_orphans(site, now, settle_ms)
+        self._unsettled.add(cluster.name)
         # Most summaries only show what is booked already, so that headroom stays as it was.
         is_as_before = before is not None and not cluster.grades and replace(before, used=cluster.used) == cluster
-        if self._is_estimating or not is_as_before or site.foreign != foreign:
+        if self._is_estimating or not is_as_before or site.external_usage != foreign:
             self._has_changed(site, gave_room=True)
 
-    def describe(self, described: Callable[[Cluster], Cluster]) -> bool:
+    def update_descriptions(self, described: Callable[[Cluster], Cluster]) -> bool:
         """Replace each cluster by what *described* returns for it; say whether one of them is another one then."""
         changed = False
         for site in self:
@@ -260,10 +265,10 @@ class ClusterUsage:
         if gave_room:
             self._has_freed(site)
         if gave_room or not site.is_usable:
-            self._pool = None
+            self._root_limit = None
 
     def _has_freed(self, site: ClusterState) -> None:
-        self.frees += 1
+        self.free_count += 1
         self._freed.append(site.name)
         self._freed_since.clear()
 
@@ -272,79 +277,79 @@ class ClusterUsage:
         known = self._freed_since.get(frees)
         if known is not None:
             return known
-        news = self.frees - frees
+        news = self.free_count - frees
         if news > len(self._freed):
             return None
         freed = self._freed_since[frees] = frozenset(islice(reversed(self._freed), news))
         return freed
 
-    def lose(self, name: ClusterName) -> None:
+    def remove(self, name: ClusterName) -> None:
         """Forget a cluster; its charges stay until their workloads say otherwise."""
-        site = self.site(name)
-        self._has_turned |= self._has_begun and site.is_usable
+        site = self.cluster_state(name)
+        self._has_usability_changed |= self._has_begun and site.is_usable
         site.cluster = None
         self._released += site.orphans.charges
         site.orphans = NO_ORPHANS
         self.version += 1
-        self._pool = None
-        if not any(site.booked.values()) and not site.held:
-            del self._sites[name]
+        self._root_limit = None
+        if not any(site.charged.values()) and not site.nominated:
+            del self._states[name]
 
-    def book(self, admission: Admission, now: int) -> None:
+    def add_usage(self, admission: Admission, now: int) -> None:
         """Charge the clusters of *admission*."""
-        for booking in admission.bookings:
-            site = self.site(booking.cluster)
-            site.booked = add(site.booked, booking.charge)
+        for booking in admission.cluster_charges:
+            site = self.cluster_state(booking.cluster)
+            site.charged = add(site.charged, booking.charge)
             site.changed_at = now
-            self._restless.add(site.name)
+            self._unsettled.add(site.name)
             self._has_changed(site, gave_room=False)
-            if admission.shown:
-                site.shown = add(site.shown, booking.charge)
+            if admission.reported:
+                site.reported = add(site.reported, booking.charge)
 
-    def lend(self, bookings: Iterable[ClusterCharge]) -> None:
+    def assume(self, bookings: Iterable[ClusterCharge]) -> None:
         """Book for a trial; ``take_back`` leaves no trace of it."""
         for booking in bookings:
-            site = self.site(booking.cluster)
-            site.booked = add(site.booked, booking.charge)
+            site = self.cluster_state(booking.cluster)
+            site.charged = add(site.charged, booking.charge)
             self.version += 1
 
-    def take_back(self, bookings: Iterable[ClusterCharge]) -> None:
+    def unassume(self, bookings: Iterable[ClusterCharge]) -> None:
         """End a trial."""
         for booking in bookings:
-            site = self.site(booking.cluster)
-            site.booked = subtract(site.booked, booking.charge)
+            site = self.cluster_state(booking.cluster)
+            site.charged = subtract(site.charged, booking.charge)
             self.version += 1
 
-    def free(self, admission: Admission, now: int) -> None:
+    def remove_usage(self, admission: Admission, now: int) -> None:
         """Free the clusters of *admission*; the summary is given time to follow."""
-        for booking in admission.bookings:
-            site = self.site(booking.cluster)
-            site.booked = subtract(site.booked, booking.charge)
-            site.ended.add(booking.charge, now)
+        for booking in admission.cluster_charges:
+            site = self.cluster_state(booking.cluster)
+            site.charged = subtract(site.charged, booking.charge)
+            site.recently_freed.add(booking.charge, now)
             site.changed_at = now
-            self._restless.add(site.name)
+            self._unsettled.add(site.name)
             self._has_freed(site)
             self._has_changed(site, gave_room=False)
-            if admission.shown:
-                site.shown = subtract(site.shown, booking.charge)
+            if admission.reported:
+                site.reported = subtract(site.reported, booking.charge)
 
-    def orphan(self, admission: Admission, workload: Workload, now: int) -> None:
+    def add_orphans(self, admission: Admission, workload: Workload, now: int) -> None:
         """Take what *admission* books for external usage with which the queue of *workload* stays charged."""
-        for booking in admission.bookings:
-            site = self.site(booking.cluster)
+        for booking in admission.cluster_charges:
+            site = self.cluster_state(booking.cluster)
             orphan = Orphan(workload.queue, workload.namespace, booking.charge)
-            site.orphans = site.orphans.added(orphan, site.foreign, now)
-            site.foreign = positive(add(site.foreign, booking.charge))
-            site.booked = subtract(site.booked, booking.charge)
+            site.orphans = site.orphans.added(orphan, site.external_usage, now)
+            site.external_usage = positive(add(site.external_usage, booking.charge))
+            site.charged = subtract(site.charged, booking.charge)
             site.changed_at = now
-            self._restless.add(site.name)
+            self._unsettled.add(site.name)
             self._has_changed(site, gave_room=True)
-            if admission.shown:
-                site.shown = subtract(site.shown, booking.charge)
+            if admission.reported:
+                site.reported = subtract(site.reported, booking.charge)
 
-    def _follow(self, site: ClusterState, now: int, settle_ms: int) -> None:
+    def _end_orphans(self, site: ClusterState, now: int, settle_ms: int) -> None:
         """End orphaned charges as far as external usage has fallen."""
-        site.orphans, ended = site.orphans.after(site.foreign, now, settle_ms)
+        site.orphans, ended = site.orphans.after(site.external_usage, now, settle_ms)
         if ended:
             self._released += ended
             self._has_changed(site, gave_room=True)
@@ -354,104 +359,104 @@ class ClusterUsage:
         released, self._released = self._released, []
         return released
 
-    def recall(self, admission: Admission, now: int) -> None:
+    def add_recently_freed(self, admission: Admission, now: int) -> None:
         """Remember what was freed when *admission* ended, before we looked: the summary may not have followed yet."""
         ended_at = min(admission.ends_at or now, now)
-        for booking in admission.bookings:
-            site = self.site(booking.cluster)
-            site.ended.add(booking.charge, ended_at)
+        for booking in admission.cluster_charges:
+            site = self.cluster_state(booking.cluster)
+            site.recently_freed.add(booking.charge, ended_at)
             site.changed_at = max(site.changed_at or ended_at, ended_at)
-            self._restless.add(site.name)
+            self._unsettled.add(site.name)
 
-    def depart(self, admission: Admission) -> None:
+    def mark_leaving(self, admission: Admission) -> None:
         """Take what *admission* charges for as good as free: its workload has been evicted."""
-        for booking in admission.bookings:
-            site = self.site(booking.cluster)
+        for booking in admission.cluster_charges:
+            site = self.cluster_state(booking.cluster)
             site.leaving = nonzero(add(site.leaving, booking.charge))
             self._has_changed(site, gave_room=True)
 
-    def rejoin(self, admission: Admission) -> None:
+    def unmark_leaving(self, admission: Admission) -> None:
         """Take back ``depart``: its workload is gone, or it stays after all."""
-        for booking in admission.bookings:
-            site = self.site(booking.cluster)
+        for booking in admission.cluster_charges:
+            site = self.cluster_state(booking.cluster)
             site.leaving = nonzero(subtract(site.leaving, booking.charge))
             self._has_changed(site, gave_room=False)
 
-    def hold(self, name: ClusterName, demand: Resources) -> None:
+    def nominate(self, name: ClusterName, demand: Resources) -> None:
         """Keep room for *demand* on a cluster."""
-        site = self.site(name)
-        site.held = nonzero(add(site.held, demand))
+        site = self.cluster_state(name)
+        site.nominated = nonzero(add(site.nominated, demand))
         self._has_changed(site, gave_room=False)
 
-    def release(self, name: ClusterName, demand: Resources) -> None:
+    def unnominate(self, name: ClusterName, demand: Resources) -> None:
         """Keep it no longer."""
-        site = self.site(name)
-        site.held = nonzero(subtract(site.held, demand))
+        site = self.cluster_state(name)
+        site.nominated = nonzero(subtract(site.nominated, demand))
         self._has_changed(site, gave_room=True)
 
-    def show(self, before: Admission, after: Admission, now: int) -> bool:
+    def mark_reported(self, before: Admission, after: Admission, now: int) -> bool:
         """Note that the pods of an admission, booked all along, run now, or no longer; the summary will follow.
 
         Return whether foreign use may fall once it has.
         """
-        if before.shown == after.shown:
+        if before.reported == after.reported:
             return False
-        sites = [self.site(booking.cluster) for booking in after.bookings]
-        for site, booking in zip(sites, after.bookings, strict=True):
-            site.shown = (add if after.shown else subtract)(site.shown, booking.charge)
+        sites = [self.cluster_state(booking.cluster) for booking in after.cluster_charges]
+        for site, booking in zip(sites, after.cluster_charges, strict=True):
+            site.reported = (add if after.reported else subtract)(site.reported, booking.charge)
             site.changed_at = now
-            self._restless.add(site.name)
-        return any(site.may_fall for site in sites)
+            self._unsettled.add(site.name)
+        return any(site.may_external_usage_fall for site in sites)
 
-    def learn(self, now: int, settle_ms: int) -> None:
+    def refresh(self, now: int, settle_ms: int) -> None:
         """Bring foreign use up to date wherever it may have changed."""
-        if self._has_turned:
-            self.turned_at, self._has_turned = now, False
+        if self._has_usability_changed:
+            self.usability_changed_at, self._has_usability_changed = now, False
         self._has_begun = True
-        for name in sorted(self._restless):
-            site = self._sites.get(name)
+        for name in sorted(self._unsettled):
+            site = self._states.get(name)
             if site is None:
-                self._restless.discard(name)
+                self._unsettled.discard(name)
                 continue
-            before = site.foreign
-            site.learn(now, settle_ms)
-            self._follow(site, now, settle_ms)
-            if site.foreign != before:
+            before = site.external_usage
+            site.refresh_external_usage(now, settle_ms)
+            self._end_orphans(site, now, settle_ms)
+            if site.external_usage != before:
                 self._has_changed(site, gave_room=True)
-            if not site.ended and site.settles_at(settle_ms) is None:
-                self._restless.discard(name)
+            if not site.recently_freed and site.settles_at(settle_ms) is None:
+                self._unsettled.discard(name)
 
-    def pool(self) -> Resources:
+    def root_limit(self) -> Resources:
         """Return the root's ceiling: what usable clusters leave us, and the charges on the others (Q1).
 
         What leaves is taken for gone, as everywhere where it is decided who may have what (P5). Orphans are charged
         to queues as well, so that they are not taken off here.
         """
-        if self._pool is None:
-            self._pool = total(
-                add(site.capacity if site.is_usable else subtract(site.booked, site.leaving), site.orphans.total)
-                for site in self._sites.values()
+        if self._root_limit is None:
+            self._root_limit = total(
+                add(site.capacity if site.is_usable else subtract(site.charged, site.leaving), site.orphans.total)
+                for site in self._states.values()
             )
-        return self._pool
+        return self._root_limit
 
-    def present_pool(self) -> Resources:
+    def current_root_limit(self) -> Resources:
         """Return the root's ceiling as long as nobody who leaves is gone."""
-        away = (site.leaving for site in self._sites.values() if not site.is_usable)
-        return add(self.pool(), total(away))
+        away = (site.leaving for site in self._states.values() if not site.is_usable)
+        return add(self.root_limit(), total(away))
 
     @property
     def is_unknown(self) -> bool:
         """Say whether there are clusters, and none has told what it has."""
-        known = [site for site in self._sites.values() if site.cluster is not None]
+        known = [site for site in self._states.values() if site.cluster is not None]
         return bool(known) and all(site.is_unknown for site in known)
 
-    def potential(self) -> Resources:
+    def potential_root_limit(self) -> Resources:
         """Return the root's ceiling as it would be with all clusters usable and empty (C5)."""
-        return total(site.allocatable for site in self._sites.values())
+        return total(site.allocatable for site in self._states.values())
 
     def settles_at(self, settle_ms: int) -> int | None:
         """Return the first moment at which some foreign use may change by itself, or ``None``."""
-        return earliest(self._sites[name].settles_at(settle_ms) for name in self._restless if name in self._sites)
+        return earliest(self._states[name].settles_at(settle_ms) for name in self._unsettled if name in self._states)
 
 
 def earliest(times: Iterable[int | None]) -> int | None:

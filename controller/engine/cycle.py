@@ -38,12 +38,12 @@ def steps(state: "State", now: int, *, most: int | None = None) -> Steps[Plan]:
     is_restless = _is_restless(state)
     state.planned_at = now
     # What was worked out for those who asked in between, clusters and queues may have made untrue since.
-    state.lending = state.active_reservations = None
+    state.borrowing = state.active_reservations = None
     # 1. Take back who was aborted; learn what the clusters have left for us; take back who was moved where it does
     #    not fit, who outgrew its charge, and who never starts.
     evicted = list(_take_back(state, now))
-    state.ledger.learn(now, state.policy.settle_ms)
-    state.accounts.release_orphans()
+    state.cluster_usage.refresh(now, state.policy.settle_ms)
+    state.usage_tracker.end_orphans()
     state.estimate_tracker.expire(now)
     evicted += startup.evict_moved(state, now)
     evicted += resize.evict_rejected(state, now)
@@ -51,12 +51,12 @@ def steps(state: "State", now: int, *, most: int | None = None) -> Steps[Plan]:
     evicted += late
     # 2. Set aside who waits for another reason than room, and give up what is held in vain.
     held_back = partial(_incomplete, state)
-    suspects = dict.fromkeys((yield from state.books.sort_out(_regrouped(state), held_back)))
+    suspects = dict.fromkeys((yield from state.queue_usage.classify(_regrouped(state), held_back)))
     lapsed = [*nominations.expire(state, now), *reservations.expire(state, now), *reservations.complete(state, now)]
-    suspects |= dict.fromkeys((yield from state.books.sort_out(_regrouped(state), held_back)))
+    suspects |= dict.fromkeys((yield from state.queue_usage.classify(_regrouped(state), held_back)))
     # 3. Divide what there is among the queues, as far as demands have changed.
-    changed = {*state.backlog.changed}
-    service = AdmissionPass(state, state.books.stand(), now, most=most)
+    changed = {*state.pending.changed}
+    service = AdmissionPass(state, state.queue_usage.update_shares(), now, most=most)
     # What reservations keep depends on what queues are due.
     state.active_reservations = None
     # 4. Let those in for whom others have left; then serve one head after the other, with exchanges for the blocked.
@@ -65,27 +65,29 @@ def steps(state: "State", now: int, *, most: int | None = None) -> Steps[Plan]:
     agreed = _served_at_once(service, exchanges.notes)
     # 5. Keep room for those who have been passed over for long.
     state.starvation_timers.update(state, _to_look_at(state, changed, suspects), now)
-    reserved = reservations.grant(state, service.standing, now)
-    if state.backlog.unjudged:
-        suspects |= dict.fromkeys((yield from state.books.sort_out(_regrouped(state), held_back)))
+    reserved = reservations.grant(state, service.shares, now)
+    if state.pending.unevaluated:
+        suspects |= dict.fromkeys((yield from state.queue_usage.classify(_regrouped(state), held_back)))
     # 6. Tell those whose reason has changed, and say when to look again unasked.
-    suspects |= dict.fromkeys([*service.refused, *state.backlog.news, *(yield from _moved(state, service.quota))])
+    suspects |= dict.fromkeys(
+        [*service.refused, *state.pending.unpublished, *(yield from _moved(state, service.quota))]
+    )
     suspects |= dict.fromkeys(_near_reservations(state, has_changed=bool(lapsed or reserved)))
     suspects |= dict.fromkeys(_beside(state, service, {*changed, *(lane.queue for lane in suspects)}))
     if is_restless or _is_restless(state):
-        suspects |= dict.fromkeys(state.backlog.lanes())
-    state.telling.doubt(suspects)
-    waits = yield from state.telling.news()
-    state.lending = None
-    state.admitted_so_far = frozenset(service.admitted if service.is_full else ())
+        suspects |= dict.fromkeys(state.pending.classes())
+    state.pending_reasons.mark_stale(suspects)
+    waits = yield from state.pending_reasons.flush()
+    state.borrowing = None
+    state.admitted_so_far = frozenset(service.admitted if service.is_at_limit else ())
     return Plan(
         decisions=(*evicted, *service.decisions),
         waits=waits,
-        notes=(*lapsed, *agreed, *reserved),
-        requeues=tuple(requeues),
+        record_updates=(*lapsed, *agreed, *reserved),
+        reschedules=tuple(requeues),
         wake_at=_wake_at(state, now, exchanges.retry_at),
         queries=state.estimate_tracker.pop_queries(),
-        is_cut=service.is_full,
+        is_cut=service.is_at_limit,
     )
 
 
@@ -99,47 +101,51 @@ def _served_at_once(service: AdmissionPass, notes: Sequence[RecordUpdate]) -> li
 def _to_look_at(state: "State", changed: Iterable[QueueName], judged: Iterable[WorkloadClass]) -> set[QueueName]:
     """Return the queues in which another one may be the best blocked one now."""
     if state.policy.is_by_tenant:
-        return {*state.backlog.queues, *state.starvation_timers.heads}
-    return {*changed, *state.backlog.changed, *(lane.queue for lane in judged)}
+        return {*state.pending.queues, *state.starvation_timers.heads}
+    return {*changed, *state.pending.changed, *(lane.queue for lane in judged)}
 
 
 def _near_reservations(state: "State", *, has_changed: bool) -> list[WorkloadClass]:
     """Return the lanes for which there is room that may be kept for others, all when what is kept has changed."""
     if has_changed:
-        return list(state.backlog.lanes())
-    stages = state.books.feasibility_cache.stages if state.reserved else {}
-    near = (lane for key, found in stages.items() if all(found) for lane in state.backlog.shapes.get(key, ()))
+        return list(state.pending.classes())
+    stages = state.queue_usage.feasibility_cache.stages if state.with_reservation else {}
+    near = (lane for key, found in stages.items() if all(found) for lane in state.pending.by_requirements.get(key, ()))
     return [
-        lane for lane in near if lane.told is not Reason.BLOCKED_BY_RESERVATION or reason(state, lane) is not lane.told
+        lane
+        for lane in near
+        if lane.last_reason is not Reason.BLOCKED_BY_RESERVATION or reason(state, lane) is not lane.last_reason
     ]
 
 
 def _is_restless(state: "State") -> bool:
     """Say whether reasons depend on more than ceilings and clusters: on what others are entitled to, or who leaves."""
-    return state.policy.reclaim.enabled or state.books.is_moving
+    return state.policy.reclaim.enabled or state.queue_usage.has_transitions
 
 
 def _take_back(state: "State", now: int) -> Iterator[Evict]:
     """Evict every admitted workload that was aborted where it ran (D8): nothing of it runs, and nothing will."""
     for workload in sorted((state.workloads[uid] for uid in state.aborted), key=order_key):
-        if workload.stays_until <= now:
+        if workload.eviction_retry_at <= now:
             state.evict(workload, now)
             yield Evict(workload, EvictionReason.ABORTED)
 
 
 def refusal(state: "State", lane: WorkloadClass) -> Refusal | None:
     """Return why the first of *lane* does not get in as things stand; ``None`` where it would."""
-    standing = state.standing
-    if lane.hopeless is not None or standing is None:
-        return lane.hopeless
+    standing = state.queue_shares
+    if lane.inadmissible is not None or standing is None:
+        return lane.inadmissible
     if not lane.is_waiting:
-        return Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=lane.held)
-    if lane.group is not None and gangs.is_all_or_nothing(state, lane):
-        return gangs.try_gang(state, lane.group, _lending(state, standing)).refusal
+        return Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=lane.nominated_cluster)
+    if lane.gang is not None and gangs.is_all_or_nothing(state, lane):
+        return gangs.try_gang(state, lane.gang, _lending(state, standing)).refusal
     over = standing.quota.refusal(standing.quota.tree.nodes[lane.queue], lane.charge)
-    if over is None and (present := state.books.present()) is not None:
+    if over is None and (present := state.queue_usage.current_quota()) is not None:
         over = present.refusal(present.tree.nodes[lane.queue], lane.charge)
-    over = over or state.books.feasibility_cache.refusal(state.books.feasibility_cache.get(lane.shape))
+    over = over or state.queue_usage.feasibility_cache.refusal(
+        state.queue_usage.feasibility_cache.get(lane.requirements)
+    )
     return over or _behind(state, lane) or _not_lent(state, standing, lane)
 
 
@@ -148,8 +154,8 @@ def _behind(state: "State", lane: WorkloadClass) -> Refusal | None:
     kept = active_reservations(state)
     if kept is None:
         return None
-    prospect = state.books.feasibility_cache.get(lane.shape)
-    choice = state.books.feasibility_cache.choose(prospect)
+    prospect = state.queue_usage.feasibility_cache.get(lane.requirements)
+    choice = state.queue_usage.feasibility_cache.choose(prospect)
     verdict = kept.resolve(lane.head, prospect, choice) if isinstance(choice, Choice) else None
     return verdict if isinstance(verdict, Refusal) else None
 
@@ -161,33 +167,33 @@ def _not_lent(state: "State", standing: QueueShares, lane: WorkloadClass) -> Ref
 
 def _lending(state: "State", standing: QueueShares) -> BorrowingPolicy | None:
     """Return who may borrow as things stand, ``None`` where everybody may."""
-    if state.lending is None and state.policy.reclaim.enabled:
-        state.lending = BorrowingPolicy(state, standing, state.planned_at)
-    return state.lending
+    if state.borrowing is None and state.policy.reclaim.enabled:
+        state.borrowing = BorrowingPolicy(state, standing, state.planned_at)
+    return state.borrowing
 
 
 def _regrouped(state: "State") -> list[WorkloadClass]:
     """Return the lanes of groups of which a part came, went or started."""
     changed, state.gangs.changed = state.gangs.changed, set()
     uids = (uid for group in sorted(changed, key=lambda group: group.key) for uid in state.gangs.parts(group))
-    return [state.backlog.lane(uid) for uid in uids if uid in state.backlog]
+    return [state.pending.class_of(uid) for uid in uids if uid in state.pending]
 
 
 def _incomplete(state: "State", lane: WorkloadClass) -> Refusal | None:
-    return gangs.incomplete_refusal(state, lane.group) if lane.group is not None else None
+    return gangs.incomplete_refusal(state, lane.gang) if lane.gang is not None else None
 
 
 def reason(state: "State", lane: WorkloadClass) -> Reason | None:
     """Return the code of ``refusal`` alone, which costs less where nothing but ceilings and clusters decides."""
-    standing = state.standing
-    if lane.hopeless is not None or standing is None or _is_restless(state) or gangs.is_all_or_nothing(state, lane):
+    standing = state.queue_shares
+    if lane.inadmissible is not None or standing is None or _is_restless(state) or gangs.is_all_or_nothing(state, lane):
         why = refusal(state, lane)
         return why.reason if why else None
     over = standing.quota.refusal(standing.quota.tree.nodes[lane.queue], lane.charge)
     if over is not None:
         return over.reason
-    prospects = state.books.feasibility_cache
-    if not prospects.fits(prospects.get(lane.shape)):
+    prospects = state.queue_usage.feasibility_cache
+    if not prospects.fits(prospects.get(lane.requirements)):
         return Reason.INSUFFICIENT_CAPACITY
     kept = active_reservations(state)
     return Reason.BLOCKED_BY_RESERVATION if kept is not None and kept.blocks(lane) else None
@@ -195,16 +201,16 @@ def reason(state: "State", lane: WorkloadClass) -> Reason | None:
 
 def _moved(state: "State", quota: Quota) -> Steps[list[WorkloadClass]]:
     """Return the lanes whose shape comes further now than in the last cycle, or less far."""
-    prospects = state.books.feasibility_cache
-    before, at = prospects.stages, (quota, quota.version, state.ledger.version)
+    prospects = state.queue_usage.feasibility_cache
+    before, at = prospects.stages, (quota, quota.version, state.cluster_usage.version)
     is_as_before = prospects.staged_at == at
     after: dict[int, Stage] = {}
     found: list[WorkloadClass] = []
-    for key, lanes in state.backlog.shapes.items():
+    for key, lanes in state.pending.by_requirements.items():
         if is_as_before and key in before:
             after[key] = before[key]
             continue
-        after[key] = filter_stage(state, quota, prospects.get(lanes[0].shape))
+        after[key] = filter_stage(state, quota, prospects.get(lanes[0].requirements))
         if before.get(key, after[key]) != after[key]:
             found += lanes
         yield 1
@@ -217,16 +223,16 @@ def _beside(state: "State", service: AdmissionPass, queues: Iterable[QueueName])
     """Return the lanes whose queue holds more now; in a fifo queue, also those that may stand behind another head."""
     fuller = {decision.workload.queue for decision in service.decisions}
     fifo = {name for name in queues if name in state.queues and state.queues[name].fifo}
-    return [lane for name in sorted(fuller | fifo) for lane in state.backlog.queues.get(name, ())]
+    return [lane for name in sorted(fuller | fifo) for lane in state.pending.queues.get(name, ())]
 
 
 def _wake_at(state: "State", now: int, retry_at: int | None) -> int | None:
     """Return when something may change by itself: foreign use settles, a hold ends, somebody may be evicted."""
-    settles_at = state.ledger.settles_at(state.policy.settle_ms)
+    settles_at = state.cluster_usage.settles_at(state.policy.settle_ms)
     lapses_at = earliest((nominations.next_expiry(state, now), reservations.next_expiry(state)))
-    aborted_until = earliest(state.workloads[uid].stays_until for uid in state.aborted)
+    aborted_until = earliest(state.workloads[uid].eviction_retry_at for uid in state.aborted)
     patience_ends_at = state.starvation_timers.next_expiry(state, now)
     evicts_at = earliest((retry_at, aborted_until, resize.next_eviction_at(state), startup.next_check_at(state)))
-    own = settles_at, state.release_at(), state.estimate_tracker.next_expiry()
+    own = settles_at, state.next_expiry(), state.estimate_tracker.next_expiry()
     wake_at = earliest((*own, lapses_at, patience_ends_at, evicts_at))
     return None if wake_at is None else max(wake_at, now + 1)

@@ -47,30 +47,30 @@ class EstimateTracker:
         for name in sorted(
             _booked_clusters(before) - _booked_clusters(workload) | {name for name in old if name not in new}
         ):
-            estimates = self._ledger.site(name).estimates
+            estimates = self._ledger.cluster_state(name).estimates
             if estimates is not None and before is not None:
                 estimates.unobserved_pods.pop(before.uid, None)
                 has_doubts |= self.invalidate(name, now)
         for name in sorted(name for name in new if name not in old):
-            estimates = self._ledger.site(name).estimates
+            estimates = self._ledger.cluster_state(name).estimates
             if estimates is not None and workload is not None:
                 estimates.add_unobserved(workload.uid, new[name])
         return has_doubts
 
     def invalidate(self, name: ClusterName, now: int) -> bool:
         """Invalidate the answers of a changed cluster; say whether there were any."""
-        estimates = self._ledger.site(name).estimates
+        estimates = self._ledger.cluster_state(name).estimates
         if estimates is None or not (estimates.answers or estimates.open_queries):
             return False
         for pods, answer in estimates.invalidate(now):
             self._schedule_expiry(answer.expires_at, name, pods)
-        self._ledger.reestimated(name)
+        self._ledger.estimate_changed(name)
         return True
 
     def deduct(self, workload: Workload, charges: Iterable[ClusterCharge], times: int = 1) -> None:
         """Deduct *workload* from the answers for a trial; *times* -1 reverts it."""
         for cluster_charge in charges:
-            estimates = self._ledger.site(cluster_charge.cluster).estimates
+            estimates = self._ledger.cluster_state(cluster_charge.cluster).estimates
             if estimates is not None:
                 estimates.deduct(pods_of(workload, cluster_charge), times)
 
@@ -78,23 +78,27 @@ class EstimateTracker:
         self, requirements: SchedulingRequirements, choice: Choice, candidates: Iterable[ClusterName], now: int
     ) -> bool:
         """Say whether the chosen clusters have answered; make the queries that are needed."""
-        chosen = [cluster_charge.cluster for cluster_charge in choice.bookings]
+        chosen = [cluster_charge.cluster for cluster_charge in choice.cluster_charges]
         awaited = [name for name in chosen if self._query(name, requirements, now)]
         if awaited:
             others = [name for name in candidates if name not in chosen]
             if any(self._refuses(name, requirements) for name in others):
-                free = [name for name in others if fits(requirements.gang, self._ledger.site(name).headroom)]
+                free = [
+                    name
+                    for name in others
+                    if fits(requirements.gang_requests, self._ledger.cluster_state(name).headroom)
+                ]
                 for name in sorted(free)[:_MAX_ALTERNATIVES]:
                     self._query(name, requirements, now)
         return not awaited
 
     def _refuses(self, name: ClusterName, requirements: SchedulingRequirements) -> bool:
-        estimates = self._ledger.site(name).estimates
+        estimates = self._ledger.cluster_state(name).estimates
         return estimates is not None and estimates.refuses(requirements)
 
     def _query(self, name: ClusterName, requirements: SchedulingRequirements, now: int) -> bool:
         """Query one cluster if useful; say whether the workload must wait for the answer."""
-        estimates = self._ledger.site(name).estimates
+        estimates = self._ledger.cluster_state(name).estimates
         if estimates is None:
             return False
         is_awaited = estimates.must_wait(requirements, now)
@@ -108,30 +112,30 @@ class EstimateTracker:
     def answer_received(self, estimate: Estimate, now: int) -> bool:
         """Record an answer; say whether its query was open."""
         name = estimate.query.cluster
-        estimates = self._ledger.site(name).estimates if name in self._ledger else None
+        estimates = self._ledger.cluster_state(name).estimates if name in self._ledger else None
         answer = estimates.add_answer(estimate, now) if estimates is not None else None
         if answer is None:
             return False
         if answer.remaining is not None:
             self._schedule_expiry(answer.expires_at, name, estimate.query.pods)
-        self._ledger.reestimated(name)
+        self._ledger.estimate_changed(name)
         return True
 
     def expire(self, now: int) -> None:
         """Drop expired answers, and give up queries without an answer."""
         while self._expirations and self._expirations[0][0] <= now:
             _, _, name, pods = heappop(self._expirations)
-            estimates = self._ledger.site(name).estimates if name in self._ledger else None
+            estimates = self._ledger.cluster_state(name).estimates if name in self._ledger else None
             if estimates is None:
                 continue
             answer, query = estimates.answers.get(pods), estimates.open_queries.get(pods)
             if query is not None and query.expires_at <= now:
                 estimates.add_answer(Estimate(query.query, is_silent=True), now)
-                self._ledger.reestimated(name)
+                self._ledger.estimate_changed(name)
             elif answer is not None and answer.expires_at <= now:
                 del estimates.answers[pods]
                 if answer.refuses:
-                    self._ledger.reestimated(name)
+                    self._ledger.estimate_changed(name)
 
     def next_expiry(self) -> int | None:
         """Return when the next answer or query expires."""
@@ -141,7 +145,7 @@ class EstimateTracker:
 
     def _is_current(self, at: int, _: int, name: ClusterName, pods: Pods) -> bool:
         """Say whether a heap entry still matches an answer or query."""
-        estimates = self._ledger.site(name).estimates if name in self._ledger else None
+        estimates = self._ledger.cluster_state(name).estimates if name in self._ledger else None
         if estimates is None:
             return False
         answer, query = estimates.answers.get(pods), estimates.open_queries.get(pods)
@@ -154,7 +158,7 @@ class EstimateTracker:
 
     def restore(self, name: ClusterName, checkpoint: EstimatesCheckpoint) -> None:
         """Restore the queries and answers of a cluster."""
-        estimates = self._ledger.site(name).estimates
+        estimates = self._ledger.cluster_state(name).estimates
         if estimates is None:
             return
         estimates.restore(checkpoint)
@@ -171,11 +175,14 @@ class EstimateTracker:
 
 def _booked_clusters(workload: Workload | None) -> set[ClusterName]:
     admission = workload.admission if workload is not None else None
-    return {cluster_charge.cluster for cluster_charge in admission.bookings} if admission is not None else set()
+    return {cluster_charge.cluster for cluster_charge in admission.cluster_charges} if admission is not None else set()
 
 
 def _unobserved_pods(workload: Workload | None) -> dict[ClusterName, Pods]:
     """Return the pods of a workload that the estimators of its clusters may not observe yet."""
     if workload is None or workload.admission is None or not is_unobserved(workload):
         return {}
-    return {cluster_charge.cluster: pods_of(workload, cluster_charge) for cluster_charge in workload.admission.bookings}
+    return {
+        cluster_charge.cluster: pods_of(workload, cluster_charge)
+        for cluster_charge in workload.admission.cluster_charges
+    }

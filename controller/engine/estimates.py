@@ -65,8 +65,8 @@ def gang_of(pods: Pods) -> Pods:
 def _scarcity_key(pods: PodSet) -> tuple[int, int, int, tuple[tuple[str, int], ...]]:
     """Return a key that sorts pods by scarce resources: extended resources, CPU, memory."""
     amounts = pods.amounts
-    extended = sum(amount for name, amount in pods.request if "/" in name)
-    return extended, amounts.get(CPU, 0), amounts.get(MEMORY, 0), pods.request
+    extended = sum(amount for name, amount in pods.requests if "/" in name)
+    return extended, amounts.get(CPU, 0), amounts.get(MEMORY, 0), pods.requests
 
 
 def can_be_estimated(requirements: SchedulingRequirements) -> bool:
@@ -236,18 +236,18 @@ def is_unobserved(workload: Workload | None) -> bool:
         and workload.state is WorkloadState.ADMITTED
         and not workload.has_run
         and workload.admission is not None
-        and not workload.admission.shown
+        and not workload.admission.reported
     )
 
 
 def pods_of(workload: Workload, cluster_charge: ClusterCharge) -> Pods:
     """Return the pods of *workload* on one cluster; uncounted pods are represented by one pod with the whole charge."""
-    pod_sets, requirements = workload.shape.pod_sets, workload.shape
+    pod_sets, requirements = workload.requirements.pod_sets, workload.requirements
     if not pod_sets:
         return (PodSet(_sorted_amounts(cluster_charge.charge), 1, 1),)
     if requirements.replicas and requirements.placement.divided:
         count = cluster_charge.charge.get(PODS, 0) // MILLI
-        return (PodSet(pod_sets[0].request, count, count),)
+        return (PodSet(pod_sets[0].requests, count, count),)
     return pod_sets
 
 
@@ -263,9 +263,9 @@ def units_consumed(query_pods: Pods, others: Pods) -> int:
     pods.
     """
     gang = gang_of(query_pods)
-    if len(gang) > 1 and _count_by_request((pod_set.request, pod_set.minimum) for pod_set in gang) == _count_by_request(
-        (pod_set.request, pod_set.count) for pod_set in others
-    ):
+    if len(gang) > 1 and _count_by_request(
+        (pod_set.requests, pod_set.minimum) for pod_set in gang
+    ) == _count_by_request((pod_set.requests, pod_set.count) for pod_set in others):
         return 1
     return sum(other.count * _displaced_pods(gang, other) for other in others)
 
@@ -282,7 +282,7 @@ def _displaced_pods(gang: Pods, other: PodSet) -> int:
     """Return how many pods of *gang* one pod of *other* displaces at most."""
     requests = [pod_set.amounts for pod_set in gang]
     displaced = []
-    for name, amount in other.request:
+    for name, amount in other.requests:
         amounts_requested = [request[name] for request in requests if request.get(name, 0) > 0]
         if amount > 0 and amounts_requested:
             displaced.append(-(-amount // min(amounts_requested)))

@@ -36,8 +36,8 @@ class FairShareDivision:
     def __init__(self, quota: Quota, wanted: Mapping[QueueName, Resources]) -> None:
         self.shares: dict[QueueName, dict[str, Fraction]] = {name: {} for name in quota.tree.nodes}
         self._quota = quota
-        self._parts = {resource: _Part(quota, resource, wanted) for resource in sorted(_resources(quota, wanted))}
-        for resource, part in self._parts.items():
+        self._divisions = {resource: _Part(quota, resource, wanted) for resource in sorted(_resources(quota, wanted))}
+        for resource, part in self._divisions.items():
             for name, share in part.shares.items():
                 self.shares[name][resource] = share
 
@@ -46,14 +46,14 @@ class FairShareDivision:
         nodes = [self._quota.tree.nodes[name] for name in sorted({*changed}) if name in self._quota.tree.nodes]
         found: set[QueueName] = set()
         for node in nodes:
-            for resource in _new(wanted.get(node.name, {}), self._parts):
-                self._parts[resource] = _Part(self._quota, resource, wanted)
-                found |= self._take(resource, self._parts[resource].shares)
-        for resource, part in self._parts.items():
-            found |= self._take(resource, part.update(wanted, nodes))
+            for resource in _new(wanted.get(node.name, {}), self._divisions):
+                self._divisions[resource] = _Part(self._quota, resource, wanted)
+                found |= self._store(resource, self._divisions[resource].shares)
+        for resource, part in self._divisions.items():
+            found |= self._store(resource, part.update(wanted, nodes))
         return found
 
-    def _take(self, resource: str, shares: Mapping[QueueName, Fraction]) -> set[QueueName]:
+    def _store(self, resource: str, shares: Mapping[QueueName, Fraction]) -> set[QueueName]:
         for name, share in shares.items():
             self.shares[name][resource] = share
         return set(shares)
@@ -77,23 +77,23 @@ class _Part:
     def __init__(self, quota: Quota, resource: str, wanted: Mapping[QueueName, Resources]) -> None:
         self._quota = quota
         self._resource = resource
-        self._demands: dict[QueueName, int] = {}
-        self._below: dict[QueueName, int] = dict.fromkeys(quota.tree.nodes, 0)
+        self._requested: dict[QueueName, int] = {}
+        self._children_may_use: dict[QueueName, int] = dict.fromkeys(quota.tree.nodes, 0)
         """What the children of each queue may have of what they want."""
         for node in quota.tree.bottom_up():
-            self._demands[node.name] = self._demand(node, wanted)
+            self._requested[node.name] = self._requested_by(node, wanted)
             if node.parent is not None:
-                self._below[node.parent.name] += min(self._demands[node.name], self._ceiling(node))
-        self._direct = {name: quota.booked_on(name, resource) for name in quota.tree.nodes}
-        self.shares = {ROOT: Fraction(self._ceiling(quota.tree.root))}
+                self._children_may_use[node.parent.name] += min(self._requested[node.name], self._limit(node))
+        self._direct = {name: quota.direct_usage(name, resource) for name in quota.tree.nodes}
+        self.shares = {ROOT: Fraction(self._limit(quota.tree.root))}
         for node in reversed(quota.tree.bottom_up()):
-            self.shares |= self._divided(node)
+            self.shares |= self._divide(node)
 
     def update(self, wanted: Mapping[QueueName, Resources], nodes: Iterable[Node]) -> dict[QueueName, Fraction]:
         """Take the present demands of *nodes*; return the shares that changed."""
         stale: dict[QueueName, Node] = {}
         for node in nodes:
-            direct = self._quota.booked_on(node.name, self._resource)
+            direct = self._quota.direct_usage(node.name, self._resource)
             if node.children and direct != self._direct[node.name]:
                 stale[node.name] = node
             self._direct[node.name] = direct
@@ -103,15 +103,15 @@ class _Part:
     def _raise(self, node: Node, wanted: Mapping[QueueName, Resources], stale: dict[QueueName, Node]) -> None:
         """Bring the demands of *node* and those above it up to date; note whose children must be divided anew."""
         for above in node.path():
-            before, after = self._demands[above.name], self._demand(above, wanted)
+            before, after = self._requested[above.name], self._requested_by(above, wanted)
             if before == after:
                 return
-            self._demands[above.name] = after
-            ceiling = self._ceiling(above)
+            self._requested[above.name] = after
+            ceiling = self._limit(above)
             caps = min(before, ceiling), min(after, ceiling)
             if caps[0] == caps[1] or above.parent is None:
                 return
-            self._below[above.parent.name] += caps[1] - caps[0]
+            self._children_may_use[above.parent.name] += caps[1] - caps[0]
             share = self.shares[above.name]
             if not (share < caps[0] and share <= caps[1]):
                 # What is capped neither before nor after is divided alike, whatever its cap.
@@ -121,7 +121,7 @@ class _Part:
         changed: dict[QueueName, Fraction] = {}
         while stale:
             node = stale.pop(min(stale, key=lambda name: (stale[name].depth, name)))
-            for name, share in self._divided(node).items():
+            for name, share in self._divide(node).items():
                 if share != self.shares[name]:
                     self.shares[name] = changed[name] = share
                     child = self._quota.tree.nodes[name]
@@ -129,26 +129,26 @@ class _Part:
                         stale[name] = child
         return changed
 
-    def _divided(self, node: Node) -> dict[QueueName, Fraction]:
+    def _divide(self, node: Node) -> dict[QueueName, Fraction]:
         if not node.children:
             return {}
         amount = self.shares[node.name] - self._direct[node.name]
         claims = [self._claim(child) for child in node.children]
         return {QueueName(name): share for name, share in divide(max(amount, Fraction(0)), claims).items()}
 
-    def _ceiling(self, node: Node) -> int:
-        return max(self._quota.limits[node.name].ceiling.get(self._resource, 0), 0)
+    def _limit(self, node: Node) -> int:
+        return max(self._quota.limits[node.name].limit.get(self._resource, 0), 0)
 
-    def _demand(self, node: Node, wanted: Mapping[QueueName, Resources]) -> int:
+    def _requested_by(self, node: Node, wanted: Mapping[QueueName, Resources]) -> int:
         """Return what a queue wants: a leaf its own, a parent what its children may have and its direct charges."""
         if not node.children:
             return wanted.get(node.name, {}).get(self._resource, 0)
-        return self._quota.booked_on(node.name, self._resource) + self._below[node.name]
+        return self._quota.direct_usage(node.name, self._resource) + self._children_may_use[node.name]
 
     def _claim(self, node: Node) -> Claim:
         return Claim(
             name=node.name,
-            cap=min(self._demands[node.name], self._ceiling(node)),
+            cap=min(self._requested[node.name], self._limit(node)),
             guarantee=self._quota.limits[node.name].guarantee.get(self._resource, 0),
             deserved=node.queue.deserved.get(self._resource),
             weight=node.queue.weight,

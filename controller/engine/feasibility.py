@@ -30,7 +30,7 @@ class Feasibility:
 
     def charge(self, shape: SchedulingRequirements) -> Resources:
         """Return what admitting *shape* would be charged in all."""
-        return shape.demand if self.copies == 1 else scale(shape.demand, self.copies)
+        return shape.requests if self.copies == 1 else scale(shape.requests, self.copies)
 
 
 def feasibility(shape: SchedulingRequirements, ledger: ClusterUsage) -> Feasibility:
@@ -59,7 +59,7 @@ def _fits_nowhere(shape: SchedulingRequirements, names: Sequence[ClusterName], l
 
     A cluster without a resource summary might have it, so nothing is said while there is one.
     """
-    rooms = capacities_when_empty(ledger.site(name) for name in names)
+    rooms = capacities_when_empty(ledger.cluster_state(name) for name in names)
     holding = [
         room for room in rooms if room.cluster_state.cluster is None or _has_nodes(shape, room.cluster_state.cluster)
     ]

@@ -121,7 +121,7 @@ class FeasibilityCache:
         self.steps += len(candidates.names) + 1
         if class_feasibility.needs_one_cluster:
             class_feasibility.last_fitting_cluster = self._first_fitting_cluster(class_feasibility)
-            class_feasibility.checked_generation = self._ledger.frees
+            class_feasibility.checked_generation = self._ledger.free_count
         return class_feasibility
 
     def prepare(self, all_requirements: Iterable[SchedulingRequirements], steps: int) -> bool:
@@ -152,7 +152,7 @@ class FeasibilityCache:
     def infeasible(self, quota: Quota) -> AbstractSet[int]:
         """Return the ids of requirements that ``is_feasible`` refused, and that stay so until something is freed."""
         root = quota.tree.root.name
-        at = quota, quota.freed[root], self._ledger.frees
+        at = quota, quota.free_counts[root], self._ledger.free_count
         if at != self._infeasible_at:
             self._infeasible.clear()
             self._infeasible_at = at
@@ -183,7 +183,7 @@ class FeasibilityCache:
             return True
         if (
             class_feasibility.last_fitting_cluster is None
-            and class_feasibility.checked_generation == self._ledger.frees
+            and class_feasibility.checked_generation == self._ledger.free_count
         ):
             return False
         clusters = self._clusters_to_check(
@@ -192,7 +192,7 @@ class FeasibilityCache:
         class_feasibility.last_fitting_cluster = next(
             (name for name in clusters if self._fits_on(class_feasibility, name)), None
         )
-        class_feasibility.checked_generation = self._ledger.frees
+        class_feasibility.checked_generation = self._ledger.free_count
         return class_feasibility.last_fitting_cluster is not None
 
     def _clusters_to_check(
@@ -220,7 +220,7 @@ class FeasibilityCache:
                 class_feasibility, fitting_cluster, reserved
             ):
                 return True
-            if fitting_cluster is None and checked_generation == self._ledger.frees:
+            if fitting_cluster is None and checked_generation == self._ledger.free_count:
                 return False
             names = self._clusters_to_check(class_feasibility, checked_generation, fitting_cluster)
         else:
@@ -230,15 +230,15 @@ class FeasibilityCache:
         fitting_cluster = next(
             (name for name in names if self._fits_excluding_reserved(class_feasibility, name, reserved)), None
         )
-        class_feasibility.last_fits[reserved] = self._ledger.frees, fitting_cluster
+        class_feasibility.last_fits[reserved] = self._ledger.free_count, fitting_cluster
         return fitting_cluster is not None
 
     def _fits_excluding_reserved(
         self, class_feasibility: ClassFeasibility, name: ClusterName, reserved: ReservedCapacity
     ) -> bool:
-        cluster_state, requirements = self._ledger.site(name), class_feasibility.requirements
+        cluster_state, requirements = self._ledger.cluster_state(name), class_feasibility.requirements
         self.steps += 1
-        if not fits(requirements.gang, cluster_state.headroom):
+        if not fits(requirements.gang_requests, cluster_state.headroom):
             return False
         capacity = free_capacity(cluster_state)
         amounts = next((dict(amounts) for cluster, amounts in reserved if cluster == name), None)
@@ -246,7 +246,7 @@ class FeasibilityCache:
             remaining = subtract(
                 capacity.headroom if capacity.headroom_for_all_pods is None else capacity.headroom_for_all_pods, amounts
             )
-            if not fits(requirements.demand, remaining):
+            if not fits(requirements.requests, remaining):
                 return False
             capacity = replace(capacity, headroom=subtract(capacity.headroom, amounts), headroom_for_all_pods=remaining)
         return capacity.fits(requirements)
@@ -257,7 +257,7 @@ class FeasibilityCache:
             freed = self._ledger.freed_since(class_feasibility.checked_generation)
             if freed is not None and freed.isdisjoint(class_feasibility.cluster_names):
                 return False
-        class_feasibility.checked_generation = self._ledger.frees
+        class_feasibility.checked_generation = self._ledger.free_count
         requirements = class_feasibility.requirements
         if class_feasibility.is_monotone and not (requirements.replicas and requirements.placement.divided):
             class_feasibility.is_inadmissible = not self._fits_copies(class_feasibility)
@@ -287,7 +287,9 @@ class FeasibilityCache:
             subject = f"it or an equal workload did not start on {names}, which has not changed since"
             return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=subject)
         if class_feasibility.cached_choice is None or class_feasibility.cached_choice[0] != self._ledger.version:
-            candidates = free_capacities(self._ledger.site(name) for name in class_feasibility.candidates.names)
+            candidates = free_capacities(
+                self._ledger.cluster_state(name) for name in class_feasibility.candidates.names
+            )
             choice = choose_clusters(class_feasibility.requirements, candidates, class_feasibility.candidates.copies)
             class_feasibility.cached_choice = self._ledger.version, choice
             self.steps += len(candidates)
@@ -304,7 +306,9 @@ class FeasibilityCache:
         )
 
     def _fits_on(self, class_feasibility: ClassFeasibility, name: ClusterName) -> bool:
-        cluster_state, requirements = self._ledger.site(name), class_feasibility.requirements
+        cluster_state, requirements = self._ledger.cluster_state(name), class_feasibility.requirements
         self.steps += 1
         # Most clusters lack capacity even without nominations, which is cheaper to check.
-        return fits(requirements.gang, cluster_state.headroom) and free_capacity(cluster_state).fits(requirements)
+        return fits(requirements.gang_requests, cluster_state.headroom) and free_capacity(cluster_state).fits(
+            requirements
+        )

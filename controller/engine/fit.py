@@ -41,8 +41,10 @@ class FreeCapacity:
 
     def fits(self, requirements: SchedulingRequirements) -> bool:
         """Say whether the gang minimum fits and the cluster's resource models accept every pod (C3)."""
-        fits_all_pods = self.headroom_for_all_pods is None or fits(requirements.demand, self.headroom_for_all_pods)
-        fits_gang = fits_all_pods and fits(requirements.gang, self.headroom) and self.has_nodes_for(requirements.pods)
+        fits_all_pods = self.headroom_for_all_pods is None or fits(requirements.requests, self.headroom_for_all_pods)
+        fits_gang = (
+            fits_all_pods and fits(requirements.gang_requests, self.headroom) and self.has_nodes_for(requirements.pods)
+        )
         return fits_gang and not self.is_refused_by_estimator(requirements)
 
     def is_refused_by_estimator(self, requirements: SchedulingRequirements) -> bool:
@@ -75,22 +77,25 @@ def free_capacities(cluster_states: Iterable[ClusterState]) -> list[FreeCapacity
 
 def free_capacity(cluster_state: ClusterState) -> FreeCapacity:
     """Return the free capacity of a cluster now."""
-    headroom_for_all_pods = cluster_state.settled if cluster_state.held else None
+    headroom_for_all_pods = cluster_state.headroom_after_evictions if cluster_state.nominated else None
     return FreeCapacity(
         cluster_state,
-        cluster_state.room,
+        cluster_state.available,
         cluster_state.allocatable,
         headroom_for_all_pods,
-        cluster_state.freed,
+        cluster_state.recently_freed_total,
         cluster_state.estimates,
     )
 
 
 def free_after_evictions(cluster_state: ClusterState, evicted: Resources = EMPTY) -> FreeCapacity:
     """Return the free capacity once evictions in progress, and those that free *evicted*, have finished."""
-    capacity, freed = add(cluster_state.settled, evicted), total((cluster_state.freed, cluster_state.leaving, evicted))
+    capacity, freed = (
+        add(cluster_state.headroom_after_evictions, evicted),
+        total((cluster_state.recently_freed_total, cluster_state.leaving, evicted)),
+    )
     return FreeCapacity(
-        cluster_state, capacity, cluster_state.allocatable, capacity if cluster_state.held else None, freed
+        cluster_state, capacity, cluster_state.allocatable, capacity if cluster_state.nominated else None, freed
     )
 
 
@@ -128,7 +133,7 @@ def choose_clusters(
     replicas = requirements.replicas or None
     return Choice(
         assignments=tuple(Assignment(capacity.name, replicas) for capacity in chosen),
-        bookings=tuple(ClusterCharge(capacity.name, requirements.demand) for capacity in chosen),
+        cluster_charges=tuple(ClusterCharge(capacity.name, requirements.requests) for capacity in chosen),
     )
 
 
@@ -174,18 +179,18 @@ ClusterRank = tuple[bool, bool, int, bool, Fraction, str]
 
 def rank_cluster(requirements: SchedulingRequirements, capacity: FreeCapacity, fleet: Resources) -> ClusterRank:
     """Return C3's order: gang fits, all pods fit, preference, no unrequested devices, least left over, name."""
-    fits_whole = fits(requirements.demand, capacity.headroom)
+    fits_whole = fits(requirements.requests, capacity.headroom)
     preference = (
-        requirements.preferred.index(capacity.name)
-        if capacity.name in requirements.preferred
-        else len(requirements.preferred)
+        requirements.preferred_clusters.index(capacity.name)
+        if capacity.name in requirements.preferred_clusters
+        else len(requirements.preferred_clusters)
     )
-    leftover = _leftover_fraction(requirements.demand if fits_whole else requirements.gang, capacity, fleet)
+    leftover = _leftover_fraction(requirements.requests if fits_whole else requirements.gang_requests, capacity, fleet)
     return (
         not capacity.fits(requirements),
         not fits_whole,
         preference,
-        _has_unrequested(requirements.demand, capacity),
+        _has_unrequested(requirements.requests, capacity),
         leftover,
         capacity.name,
     )
@@ -218,10 +223,14 @@ def _leftover_fraction(request: Resources, capacity: FreeCapacity, fleet: Resour
 
 def _insufficient_capacity(requirements: SchedulingRequirements, candidates: Sequence[FreeCapacity]) -> Refusal:
     """Return the refusal with the cluster that lacks least, and what it lacks."""
-    request = requirements.demand if requirements.replicas and requirements.placement.divided else requirements.gang
+    request = (
+        requirements.requests
+        if requirements.replicas and requirements.placement.divided
+        else requirements.gang_requests
+    )
     if all(fits(request, capacity.headroom) and capacity.headroom_for_all_pods is not None for capacity in candidates):
         # The gang would fit, but not all pods next to the nominated workloads.
-        request = requirements.demand
+        request = requirements.requests
     shortages = [
         (resource, capacity)
         for capacity in candidates
@@ -270,17 +279,21 @@ def _divide_replicas(requirements: SchedulingRequirements, candidates: Sequence[
     used = {name: count for name, count in parts.items() if count > 0}
     return Choice(
         assignments=tuple(Assignment(name, used[name]) for name in sorted(used)),
-        bookings=tuple(ClusterCharge(name, scale(requirements.replica, used[name])) for name in sorted(used)),
+        cluster_charges=tuple(
+            ClusterCharge(name, scale(requirements.replica_requests, used[name])) for name in sorted(used)
+        ),
     )
 
 
 def replicas_that_fit(requirements: SchedulingRequirements, capacity: FreeCapacity) -> int:
     """Return how many replicas of a divisible workload fit."""
     counts = [
-        max(capacity.headroom.get(name, 0), 0) // amount for name, amount in requirements.replica.items() if amount > 0
+        max(capacity.headroom.get(name, 0), 0) // amount
+        for name, amount in requirements.replica_requests.items()
+        if amount > 0
     ]
     nodes = capacity.cluster_state.cluster.nodes if capacity.cluster_state.cluster else ()
-    packed = replicas_that_pack(requirements.replica, nodes) if nodes else None
+    packed = replicas_that_pack(requirements.replica_requests, nodes) if nodes else None
     return min(counts if packed is None else [*counts, packed], default=requirements.replicas)
 
 

@@ -26,17 +26,19 @@ def parts_to_admit(state: "State", head: Head) -> list[Workload]:
 
     Empty if some parts are nominated already, or too few are pending in one queue.
     """
-    gang = head.lane.group
-    if gang is None or not gangs.is_all_or_nothing(state, head.lane):
+    gang = head.workload_class.gang
+    if gang is None or not gangs.is_all_or_nothing(state, head.workload_class):
         return [head.workload]
     pending = gangs.pending_parts(state, gang)
-    workload_classes = [state.backlog.lane(part.uid) for part in pending]
-    if any(workload_class.held is not None for workload_class in workload_classes):
+    workload_classes = [state.pending.class_of(part.uid) for part in pending]
+    if any(workload_class.nominated_cluster is not None for workload_class in workload_classes):
         return []
     eligible = [
         part
         for part, workload_class in zip(pending, workload_classes, strict=True)
-        if workload_class.is_waiting and workload_class.hopeless is None and workload_class.queue == head.lane.queue
+        if workload_class.is_waiting
+        and workload_class.inadmissible is None
+        and workload_class.queue == head.workload_class.queue
     ]
     missing = state.gangs.missing(gang)
     return eligible[:missing] if len(eligible) >= missing else []
@@ -50,12 +52,12 @@ def find_plan(
     *candidates* are sorted by rank.
     """
     clusters = assign_clusters(state, parts, candidates)
-    if clusters is None or state.standing is None:
+    if clusters is None or state.queue_shares is None:
         return None
-    workload_classes = [state.backlog.lane(part.uid) for part in parts]
+    workload_classes = [state.pending.class_of(part.uid) for part in parts]
     cluster_of = {part.uid: name for name, cluster in clusters.items() for part in cluster.parts}
     attempt = PreemptionAttempt(
-        state.standing,
+        state.queue_shares,
         head,
         workload_classes,
         {name: (cluster.cluster_state, cluster.requested) for name, cluster in clusters.items()},
@@ -74,7 +76,7 @@ class ClusterAfterEvictions:
         """Parts assigned to the cluster."""
         self.requested: Resources = EMPTY
         """What must be free for these parts, in addition to what is free now."""
-        self._free = cluster_state.settled
+        self._free = cluster_state.headroom_after_evictions
         self._victims = victims
         self._evicted = 0
         self._assigned: Resources = EMPTY
@@ -90,9 +92,9 @@ class ClusterAfterEvictions:
             return None
         worst = self._victims[evicted - 1][0] if evicted > self._evicted else -1
         preference = (
-            requirements.preferred.index(self.cluster_state.name)
-            if self.cluster_state.name in requirements.preferred
-            else len(requirements.preferred)
+            requirements.preferred_clusters.index(self.cluster_state.name)
+            if self.cluster_state.name in requirements.preferred_clusters
+            else len(requirements.preferred_clusters)
         )
         return worst, evicted - self._evicted, preference, self.cluster_state.name
 
@@ -104,11 +106,11 @@ class ClusterAfterEvictions:
         self._evicted, free = needed
         self.parts.append(part)
         self.requested = elementwise_max(self.requested, add(self._assigned, self._required(requirements)))
-        self._assigned = add(self._assigned, requirements.demand)
-        self._free = subtract(free, requirements.demand)
+        self._assigned = add(self._assigned, requirements.requests)
+        self._free = subtract(free, requirements.requests)
 
     def _required(self, requirements: SchedulingRequirements) -> Resources:
-        return requirements.demand if self.cluster_state.held else requirements.gang
+        return requirements.requests if self.cluster_state.nominated else requirements.gang_requests
 
     def _evictions_needed(self, requirements: SchedulingRequirements) -> tuple[int, Resources] | None:
         """Return how many candidates must be evicted for *requirements*, and what is free then."""
@@ -131,13 +133,13 @@ def assign_clusters(
             victims.setdefault(cluster_charge.cluster, []).append((number, cluster_charge.charge))
     clusters: dict[ClusterName, ClusterAfterEvictions] = {}
     for part in parts:
-        requirements = state.backlog.lane(part.uid).shape
-        for name in state.books.feasibility_cache.get(requirements).candidates.names:
+        requirements = state.pending.class_of(part.uid).requirements
+        for name in state.queue_usage.feasibility_cache.get(requirements).candidates.names:
             if name not in clusters:
-                clusters[name] = ClusterAfterEvictions(state.ledger.site(name), victims.get(name, ()))
+                clusters[name] = ClusterAfterEvictions(state.cluster_usage.cluster_state(name), victims.get(name, ()))
         orders = (
             clusters[name].rank(requirements)
-            for name in state.books.feasibility_cache.get(requirements).candidates.names
+            for name in state.queue_usage.feasibility_cache.get(requirements).candidates.names
         )
         best = min((order for order in orders if order is not None), default=None)
         if best is None:

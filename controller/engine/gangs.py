@@ -32,25 +32,25 @@ class HyperJobGangs:
 
     def update(self, before: Workload | None, workload: Workload | None) -> None:
         """Update a workload that was *before*; ``None`` where it does not exist."""
-        if before is not None and (workload is None or before.group != workload.group):
+        if before is not None and (workload is None or before.gang != workload.gang):
             self._remove(before)
-        if workload is None or workload.group is None:
+        if workload is None or workload.gang is None:
             return
         self._add(workload)
         if before is not None and before.hold != workload.hold:
-            self._mark_changed(workload.group)
+            self._mark_changed(workload.gang)
 
     def _add(self, workload: Workload) -> None:
-        if workload.group is not None and self._parts.get(workload.group, {}).get(workload.uid) != workload.state:
-            self._parts.setdefault(workload.group, {})[workload.uid] = workload.state
-            self._mark_changed(workload.group)
+        if workload.gang is not None and self._parts.get(workload.gang, {}).get(workload.uid) != workload.state:
+            self._parts.setdefault(workload.gang, {})[workload.uid] = workload.state
+            self._mark_changed(workload.gang)
 
     def _remove(self, workload: Workload) -> None:
-        if workload.group is not None and workload.group in self._parts:
-            self._parts[workload.group].pop(workload.uid, None)
-            self._mark_changed(workload.group)
-            if not self._parts[workload.group]:
-                del self._parts[workload.group]
+        if workload.gang is not None and workload.gang in self._parts:
+            self._parts[workload.gang].pop(workload.uid, None)
+            self._mark_changed(workload.gang)
+            if not self._parts[workload.gang]:
+                del self._parts[workload.gang]
 
     def _mark_changed(self, gang: HyperJobGang) -> None:
         self.changed.add(gang)
@@ -67,10 +67,10 @@ class HyperJobGangs:
 
     def dependents(self, part: Workload, workloads: Mapping[WorkloadUid, Workload]) -> list[Workload]:
         """Return the admitted parts to evict with *part*, because fewer than the gang minimum would be left."""
-        if part.group is None:
+        if part.gang is None:
             return []
-        others = [workloads[uid] for uid in self.parts(part.group) if uid != part.uid]
-        if sum(other.state is not WorkloadState.PENDING for other in others) >= part.group.minimum:
+        others = [workloads[uid] for uid in self.parts(part.gang) if uid != part.uid]
+        if sum(other.state is not WorkloadState.PENDING for other in others) >= part.gang.minimum:
             return []
         return [other for other in others if other.state is WorkloadState.ADMITTED]
 
@@ -92,7 +92,7 @@ class GangTrial:
 def incomplete_refusal(state: "State", gang: HyperJobGang) -> Refusal | None:
     """Return the refusal of a gang with too few pending parts to be tried; ``None`` where there are enough."""
     missing = state.gangs.missing(gang)
-    pending = sum(uid in state.backlog for uid in state.gangs.parts(gang))
+    pending = sum(uid in state.pending for uid in state.gangs.parts(gang))
     if pending >= missing:
         return None
     return Refusal(
@@ -102,7 +102,7 @@ def incomplete_refusal(state: "State", gang: HyperJobGang) -> Refusal | None:
 
 def is_all_or_nothing(state: "State", workload_class: WorkloadClass) -> bool:
     """Say whether the parts of *workload_class* are admitted only together with others."""
-    return workload_class.group is not None and state.gangs.missing(workload_class.group) > 1
+    return workload_class.gang is not None and state.gangs.missing(workload_class.gang) > 1
 
 
 def try_gang(state: "State", gang: HyperJobGang, borrowing: "BorrowingPolicy | None" = None) -> GangTrial:
@@ -113,10 +113,10 @@ def try_gang(state: "State", gang: HyperJobGang, borrowing: "BorrowingPolicy | N
     """
     parts = pending_parts(state, gang)
     trial = _try_parts(state, gang, parts, borrowing)
-    reserved = [part for part in parts if part.is_reserved_for]
+    reserved = [part for part in parts if part.has_reservation]
     if trial.refusal is None or not reserved:
         return trial
-    others = [part for part in parts if not part.is_reserved_for]
+    others = [part for part in parts if not part.has_reservation]
     other = _try_parts(state, gang, [*reserved, *others], borrowing, on_reservations=True)
     return trial if other.refusal is not None else other
 
@@ -130,13 +130,13 @@ def _try_parts(
     on_reservations: bool = False,
 ) -> GangTrial:
     trial = GangTrial()
-    queue_shares, present = state.standing, state.books.present()
+    queue_shares, present = state.queue_shares, state.queue_usage.current_quota()
     if queue_shares is None:
         return trial
-    quotas = [quota.trial() for quota in (queue_shares.quota, present) if quota is not None]
+    quotas = [quota.overlay() for quota in (queue_shares.quota, present) if quota is not None]
     _place_parts(state, parts, trial, quotas, on_reservations=on_reservations)
     if borrowing is not None:
-        _drop_parts_that_may_not_borrow(state, trial, borrowing, queue_shares.quota.trial())
+        _drop_parts_that_may_not_borrow(state, trial, borrowing, queue_shares.quota.overlay())
     if len(trial.choices) >= state.gangs.missing(gang):
         trial.refusal = None
     return trial
@@ -150,7 +150,7 @@ def _place_parts(
         choice = _place_part(state, workload, quotas, on_reservations=on_reservations)
         if isinstance(choice, Choice):
             for quota in quotas:
-                quota.carry(quota.tree.nodes[workload.queue], choice.charge)
+                quota.add_assumed(quota.tree.nodes[workload.queue], choice.charge)
             state.begin_trial(workload, choice)
             trial.choices.append((workload, choice))
         elif trial.refusal is None:
@@ -162,18 +162,18 @@ def _place_parts(
 def _place_part(
     state: "State", workload: Workload, quotas: Sequence[Quota], *, on_reservations: bool
 ) -> Choice | Refusal:
-    workload_class = state.backlog.lane(workload.uid)
-    if workload_class.hopeless is not None:
-        return workload_class.hopeless
+    workload_class = state.pending.class_of(workload.uid)
+    if workload_class.inadmissible is not None:
+        return workload_class.inadmissible
     if not workload_class.is_waiting:
-        return Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=workload_class.held)
+        return Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=workload_class.nominated_cluster)
     refusals = (quota.refusal(quota.tree.nodes[workload_class.queue], workload_class.charge) for quota in quotas)
     refusal = next(filter(None, refusals), None)
-    feasibility = state.books.feasibility_cache.get(workload_class.shape)
+    feasibility = state.queue_usage.feasibility_cache.get(workload_class.requirements)
     choice = (
         refusal
         or (_place_on_reservation(state, workload, feasibility) if on_reservations else None)
-        or state.books.feasibility_cache.choose(feasibility)
+        or state.queue_usage.feasibility_cache.choose(feasibility)
     )
     if isinstance(choice, Choice) and (reserved := active_reservations(state)) is not None:
         return reserved.resolve(workload, feasibility, choice, quotas[0])
@@ -182,11 +182,15 @@ def _place_part(
 
 def _place_on_reservation(state: "State", part: Workload, feasibility: "ClassFeasibility") -> Choice | None:
     """Return the placement of *part* on its reservation; ``None`` while the reserved capacity is not free."""
-    reserved_clusters = {booking.cluster for booking in part.reserved.rooms} if part.reserved is not None else set()
+    reserved_clusters = (
+        {booking.cluster for booking in part.reservation.cluster_charges} if part.reservation is not None else set()
+    )
     capacities = [
-        free_capacity(state.ledger.site(name)) for name in feasibility.candidates.names if name in reserved_clusters
+        free_capacity(state.cluster_usage.cluster_state(name))
+        for name in feasibility.candidates.names
+        if name in reserved_clusters
     ]
-    choice = choose_clusters(part.shape, capacities, feasibility.candidates.copies) if capacities else None
+    choice = choose_clusters(part.requirements, capacities, feasibility.candidates.copies) if capacities else None
     return choice if isinstance(choice, Choice) else None
 
 
@@ -196,10 +200,10 @@ def _drop_parts_that_may_not_borrow(
     """Remove the parts from *trial* that may not borrow after those before them."""
     choices, trial.choices = trial.choices, []
     for workload, choice in choices:
-        workload_class, leaf = state.backlog.lane(workload.uid), quota.tree.nodes[workload.queue]
+        workload_class, leaf = state.pending.class_of(workload.uid), quota.tree.nodes[workload.queue]
         refusal = borrowing.refusal(leaf, workload_class, quota)
         if refusal is None:
-            quota.carry(leaf, choice.charge)
+            quota.add_assumed(leaf, choice.charge)
             trial.choices.append((workload, choice))
         elif trial.refusal is None:
             trial.refusal = _part_refusal(workload, refusal)
@@ -207,7 +211,7 @@ def _drop_parts_that_may_not_borrow(
 
 def pending_parts(state: "State", gang: HyperJobGang) -> list[Workload]:
     """Return the parts that are pending and inadmissible for capacity only, in order."""
-    uids = [uid for uid in state.gangs.parts(gang) if uid in state.backlog]
+    uids = [uid for uid in state.gangs.parts(gang) if uid in state.pending]
     return sorted((state.workloads[uid] for uid in uids), key=lambda part: (len(part.name), part.name, part.uid))
 
 

@@ -24,7 +24,7 @@ NominatedParts = Sequence[tuple[Workload, Nomination]]
 
 def in_order(state: "State") -> list[tuple[Workload, Nomination]]:
     """Return nominated workloads, oldest nomination first, and within a plan in the order of their preemptions."""
-    nominations = [(part, part.held) for part in state.holders.values() if part.held is not None]
+    nominations = [(part, part.nomination) for part in state.nominated.values() if part.nomination is not None]
     return sorted(
         nominations, key=lambda pair: (pair[1].since, pair[1].rank, pair[0].namespace, pair[0].name, pair[0].uid)
     )
@@ -34,7 +34,7 @@ def expire(state: "State", now: int) -> list[RecordUpdate]:
     """Withdraw expired and infeasible nominations, newest first; for a gang, of all parts."""
     updates = []
     for workload, _ in reversed(in_order(state)):
-        if workload.uid not in state.holders:
+        if workload.uid not in state.nominated:
             continue
         parts = _nominated_parts(state, workload)
         if any(_has_expired(state, part, nomination, now) for part, nomination in parts) or _is_infeasible(
@@ -42,21 +42,21 @@ def expire(state: "State", now: int) -> list[RecordUpdate]:
         ):
             for part, _ in reversed(parts):
                 updates.append(RecordUpdate(part, None))
-                state.hold(part, None, now)
+                state.nominate(part, None, now)
     return updates
 
 
 def _nominated_parts(state: "State", workload: Workload) -> list[tuple[Workload, Nomination]]:
     """Return the nominated workloads that start together with *workload*, in order."""
-    group = workload.group
+    group = workload.gang
     if group is None or state.gangs.missing(group) <= 1:
-        return [(workload, workload.held)] if workload.held is not None else []
-    return [(part, nomination) for part, nomination in in_order(state) if part.group == group]
+        return [(workload, workload.nomination)] if workload.nomination is not None else []
+    return [(part, nomination) for part, nomination in in_order(state) if part.gang == group]
 
 
 def _lacks_nominated_parts(state: "State", parts: NominatedParts) -> bool:
     """Say whether the gang needs more parts than are nominated."""
-    group = parts[0][0].group
+    group = parts[0][0].gang
     return group is not None and len(parts) < state.gangs.missing(group)
 
 
@@ -64,7 +64,7 @@ def next_expiry(state: "State", now: int) -> int | None:
     """Return when the next nomination expires, or can be found infeasible."""
     nominations = [nomination for _, nomination in in_order(state)]
     quiet = (at for at in (_settled_at(state, nomination) for nomination in nominations) if at > now)
-    return earliest((*(nomination.since + state.policy.reservation.max_ms for nomination in nominations), *quiet))
+    return earliest((*(nomination.since + state.policy.head_reservation.max_ms for nomination in nominations), *quiet))
 
 
 def admit_nominated(admission: AdmissionPass) -> None:
@@ -78,11 +78,11 @@ def admit_nominated(admission: AdmissionPass) -> None:
         seen.update(part.uid for part, _ in parts)
         choices = _choose_all(admission, parts, retained)
         workloads = [part for part, _ in parts]
-        if choices is None or not admission.are_settled(list(zip(workloads, choices, strict=True))):
+        if choices is None or not admission.are_estimates_settled(list(zip(workloads, choices, strict=True))):
             for _, nomination in parts:
-                retained[nomination.cluster] = add(retained.get(nomination.cluster, EMPTY), nomination.demand)
+                retained[nomination.cluster] = add(retained.get(nomination.cluster, EMPTY), nomination.requests)
             continue
-        group = workload.group if len(parts) > 1 else None
+        group = workload.gang if len(parts) > 1 else None
         for (part, _), choice in zip(parts, choices, strict=True):
             admission.admit(part, choice, plan=f"{group.key}@{admission.now}" if group is not None else "")
 
@@ -94,20 +94,20 @@ def _choose_all(
     state, choices = admission.state, list[Choice]()
     # The nominations of these parts must not count against themselves.
     for part, _ in parts:
-        state.accounts.close(part, admission.now)
-    quotas = [quota.trial() for quota in (admission.quota, state.books.present()) if quota is not None]
+        state.usage_tracker.remove(part, admission.now)
+    quotas = [quota.overlay() for quota in (admission.quota, state.queue_usage.current_quota()) if quota is not None]
     for part, nomination in parts:
         choice = _choose_one(state, part, nomination, retained, quotas)
         if choice is None:
             break
         state.begin_trial(part, choice)
         for quota in quotas:
-            quota.carry(quota.tree.nodes[part.queue], nomination.demand)
+            quota.add_assumed(quota.tree.nodes[part.queue], nomination.requests)
         choices.append(choice)
     for (part, _), choice in zip(parts, choices, strict=False):
         state.end_trial(part, choice)
     for part, _ in parts:
-        state.accounts.open(part, admission.now)
+        state.usage_tracker.add(part, admission.now)
     return choices if len(choices) == len(parts) else None
 
 
@@ -119,15 +119,15 @@ def _choose_one(
     quotas: Sequence[Quota],
 ) -> Choice | None:
     """Return where a nominated workload fits: on its nominated cluster, else on any candidate."""
-    feasibility = state.books.feasibility_cache.get(workload.shape)
-    if any(quota.refusal(quota.tree.nodes[workload.queue], nomination.demand) is not None for quota in quotas):
+    feasibility = state.queue_usage.feasibility_cache.get(workload.requirements)
+    if any(quota.refusal(quota.tree.nodes[workload.queue], nomination.requests) is not None for quota in quotas):
         return None
     capacities = [
-        _free_capacity_for_nominated(state.ledger.site(name), retained.get(name, EMPTY))
+        _free_capacity_for_nominated(state.cluster_usage.cluster_state(name), retained.get(name, EMPTY))
         for name in feasibility.candidates.names
     ]
     for candidates in ([capacity for capacity in capacities if capacity.name == nomination.cluster], capacities):
-        choice = choose_clusters(workload.shape, candidates, feasibility.candidates.copies)
+        choice = choose_clusters(workload.requirements, candidates, feasibility.candidates.copies)
         if isinstance(choice, Choice):
             return choice
     return None
@@ -135,14 +135,14 @@ def _choose_one(
 
 def _free_capacity_for_nominated(cluster_state: ClusterState, retained: Resources) -> FreeCapacity:
     """Return what is free both now, less what is *retained*, and once evictions in progress have finished."""
-    free, settled = subtract(cluster_state.headroom, retained), cluster_state.settled
+    free, settled = subtract(cluster_state.headroom, retained), cluster_state.headroom_after_evictions
     headroom = {name: min(free.get(name, 0), settled.get(name, 0)) for name in {**free, **settled}}
     return FreeCapacity(
         cluster_state,
         headroom,
         cluster_state.allocatable,
-        settled if cluster_state.held else None,
-        cluster_state.freed,
+        settled if cluster_state.nominated else None,
+        cluster_state.recently_freed_total,
         cluster_state.estimates,
     )
 
@@ -158,52 +158,53 @@ def _is_infeasible(state: "State", parts: NominatedParts, now: int) -> bool:
     if any(_settled_at(state, nomination) > now for _, nomination in parts):
         return False
     for part, _ in parts:
-        state.accounts.close(part, now)
+        state.usage_tracker.remove(part, now)
     fits = _would_fit_after_evictions(state, parts)
     for part, _ in parts:
-        state.accounts.open(part, now)
+        state.usage_tracker.add(part, now)
     return not fits
 
 
 def _would_fit_after_evictions(state: "State", parts: NominatedParts) -> bool:
     """Say whether the parts would fit together once all evictions have finished."""
-    quota, assumed = state.books.quota().trial(), list[ClusterCharge]()
+    quota, assumed = state.queue_usage.quota().overlay(), list[ClusterCharge]()
     for workload, nomination in parts:
         node, names = (
             quota.tree.nodes[workload.queue],
-            state.books.feasibility_cache.get(workload.shape).candidates.names,
+            state.queue_usage.feasibility_cache.get(workload.requirements).candidates.names,
         )
         cluster_states = [
-            state.ledger.site(name) for name in sorted(names, key=lambda name: name != nomination.cluster)
+            state.cluster_usage.cluster_state(name)
+            for name in sorted(names, key=lambda name: name != nomination.cluster)
         ]
         fitting = next(
             (
                 cluster_state
                 for cluster_state in cluster_states
-                if free_after_evictions(cluster_state).fits(workload.shape)
+                if free_after_evictions(cluster_state).fits(workload.requirements)
             ),
             None,
         )
-        if fitting is None or quota.refusal(node, nomination.demand) is not None:
+        if fitting is None or quota.refusal(node, nomination.requests) is not None:
             break
-        quota.carry(node, nomination.demand)
-        assumed.append(ClusterCharge(fitting.name, workload.shape.demand))
-        state.ledger.lend(assumed[-1:])
-    state.ledger.take_back(assumed)
+        quota.add_assumed(node, nomination.requests)
+        assumed.append(ClusterCharge(fitting.name, workload.requirements.requests))
+        state.cluster_usage.assume(assumed[-1:])
+    state.cluster_usage.unassume(assumed)
     return len(assumed) == len(parts)
 
 
 def _settled_at(state: "State", nomination: Nomination) -> int:
-    changed_at = state.ledger.site(nomination.cluster).changed_at
+    changed_at = state.cluster_usage.cluster_state(nomination.cluster).changed_at
     return max(nomination.since, changed_at or 0) + state.policy.settle_ms
 
 
 def _has_expired(state: "State", workload: Workload, nomination: Nomination, now: int) -> bool:
-    if workload.uid not in state.backlog or state.backlog.lane(workload.uid).hopeless is not None:
+    if workload.uid not in state.pending or state.pending.class_of(workload.uid).inadmissible is not None:
         return True
-    feasibility = state.books.feasibility_cache.get(workload.shape)
+    feasibility = state.queue_usage.feasibility_cache.get(workload.requirements)
     return (
-        nomination.since + state.policy.reservation.max_ms <= now
-        or positive(feasibility.charge) != positive(nomination.demand)
+        nomination.since + state.policy.head_reservation.max_ms <= now
+        or positive(feasibility.charge) != positive(nomination.requests)
         or nomination.cluster not in feasibility.cluster_names
     )

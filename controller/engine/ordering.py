@@ -44,47 +44,47 @@ class QueueShares:
         self, quota: Quota, entitlements: FairShares, tenants: Mapping[tuple[QueueName, str], Resources]
     ) -> None:
         self.quota = quota
-        self.entitlements = entitlements
-        self.tenants = tenants
+        self.fair_shares = entitlements
+        self.by_namespace = tenants
         """Charges of each namespace in each queue."""
-        self._ranks: dict[QueueName, tuple[RatioKey, frozenset[str]]] = {}
+        self._ratio_keys: dict[QueueName, tuple[RatioKey, frozenset[str]]] = {}
 
-    def forget(self, queues: Iterable[QueueName]) -> None:
+    def invalidate(self, queues: Iterable[QueueName]) -> None:
         """Compute the shares of *queues* anew when they are asked for next."""
         for name in queues:
-            self._ranks.pop(name, None)
+            self._ratio_keys.pop(name, None)
 
-    def share(self, queue: QueueName, asks: frozenset[str]) -> UsageRatio:
+    def usage_ratio(self, queue: QueueName, asks: frozenset[str]) -> UsageRatio:
         """Return the queue's share while its next workload asks for the resources *asks*."""
-        is_infinite, _, share = self.rank(queue, asks)
+        is_infinite, _, share = self.ratio_key(queue, asks)
         return is_infinite, share
 
-    def ratio(self, queue: QueueName, held: Resources) -> UsageRatio:
+    def usage_ratio_with(self, queue: QueueName, held: Resources) -> UsageRatio:
         """Return the share that *queue* would have if it held *held*; nothing is remembered."""
-        return _dominant(held, self.entitlements[queue])
+        return _dominant(held, self.fair_shares[queue])
 
-    def rank(self, queue: QueueName, asks: frozenset[str]) -> RatioKey:
+    def ratio_key(self, queue: QueueName, asks: frozenset[str]) -> RatioKey:
         """Return a key that orders queues as their shares do, and is quicker to compare."""
-        known = self._ranks.get(queue)
+        known = self._ratio_keys.get(queue)
         if known is None:
-            due = self.entitlements[queue]
+            due = self.fair_shares[queue]
             entitled = frozenset(name for name, amount in due.items() if amount)
             is_infinite, share = _dominant(self.quota.allocated[queue], due)
-            known = self._ranks[queue] = (is_infinite, _coarse(share), share), entitled
+            known = self._ratio_keys[queue] = (is_infinite, _coarse(share), share), entitled
         return known[0] if asks <= known[1] else _INFINITE
 
-    def counts(self, queue: QueueName, asks: frozenset[str]) -> bool:
+    def has_fair_share_of(self, queue: QueueName, asks: frozenset[str]) -> bool:
         """Say whether *queue* is entitled to all resources *asks*, so that they leave its rank as it is."""
-        self.rank(queue, asks)
-        return asks <= self._ranks[queue][1]
+        self.ratio_key(queue, asks)
+        return asks <= self._ratio_keys[queue][1]
 
-    def tenant_share(self, queue: QueueName, namespace: str) -> UsageRatio:
+    def namespace_ratio(self, queue: QueueName, namespace: str) -> UsageRatio:
         """Return the namespace's dominant share of the queue's entitlement (O2)."""
-        return _dominant(self.tenants.get((queue, namespace), {}), self.entitlements[queue])
+        return _dominant(self.by_namespace.get((queue, namespace), {}), self.fair_shares[queue])
 
-    def over(self, node: Node, charge: Resources, quota: Quota | None = None) -> str | None:
+    def first_above_fair_share(self, node: Node, charge: Resources, quota: Quota | None = None) -> str | None:
         """Return the first resource of which *charge* would lift *node* above its entitlement, as *quota* has it."""
-        due, held = self.entitlements[node.name], (quota or self.quota).allocated[node.name]
+        due, held = self.fair_shares[node.name], (quota or self.quota).allocated[node.name]
         above = [
             name
             for name, amount in charge.items()
@@ -97,7 +97,7 @@ class QueueShares:
         for node in leaf.path():
             if node.parent is None:
                 return False
-            due, held = self.entitlements[node.name], self.quota.allocated[node.name]
+            due, held = self.fair_shares[node.name], self.quota.allocated[node.name]
             for name, amount in charge.items():
                 if amount > 0 and name != PODS and held.get(name, 0) + amount > due.get(name, 0):
                     return True
@@ -125,9 +125,9 @@ class Head:
     """The next workload of a queue, with the lane it leads."""
 
     workload: Workload
-    lane: WorkloadClass
+    workload_class: WorkloadClass
     leaf: Node
-    asks: frozenset[str]
+    resources: frozenset[str]
     """The resources that count for shares."""
 
 
@@ -138,8 +138,8 @@ Rank = tuple[RatioKey, int, int, QueueName]
 class SchedulableClass:
     """A lane that may be tried, with the resources of its shape that count for shares."""
 
-    lane: WorkloadClass
-    asks: frozenset[str]
+    workload_class: WorkloadClass
+    resources: frozenset[str]
 
 
 class LeafIterator:
@@ -150,50 +150,50 @@ class LeafIterator:
         self._standing = standing
         self._by_tenant = policy.is_by_tenant
         self._by_tenant_first = policy.tenant_fairness == "NamespaceFirst"
-        self._entries = list(entries)
-        self._heap = [self._key(number) for number in range(len(self._entries))]
+        self._classes = list(entries)
+        self._heap = [self._key(number) for number in range(len(self._classes))]
         heapify(self._heap)
 
     def _key(self, number: int) -> tuple[int, UsageRatio, OrderKey, int]:
-        lane = self._entries[number].lane
-        share = self._standing.tenant_share(self.leaf.name, lane.namespace) if self._by_tenant else _EQUAL
-        first = lane.place
+        lane = self._classes[number].workload_class
+        share = self._standing.namespace_ratio(self.leaf.name, lane.namespace) if self._by_tenant else _EQUAL
+        first = lane.order_key
         return 0 if self._by_tenant_first else first[0], share, first, number
 
     def head(self) -> Head | None:
         """Return the first of those who are left."""
         if not self._heap:
             return None
-        entry = self._entries[self._heap[0][3]]
-        return Head(entry.lane.head, entry.lane, self.leaf, entry.asks)
+        entry = self._classes[self._heap[0][3]]
+        return Head(entry.workload_class.head, entry.workload_class, self.leaf, entry.resources)
 
     def charges(self) -> Iterable[Resources]:
         """Return what the lanes that are left would be charged."""
-        return (self._entries[key[3]].lane.charge for key in self._heap)
+        return (self._classes[key[3]].workload_class.charge for key in self._heap)
 
-    def drop_lane(self) -> None:
+    def skip_class(self) -> None:
         """Leave out the lane of the head."""
         heappop(self._heap)
 
-    def drop(self) -> None:
+    def skip_all(self) -> None:
         """Leave out everybody."""
         self._heap.clear()
 
-    def moved_on(self) -> None:
+    def advance(self) -> None:
         """Go on after the head was admitted: with the next one of its lane, tenants ranked anew."""
         number = heappop(self._heap)[3]
-        if self._entries[number].lane.entries:
+        if self._classes[number].workload_class.workloads:
             heappush(self._heap, self._key(number))
         if self._by_tenant:
             self._heap = [self._key(rest[3]) for rest in self._heap]
             heapify(self._heap)
 
-    def keep(self, shapes: AbstractSet[int]) -> None:
+    def restrict_to(self, shapes: AbstractSet[int]) -> None:
         """Leave out the lanes of other shapes; of a fifo queue everybody, as soon as its first is one of them."""
         if not self.leaf.queue.fifo:
-            self._heap = [key for key in self._heap if id(self._entries[key[3]].lane.shape) in shapes]
+            self._heap = [key for key in self._heap if id(self._classes[key[3]].workload_class.requirements) in shapes]
             heapify(self._heap)
-        elif self._heap and id(self._entries[self._heap[0][3]].lane.shape) not in shapes:
+        elif self._heap and id(self._classes[self._heap[0][3]].workload_class.requirements) not in shapes:
             self._heap.clear()
 
 
@@ -203,7 +203,7 @@ class _Tournament:
     def __init__(self, standing: QueueShares, heads: Iterable[Head]) -> None:
         self._standing = standing
         self._heaps: dict[QueueName, list[tuple[Rank, QueueName, int]]] = {}
-        self._offers: dict[QueueName, tuple[int, Head]] = {}
+        self._heads: dict[QueueName, tuple[int, Head]] = {}
         self._version = 0
         self._fill({head.leaf.name: (head.leaf, head) for head in heads})
 
@@ -216,7 +216,7 @@ class _Tournament:
             parents: dict[QueueName, Node] = {}
             for node, head in by_depth.get(depth, {}).values():
                 if node.parent is not None:
-                    self._offers[node.name] = 0, head
+                    self._heads[node.name] = 0, head
                     entry = (self._rank(node, head), node.name, 0)
                     self._heaps.setdefault(node.parent.name, []).append(entry)
                     parents[node.parent.name] = node.parent
@@ -226,14 +226,14 @@ class _Tournament:
                 if best is not None:
                     by_depth.setdefault(depth - 1, {})[name] = parent, best
 
-    def enter(self, leaf: Node, head: Head | None) -> None:
+    def update(self, leaf: Node, head: Head | None) -> None:
         """Let *leaf* compete with *head*, or leave the contest with ``None``."""
         node, offer = leaf, head
         while node.parent is not None:
             self._version += 1
-            self._offers.pop(node.name, None)
+            self._heads.pop(node.name, None)
             if offer is not None:
-                self._offers[node.name] = self._version, offer
+                self._heads[node.name] = self._version, offer
                 heap = self._heaps.setdefault(node.parent.name, [])
                 heappush(heap, (self._rank(node, offer), node.name, self._version))
             node = node.parent
@@ -241,14 +241,19 @@ class _Tournament:
 
     def _rank(self, node: Node, head: Head) -> Rank:
         workload = head.workload
-        return self._standing.rank(node.name, head.asks), -workload.priority, workload.since, workload.queue
+        return (
+            self._standing.ratio_key(node.name, head.resources),
+            -workload.priority,
+            workload.created_at,
+            workload.queue,
+        )
 
     def best(self, node: Node) -> Head | None:
         """Return the head that *node* offers, or ``None`` when nobody competes below it."""
         heap = self._heaps.get(node.name, [])
         while heap:
             _, branch, version = heap[0]
-            current = self._offers.get(branch)
+            current = self._heads.get(branch)
             if current is not None and current[0] == version:
                 return current[1]
             heappop(heap)
@@ -278,53 +283,53 @@ class HeadIterator:
         """Whose first was passed over."""
         self._fits = fits
         self._standing = standing
-        self._entitled_first = policy.queue_order == "FairShareFirst" or policy.reclaim.enabled
+        self._fair_share_first = policy.queue_order == "FairShareFirst" or policy.reclaim.enabled
         self._root = standing.quota.tree.root
-        self._seats: dict[PriorityBand, dict[QueueName, Head]] = {}
-        self._levels: dict[QueueName, PriorityBand] = {}
-        self._open: tuple[PriorityBand, _Tournament] | None = None
-        self._lines: dict[QueueName, LeafIterator] = {}
+        self._heads: dict[PriorityBand, dict[QueueName, Head]] = {}
+        self._bands: dict[QueueName, PriorityBand] = {}
+        self._current: tuple[PriorityBand, _Tournament] | None = None
+        self._leaves: dict[QueueName, LeafIterator] = {}
         self._hiding: dict[QueueName, Node] = {}
         """Queues whose borrowing head comes before workloads that would not borrow."""
-        self._unseated: list[Node] = []
+        self._changed_leaves: list[Node] = []
         """Queues that have another head since they were seated."""
         self._is_stale = False
         """Whether something was admitted since their heads were last found to fit."""
         for name in sorted(lanes):
             leaf = standing.quota.tree.nodes[name]
-            self._lines[name] = LeafIterator(leaf, lanes[name], standing, policy)
-            self._unseated.append(leaf)
+            self._leaves[name] = LeafIterator(leaf, lanes[name], standing, policy)
+            self._changed_leaves.append(leaf)
 
     def next(self) -> Steps[Head | None]:
         """Return the head whose turn it is, or ``None`` when all are done."""
-        yield from self._seat_all()
-        while self._seats:
-            level = min(self._seats)
+        yield from self._place_changed_leaves()
+        while self._heads:
+            level = min(self._heads)
             if self._is_stale:
-                yield from self._look_behind()
+                yield from self._recheck_borrowing_heads()
                 continue
-            head = self._contest(level).best(self._root)
+            head = self._tournament(level).best(self._root)
             if head is None:
                 raise AssertionError(f"level {level} has seats but no head")
-            if self._level(head) == level:
+            if self._band(head) == level:
                 return head
-            yield from self._seat(head.leaf)
+            yield from self._place(head.leaf)
         return None
 
-    def _seat_all(self) -> Steps[None]:
+    def _place_changed_leaves(self) -> Steps[None]:
         """Seat the queues that have another head, in the order in which they got it."""
-        unseated, self._unseated = self._unseated, []
+        unseated, self._changed_leaves = self._changed_leaves, []
         for leaf in unseated:
-            yield from self._seat(leaf)
+            yield from self._place(leaf)
 
-    def _look_behind(self) -> Steps[None]:
+    def _recheck_borrowing_heads(self) -> Steps[None]:
         """Pass over borrowing heads that no longer fit and hide workloads that would not borrow (O3)."""
         self._is_stale = False
         for name, leaf in list(self._hiding.items()):
-            head = self._lines[name].head()
+            head = self._leaves[name].head()
             yield 1
             if head is None or not self._fits(head):
-                yield from self._seat(leaf)
+                yield from self._place(leaf)
             elif not self._hides(leaf):
                 del self._hiding[name]
 
@@ -332,65 +337,65 @@ class HeadIterator:
         """Say whether the head comes after the entitled because it would borrow."""
         return self._borrows(head)
 
-    def ended(self, head: Head) -> None:
+    def skip_queue(self, head: Head) -> None:
         """Go on without the whole queue of *head*."""
-        self._lines[head.leaf.name].drop()
-        self._unseated.append(head.leaf)
+        self._leaves[head.leaf.name].skip_all()
+        self._changed_leaves.append(head.leaf)
 
-    def admitted(self, head: Head) -> None:
+    def on_admitted(self, head: Head) -> None:
         """Go on after *head* was admitted and taken out of its lane."""
-        self._lines[head.leaf.name].moved_on()
+        self._leaves[head.leaf.name].advance()
         self._is_stale = bool(self._hiding)
-        self._unseated.append(head.leaf)
+        self._changed_leaves.append(head.leaf)
 
-    def passed_over(self, head: Head) -> None:
+    def on_skipped(self, head: Head) -> None:
         """Go on after *head* was refused: nobody else in its lane would fit; in a fifo queue nobody at all."""
-        self._drop(head)
-        self._unseated.append(head.leaf)
+        self._skip(head)
+        self._changed_leaves.append(head.leaf)
 
-    def _drop(self, head: Head) -> None:
-        self.refused.append(head.lane)
-        line = self._lines[head.leaf.name]
+    def _skip(self, head: Head) -> None:
+        self.refused.append(head.workload_class)
+        line = self._leaves[head.leaf.name]
         if head.leaf.queue.fifo:
-            line.drop()
+            line.skip_all()
         else:
-            line.drop_lane()
+            line.skip_class()
 
-    def _seat(self, leaf: Node) -> Steps[None]:
+    def _place(self, leaf: Node) -> Steps[None]:
         """Put the leaf with its present head on the level where it belongs."""
-        before = self._levels.pop(leaf.name, None)
+        before = self._bands.pop(leaf.name, None)
         if before is not None:
-            del self._seats[before][leaf.name]
-            if not self._seats[before]:
-                del self._seats[before]
+            del self._heads[before][leaf.name]
+            if not self._heads[before]:
+                del self._heads[before]
         self._hiding.pop(leaf.name, None)
-        head = self._lines[leaf.name].head()
+        head = self._leaves[leaf.name].head()
         while head is not None and self._borrows(head) and not self._fits(head):
-            self._drop(head)
-            head = self._lines[leaf.name].head()
+            self._skip(head)
+            head = self._leaves[leaf.name].head()
             yield 1
         if head is not None and self._borrows(head) and self._hides(leaf):
             self._hiding[leaf.name] = leaf
-        level = self._level(head) if head else None
+        level = self._band(head) if head else None
         if head is not None and level is not None:
-            self._levels[leaf.name] = level
-            self._seats.setdefault(level, {})[leaf.name] = head
-        if self._open is not None and self._open[0] in (before, level):
-            self._open[1].enter(leaf, head if self._open[0] == level else None)
+            self._bands[leaf.name] = level
+            self._heads.setdefault(level, {})[leaf.name] = head
+        if self._current is not None and self._current[0] in (before, level):
+            self._current[1].update(leaf, head if self._current[0] == level else None)
 
     def _hides(self, leaf: Node) -> bool:
         """Say whether a workload of *leaf* would not borrow; what its queues hold only grows, so none will later."""
-        charges = self._lines[leaf.name].charges()
+        charges = self._leaves[leaf.name].charges()
         return not leaf.queue.fifo and not all(self._standing.borrows(leaf, charge) for charge in charges)
 
-    def _level(self, head: Head) -> PriorityBand:
+    def _band(self, head: Head) -> PriorityBand:
         return self._borrows(head), -head.leaf.queue.priority
 
     def _borrows(self, head: Head) -> bool:
-        return self._entitled_first and self._standing.borrows(head.leaf, head.lane.charge)
+        return self._fair_share_first and self._standing.borrows(head.leaf, head.workload_class.charge)
 
-    def _contest(self, level: PriorityBand) -> _Tournament:
+    def _tournament(self, level: PriorityBand) -> _Tournament:
         """Return the contest of *level*; it begins anew when another level was served in between."""
-        if self._open is None or self._open[0] != level:
-            self._open = level, _Tournament(self._standing, self._seats[level].values())
-        return self._open[1]
+        if self._current is None or self._current[0] != level:
+            self._current = level, _Tournament(self._standing, self._heads[level].values())
+        return self._current[1]

@@ -26,7 +26,7 @@ reservation it is."""
 
 def order_key(workload: Workload) -> OrderKey:
     """Return the key that orders workloads inside a queue: priority, age, namespace, name (O2)."""
-    return -workload.priority, workload.since, workload.namespace, workload.name, workload.uid
+    return -workload.priority, workload.created_at, workload.namespace, workload.name, workload.uid
 
 
 @dataclass(slots=True)
@@ -35,11 +35,11 @@ class QueueingHint:
 
     queue: QueueName
     """At which something must be freed."""
-    freed: int
+    free_count: int
     """How often that had happened when it was refused."""
-    epoch: int
+    generation: int
     """With which ceilings."""
-    is_reserved: bool = False
+    or_unreserved_at_root: bool = False
     """It would also do if the root had that much that is reserved for nobody."""
 
 
@@ -50,54 +50,54 @@ class WorkloadClass:
     queue: QueueName
     namespace: str
     """Empty where it does not matter."""
-    shape: SchedulingRequirements
-    group: HyperJobGang | None = None
+    requirements: SchedulingRequirements
+    gang: HyperJobGang | None = None
     """Set where all its workloads are parts of one group."""
-    entries: list[Workload] = field(default_factory=list)
+    workloads: list[Workload] = field(default_factory=list)
     """In order of place."""
     charge: Resources = EMPTY
     """What admitting one of them would be charged in all (D5)."""
     is_leaving: bool = False
     """They were evicted and are not gone yet (P5)."""
-    held: ClusterName | None = None
+    nominated_cluster: ClusterName | None = None
     """The cluster that is held for them (P5)."""
-    is_immovable: bool = False
+    is_non_preemptible: bool = False
     """What is admitted of them could not be reclaimed, so they may not borrow (P4)."""
-    reserved: str | None = None
+    reservation_owner: str | None = None
     """Whom room is kept for (O6): the only one in it, or parts of one group."""
-    hopeless: Refusal | None = None
+    inadmissible: Refusal | None = None
     """Why no room would help, as the queues and clusters are."""
-    sleep: QueueingHint | None = None
+    retry_hint: QueueingHint | None = None
     """Set while it is known to be refused."""
-    told: Reason | None = None
+    last_reason: Reason | None = None
     """The reason that all have been given but those who are news."""
 
     @property
     def is_waiting(self) -> bool:
         """Say whether they wait for room, neither leaving nor sure of what others leave."""
-        return not self.is_leaving and self.held is None
+        return not self.is_leaving and self.nominated_cluster is None
 
     @property
     def head(self) -> Workload:
         """Return the first workload; a lane in the backlog has one."""
-        return self.entries[0]
+        return self.workloads[0]
 
     @property
-    def place(self) -> OrderKey:
+    def order_key(self) -> OrderKey:
         """Return the place of its first workload."""
-        return order_key(self.entries[0])
+        return order_key(self.workloads[0])
 
     def __iter__(self) -> Iterator[Workload]:
-        return iter(self.entries)
+        return iter(self.workloads)
 
-    def before(self, other: OrderKey) -> int:
+    def count_before(self, other: OrderKey) -> int:
         """Return how many of its workloads come before that place."""
-        return bisect_left(self.entries, other, key=order_key)
+        return bisect_left(self.workloads, other, key=order_key)
 
 
 def _whose(workload: Workload) -> str:
     """Return what tells apart whose reservation it is: one covers all parts of a group (G1)."""
-    return workload.group.key if workload.group is not None else workload.uid
+    return workload.gang.key if workload.gang is not None else workload.uid
 
 
 def _count_nothing(_: WorkloadClass, __: int) -> None:
@@ -112,47 +112,47 @@ class PendingWorkloads:
         """Whether lanes that are opened from now on hold workloads of one namespace only."""
         self.queues: dict[QueueName, list[WorkloadClass]] = {}
         """The lanes of each queue; none is empty."""
-        self.shapes: dict[int, list[WorkloadClass]] = {}
+        self.by_requirements: dict[int, list[WorkloadClass]] = {}
         """The lanes of each shape, by the shape's id."""
-        self.unjudged: dict[WorkloadClass, None] = {}
+        self.unevaluated: dict[WorkloadClass, None] = {}
         """Lanes that nobody has looked at since they began."""
         self.changed: set[QueueName] = set()
         """Queues in which somebody came or went since this was last emptied."""
-        self.news: dict[WorkloadClass, set[WorkloadUid]] = {}
+        self.unpublished: dict[WorkloadClass, set[WorkloadUid]] = {}
         """Who has not been given a reason yet, by lane."""
-        self.on_lane: Callable[[WorkloadClass, int], None] = _count_nothing
+        self.on_class_change: Callable[[WorkloadClass, int], None] = _count_nothing
         """Hears of each lane that opens (1) and closes (-1)."""
-        self._lanes: dict[_Key, WorkloadClass] = {}
-        self._shapes: dict[tuple[object, ...], SchedulingRequirements] = {}
-        self._of: dict[WorkloadUid, WorkloadClass] = {}
+        self._classes: dict[_Key, WorkloadClass] = {}
+        self._requirements: dict[tuple[object, ...], SchedulingRequirements] = {}
+        self._class_of: dict[WorkloadUid, WorkloadClass] = {}
 
     def __contains__(self, uid: WorkloadUid) -> bool:
-        return uid in self._of
+        return uid in self._class_of
 
     def __len__(self) -> int:
-        return len(self._of)
+        return len(self._class_of)
 
-    def lanes(self) -> Iterator[WorkloadClass]:
+    def classes(self) -> Iterator[WorkloadClass]:
         """Yield all lanes, queue by queue."""
         for name in sorted(self.queues):
             yield from self.queues[name]
 
-    def lane(self, uid: WorkloadUid) -> WorkloadClass:
+    def class_of(self, uid: WorkloadUid) -> WorkloadClass:
         """Return the lane of a waiting workload."""
-        return self._of[uid]
+        return self._class_of[uid]
 
     def add(self, workload: Workload, *, immovable: bool = False) -> None:
         """Let *workload* wait in its lane."""
-        shape = self._shapes.setdefault(workload.shape.key, workload.shape)
+        shape = self._requirements.setdefault(workload.requirements.scheduling_key, workload.requirements)
         namespace = workload.namespace if self.is_by_tenant else ""
-        held = workload.held.cluster if workload.held is not None and not workload.is_leaving else None
-        reserved = _whose(workload) if workload.reserved is not None else None
-        key = workload.queue, namespace, id(shape), workload.group, workload.is_leaving, held, immovable, reserved
-        lane = self._lanes.get(key) or self._open(key, shape)
-        insort(lane.entries, workload, key=order_key)
-        self.news.setdefault(lane, set()).add(workload.uid)
+        held = workload.nomination.cluster if workload.nomination is not None and not workload.is_leaving else None
+        reserved = _whose(workload) if workload.reservation is not None else None
+        key = workload.queue, namespace, id(shape), workload.gang, workload.is_leaving, held, immovable, reserved
+        lane = self._classes.get(key) or self._open(key, shape)
+        insort(lane.workloads, workload, key=order_key)
+        self.unpublished.setdefault(lane, set()).add(workload.uid)
         self.changed.add(workload.queue)
-        self._of[workload.uid] = lane
+        self._class_of[workload.uid] = lane
 
     def _open(self, key: _Key, shape: SchedulingRequirements) -> WorkloadClass:
         queue, namespace, _, group, is_leaving, held, immovable, reserved = key
@@ -162,40 +162,42 @@ class PendingWorkloads:
             shape,
             group,
             is_leaving=is_leaving,
-            held=held,
-            is_immovable=immovable,
-            reserved=reserved,
+            nominated_cluster=held,
+            is_non_preemptible=immovable,
+            reservation_owner=reserved,
         )
-        self._lanes[key] = lane
+        self._classes[key] = lane
         self.queues.setdefault(queue, []).append(lane)
-        self.shapes.setdefault(id(shape), []).append(lane)
-        self.unjudged[lane] = None
-        self.on_lane(lane, 1)
+        self.by_requirements.setdefault(id(shape), []).append(lane)
+        self.unevaluated[lane] = None
+        self.on_class_change(lane, 1)
         return lane
 
     def remove(self, workload: Workload) -> None:
         """Take *workload*, as it was added, out of its lane."""
-        lane = self._of.pop(workload.uid)
-        del lane.entries[lane.before(order_key(workload))]
-        if lane in self.news:
-            self.news[lane].discard(workload.uid)
+        lane = self._class_of.pop(workload.uid)
+        del lane.workloads[lane.count_before(order_key(workload))]
+        if lane in self.unpublished:
+            self.unpublished[lane].discard(workload.uid)
         self.changed.add(workload.queue)
-        if not lane.entries:
+        if not lane.workloads:
             self._close(lane)
 
     def _close(self, lane: WorkloadClass) -> None:
-        shape = lane.shape
-        self.on_lane(lane, -1)
-        key = lane.queue, lane.namespace, id(shape), lane.group
-        del self._lanes[*key, lane.is_leaving, lane.held, lane.is_immovable, lane.reserved]
+        shape = lane.requirements
+        self.on_class_change(lane, -1)
+        key = lane.queue, lane.namespace, id(shape), lane.gang
+        del self._classes[
+            *key, lane.is_leaving, lane.nominated_cluster, lane.is_non_preemptible, lane.reservation_owner
+        ]
         self.queues[lane.queue].remove(lane)
         if not self.queues[lane.queue]:
             del self.queues[lane.queue]
-        self.shapes[id(shape)].remove(lane)
-        if not self.shapes[id(shape)]:
-            del self.shapes[id(shape)], self._shapes[shape.key]
-        self.unjudged.pop(lane, None)
-        self.news.pop(lane, None)
+        self.by_requirements[id(shape)].remove(lane)
+        if not self.by_requirements[id(shape)]:
+            del self.by_requirements[id(shape)], self._requirements[shape.scheduling_key]
+        self.unevaluated.pop(lane, None)
+        self.unpublished.pop(lane, None)
 
     def in_order(self, queue: QueueName) -> list[Workload]:
         """Return everyone who waits in *queue*, in order of place."""

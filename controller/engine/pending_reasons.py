@@ -32,7 +32,7 @@ class PendingReasonUpdater:
 
     def __init__(self, state: "State") -> None:
         self._world = state
-        self._doubtful: dict[int, dict[WorkloadClass, None]] = {}
+        self._stale: dict[int, dict[WorkloadClass, None]] = {}
         """Whom to ask, by the shape's id: what is found out about a shape is good for all of it."""
         self._heads: dict[QueueName, WorkloadUid] = {}
         """The first of each fifo queue when it was last asked: his reason is not that of those behind him."""
@@ -41,107 +41,107 @@ class PendingReasonUpdater:
     @property
     def is_behind(self) -> bool:
         """Say whether some lanes have not been asked yet."""
-        return bool(self._doubtful)
+        return bool(self._stale)
 
-    def doubt(self, lanes: Iterable[WorkloadClass]) -> None:
+    def mark_stale(self, lanes: Iterable[WorkloadClass]) -> None:
         """Ask *lanes* sooner or later whether their reason is another one now."""
         for lane in lanes:
-            self._doubtful.setdefault(id(lane.shape), {})[lane] = None
+            self._stale.setdefault(id(lane.requirements), {})[lane] = None
 
-    def news(self) -> Steps[tuple[Wait, ...]]:
+    def flush(self) -> Steps[tuple[Wait, ...]]:
         """Return who is to be told now, by queue and position."""
         self._changed = {}
-        for lane, uids in self._world.backlog.news.items():
-            self._introduce(lane, uids)
+        for lane, uids in self._world.pending.unpublished.items():
+            self._publish_new(lane, uids)
             yield 1 + len(uids)
-        self._world.backlog.news.clear()
-        for uid in self._world.untold:
-            self._note(self._world.workloads[uid], self._world.refusal(uid))
+        self._world.pending.unpublished.clear()
+        for uid in self._world.unpublished:
+            self._publish(self._world.workloads[uid], self._world.refusal(uid))
             yield 1
-        self._world.untold.clear()
-        self._resolve()
+        self._world.unpublished.clear()
+        self._recompute_stale()
         changed, self._changed = self._changed, {}
-        return tuple(wait for name in sorted(changed) for wait in self._placed(name, changed[name]))
+        return tuple(wait for name in sorted(changed) for wait in self._with_positions(name, changed[name]))
 
-    def _introduce(self, lane: WorkloadClass, uids: Collection[WorkloadUid]) -> None:
+    def _publish_new(self, lane: WorkloadClass, uids: Collection[WorkloadUid]) -> None:
         """Tell those who are new in *lane*; the others are asked later if need be."""
-        if self._is_lined_up(lane):
-            self._ask_head(lane.queue)
-        why, first = self._common(lane), self._first(lane)
+        if self._is_behind_head(lane):
+            self._recompute_head(lane.queue)
+        why, first = self._class_refusal(lane), self._head(lane)
         for uid in uids:
             if uid != first:
-                self._note(self._world.workloads[uid], why)
-        if len(uids) == len(lane.entries):
-            lane.told = why.reason if why else None
-        elif why is None or why.reason is not lane.told:
-            self.doubt([lane])
+                self._publish(self._world.workloads[uid], why)
+        if len(uids) == len(lane.workloads):
+            lane.last_reason = why.reason if why else None
+        elif why is None or why.reason is not lane.last_reason:
+            self.mark_stale([lane])
 
-    def _resolve(self) -> None:
+    def _recompute_stale(self) -> None:
         """Ask some of those in doubt."""
         left = _WORKLOADS
-        for lane in list(islice(chain.from_iterable(self._doubtful.values()), _LANES)):
-            left -= self._ask(lane, left) if lane.entries else 0
+        for lane in list(islice(chain.from_iterable(self._stale.values()), _LANES)):
+            left -= self._recompute(lane, left) if lane.workloads else 0
             if left <= 0:
                 return
-            lanes = self._doubtful[id(lane.shape)]
+            lanes = self._stale[id(lane.requirements)]
             del lanes[lane]
             if not lanes:
-                del self._doubtful[id(lane.shape)]
+                del self._stale[id(lane.requirements)]
 
-    def _ask(self, lane: WorkloadClass, most: int) -> int:
+    def _recompute(self, lane: WorkloadClass, most: int) -> int:
         """Tell everybody in *lane* whose reason is another one, but no more than *most*; return how many were."""
-        if self._is_lined_up(lane):
-            self._ask_head(lane.queue)
-        elif cycle.reason(self._world, lane) is lane.told:
+        if self._is_behind_head(lane):
+            self._recompute_head(lane.queue)
+        elif cycle.reason(self._world, lane) is lane.last_reason:
             return 0
-        why = self._common(lane)
-        if why is None or why.reason is lane.told:
+        why = self._class_refusal(lane)
+        if why is None or why.reason is lane.last_reason:
             return 0
-        first, told = self._first(lane), 0
+        first, told = self._head(lane), 0
         for workload in lane:
-            if workload.uid != first and self._note(workload, why):
+            if workload.uid != first and self._publish(workload, why):
                 told += 1
                 if told == most:
                     return told
-        lane.told = why.reason
+        lane.last_reason = why.reason
         return told
 
-    def _ask_head(self, queue: QueueName) -> None:
+    def _recompute_head(self, queue: QueueName) -> None:
         """Tell the first of a fifo queue why it does not get in, and who was the first before that he is behind it."""
-        head, before = self._world.blocking(queue), self._heads.pop(queue, None)
-        if before is not None and before in self._world.backlog and (head is None or head.uid != before):
-            self._note(self._world.workloads[before], self._world.refusal(before))
+        head, before = self._world.blocking_head(queue), self._heads.pop(queue, None)
+        if before is not None and before in self._world.pending and (head is None or head.uid != before):
+            self._publish(self._world.workloads[before], self._world.refusal(before))
         if head is not None:
             self._heads[queue] = head.uid
-            self._note(head, self._world.refusal(head.uid))
+            self._publish(head, self._world.refusal(head.uid))
 
-    def _first(self, lane: WorkloadClass) -> WorkloadUid | None:
-        return self._heads.get(lane.queue) if self._is_lined_up(lane) else None
+    def _head(self, lane: WorkloadClass) -> WorkloadUid | None:
+        return self._heads.get(lane.queue) if self._is_behind_head(lane) else None
 
-    def _is_lined_up(self, lane: WorkloadClass) -> bool:
+    def _is_behind_head(self, lane: WorkloadClass) -> bool:
         """Say whether those in *lane* wait behind the first of their queue."""
         known = self._world.queues.get(lane.queue)
-        return known is not None and known.fifo and lane.hopeless is None and lane.is_waiting
+        return known is not None and known.fifo and lane.inadmissible is None and lane.is_waiting
 
-    def _common(self, lane: WorkloadClass) -> Refusal | None:
+    def _class_refusal(self, lane: WorkloadClass) -> Refusal | None:
         """Return why those in *lane* wait, but for the first of a fifo queue."""
-        head = self._world.blocking(lane.queue) if self._is_lined_up(lane) else None
+        head = self._world.blocking_head(lane.queue) if self._is_behind_head(lane) else None
         if head is None:
             return cycle.refusal(self._world, lane)
         return Refusal(Reason.BLOCKED_BY_QUEUE_HEAD, queue=lane.queue, subject=head.path)
 
-    def _note(self, workload: Workload, why: Refusal | None) -> bool:
-        if why is None or self._world.told.get(workload.uid) is why.reason:
+    def _publish(self, workload: Workload, why: Refusal | None) -> bool:
+        if why is None or self._world.last_reasons.get(workload.uid) is why.reason:
             return False
-        self._world.told[workload.uid] = why.reason
+        self._world.last_reasons[workload.uid] = why.reason
         self._changed.setdefault(workload.queue, {})[workload.uid] = workload, why
         return True
 
-    def _placed(self, queue: QueueName, changed: Mapping[WorkloadUid, tuple[Workload, Refusal]]) -> list[Wait]:
-        lanes = self._world.backlog.queues.get(queue, ())
-        if 2 * len(changed) * len(lanes) >= sum(len(lane.entries) for lane in lanes):
+    def _with_positions(self, queue: QueueName, changed: Mapping[WorkloadUid, tuple[Workload, Refusal]]) -> list[Wait]:
+        lanes = self._world.pending.queues.get(queue, ())
+        if 2 * len(changed) * len(lanes) >= sum(len(lane.workloads) for lane in lanes):
             # All at once, which costs less than one by one.
-            everyone = enumerate(self._world.waiting(queue), start=1)
+            everyone = enumerate(self._world.pending_workloads(queue), start=1)
             return [Wait(*changed[each.uid], position) for position, each in everyone if each.uid in changed]
         waits = [Wait(workload, why, self._world.position(workload)) for workload, why in changed.values()]
         return sorted(waits, key=lambda wait: wait.position)

@@ -16,7 +16,7 @@ class Admit:
     workload: Workload
     clusters: tuple[Assignment, ...]
     admission: Admission
-    plan: str = ""
+    plan_id: str = ""
     """What names the plan, the same on each part that is admitted together with others (G1)."""
 
     @property
@@ -34,25 +34,25 @@ class StartupBackoff:
     until: int
     excluded_clusters: tuple[ClusterName, ...] = ()
     """Where it did not start, now and before."""
-    is_at_fault: bool = True
+    caused_failure: bool = True
     """It has itself not started in time, or does not fit where it was moved."""
     moved_to: tuple[ClusterName, ...] = ()
     """Where others have moved the one at fault, and its gang does not fit; empty where that is not why."""
 
     @property
-    def why(self) -> str:
+    def message(self) -> str:
         """Return in words what has failed."""
         if self.moved_to:
-            who = "it" if self.is_at_fault else "a part that its HyperJob needs"
+            who = "it" if self.caused_failure else "a part that its HyperJob needs"
             return f"{who} was moved to {', '.join(self.moved_to)}, where it does not fit"
-        if not self.is_at_fault:
+        if not self.caused_failure:
             return "a part that its HyperJob needs did not start in time"
         return f"it did not start on {', '.join(self.excluded_clusters) or 'any cluster'} in time"
 
     @property
     def refusal(self) -> Refusal:
         """Return why it waits until then."""
-        return Refusal(Reason.STARTUP_BACKOFF, subject=self.why, until=self.until)
+        return Refusal(Reason.STARTUP_BACKOFF, subject=self.message, until=self.until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Evict:
 
     workload: Workload
     reason: EvictionReason
-    for_whom: WorkloadUid | None = None
+    preemptor: WorkloadUid | None = None
     nominated_cluster: ClusterName | None = None
     grace_ms: int = 0
     """How long its pods may go on (P6)."""
@@ -84,8 +84,8 @@ class RecordUpdate:
     """Write into a waiting workload's record what is held (P5) or kept (O6) for it, or that nothing is any more."""
 
     workload: Workload
-    held: Nomination | None
-    reserved: Reservation | None = None
+    nomination: Nomination | None
+    reservation: Reservation | None = None
 
 
 Decision = Admit | Evict
@@ -99,9 +99,9 @@ class Plan:
     """In the order in which they were taken."""
     waits: tuple[Wait, ...] = ()
     """Those whose reason code changed since the last cycle, by queue and position."""
-    notes: tuple[RecordUpdate, ...] = ()
+    record_updates: tuple[RecordUpdate, ...] = ()
     """Holds and reservations that began or lapsed; an admission ends them without a note."""
-    requeues: tuple[Workload, ...] = ()
+    reschedules: tuple[Workload, ...] = ()
     """Admitted ones that do not run, and that Karmada's scheduler is to be given once more (R1)."""
     wake_at: int | None = None
     """When to look again although nothing was heard, in milliseconds; ``None``: no such time."""

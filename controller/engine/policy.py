@@ -22,7 +22,7 @@ class Tenant:
     queues: tuple[str, ...] = ()
     priority_classes: tuple[str, ...] = ()
 
-    def covers(self, namespace: str) -> bool:
+    def matches(self, namespace: str) -> bool:
         """Say whether this entry speaks of *namespace*."""
         return any(fnmatchcase(namespace, pattern) for pattern in self.namespaces)
 
@@ -53,7 +53,7 @@ class EvictionPolicy:
     grace_ms: int = 30_000
     """How long its pods may go on once it has to go (P6)."""
 
-    def ripens_at(self, evictions: int, admitted_at: int) -> int | None:
+    def evictable_at(self, evictions: int, admitted_at: int) -> int | None:
         """Return from when on a workload may be evicted, ``None`` for one that was evicted too often (P4)."""
         return admitted_at + self.min_runtime_ms if evictions < self.max_evictions else None
 
@@ -72,11 +72,11 @@ class Policy:
 
     queue_order: QueueOrder = "PriorityFirst"
     tenant_fairness: TenantFairness = "None"
-    growth: Resize = Resize()
+    resize: Resize = Resize()
     settle_ms: int = 30_000
     startup_timeout_ms: int | None = None
     """After what time one that was admitted should run; ``None``: nobody looks whether it does (R1)."""
-    reservation: HeadReservation = HeadReservation()
+    head_reservation: HeadReservation = HeadReservation()
     reclaim: EvictionPolicy = EvictionPolicy()
     preemption: EvictionPolicy = EvictionPolicy()
     tenants: tuple[Tenant, ...] = ()
@@ -92,12 +92,12 @@ class Policy:
         """Say whether the order inside a queue depends on what its namespaces hold (O2)."""
         return self.tenant_fairness != "None"
 
-    def described(self, cluster: Cluster) -> Cluster:
+    def with_node_shapes(self, cluster: Cluster) -> Cluster:
         """Return *cluster* with the nodes that the configuration gives it."""
         nodes = next((entry.nodes for entry in self.node_shapes if matches(entry.clusters, cluster)), ())
         return cluster if nodes == cluster.nodes else replace(cluster, nodes=nodes)
 
-    def lends(self, evictions: int, *, preserved: bool) -> bool:
+    def may_borrow(self, evictions: int, *, preserved: bool) -> bool:
         """Say whether a workload with such a past may borrow: while reclaim is on only what can be reclaimed (P4)."""
         return not self.reclaim.enabled or not (preserved or evictions >= self.reclaim.max_evictions)
 
@@ -106,7 +106,7 @@ class Policy:
 
         No class at all has the value 0, which every namespace may use.
         """
-        entries = [tenant for tenant in self.tenants if tenant.covers(namespace)]
+        entries = [tenant for tenant in self.tenants if tenant.matches(namespace)]
         allowing = [entry for entry in entries if _allows(entry.queues, queue)]
         if not allowing and (entries or self.deny_unmatched):
             return Refusal(Reason.QUEUE_NOT_ALLOWED, queue=queue, subject=namespace)

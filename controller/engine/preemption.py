@@ -20,12 +20,12 @@ def preemption_candidates(state: "State", parts: Sequence[Workload], candidates:
     if not all(workload.preempts for workload in parts):
         return []
     max_evictions, priority = state.policy.preemption.max_evictions, min(workload.priority for workload in parts)
-    gang = parts[0].group
+    gang = parts[0].gang
     return [
         victim
         for victim in candidates.in_queue(parts[0].queue)
         if victim.priority < priority and victim.evictions < max_evictions
-        if gang is None or victim.workloads[0].group != gang
+        if gang is None or victim.workloads[0].gang != gang
     ]
 
 

@@ -37,11 +37,11 @@ class PreemptionPass:
         """When a preemption that fails now may succeed."""
         self._admission = admission
         self._world = admission.state
-        self._standing = admission.standing
+        self._standing = admission.shares
         self._policy = admission.state.policy
         self._candidates = (
-            admission.lending.roster
-            if admission.lending
+            admission.borrowing.candidates
+            if admission.borrowing
             else PreemptionCandidates(self._world, self._standing.quota.tree)
         )
         self._failed: set[WorkloadClass] = set()
@@ -66,41 +66,43 @@ class PreemptionPass:
             """Say whether a head that would borrow fits, or has a preemption plan."""
             if self._admission.fits(head):
                 return True
-            plans[head.lane] = self._plan_for(head)
-            if plans[head.lane] is None:
+            plans[head.workload_class] = self._plan_for(head)
+            if plans[head.workload_class] is None:
                 self._failed.update(self._classes_tried_with(head))
-            return plans[head.lane] is not None
+            return plans[head.workload_class] is not None
 
         heads = HeadIterator(self._standing, self._policy, self._schedulable_by_queue(), fits=waits_for_its_turn)
         while (head := (yield from heads.next())) is not None:
             yield 1
             if self._admission.fits(head):
-                heads.ended(head)
+                heads.skip_queue(head)
                 continue
-            plan = plans[head.lane] if head.lane in plans else self._plan_for(head)
+            plan = plans[head.workload_class] if head.workload_class in plans else self._plan_for(head)
             if plan is not None:
                 return plan
             self._failed.update(self._classes_tried_with(head))
-            heads.passed_over(head)
+            heads.on_skipped(head)
         return None
 
     def _classes_tried_with(self, head: Head) -> list[WorkloadClass]:
         """Return the workload classes that share the result: all classes of a HyperJob that starts together."""
-        if not gangs.is_all_or_nothing(self._world, head.lane):
-            return [head.lane]
-        workload_classes = self._world.backlog.queues[head.lane.queue]
-        return [workload_class for workload_class in workload_classes if workload_class.group == head.lane.group]
+        if not gangs.is_all_or_nothing(self._world, head.workload_class):
+            return [head.workload_class]
+        workload_classes = self._world.pending.queues[head.workload_class.queue]
+        return [
+            workload_class for workload_class in workload_classes if workload_class.gang == head.workload_class.gang
+        ]
 
     def _schedulable_by_queue(self) -> Mapping[QueueName, list[SchedulableClass]]:
         """Return the pending workload classes of every queue that may preempt."""
         schedulable: dict[QueueName, list[SchedulableClass]] = {}
-        for name in sorted(self._world.backlog.queues):
+        for name in sorted(self._world.pending.queues):
             node = self._standing.quota.tree.leaf(name)
             workload_classes = self._schedulable(node) if node is not None else []
             if node is not None and any(self._may_preempt(node, workload_class) for workload_class in workload_classes):
-                of = self._world.books.feasibility_cache.get
+                of = self._world.queue_usage.feasibility_cache.get
                 schedulable[name] = [
-                    SchedulableClass(workload_class, of(workload_class.shape).requested_resources)
+                    SchedulableClass(workload_class, of(workload_class.requirements).requested_resources)
                     for workload_class in workload_classes
                 ]
         return schedulable
@@ -109,12 +111,12 @@ class PreemptionPass:
         """Return the workload classes of a queue to try; none in a fifo queue whose head has failed."""
         workload_classes = [
             workload_class
-            for workload_class in self._world.backlog.queues[leaf.name]
-            if workload_class.is_waiting and workload_class.hopeless is None and workload_class not in self._failed
+            for workload_class in self._world.pending.queues[leaf.name]
+            if workload_class.is_waiting and workload_class.inadmissible is None and workload_class not in self._failed
         ]
         if not leaf.queue.fifo:
             return workload_classes
-        first = self._world.heading(leaf.name)
+        first = self._world.queue_head(leaf.name)
         return [workload_class for workload_class in workload_classes if workload_class.head is first]
 
     def _may_preempt(self, leaf: Node, workload_class: WorkloadClass) -> bool:
@@ -125,13 +127,13 @@ class PreemptionPass:
 
     def _is_entitled(self, leaf: Node, charge: Resources) -> bool:
         asks = any(amount > 0 and name != PODS for name, amount in charge.items())
-        return asks and self._standing.over(leaf, charge) is None
+        return asks and self._standing.first_above_fair_share(leaf, charge) is None
 
     def _plan_for(self, head: Head) -> tuple[PreemptionPlan, EvictionReason] | None:
         """Return a plan for a blocked head: by reclaim, else by preemption (P2)."""
         parts = gang_preemption.parts_to_admit(self._world, head)
-        of = self._world.books.feasibility_cache.get
-        feasibilities = [of(self._world.backlog.lane(part.uid).shape) for part in parts]
+        of = self._world.queue_usage.feasibility_cache.get
+        feasibilities = [of(self._world.pending.class_of(part.uid).requirements) for part in parts]
         if not feasibilities or not all(feasibility.needs_one_cluster for feasibility in feasibilities):
             return None
         charge = total(feasibility.charge for feasibility in feasibilities)
@@ -140,7 +142,10 @@ class PreemptionPass:
         if self._may_reclaim(head, charge):
             candidates = reclaim.reclaim_candidates(self._world, self._standing, head, charge, self._candidates)
             plan = self._search(
-                head, parts, self._past_min_runtime(candidates, reclaiming=True), ReclaimPolicy(self._admission.lending)
+                head,
+                parts,
+                self._past_min_runtime(candidates, reclaiming=True),
+                ReclaimPolicy(self._admission.borrowing),
             )
             if plan is not None:
                 return plan, EvictionReason.RECLAIMED
@@ -150,7 +155,7 @@ class PreemptionPass:
                 head,
                 parts,
                 self._past_min_runtime(candidates, reclaiming=False),
-                PriorityPreemptionPolicy(self._admission.lending),
+                PriorityPreemptionPolicy(self._admission.borrowing),
             )
             if plan is not None:
                 return plan, EvictionReason.PREEMPTED
@@ -161,9 +166,9 @@ class PreemptionPass:
     ) -> PreemptionPlan | None:
         if len(parts) > 1:
             return gang_preemption.find_plan(self._world, head, parts, candidates=victims, policy=policy)
-        names = self._world.books.feasibility_cache.get(head.lane.shape).candidates.names
-        cluster_states = [self._world.ledger.site(name) for name in names]
-        self._world.books.feasibility_cache.steps += len(cluster_states) * (_STEPS_PER_CLUSTER + len(victims))
+        names = self._world.queue_usage.feasibility_cache.get(head.workload_class.requirements).candidates.names
+        cluster_states = [self._world.cluster_usage.cluster_state(name) for name in names]
+        self._world.queue_usage.feasibility_cache.steps += len(cluster_states) * (_STEPS_PER_CLUSTER + len(victims))
         return find_plan(self._standing, head, cluster_states, candidates=victims, policy=policy)
 
     def _fits_after_evictions(self, head: Head, parts: Sequence[Workload], charge: Resources) -> bool:
@@ -172,14 +177,17 @@ class PreemptionPass:
             return False
         if len(parts) > 1:
             return gang_preemption.assign_clusters(self._world, parts, ()) is not None
-        names = self._world.books.feasibility_cache.get(head.lane.shape).candidates.names
-        return any(free_after_evictions(self._world.ledger.site(name)).fits(head.lane.shape) for name in names)
+        names = self._world.queue_usage.feasibility_cache.get(head.workload_class.requirements).candidates.names
+        return any(
+            free_after_evictions(self._world.cluster_usage.cluster_state(name)).fits(head.workload_class.requirements)
+            for name in names
+        )
 
     def _may_reclaim(self, head: Head, charge: Resources) -> bool:
         """Say whether *charge* is within the head's fair share and no cluster has changed its readiness recently."""
         if not self._policy.reclaim.enabled or not self._is_entitled(head.leaf, charge):
             return False
-        turned_at = self._world.ledger.turned_at
+        turned_at = self._world.cluster_usage.usability_changed_at
         if turned_at is None or turned_at + TOPOLOGY_COOLDOWN_MS <= self._admission.now:
             return True
         self.retry_at = earliest((self.retry_at, turned_at + TOPOLOGY_COOLDOWN_MS))
@@ -209,16 +217,18 @@ class PreemptionPass:
             self._admission.decisions.append(evicted)
         for uid, cluster in plan.clusters.items():
             part = self._world.workloads[uid]
-            charge = self._world.books.feasibility_cache.get(self._world.backlog.lane(uid).shape).charge
+            charge = self._world.queue_usage.feasibility_cache.get(
+                self._world.pending.class_of(uid).requirements
+            ).charge
             nomination = Nomination(cluster, now, len(self.notes), charge)
             self.notes.append(RecordUpdate(part, nomination))
-            self._world.hold(part, nomination, now)
+            self._world.nominate(part, nomination, now)
         self._invalidate(head.workload.queue)
 
     def _invalidate(self, queue: QueueName) -> None:
         self._candidates.invalidate(queue)
-        if self._admission.lending:
-            self._admission.lending.forget(queue)
+        if self._admission.borrowing:
+            self._admission.borrowing.invalidate(queue)
 
 
 def admit_with_preemption(admission: AdmissionPass) -> Steps[PreemptionPass]:
@@ -229,20 +239,22 @@ def admit_with_preemption(admission: AdmissionPass) -> Steps[PreemptionPass]:
     """
     preemption_pass = PreemptionPass(admission)
     if admission.state.policy.reclaim.enabled:
-        while not admission.is_full and (yield from _admission_round(admission, preemption_pass)):
+        while not admission.is_at_limit and (yield from _admission_round(admission, preemption_pass)):
             pass
     else:
-        yield from admission.serve()
+        yield from admission.run()
         while (
-            admission.state.policy.preemption.enabled and not admission.is_full and (yield from preemption_pass.run())
+            admission.state.policy.preemption.enabled
+            and not admission.is_at_limit
+            and (yield from preemption_pass.run())
         ):
-            yield from admission.serve()
+            yield from admission.run()
     return preemption_pass
 
 
 def _admission_round(admission: AdmissionPass, preemption_pass: PreemptionPass) -> Steps[bool]:
     """Admit until no workload fits; say whether another round is needed."""
-    heads = admission.turns((yield from schedulable_classes(admission.state, admission.quota)))
+    heads = admission.head_iterator((yield from schedulable_classes(admission.state, admission.quota)))
     may_preempt = True
     admission.may_retry = False
     while (head := (yield from heads.next())) is not None:
@@ -251,14 +263,14 @@ def _admission_round(admission: AdmissionPass, preemption_pass: PreemptionPass) 
             if (yield from preemption_pass.run()):
                 return True
             may_preempt = False
-        count = admission.try_(head)
+        count = admission.try_admit(head)
         yield 1
         if not count:
-            heads.passed_over(head)
+            heads.on_skipped(head)
             continue
-        if count > 1 or admission.is_full or admission.has_eased():
+        if count > 1 or admission.is_at_limit or admission.has_relaxed_borrowing():
             return True
-        heads.admitted(head)
+        heads.on_admitted(head)
         may_preempt = may_preempt or borrows
     admission.refused.extend(heads.refused)
     return (may_preempt and (yield from preemption_pass.run())) or admission.may_retry

@@ -70,10 +70,10 @@ class PreemptionAttempt:
         self.workload_classes = workload_classes
         """Workload class of the head, or of each part that starts with it."""
         self.charge = total(workload_class.charge for workload_class in workload_classes)
-        self.quota = queue_shares.quota.trial()
+        self.quota = queue_shares.quota.overlay()
         self.selected: dict[Victim, SelectionRank] = {}
         self._requested = {name: amounts for name, (_, amounts) in targets.items()}
-        self._free = {name: cluster_state.settled for name, (cluster_state, _) in targets.items()}
+        self._free = {name: cluster_state.headroom_after_evictions for name, (cluster_state, _) in targets.items()}
         self.initial_shortage = self.shortage()
         """What is missing before any victim is selected."""
 
@@ -86,7 +86,7 @@ class PreemptionAttempt:
     def shortage(self) -> Shortage:
         """Return what is missing after the selected evictions."""
         queues_by_resource: dict[str, set[QueueName]] = {}
-        for fault in self.quota.faults(self.head.leaf, self.charge):
+        for fault in self.quota.violations(self.head.leaf, self.charge):
             if fault.resource is not None and fault.queue is not None:
                 queues_by_resource.setdefault(fault.resource, set()).add(QueueName(fault.queue))
         clusters_by_resource: dict[str, set[ClusterName]] = {}
@@ -129,7 +129,7 @@ class PreemptionAttempt:
         return self.selected.pop(victim)
 
     def _release(self, victim: Victim, times: int) -> None:
-        self.quota.book(victim.node, scale(victim.charge, -times))
+        self.quota.add_usage(victim.node, scale(victim.charge, -times))
         for cluster_charge in victim.bookings:
             if cluster_charge.cluster in self._free:
                 self._free[cluster_charge.cluster] = add(
@@ -140,11 +140,11 @@ class PreemptionAttempt:
         """Say whether the queue may borrow what the head, or the parts in turn, need beyond the victims' charges."""
         if borrowing is None:
             return True
-        quota = self.quota.trial()
+        quota = self.quota.overlay()
         for workload_class in self.workload_classes:
             if borrowing.refusal(self.head.leaf, workload_class, quota) is not None:
                 return False
-            quota.carry(quota.tree.nodes[self.head.leaf.name], workload_class.charge)
+            quota.add_assumed(quota.tree.nodes[self.head.leaf.name], workload_class.charge)
         return True
 
 
@@ -194,12 +194,17 @@ def find_plan(
 
     *candidates* are sorted by rank.
     """
-    requirements, fleet = head.lane.shape, total(cluster_state.allocatable for cluster_state in cluster_states)
+    requirements, fleet = (
+        head.workload_class.requirements,
+        total(cluster_state.allocatable for cluster_state in cluster_states),
+    )
     plans = []
     for equivalent in _equivalent_clusters(head, cluster_states):
         cluster_state = equivalent[0]
-        required = requirements.demand if cluster_state.held else requirements.gang
-        attempt = PreemptionAttempt(queue_shares, head, [head.lane], {cluster_state.name: (cluster_state, required)})
+        required = requirements.requests if cluster_state.nominated else requirements.gang_requests
+        attempt = PreemptionAttempt(
+            queue_shares, head, [head.workload_class], {cluster_state.name: (cluster_state, required)}
+        )
         if select_victims(attempt, candidates, policy) and attempt.free_capacity(cluster_state).has_nodes_for(
             requirements.pods
         ):
@@ -220,7 +225,7 @@ def select_victims(attempt: PreemptionAttempt, candidates: Sequence[Victim], pol
 
 def _equivalent_clusters(head: Head, cluster_states: Sequence[ClusterState]) -> list[list[ClusterState]]:
     """Return clusters grouped by equal victim search: all that fit without evictions, then each other one alone."""
-    requirements = head.lane.shape
+    requirements = head.workload_class.requirements
     fitting = [
         cluster_state for cluster_state in cluster_states if free_after_evictions(cluster_state).fits(requirements)
     ]

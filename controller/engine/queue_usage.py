@@ -35,100 +35,100 @@ class QueueUsage:
         self.queues: dict[QueueName, Queue] = {}
         self.settled: dict[QueueName, Resources] = {}
         """Charges by the queue that the workloads name, whether it exists or not, once all evictions are done."""
-        self.tenants: dict[tuple[QueueName, str], Resources] = {}
+        self.by_namespace: dict[tuple[QueueName, str], Resources] = {}
         """Charges of each namespace in each queue."""
-        self.standing: QueueShares | None = None
+        self.shares: QueueShares | None = None
         """How the queues stand; ``None`` until it is asked for first."""
         self.feasibility_cache = FeasibilityCache(ledger)
-        self._ledger = ledger
-        self._backlog = backlog
-        self._wanted: dict[QueueName, Resources] = {}
+        self._cluster_usage = ledger
+        self._pending = backlog
+        self._requested: dict[QueueName, Resources] = {}
         self._changed: set[QueueName] = set()
         self._tree: Tree | None = None
-        self._census: ClassCounts | None = None
+        self._class_counts: ClassCounts | None = None
         self._division: FairShareDivision | None = None
-        self._potential: Quota | None = None
-        self._given: _Given | None = None
+        self._potential_quota: Quota | None = None
+        self._limit_inputs: _Given | None = None
         self._closed: dict[QueueName, Resources] = {}
         """What counts of the guarantees of queues that take no workloads, as of the beginning of the cycle."""
-        self._epoch = 0
-        self._away: dict[QueueName, Resources] = {}
+        self._generation = 0
+        self._in_transition: dict[QueueName, Resources] = {}
         """What present charges are beyond the settled ones, by queue; negative for what is only held."""
-        self._moving = 0
+        self._transitions = 0
         """How many leave, or are held for."""
-        self._present: tuple[_Given, Quota] | None = None
+        self._current_quota: tuple[_Given, Quota] | None = None
 
     # -- what is told ---------------------------------------------------
 
-    def put(self, queue: Queue) -> None:
+    def upsert(self, queue: Queue) -> None:
         """Take *queue* as it is now."""
         self.queues[queue.name] = queue
-        self._tree = self._potential = self._given = self._present = None
+        self._tree = self._potential_quota = self._limit_inputs = self._current_quota = None
 
-    def drop(self, name: QueueName) -> None:
+    def delete(self, name: QueueName) -> None:
         """Forget a queue; its charges count at the root from now on."""
         del self.queues[name]
-        self._tree = self._potential = self._given = self._present = None
+        self._tree = self._potential_quota = self._limit_inputs = self._current_quota = None
 
-    def forget_clusters(self) -> None:
+    def clusters_changed(self) -> None:
         """Ask anew what each shape can hope for: a cluster is another one than before."""
         self.feasibility_cache.clear()
-        self._potential = None
+        self._potential_quota = None
 
-    def book(self, queue: QueueName, namespace: str, charge: Resources) -> None:
+    def add_usage(self, queue: QueueName, namespace: str, charge: Resources) -> None:
         """Charge a queue for one of its tenants."""
-        self._settle(queue, namespace, charge)
-        self._book_at_present(queue, charge)
+        self._add_settled(queue, namespace, charge)
+        self._add_current(queue, charge)
 
-    def free(self, queue: QueueName, namespace: str, charge: Resources) -> None:
+    def remove_usage(self, queue: QueueName, namespace: str, charge: Resources) -> None:
         """Take a charge off again."""
-        self.book(queue, namespace, scale(charge, -1))
+        self.add_usage(queue, namespace, scale(charge, -1))
 
-    def depart(self, queue: QueueName, namespace: str, charge: Resources) -> None:
+    def begin_eviction(self, queue: QueueName, namespace: str, charge: Resources) -> None:
         """Take a charge for as good as free: its workload has been evicted."""
-        self._move(queue, namespace, scale(charge, -1), count=1)
+        self._add_transition(queue, namespace, scale(charge, -1), count=1)
 
-    def rejoin(self, queue: QueueName, namespace: str, charge: Resources) -> None:
+    def end_eviction(self, queue: QueueName, namespace: str, charge: Resources) -> None:
         """Take back ``depart``: the workload is gone, or it stays after all."""
-        self._move(queue, namespace, charge, count=-1)
+        self._add_transition(queue, namespace, charge, count=-1)
 
-    def hold(self, queue: QueueName, namespace: str, demand: Resources) -> None:
+    def nominate(self, queue: QueueName, namespace: str, demand: Resources) -> None:
         """Take what is held for somebody for charged."""
-        self._move(queue, namespace, demand, count=1)
+        self._add_transition(queue, namespace, demand, count=1)
 
-    def release(self, queue: QueueName, namespace: str, demand: Resources) -> None:
+    def unnominate(self, queue: QueueName, namespace: str, demand: Resources) -> None:
         """Take back ``hold``: it was let in, or nothing is held for it any more."""
-        self._move(queue, namespace, scale(demand, -1), count=-1)
+        self._add_transition(queue, namespace, scale(demand, -1), count=-1)
 
-    def _move(self, queue: QueueName, namespace: str, charge: Resources, *, count: int) -> None:
-        self._moving += count
-        self._away[queue] = nonzero(subtract(self._away.get(queue, {}), charge))
-        self._settle(queue, namespace, charge)
-        if not self._moving:
-            self._present = None
-            self._away = {}
+    def _add_transition(self, queue: QueueName, namespace: str, charge: Resources, *, count: int) -> None:
+        self._transitions += count
+        self._in_transition[queue] = nonzero(subtract(self._in_transition.get(queue, {}), charge))
+        self._add_settled(queue, namespace, charge)
+        if not self._transitions:
+            self._current_quota = None
+            self._in_transition = {}
 
-    def _book_at_present(self, queue: QueueName, charge: Resources) -> None:
-        if self._present is not None:
-            quota = self._present[1]
-            quota.book(quota.tree.nodes.get(queue, quota.tree.root), charge)
+    def _add_current(self, queue: QueueName, charge: Resources) -> None:
+        if self._current_quota is not None:
+            quota = self._current_quota[1]
+            quota.add_usage(quota.tree.nodes.get(queue, quota.tree.root), charge)
 
-    def _settle(self, queue: QueueName, namespace: str, charge: Resources) -> None:
+    def _add_settled(self, queue: QueueName, namespace: str, charge: Resources) -> None:
         tenant = queue, namespace
         self.settled[queue] = add(self.settled.get(queue, {}), charge)
-        self.tenants[tenant] = add(self.tenants.get(tenant, {}), charge)
+        self.by_namespace[tenant] = add(self.by_namespace.get(tenant, {}), charge)
         self._changed.add(queue)
-        if self.standing is not None and self._given is not None:
-            node = self.standing.quota.tree.nodes.get(queue, self.standing.quota.tree.root)
-            self.standing.quota.book(node, charge)
-            self.standing.forget(above.name for above in node.path())
+        if self.shares is not None and self._limit_inputs is not None:
+            node = self.shares.quota.tree.nodes.get(queue, self.shares.quota.tree.root)
+            self.shares.quota.add_usage(node, charge)
+            self.shares.invalidate(above.name for above in node.path())
 
     # -- what is asked --------------------------------------------------
 
     @property
-    def wanted(self) -> Mapping[QueueName, Resources]:
+    def requested(self) -> Mapping[QueueName, Resources]:
         """Return the demand of each queue as of the last ``stand``: its charges, and what only room holds back."""
-        return self._wanted
+        return self._requested
 
     def tree(self) -> Tree:
         """Return the tree of the queues as they are now."""
@@ -136,53 +136,59 @@ class QueueUsage:
             self._tree = Tree(self.queues.values())
         return self._tree
 
-    def census(self) -> ClassCounts:
+    def class_counts(self) -> ClassCounts:
         """Return who waits where in the tree."""
         tree = self.tree()
-        if self._census is None or self._census.tree is not tree:
-            self._census = ClassCounts(tree, self._backlog.lanes())
-            self._backlog.on_lane = self._census.count
-        return self._census
+        if self._class_counts is None or self._class_counts.tree is not tree:
+            self._class_counts = ClassCounts(tree, self._pending.classes())
+            self._pending.on_class_change = self._class_counts.add
+        return self._class_counts
 
     @property
-    def is_moving(self) -> bool:
+    def has_transitions(self) -> bool:
         """Say whether somebody leaves, or somebody is held for."""
-        return self._moving > 0
+        return self._transitions > 0
 
-    def charged(self) -> Mapping[QueueName, Resources]:
+    def current_usage(self) -> Mapping[QueueName, Resources]:
         """Return the charges as they are now, by the queue that the workloads name."""
-        away = {name: add(self.settled.get(name, {}), amounts) for name, amounts in self._away.items() if amounts}
+        away = {
+            name: add(self.settled.get(name, {}), amounts) for name, amounts in self._in_transition.items() if amounts
+        }
         return {**self.settled, **away} if away else self.settled
 
-    def present(self) -> Quota | None:
+    def current_quota(self) -> Quota | None:
         """Return the charges on the tree as they are now; ``None`` where the settled ones are the same."""
-        if not self._moving:
+        if not self._transitions:
             return None
-        if self._present is None:
-            charged, tree = self.charged(), self.tree()
-            given = self._ledger.present_pool(), _outside(tree, charged), self._closed
-            self._present = given, Quota(tree, queue_limits(tree, *given), charged)
-        return self._present[1]
+        if self._current_quota is None:
+            charged, tree = self.current_usage(), self.tree()
+            given = self._cluster_usage.current_root_limit(), _outside(tree, charged), self._closed
+            self._current_quota = given, Quota(tree, queue_limits(tree, *given), charged)
+        return self._current_quota[1]
 
-    def _check_present(self) -> None:
+    def _drop_stale_current_quota(self) -> None:
         """Give up the present quota where its ceilings do not hold any more."""
-        if self._present is None:
+        if self._current_quota is None:
             return
-        if self._present[0] != (self._ledger.present_pool(), _outside(self.tree(), self.charged()), self._closed):
-            self._present = None
+        if self._current_quota[0] != (
+            self._cluster_usage.current_root_limit(),
+            _outside(self.tree(), self.current_usage()),
+            self._closed,
+        ):
+            self._current_quota = None
 
     def quota(self) -> Quota:
         """Return the settled charges on the tree, with the ceilings of the present clusters."""
         tree = self.tree()
-        given = self._ledger.pool(), _outside(tree, self.settled), self._closed
-        if self.standing is None or self._given != given:
-            self._epoch += 1
-            quota = Quota(tree, queue_limits(tree, *given), self.settled, epoch=self._epoch)
-            self._given, self._division = given, None
-            self.standing = QueueShares(quota, {}, self.tenants)
-        return self.standing.quota
+        given = self._cluster_usage.root_limit(), _outside(tree, self.settled), self._closed
+        if self.shares is None or self._limit_inputs != given:
+            self._generation += 1
+            quota = Quota(tree, queue_limits(tree, *given), self.settled, epoch=self._generation)
+            self._limit_inputs, self._division = given, None
+            self.shares = QueueShares(quota, {}, self.by_namespace)
+        return self.shares.quota
 
-    def sort_out(
+    def classify(
         self, again: Iterable[WorkloadClass], held: Callable[[WorkloadClass], Refusal | None]
     ) -> Steps[list[WorkloadClass]]:
         """Find out who waits for another reason than room; return the lanes for which that was asked.
@@ -191,55 +197,57 @@ class QueueUsage:
         ones and those named. *held* tells of reasons that are not the queues'
         or the clusters'.
         """
-        lanes = dict.fromkeys([*self._backlog.unjudged, *again])
+        lanes = dict.fromkeys([*self._pending.unevaluated, *again])
         tree = self.tree()
         self._closed = closed_guarantees(tree, self.settled)
-        if self._potential is None:
-            self._potential = Quota(tree, queue_limits(tree, self._ledger.potential()), {})
-            lanes |= dict.fromkeys(self._backlog.lanes())
+        if self._potential_quota is None:
+            self._potential_quota = Quota(tree, queue_limits(tree, self._cluster_usage.potential_root_limit()), {})
+            lanes |= dict.fromkeys(self._pending.classes())
         for lane in lanes:
-            lane.charge = self.feasibility_cache.get(lane.shape).charge
-            lane.hopeless = tree.refusal(lane.queue) or self._hopeless(self._potential, lane) or held(lane)
+            lane.charge = self.feasibility_cache.get(lane.requirements).charge
+            lane.inadmissible = (
+                tree.refusal(lane.queue) or self._inadmissible(self._potential_quota, lane) or held(lane)
+            )
             self._changed.add(lane.queue)
             yield 1
-        self._backlog.unjudged.clear()
+        self._pending.unevaluated.clear()
         return list(lanes)
 
-    def _hopeless(self, potential: Quota, lane: WorkloadClass) -> Refusal | None:
+    def _inadmissible(self, potential: Quota, lane: WorkloadClass) -> Refusal | None:
         """Return why no room would ever help *lane*, or ``None`` (C5).
 
         While no cluster has told what it has, nothing is said of ceilings that follow from it.
         """
-        exceeded = potential.exceeds(potential.tree.nodes[lane.queue], lane.charge)
-        if exceeded is not None and self._ledger.is_unknown:
+        exceeded = potential.exceeded_limit(potential.tree.nodes[lane.queue], lane.charge)
+        if exceeded is not None and self._cluster_usage.is_unknown:
             exceeded = None
-        return exceeded or self.feasibility_cache.get(lane.shape).candidates.refusal
+        return exceeded or self.feasibility_cache.get(lane.requirements).candidates.refusal
 
-    def stand(self) -> QueueShares:
+    def update_shares(self) -> QueueShares:
         """Return how the queues stand, entitlements included (Q4)."""
         quota = self.quota()
-        self._check_present()
-        changed = self._changed | self._backlog.changed
+        self._drop_stale_current_quota()
+        changed = self._changed | self._pending.changed
         for name in changed:
-            self._wanted[name] = self._demand(name)
-        if self.standing is None:
+            self._requested[name] = self._queue_requests(name)
+        if self.shares is None:
             raise AssertionError("the quota comes with a standing")
         if self._division is None:
-            self._division = FairShareDivision(quota, self._wanted)
-            self.standing = QueueShares(quota, self._division.shares, self.tenants)
+            self._division = FairShareDivision(quota, self._requested)
+            self.shares = QueueShares(quota, self._division.shares, self.by_namespace)
         else:
             others = {ROOT} if any(name not in quota.tree.nodes for name in changed) else set()
-            self.standing.forget(self._division.update(self._wanted, changed | others))
+            self.shares.invalidate(self._division.update(self._requested, changed | others))
         self._changed = set()
-        self._backlog.changed = set()
-        return self.standing
+        self._pending.changed = set()
+        return self.shares
 
-    def _demand(self, queue: QueueName) -> Resources:
+    def _queue_requests(self, queue: QueueName) -> Resources:
         """Return a queue's demand: its charges, and those of its lanes that only room holds back."""
         demand = self.settled.get(queue, {})
-        for lane in self._backlog.queues.get(queue, ()):
-            if lane.hopeless is None and lane.held is None:
-                demand = add(demand, scale(lane.charge, len(lane.entries)))
+        for lane in self._pending.queues.get(queue, ()):
+            if lane.inadmissible is None and lane.nominated_cluster is None:
+                demand = add(demand, scale(lane.charge, len(lane.workloads)))
         return demand
 
 

@@ -27,7 +27,7 @@ class Quota:
         *,
         epoch: int = 0,
     ) -> None:
-        self.epoch = epoch
+        self.generation = epoch
         """Which one it is: what was found out with another one's ceilings does not hold."""
         self.tree = tree
         self.limits = limits
@@ -37,7 +37,7 @@ class Quota:
         """Charges booked on a queue itself; those outside the tree on the root."""
         self.version = 0
         """Changes whenever any charge does."""
-        self.freed: dict[QueueName, int] = dict.fromkeys(tree.nodes, 0)
+        self.free_counts: dict[QueueName, int] = dict.fromkeys(tree.nodes, 0)
         """How often something below each queue was freed: whoever was refused there may try again."""
         self._sums: _Amounts = {name: {} for name in tree.nodes}
         self._reserve_guarantees()
@@ -46,7 +46,7 @@ class Quota:
         )
         """The queues that are guaranteed something, and those above them."""
         for name, amounts in charged.items():
-            self.book(tree.nodes.get(name, tree.root), amounts)
+            self.add_usage(tree.nodes.get(name, tree.root), amounts)
 
     def _reserve_guarantees(self) -> None:
         for node in self.tree.bottom_up():
@@ -59,14 +59,14 @@ class Quota:
         """Return what is reserved for *node* at its parent: the larger of its guarantee and what lies below."""
         return max(self._sums[node.name].get(resource, 0), self.limits[node.name].guarantee.get(resource, 0))
 
-    def book(self, node: Node, charge: Resources) -> None:
+    def add_usage(self, node: Node, charge: Resources) -> None:
         """Charge *node* and all above it; negative amounts free."""
         if any(amount < 0 for amount in charge.values()):
             for above in node.path():
-                self.freed[above.name] += 1
-        self.carry(node, charge)
+                self.free_counts[above.name] += 1
+        self.add_assumed(node, charge)
 
-    def carry(self, node: Node, charge: Resources) -> None:
+    def add_assumed(self, node: Node, charge: Resources) -> None:
         """Charge for a trial, or take such a charge back: it wakes nobody."""
         self.version += 1
         own = self.direct[node.name]
@@ -90,7 +90,7 @@ class Quota:
         if self._is_within(node, charge):
             return None
         reserved: Refusal | None = None
-        for fault in self.faults(node, charge):
+        for fault in self.violations(node, charge):
             if fault.reason is Reason.QUEUE_LIMIT_REACHED:
                 return fault
             reserved = reserved or fault
@@ -105,20 +105,20 @@ class Quota:
             above = above.parent
         return True
 
-    def faults(self, node: Node, charge: Resources) -> Iterator[Refusal]:
+    def violations(self, node: Node, charge: Resources) -> Iterator[Refusal]:
         """Yield every ceiling of *node* and all above it that *charge* is not within, by resource and from below."""
         for resource in sorted(charge):
             asked = charge[resource]
-            for above, raised in self.raises(node, resource, asked) if asked > 0 else ():
-                if not above.compares(resource):
+            for above, raised in self.reservation_increases(node, resource, asked) if asked > 0 else ():
+                if not above.limits_resource(resource):
                     continue
-                free = self.limits[above.name].ceiling.get(resource, 0) - self.amount(above.name, resource)
+                free = self.limits[above.name].limit.get(resource, 0) - self.usage(above.name, resource)
                 if asked > free:
                     yield Refusal(Reason.QUEUE_LIMIT_REACHED, resource, asked, free, queue=above.name)
                 elif raised > 0 and raised > (unreserved := self.unreserved(above, resource)):
                     yield Refusal(Reason.BLOCKED_BY_GUARANTEE, resource, asked, unreserved, queue=above.name)
 
-    def raises(self, node: Node, resource: str, asked: int) -> Iterator[tuple[Node, int]]:
+    def reservation_increases(self, node: Node, resource: str, asked: int) -> Iterator[tuple[Node, int]]:
         """Yield by how much *asked* would raise what is reserved at *node* and at all above it."""
         raised = asked
         for above in node.path():
@@ -129,18 +129,18 @@ class Quota:
 
     def unreserved(self, node: Node, resource: str) -> int:
         """Return what of the ceiling of *node* is reserved for nobody."""
-        return self.limits[node.name].ceiling.get(resource, 0) - self._sums[node.name].get(resource, 0)
+        return self.limits[node.name].limit.get(resource, 0) - self._sums[node.name].get(resource, 0)
 
-    def exceeds(self, node: Node, demand: Resources) -> Refusal | None:
+    def exceeded_limit(self, node: Node, demand: Resources) -> Refusal | None:
         """Return the ceiling that is smaller than *demand* even while nothing is charged, or ``None`` (C5).
 
         A queue without a limit of its own has its parent's: then the one is named that sets it.
         """
         for resource in sorted(demand):
             ceilings = [
-                (self.limits[above.name].ceiling.get(resource, 0), above.name)
+                (self.limits[above.name].limit.get(resource, 0), above.name)
                 for above in node.path()
-                if above.compares(resource)
+                if above.limits_resource(resource)
             ]
             smallest = min((ceiling for ceiling, _ in ceilings), default=0)
             if ceilings and demand[resource] > max(smallest, 0):
@@ -148,23 +148,23 @@ class Quota:
                 return Refusal(Reason.EXCEEDS_QUEUE_LIMIT, resource, demand[resource], smallest, queue=setter)
         return None
 
-    def amount(self, name: QueueName, resource: str) -> int:
+    def usage(self, name: QueueName, resource: str) -> int:
         """Return the charges of a queue and all below it on one resource."""
         return self.allocated[name].get(resource, 0)
 
-    def booked_on(self, name: QueueName, resource: str) -> int:
+    def direct_usage(self, name: QueueName, resource: str) -> int:
         """Return the charges on the queue itself; at the root, those outside the tree."""
         return self.direct[name].get(resource, 0)
 
     def has_free(self, node: Node, charge: Resources) -> bool:
         """Say whether *charge* alone would keep *node*, looked at without those above and below, within its ceiling."""
-        return _is_left(node, charge, self.limits[node.name].ceiling, self.allocated[node.name])
+        return _is_left(node, charge, self.limits[node.name].limit, self.allocated[node.name])
 
     def has_unreserved(self, node: Node, charge: Resources) -> bool:
         """Say whether *charge* would leave at *node* what is reserved, if nothing of it were reserved already."""
-        return _is_left(node, charge, self.limits[node.name].ceiling, self._sums[node.name])
+        return _is_left(node, charge, self.limits[node.name].limit, self._sums[node.name])
 
-    def trial(self) -> "Quota":
+    def overlay(self) -> "Quota":
         """Return a quota that begins as this one, to find out what bookings would lead to."""
         return _QuotaOverlay(self)
 
@@ -172,7 +172,7 @@ class Quota:
 def _is_left(node: Node, charge: Resources, ceiling: Resources, taken: Resources) -> bool:
     """Say whether *charge* is left of *ceiling* beside what is *taken*; asked more often than anything else."""
     for name, amount in charge.items():
-        if amount > 0 and amount > ceiling.get(name, 0) - taken.get(name, 0) and node.compares(name):
+        if amount > 0 and amount > ceiling.get(name, 0) - taken.get(name, 0) and node.limits_resource(name):
             return False
     return True
 
@@ -181,14 +181,14 @@ class _QuotaOverlay(Quota):
     """A quota on top of another one, which stays as it is; queues are copied when they are first touched."""
 
     def __init__(self, quota: Quota) -> None:
-        self.epoch = quota.epoch
+        self.generation = quota.generation
         self.version = 0
         self.tree = quota.tree
         self.limits = quota.limits
         self.allocated = _CopyOnWrite(quota.allocated)
         self.direct = _CopyOnWrite(quota.direct)
         self.guaranteed = quota.guaranteed
-        self.freed = defaultdict(int)
+        self.free_counts = defaultdict(int)
         self._sums = _CopyOnWrite(quota._sums)  # noqa: SLF001 - it is one itself
 
 

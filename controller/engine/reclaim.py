@@ -81,9 +81,9 @@ class ReclaimPolicy:
         if paths is None:
             return False
         branch = paths.victim_branch[-1]
-        fair_share = attempt.queue_shares.entitlements[branch.name]
+        fair_share = attempt.queue_shares.fair_shares[branch.name]
         return all(
-            attempt.quota.amount(branch.name, name) - victim.charge[name] >= fair_share.get(name, 0)
+            attempt.quota.usage(branch.name, name) - victim.charge[name] >= fair_share.get(name, 0)
             for name in _lacking_resources(shortage, victim)
         )
 
@@ -107,14 +107,14 @@ def _lacking_resources(shortage: Shortage, victim: Victim) -> frozenset[str]:
 
 def _exceeds_fair_share(queue_shares: QueueShares, node: Node, resources: frozenset[str], quota: Quota) -> bool:
     """Say whether a queue exceeds its fair share of one of *resources*."""
-    fair_share = queue_shares.entitlements[node.name]
-    return any(quota.amount(node.name, name) > fair_share.get(name, 0) for name in resources)
+    fair_share = queue_shares.fair_shares[node.name]
+    return any(quota.usage(node.name, name) > fair_share.get(name, 0) for name in resources)
 
 
 def _keeps_guarantee(node: Node, victim: Victim, quota: Quota) -> bool:
     guarantee = quota.limits[node.name].guarantee
     return all(
-        amount <= 0 or quota.amount(node.name, name) - amount >= guarantee.get(name, 0)
+        amount <= 0 or quota.usage(node.name, name) - amount >= guarantee.get(name, 0)
         for name, amount in victim.charge.items()
     )
 
@@ -122,7 +122,8 @@ def _keeps_guarantee(node: Node, victim: Victim, quota: Quota) -> bool:
 def _stays_within_fair_share(attempt: PreemptionAttempt, paths: DivergingPaths) -> bool:
     """Say whether the preemptor's queues below the common ancestor stay within their fair shares."""
     return all(
-        attempt.queue_shares.over(node, attempt.charge, attempt.quota) is None for node in paths.preemptor_branch
+        attempt.queue_shares.first_above_fair_share(node, attempt.charge, attempt.quota) is None
+        for node in paths.preemptor_branch
     )
 
 
@@ -151,11 +152,11 @@ def _usage_ratio(
 
     Without *added*, before the preemption; else after it, with *added* charged.
     """
-    fair_share = attempt.queue_shares.entitlements[branch.name]
+    fair_share = attempt.queue_shares.fair_shares[branch.name]
     quota = attempt.queue_shares.quota if added is None else attempt.quota
     largest = ZERO
     for name in sorted(attempt.initial_shortage.resources - {PODS}):
-        usage = quota.amount(branch.name, name) + (added or EMPTY).get(name, 0)
+        usage = quota.usage(branch.name, name) + (added or EMPTY).get(name, 0)
         if fair_share.get(name):
             largest = max(largest, usage / fair_share[name])
         elif usage > 0 or requested.get(name, 0) > 0:

@@ -38,7 +38,7 @@ class ReclaimableCapacity:
     def __init__(self, state: "State", queue_shares: QueueShares, candidates: PreemptionCandidates, now: int) -> None:
         self._world = state
         self._now = now
-        self._ledger = state.ledger
+        self._ledger = state.cluster_usage
         self._standing = queue_shares
         self._candidates = candidates
         self._reclaimable: dict[QueueName, dict[ClusterName, Resources]] = {}
@@ -63,7 +63,7 @@ class ReclaimableCapacity:
 
     def _has_borrowed(self, node: Node) -> bool:
         """Say whether a queue exceeds its fair share and is reclaimable."""
-        fair_share = self._standing.entitlements[node.name]
+        fair_share = self._standing.fair_shares[node.name]
         usage = self._standing.quota.allocated[node.name]
         exceeds_fair_share = any(amount > fair_share.get(name, 0) for name, amount in usage.items() if name != PODS)
         return exceeds_fair_share and all(
@@ -86,13 +86,13 @@ class ReclaimableCapacity:
         return any(finding.fits != before[key].fits for key, finding in self._findings.items())
 
     def _evaluate(self, requirements: SchedulingRequirements, before: _Finding | None) -> _Finding:
-        feasibility = self._world.books.feasibility_cache.get(requirements)
+        feasibility = self._world.queue_usage.feasibility_cache.get(requirements)
         if not feasibility.needs_one_cluster:
             capacities = [self._free_capacity(name) for name in feasibility.candidates.names]
             fits = isinstance(choose_clusters(requirements, capacities, feasibility.candidates.copies), Choice)
-            return _Finding(requirements, fits, None, self._ledger.frees)
+            return _Finding(requirements, fits, None, self._ledger.free_count)
         fitting_cluster = self._find_cluster(feasibility, before)
-        return _Finding(requirements, fitting_cluster is not None, fitting_cluster, self._ledger.frees)
+        return _Finding(requirements, fitting_cluster is not None, fitting_cluster, self._ledger.free_count)
 
     def _find_cluster(self, feasibility: ClassFeasibility, before: _Finding | None) -> ClusterName | None:
         names = feasibility.candidates.names
@@ -109,7 +109,7 @@ class ReclaimableCapacity:
         return next((name for name in names if self._free_capacity(name).fits(feasibility.requirements)), None)
 
     def _free_capacity(self, name: ClusterName) -> FreeCapacity:
-        cluster_state, evicted = self._ledger.site(name), self._reclaimable_by_cluster.get(name, EMPTY)
+        cluster_state, evicted = self._ledger.cluster_state(name), self._reclaimable_by_cluster.get(name, EMPTY)
         capacity = free_after_evictions(cluster_state, evicted)
         # Without evictions, the estimates of the cluster's nodes stay valid.
         return (

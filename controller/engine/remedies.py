@@ -62,7 +62,7 @@ class Remedy:
 def find_remedy(state: "State", uid: WorkloadUid, now: int, plan: Plan) -> Remedy | None:
     """Return what admits the pending workload *uid* after *plan*; ``None`` where no capacity does."""
     refusal = state.refusal(uid)
-    if refusal is None or refusal.reason not in CAPACITY or uid not in state.backlog:
+    if refusal is None or refusal.reason not in CAPACITY or uid not in state.pending:
         return None
     changes = _changes_for_workload_alone(state, uid, now)
     return None if changes is None else _try_with_other_workloads(state, uid, now, plan=plan, changes=changes)
@@ -76,7 +76,7 @@ def rebuild_state(state: "State", policy: Policy, workloads: Iterable[Workload],
         copy.queue_changed(queue)
     for workload in workloads:
         copy.workload_changed(workload, now)
-    for cluster in state.ledger.clusters:
+    for cluster in state.cluster_usage.clusters:
         copy.cluster_changed(cluster, now)
     return copy
 
@@ -99,7 +99,7 @@ def plan_until_stable(state: "State", now: int) -> None:
 
 
 def _enlarge_cluster(state: "State", change: Change, now: int) -> None:
-    cluster = state.ledger.site(ClusterName(change.name)).cluster
+    cluster = state.cluster_usage.cluster_state(ClusterName(change.name)).cluster
     if cluster is not None:
         enlarged = {**(cluster.allocatable or {}), change.resource: change.after}
         state.cluster_changed(replace(cluster, allocatable=enlarged), now)
@@ -107,11 +107,11 @@ def _enlarge_cluster(state: "State", change: Change, now: int) -> None:
 
 def _changes_for_workload_alone(state: "State", uid: WorkloadUid, now: int) -> tuple[Change, ...] | None:
     """Return the changes that admit a workload without competitors and preemption; ``None`` if there are none."""
-    group = state.workloads[uid].group
+    group = state.workloads[uid].gang
     workloads = [
         workload
         for workload in state.workloads.values()
-        if workload.uid == uid or workload.admission is not None or (group is not None and workload.group == group)
+        if workload.uid == uid or workload.admission is not None or (group is not None and workload.gang == group)
     ]
     policy = replace(state.policy, reclaim=EvictionPolicy(), preemption=EvictionPolicy())
     amounts: dict[_Key, int] = {}
@@ -122,7 +122,7 @@ def _changes_for_workload_alone(state: "State", uid: WorkloadUid, now: int) -> t
         plan_until_stable(trial, now)
         if trial.workloads[uid].state is WorkloadState.ADMITTED:
             return changes
-        required = dict(_required_amounts(trial, uid)) if uid in trial.backlog else {}
+        required = dict(_required_amounts(trial, uid)) if uid in trial.pending else {}
         if not required:
             return None
         amounts |= required
@@ -134,7 +134,7 @@ def _changes(state: "State", amounts: Mapping[_Key, int]) -> tuple[Change, ...]:
     changes = []
     for (kind, name, resource), after in sorted(amounts.items(), key=lambda item: (item[0][0] != "queue", item[0])):
         if kind == "cluster":
-            before = state.ledger.site(ClusterName(name)).allocatable.get(resource, 0)
+            before = state.cluster_usage.cluster_state(ClusterName(name)).allocatable.get(resource, 0)
         else:
             queue = state.queues.get(QueueName(name))
             before = queue.capability.get(resource, 0) if queue is not None else 0
@@ -144,29 +144,29 @@ def _changes(state: "State", amounts: Mapping[_Key, int]) -> tuple[Change, ...]:
 
 def _required_amounts(trial: "State", uid: WorkloadUid) -> Iterator[tuple[_Key, int]]:
     """Yield the amounts to raise: of the closest clusters, and once these suffice of the queues."""
-    workload_class, queue_shares = trial.backlog.lane(uid), trial.standing
+    workload_class, queue_shares = trial.pending.class_of(uid), trial.queue_shares
     missing = [
         (gap.cluster, name, amount)
-        for gap in cluster_gaps(trial, workload_class.shape)
+        for gap in cluster_gaps(trial, workload_class.requirements)
         for name, amount in gap.missing.items()
     ]
     for cluster, name, amount in missing:
-        yield ("cluster", cluster, name), trial.ledger.site(cluster).allocatable.get(name, 0) + amount
+        yield ("cluster", cluster, name), trial.cluster_usage.cluster_state(cluster).allocatable.get(name, 0) + amount
     node = trial.tree().nodes.get(workload_class.queue)
     if missing or queue_shares is None or node is None:
         return
-    quotas = [quota for quota in (queue_shares.quota, trial.books.present()) if quota is not None]
+    quotas = [quota for quota in (queue_shares.quota, trial.queue_usage.current_quota()) if quota is not None]
     faults = [
         (quota, fault)
         for quota in quotas
-        for fault in quota.faults(quota.tree.nodes[workload_class.queue], workload_class.charge)
+        for fault in quota.violations(quota.tree.nodes[workload_class.queue], workload_class.charge)
     ]
     if (
         not faults
-        and workload_class.hopeless is not None
-        and workload_class.hopeless.reason is Reason.EXCEEDS_QUEUE_LIMIT
+        and workload_class.inadmissible is not None
+        and workload_class.inadmissible.reason is Reason.EXCEEDS_QUEUE_LIMIT
     ):
-        faults = [(queue_shares.quota, workload_class.hopeless)]
+        faults = [(queue_shares.quota, workload_class.inadmissible)]
     for quota, fault in faults:
         increase = (fault.asked or 0) - (fault.available or 0)
         growth = _LimitIncrease(trial, quota, workload_class)
@@ -188,7 +188,7 @@ class _LimitIncrease:
         if capability is not None and capability < required:
             yield ("queue", node.name, resource), required
         if node.parent is None:
-            pool = self._world.ledger.pool().get(resource, 0)
+            pool = self._world.cluster_usage.root_limit().get(resource, 0)
             yield from self._cluster_amount(resource, required - pool)
             return
         siblings = sum(
@@ -201,20 +201,20 @@ class _LimitIncrease:
             yield from self.amounts(node.parent, resource, missing)
 
     def _limit(self, node: Node, resource: str) -> int:
-        return self._quota.limits[node.name].ceiling.get(resource, 0)
+        return self._quota.limits[node.name].limit.get(resource, 0)
 
     def _cluster_amount(self, resource: str, increase: int) -> Iterator[tuple[_Key, int]]:
         """Yield the amount to add to one cluster: where the workload fits, else its first candidate."""
-        feasibility_cache = self._world.books.feasibility_cache
-        feasibility = feasibility_cache.get(self._lane.shape)
+        feasibility_cache = self._world.queue_usage.feasibility_cache
+        feasibility = feasibility_cache.get(self._lane.requirements)
         choice = feasibility_cache.choose(feasibility)
         names = (
-            [charge.cluster for charge in choice.bookings]
+            [charge.cluster for charge in choice.cluster_charges]
             if isinstance(choice, Choice)
             else feasibility.candidates.names
         )
         if increase > 0 and names:
-            cluster_state = self._world.ledger.site(names[0])
+            cluster_state = self._world.cluster_usage.cluster_state(names[0])
             yield ("cluster", cluster_state.name, resource), cluster_state.allocatable.get(resource, 0) + increase
 
 
@@ -240,5 +240,7 @@ def _try_with_other_workloads(
 
 def workloads_before(state: "State", plan: Plan) -> list[Workload]:
     """Return the workloads of *state* as they were before *plan*."""
-    changed = {decision.workload.uid: decision.workload for decision in reversed((*plan.decisions, *plan.notes))}
+    changed = {
+        decision.workload.uid: decision.workload for decision in reversed((*plan.decisions, *plan.record_updates))
+    }
     return [changed.get(uid, workload) for uid, workload in state.workloads.items()]

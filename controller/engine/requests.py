@@ -35,7 +35,7 @@ class Container:
     """An init container with ``restartPolicy: Always``: a sidecar that stays."""
 
     @property
-    def request(self) -> Resources:
+    def effective_requests(self) -> Resources:
         """Return what it asks for: its requests, and its limits where a request is missing.
 
         A request of zero is one, so its limit does not count.
@@ -66,7 +66,7 @@ class PodTemplate:
 class PodSet:
     """Equal pods of one workload; hashable, so that it can be part of a key."""
 
-    request: tuple[tuple[str, int], ...]
+    requests: tuple[tuple[str, int], ...]
     """Of one pod, by resource name."""
     count: int
     minimum: int
@@ -77,7 +77,7 @@ class PodSet:
     @property
     def amounts(self) -> Resources:
         """Return the request of one pod."""
-        return dict(self.request)
+        return dict(self.requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Task:
         return max(self.replicas, 0)
 
     @property
-    def least(self) -> int:
+    def effective_minimum(self) -> int:
         """Return its minimum with Volcano's defaults (D3), at most its replicas."""
         default = self.partition_minimum if self.partition_minimum > 0 else self.replicas
         return max(min(default if self.minimum is None else self.minimum, self.count), 0)
@@ -113,9 +113,9 @@ class JobTemplate:
     """0 where it is not set."""
 
     @property
-    def least(self) -> int:
+    def gang_pods(self) -> int:
         """Return how many pods must start together: ``minAvailable``, or the sum of the task minimums."""
-        return self.min_available if self.min_available > 0 else sum(task.least for task in self.tasks)
+        return self.min_available if self.min_available > 0 else sum(task.effective_minimum for task in self.tasks)
 
 
 def pod_request(pod: PodTemplate) -> Resources:
@@ -178,12 +178,12 @@ def _gang(job: JobTemplate, priority_of: Callable[[str], int]) -> Iterator[tuple
     def priority(task: Task) -> int:
         return priority_of(task.pod.priority_class) if task.pod.priority_class else 0
 
-    tasks, wanted = sorted(job.tasks, key=priority, reverse=True), job.least
-    minimums = sum(task.least for task in tasks)
+    tasks, wanted = sorted(job.tasks, key=priority, reverse=True), job.gang_pods
+    minimums = sum(task.effective_minimum for task in tasks)
     in_force = wanted >= minimums
     left = wanted - minimums if in_force else wanted
     for task in tasks:
-        count = task.least if in_force else 0
+        count = task.effective_minimum if in_force else 0
         extra = min(left, task.count - count)
         left -= extra
         yield task, count + extra
@@ -194,13 +194,13 @@ def _containers(pod: PodTemplate) -> Resources:
 
     While an init container runs, the sidecars started before it run too.
     """
-    running = total(container.request for container in pod.containers)
+    running = total(container.effective_requests for container in pod.containers)
     if not pod.init:
         return running
     sidecars: Resources = EMPTY
     starting: Resources = EMPTY
     for container in pod.init:
-        beside = add(sidecars, container.request)
+        beside = add(sidecars, container.effective_requests)
         starting = elementwise_max(starting, beside)
         if container.restarts:
             sidecars = beside

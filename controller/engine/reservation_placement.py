@@ -46,14 +46,14 @@ def place_reservations(state: "State", workload: Workload, unavailable: Collecti
 
     Reservations that parts hold already stay as they are and are left out of the result.
     """
-    workload_class = state.backlog.lane(workload.uid)
-    if workload_class.group is None or not gangs.is_all_or_nothing(state, workload_class):
-        charges = ReservationPlacer(state, unavailable).place(workload_class.shape)
+    workload_class = state.pending.class_of(workload.uid)
+    if workload_class.gang is None or not gangs.is_all_or_nothing(state, workload_class):
+        charges = ReservationPlacer(state, unavailable).place(workload_class.requirements)
         return {workload.uid: charges} if charges else {}
     for order in SearchOrder:
         placed = _place_gang(
             state,
-            workload_class.group,
+            workload_class.gang,
             order,
             ReservationPlacer(state, unavailable, sparing=order is not SearchOrder.BY_NAME),
         )
@@ -66,21 +66,21 @@ def _place_gang(
     state: "State", group: HyperJobGang, order: SearchOrder, placer: "ReservationPlacer"
 ) -> PlacedReservations | None:
     """Return what to reserve for as many parts of *group* as fit together; ``None`` if too few fit."""
-    quota = _without_usage(state.books.quota())
+    quota = _without_usage(state.queue_usage.quota())
     placed: dict[WorkloadUid, ClusterReservations] = {}
     parts = _parts_in_order(state, group, order)
     spare = len(parts) - state.gangs.missing(group)
     for part in parts if spare >= 0 else ():
-        requirements, node = state.backlog.lane(part.uid).shape, quota.tree.nodes[part.queue]
-        charge = state.books.feasibility_cache.get(requirements).charge
-        reserved = part.reserved.rooms if part.reserved is not None else ()
+        requirements, node = state.pending.class_of(part.uid).requirements, quota.tree.nodes[part.queue]
+        charge = state.queue_usage.feasibility_cache.get(requirements).charge
+        reserved = part.reservation.cluster_charges if part.reservation is not None else ()
         charges = reserved or (placer.place(requirements) if quota.refusal(node, charge) is None else ())
         if not charges:
             spare -= 1
             if spare < 0:
                 return None
             continue
-        quota.carry(node, charge)
+        quota.add_assumed(node, charge)
         placer.assign(charges)
         if not reserved:
             placed[part.uid] = charges
@@ -94,18 +94,19 @@ def _without_usage(quota: Quota) -> Quota:
 
 def _parts_in_order(state: "State", group: HyperJobGang, order: SearchOrder) -> list[Workload]:
     """Return the pending parts in placement order, parts with a reservation first."""
-    workload_classes = ((part, state.backlog.lane(part.uid)) for part in gangs.pending_parts(state, group))
+    workload_classes = ((part, state.pending.class_of(part.uid)) for part in gangs.pending_parts(state, group))
     parts = [
         part
         for part, workload_class in workload_classes
-        if workload_class.hopeless is None and workload_class.is_waiting
+        if workload_class.inadmissible is None and workload_class.is_waiting
     ]
     if order is not SearchOrder.BY_NAME:
-        fleet = total(cluster_state.capacity for cluster_state in state.ledger)
+        fleet = total(cluster_state.capacity for cluster_state in state.cluster_usage)
         parts.sort(
-            key=lambda part: _dominant_share(part.shape.demand, fleet), reverse=order is SearchOrder.LARGEST_FIRST
+            key=lambda part: _dominant_share(part.requirements.requests, fleet),
+            reverse=order is SearchOrder.LARGEST_FIRST,
         )
-    return sorted(parts, key=lambda part: part.reserved is None)
+    return sorted(parts, key=lambda part: part.reservation is None)
 
 
 def _dominant_share(demand: Resources, fleet: Resources) -> Fraction:
@@ -137,7 +138,7 @@ class ReservationPlacer:
 
     def place(self, requirements: SchedulingRequirements) -> ClusterReservations:
         """Return the charges to reserve for *requirements*; empty where the available clusters are too small."""
-        feasibility = self._world.books.feasibility_cache.get(requirements)
+        feasibility = self._world.queue_usage.feasibility_cache.get(requirements)
         names, copies = feasibility.candidates.names, feasibility.candidates.copies
         available = [name for name in names if name not in self._unavailable]
         if not available or id(requirements) in self._infeasible:
@@ -161,7 +162,7 @@ class ReservationPlacer:
         )
 
     def _free_now(self, name: ClusterName) -> FreeCapacity:
-        capacity, assigned = free_capacity(self._world.ledger.site(name)), self._assigned.get(name)
+        capacity, assigned = free_capacity(self._world.cluster_usage.cluster_state(name)), self._assigned.get(name)
         if assigned is None:
             return capacity
         remaining = subtract(
@@ -171,8 +172,8 @@ class ReservationPlacer:
 
     def _free_when_empty(self, name: ClusterName) -> FreeCapacity:
         """Return a cluster's free capacity with only the assigned reservations and external usage on it."""
-        cluster_state, assigned = self._world.ledger.site(name), self._assigned.get(name)
-        freed = add(cluster_state.freed, cluster_state.booked)
+        cluster_state, assigned = self._world.cluster_usage.cluster_state(name), self._assigned.get(name)
+        freed = add(cluster_state.recently_freed_total, cluster_state.charged)
         if assigned is None:
             return FreeCapacity(cluster_state, cluster_state.capacity, cluster_state.allocatable, freed=freed)
         free = subtract(cluster_state.capacity, assigned)
@@ -190,7 +191,7 @@ def _choose_bookings(
     if not requirements.replicas and sum(capacity.fits(requirements) for capacity in capacities) < copies:
         return ()
     choice = choose_clusters(requirements, capacities, copies)
-    return choice.bookings if isinstance(choice, Choice) else ()
+    return choice.cluster_charges if isinstance(choice, Choice) else ()
 
 
 def _with_smallest_shortage(
@@ -203,17 +204,20 @@ def _with_smallest_shortage(
     feasible = {
         capacity.name
         for capacity in when_empty
-        if (fits(requirements.demand, capacity.headroom) if is_divided else capacity.fits(requirements))
+        if (fits(requirements.requests, capacity.headroom) if is_divided else capacity.fits(requirements))
     }
     if is_divided and not feasible:
         return _divide_replicas(requirements, free, when_empty)
     candidates = [capacity for capacity in free if capacity.name in feasible]
     fleet = total(capacity.allocatable for capacity in candidates)
     candidates.sort(
-        key=lambda capacity: (-_free_fraction(requirements.gang, capacity), rank_cluster(requirements, capacity, fleet))
+        key=lambda capacity: (
+            -_free_fraction(requirements.gang_requests, capacity),
+            rank_cluster(requirements, capacity, fleet),
+        )
     )
     return (
-        tuple(ClusterCharge(capacity.name, requirements.demand) for capacity in candidates[:copies])
+        tuple(ClusterCharge(capacity.name, requirements.requests) for capacity in candidates[:copies])
         if len(candidates) >= copies
         else ()
     )
@@ -242,7 +246,7 @@ def _divide_replicas(
     return (
         ()
         if remaining
-        else tuple(ClusterCharge(name, scale(requirements.replica, parts[name])) for name in sorted(parts))
+        else tuple(ClusterCharge(name, scale(requirements.replica_requests, parts[name])) for name in sorted(parts))
     )
 
 

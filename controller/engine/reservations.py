@@ -57,8 +57,8 @@ class StarvationTimers:
 
     def expired(self, state: "State", now: int) -> list[Workload]:
         """Return the heads with an expired timer, of queues without a reservation."""
-        reserved_queues = {blocked.queue for blocked in state.reserved.values()}
-        latest_start = now - state.policy.reservation.after_ms
+        reserved_queues = {blocked.queue for blocked in state.with_reservation.values()}
+        latest_start = now - state.policy.head_reservation.after_ms
         return [
             state.workloads[blocked.uid]
             for name, blocked in sorted(self.heads.items())
@@ -67,7 +67,7 @@ class StarvationTimers:
 
     def next_expiry(self, state: "State", now: int) -> int | None:
         """Return when the next timer expires."""
-        ends = (blocked.since + state.policy.reservation.after_ms for blocked in self.heads.values())
+        ends = (blocked.since + state.policy.head_reservation.after_ms for blocked in self.heads.values())
         return min((at for at in ends if at > now), default=None)
 
 
@@ -75,25 +75,27 @@ def _first_blocked(state: "State", queue: QueueName) -> Workload | None:
     """Return the first workload of a queue that is inadmissible for capacity only."""
     workload_classes = (
         workload_class
-        for workload_class in state.backlog.queues.get(queue, ())
-        if workload_class.hopeless is None and workload_class.is_waiting
+        for workload_class in state.pending.queues.get(queue, ())
+        if workload_class.inadmissible is None and workload_class.is_waiting
     )
-    return state.first(queue, [workload_class.head for workload_class in workload_classes])
+    return state.first_of(queue, [workload_class.head for workload_class in workload_classes])
 
 
 def expire(state: "State", now: int) -> list[RecordUpdate]:
     """Cancel reservations that have expired or become useless, for a gang those of all parts."""
-    expired = {uid for uid, workload in state.reserved.items() if _has_expired(state, workload, now)}
-    gangs = {state.reserved[uid].group for uid in expired} - {None}
+    expired = {uid for uid, workload in state.with_reservation.items() if _has_expired(state, workload, now)}
+    gangs = {state.with_reservation[uid].gang for uid in expired} - {None}
     return _cancel(
-        state, [uid for uid, workload in state.reserved.items() if uid in expired or workload.group in gangs], now
+        state,
+        [uid for uid, workload in state.with_reservation.items() if uid in expired or workload.gang in gangs],
+        now,
     )
 
 
 def _cancel(state: "State", uids: Iterable[WorkloadUid], now: int) -> list[RecordUpdate]:
     updates = []
     for uid in sorted(uids):
-        workload = state.reserved[uid]
+        workload = state.with_reservation[uid]
         state.reserve(workload, None, now)
         state.starvation_timers.reset(workload, now)
         updates.append(RecordUpdate(workload, None))
@@ -102,24 +104,28 @@ def _cancel(state: "State", uids: Iterable[WorkloadUid], now: int) -> list[Recor
 
 def next_expiry(state: "State") -> int | None:
     """Return when the next reservation expires."""
-    starts = (workload.reserved.since for workload in state.reserved.values() if workload.reserved is not None)
-    return earliest(since + state.policy.reservation.max_ms for since in starts)
+    starts = (
+        workload.reservation.since for workload in state.with_reservation.values() if workload.reservation is not None
+    )
+    return earliest(since + state.policy.head_reservation.max_ms for since in starts)
 
 
 def _has_expired(state: "State", workload: Workload, now: int) -> bool:
-    reserved = workload.reserved
-    if workload.uid not in state.backlog or reserved is None:
+    reserved = workload.reservation
+    if workload.uid not in state.pending or reserved is None:
         return True
-    workload_class = state.backlog.lane(workload.uid)
+    workload_class = state.pending.class_of(workload.uid)
     if (
-        workload_class.hopeless is not None
+        workload_class.inadmissible is not None
         or not workload_class.is_waiting
-        or reserved.since + state.policy.reservation.max_ms <= now
+        or reserved.since + state.policy.head_reservation.max_ms <= now
     ):
         return True
-    cluster_names = state.books.feasibility_cache.get(workload_class.shape).cluster_names
-    has_changed = reserved.demand is not None and positive(reserved.demand) != positive(workload_class.charge)
-    return has_changed or any(cluster_charge.cluster not in cluster_names for cluster_charge in reserved.rooms)
+    cluster_names = state.queue_usage.feasibility_cache.get(workload_class.requirements).cluster_names
+    has_changed = reserved.requests is not None and positive(reserved.requests) != positive(workload_class.charge)
+    return has_changed or any(
+        cluster_charge.cluster not in cluster_names for cluster_charge in reserved.cluster_charges
+    )
 
 
 def complete(state: "State", now: int) -> list[RecordUpdate]:
@@ -128,27 +134,27 @@ def complete(state: "State", now: int) -> list[RecordUpdate]:
     Reservations of a gang that cannot be placed are cancelled.
     """
     updates: list[RecordUpdate] = []
-    for uid in sorted(state.reserved, key=lambda uid: (_since(state.reserved[uid]), uid)):
-        workload = state.reserved.get(uid)
-        if workload is None or workload.reserved is None:
+    for uid in sorted(state.with_reservation, key=lambda uid: (_since(state.with_reservation[uid]), uid)):
+        workload = state.with_reservation.get(uid)
+        if workload is None or workload.reservation is None:
             continue
-        workload_class = state.backlog.lane(uid)
+        workload_class = state.pending.class_of(uid)
         if gangs.is_all_or_nothing(state, workload_class):
             updates += _complete_gang(state, workload_class, now)
-        elif workload.reserved.demand is None:
+        elif workload.reservation.requests is None:
             charges = place_reservations(state, workload, _reserved_clusters(state)).get(uid, ())
-            charge = state.books.feasibility_cache.get(workload_class.shape).charge
-            state.reserve(workload, Reservation(workload.reserved.since, charges, charge), now)
+            charge = state.queue_usage.feasibility_cache.get(workload_class.requirements).charge
+            state.reserve(workload, Reservation(workload.reservation.since, charges, charge), now)
     return updates
 
 
 def _complete_gang(state: "State", workload_class: WorkloadClass, now: int) -> list[RecordUpdate]:
     """Place the reservations of parts without one, while too few parts have one for the gang to start."""
-    parts = [part for part in state.reserved.values() if part.group == workload_class.group]
-    count = sum(part.reserved is not None and bool(part.reserved.rooms) for part in parts)
-    if workload_class.group is None or count >= state.gangs.missing(workload_class.group):
+    parts = [part for part in state.with_reservation.values() if part.gang == workload_class.gang]
+    count = sum(part.reservation is not None and bool(part.reservation.cluster_charges) for part in parts)
+    if workload_class.gang is None or count >= state.gangs.missing(workload_class.gang):
         return []
-    placed = place_reservations(state, parts[0], _reserved_clusters(state, excluded_gang=workload_class.group))
+    placed = place_reservations(state, parts[0], _reserved_clusters(state, excluded_gang=workload_class.gang))
     if not placed:
         return _cancel(state, [part.uid for part in parts], now)
     since = min(map(_since, parts))
@@ -159,27 +165,32 @@ def _apply(state: "State", placed: PlacedReservations, since: int, now: int) -> 
     """Reserve what was *placed*; return the updates of records."""
     updates = []
     for uid, charges in placed.items():
-        workload, workload_class = state.workloads[uid], state.backlog.lane(uid)
-        reserved = Reservation(since, charges, state.books.feasibility_cache.get(workload_class.shape).charge)
-        if workload.reserved is None:
+        workload, workload_class = state.workloads[uid], state.pending.class_of(uid)
+        reserved = Reservation(
+            since, charges, state.queue_usage.feasibility_cache.get(workload_class.requirements).charge
+        )
+        if workload.reservation is None:
             updates.append(RecordUpdate(workload, None, reserved))
         state.reserve(workload, reserved, now)
     return updates
 
 
 def _since(workload: Workload) -> int:
-    return workload.reserved.since if workload.reserved else 0
+    return workload.reservation.since if workload.reservation else 0
 
 
 def _reserved_clusters(state: "State", excluded_gang: HyperJobGang | None = None) -> set[ClusterName]:
     """Return the clusters with reserved capacity, without those of *excluded_gang*."""
     reservations = (
-        workload.reserved
-        for workload in state.reserved.values()
-        if excluded_gang is None or workload.group != excluded_gang
+        workload.reservation
+        for workload in state.with_reservation.values()
+        if excluded_gang is None or workload.gang != excluded_gang
     )
     return {
-        cluster_charge.cluster for reserved in reservations if reserved is not None for cluster_charge in reserved.rooms
+        cluster_charge.cluster
+        for reserved in reservations
+        if reserved is not None
+        for cluster_charge in reserved.cluster_charges
     }
 
 
@@ -192,7 +203,7 @@ def grant(state: "State", queue_shares: QueueShares, now: int) -> list[RecordUpd
     updates: list[RecordUpdate] = []
     unavailable = _reserved_clusters(state)
     due = state.starvation_timers.expired(state, now)
-    if all(_has_only_reserved_clusters(state, state.backlog.lane(each.uid), unavailable) for each in due):
+    if all(_has_only_reserved_clusters(state, state.pending.class_of(each.uid), unavailable) for each in due):
         return updates
     for workload_class in _in_turn(state, queue_shares, due):
         if _has_reservation(state, workload_class) or _has_only_reserved_clusters(state, workload_class, unavailable):
@@ -200,7 +211,7 @@ def grant(state: "State", queue_shares: QueueShares, now: int) -> list[RecordUpd
         placed = place_reservations(state, workload_class.head, unavailable)
         preferred = placed or place_reservations(state, workload_class.head, ())
         unavailable.update(cluster_charge.cluster for charges in preferred.values() for cluster_charge in charges)
-        if workload_class.group is not None and not preferred:
+        if workload_class.gang is not None and not preferred:
             # The parts do not fit together as the clusters are; the restarted timer bounds how often this is tried.
             state.starvation_timers.reset(workload_class.head, now)
         updates += _apply(state, placed, now, now)
@@ -210,25 +221,26 @@ def grant(state: "State", queue_shares: QueueShares, now: int) -> list[RecordUpd
 def _has_only_reserved_clusters(state: "State", workload_class: WorkloadClass, taken: AbstractSet[ClusterName]) -> bool:
     """Say whether a queue of the gang has a reservation already."""
     return (
-        workload_class.group is None and state.books.feasibility_cache.get(workload_class.shape).cluster_names <= taken
+        workload_class.gang is None
+        and state.queue_usage.feasibility_cache.get(workload_class.requirements).cluster_names <= taken
     )
 
 
 def _has_reservation(state: "State", workload_class: WorkloadClass) -> bool:
     """Say whether a queue of the group has a reservation already."""
-    if workload_class.group is None:
+    if workload_class.gang is None:
         return False
-    queues = {state.workloads[uid].queue for uid in state.gangs.parts(workload_class.group)}
-    return any(workload.queue in queues for workload in state.reserved.values())
+    queues = {state.workloads[uid].queue for uid in state.gangs.parts(workload_class.gang)}
+    return any(workload.queue in queues for workload in state.with_reservation.values())
 
 
 def _in_turn(state: "State", queue_shares: QueueShares, due: Iterable[Workload]) -> list[WorkloadClass]:
     entries = {}
     for workload in due:
-        workload_class = state.backlog.lane(workload.uid)
+        workload_class = state.pending.class_of(workload.uid)
         entries[workload_class.queue] = [
             SchedulableClass(
-                workload_class, state.books.feasibility_cache.get(workload_class.shape).requested_resources
+                workload_class, state.queue_usage.feasibility_cache.get(workload_class.requirements).requested_resources
             )
         ]
     if not entries:
@@ -236,6 +248,6 @@ def _in_turn(state: "State", queue_shares: QueueShares, due: Iterable[Workload])
     heads = HeadIterator(queue_shares, state.policy, entries, fits=lambda _: True)
     classes = []
     while (head := finish(heads.next())) is not None:
-        classes.append(head.lane)
-        heads.passed_over(head)
+        classes.append(head.workload_class)
+        heads.on_skipped(head)
     return classes

@@ -47,8 +47,8 @@ def shortfalls(state: "State", uid: WorkloadUid) -> tuple[Shortfall, ...]:
     if reason is None:
         return ()
     shortfalls_found = [_shortfall(state, reason)]
-    if uid in state.backlog:
-        shortfalls_found += _class_shortfalls(state, state.backlog.lane(uid))
+    if uid in state.pending:
+        shortfalls_found += _class_shortfalls(state, state.pending.class_of(uid))
     unique: dict[tuple[object, ...], Shortfall] = {}
     for shortfall in shortfalls_found:
         unique.setdefault((shortfall.reason, shortfall.resource, shortfall.queue, shortfall.cluster), shortfall)
@@ -57,17 +57,17 @@ def shortfalls(state: "State", uid: WorkloadUid) -> tuple[Shortfall, ...]:
 
 def _class_shortfalls(state: "State", workload_class: WorkloadClass) -> Iterator[Shortfall]:
     """Yield what the head of *workload_class* lacks: quota from leaf to root, cluster capacity, other rules."""
-    queue_shares, node = state.standing, state.tree().nodes.get(workload_class.queue)
+    queue_shares, node = state.queue_shares, state.tree().nodes.get(workload_class.queue)
     if queue_shares is None or node is None or not workload_class.is_waiting:
         return
-    if workload_class.hopeless is not None:
-        yield _shortfall(state, workload_class.hopeless)
+    if workload_class.inadmissible is not None:
+        yield _shortfall(state, workload_class.inadmissible)
     node = queue_shares.quota.tree.nodes[workload_class.queue]
     yield from _queue_shortfalls(queue_shares.quota, node, workload_class.charge)
-    present = state.books.present()
+    present = state.queue_usage.current_quota()
     if present is not None:
         yield from _queue_shortfalls(present, present.tree.nodes[workload_class.queue], workload_class.charge)
-    yield from cluster_shortfalls(state, workload_class.shape)
+    yield from cluster_shortfalls(state, workload_class.requirements)
     refusal = cycle.refusal(state, workload_class)
     if refusal is not None:
         yield _shortfall(state, refusal)
@@ -75,7 +75,7 @@ def _class_shortfalls(state: "State", workload_class: WorkloadClass) -> Iterator
 
 def _queue_shortfalls(quota: Quota, node: Node, charge: Resources) -> Iterator[Shortfall]:
     """Yield the limits on the path of *node* that *charge* exceeds, full queues before guarantees."""
-    faults = list(quota.faults(node, charge))
+    faults = list(quota.violations(node, charge))
     for fault in sorted(faults, key=lambda fault: fault.reason is not Reason.QUEUE_LIMIT_REACHED):
         yield _quota_shortfall(quota, fault)
 
@@ -100,7 +100,7 @@ def _limiting_guarantees(quota: Quota, node: Node, fault: Refusal) -> tuple[tupl
     resource = fault.resource or ""
     if fault.reason is Reason.BLOCKED_BY_GUARANTEE:
         idle = (
-            (child.name, quota.reservation(child, resource) - quota.amount(child.name, resource))
+            (child.name, quota.reservation(child, resource) - quota.usage(child.name, resource))
             for child in node.children
         )
         return tuple((name, amount) for name, amount in idle if amount > 0)
@@ -113,7 +113,7 @@ def _limiting_guarantees(quota: Quota, node: Node, fault: Refusal) -> tuple[tupl
 def is_limited_by_siblings(quota: Quota, node: Node, resource: str) -> bool:
     """Say whether siblings' guarantees determine the limit of *node*."""
     capability = node.queue.capability.get(resource)
-    return capability is None or capability > quota.limits[node.name].ceiling.get(resource, 0)
+    return capability is None or capability > quota.limits[node.name].limit.get(resource, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Gap:
 
 def cluster_shortfalls(state: "State", requirements: SchedulingRequirements) -> Iterator[Shortfall]:
     """Yield every resource that the closest candidate clusters lack; nothing if the workload fits."""
-    feasibility_cache = state.books.feasibility_cache
+    feasibility_cache = state.queue_usage.feasibility_cache
     refusal = feasibility_cache.refusal(feasibility_cache.get(requirements))
     if refusal is None:
         return
@@ -147,8 +147,8 @@ def cluster_shortfalls(state: "State", requirements: SchedulingRequirements) -> 
 
 def cluster_gaps(state: "State", requirements: SchedulingRequirements) -> list[Gap]:
     """Return what the closest clusters lack, as many as the workload needs, without those that fit."""
-    feasibility = state.books.feasibility_cache.get(requirements)
-    capacities = [free_capacity(state.ledger.site(name)) for name in feasibility.candidates.names]
+    feasibility = state.queue_usage.feasibility_cache.get(requirements)
+    capacities = [free_capacity(state.cluster_usage.cluster_state(name)) for name in feasibility.candidates.names]
     if requirements.replicas and requirements.placement.divided:
         return [] if requirements.placement.weights else _divided_gap(requirements, capacities)
     nearest = sorted((_gap(requirements, capacity) for capacity in capacities), key=_relative_gap)
@@ -156,10 +156,10 @@ def cluster_gaps(state: "State", requirements: SchedulingRequirements) -> list[G
 
 
 def _gap(requirements: SchedulingRequirements, capacity: FreeCapacity) -> Gap:
-    free, requests = capacity.headroom, requirements.gang
+    free, requests = capacity.headroom, requirements.gang_requests
     if capacity.headroom_for_all_pods is not None:
         # Next to nominated workloads, all pods must fit (D11).
-        requests = requirements.demand
+        requests = requirements.requests
         names = {*capacity.headroom, *capacity.headroom_for_all_pods}
         free = {
             name: min(capacity.headroom.get(name, 0), capacity.headroom_for_all_pods.get(name, 0)) for name in names
@@ -174,7 +174,7 @@ def _divided_gap(requirements: SchedulingRequirements, capacities: Sequence[Free
     if not capacities or missing <= 0:
         return []
     capacity = min(capacities, key=lambda capacity: (-counts[capacity.name], capacity.name))
-    requests = scale(requirements.replica, counts[capacity.name] + missing)
+    requests = scale(requirements.replica_requests, counts[capacity.name] + missing)
     return [Gap(capacity.name, requests, capacity.headroom, _missing_amounts(requests, capacity.headroom))]
 
 
@@ -192,7 +192,7 @@ def _relative_gap(gap: Gap) -> tuple[Fraction, ClusterName]:
 
 def _shortfall(state: "State", refusal: Refusal) -> Shortfall:
     """Return *refusal* with its amounts, and the guarantees that lower the limit it names."""
-    quota = state.standing.quota if state.standing is not None else None
+    quota = state.queue_shares.quota if state.queue_shares is not None else None
     if quota is not None and refusal.reason in _QUOTA and refusal.queue in quota.tree.nodes:
         return _quota_shortfall(quota, refusal)
     has_amounts = refusal.asked is not None and refusal.available is not None

@@ -40,7 +40,7 @@ class StartupTracker:
     def track(self, workload: Workload, timeout_ms: int | None) -> None:
         """Update the check time of a workload."""
         admission = workload.admission
-        if timeout_ms is None or admission is None or not workload.is_to_start:
+        if timeout_ms is None or admission is None or not workload.awaits_start:
             self._check_at.pop(workload.uid, None)
             if not workload.is_leaving:
                 # Its eviction may still be refused; then the earlier deadline applies.
@@ -50,7 +50,7 @@ class StartupTracker:
         if self.requeued.get(workload.uid, admitted_at) < admitted_at:
             del self.requeued[workload.uid]
         started_at = self.requeued.get(workload.uid, admitted_at)
-        at = max(started_at + timeout_ms, workload.stays_until)
+        at = max(started_at + timeout_ms, workload.eviction_retry_at)
         if self._check_at.get(workload.uid) != at:
             self._check_at[workload.uid] = at
             heappush(self._checks, (at, workload.uid))
@@ -128,7 +128,7 @@ def evict_moved(state: "State", now: int) -> list[Evict]:
         state.accepted.add(workload.uid)
         for cluster_charge in _bookings_of(workload):
             freed[cluster_charge.cluster] = subtract(freed[cluster_charge.cluster], cluster_charge.charge)
-    leaving = [workload for workload in failed if workload.stays_until <= now]
+    leaving = [workload for workload in failed if workload.eviction_retry_at <= now]
     return list(
         _evict_units(state, _eviction_units(state, leaving, set()), leaving, now, reason=EvictionReason.CLUSTER_CHANGED)
     )
@@ -141,32 +141,34 @@ def _keep_order(workload: Workload) -> tuple[int, int, str, str, str]:
 
 
 def _bookings_of(workload: Workload) -> tuple[ClusterCharge, ...]:
-    return workload.admission.bookings if workload.admission is not None else ()
+    return workload.admission.cluster_charges if workload.admission is not None else ()
 
 
 def _current_bookings(workload: Workload) -> tuple[ClusterCharge, ...]:
     """Return its charges without clusters that Karmada evicts it from, where it runs for a limited time only."""
     charges = _bookings_of(workload)
-    current = tuple(charge for charge in charges if charge.cluster not in workload.shape.evicting_from)
+    current = tuple(charge for charge in charges if charge.cluster not in workload.requirements.evicting_from)
     return current or charges
 
 
 def _is_divided(workload: Workload) -> bool:
-    return workload.shape.replicas > 0 and workload.shape.placement.divided
+    return workload.requirements.replicas > 0 and workload.requirements.placement.divided
 
 
 def _fits_cluster(state: "State", workload: Workload, name: ClusterName, freed: Resources) -> bool:
     """Say whether a cluster holds the gang next to all that is not *freed*; an unusable cluster counts as fitting."""
-    cluster_state = state.ledger.site(name)
-    free = add(cluster_state.settled, freed)
+    cluster_state = state.cluster_usage.cluster_state(name)
+    free = add(cluster_state.headroom_after_evictions, freed)
     return not cluster_state.is_usable or all(
-        amount <= free.get(resource, 0) for resource, amount in workload.shape.gang.items() if amount > 0
+        amount <= free.get(resource, 0)
+        for resource, amount in workload.requirements.gang_requests.items()
+        if amount > 0
     )
 
 
 def next_check_at(state: "State") -> int | None:
     """Return when the next workload or incomplete gang must be checked."""
-    evictable_at = [state.workloads[uid].stays_until for uid in state.moved - state.accepted]
+    evictable_at = [state.workloads[uid].eviction_retry_at for uid in state.moved - state.accepted]
     if state.policy.startup_timeout_ms is None:
         return min(evictable_at, default=None)
     times = [*evictable_at]
@@ -184,12 +186,12 @@ def with_startup_backoff(workload: Workload, back_off: StartupBackoff) -> Worklo
     return replace(
         workload,
         state=WorkloadState.PENDING,
-        shape=replace(workload.shape, excluded_clusters=frozenset(back_off.excluded_clusters)),
+        requirements=replace(workload.requirements, excluded_clusters=frozenset(back_off.excluded_clusters)),
         has_run=False,
         hold=back_off.refusal,
-        held=None,
-        reserved=None,
-        **workload.past.once_gone(has_run=workload.has_run, taken_back=True)._asdict(),
+        nomination=None,
+        reservation=None,
+        **workload.eviction_history.after_eviction(has_run=workload.has_run, taken_back=True)._asdict(),
     )
 
 
@@ -222,12 +224,12 @@ def _evict_units(
             for cluster_charge in _current_bookings(part)
         }
         moved_clusters = tuple(sorted(clusters)) if has_moved else ()
-        until = now + _backoff_for_ms(state, max(part.attempts for part in unit), has_moved=has_moved)
+        until = now + _backoff_for_ms(state, max(part.failed_starts for part in unit), has_moved=has_moved)
         for workload in unit:
             is_at_fault = workload.uid in at_fault
             excluded_clusters = _excluded_clusters(workload, is_at_fault=is_at_fault and not has_moved)
             back_off = StartupBackoff(now, until, excluded_clusters, is_at_fault, moved_clusters)
-            state.take_back(workload, back_off, now)
+            state.evict_not_started(workload, back_off, now)
             yield Evict(workload, reason, back_off=back_off)
 
 
@@ -241,7 +243,7 @@ def _backoff_for_ms(state: "State", attempts: int, *, has_moved: bool) -> int:
 
 def _excluded_clusters(workload: Workload, *, is_at_fault: bool) -> tuple[ClusterName, ...]:
     """Return the clusters to exclude; after a run, earlier exclusions no longer apply."""
-    excluded = frozenset[ClusterName]() if workload.has_run else workload.shape.excluded_clusters
+    excluded = frozenset[ClusterName]() if workload.has_run else workload.requirements.excluded_clusters
     charges = _current_bookings(workload) if is_at_fault else ()
     return tuple(sorted(excluded | {cluster_charge.cluster for cluster_charge in charges}))
 
@@ -250,10 +252,10 @@ def _eviction_units(
     state: "State", failed: Collection[Workload], overdue: set[HyperJobGang]
 ) -> Iterator[list[Workload]]:
     """Yield the workloads to evict together: single ones, or the parts of a gang."""
-    yield from ([workload] for workload in failed if workload.group is None)
-    gangs = {workload.group for workload in failed if workload.group is not None} | overdue
+    yield from ([workload] for workload in failed if workload.gang is None)
+    gangs = {workload.gang for workload in failed if workload.gang is not None} | overdue
     for group in sorted(gangs, key=lambda workload: workload.key):
-        evicted = [workload for workload in failed if workload.group == group]
+        evicted = [workload for workload in failed if workload.gang == group]
         yield [*evicted, *_dependent_parts(state, group, evicted)]
 
 
@@ -283,7 +285,7 @@ def _track_incomplete_gangs(state: "State", gangs: Collection[HyperJobGang], now
 
 def _may_lack_parts_until(state: "State", group: HyperJobGang, timeout: int) -> int:
     """Return until when a gang may run without the parts that it lacks."""
-    evictable_at = (part.stays_until for part in _parts(state, group) if _is_admitted_by_us(part))
+    evictable_at = (part.eviction_retry_at for part in _parts(state, group) if _is_admitted_by_us(part))
     return max(state.startup.incomplete_gangs[group] + timeout, *evictable_at, 0)
 
 

@@ -34,11 +34,11 @@ class _Branch:
 
     def __init__(self, node: Node, shapes: frozenset[int]) -> None:
         self.node = node
-        self.given = shapes
+        self.offered = shapes
         """The shapes for which there is room outside it."""
-        self.shapes: frozenset[int] = frozenset()
+        self.fitting: frozenset[int] = frozenset()
         """Those of them for which its own ceiling has room, too."""
-        self.line: LeafIterator | None = None
+        self.leaf: LeafIterator | None = None
         """A leaf's lanes."""
         self.heap: list[tuple[_Key, int, int]] = []
         """Of each child its key, its number, and the version of both."""
@@ -46,7 +46,7 @@ class _Branch:
         self.stale: set[int] = set()
         """The children in which somebody was served or passed over since."""
         self.is_stale = True
-        self.is_fuller = False
+        self.has_admitted = False
         """Whether somebody was served below it since, so that its ceiling may leave less."""
 
 
@@ -56,91 +56,91 @@ class Tournament:
     def __init__(
         self, standing: QueueShares, counts: Counts, charges: Mapping[int, Resources], *, open_line: OpenLeaf
     ) -> None:
-        self._standing = standing
+        self._shares = standing
         self._counts = counts
         self._charges = charges
         """What one of each shape is charged."""
-        self._open = open_line
+        self._open_leaf = open_line
         self._branches: dict[QueueName, _Branch] = {}
 
     def next(self, shapes: frozenset[int]) -> Head | None:
         """Return the head whose turn it is among those of *shapes*, ``None`` when all are done."""
         root = self._quota.tree.root
-        return self._offer(root, shapes)
+        return self._best_head(root, shapes)
 
-    def served(self, head: Head) -> None:
+    def on_admitted(self, head: Head) -> None:
         """Go on after *head* was admitted and taken out of its lane."""
-        self._line(head).moved_on()
-        self._touch(head.leaf, is_fuller=True)
+        self._leaf(head).advance()
+        self._invalidate(head.leaf, is_fuller=True)
 
-    def passed_over(self, head: Head) -> None:
+    def on_skipped(self, head: Head) -> None:
         """Go on after *head* was refused: nobody else in its lane would fit; in a fifo queue nobody at all."""
         if head.leaf.queue.fifo:
-            self._line(head).drop()
+            self._leaf(head).skip_all()
         else:
-            self._line(head).drop_lane()
-        self._touch(head.leaf, is_fuller=False)
+            self._leaf(head).skip_class()
+        self._invalidate(head.leaf, is_fuller=False)
 
     @property
     def _quota(self) -> Quota:
-        return self._standing.quota
+        return self._shares.quota
 
-    def _line(self, head: Head) -> LeafIterator:
-        line = self._branches[head.leaf.name].line
+    def _leaf(self, head: Head) -> LeafIterator:
+        line = self._branches[head.leaf.name].leaf
         if line is None:
             raise AssertionError(f"nobody competes in {head.leaf.name}")
         return line
 
-    def _touch(self, leaf: Node, *, is_fuller: bool) -> None:
+    def _invalidate(self, leaf: Node, *, is_fuller: bool) -> None:
         child: Node | None = None
         for node in leaf.path():
             branch = self._branches[node.name]
             branch.is_stale = True
-            branch.is_fuller |= is_fuller
+            branch.has_admitted |= is_fuller
             if child is not None:
-                branch.stale.add(child.place)
+                branch.stale.add(child.index)
             child = node
 
-    def _offer(self, node: Node, shapes: frozenset[int]) -> Head | None:
+    def _best_head(self, node: Node, shapes: frozenset[int]) -> Head | None:
         """Return the best head of *node* among those of *shapes*."""
         branch = self._branches.get(node.name)
-        if branch is None or branch.given != shapes:
-            branch = self._enter(node, shapes, branch)
+        if branch is None or branch.offered != shapes:
+            branch = self._open_branch(node, shapes, branch)
         elif branch.is_stale:
             self._refresh(branch)
         branch.is_stale = False
-        return branch.line.head() if branch.line is not None else self._best(branch)
+        return branch.leaf.head() if branch.leaf is not None else self._best_child_head(branch)
 
-    def _enter(self, node: Node, shapes: frozenset[int], before: _Branch | None) -> _Branch:
+    def _open_branch(self, node: Node, shapes: frozenset[int], before: _Branch | None) -> _Branch:
         branch = self._branches[node.name] = _Branch(node, shapes)
-        branch.shapes = self._with_room(branch)
+        branch.fitting = self._fitting(branch)
         if not node.is_leaf:
             self._fill(branch)
             return branch
-        branch.line = before.line if before is not None else None
-        if branch.line is None:
-            branch.line = self._open(node)
-        branch.line.keep(branch.shapes)
+        branch.leaf = before.leaf if before is not None else None
+        if branch.leaf is None:
+            branch.leaf = self._open_leaf(node)
+        branch.leaf.restrict_to(branch.fitting)
         return branch
 
-    def _with_room(self, branch: _Branch) -> frozenset[int]:
+    def _fitting(self, branch: _Branch) -> frozenset[int]:
         node = branch.node
-        return frozenset(shape for shape in branch.given if self._quota.has_free(node, self._charges[shape]))
+        return frozenset(shape for shape in branch.offered if self._quota.has_free(node, self._charges[shape]))
 
     def _fill(self, branch: _Branch) -> None:
         children = branch.node.children
         branch.versions = [0] * len(children)
         branch.heap = [
-            ((self._standing.rank(child.name, _ASKS_NOTHING),), number, 0)
+            ((self._shares.ratio_key(child.name, _ASKS_NOTHING),), number, 0)
             for number, child in enumerate(children)
-            if self._below(branch, child)
+            if self._eligible(branch, child)
         ]
         heapify(branch.heap)
 
-    def _below(self, branch: _Branch, child: Node) -> frozenset[int]:
+    def _eligible(self, branch: _Branch, child: Node) -> frozenset[int]:
         """Return the shapes that wait in *child* and for which there is room above it."""
         waiting = self._counts.get(child.name, {})
-        found = branch.shapes.intersection(waiting) if waiting else frozenset[int]()
+        found = branch.fitting.intersection(waiting) if waiting else frozenset[int]()
         if not found or child.name in self._quota.guaranteed or not self._quota.guaranteed:
             return found
         # Of what is guaranteed nothing is for those who have no guarantee.
@@ -148,24 +148,24 @@ class Tournament:
 
     def _refresh(self, branch: _Branch) -> None:
         """Look again after something below *branch* has changed."""
-        was_served, branch.is_fuller = branch.is_fuller, False
-        shapes = self._with_room(branch) if was_served else branch.shapes
-        has_changed, branch.shapes = shapes != branch.shapes, shapes
-        if branch.line is not None:
+        was_served, branch.has_admitted = branch.has_admitted, False
+        shapes = self._fitting(branch) if was_served else branch.fitting
+        has_changed, branch.fitting = shapes != branch.fitting, shapes
+        if branch.leaf is not None:
             if was_served:
-                branch.line.keep(shapes)
+                branch.leaf.restrict_to(shapes)
         elif has_changed:
             self._fill(branch)
         else:
             for number in branch.stale:
                 branch.versions[number] += 1
                 child = branch.node.children[number]
-                if self._below(branch, child):
-                    share = self._standing.rank(child.name, _ASKS_NOTHING)
+                if self._eligible(branch, child):
+                    share = self._shares.ratio_key(child.name, _ASKS_NOTHING)
                     heappush(branch.heap, ((share,), number, branch.versions[number]))
         branch.stale.clear()
 
-    def _best(self, branch: _Branch) -> Head | None:
+    def _best_child_head(self, branch: _Branch) -> Head | None:
         """Return the best head of the children, of which only those are asked that may have it."""
         while branch.heap:
             key, number, version = branch.heap[0]
@@ -173,7 +173,7 @@ class Tournament:
             if version != branch.versions[number]:
                 heappop(branch.heap)
                 continue
-            head = self._offer(child, self._below(branch, child))
+            head = self._best_head(child, self._eligible(branch, child))
             if head is None:
                 heappop(branch.heap)
                 continue
@@ -186,4 +186,9 @@ class Tournament:
 
     def _rank(self, node: Node, head: Head) -> Rank:
         workload = head.workload
-        return self._standing.rank(node.name, head.asks), -workload.priority, workload.since, workload.queue
+        return (
+            self._shares.ratio_key(node.name, head.resources),
+            -workload.priority,
+            workload.created_at,
+            workload.queue,
+        )

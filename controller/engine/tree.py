@@ -27,7 +27,7 @@ class Node:
     is_leaf: bool = True
     is_open: bool = True
     """Open itself, and below no closed one."""
-    place: int = 0
+    index: int = 0
     """Which of its parent's children it is, counted from 0."""
 
     @property
@@ -42,7 +42,7 @@ class Node:
             yield node
             node = node.parent
 
-    def compares(self, resource: str) -> bool:
+    def limits_resource(self, resource: str) -> bool:
         """Say whether this queue limits *resource*: all but ``pods``, and those where it names them."""
         return resource != PODS or self.queue.names(PODS)
 
@@ -61,7 +61,7 @@ class Tree:
         self.root = Node(by_name.get(ROOT, Queue(ROOT)), is_leaf=False)
         self.root.is_open = self.root.queue.state is QueueState.OPEN
         self.nodes: dict[QueueName, Node] = {ROOT: self.root}
-        self._hang(self.root, children)
+        self._attach(self.root, children)
         self.closed = self._closed()
         """The queues that take no workloads, children first; none where no such queue is guaranteed anything."""
 
@@ -69,16 +69,16 @@ class Tree:
         closed = tuple(node for node in self.bottom_up() if not node.is_open)
         return closed if any(node.queue.guarantee for node in closed) else ()
 
-    def _hang(self, parent: Node, children: Mapping[QueueName, list[Queue]]) -> None:
+    def _attach(self, parent: Node, children: Mapping[QueueName, list[Queue]]) -> None:
         if parent.depth == MAX_DEPTH:
             return
         for queue in children.get(parent.name, ()):
             is_leaf = queue.name not in self._parents
-            node = Node(queue, parent, parent.depth + 1, is_leaf=is_leaf, place=len(parent.children))
+            node = Node(queue, parent, parent.depth + 1, is_leaf=is_leaf, index=len(parent.children))
             node.is_open = parent.is_open and queue.state is QueueState.OPEN
             parent.children.append(node)
             self.nodes[queue.name] = node
-            self._hang(node, children)
+            self._attach(node, children)
 
     def leaf(self, name: QueueName) -> Node | None:
         """Return the node of an open leaf, or ``None`` where workloads may not be admitted."""
@@ -90,16 +90,16 @@ class Tree:
         queue = self.root.queue if name == ROOT else self._known.get(name)
         if queue is None:
             return Refusal(Reason.QUEUE_NOT_FOUND, queue=name)
-        closed = next((each for each in self._upwards(queue) if each.state is not QueueState.OPEN), None)
+        closed = next((each for each in self._ancestors(queue) if each.state is not QueueState.OPEN), None)
         if closed is not None:
             return Refusal(Reason.QUEUE_CLOSED, queue=closed.name, subject=closed.state)
         if name == ROOT or name in self._parents:
             return Refusal(Reason.QUEUE_NOT_LEAF, queue=name)
         if name not in self.nodes:
-            return Refusal(Reason.QUEUE_HIERARCHY_INVALID, queue=name, subject=self._fault(queue))
+            return Refusal(Reason.QUEUE_HIERARCHY_INVALID, queue=name, subject=self._invalid_because(queue))
         return None
 
-    def _upwards(self, queue: Queue) -> Iterator[Queue]:
+    def _ancestors(self, queue: Queue) -> Iterator[Queue]:
         """Yield *queue* and the queues above it as far as they are known, each once."""
         seen = {ROOT}
         while queue.name not in seen:
@@ -109,7 +109,7 @@ class Tree:
         if queue.name == ROOT:
             yield self.root.queue
 
-    def _fault(self, queue: Queue) -> str:
+    def _invalid_because(self, queue: Queue) -> str:
         """Return what is wrong above *queue*, which does not hang on the root."""
         seen = [queue.name]
         while queue.parent != ROOT:
@@ -134,7 +134,7 @@ class Tree:
 class QueueLimits:
     """The ceiling of a queue and the guarantee that counts for it."""
 
-    ceiling: Resources
+    limit: Resources
     guarantee: Resources = EMPTY
 
 
@@ -157,11 +157,11 @@ def queue_limits(
     found = {ROOT: QueueLimits(ceiling)}
     for node in reversed(tree.bottom_up()):
         above = found[node.name]
-        given_from = subtract(above.ceiling, taken) if node is tree.root else above.guarantee
+        given_from = subtract(above.limit, taken) if node is tree.root else above.guarantee
         granted = _scaled([claimed[child.name] for child in node.children], given_from)
         reserved = total(granted)
         for child, guarantee in zip(node.children, granted, strict=True):
-            found[child.name] = QueueLimits(_ceiling(child.queue, above.ceiling, guarantee, reserved), guarantee)
+            found[child.name] = QueueLimits(_ceiling(child.queue, above.limit, guarantee, reserved), guarantee)
     return found
 
 

@@ -20,81 +20,81 @@ class UsageTracker:
     """What every workload is charged, in both books at once."""
 
     def __init__(self, ledger: ClusterUsage, books: QueueUsage) -> None:
-        self._ledger = ledger
-        self._books = books
+        self._clusters = ledger
+        self._queues = books
 
-    def change(self, before: Workload | None, workload: Workload, now: int) -> bool:
+    def update(self, before: Workload | None, workload: Workload, now: int) -> bool:
         """Book what *workload* holds in place of what it held *before*; say whether foreign use may fall for it."""
         old, new = before.admission if before else None, workload.admission
         if before is None or old is None or new is None or not has_same_charges(before, workload):
             if before is not None:
-                self.end(before, workload, now)
-            elif workload.ended is not None:
-                self._ledger.recall(workload.ended, now)
-            self.open(workload, now)
+                self.remove_or_orphan(before, workload, now)
+            elif workload.last_admission is not None:
+                self._clusters.add_recently_freed(workload.last_admission, now)
+            self.add(workload, now)
             return False
         if before.is_leaving and not workload.is_leaving:
-            self._rejoin(before, old)
+            self._unmark_leaving(before, old)
         if workload.is_leaving and not before.is_leaving:
-            self._depart(workload, new)
-        return self._ledger.show(old, new, now)
+            self._mark_leaving(workload, new)
+        return self._clusters.mark_reported(old, new, now)
 
-    def open(self, workload: Workload, now: int) -> None:
+    def add(self, workload: Workload, now: int) -> None:
         """Charge what *workload* holds, and what is held for it."""
         queue, namespace = workload.queue, workload.namespace
         if workload.admission is not None:
-            self._ledger.book(workload.admission, now)
-            self._books.book(queue, namespace, workload.admission.charge)
+            self._clusters.add_usage(workload.admission, now)
+            self._queues.add_usage(queue, namespace, workload.admission.charge)
             if workload.is_leaving:
-                self._depart(workload, workload.admission)
-        elif workload.held is not None and workload.is_held_for:
-            self._ledger.hold(workload.held.cluster, workload.held.demand)
-            self._books.hold(queue, namespace, workload.held.demand)
+                self._mark_leaving(workload, workload.admission)
+        elif workload.nomination is not None and workload.is_nominated:
+            self._clusters.nominate(workload.nomination.cluster, workload.nomination.requests)
+            self._queues.nominate(queue, namespace, workload.nomination.requests)
 
-    def close(self, workload: Workload, now: int) -> None:
+    def remove(self, workload: Workload, now: int) -> None:
         """Free what *workload* holds, and what is held for it."""
         queue, namespace = workload.queue, workload.namespace
         if workload.admission is not None:
             if workload.is_leaving:
-                self._rejoin(workload, workload.admission)
-            self._ledger.free(workload.admission, now)
-            self._books.free(queue, namespace, workload.admission.charge)
-        elif workload.held is not None and workload.is_held_for:
-            self._ledger.release(workload.held.cluster, workload.held.demand)
-            self._books.release(queue, namespace, workload.held.demand)
+                self._unmark_leaving(workload, workload.admission)
+            self._clusters.remove_usage(workload.admission, now)
+            self._queues.remove_usage(queue, namespace, workload.admission.charge)
+        elif workload.nomination is not None and workload.is_nominated:
+            self._clusters.unnominate(workload.nomination.cluster, workload.nomination.requests)
+            self._queues.unnominate(queue, namespace, workload.nomination.requests)
 
-    def end(self, before: Workload, after: Workload | None, now: int) -> None:
+    def remove_or_orphan(self, before: Workload, after: Workload | None, now: int) -> None:
         """Free what a workload held *before*, except where its pods stay as orphans once it is as *after* says."""
         admission = before.admission
         left = _left_running(before, after)
         if admission is None or not left:
-            self.close(before, now)
+            self.remove(before, now)
             return
         if before.is_leaving:
-            self._rejoin(before, admission)
+            self._unmark_leaving(before, admission)
         orphaned = _only(admission, left)
-        gone = _only(admission, {each.cluster for each in admission.bookings} - left)
-        self._ledger.free(gone, now)
-        self._ledger.orphan(orphaned, before, now)
-        self._books.free(before.queue, before.namespace, subtract(admission.charge, orphaned.charge))
+        gone = _only(admission, {each.cluster for each in admission.cluster_charges} - left)
+        self._clusters.remove_usage(gone, now)
+        self._clusters.add_orphans(orphaned, before, now)
+        self._queues.remove_usage(before.queue, before.namespace, subtract(admission.charge, orphaned.charge))
 
-    def release_orphans(self) -> None:
+    def end_orphans(self) -> None:
         """Free the queues of orphaned charges that have ended."""
-        for orphan in self._ledger.take_released():
-            self._books.free(orphan.queue, orphan.namespace, orphan.charge)
+        for orphan in self._clusters.take_released():
+            self._queues.remove_usage(orphan.queue, orphan.namespace, orphan.charge)
 
-    def recall_orphans(self, orphans: Orphans) -> None:
+    def restore_orphans(self, orphans: Orphans) -> None:
         """Charge the queues of *orphans*, which a cluster has already."""
         for orphan in orphans.charges:
-            self._books.book(orphan.queue, orphan.namespace, orphan.charge)
+            self._queues.add_usage(orphan.queue, orphan.namespace, orphan.charge)
 
-    def _depart(self, workload: Workload, admission: Admission) -> None:
-        self._ledger.depart(admission)
-        self._books.depart(workload.queue, workload.namespace, admission.charge)
+    def _mark_leaving(self, workload: Workload, admission: Admission) -> None:
+        self._clusters.mark_leaving(admission)
+        self._queues.begin_eviction(workload.queue, workload.namespace, admission.charge)
 
-    def _rejoin(self, workload: Workload, admission: Admission) -> None:
-        self._ledger.rejoin(admission)
-        self._books.rejoin(workload.queue, workload.namespace, admission.charge)
+    def _unmark_leaving(self, workload: Workload, admission: Admission) -> None:
+        self._clusters.unmark_leaving(admission)
+        self._queues.end_eviction(workload.queue, workload.namespace, admission.charge)
 
 
 def _left_running(before: Workload, after: Workload | None) -> set[ClusterName]:
@@ -108,14 +108,14 @@ def _left_running(before: Workload, after: Workload | None) -> set[ClusterName]:
         has_failed = after.state is WorkloadState.PENDING and not (before.is_leaving or before.has_run)
         if has_failed or after.state is WorkloadState.FINISHED:
             return set()
-    kept = after.admission.bookings if after is not None and after.admission is not None else ()
-    return {each.cluster for each in before.admission.bookings} - {each.cluster for each in kept}
+    kept = after.admission.cluster_charges if after is not None and after.admission is not None else ()
+    return {each.cluster for each in before.admission.cluster_charges} - {each.cluster for each in kept}
 
 
 def _only(admission: Admission, clusters: set[ClusterName]) -> Admission:
     """Return the part of *admission* on *clusters*."""
-    bookings = tuple(each for each in admission.bookings if each.cluster in clusters)
-    return replace(admission, bookings=bookings, charge=total(each.charge for each in bookings))
+    bookings = tuple(each for each in admission.cluster_charges if each.cluster in clusters)
+    return replace(admission, cluster_charges=bookings, charge=total(each.charge for each in bookings))
 
 
 def has_same_charges(before: Workload, workload: Workload) -> bool:
@@ -131,5 +131,5 @@ def has_same_charges(before: Workload, workload: Workload) -> bool:
 
 def _places(admission: Admission) -> Iterator[tuple[ClusterName, tuple[tuple[str, int], ...]]]:
     """Yield what each cluster is booked with; their order means nothing."""
-    for booking in admission.bookings:
+    for booking in admission.cluster_charges:
         yield booking.cluster, tuple(sorted(booking.charge.items()))

@@ -53,12 +53,12 @@ class Victim:
     @property
     def stays_until(self) -> int:
         """Return until when an eviction of one of them is backed off."""
-        return max(workload.stays_until for workload in self.workloads)
+        return max(workload.eviction_retry_at for workload in self.workloads)
 
     @property
     def exceeds_charge(self) -> bool:
         """Say whether one of them requests more than its charge (D7)."""
-        return any(workload.has_grown for workload in self.workloads)
+        return any(workload.has_resized for workload in self.workloads)
 
     @property
     def admitted_at(self) -> int:
@@ -73,7 +73,7 @@ class Victim:
     @property
     def bookings(self) -> list[ClusterCharge]:
         """Return their charges by cluster."""
-        return [booking for admission in self.admissions for booking in admission.bookings]
+        return [booking for admission in self.admissions for booking in admission.cluster_charges]
 
     def charge_on(self, name: ClusterName) -> Resources:
         """Return their charge on a cluster."""
@@ -103,9 +103,9 @@ class PreemptionCandidates:
             victims = [
                 _new_victim((workload,), node)
                 for workload in admitted
-                if workload.group is None and self._is_evictable(workload)
+                if workload.gang is None and self._is_evictable(workload)
             ]
-            for group in {workload.group for workload in admitted if workload.group is not None}:
+            for group in {workload.gang for workload in admitted if workload.gang is not None}:
                 victims += self._gang_victims(group, node)
             self._by_queue[queue] = sorted(victims, key=lambda victim: victim.rank)
         return self._by_queue[queue]
@@ -116,10 +116,10 @@ class PreemptionCandidates:
 
     def reclaimable(self, queue: QueueName, now: int) -> dict[ClusterName, Resources]:
         """Return by cluster what would be freed if reclaim evicted all it may before a reservation begins (O3)."""
-        policy, latest = self._world.policy.reclaim, now + self._world.policy.reservation.after_ms
+        policy, latest = self._world.policy.reclaim, now + self._world.policy.head_reservation.after_ms
         freed: dict[ClusterName, Resources] = {}
         for victim in self.in_queue(queue):
-            evictable_at = policy.ripens_at(victim.evictions, victim.admitted_at)
+            evictable_at = policy.evictable_at(victim.evictions, victim.admitted_at)
             if evictable_at is not None and max(evictable_at, victim.stays_until) <= latest:
                 for cluster_charge in victim.bookings:
                     freed[cluster_charge.cluster] = add(freed.get(cluster_charge.cluster, EMPTY), cluster_charge.charge)
@@ -147,7 +147,8 @@ class PreemptionCandidates:
         if workload.preserved or workload.admission is None or workload.admission.adopted:
             return False
         cluster_states = (
-            self._world.ledger.site(cluster_charge.cluster) for cluster_charge in workload.admission.bookings
+            self._world.cluster_usage.cluster_state(cluster_charge.cluster)
+            for cluster_charge in workload.admission.cluster_charges
         )
         return all(cluster_state.is_usable for cluster_state in cluster_states)
 
@@ -163,7 +164,7 @@ def _rank(workload: Workload, node: Node) -> Rank:
     if admission is None:
         raise AssertionError(f"{workload.path} is admitted without an admission")
     return (
-        not workload.has_grown,
+        not workload.has_resized,
         node.queue.priority,
         workload.priority,
         -admission.admitted_at,

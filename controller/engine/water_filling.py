@@ -41,7 +41,7 @@ class _Vessel:
     def full(self) -> int:
         return max(self.floor, self.cap)
 
-    def holds(self, rise: int, per: int) -> int:
+    def amount_at(self, rise: int, per: int) -> int:
         """Return *per* times what it holds at the level rise / per."""
         return max(self.floor * per, min(self.cap * per, self.base * per + self.slope * rise))
 
@@ -65,7 +65,7 @@ def divide(amount: int | Fraction, claims: Iterable[Claim]) -> dict[str, Fractio
         vessels = entitled
     rise, per = _level(vessels, whole)
     return {
-        claim.name: Fraction(vessel.holds(rise, per), per * unit)
+        claim.name: Fraction(vessel.amount_at(rise, per), per * unit)
         for claim, vessel in zip(children, vessels, strict=True)
     }
 

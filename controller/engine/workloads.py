@@ -47,9 +47,9 @@ class WorkloadState(StrEnum):
 class SchedulingRequirements:
     """What a workload asks for; equal ones are tried once for all that share it."""
 
-    demand: Resources = EMPTY
+    requests: Resources = EMPTY
     """The whole of it, once (D3)."""
-    gang: Resources = EMPTY
+    gang_requests: Resources = EMPTY
     """What must be placeable at once (D4)."""
     placement: Placement = field(default_factory=Placement)
     api: ApiKind = VOLCANO_JOB
@@ -65,22 +65,22 @@ class SchedulingRequirements:
     """Clusters named in its eviction tasks: no candidates (C1)."""
     excluded_clusters: frozenset[ClusterName] = frozenset()
     """Clusters left out for it until they change (R1)."""
-    preferred: tuple[ClusterName, ...] = ()
+    preferred_clusters: tuple[ClusterName, ...] = ()
     """The clusters it asks for first, in order (C3)."""
-    current: frozenset[ClusterName] = frozenset()
+    current_clusters: frozenset[ClusterName] = frozenset()
     """The clusters it is placed on already: Karmada's filters let them pass."""
 
     @property
-    def replica(self) -> Resources:
+    def replica_requests(self) -> Resources:
         """What one replica of a divisible workload asks for; empty for an indivisible one."""
-        return {name: amount // self.replicas for name, amount in self.demand.items()} if self.replicas else EMPTY
+        return {name: amount // self.replicas for name, amount in self.requests.items()} if self.replicas else EMPTY
 
     @property
-    def key(self) -> tuple[object, ...]:
+    def scheduling_key(self) -> tuple[object, ...]:
         """Return what makes two shapes the same, hashable."""
         return (
-            tuple(sorted(self.demand.items())),
-            tuple(sorted(self.gang.items())),
+            tuple(sorted(self.requests.items())),
+            tuple(sorted(self.gang_requests.items())),
             self.placement,
             self.api,
             tuple(tuple(sorted(pod.items())) for pod in self.pods),
@@ -89,8 +89,8 @@ class SchedulingRequirements:
             self.observed_term,
             self.evicting_from,
             self.excluded_clusters,
-            self.preferred,
-            self.current,
+            self.preferred_clusters,
+            self.current_clusters,
         )
 
 
@@ -108,13 +108,13 @@ class Admission:
 
     charge: Resources
     """The total over all clusters (D5, D6)."""
-    bookings: tuple[ClusterCharge, ...]
+    cluster_charges: tuple[ClusterCharge, ...]
     admitted_at: int = 0
     adopted: bool = False
     """It ran before we came: admitted without a record of ours (D10)."""
-    grown: bool = False
+    resized: bool = False
     """Its template asks for more than its record charged (D7)."""
-    shown: bool = False
+    reported: bool = False
     """Its pods are known to be in the cluster's summary already (``plan`` over files: phase Running)."""
     ends_at: int | None = None
     """When the charge ends by itself: it was evicted before Karmada had placed it (P5)."""
@@ -131,7 +131,7 @@ class Nomination:
     """When its exchange was decided, in milliseconds."""
     rank: int
     """Its place among the exchanges of that plan."""
-    demand: Resources
+    requests: Resources
     """What is held; the hold lapses when the workload asks for something else."""
 
 
@@ -144,9 +144,9 @@ class Reservation:
 
     since: int
     """When that began, in milliseconds."""
-    rooms: tuple[ClusterCharge, ...] = ()
+    cluster_charges: tuple[ClusterCharge, ...] = ()
     """By cluster; empty where none is chosen yet, or none would do."""
-    demand: Resources | None = None
+    requests: Resources | None = None
     """What is kept; it lapses when the workload asks for something else. ``None`` until that is known."""
 
 
@@ -154,12 +154,12 @@ class EvictionHistory(NamedTuple):
     """How often a workload was evicted (P4), and how often it has tried in vain to start since it last ran (R1)."""
 
     evictions: int = 0
-    attempts: int = 0
+    failed_starts: int = 0
 
-    def once_gone(self, *, has_run: bool, taken_back: bool) -> "EvictionHistory":
+    def after_eviction(self, *, has_run: bool, taken_back: bool) -> "EvictionHistory":
         """Return them once it is gone again: one that was *taken back* before it ran was not evicted."""
         in_vain = taken_back and not has_run
-        return EvictionHistory(self.evictions + (not in_vain), (0 if has_run else self.attempts) + in_vain)
+        return EvictionHistory(self.evictions + (not in_vain), (0 if has_run else self.failed_starts) + in_vain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class Workload:
     name: str
     kind: str
     queue: QueueName
-    shape: SchedulingRequirements
+    requirements: SchedulingRequirements
     priority: int = 0
     priority_class: str = ""
     """The class it names, else the cluster's default; empty where there is neither."""
@@ -179,18 +179,18 @@ class Workload:
     """The PriorityClasses of its tasks' pods, by name, which count in the members."""
     unknown_class: bool = False
     """Its PriorityClass does not exist, so *priority* is the cluster's default (O2)."""
-    since: int = 0
+    created_at: int = 0
     """Its age begins here: the template's creation; evicted ones keep theirs. Milliseconds."""
     state: WorkloadState = WorkloadState.PENDING
     admission: Admission | None = None
     """Set while it holds charges, whatever its state; a pending one that has it is still leaving (P5)."""
     hold: Refusal | None = None
     """Why it is kept back whatever room there is, as far as its own objects tell."""
-    group: HyperJobGang | None = None
+    gang: HyperJobGang | None = None
     """The parts it is admitted together with."""
     evictions: int = 0
     """How often it was evicted (P4)."""
-    attempts: int = 0
+    failed_starts: int = 0
     """How often it was taken back without having run (R1)."""
     has_run: bool = False
     """It runs, or has run since it was admitted, on the clusters where it is now."""
@@ -202,21 +202,21 @@ class Workload:
     """Taking its clusters away would not stop it: ``preserveResourcesOnDeletion`` (P4)."""
     preempts: bool = True
     """``False`` for a PriorityClass with ``preemptionPolicy: Never`` (P2)."""
-    held: Nomination | None = None
+    nomination: Nomination | None = None
     """What its record says is held for it."""
-    reserved: Reservation | None = None
+    reservation: Reservation | None = None
     """What its record says is kept for it."""
-    stays_until: int = 0
+    eviction_retry_at: int = 0
     """Its eviction was refused, and is not tried again before. Milliseconds."""
-    has_run_on: bool = False
+    runs_after_finish: bool = False
     """It had finished, and runs again; known to the World alone."""
-    ended: Admission | None = field(default=None, compare=False)
+    last_admission: Admission | None = field(default=None, compare=False)
     """What it held until it finished lately, and when that was: all that is told of it is that it has."""
 
     @property
-    def past(self) -> EvictionHistory:
+    def eviction_history(self) -> EvictionHistory:
         """Return what is counted of its past."""
-        return EvictionHistory(self.evictions, self.attempts)
+        return EvictionHistory(self.evictions, self.failed_starts)
 
     @property
     def is_leaving(self) -> bool:
@@ -229,22 +229,22 @@ class Workload:
         return self.is_leaving and ends_at is not None and ends_at <= now
 
     @property
-    def is_held_for(self) -> bool:
+    def is_nominated(self) -> bool:
         """Say whether it waits for others to leave."""
-        return self.held is not None and self.state is WorkloadState.PENDING and self.admission is None
+        return self.nomination is not None and self.state is WorkloadState.PENDING and self.admission is None
 
     @property
-    def is_reserved_for(self) -> bool:
+    def has_reservation(self) -> bool:
         """Say whether it waits and room is kept for it; what is held for it in an exchange comes before that."""
         return (
-            self.reserved is not None
+            self.reservation is not None
             and self.state is WorkloadState.PENDING
             and self.admission is None
-            and self.held is None
+            and self.nomination is None
         )
 
     @property
-    def is_to_start(self) -> bool:
+    def awaits_start(self) -> bool:
         """Say whether we admitted it and it has yet to run; what ran before we came is left alone (R1)."""
         admission = self.admission
         is_ours = admission is not None and not admission.adopted and admission.admitted_at > 0
@@ -256,10 +256,10 @@ class Workload:
         return self.state is WorkloadState.ADMITTED and self.admission is not None and self.admission.moved
 
     @property
-    def has_grown(self) -> bool:
+    def has_resized(self) -> bool:
         """Say whether we admitted it and it holds more than we let it in with (D7); what ran before is left alone."""
         is_ours = self.state is WorkloadState.ADMITTED and self.admission is not None and not self.admission.adopted
-        return is_ours and (self.has_run_on or (self.admission is not None and self.admission.grown))
+        return is_ours and (self.runs_after_finish or (self.admission is not None and self.admission.resized))
 
     @property
     def has_aborted(self) -> bool:
@@ -278,13 +278,13 @@ class Choice:
     """Where a workload would go: its clusters, and what each is charged with."""
 
     assignments: tuple[Assignment, ...]
-    bookings: tuple[ClusterCharge, ...]
+    cluster_charges: tuple[ClusterCharge, ...]
 
     @property
     def charge(self) -> Resources:
         """Return the total over all clusters."""
         sums: dict[str, int] = {}
-        for booking in self.bookings:
+        for booking in self.cluster_charges:
             for name, amount in booking.charge.items():
                 sums[name] = sums.get(name, 0) + amount
         return sums

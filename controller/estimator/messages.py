@@ -156,7 +156,7 @@ def _amounts(pods: PodSet) -> list[Any]:
     entry, quantity = TYPES["AmountEntry"], TYPES["Quantity"]
     return [
         entry(key=name, value=quantity(string=format_quantity(name, amount)))
-        for name, amount in pods.request
+        for name, amount in pods.requests
         if name != PODS
     ]
 

@@ -70,16 +70,19 @@ def and_then_look(tell: Callable[[tuple[Wait, ...]], None], made: Stage) -> Call
 
 def prospects(state: State, configuration: VolcanoGlobalConfiguration) -> Prospects | None:
     """Return what the clusters and queues of *world* can take, ``None`` before its first cycle."""
-    if state.standing is None:
+    if state.queue_shares is None:
         return None
-    held = state.standing.quota
+    held = state.queue_shares.quota
 
     def quota(name: str, demand: Resources) -> Trouble | None:
         node = held.tree.nodes.get(QueueName(name or configuration.default_queue))
         return trouble(held.refusal(node, demand)) if node is not None else None
 
     return Prospects(
-        free_capacities(state.ledger), capacities_when_empty(state.ledger), quota, configuration.max_hyper_job_parts
+        free_capacities(state.cluster_usage),
+        capacities_when_empty(state.cluster_usage),
+        quota,
+        configuration.max_hyper_job_parts,
     )
 
 

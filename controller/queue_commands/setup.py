@@ -22,7 +22,7 @@ def command_dependencies(
 ) -> CommandDependencies:
     """Return what the stage asks of *store* and *world*; before the first cycle nobody knows who waits and runs."""
     return CommandDependencies(
-        may_write=lambda: may_write() and state().standing is not None,
+        may_write=lambda: may_write() and state().queue_shares is not None,
         has_workloads=lambda name: any(
             each.queue == name and _has_pod_group(each) for each in state().workloads.values()
         ),

@@ -127,10 +127,10 @@ class Simulation:
         self._tell(workload, 0)
         life = self._lives.begin(submission, waiting_since=None)
         life.start(admission, 0)
-        if admission.shown:
-            self._members.counts_already(admission.bookings)
+        if admission.reported:
+            self._members.counts_already(admission.cluster_charges)
         else:
-            self._look_later(self._members.start(admission.bookings), 0)
+            self._look_later(self._members.start(admission.cluster_charges), 0)
         if workload.state is WorkloadState.PENDING:
             life.leaving = True
             self._agenda.put(DEFAULT_GRACE, Departure(workload.uid))
@@ -163,8 +163,8 @@ class Simulation:
 
     def _measure(self, now: int) -> None:
         self._ended_at = now
-        if self._world.standing is not None:
-            self._gauge.read(self._world.standing, now)
+        if self._world.queue_shares is not None:
+            self._gauge.read(self._world.queue_shares, now)
             self._idle.read(self._world, now)
         if self._series is not None:
             self._series.waits(self._lives.waiting, now)
@@ -232,10 +232,10 @@ class Simulation:
         uid = life.workload.uid
         self._lives.start(life, admission, now)
         self._agenda.put(now + life.submission.runtime, Completion(uid, life.runs))
-        self._look_later(self._members.start(admission.bookings), now)
+        self._look_later(self._members.start(admission.cluster_charges), now)
         known = self._world.workloads[uid]
         if known.state is WorkloadState.ADMITTED and known.admission is not None:
-            self._tell(replace(known, admission=replace(known.admission, shown=True)), now)
+            self._tell(replace(known, admission=replace(known.admission, reported=True)), now)
 
     def _complete(self, life: Life, run: int, *, now: int) -> None:
         if life.runs != run or life.running_since is None or life.leaving:
@@ -250,7 +250,7 @@ class Simulation:
         """Tell the World that a victim leaves; one that has done so itself hears nothing new."""
         known = self._world.workloads[uid]
         if known.state is WorkloadState.ADMITTED and known.admission is not None:
-            place = next((booking.cluster for booking in known.admission.bookings), None)
+            place = next((booking.cluster for booking in known.admission.cluster_charges), None)
             hold = Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=place)
             self._tell(replace(known, state=WorkloadState.PENDING, hold=hold), now)
 
@@ -263,7 +263,7 @@ class Simulation:
 
     def _stop_pods(self, life: Life, now: int) -> None:
         if life.running_since is not None and life.admission is not None:
-            self._look_later(self._members.stop(life.admission.bookings), now)
+            self._look_later(self._members.stop(life.admission.cluster_charges), now)
 
     # -- what surrounds it ----------------------------------------------
 

@@ -61,14 +61,14 @@ class Gauge:
     def read(self, standing: QueueShares, now: int) -> None:
         """Take *standing* as it is from *now* on."""
         self._count_pool(now)
-        ceiling = standing.quota.limits[ROOT].ceiling
+        ceiling = standing.quota.limits[ROOT].limit
         pool = {name: max(amount, 0) for name, amount in ceiling.items() if name != PODS}
         has_changed = pool != self._pool
         if has_changed:
             self.close(now)
             self._pool = pool
         for name in standing.quota.tree.nodes:
-            held, due = standing.quota.allocated[name], standing.entitlements[name]
+            held, due = standing.quota.allocated[name], standing.fair_shares[name]
             track = self.tracks.get(name) or self.tracks.setdefault(name, Track())
             if has_changed or track.held != held or track.due != due:
                 track.settle(now, self._pool)

@@ -47,18 +47,22 @@ class Idle:
     def read(self, state: State, now: int) -> None:
         """Take *world* as it is from *now* on."""
         self.close(now)
-        if state.standing is None:
+        if state.queue_shares is None:
             return
         self._look(state)
-        quota, present = state.standing.quota, state.present or state.standing.quota
-        held = total(each.held.demand for each in state.holders.values() if each.held is not None)
-        reserved = total(each.reserved.demand or EMPTY for each in state.reserved.values() if each.reserved is not None)
+        quota, present = state.queue_shares.quota, state.current_quota or state.queue_shares.quota
+        held = total(each.nomination.requests for each in state.nominated.values() if each.nomination is not None)
+        reserved = total(
+            each.reservation.requests or EMPTY
+            for each in state.with_reservation.values()
+            if each.reservation is not None
+        )
         root = quota.tree.root
-        for name, amount in quota.limits[ROOT].ceiling.items():
+        for name, amount in quota.limits[ROOT].limit.items():
             if name == PODS:
                 continue
-            rest = max(amount - present.amount(ROOT, name), 0)
-            guaranteed = quota.reservation(root, name) - quota.amount(ROOT, name)
+            rest = max(amount - present.usage(ROOT, name), 0)
+            guaranteed = quota.reservation(root, name) - quota.usage(ROOT, name)
             rest = self._count(Cause.HELD, name, held.get(name, 0), rest=rest)
             rest = self._count(Cause.RESERVED, name, reserved.get(name, 0), rest=rest)
             rest = self._count(Cause.GUARANTEED, name, guaranteed, rest=rest)
@@ -74,12 +78,12 @@ class Idle:
 
     def _look(self, state: State) -> None:
         """Bring up to date what pending workloads ask for, of the queues in which something changed."""
-        if state.standing is None:
+        if state.queue_shares is None:
             return
-        quota, wanted, settled = state.standing.quota, state.books.wanted, state.books.settled
+        quota, wanted, settled = state.queue_shares.quota, state.queue_usage.requested, state.queue_usage.settled
         for node in quota.tree.leaves():
             name = node.name
-            now = wanted.get(name, EMPTY), settled.get(name, EMPTY), quota.limits[name].ceiling
+            now = wanted.get(name, EMPTY), settled.get(name, EMPTY), quota.limits[name].limit
             known = self._known.get(name)
             if known is not None and known[0] is now[0] and known[1] is now[1] and known[2] is now[2]:
                 continue

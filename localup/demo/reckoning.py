@@ -31,12 +31,12 @@ def dues(objects: Objects) -> Dues:
     _fill(store.bindings, objects.get(RESOURCE_BINDINGS.path, ()))
     store.sync_to(state, now)
     state.plan(now)
-    if state.standing is None:
+    if state.queue_shares is None:
         return Dues()
-    limits = state.standing.quota.limits
+    limits = state.queue_shares.quota.limits
     return Dues(
-        {str(name): due for name, due in state.standing.entitlements.items()},
-        {str(name): limit.ceiling for name, limit in limits.items()},
+        {str(name): due for name, due in state.queue_shares.fair_shares.items()},
+        {str(name): limit.limit for name, limit in limits.items()},
     )
 
 

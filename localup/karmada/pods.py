@@ -57,10 +57,10 @@ def replica_requirements(template: Object) -> dict[str, Any] | None:
 
 
 def _as_karmada_counts(pod: PodTemplate) -> Resources:
-    running = total(each.request for each in pod.containers)
+    running = total(each.effective_requests for each in pod.containers)
     starting: Resources = {}
     for each in pod.init:
-        starting = elementwise_max(starting, each.request)
+        starting = elementwise_max(starting, each.effective_requests)
     return {
         name: _whole(name, amount) for name, amount in add(elementwise_max(running, starting), pod.overhead).items()
     }

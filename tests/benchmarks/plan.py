@@ -82,18 +82,18 @@ def workloads(size: Size) -> Iterator[Workload]:
     for number in range(size.admitted + size.waiting):
         shape = kinds[number % len(kinds)]
         is_admitted = number < size.admitted
-        on = ClusterCharge(ClusterName(f"m{number % CLUSTERS}"), shape.demand)
+        on = ClusterCharge(ClusterName(f"m{number % CLUSTERS}"), shape.requests)
         yield Workload(
             uid=WorkloadUid(f"{number:08d}-aaaa-bbbb-cccc-000000000000"),
             namespace=f"team-{number % 50}",
             name=f"train-{number}",
             kind="Job",
             queue=leaves[(number * 7 + number // len(leaves)) % len(leaves)],
-            shape=shape,
+            requirements=shape,
             priority=100 * (number % 3),
-            since=NOW - 1000 * (size.waiting - number),
+            created_at=NOW - 1000 * (size.waiting - number),
             state=WorkloadState.ADMITTED if is_admitted else WorkloadState.PENDING,
-            admission=Admission(shape.demand, (on,), shown=True) if is_admitted else None,
+            admission=Admission(shape.requests, (on,), reported=True) if is_admitted else None,
         )
 
 
@@ -101,7 +101,7 @@ def clusters(admitted: list[Workload]) -> list[Cluster]:
     """Return clusters that have room for what is admitted, and for nothing more."""
     held: dict[ClusterName, dict[str, int]] = {}
     for workload in admitted:
-        for booking in workload.admission.bookings if workload.admission else ():
+        for booking in workload.admission.cluster_charges if workload.admission else ():
             sums = held.setdefault(booking.cluster, {})
             for name, amount in booking.charge.items():
                 sums[name] = sums.get(name, 0) + amount
@@ -171,7 +171,7 @@ def events(state: State, admitted: list[Workload]) -> list[float]:
                 source,
                 uid=WorkloadUid(f"new-{number}"),
                 name=f"new-{number}",
-                shape=kinds[number % len(kinds)],
+                requirements=kinds[number % len(kinds)],
                 state=WorkloadState.PENDING,
                 admission=None,
             )
@@ -185,7 +185,7 @@ def events(state: State, admitted: list[Workload]) -> list[float]:
 
 def idle(state: State) -> float:
     """Return the CPU seconds of a thousand looks at a world without news, once everybody has been told his reason."""
-    while state.telling.is_behind:
+    while state.pending_reasons.is_behind:
         state.plan(NOW + EVENTS)
     begun = time.process_time()
     for _ in range(1000):

@@ -46,7 +46,7 @@ SUSPENDED = {"suspension": {"scheduling": False, "dispatching": True}}
 def test_shrunk_job_is_charged_for_the_reported_pods(spec):
     workload = heard({"m1": counted(Running=10, Pending=8)}, spec=spec)
     assert workload.admission.charge == {"cpu": 18000, "pods": 18000}
-    assert workload.admission.bookings == (ClusterCharge("m1", {"cpu": 18000, "pods": 18000}),)
+    assert workload.admission.cluster_charges == (ClusterCharge("m1", {"cpu": 18000, "pods": 18000}),)
     assert workload.has_grown
 
 
@@ -105,10 +105,10 @@ def test_adopted_job_is_charged_for_its_running_pods():
 def test_failover_is_charged_on_both_clusters_until_task_ends():
     task = {"fromCluster": "m1", "reason": "TaintUntolerated", "producer": "TaintManager"}
     moving = heard(clusters=["m2"], spec={"gracefulEvictionTasks": [task]})
-    assert moving.admission.bookings == (ClusterCharge("m2", ONE), ClusterCharge("m1", ONE))
+    assert moving.admission.cluster_charges == (ClusterCharge("m2", ONE), ClusterCharge("m1", ONE))
     assert moving.admission.charge == {"cpu": 2000, "pods": 2000}
     assert not moving.has_grown, "its tenant asks for no more"
-    assert heard(clusters=["m2"]).admission.bookings == (ClusterCharge("m2", ONE),)
+    assert heard(clusters=["m2"]).admission.cluster_charges == (ClusterCharge("m2", ONE),)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_replicas_of_eviction_task_are_charged_on_their_cluster():
     task = {"fromCluster": "m1", "reason": "r", "producer": "p", "replicas": 3}
     clusters = [{"name": "m2", "replicas": 4}]
     workload = heard_deployment({"replicas": 3}, clusters=clusters, gracefulEvictionTasks=[task])
-    assert workload.admission.bookings == (
+    assert workload.admission.cluster_charges == (
         ClusterCharge("m2", {"cpu": 2000, "pods": 4000}),
         ClusterCharge("m1", {"cpu": 1500, "pods": 3000}),
     )

@@ -50,9 +50,9 @@ def test_job_with_unmapped_claims_has_unknown_requests():
 def test_claims_are_counted_as_configured():
     workload = heard(Store(MAPPED), claiming(BY_TEMPLATE, BY_TEMPLATE | {"name": "more"}))
     assert workload.hold is None
-    assert workload.shape.demand == {"cpu": 3000, "nvidia.com/gpu": 12000, "pods": 3000}
-    assert workload.shape.gang == workload.shape.demand
-    assert workload.shape.pods == ({"cpu": 1000, "nvidia.com/gpu": 4000, "pods": 1000},)
+    assert workload.requirements.requests == {"cpu": 3000, "nvidia.com/gpu": 12000, "pods": 3000}
+    assert workload.requirements.gang_requests == workload.requirements.requests
+    assert workload.requirements.pods == ({"cpu": 1000, "nvidia.com/gpu": 4000, "pods": 1000},)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def heard_deployment(*claims):
 
 def test_claims_of_a_managed_deployment_are_counted():
     workload, remarks = heard_deployment(BY_TEMPLATE)
-    assert workload.shape.demand == {"cpu": 2000, "nvidia.com/gpu": 8000, "pods": 4000}
+    assert workload.requirements.requests == {"cpu": 2000, "nvidia.com/gpu": 8000, "pods": 4000}
     assert BindingCondition.UNREADABLE not in remarks
     assert heard_deployment(SHARED_CLAIM)[0].hold.reason is Reason.REQUESTS_UNKNOWN
 

@@ -43,21 +43,21 @@ def test_usage_freed_before_restart_is_not_external_usage(record):
 def test_usage_freed_long_ago_is_external_usage(since_then):
     state = restarted(CREATED_MS + since_then, phases={"m1": "Completed"})
     assert state.plan(CREATED_MS + since_then).decisions == ()
-    assert state.ledger.site("m1").foreign == {"cpu": 1000, "pods": 1000}
+    assert state.cluster_usage.cluster_state("m1").external_usage == {"cpu": 1000, "pods": 1000}
 
 
 def test_recently_freed_usage_expires_after_settle_period():
     state = restarted(CREATED_MS + 2_000, phases={"m1": "Failed"}, asks="5")
     assert state.plan(CREATED_MS + 2_000).wake_at == CREATED_MS + 30_000
-    assert state.ledger.site("m1").foreign == {}
+    assert state.cluster_usage.cluster_state("m1").external_usage == {}
     state.plan(CREATED_MS + 30_000)
-    assert state.ledger.site("m1").foreign == {"cpu": 1000, "pods": 1000}
+    assert state.cluster_usage.cluster_state("m1").external_usage == {"cpu": 1000, "pods": 1000}
 
 
 def test_finish_time_in_the_future_counts_as_now():
     state = restarted(CREATED_MS - 5_000, phases={"m1": "Completed"})
     assert state.plan(CREATED_MS - 5_000).decisions
-    assert state.ledger.site("m1").ended.since == CREATED_MS - 5_000
+    assert state.cluster_usage.cluster_state("m1").recently_freed.earliest == CREATED_MS - 5_000
 
 
 def test_unreadable_finish_time_is_ignored():
@@ -65,4 +65,4 @@ def test_unreadable_finish_time_is_ignored():
     ended = binding("j1", paused=False, clusters=["m1"], phases={"m1": "Completed"}, since="yesterday", record=RECORD)
     upsert(store, ("clusters", cluster("m1", cpu="4", pods="9", used={"cpu": "1"})), ("bindings", ended))
     store.sync_to(state, CREATED_MS)
-    assert state.ledger.site("m1").foreign == {"cpu": 1000}
+    assert state.cluster_usage.cluster_state("m1").external_usage == {"cpu": 1000}

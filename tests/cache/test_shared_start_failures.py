@@ -35,7 +35,7 @@ class Stage:
 
     def excluded_clusters(self, name: str) -> set[str]:
         self.store.sync_to(self.state, 0)
-        return set(self.state.workloads[WorkloadUid(f"rb-{name}")].shape.excluded_clusters)
+        return set(self.state.workloads[WorkloadUid(f"rb-{name}")].requirements.excluded_clusters)
 
 
 def test_equal_workload_of_the_namespace_skips_failed_cluster():

@@ -360,7 +360,7 @@ def test_observed_write_does_not_change_the_charge():
     assert state(store, ear) is WorkloadState.ADMITTED
     admission = ear.workloads["rb-j1"].admission
     assert admission is not None
-    assert (admission.charge, admission.bookings) == (ADMISSION_M1.charge, ADMISSION_M1.bookings)
+    assert (admission.charge, admission.cluster_charges) == (ADMISSION_M1.charge, ADMISSION_M1.cluster_charges)
 
 
 def test_failed_write_is_rolled_back():
@@ -420,7 +420,7 @@ def test_backoff_before_a_write_keeps_assumed_writes():
     store.assume("rb-j1", AssumedRecordUpdate(HELD))
     store.back_off("rb-j1", Refusal(Reason.STARTUP_BACKOFF))
     store.sync_to(ear, 0)
-    assert ear.workloads["rb-j1"].held == HELD
+    assert ear.workloads["rb-j1"].nomination == HELD
 
 
 def test_write_response_after_newer_event_calls_on_change():
@@ -501,7 +501,7 @@ def test_charge_is_written_and_read_exactly(charge):
     assert {name: amount for name, amount in record.charge.items() if amount} == {
         name: amount for name, amount in charge.items() if amount
     }
-    assert (record.admitted_at, record.waiting_since) == (admission.admitted_at, workload.since)
+    assert (record.admitted_at, record.waiting_since) == (admission.admitted_at, workload.created_at)
 
 
 def test_missing_record_translates_to_none():

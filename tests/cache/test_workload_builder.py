@@ -65,7 +65,7 @@ def test_suspended_binding_is_pending():
     assert workload is not None
     assert (workload.state, workload.hold, workload.admission) == (WorkloadState.PENDING, None, None)
     assert workload.path == "Job ml/j1"
-    assert (workload.queue, workload.since, workload.shape.demand) == ("a", CREATED_MS, ONE)
+    assert (workload.queue, workload.created_at, workload.requirements.requests) == ("a", CREATED_MS, ONE)
     assert not remarks
 
 
@@ -85,14 +85,14 @@ def test_admitted_workload_is_charged_before_it_is_placed():
     assert workload is not None
     assert workload.state is WorkloadState.ADMITTED
     assert workload.admission is not None
-    assert [booking.cluster for booking in workload.admission.bookings] == ["m1"]
+    assert [booking.cluster for booking in workload.admission.cluster_charges] == ["m1"]
 
 
 def test_charge_follows_a_move_by_karmada():
     workload, _ = heard(binding("j1", paused=False, clusters=["m2"], record=ADMITTED))
     assert workload is not None
     assert workload.admission is not None
-    assert [(booking.cluster, booking.charge) for booking in workload.admission.bookings] == [("m2", ONE)]
+    assert [(booking.cluster, booking.charge) for booking in workload.admission.cluster_charges] == [("m2", ONE)]
 
 
 def test_duplicated_workload_is_charged_on_each_cluster():
@@ -169,7 +169,7 @@ def test_every_unfinished_phase_is_charged(phase):
     assert workload.state is WorkloadState.ADMITTED
     assert workload.admission is not None
     assert workload.admission.charge == ONE
-    assert workload.admission.shown == (phase == "Running")
+    assert workload.admission.reported == (phase == "Running")
 
 
 def test_workload_is_finished_when_all_its_clusters_are():
@@ -218,7 +218,7 @@ def test_evicted_workload_keeps_its_queueing_time():
     workload, remarks = heard(binding("j1", record=EVICTED))
     assert workload is not None
     assert (workload.state, workload.hold, workload.admission) == (WorkloadState.PENDING, None, None)
-    assert workload.since == int(datetime(2025, 1, 1, tzinfo=UTC).timestamp() * 1000)
+    assert workload.created_at == int(datetime(2025, 1, 1, tzinfo=UTC).timestamp() * 1000)
     assert not remarks
 
 
@@ -241,7 +241,7 @@ def test_evicted_workload_is_charged_until_it_has_stopped(left):
     assert workload is not None
     assert workload.state is WorkloadState.PENDING
     assert workload.admission is not None
-    assert [(booking.cluster, booking.charge) for booking in workload.admission.bookings] == [("m1", ONE)]
+    assert [(booking.cluster, booking.charge) for booking in workload.admission.cluster_charges] == [("m1", ONE)]
     assert workload.hold is not None
     assert workload.hold.reason is Reason.PREEMPTION_IN_PROGRESS
     assert not remarks
@@ -417,7 +417,7 @@ def test_larger_of_karmada_and_template_requests_is_charged():
     template = raw(json.loads(deployment(labels={"volcano.sh/queue-name": "a"})) | {"spec": spec})
     workload, _ = heard_deployment(template)
     assert workload is not None
-    assert (workload.shape.replicas, workload.shape.demand["cpu"]) == (4, 8000)
+    assert (workload.requirements.replicas, workload.requirements.requests["cpu"]) == (4, 8000)
 
 
 @pytest.mark.parametrize(
@@ -464,9 +464,9 @@ def test_recorded_queue_counts_after_label_is_removed():
 def test_divisible_kind_requests_its_replicas():
     workload, _ = heard_deployment(deployment(annotations={"volcano.sh/queue-name": "a"}))
     assert workload is not None
-    assert workload.shape.demand == workload.shape.gang == {"cpu": 2000, "pods": 4000}
-    assert workload.shape.replicas == 4
-    assert workload.shape.replica == {"cpu": 500, "pods": 1000}
+    assert workload.requirements.requests == workload.requirements.gang_requests == {"cpu": 2000, "pods": 4000}
+    assert workload.requirements.replicas == 4
+    assert workload.requirements.replica_requests == {"cpu": 500, "pods": 1000}
 
 
 @pytest.mark.parametrize(
@@ -486,7 +486,7 @@ def test_reservation_is_read_from_the_record(written, rooms):
     record = Record("rb-web", queue="a", reserved_since=since, nominated_requests={"cpu": "2"}, **written)
     workload, _ = heard_deployment(deployment(), deployment_binding(record=record))
     assert workload is not None
-    assert workload.reserved == Reservation(int(since.timestamp() * 1000), rooms, {"cpu": 2000})
+    assert workload.reservation == Reservation(int(since.timestamp() * 1000), rooms, {"cpu": 2000})
 
 
 def test_divided_workload_is_charged_where_its_replicas_are():
@@ -495,7 +495,7 @@ def test_divided_workload_is_charged_where_its_replicas_are():
     workload, _ = heard_deployment(deployment(annotations={"volcano.sh/queue-name": "a"}), placed)
     assert workload is not None
     assert workload.admission is not None
-    assert {booking.cluster: booking.charge for booking in workload.admission.bookings} == {
+    assert {booking.cluster: booking.charge for booking in workload.admission.cluster_charges} == {
         "m1": {"cpu": 1500, "pods": 3000},
         "m2": {"cpu": 500, "pods": 1000},
     }
@@ -521,15 +521,15 @@ def test_components_are_counted_where_karmada_reports_them():
     annotated_template = deployment(annotations={"volcano.sh/queue-name": "a"})
     workload, _ = heard_deployment(annotated_template, deployment_binding(spec=spec))
     assert workload is not None
-    assert workload.shape.demand == {"cpu": 5000, "pods": 3000}
-    assert workload.shape.replicas == 0
+    assert workload.requirements.requests == {"cpu": 5000, "pods": 3000}
+    assert workload.requirements.replicas == 0
 
 
 def test_components_of_a_volcano_job_are_ignored():
     spec = {"components": [{"name": "worker", "replicas": 100}]}
     workload, _ = heard(binding("j1", spec=spec))
     assert workload is not None
-    assert workload.shape.demand == ONE
+    assert workload.requirements.requests == ONE
 
 
 def test_batch_job_is_finished_by_its_condition():
@@ -575,9 +575,9 @@ def heard_part(template, said=SAID):
 
 def test_listed_parts_of_a_hyperjob_are_one_gang():
     workload = heard_part(part(**{"volcano-global.io/preferred-clusters": '["m2"]'}))
-    assert workload.group == HyperJobGang("hyper/s1", parts=3, minimum=2)
-    assert workload.since == 1_767_225_600_000
-    assert workload.shape.preferred == ("m2",)
+    assert workload.gang == HyperJobGang("hyper/s1", parts=3, minimum=2)
+    assert workload.created_at == 1_767_225_600_000
+    assert workload.requirements.preferred_clusters == ("m2",)
 
 
 @pytest.mark.parametrize(
@@ -591,9 +591,9 @@ def test_listed_parts_of_a_hyperjob_are_one_gang():
 )
 def test_unlisted_part_is_pending_with_its_own_age(template, said):
     workload = heard_part(template, said)
-    assert workload.group is None
+    assert workload.gang is None
     assert (workload.hold.reason, workload.hold.subject) == (Reason.HYPERJOB_INCOMPLETE, UNLISTED)
-    assert workload.since > SAID.since
+    assert workload.created_at > SAID.created_at
 
 
 @pytest.mark.parametrize(
@@ -606,17 +606,17 @@ def test_unlisted_part_is_pending_with_its_own_age(template, said):
 )
 def test_group_annotation_without_controlling_owner_is_ignored(owner):
     workload = heard_part(part(owner))
-    assert (workload.group, workload.hold) == (None, None)
-    assert workload.since > SAID.since
+    assert (workload.gang, workload.hold) == (None, None)
+    assert workload.created_at > SAID.created_at
 
 
 @pytest.mark.parametrize("since", ["1970-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"])
 def test_group_annotation_cannot_set_the_age(since):
     """It once came before all others, and the year 1 ended every cycle."""
     forged = {**CLAIMED, "parts": 1, "minAvailable": 1, "since": since}
-    assert heard_part(part(hyperjob=forged)).since == SAID.since
+    assert heard_part(part(hyperjob=forged)).since == SAID.created_at
     plain, _ = heard(binding("j1"), jobs=(part(hyperjob=forged),))
-    assert plain.since > SAID.since
+    assert plain.created_at > SAID.created_at
 
 
 def test_part_is_updated_when_its_hyperjob_lists_it():
@@ -628,10 +628,10 @@ def test_part_is_updated_when_its_hyperjob_lists_it():
     assert ear.workloads["rb-j1"].hold is not None
     store.hyperjob_changed("hyper", SAID)
     store.sync_to(ear, 0)
-    assert ear.workloads["rb-j1"].group is not None
+    assert ear.workloads["rb-j1"].gang is not None
     store.hyperjob_changed("hyper", None)
     store.sync_to(ear, 0)
-    assert ear.workloads["rb-j1"].group is None
+    assert ear.workloads["rb-j1"].gang is None
 
 
 @pytest.mark.parametrize(
@@ -679,7 +679,7 @@ def test_admitted_workload_evicted_by_others_is_pending_again():
     assert workload.state is WorkloadState.PENDING
     assert remarks == {BindingCondition.EVICTED_BY_OTHERS}
     assert workload.admission is not None
-    assert [booking.cluster for booking in workload.admission.bookings] == ["m1"], "Karmada may still place it"
+    assert [booking.cluster for booking in workload.admission.cluster_charges] == ["m1"], "Karmada may still place it"
     assert workload.admission.ends_at == 330_000
 
 
@@ -731,5 +731,5 @@ def test_failed_job_recreated_by_karmada_is_charged_again():
         states.append(ear.workloads["rb-j1"])
     assert [each.state for each in states] == [WorkloadState.FINISHED, WorkloadState.ADMITTED]
     assert states[1].admission is not None
-    assert [each.cluster for each in states[1].admission.bookings] == ["m2"]
+    assert [each.cluster for each in states[1].admission.cluster_charges] == ["m2"]
     assert states[1].has_moved

@@ -32,7 +32,7 @@ class Kept:
         witness = self.decision_recorder.recording_handler(self.own)
         for queue in told.queues.values():
             witness.queue_changed(queue)
-        for cluster in told.ledger.clusters:
+        for cluster in told.cluster_usage.clusters:
             witness.cluster_changed(cluster, self.life.now)
         for workload in told.workloads.values():
             witness.workload_changed(workload, self.life.now)

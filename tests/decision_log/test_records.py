@@ -165,4 +165,4 @@ def test_every_field_and_every_type_of_line_is_documented():
     assert {"forWhom", "facts", "nominatedCluster"} <= told
     assert told <= set(re.findall(r"`(\w+)`", table))
     types = AUDIT[AUDIT.index("| type | what it is |") :]
-    assert {*_TYPES, "shape"} <= set(re.findall(r"`([a-z-]+)`", types))
+    assert {*_TYPES, "requirements"} <= set(re.findall(r"`([a-z-]+)`", types))

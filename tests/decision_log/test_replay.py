@@ -162,7 +162,7 @@ def test_a_last_plan_without_all_of_its_decisions_is_left_out_and_told(lines):
         pytest.param(b'{"type":"other"}\n', "'other' is not known", id="unknown-type"),
         pytest.param(b'{"type":"queue"}\n', "missing required field `queue`", id="field-missing"),
         pytest.param(b'{"type":"cluster","cluster":{"name":1},"now":1}\n', "Expected `str`", id="wrong-type"),
-        pytest.param(b'{"type":"workload","workload":{"shape":999},"now":1}\n', "shape 999", id="unknown-shape"),
+        pytest.param(b'{"type":"workload","workload":{"requirements":999},"now":1}\n', "shape 999", id="unknown-shape"),
         pytest.param(b'{"type":"decision"}\n', "belongs to no plan", id="stray-decision"),
         pytest.param(b'{"type":"memory","memory":{},"now":1}\n', "nothing was known", id="stray-memory"),
     ],

@@ -188,7 +188,7 @@ class Model:
 
     def begin(self, plan: Plan) -> None:
         """Send what was decided."""
-        for note in plan.notes:
+        for note in plan.record_updates:
             self.writes[note.workload.name, "note"] = note
         for decision in plan.decisions:
             job = decision.workload.name
@@ -213,9 +213,9 @@ class Model:
         binding, (queue, asked) = self.bindings[job], JOBS[job]
         admission = None
         if binding.phase in CHARGED and binding.cluster is not None:
-            booking = ClusterCharge(binding.cluster, asked.demand)
+            booking = ClusterCharge(binding.cluster, asked.requests)
             is_running = binding.phase is Phase.RUNNING
-            admission = Admission(asked.demand, (booking,), admitted_at=0, shown=is_running)
+            admission = Admission(asked.requests, (booking,), admitted_at=0, reported=is_running)
         state = WorkloadState.ADMITTED if admission else WorkloadState.PENDING
         return Workload(
             uid=WorkloadUid(job),
@@ -223,13 +223,13 @@ class Model:
             name=job,
             kind="Job",
             queue=queue,
-            shape=asked,
+            requirements=asked,
             state=WorkloadState.FINISHED if binding.phase is Phase.FINISHED else _state(binding, state),
             admission=admission,
             hold=Refusal(Reason.PREEMPTION_IN_PROGRESS) if binding.phase is Phase.LEAVING else None,
             evictions=binding.evictions,
-            held=binding.held,
-            reserved=binding.reserved if binding.held is None else None,
+            nomination=binding.held,
+            reservation=binding.reserved if binding.held is None else None,
         )
 
     # -- what must hold ------------------------------------------------
@@ -263,11 +263,15 @@ def _written(binding: Binding, write: Admit | Evict | RecordUpdate) -> Binding:
     """Return *binding* as a write leaves it."""
     match write:
         case Admit():
-            return replace(binding, phase=Phase.ADMITTED, cluster=write.clusters[0].name, held=None, reserved=None)
+            return replace(
+                binding, phase=Phase.ADMITTED, cluster=write.clusters[0].name, nomination=None, reservation=None
+            )
         case Evict():
-            return replace(binding, phase=Phase.LEAVING, evictions=binding.evictions + 1, held=None, reserved=None)
+            return replace(
+                binding, phase=Phase.LEAVING, evictions=binding.evictions + 1, nomination=None, reservation=None
+            )
         case RecordUpdate():
-            return replace(binding, held=write.held, reserved=write.reserved)
+            return replace(binding, nomination=write.nomination, reservation=write.reservation)
 
 
 def _moved(binding: Binding, verb: str) -> Binding:
@@ -286,27 +290,35 @@ def _runs_on(binding: Binding, cluster: ClusterName) -> bool:
 
 
 def _cpu(job: str) -> int:
-    return JOBS[job][1].demand["cpu"]
+    return JOBS[job][1].requests["cpu"]
 
 
 def _memory(state: State) -> object:
     """Return what the controller remembers that a decision could depend on."""
     workloads = tuple(
-        (uid, each.state, _places(each), each.held and each.held.cluster, each.reserved and _kept_on(each.reserved))
+        (
+            uid,
+            each.state,
+            _places(each),
+            each.nomination and each.nomination.cluster,
+            each.reservation and _kept_on(each.reservation),
+        )
         for uid, each in sorted(state.workloads.items())
     )
-    sites = tuple((site.name, *map(_amounts, (site.booked, site.shown, site.foreign))) for site in state.ledger)
+    sites = tuple(
+        (site.name, *map(_amounts, (site.charged, site.reported, site.external_usage))) for site in state.cluster_usage
+    )
     blocked = tuple(sorted((name, each.uid) for name, each in state.starvation_timers.heads.items()))
     return workloads, sites, blocked, state.queues.get(ROOT)
 
 
 def _kept_on(reserved: Reservation) -> tuple[ClusterName, ...]:
-    return tuple(booking.cluster for booking in reserved.rooms)
+    return tuple(booking.cluster for booking in reserved.cluster_charges)
 
 
 def _places(workload: Workload) -> object:
     admission = workload.admission
-    return admission and (admission.shown, tuple(booking.cluster for booking in admission.bookings))
+    return admission and (admission.reported, tuple(booking.cluster for booking in admission.cluster_charges))
 
 
 def _amounts(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:

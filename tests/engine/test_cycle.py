@@ -38,12 +38,12 @@ def test_no_admission_lifts_a_queue_above_its_ceiling(policy, sites, tree, jobs)
     raised = {}
     for decision in plan.decisions:
         for node in after.tree.nodes[decision.workload.queue].path():
-            asked = {name for name, amount in decision.charge.items() if amount > 0 and node.compares(name)}
+            asked = {name for name, amount in decision.charge.items() if amount > 0 and node.limits_resource(name)}
             raised.setdefault(node.name, set()).update(asked)
     for name, resources in raised.items():
         for resource in resources:
-            ceiling = before.limits[name].ceiling.get(resource, 0)
-            assert after.amount(name, resource) <= ceiling
+            ceiling = before.limits[name].limit.get(resource, 0)
+            assert after.usage(name, resource) <= ceiling
 
 
 @worlds
@@ -57,8 +57,10 @@ def test_guarantees_stay_reserved_for_those_who_are_idle(policy, sites, tree, jo
         for node in after.tree.nodes[decision.workload.queue].path():
             if node.is_leaf:
                 continue
-            for resource in (name for name, amount in decision.charge.items() if amount > 0 and node.compares(name)):
-                ceiling = after.limits[node.name].ceiling.get(resource, 0)
+            for resource in (
+                name for name, amount in decision.charge.items() if amount > 0 and node.limits_resource(name)
+            ):
+                ceiling = after.limits[node.name].limit.get(resource, 0)
                 assert reserved(after, node, resource) <= max(ceiling, reserved(before, node, resource))
 
 
@@ -77,13 +79,13 @@ def reservation(quota, node, resource):
 @given(policies(), clusters(), queues(), workloads())
 def test_a_gang_fits_its_clusters_when_it_is_admitted(policy, sites, tree, jobs):
     state = build(policy, *jobs, *tree, *sites)
-    state.ledger.learn(NOW, policy.settle_ms)
-    headroom = {site.name: dict(site.headroom) for site in state.ledger}
-    usable = {site.name for site in state.ledger if site.is_usable}
+    state.cluster_usage.refresh(NOW, policy.settle_ms)
+    headroom = {site.name: dict(site.headroom) for site in state.cluster_usage}
+    usable = {site.name for site in state.cluster_usage if site.is_usable}
     for decision in state.plan(NOW).decisions:
-        for booking in decision.admission.bookings:
+        for booking in decision.admission.cluster_charges:
             assert booking.cluster in usable
-            assert fits(decision.workload.shape.gang, headroom[booking.cluster])
+            assert fits(decision.workload.requirements.gang_requests, headroom[booking.cluster])
             for name, amount in booking.charge.items():
                 headroom[booking.cluster][name] = headroom[booking.cluster].get(name, 0) - amount
 
@@ -93,11 +95,11 @@ def test_a_gang_fits_its_clusters_when_it_is_admitted(policy, sites, tree, jobs)
 def test_entitlements_never_sum_above_the_parents_amount(policy, sites, tree, jobs):
     state = build(policy, *jobs, *tree, *sites)
     state.plan(NOW)
-    standing = state.standing
+    standing = state.queue_shares
     for node in standing.quota.tree.nodes.values():
-        for resource, due in standing.entitlements[node.name].items():
-            amount = max(due - standing.quota.booked_on(node.name, resource), Fraction(0))
-            below = sum(standing.entitlements[child.name].get(resource, 0) for child in node.children)
+        for resource, due in standing.fair_shares[node.name].items():
+            amount = max(due - standing.quota.direct_usage(node.name, resource), Fraction(0))
+            below = sum(standing.fair_shares[child.name].get(resource, 0) for child in node.children)
             if node.children:
                 assert below <= amount
 
@@ -132,7 +134,7 @@ def test_slices_of_a_plan_decide_and_tell_together_what_the_whole_does(policy, s
     while slices[-1].is_cut:
         slices.append(sliced.plan(NOW, most=most))
     assert [decision for each in slices for decision in each.decisions] == [*plan.decisions]
-    assert sliced.told == whole.told
+    assert sliced.last_reasons == whole.last_reasons
 
 
 @worlds
@@ -141,16 +143,16 @@ def test_the_books_equal_what_the_workloads_hold(policy, sites, tree, jobs):
     state = build(policy, *jobs, *tree, *sites)
     state.plan(NOW)
     held = total_by_queue(state)
-    for name, charged in state.charged.items():
+    for name, charged in state.current_usage.items():
         assert {key: amount for key, amount in charged.items() if amount} == {
             key: amount for key, amount in held.get(name, {}).items() if amount
         }
     booked = {}
     for each in state.workloads.values():
-        for booking in each.admission.bookings if each.admission else ():
+        for booking in each.admission.cluster_charges if each.admission else ():
             booked[booking.cluster] = add(booked.get(booking.cluster, {}), booking.charge)
-    for site in state.ledger:
-        assert {key: amount for key, amount in site.booked.items() if amount} == {
+    for site in state.cluster_usage:
+        assert {key: amount for key, amount in site.charged.items() if amount} == {
             key: amount for key, amount in booked.get(site.name, {}).items() if amount
         }
 
@@ -162,10 +164,10 @@ def test_everything_is_free_again_when_all_are_gone(policy, sites, tree, jobs):
     state.plan(NOW)
     for each in jobs:
         state.workload_removed(each.uid, NOW)
-    assert not any(any(charged.values()) for charged in state.charged.values())
-    assert not any(any(site.booked.values()) or any(site.shown.values()) for site in state.ledger)
-    assert not len(state.backlog)
-    assert not any(state.held.values())
+    assert not any(any(charged.values()) for charged in state.current_usage.values())
+    assert not any(any(site.charged.values()) or any(site.reported.values()) for site in state.cluster_usage)
+    assert not len(state.pending)
+    assert not any(state.on_hold.values())
 
 
 @worlds
@@ -177,11 +179,11 @@ def test_nobody_admitted_stands_behind_one_of_his_lane_who_waits(policy, sites, 
         assert isinstance(decision, Admit)
         ahead = [
             each
-            for each in state.waiting(decision.workload.queue)
-            if each.shape == decision.workload.shape
+            for each in state.pending_workloads(decision.workload.queue)
+            if each.requirements == decision.workload.requirements
             and each.namespace == decision.workload.namespace
-            and (-each.priority, each.since, each.name)
-            < (-decision.workload.priority, decision.workload.since, decision.workload.name)
+            and (-each.priority, each.created_at, each.name)
+            < (-decision.workload.priority, decision.workload.created_at, decision.workload.name)
         ]
         assert ahead == []
         assert PODS in decision.charge

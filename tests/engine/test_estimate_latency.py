@@ -39,13 +39,15 @@ def admission_times(answer) -> dict[str, int]:
     for now in range(0, END_MS, STEP_MS):
         while coming and coming[0][0] <= now:
             since, name, shape, placement = coming.pop(0)
-            fields = {each: getattr(shape, each) for each in ("demand", "gang", "pod_sets")}
-            state.workload_changed(job(name, type(shape)(placement=placement, **fields), since=since), now)
+            fields = {each: getattr(shape, each) for each in ("requests", "gang_requests", "pod_sets")}
+            state.workload_changed(job(name, type(shape)(placement=placement, **fields), created_at=since), now)
         for each in [each for each in answers if each[0] <= now]:
             answers.remove(each)
             state.cluster_estimated(each[1], now)
         plan = state.plan(now)
-        times |= {each.workload.name: now - each.workload.since for each in plan.decisions if isinstance(each, Admit)}
+        times |= {
+            each.workload.name: now - each.workload.created_at for each in plan.decisions if isinstance(each, Admit)
+        }
         for query in plan.queries:
             after, count, is_silent = (STEP_MS, 1000, False) if query.cluster == "m2" else answer(query)
             answers.append((now + after, Estimate(query, count, is_silent)))
@@ -92,16 +94,16 @@ def test_order_is_kept_when_answers_end_together():
     state.queue_changed(Queue(QueueName("q")))
     state.cluster_changed(site("m1", 40), 0)
     large, small = gang(pods(4, cpu=5)), gang(pods(1, cpu=5))
-    state.workload_changed(job("large", large, since=1), 0)
+    state.workload_changed(job("large", large, created_at=1), 0)
     (query,) = state.plan(0).queries
     state.cluster_estimated(Estimate(query, 3), 0)
     state.plan(0)
-    state.workload_changed(job("small-1", small, since=2), 10)
+    state.workload_changed(job("small-1", small, created_at=2), 10)
     (query,) = state.plan(10).queries
     state.cluster_estimated(Estimate(query, 3), 10)
     assert [each.workload.name for each in state.plan(10).decisions] == ["small-1"]
 
-    state.workload_changed(job("small-2", small, since=3), 500)
+    state.workload_changed(job("small-2", small, created_at=3), 500)
     state.workload_removed(WorkloadUid("small-1"), 500)
     asked = state.plan(500).queries
     assert len(asked) == 2, "the large one is asked for together with the small one"

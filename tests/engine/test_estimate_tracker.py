@@ -41,7 +41,7 @@ def gang(*sets: PodSet, **parts) -> SchedulingRequirements:
 
 def job(name: str, shape: SchedulingRequirements, **parts) -> Workload:
     parts.setdefault("queue", QueueName("q"))
-    return Workload(WorkloadUid(name), "ns", name, "Job", shape=shape, **parts)
+    return Workload(WorkloadUid(name), "ns", name, "Job", requirements=shape, **parts)
 
 
 def site(name: str, cpu: int, used: int = 0) -> Cluster:
@@ -143,7 +143,7 @@ def test_others_are_admitted_while_one_waits_for_an_answer():
 
 def test_first_of_a_fifo_queue_keeps_its_place_while_it_is_asked_for():
     play = Play(site("m1", 32), fifo=True).add(
-        job("a", gang(pods(4, cpu=5)), since=1), job("b", gang(pods(1, cpu=1, claim=None)), since=2)
+        job("a", gang(pods(4, cpu=5)), created_at=1), job("b", gang(pods(1, cpu=1, claim=None)), since=2)
     )
 
     assert play.plan() == []
@@ -210,7 +210,7 @@ def test_answer_to_another_question_is_ignored():
 
 
 def test_admissions_that_the_estimator_cannot_see_are_taken_off():
-    play = Play(site("m1", 100)).add(*(job(name, gang(pods(2, cpu=5)), since=ord(name)) for name in "abc"))
+    play = Play(site("m1", 100)).add(*(job(name, gang(pods(2, cpu=5)), created_at=ord(name)) for name in "abc"))
     play.plan()
     play.answer(4)
 
@@ -293,7 +293,7 @@ def test_turning_estimates_off_ends_all_waiting():
 
 def test_parts_of_a_hyperjob_are_counted_beside_one_another():
     group = HyperJobGang("h/1", 2, 2)
-    play = Play(site("m1", 100)).add(*(job(name, gang(pods(2, cpu=5)), group=group) for name in ("h-0", "h-1")))
+    play = Play(site("m1", 100)).add(*(job(name, gang(pods(2, cpu=5)), gang=group) for name in ("h-0", "h-1")))
     play.plan()
     play.answer(3)
     assert play.plan() == []
@@ -305,7 +305,7 @@ def test_parts_of_a_hyperjob_are_counted_beside_one_another():
 
 def test_gang_of_several_shapes_is_counted_in_whole_gangs():
     shape = gang(pods(1, cpu=2), pods(2, cpu=5))
-    play = Play(site("m1", 100)).add(job("a", shape, since=1), job("b", shape, since=2))
+    play = Play(site("m1", 100)).add(job("a", shape, created_at=1), job("b", shape, since=2))
     play.plan()
     play.answer(1)
 
@@ -353,6 +353,6 @@ def test_refused_workload_keeps_no_quota_from_borrowers():
     play.plan()
     play.answer(3)
     play.plan()
-    play.add(*(job(name, gang(pods(5, cpu=2, claim=None)), queue=QueueName("r"), since=2) for name in "bcd"))
+    play.add(*(job(name, gang(pods(5, cpu=2, claim=None)), queue=QueueName("r"), created_at=2) for name in "bcd"))
 
     assert play.plan() == ["b@m1", "c@m1", "d@m1"]

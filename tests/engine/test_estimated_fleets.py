@@ -25,7 +25,7 @@ Count = Callable[[Query, Sequence[Resources]], int]
 
 def one_by_one(query: Query, free: Sequence[Resources]) -> int:
     """Count equal pods: each node stands alone."""
-    asked = query.gang[0].request
+    asked = query.gang[0].requests
     return sum(max(min(node.get(name, 0) // amount for name, amount in asked if amount > 0), 0) for node in free)
 
 

@@ -40,13 +40,13 @@ def gathered(draw):
             waiting = one_of(
                 queue, f"h{number}-{part}", {name: each for name, each in asks.items() if each}, None, group
             )
-            things.append(replace(waiting, priority=priority, since=draw(st.integers(0, 9)) * 1000))
+            things.append(replace(waiting, priority=priority, created_at=draw(st.integers(0, 9)) * 1000))
     return rules, things
 
 
 def unit(workload: Workload) -> object:
     """Return what is let in together."""
-    return workload.group or workload.uid
+    return workload.gang or workload.uid
 
 
 @crowds
@@ -55,15 +55,15 @@ def test_nobody_is_evicted_for_a_group_that_then_does_not_fit(crowd):
     state = build(crowd[0], *crowd[1])
     plan = state.plan(NOW)
     for_whom = {decision.for_whom for decision in evictions(plan)} - admissions(plan)
-    holders = dict(state.holders)
+    holders = dict(state.nominated)
     assert for_whom <= set(holders)
     assert {unit(each) for each in holders.values()} == {unit(holders[uid]) for uid in for_whom}
-    for group in {each.group for each in holders.values()} - {None}:
-        held = sum(each.group == group for each in holders.values())
+    for group in {each.gang for each in holders.values()} - {None}:
+        held = sum(each.gang == group for each in holders.values())
         assert held == state.gangs.missing(group) or state.gangs.missing(group) <= 1
     plan = next(play(state, NOW))
     assert set(holders) <= admissions(plan)
-    assert not {note.workload.uid for note in plan.notes} & set(holders)
+    assert not {note.workload.uid for note in plan.record_updates} & set(holders)
 
 
 @crowds
@@ -90,16 +90,16 @@ def test_exchanges_come_to_an_end(crowd):
 @given(gathered())
 def test_no_group_ever_runs_with_fewer_parts_than_its_minimum(crowd):
     state = build(crowd[0], *crowd[1])
-    groups = {each.group for each in state.workloads.values() if each.group}
+    groups = {each.gang for each in state.workloads.values() if each.gang}
     for plan in (state.plan(NOW), *play(state, NOW)):
         together: dict[HyperJobGang, set[str]] = {}
         for decision in plan.decisions:
-            if isinstance(decision, Admit) and decision.plan:
-                together.setdefault(decision.workload.group, set()).add(decision.plan)
+            if isinstance(decision, Admit) and decision.plan_id:
+                together.setdefault(decision.workload.gang, set()).add(decision.plan_id)
         assert all(len(plans) == 1 for plans in together.values())
         for group in groups:
             running = sum(
-                each.state is WorkloadState.ADMITTED for each in state.workloads.values() if each.group == group
+                each.state is WorkloadState.ADMITTED for each in state.workloads.values() if each.gang == group
             )
             assert running == 0 or running >= group.minimum
 
@@ -116,11 +116,11 @@ def test_a_restart_in_the_middle_loses_nothing(crowd):
     """What is held stands in each part's own record; the victims are seen to leave."""
     state = build(crowd[0], *crowd[1])
     state.plan(NOW)
-    things = [*state.workloads.values(), *state.queues.values(), *state.ledger.clusters]
+    things = [*state.workloads.values(), *state.queues.values(), *state.cluster_usage.clusters]
     again = build(crowd[0], *things)
     assert not evictions(again.plan(NOW))
-    assert {uid: each.held for uid, each in again.holders.items()} == {
-        uid: each.held for uid, each in state.holders.items()
+    assert {uid: each.nomination for uid, each in again.nominated.items()} == {
+        uid: each.nomination for uid, each in state.nominated.items()
     }
 
 
@@ -130,28 +130,28 @@ def test_books_are_clean_when_all_are_gone(crowd):
     state = build(crowd[0], *crowd[1])
     for _ in (state.plan(NOW), *play(state, NOW)):
         charged = total(each.admission.charge for each in state.workloads.values() if each.admission)
-        booked = total(site.booked for site in state.ledger)
+        booked = total(site.charged for site in state.cluster_usage)
         assert {name: each for name, each in charged.items() if each} == {
             name: each for name, each in booked.items() if each
         }
     for uid in list(state.workloads):
         state.workload_removed(uid, NOW)
-    assert not any(site.leaving or site.held or any(site.booked.values()) for site in state.ledger)
+    assert not any(site.leaving or site.nominated or any(site.charged.values()) for site in state.cluster_usage)
     # Charges of preserved workloads end with the clusters that still run them.
-    for name in [site.cluster.name for site in state.ledger if site.cluster]:
+    for name in [site.cluster.name for site in state.cluster_usage if site.cluster]:
         state.cluster_removed(name)
-    assert not any(any(charged.values()) for charged in state.books.settled.values())
-    assert not state.books.is_moving
+    assert not any(any(charged.values()) for charged in state.queue_usage.settled.values())
+    assert not state.queue_usage.has_transitions
 
 
 def test_a_record_lost_of_one_part_gives_up_what_is_held_for_the_others():
     rules, things = small()
     state = build(rules, *things)
     assert {each.workload.name for each in evictions(state.plan(NOW))} == {"a-0", "a-1"}
-    lost = replace(state.workloads[WorkloadUid("uid-h-1")], held=None)
+    lost = replace(state.workloads[WorkloadUid("uid-h-1")], nomination=None)
     state.workload_changed(lost, NOW)
     plan = state.plan(NOW)
-    assert [note.workload.name for note in plan.notes if note.held is None] == ["h-0"]
+    assert [note.workload.name for note in plan.record_updates if note.nomination is None] == ["h-0"]
 
 
 def small():

@@ -20,7 +20,7 @@ def play(cpus: list[int], *, room: dict[str, int], minimum: int | None = None, p
     )
     for number, cpu in enumerate(cpus):
         [part] = workloads({"name": f"part-{number}", "queue": "q", "asks": {"cpu": cpu}}, number)
-        scenario.state.workload_changed(replace(part, group=group), scenario.now)
+        scenario.state.workload_changed(replace(part, gang=group), scenario.now)
     return scenario
 
 
@@ -39,7 +39,7 @@ def test_parts_are_admitted_together():
 
 def test_all_patches_of_a_group_carry_the_plan():
     scenario = play([4, 3], room={"m1": 4, "m2": 3})
-    plans = {each.plan for each in scenario.state.plan(scenario.now).decisions}
+    plans = {each.plan_id for each in scenario.state.plan(scenario.now).decisions}
     assert plans == {f"hyper/1@{scenario.now}"}
 
 
@@ -54,8 +54,8 @@ def test_none_is_admitted_where_one_does_not_fit():
 def test_a_trial_leaves_no_trace():
     scenario = play([4, 4], room={"m1": 4, "m2": 3})
     scenario.state.plan(scenario.now)
-    assert not any(any(site.booked.values()) or site.ended for site in scenario.state.ledger)
-    assert not any(any(held.values()) for held in scenario.state.standing.quota.allocated.values())
+    assert not any(any(site.charged.values()) or site.recently_freed for site in scenario.state.cluster_usage)
+    assert not any(any(held.values()) for held in scenario.state.queue_shares.quota.allocated.values())
 
 
 def test_as_many_as_the_group_needs_are_enough():
@@ -78,7 +78,7 @@ def test_a_group_waits_until_enough_of_its_parts_are_there():
     assert admitted(scenario) == {}
     assert reason(scenario, "part-0").reason is Reason.HYPERJOB_INCOMPLETE
     [part] = workloads({"name": "part-1", "queue": "q", "asks": {"cpu": 2}}, 1)
-    scenario.state.workload_changed(replace(part, group=HyperJobGang("hyper/1", 2, 2)), scenario.now)
+    scenario.state.workload_changed(replace(part, gang=HyperJobGang("hyper/1", 2, 2)), scenario.now)
     assert admitted(scenario) == {"part-0": "m1", "part-1": "m1"}
 
 

@@ -47,7 +47,7 @@ class Life:
         order = self.dice.choice(["PriorityFirst", "FairShareFirst"])
         fairness = self.dice.choice(["None", "None", "Namespace"])
         patience = self.dice.choice([HeadReservation(), HeadReservation(after_ms=50, max_ms=600)])
-        self.state = State(Policy(queue_order=order, tenant_fairness=fairness, reservation=patience))
+        self.state = State(Policy(queue_order=order, tenant_fairness=fairness, head_reservation=patience))
         if exchanges:
             self.state.policy_changed(replace(self.state.policy, **self.rules()))
         self.homes = (
@@ -155,9 +155,9 @@ class Life:
                 name=f"job-{self.number}",
                 kind="Job",
                 queue=self.dice.choice(self.homes),
-                shape=self.dice.choice(self.shapes),
+                requirements=self.dice.choice(self.shapes),
                 priority=self.dice.choice([0, 0, 0, 10]),
-                since=self.now + self.dice.randint(-2, 2) * 1000,
+                created_at=self.now + self.dice.randint(-2, 2) * 1000,
                 hold=hold,
                 preserved=self.exchanges and self.dice.random() < 0.1,
                 preempts=self.dice.random() < 0.9 or not self.exchanges,
@@ -195,7 +195,7 @@ class Life:
         self.tell(self.dice.choice(leaving) if leaving else None, state=WorkloadState.ADMITTED, hold=None)
 
     def let_go(self) -> None:
-        held = [each for each in self.state.workloads.values() if each.held]
+        held = [each for each in self.state.workloads.values() if each.nomination]
         self.tell(self.dice.choice(held) if held else None, held=None)
 
     def abort(self) -> None:
@@ -204,7 +204,7 @@ class Life:
     def grow(self) -> None:
         workload = self.some(WorkloadState.ADMITTED)
         if workload is not None:
-            self.tell(workload, admission=replace(workload.admission, grown=True))
+            self.tell(workload, admission=replace(workload.admission, resized=True))
 
     def begin(self) -> None:
         self.tell(self.some(WorkloadState.ADMITTED), has_run=True)
@@ -284,21 +284,21 @@ def fresh(state: State, now: int) -> State:
         built.workload_changed(workload, now)
     for queue in state.queues.values():
         built.queue_changed(queue)
-    built.ledger._sites = deepcopy(state.ledger._sites)
-    for site in state.ledger:
-        built.accounts.recall_orphans(site.orphans)
-    built.ledger._restless = {site.name for site in state.ledger}
-    built.ledger._pool = None
-    built.ledger.turned_at = state.ledger.turned_at
-    built.ledger._has_turned = state.ledger._has_turned
-    built.ledger._has_begun = state.ledger._has_begun
+    built.cluster_usage._states = deepcopy(state.cluster_usage._states)
+    for site in state.cluster_usage:
+        built.usage_tracker.restore_orphans(site.orphans)
+    built.cluster_usage._unsettled = {site.name for site in state.cluster_usage}
+    built.cluster_usage._root_limit = None
+    built.cluster_usage.usability_changed_at = state.cluster_usage.usability_changed_at
+    built.cluster_usage._has_usability_changed = state.cluster_usage._has_usability_changed
+    built.cluster_usage._has_begun = state.cluster_usage._has_begun
     competed = state.starvation_timers.heads.items()
-    built.starvation_timers.heads = {queue: each for queue, each in competed if queue in built.backlog.queues}
+    built.starvation_timers.heads = {queue: each for queue, each in competed if queue in built.pending.queues}
     built.startup.requeued = {**state.startup.requeued}
     built.startup.incomplete_gangs = {**state.startup.incomplete_gangs}
     built.startup.reschedule_all(built.workloads.values(), built.policy.startup_timeout_ms)
-    built.outgrown = {uid: since for uid, since in state.outgrown.items() if uid in built.grown}
-    built.overrun = {**state.overrun}
+    built.not_fitting_since = {uid: since for uid, since in state.not_fitting_since.items() if uid in built.resized}
+    built.spent_resize_grace = {**state.spent_resize_grace}
     return built
 
 
@@ -309,7 +309,7 @@ def reasons(state: State) -> Iterator[tuple[WorkloadUid, Refusal | None]]:
 
 def entitled(state: State) -> dict[QueueName, dict[str, Fraction]]:
     """The entitlements that are not zero; of the root's, what its children get."""
-    due = state.standing.entitlements
+    due = state.queue_shares.fair_shares
     return {name: {key: amount for key, amount in due[name].items() if amount} for name in due if name != ROOT}
 
 
@@ -320,7 +320,7 @@ def compare(seed: int, *, exchanges: bool = False) -> None:
         other = fresh(life.state, life.now)
         expected = other.plan(life.now)
         plan = life.state.plan(life.now)
-        found, due = ((each.decisions, each.notes, each.requeues) for each in (plan, expected))
+        found, due = ((each.decisions, each.record_updates, each.reschedules) for each in (plan, expected))
         assert found == due, f"seed {seed}, event {number}"
         assert dict(reasons(life.state)) == dict(reasons(other)), f"seed {seed}, event {number}"
         assert entitled(life.state) == entitled(other), f"seed {seed}, event {number}"
@@ -342,7 +342,7 @@ def compare_prepared(seed: int, *, exchanges: bool) -> None:
             if life.state.prepare(steps):
                 break
         expected, plan = other.plan(life.now), life.state.plan(life.now)
-        found, due = ((each.decisions, each.notes, each.requeues) for each in (plan, expected))
+        found, due = ((each.decisions, each.record_updates, each.reschedules) for each in (plan, expected))
         assert found == due, f"seed {seed}, event {number}, {steps} steps"
         assert dict(reasons(life.state)) == dict(reasons(other)), f"seed {seed}, event {number}, {steps} steps"
         life.now += 10
@@ -358,11 +358,11 @@ def compare_cut(seed: int, *, exchanges: bool) -> None:
         steps = life.dice.choice([1, 2, 3, 7, 50])
         work = life.state.plan_in_steps(life.now)
         while (made := advance(work, steps)) is None:
-            for queue in life.state.waiting_queues():
-                for each in life.state.waiting(queue)[:1]:
+            for queue in life.state.queues_with_pending():
+                for each in life.state.pending_workloads(queue)[:1]:
                     life.state.position(each)
         (plan,) = made
-        found, due = ((each.decisions, each.notes, each.requeues) for each in (plan, expected))
+        found, due = ((each.decisions, each.record_updates, each.reschedules) for each in (plan, expected))
         assert found == due, f"seed {seed}, event {number}, {steps} steps"
         assert dict(reasons(life.state)) == dict(reasons(other)), f"seed {seed}, event {number}, {steps} steps"
         life.now += 10
@@ -371,12 +371,12 @@ def compare_cut(seed: int, *, exchanges: bool) -> None:
 def check_reservations(state: State) -> None:
     """Check that room is kept for one at most on each cluster, and for a group as a whole or not at all (O6, G1)."""
     owners: dict[ClusterName, set[object]] = {}
-    for each in state.reserved.values():
-        for booking in each.reserved.rooms:
-            owners.setdefault(booking.cluster, set()).add(each.group or each.uid)
+    for each in state.with_reservation.values():
+        for booking in each.reservation.cluster_charges:
+            owners.setdefault(booking.cluster, set()).add(each.gang or each.uid)
     assert all(len(of) == 1 for of in owners.values())
-    for group in {each.group for each in state.reserved.values()} - {None}:
-        covered = [each for each in state.reserved.values() if each.group == group]
+    for group in {each.gang for each in state.with_reservation.values()} - {None}:
+        covered = [each for each in state.with_reservation.values() if each.gang == group]
         assert len(covered) >= state.gangs.missing(group) or state.gangs.missing(group) <= 1
 
 
@@ -427,4 +427,4 @@ def test_everyone_who_waits_has_been_told_a_reason():
         life.happen()
         life.state.plan(life.now)
     waiting = {uid for uid, each in life.state.workloads.items() if each.state is WorkloadState.PENDING}
-    assert set(life.state.told) == waiting
+    assert set(life.state.last_reasons) == waiting

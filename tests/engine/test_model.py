@@ -9,10 +9,10 @@ from controller.engine.cluster_usage import ClusterUsage
 from controller.engine.policy import EvictionPolicy, HeadReservation, Policy
 from tests.engine.model import BrokenError, Model
 
-PLAIN = Policy(reservation=HeadReservation(after_ms=10**12))
-IMPATIENT = Policy(reservation=HeadReservation(after_ms=1, max_ms=10**12))
+PLAIN = Policy(head_reservation=HeadReservation(after_ms=10**12))
+IMPATIENT = Policy(head_reservation=HeadReservation(after_ms=1, max_ms=10**12))
 RECLAIM = Policy(
-    reservation=HeadReservation(after_ms=10**12, max_ms=10**12),
+    head_reservation=HeadReservation(after_ms=10**12, max_ms=10**12),
     reclaim=EvictionPolicy(enabled=True, min_runtime_ms=0, max_evictions=1),
 )
 FEW = ("a1", "a2", "c1")
@@ -97,17 +97,19 @@ def test_whatever_happens_to_four_jobs_nothing_is_broken(policy):
 
 
 def test_a_ledger_that_forgets_what_was_decided_is_found_out(monkeypatch):
-    monkeypatch.setattr(ClusterUsage, "book", lambda *_: None)
+    monkeypatch.setattr(ClusterUsage, "add_usage", lambda *_: None)
     with pytest.raises(BrokenError, match="more than"):
         search(PLAIN, ("a1", "c1"), crashes=0, refusals=0)
 
 
 def test_a_restart_that_forgets_who_does_not_run_yet_is_found_out(monkeypatch):
-    book = ClusterUsage.book
+    book = ClusterUsage.add_usage
     monkeypatch.setattr(
         ClusterUsage,
-        "book",
-        lambda self, admission, now: (admission.admitted_at == 0 and not admission.shown) or book(self, admission, now),
+        "add_usage",
+        lambda self, admission, now: (
+            (admission.admitted_at == 0 and not admission.reported) or book(self, admission, now)
+        ),
     )
     with pytest.raises(BrokenError, match="more than"):
         search(PLAIN, ("a1", "c1"), refusals=0)

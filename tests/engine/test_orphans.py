@@ -58,11 +58,11 @@ def test_queues_are_charged_for_admitted_workloads_and_orphans(events):
     for event in events:
         _happen(scenario, event)
         assert _charged(scenario.state) == _due(scenario.state)
-        assert scenario.state.present.allocated["q"].get("cpu", 0) <= 10_000
+        assert scenario.state.current_quota.allocated["q"].get("cpu", 0) <= 10_000
         known = take_checkpoint(scenario.state)
-        again = restore(known.policy, known.queues, known.workloads, known.memory, scenario.now)
+        again = restore(known.policy, known.queues, known.workloads, known.history, scenario.now)
         assert _charged(again) == _charged(scenario.state)
-        assert take_checkpoint(again).memory.sites == known.memory.sites
+        assert take_checkpoint(again).history.clusters == known.history.clusters
 
 
 def _happen(scenario: Scenario, event: str | int) -> None:
@@ -77,12 +77,12 @@ def _happen(scenario: Scenario, event: str | int) -> None:
 
 
 def _charged(state: State) -> Mapping[str, int]:
-    return positive(state.charged.get(QueueName("q"), {}))
+    return positive(state.current_usage.get(QueueName("q"), {}))
 
 
 def _due(state: State) -> Mapping[str, int]:
     charges = [each.admission.charge for each in state.workloads.values() if each.admission is not None]
-    orphaned = [site.orphans.total for site in state.ledger]
+    orphaned = [site.orphans.total for site in state.cluster_usage]
     return positive(total([*charges, *orphaned]))
 
 
@@ -92,7 +92,7 @@ def test_a_failed_write_of_a_preserved_workload_orphans_nothing():
     admitted: Workload = scenario.by_name("j")
     assert admitted.state is WorkloadState.ADMITTED
     scenario._tell(admitted, state=WorkloadState.PENDING, admission=None)
-    assert scenario.state.ledger.site("m").orphans == Orphans()
+    assert scenario.state.cluster_usage.cluster_state("m").orphans == Orphans()
     assert scenario.play({}).admitted == {"j": ["m"]}
 
 
@@ -101,4 +101,4 @@ def test_a_preserved_workload_that_finished_orphans_nothing():
     scenario.play({})
     assert scenario.play({"finish": ["kept"]}).admitted == {"next": ["m"]}
     scenario.play({"remove": ["kept"]})
-    assert scenario.state.ledger.site("m").orphans == Orphans()
+    assert scenario.state.cluster_usage.cluster_state("m").orphans == Orphans()

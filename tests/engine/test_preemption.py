@@ -89,9 +89,9 @@ def job(draw, number, free):
         name=f"job-{number}",
         kind="Job",
         queue=draw(st.sampled_from(["a1", "a1", "c"] if early else LEAVES)),
-        shape=SchedulingRequirements(asks, gang, Placement(spread=ONE)),
+        requirements=SchedulingRequirements(asks, gang, Placement(spread=ONE)),
         priority=draw(st.sampled_from([0, 0, 10])),
-        since=number * 1000,
+        created_at=number * 1000,
         state=WorkloadState.ADMITTED if where else WorkloadState.PENDING,
         admission=Admission(asks, (ClusterCharge(where, asks),), admitted_at=number) if where else None,
         preserved=draw(st.sampled_from([False] * 7 + [True])),
@@ -106,10 +106,10 @@ def one_of(queue, name, asks, admission, group=None):
         name=name,
         kind="Job",
         queue=QueueName(queue),
-        shape=SchedulingRequirements(asks, asks, Placement(spread=ONE)),
+        requirements=SchedulingRequirements(asks, asks, Placement(spread=ONE)),
         state=WorkloadState.ADMITTED if admission else WorkloadState.PENDING,
         admission=admission,
-        group=group,
+        gang=group,
     )
 
 
@@ -140,10 +140,10 @@ def test_nobody_is_evicted_for_one_who_then_does_not_fit(crowd):
     state = build(crowd[0], *crowd[1])
     plan = state.plan(NOW)
     for_whom = {decision.for_whom for decision in evictions(plan)} - admissions(plan)
-    assert {each.uid for each in state.holders.values()} == for_whom
+    assert {each.uid for each in state.nominated.values()} == for_whom
     plan = next(play(state, NOW))
     assert for_whom <= admissions(plan)
-    assert not plan.notes or not {note.workload.uid for note in plan.notes} & for_whom
+    assert not plan.record_updates or not {note.workload.uid for note in plan.record_updates} & for_whom
 
 
 @crowds
@@ -174,8 +174,8 @@ def elastic():
     ]
     jobs += [one_of("b1", f"b1-{at}", each, None) for at, each in enumerate(asks[:2])]
     none_at_once = SchedulingRequirements({"pods": 1000, "cpu": 1}, {"pods": 1000, "cpu": 0}, Placement(spread=ONE))
-    jobs.append(replace(one_of("a2", "elastic", asks[0], None), shape=none_at_once))
-    jobs = [replace(job, since=number) for number, job in enumerate(jobs)]
+    jobs.append(replace(one_of("a2", "elastic", asks[0], None), requirements=none_at_once))
+    jobs = [replace(job, created_at=number) for number, job in enumerate(jobs)]
     tree = [Queue(QueueName(name), parent=QueueName(PARENTS.get(name, ROOT))) for name in ("a", "b", "a1", "a2", "b1")]
     room = {"pods": 1_000_000, "cpu": 12, "memory": 8}
     site = Cluster(name=CLUSTERS[0], enablements=frozenset({VOLCANO_JOB}), allocatable=room)
@@ -192,7 +192,7 @@ def decides_all_at_once(state):
         assert state._is_news
         return
     again = cycle.run(state, NOW)
-    assert (again.decisions, again.waits, again.notes) == ((), (), ())
+    assert (again.decisions, again.waits, again.record_updates) == ((), (), ())
 
 
 @crowds
@@ -223,20 +223,22 @@ def replayed(quota, state, decisions):
     After the last one *quota* is as if all evictions were done and who they were for were in.
     """
     nodes = quota.tree.nodes
-    winners = {each.for_whom for each in decisions if isinstance(each, Evict)}
-    for whom, decided in groupby(decisions, key=lambda each: each.for_whom if isinstance(each, Evict) else None):
+    winners = {each.preemptor for each in decisions if isinstance(each, Evict)}
+    for whom, decided in groupby(decisions, key=lambda each: each.preemptor if isinstance(each, Evict) else None):
         if whom is None:
             for each in decided:
                 if each.workload.uid not in winners:
-                    quota.book(nodes[each.workload.queue], each.charge)
+                    quota.add_usage(nodes[each.workload.queue], each.charge)
             continue
-        exchange, after, winner = list(decided), quota.trial(), state.workloads[whom]
+        exchange, after, winner = list(decided), quota.overlay(), state.workloads[whom]
         for each in exchange:
-            after.book(nodes[each.workload.queue], scale(each.workload.admission.charge, -1))
+            after.add_usage(nodes[each.workload.queue], scale(each.workload.admission.charge, -1))
         yield exchange, winner, quota, after
         for each in exchange:
-            quota.book(nodes[each.workload.queue], scale(each.workload.admission.charge, -1))
-        quota.book(nodes[winner.queue], winner.held.demand if winner.held else winner.admission.charge)
+            quota.add_usage(nodes[each.workload.queue], scale(each.workload.admission.charge, -1))
+        quota.add_usage(
+            nodes[winner.queue], winner.nomination.requests if winner.nomination else winner.admission.charge
+        )
 
 
 @crowds
@@ -255,8 +257,8 @@ def test_reclaim_leaves_every_queue_below_the_common_one_its_guarantee(crowd):
             for resource, guarantee in quota.limits[node.name].guarantee.items():
                 least = min(guarantee, before.amount(node.name, resource))
                 assert after.amount(node.name, resource) >= least
-    for name, amounts in state.standing.quota.allocated.items():
-        assert all(quota.amount(name, resource) == amount for resource, amount in amounts.items())
+    for name, amounts in state.queue_shares.quota.allocated.items():
+        assert all(quota.usage(name, resource) == amount for resource, amount in amounts.items())
 
 
 @crowds
@@ -285,7 +287,7 @@ def test_charges_stay_until_the_evicted_are_gone(crowd):
     state = build(crowd[0], *crowd[1])
     evicted = {each.workload.uid: each.workload for each in evictions(state.plan(NOW))}
     held = total_by_queue(state)
-    for name, charged in state.charged.items():
+    for name, charged in state.current_usage.items():
         assert {key: amount for key, amount in charged.items() if amount} == {
             key: amount for key, amount in held.get(name, {}).items() if amount
         }
@@ -304,13 +306,13 @@ def test_books_are_clean_when_all_are_gone(crowd):
     state.plan(NOW)
     for uid in list(state.workloads):
         state.workload_removed(uid, NOW)
-    assert not any(site.leaving or site.held for site in state.ledger)
+    assert not any(site.leaving or site.nominated for site in state.cluster_usage)
     # Charges of preserved workloads end with the clusters that still run them.
-    for name in [site.cluster.name for site in state.ledger if site.cluster]:
+    for name in [site.cluster.name for site in state.cluster_usage if site.cluster]:
         state.cluster_removed(name)
-    assert not any(any(charged.values()) for charged in state.charged.values())
-    assert not any(any(charged.values()) for charged in state.books.settled.values())
-    assert not state.books.is_moving
+    assert not any(any(charged.values()) for charged in state.current_usage.values())
+    assert not any(any(charged.values()) for charged in state.queue_usage.settled.values())
+    assert not state.queue_usage.has_transitions
 
 
 @crowds
@@ -319,11 +321,13 @@ def test_what_is_admitted_fits_beside_those_who_leave_and_what_is_held(crowd):
     state = build(crowd[0], *crowd[1])
     for plan in (state.plan(NOW), *play(state, NOW)):
         assert plan is not None
-        for site in state.ledger:
+        for site in state.cluster_usage:
             over = {name: -amount for name, amount in site.headroom.items() if amount < 0}
-            beyond = {name: -amount for name, amount in site.settled.items() if amount < 0}
+            beyond = {name: -amount for name, amount in site.headroom_after_evictions.items() if amount < 0}
             # Only what exceeds the gang minimum may be beyond what there is (D11).
-            extra = sum(1 for each in state.workloads.values() if each.shape.gang != each.shape.demand)
+            extra = sum(
+                1 for each in state.workloads.values() if each.requirements.gang_requests != each.requirements.requests
+            )
             assert extra or not (over or beyond)
 
 
@@ -362,10 +366,10 @@ def grouped(draw):
 @given(grouped())
 def test_no_group_ever_runs_with_fewer_parts_than_its_minimum(crowd):
     state = build(crowd[0], *crowd[1])
-    groups = {each.group for each in state.workloads.values() if each.group}
+    groups = {each.gang for each in state.workloads.values() if each.gang}
     for plan in (state.plan(NOW), *play(state, NOW)):
         assert plan is not None
         for group in groups:
-            parts = [each for each in state.workloads.values() if each.group == group]
+            parts = [each for each in state.workloads.values() if each.gang == group]
             running = sum(each.state is WorkloadState.ADMITTED for each in parts)
             assert running == 0 or running >= group.minimum

@@ -84,7 +84,9 @@ class Case:
     def workload(self, number: int, shapes: list[SchedulingRequirements]) -> Workload:
         shape, on = self.dice.choice(shapes), self.dice.choice([None, None, None, *CLUSTERS])
         admission = (
-            Admission(shape.demand, (ClusterCharge(on, shape.demand),), shown=True, admitted_at=1) if on else None
+            Admission(shape.requests, (ClusterCharge(on, shape.requests),), reported=True, admitted_at=1)
+            if on
+            else None
         )
         return Workload(
             WorkloadUid(f"uid-{number}"),
@@ -92,9 +94,9 @@ class Case:
             name=f"job-{number}",
             kind="Job",
             queue=self.dice.choice(QUEUES),
-            shape=shape,
+            requirements=shape,
             priority=self.dice.choice([0, 0, 10]),
-            since=self.dice.randint(0, 5) * 1000,
+            created_at=self.dice.randint(0, 5) * 1000,
             state=WorkloadState.ADMITTED if on else WorkloadState.PENDING,
             admission=admission,
         )

@@ -326,4 +326,4 @@ def test_the_gang_minimum_is_a_part_of_the_demand(tasks: list[Task], min_availab
 def test_the_gang_minimum_has_exactly_the_pods_asked_for(tasks: list[Task], min_available: int):
     template = job(*tasks, min_available=min_available)
     pods = sum(each.count for each in tasks)
-    assert gang_minimum(template, len).get("pods", 0) == 1000 * min(template.least, pods)
+    assert gang_minimum(template, len).get("pods", 0) == 1000 * min(template.gang_pods, pods)

@@ -45,7 +45,7 @@ class Stream:
         self.running: dict[WorkloadUid, Run] = {}
         self.started: dict[str, int] = {}
         """When which of the wide ones started."""
-        self.state = State(Policy(reservation=reservation))
+        self.state = State(Policy(head_reservation=reservation))
         self.state.queue_changed(Queue(QueueName("q")))
         fewest = 1 if wide == "one" else 2
         self.names = [ClusterName(f"m{number}") for number in range(self.dice.randint(fewest, fewest + 2))]
@@ -54,7 +54,7 @@ class Stream:
             self.state.cluster_changed(Cluster(name, enablements=enabled, allocatable={"cpu": 12}), self.now)
         self.arrive()
         self.plan()
-        self.wide = [replace(each, since=0) for each in self.widely(wide)]
+        self.wide = [replace(each, created_at=0) for each in self.widely(wide)]
         for workload in self.wide:
             self.state.workload_changed(workload, self.now)
 
@@ -74,24 +74,24 @@ class Stream:
                 shapes = [
                     SchedulingRequirements({"cpu": each}, {"cpu": each}, ONE) for each in (cpu, *[9] * (parts - 1))
                 ]
-                return [replace(small(f"wide-{n}", shape), group=group) for n, shape in enumerate(shapes)]
+                return [replace(small(f"wide-{n}", shape), gang=group) for n, shape in enumerate(shapes)]
         return [small("wide", SchedulingRequirements({"cpu": cpu}, {"cpu": cpu}, ONE))]
 
     @property
     def started_at(self) -> int | None:
         """Return when the wide one, or enough of its parts, had started."""
-        group = self.wide[0].group
+        group = self.wide[0].gang
         times = sorted(self.started.values())
         least = group.minimum if group else 1
         return times[least - 1] if len(times) >= least else None
 
     def arrive(self) -> None:
         """Let smaller ones come, so many that some always wait."""
-        while len(self.state.backlog) < 12:
+        while len(self.state.pending) < 12:
             self.number += 1
             demand = {"cpu": self.dice.randint(1, 4)}
             workload = small(f"small-{self.number}", SchedulingRequirements(demand, demand, ONE))
-            self.state.workload_changed(replace(workload, since=self.now), self.now)
+            self.state.workload_changed(replace(workload, created_at=self.now), self.now)
 
     def step(self) -> Plan:
         self.now += STEP
@@ -119,7 +119,7 @@ def small(name: str, shape: SchedulingRequirements) -> Workload:
 
 def kept_on(note: RecordUpdate) -> set[ClusterName]:
     """Return the clusters on which room is kept from now on."""
-    return {booking.cluster for booking in note.reserved.rooms} if note.reserved else set()
+    return {booking.cluster for booking in note.reservation.cluster_charges} if note.reservation else set()
 
 
 WIDE = ["one", "copies", "divided", "group"]
@@ -132,9 +132,9 @@ def test_who_has_a_reservation_starts_within_the_longest_run_time_on_its_cluster
     ends_at = None
     while stream.started_at is None:
         plan = stream.step()
-        for note in plan.notes:
-            assert note.reserved is not None
-            assert note.reserved.rooms
+        for note in plan.record_updates:
+            assert note.reservation is not None
+            assert note.reservation.cluster_charges
             on_it = [run.ends_at for run in stream.running.values() if run.cluster in kept_on(note)]
             ends_at = max(ends_at or stream.now, *on_it, stream.now)
         assert ends_at is None or stream.now <= ends_at
@@ -159,7 +159,7 @@ def test_others_go_on_elsewhere_while_room_is_kept():
         plan = stream.step()
         if kept is not None:
             elsewhere |= {decision.clusters[0].name for decision in plan.decisions} - {kept}
-        kept = next((name for note in plan.notes for name in kept_on(note)), kept)
+        kept = next((name for note in plan.record_updates for name in kept_on(note)), kept)
     assert elsewhere
 
 

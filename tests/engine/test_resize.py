@@ -34,15 +34,15 @@ def resize(scenario: Scenario, *, grown: bool) -> list[str]:
     """Let the workload hold 5, or 1, and return who is evicted for it."""
     workload = scenario.by_name("j")
     amounts = {name: amount if grown else amount // 5 for name, amount in _large(scenario).items()}
-    booking = replace(workload.admission.bookings[0], charge=amounts)
-    admission = replace(workload.admission, charge=amounts, bookings=(booking,), grown=grown)
+    booking = replace(workload.admission.cluster_charges[0], charge=amounts)
+    admission = replace(workload.admission, charge=amounts, cluster_charges=(booking,), resized=grown)
     scenario.state.workload_changed(replace(workload, admission=admission), scenario.now)
     return evicted(scenario)
 
 
 def _large(scenario: Scenario):
     """Return what the workload holds when it is large."""
-    return scenario.by_name("j").shape.demand
+    return scenario.by_name("j").requirements.requests
 
 
 def test_shrinking_for_a_moment_does_not_restart_the_grace_period(scenario):
@@ -73,7 +73,7 @@ def test_an_evicted_workload_begins_with_the_whole_time(scenario):
     scenario.now += GRACE
     assert evicted(scenario) == ["j"]
     assert not scenario.state.overrun
-    assert not scenario.state.outgrown
+    assert not scenario.state.not_fitting_since
 
 
 def test_a_restored_world_goes_on_counting(scenario):
@@ -81,7 +81,7 @@ def test_a_restored_world_goes_on_counting(scenario):
     scenario.now += GRACE - 1000
     resize(scenario, grown=False)
     kept = take_checkpoint(scenario.state)
-    scenario.state = restore(kept.policy, kept.queues, kept.workloads, kept.memory, scenario.now)
+    scenario.state = restore(kept.policy, kept.queues, kept.workloads, kept.history, scenario.now)
     assert resize(scenario, grown=True) == []
     scenario.now += 1000
     assert evicted(scenario) == ["j"]
@@ -91,7 +91,7 @@ def test_growth_that_nobody_can_count_never_fits(scenario):
     resize(scenario, grown=False)
     workload = scenario.by_name("j")
     unknown = replace(
-        workload, admission=replace(workload.admission, grown=True), hold=Refusal(Reason.REQUESTS_UNKNOWN)
+        workload, admission=replace(workload.admission, resized=True), hold=Refusal(Reason.REQUESTS_UNKNOWN)
     )
     scenario.state.workload_changed(unknown, scenario.now)
     assert evicted(scenario) == []

@@ -74,16 +74,16 @@ def told(refusal: Refusal, facts: Mapping[str, Any], fact: str) -> Any:
 def check_amounts(scenario: Scenario, expect: Mapping[str, Any]) -> None:
     """Compare amounts; only the resources that are written are looked at."""
     state = scenario.state
-    standing = state.standing
+    standing = state.queue_shares
     held = {
-        "entitlements": lambda name: {each: int(due) for each, due in standing.entitlements[name].items()},
-        "allocated": lambda name: state.present.allocated[name],
-        "ceilings": lambda name: standing.quota.limits[name].ceiling,
-        "foreign": lambda name: state.ledger.site(name).foreign,
-        "headroom": lambda name: state.ledger.site(name).headroom,
-        "booked": lambda name: state.ledger.site(name).booked,
-        "demands": lambda name: scenario.by_name(name).shape.demand,
-        "gangs": lambda name: scenario.by_name(name).shape.gang,
+        "entitlements": lambda name: {each: int(due) for each, due in standing.fair_shares[name].items()},
+        "allocated": lambda name: state.current_quota.allocated[name],
+        "ceilings": lambda name: standing.quota.limits[name].limit,
+        "foreign": lambda name: state.cluster_usage.cluster_state(name).external_usage,
+        "headroom": lambda name: state.cluster_usage.cluster_state(name).headroom,
+        "booked": lambda name: state.cluster_usage.cluster_state(name).charged,
+        "demands": lambda name: scenario.by_name(name).requirements.requests,
+        "gangs": lambda name: scenario.by_name(name).requirements.gang_requests,
         "charges": lambda name: scenario.by_name(name).admission.charge,
     }
     for kind, found in held.items():

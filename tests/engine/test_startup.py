@@ -22,7 +22,7 @@ def late() -> Scenario:
             "jobs": [{"name": "j", "queue": "q", "asks": {"u": 1}, "on": "m", "ran": 600}],
         }
     )
-    assert [each.name for each in scenario.state.plan(scenario.now).requeues] == ["j"]
+    assert [each.name for each in scenario.state.plan(scenario.now).reschedules] == ["j"]
     scenario.now += 600_000
     return scenario
 
@@ -36,7 +36,7 @@ def test_one_whose_eviction_was_refused_goes_as_soon_as_that_may_be_tried_again(
     scenario = late()
     before = scenario.by_name("j")
     assert evicted(scenario) == ["j"]
-    scenario.state.workload_changed(replace(before, stays_until=scenario.now + 5_000), scenario.now)
+    scenario.state.workload_changed(replace(before, eviction_retry_at=scenario.now + 5_000), scenario.now)
     scenario.now += 4_999
     assert evicted(scenario) == []
     scenario.now += 1
@@ -48,12 +48,12 @@ def test_one_that_is_admitted_anew_has_all_its_time_again():
     assert evicted(scenario) == ["j"]
     gone = replace(scenario.by_name("j"), admission=None, hold=None)
     scenario.state.workload_changed(
-        replace(gone, shape=replace(gone.shape, excluded_clusters=frozenset())), scenario.now
+        replace(gone, requirements=replace(gone.requirements, excluded_clusters=frozenset())), scenario.now
     )
     scenario.state.plan(scenario.now)
     assert scenario.by_name("j").state is WorkloadState.ADMITTED
     scenario.now += 600_000
-    assert [each.name for each in scenario.state.plan(scenario.now).requeues] == ["j"]
+    assert [each.name for each in scenario.state.plan(scenario.now).reschedules] == ["j"]
 
 
 def test_another_time_for_it_counts_from_its_admission():
@@ -63,7 +63,7 @@ def test_another_time_for_it_counts_from_its_admission():
     scenario.now += 600_000
     assert evicted(scenario) == ["j"]
     scenario.state.policy_changed(replace(scenario.state.policy, startup_timeout_ms=None))
-    assert scenario.state.plan(scenario.now).requeues == ()
+    assert scenario.state.plan(scenario.now).reschedules == ()
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def moving(near: int) -> Scenario:
         }
     )
     job = scenario.by_name("j")
-    shape = replace(job.shape, evicting_from=frozenset({"near"}))
-    scenario.state.workload_changed(replace(job, shape=shape), scenario.now)
+    shape = replace(job.requirements, evicting_from=frozenset({"near"}))
+    scenario.state.workload_changed(replace(job, requirements=shape), scenario.now)
     return scenario
 
 
@@ -103,7 +103,7 @@ def test_moved_job_that_does_not_start_leaves_out_only_where_it_was_moved():
     scenario = moving(near=4)
     assert evicted(scenario) == []
     scenario.now += 600_000
-    assert [each.name for each in scenario.state.plan(scenario.now).requeues] == ["j"]
+    assert [each.name for each in scenario.state.plan(scenario.now).reschedules] == ["j"]
     scenario.now += 600_000
     plan = scenario.state.plan(scenario.now)
     (eviction,) = (each for each in plan.decisions if isinstance(each, Evict))
@@ -113,7 +113,9 @@ def test_moved_job_that_does_not_start_leaves_out_only_where_it_was_moved():
 
 def test_moved_job_is_told_only_the_cluster_where_it_does_not_fit():
     scenario = moving(near=4)
-    scenario.state.cluster_changed(replace(scenario.state.ledger.site("far").cluster, allocatable={"u": 2}), 0)
+    scenario.state.cluster_changed(
+        replace(scenario.state.cluster_usage.cluster_state("far").cluster, allocatable={"u": 2}), 0
+    )
     (eviction,) = (each for each in scenario.state.plan(scenario.now).decisions if isinstance(each, Evict))
     assert eviction.back_off is not None
     assert eviction.back_off.moved_to == ("far",)

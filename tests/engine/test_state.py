@@ -23,10 +23,10 @@ def test_the_echo_of_an_admission_is_no_news():
     scenario = Scenario(WORLD)
     scenario.play({})
     admitted = scenario.by_name("j-1")
-    echo = replace(admitted, admission=replace(admitted.admission, admitted_at=7, shown=True))
+    echo = replace(admitted, admission=replace(admitted.admission, admitted_at=7, reported=True))
     scenario.state.workload_changed(echo, scenario.now)
-    assert not scenario.state._is_news
-    assert scenario.state.ledger.site("m").shown == {"cpu": 3000}
+    assert not scenario.state._has_changed
+    assert scenario.state.cluster_usage.cluster_state("m").reported == {"cpu": 3000}
 
 
 def test_a_failed_write_gives_the_room_back():
@@ -55,16 +55,16 @@ def test_a_new_summary_that_changes_nothing_for_us_is_no_news():
     scenario = Scenario(WORLD)
     scenario.play({})
     scenario.state.cluster_changed(cluster({**WORLD["clusters"][0], "used": {"cpu": 2}}), scenario.now)
-    assert not scenario.state._is_news
+    assert not scenario.state._has_changed
 
 
 def test_a_workload_that_moves_is_booked_where_it_is():
     scenario = Scenario({**WORLD, "clusters": [{"name": "m", "has": {"cpu": 4}}, {"name": "n", "has": {"cpu": 4}}]})
     scenario.play({})
     job = scenario.by_name("j-1")
-    moved = Admission(job.shape.demand, (ClusterCharge("n", job.shape.demand),))
+    moved = Admission(job.requirements.requests, (ClusterCharge("n", job.requirements.requests),))
     scenario.state.workload_changed(replace(job, admission=moved), scenario.now)
-    booked = {site.name: site.booked["cpu"] for site in scenario.state.ledger}
+    booked = {site.name: site.charged["cpu"] for site in scenario.state.cluster_usage}
     assert booked == {"m": 0, "n": 6000}
 
 

@@ -35,7 +35,7 @@ def fleet(policy: Policy) -> State:
 
 def submit(state: State, number: int, shape: SchedulingRequirements) -> None:
     name, queue = f"j{number:05}", QueueName(f"q{number % 5}")
-    state.workload_changed(Workload(WorkloadUid(name), "ns", name, "Job", queue, shape, since=number), 1)
+    state.workload_changed(Workload(WorkloadUid(name), "ns", name, "Job", queue, shape, created_at=number), 1)
 
 
 def submit_shapes(state: State, count: int) -> None:
@@ -48,10 +48,10 @@ def submit_shapes(state: State, count: int) -> None:
 def measured(state: State, now: int) -> tuple[int, int, int]:
     """Plan in parts; return the steps of all, those of the largest part, and the number of admissions."""
     work, parts = state.plan_in_steps(now), []
-    before = state.books.feasibility_cache.total_steps
+    before = state.queue_usage.feasibility_cache.total_steps
     while not state.prepare(2000):
         pass
-    parts.append(state.books.feasibility_cache.total_steps - before)
+    parts.append(state.queue_usage.feasibility_cache.total_steps - before)
     largest = 0
     while True:
         try:

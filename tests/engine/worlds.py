@@ -96,11 +96,11 @@ def workload(draw, number: int, kinds: list[SchedulingRequirements]) -> Workload
         name=f"job-{number}",
         kind="Job",
         queue=draw(st.sampled_from(QUEUES)),
-        shape=shape,
+        requirements=shape,
         priority=draw(st.sampled_from([0, 0, 10])),
-        since=draw(st.integers(0, 5)) * 1000,
+        created_at=draw(st.integers(0, 5)) * 1000,
         state=WorkloadState.ADMITTED if on else WorkloadState.PENDING,
-        admission=Admission(shape.demand, (ClusterCharge(on, shape.demand),), shown=draw(st.booleans()))
+        admission=Admission(shape.requests, (ClusterCharge(on, shape.requests),), reported=draw(st.booleans()))
         if on
         else None,
     )
@@ -131,8 +131,8 @@ def build(policy: Policy, *things: object) -> State:
 def quota_of(state: State) -> Quota:
     """Return the charges on the tree as they are now, built anew."""
     tree = state.tree()
-    taken = total(charge for name, charge in state.charged.items() if name == ROOT or name not in tree.nodes)
-    return Quota(tree, queue_limits(tree, state.ledger.pool(), taken), state.charged)
+    taken = total(charge for name, charge in state.current_usage.items() if name == ROOT or name not in tree.nodes)
+    return Quota(tree, queue_limits(tree, state.cluster_usage.root_limit(), taken), state.current_usage)
 
 
 def total_by_queue(state: State) -> Mapping[QueueName, dict[str, int]]:

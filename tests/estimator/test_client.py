@@ -126,7 +126,7 @@ async def test_different_pods_are_counted_by_gangs(monkeypatch):
 
 async def test_pods_beyond_the_gang_minimum_are_not_requested(monkeypatch):
     standin = StandIn("m1", nodes(8, 8))
-    elastic = PodSet(pods(3, 1).request, 9, 0)
+    elastic = PodSet(pods(3, 1).requests, 9, 0)
 
     await ask(monkeypatch, standin, query(pods(5, 1), elastic))
 

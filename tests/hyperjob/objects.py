@@ -68,7 +68,7 @@ def cluster(name: str, gpu: int = 0, *, used: int = 0, **more: Any) -> Cluster:
 def prospects(*clusters: Cluster, **more: Any) -> Prospects:
     ledger = ClusterUsage()
     for each in clusters:
-        ledger.see(each, 0, 0)
+        ledger.update(each, 0, 0)
     return Prospects(free_capacities(ledger), capacities_when_empty(ledger), **more)
 
 

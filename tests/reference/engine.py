@@ -33,23 +33,23 @@ def plan_in_parts(state: plain.State, most: int) -> list[Decision]:
     while parts[-1].is_cut:
         parts.append(played.plan(NOW, most=most))
     made = tuple(decision for part in parts for decision in part.decisions)
-    return decisions(Plan(made, notes=tuple(note for part in parts for note in part.notes)))
+    return decisions(Plan(made, record_updates=tuple(note for part in parts for note in part.record_updates)))
 
 
 def decisions(found: Plan) -> list[Decision]:
     """Return a plan's decisions as the reference model writes them."""
-    held = {note.workload.uid: note.held.cluster for note in found.notes if note.held is not None}
+    held = {note.workload.uid: note.nomination.cluster for note in found.record_updates if note.nomination is not None}
     result: list[Decision] = []
     beneficiary = None
     for each in [*found.decisions, None]:
-        for_whom = None if each is None or isinstance(each, Admit) else each.for_whom
+        for_whom = None if each is None or isinstance(each, Admit) else each.preemptor
         if beneficiary is not None and for_whom != beneficiary and beneficiary in held:
             result.append(Decision("Nominate", beneficiary, held[beneficiary]))
         beneficiary = for_whom
         if isinstance(each, Admit):
             result.append(Decision("Admit", each.workload.name, each.clusters[0].name))
         elif each is not None:
-            result.append(Decision("Evict", each.workload.name, each.for_whom or ""))
+            result.append(Decision("Evict", each.workload.name, each.preemptor or ""))
     return result
 
 
@@ -60,7 +60,7 @@ def build(state: plain.State) -> State:
         tenant_fairness=state.tenant_fairness,
         reclaim=_eviction(state.reclaim),
         preemption=_eviction(state.preemption),
-        reservation=HeadReservation(after_ms=state.reservation_after * 1000),
+        head_reservation=HeadReservation(after_ms=state.reservation_after * 1000),
     )
     found = State(policy)
     for job in state.jobs:
@@ -100,7 +100,7 @@ def _queue(queue: plain.Queue) -> Queue:
 def _workload(job: plain.Job) -> Workload:
     names = tuple(ClusterName(name) for name in job.affinity)
     placement = Placement(affinity=Affinity(names=names) if names else None, spread=(Spread("cluster", 1, 1),))
-    shape = SchedulingRequirements(demand=job.requests, gang=job.gang, placement=placement)
+    shape = SchedulingRequirements(requests=job.requests, gang_requests=job.gang, placement=placement)
     bookings = (ClusterCharge(ClusterName(job.cluster), job.requests),) if job.cluster else ()
     return Workload(
         uid=WorkloadUid(job.name),
@@ -108,9 +108,9 @@ def _workload(job: plain.Job) -> Workload:
         name=job.name,
         kind="Job",
         queue=QueueName(job.queue),
-        shape=shape,
+        requirements=shape,
         priority=job.priority,
-        since=LONG_AGO + job.since * 1000,
+        created_at=LONG_AGO + job.since * 1000,
         state=WorkloadState.ADMITTED if job.cluster else WorkloadState.PENDING,
         admission=Admission(job.requests, bookings, admitted_at=NOW - job.ran * 1000) if job.cluster else None,
         evictions=job.evictions,

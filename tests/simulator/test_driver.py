@@ -221,7 +221,7 @@ def test_the_engine_hears_that_pods_run():
     simulation = Simulation(trace(job("a")), Tempo(until=5000))
     simulation.run()
     [workload] = simulation._world.workloads.values()
-    assert (workload.state, workload.admission.shown) == (WorkloadState.ADMITTED, True)
+    assert (workload.state, workload.admission.reported) == (WorkloadState.ADMITTED, True)
 
 
 jobs = st.lists(
@@ -251,7 +251,7 @@ def test_every_job_is_finished_running_or_waiting_at_the_end(drawn, writes, unti
     if until is None:
         assert stages[Stage.RUNNING] == 0
         assert {life.workload.name for life in outcome.lives if life.stage is Stage.WAITING} == {
-            each.workload.name for each in found if each.workload.shape.demand["cpu"] > 8000
+            each.workload.name for each in found if each.workload.requirements.requests["cpu"] > 8000
         }
 
 
@@ -267,7 +267,7 @@ def test_clusters_and_queues_never_hold_more_than_they_may(drawn):
             if each.runs and each.finished_at - each.submission.runtime <= at < each.finished_at
         ]
         held = {
-            name: sum(each.workload.shape.demand["cpu"] for each in running if each.workload.queue == name)
+            name: sum(each.workload.requirements.requests["cpu"] for each in running if each.workload.queue == name)
             for name in "qr"
         }
         assert held["q"] <= 5000

@@ -17,7 +17,7 @@ def read(gauge, state, *, at, cpu):
     """Let the gauge read the world at a second at which its cluster has so many CPUs."""
     state.cluster_changed(cluster(cpu=cpu), START + at * 1000)
     state.plan(START + at * 1000)
-    gauge.read(state.standing, at * 1000)
+    gauge.read(state.queue_shares, at * 1000)
 
 
 def test_areas_count_from_one_reading_to_the_next():

@@ -53,16 +53,16 @@ def job(
 ) -> Submission:
     """Return a job that comes at a second and runs for some; one that is *on* a cluster runs there at the start."""
     demand = {**cpus(cpu), PODS: pods * MILLI}
-    admission = Admission(demand, (ClusterCharge(ClusterName(on), demand),), shown=shown) if on else None
+    admission = Admission(demand, (ClusterCharge(ClusterName(on), demand),), reported=shown) if on else None
     workload = Workload(
         uid=WorkloadUid(f"uid-{name}"),
         namespace="ml",
         name=name,
         kind="Job",
         queue=QueueName(queue),
-        shape=SchedulingRequirements(demand, demand, ANY_ONE_CLUSTER),
+        requirements=SchedulingRequirements(demand, demand, ANY_ONE_CLUSTER),
         priority=priority,
-        since=START + at * 1000,
+        created_at=START + at * 1000,
         state=WorkloadState.ADMITTED if on else WorkloadState.PENDING,
         admission=admission,
     )

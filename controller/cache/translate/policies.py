@@ -16,10 +16,10 @@ def translate_policy(configuration: wire.VolcanoGlobalConfiguration, *, can_esti
     return Policy(
         queue_order=configuration.queue_order,
         tenant_fairness=configuration.tenant_fairness,
-        growth=Resize(evict=growth.action == "Evict", grace_ms=growth.grace_period // _MILLISECOND),
+        resize=Resize(evict=growth.action == "Evict", grace_ms=growth.grace_period // _MILLISECOND),
         settle_ms=configuration.cluster_status_settle_period // _MILLISECOND,
         startup_timeout_ms=configuration.startup_timeout // _MILLISECOND,
-        reservation=HeadReservation(
+        head_reservation=HeadReservation(
             after_ms=configuration.head_reservation.after // _MILLISECOND,
             max_ms=configuration.head_reservation.max // _MILLISECOND,
         ),

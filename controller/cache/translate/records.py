@@ -97,19 +97,19 @@ def pending_record(
     The counters of *before* continue.
     """
     kept = held or reserved
-    rooms = reserved.rooms if reserved and not held else ()
+    rooms = reserved.cluster_charges if reserved and not held else ()
     clusters = [held.cluster] if held else [each.cluster for each in rooms]
     several = rooms if len(rooms) > 1 else ()
     return wire.Record(
         uid=workload.uid,
         queue=workload.queue,
-        waiting_since=to_datetime(workload.since),
+        waiting_since=to_datetime(workload.created_at),
         reserved_since=to_datetime(reserved.since) if reserved else None,
         nominated_cluster=clusters[0] if len(clusters) == 1 else None,
         nominated_clusters={each.cluster: format_resources(positive(each.charge)) for each in several} or msgspec.UNSET,
         nominated_at=to_datetime(held.since if held else None),
         nomination_rank=held.rank if held else None,
-        nominated_requests=format_resources(positive(kept.demand)) if kept and kept.demand is not None else None,
+        nominated_requests=format_resources(positive(kept.requests)) if kept and kept.requests is not None else None,
         evictions=before.evictions if before else 0,
         attempts=before.attempts if before else 0,
         excluded_clusters=_format_exclusions(dict(before.excluded_clusters) if before else {}),
@@ -137,7 +137,7 @@ def confirmed_record(workload: Workload, admission: Admission, *, before: Admiss
         uid=workload.uid,
         queue=workload.queue,
         charge=format_resources(positive(admission.charge) or _ZERO_CHARGE),
-        clusters=tuple(booking.cluster for booking in admission.bookings),
+        clusters=tuple(booking.cluster for booking in admission.cluster_charges),
         admitted_at=to_datetime(before.admitted_at),
         waiting_since=to_datetime(before.waiting_since),
         evictions=before.evictions,
@@ -177,17 +177,17 @@ def evicted_record(
     workload, back_off = decision.workload, decision.back_off
     is_aborted = decision.reason is EvictionReason.ABORTED
     past = EvictionHistory(before.evictions, before.attempts) if before else EvictionHistory()
-    past = past.once_gone(has_run=workload.has_run, taken_back=back_off is not None)
+    past = past.after_eviction(has_run=workload.has_run, taken_back=back_off is not None)
     return wire.Record(
         uid=workload.uid,
         queue=workload.queue,
-        waiting_since=to_datetime(workload.since),
+        waiting_since=to_datetime(workload.created_at),
         evictions=past.evictions,
-        attempts=past.attempts,
+        attempts=past.failed_starts,
         clusters=clusters,
         aborted=is_aborted,
         aborted_generation=generation if is_aborted and generation is not None else msgspec.UNSET,
-        startup_failed_at=_optional_datetime(back_off.since if back_off and back_off.is_at_fault else None),
+        startup_failed_at=_optional_datetime(back_off.since if back_off and back_off.caused_failure else None),
         back_off_until=_optional_datetime(back_off.until if back_off else None),
         excluded_clusters=_format_exclusions(excluded_clusters),
     )
@@ -214,9 +214,9 @@ def admitted_record(
         uid=workload.uid,
         queue=workload.queue,
         charge=format_resources(positive(admission.charge) or _ZERO_CHARGE),
-        clusters=tuple(booking.cluster for booking in admission.bookings),
+        clusters=tuple(booking.cluster for booking in admission.cluster_charges),
         admitted_at=to_datetime(admission.admitted_at),
-        waiting_since=to_datetime(workload.since),
+        waiting_since=to_datetime(workload.created_at),
         evictions=before.evictions if before else 0,
         attempts=before.attempts if before else 0,
         excluded_clusters=_format_exclusions(excluded_clusters),

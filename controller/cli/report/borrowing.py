@@ -32,13 +32,13 @@ def _notes(snapshot: Snapshot, leaves: list[Node], lacking: list[tuple[Node, fro
 
 def _borrowed_resources(snapshot: Snapshot, leaf: Node) -> frozenset[str]:
     """Return the resources of which a queue holds more than its entitlement."""
-    due, held = snapshot.standing.entitlements[leaf.name], snapshot.standing.quota.allocated[leaf.name]
+    due, held = snapshot.standing.fair_shares[leaf.name], snapshot.standing.quota.allocated[leaf.name]
     return frozenset(name for name, amount in held.items() if name != PODS and amount > due.get(name, 0))
 
 
 def _requests_within_fair_share(snapshot: Snapshot, leaf: Node) -> frozenset[str]:
     """Return what the workloads of a queue ask for that wait for room and would stay within its entitlement."""
-    lanes = snapshot.state.backlog.queues.get(leaf.name, ())
-    waiting = [lane for lane in lanes if lane.hopeless is None and lane.is_waiting]
+    lanes = snapshot.state.pending.queues.get(leaf.name, ())
+    waiting = [lane for lane in lanes if lane.inadmissible is None and lane.is_waiting]
     entitled = [lane for lane in waiting if not snapshot.standing.borrows(leaf, lane.charge)]
     return frozenset(name for lane in entitled for name, amount in lane.charge.items() if amount > 0 and name != PODS)

@@ -46,16 +46,16 @@ class CandidateReport(msgspec.Struct, rename="camel", frozen=True):
 
 def candidate_reports(snapshot: Snapshot, shape: SchedulingRequirements) -> tuple[CandidateReport, ...]:
     """Return all clusters, the candidates first, by name."""
-    ledger = snapshot.state.ledger
+    ledger = snapshot.state.cluster_usage
     found = candidates(shape, ledger.clusters)
     reports = [_report(site, shape, found) for site in ledger]
     return tuple(sorted(reports, key=lambda report: (not report.candidate, report.name)))
 
 
 def _report(site: ClusterState, shape: SchedulingRequirements, found: Candidates) -> CandidateReport:
-    wanted = positive(shape.gang)
+    wanted = positive(shape.gang_requests)
     out = found.excluded.get(site.name)
-    room = FreeCapacity(site, site.headroom, site.allocatable, freed=site.freed)
+    room = FreeCapacity(site, site.headroom, site.allocatable, freed=site.recently_freed_total)
     return CandidateReport(
         name=site.name,
         candidate=site.name in found.names,
@@ -79,6 +79,6 @@ def _node_shortage(room: FreeCapacity, shape: SchedulingRequirements) -> str:
 
 def _fitting_replicas(room: FreeCapacity, shape: SchedulingRequirements) -> int:
     """Return how many replicas the cluster has room for, at most those that are wanted."""
-    one = positive(shape.replica)
+    one = positive(shape.replica_requests)
     fitting = [max(room.headroom.get(name, 0), 0) // amount for name, amount in one.items()]
     return min([*fitting, shape.replicas])

@@ -28,7 +28,7 @@ class Clusters(msgspec.Struct, frozen=True):
 
 def cluster_reports(snapshot: Snapshot) -> Clusters:
     """Return all clusters, also those of which only charges are known."""
-    return Clusters(tuple(_report(site) for site in snapshot.state.ledger))
+    return Clusters(tuple(_report(site) for site in snapshot.state.cluster_usage))
 
 
 def unusable_reason(site: ClusterState) -> str:
@@ -37,14 +37,14 @@ def unusable_reason(site: ClusterState) -> str:
 
 
 def _report(site: ClusterState) -> ClusterReport:
-    booked = {name for name, amount in site.booked.items() if amount}
-    resources = sorted({*site.allocatable, *site.foreign, *booked})
+    booked = {name for name, amount in site.charged.items() if amount}
+    resources = sorted({*site.allocatable, *site.external_usage, *booked})
     return ClusterReport(
         name=site.name,
         ready=site.is_usable,
         trouble=unusable_reason(site),
         allocatable=quantities(site.allocatable, resources),
-        foreign=quantities(site.foreign, resources),
-        ours=quantities(site.booked, resources),
+        foreign=quantities(site.external_usage, resources),
+        ours=quantities(site.charged, resources),
         free=quantities(site.headroom, resources),
     )

@@ -147,7 +147,7 @@ class Explanation(msgspec.Struct, rename="camel", frozen=True):
 
 def explain(snapshot: Snapshot, workload: Workload) -> Explanation:
     """Return all that is known about *workload*."""
-    shape = workload.shape
+    shape = workload.requirements
     return Explanation(
         kind=workload.kind,
         namespace=workload.namespace,
@@ -156,10 +156,10 @@ def explain(snapshot: Snapshot, workload: Workload) -> Explanation:
         priority=workload.priority,
         priority_class=workload.priority_class,
         unknown_class=workload.unknown_class,
-        since=format_time(workload.since),
-        demand=positive_quantities(shape.demand),
-        gang=positive_quantities(shape.gang),
-        copies=feasibility(shape, snapshot.state.ledger).copies,
+        since=format_time(workload.created_at),
+        demand=positive_quantities(shape.requests),
+        gang=positive_quantities(shape.gang_requests),
+        copies=feasibility(shape, snapshot.state.cluster_usage).copies,
         queue=_queue(snapshot, workload.queue),
         waiting=_pending_state(snapshot, workload),
         running=_admitted_state(snapshot, workload),
@@ -172,7 +172,7 @@ def _pending_state(snapshot: Snapshot, workload: Workload) -> PendingState | Non
     if refusal is None:
         return None
     found = remedies.find_remedy(snapshot.state, workload.uid, snapshot.now, snapshot.plan)
-    line = snapshot.state.waiting(workload.queue)
+    line = snapshot.state.pending_workloads(workload.queue)
     position = [each.uid for each in line].index(workload.uid)
     return PendingState(
         reason=refusal.reason,
@@ -184,7 +184,7 @@ def _pending_state(snapshot: Snapshot, workload: Workload) -> PendingState | Non
         position=position + 1,
         of=len(line),
         before=tuple(_workload_ahead(snapshot, each) for each in line[:position]),
-        clusters=candidate_reports(snapshot, workload.shape),
+        clusters=candidate_reports(snapshot, workload.requirements),
     )
 
 
@@ -226,7 +226,7 @@ def _workload_ahead(snapshot: Snapshot, workload: Workload) -> WorkloadAhead:
         namespace=workload.namespace,
         name=workload.name,
         priority=workload.priority,
-        since=format_time(workload.since),
+        since=format_time(workload.created_at),
         reason=refusal.reason if refusal else "",
     )
 
@@ -236,7 +236,9 @@ def _admitted_state(snapshot: Snapshot, workload: Workload) -> AdmittedState | N
     if workload.state is not WorkloadState.ADMITTED or admission is None:
         return None
     return AdmittedState(
-        clusters=tuple(ClusterCharge(each.cluster, positive_quantities(each.charge)) for each in admission.bookings),
+        clusters=tuple(
+            ClusterCharge(each.cluster, positive_quantities(each.charge)) for each in admission.cluster_charges
+        ),
         charge=positive_quantities(admission.charge),
         outgrown=_resized_from(snapshot, workload),
         since=format_time(admission.admitted_at),

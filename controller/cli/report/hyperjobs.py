@@ -50,7 +50,7 @@ def hyperjob_report(snapshot: Snapshot, hyperjob: HyperJob, found: Preview) -> H
     own = {
         each.name: each
         for each in snapshot.state.workloads.values()
-        if each.group is not None and each.group.hyperjob == uid
+        if each.gang is not None and each.gang.hyperjob == uid
     }
     return HyperJobReport(
         namespace=hyperjob.metadata.namespace,
@@ -91,4 +91,4 @@ def _state(part: PartStatus, workload: Workload | None) -> str:
 
 def _clusters(workload: Workload | None) -> tuple[str, ...]:
     admission = workload.admission if workload else None
-    return tuple(booking.cluster for booking in admission.bookings) if admission else ()
+    return tuple(booking.cluster for booking in admission.cluster_charges) if admission else ()

@@ -53,7 +53,7 @@ def _report(position: int, workload: Workload, refusal: Refusal) -> PendingRepor
         name=workload.name,
         priority=workload.priority,
         priority_class=workload.priority_class,
-        since=format_time(workload.since),
+        since=format_time(workload.created_at),
         reason=refusal.reason,
         message=pending_message(refusal),
         remedy=remedy_message(refusal),

@@ -57,8 +57,8 @@ def plan_report(snapshot: Snapshot) -> PlanReport:
 
 def pending_workloads(snapshot: Snapshot) -> Iterator[tuple[int, Workload, Refusal]]:
     """Yield everyone who waits with his position and why, by queue and position."""
-    for queue in snapshot.state.waiting_queues():
-        for position, workload in enumerate(snapshot.state.waiting(queue), start=1):
+    for queue in snapshot.state.queues_with_pending():
+        for position, workload in enumerate(snapshot.state.pending_workloads(queue), start=1):
             refusal = snapshot.state.refusal(workload.uid)
             if refusal is not None:
                 yield position, workload, refusal
@@ -67,7 +67,7 @@ def pending_workloads(snapshot: Snapshot) -> Iterator[tuple[int, Workload, Refus
 def _decided_report(decision: Decision) -> DecisionReport:
     if isinstance(decision, Admit):
         return _decision_report(decision.workload, "Admit", clusters=_targets(decision.clusters))
-    message = EVICTION_MESSAGES[decision.reason] if decision.back_off is None else decision.back_off.why
+    message = EVICTION_MESSAGES[decision.reason] if decision.back_off is None else decision.back_off.message
     return _decision_report(decision.workload, "Evict", reason=decision.reason, message=message)
 
 

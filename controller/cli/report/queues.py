@@ -63,11 +63,13 @@ def queue_share_report(snapshot: Snapshot, name: QueueName) -> QueueShareReport:
     standing, state = snapshot.standing, snapshot.state
     resources = relevant_resources(snapshot, name)
     is_known = name in standing.quota.tree.nodes
-    held: Resources = state.present.allocated[name] if is_known and state.present else state.charged.get(name, {})
-    ceiling = standing.quota.limits[name].ceiling if is_known else {}
+    held: Resources = (
+        state.current_quota.allocated[name] if is_known and state.current_quota else state.current_usage.get(name, {})
+    )
+    ceiling = standing.quota.limits[name].limit if is_known else {}
     return QueueShareReport(
         name=name,
-        entitlement=quantities(standing.entitlements.get(name, {}), [each for each in resources if each != PODS]),
+        entitlement=quantities(standing.fair_shares.get(name, {}), [each for each in resources if each != PODS]),
         allocated=quantities(held, resources),
         ceiling=quantities({each: max(amount, 0) for each, amount in ceiling.items()}, resources),
         share=_share(snapshot, name, held) if is_known else None,
@@ -77,19 +79,19 @@ def queue_share_report(snapshot: Snapshot, name: QueueName) -> QueueShareReport:
 def relevant_resources(snapshot: Snapshot, name: QueueName) -> list[str]:
     """Return what some queue holds, wants or limits, else all there is; ``pods`` only where this queue names them."""
     state = snapshot.state
-    found = set(snapshot.standing.entitlements[ROOT])
+    found = set(snapshot.standing.fair_shares[ROOT])
     for queue in state.queues.values():
         found.update(queue.capability, queue.deserved, queue.guarantee)
-    found = found or set(state.ledger.pool())
+    found = found or set(state.cluster_usage.root_limit())
     queue = state.queues.get(name, Queue(name))
     return sorted(found - {PODS} | ({PODS} if queue.names(PODS) else set()))
 
 
 def _share(snapshot: Snapshot, name: QueueName, held: Resources) -> float | None:
     """Return the share of a queue that holds *held* now, for people to read; decisions never use it."""
-    if not any(amount > 0 for amount in snapshot.standing.entitlements[name].values()):
+    if not any(amount > 0 for amount in snapshot.standing.fair_shares[name].values()):
         return None
-    is_infinite, share = snapshot.standing.ratio(name, held)
+    is_infinite, share = snapshot.standing.usage_ratio_with(name, held)
     return None if is_infinite else float(round(share, 3))
 
 
@@ -123,7 +125,7 @@ def _report(snapshot: Snapshot, standing: QueueShareReport) -> QueueReport:
         weight=queue.weight,
         priority=queue.priority,
         state=queue.state if node else "Broken",
-        pending=sum(len(snapshot.state.waiting(each)) for each in (_subtree(node) if node else (name,))),
+        pending=sum(len(snapshot.state.pending_workloads(each)) for each in (_subtree(node) if node else (name,))),
         entitlement=standing.entitlement,
         allocated=standing.allocated,
         ceiling=standing.ceiling,

@@ -29,7 +29,7 @@ def find_job(snapshot: Snapshot, namespace: str, name: str) -> Workload:
 
 
 def _sort_key(workload: Workload) -> tuple[bool, bool, str, str]:
-    is_volcano = group_kind(workload.shape.api) == VOLCANO_JOB
+    is_volcano = group_kind(workload.requirements.api) == VOLCANO_JOB
     return not is_volcano, workload.kind != _JOB, workload.kind, workload.uid
 
 

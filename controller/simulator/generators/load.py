@@ -84,10 +84,10 @@ def as_trace(load: Load, *, start: int = 0) -> Trace:
             name=job.name,
             kind=VOLCANO_JOB.kind,
             queue=job.queue,
-            shape=shape,
+            requirements=shape,
             priority=load.classes.get(job.priority_class, 0),
             priority_class=job.priority_class,
-            since=start + job.at,
+            created_at=start + job.at,
         )
         submissions.append(Submission(workload, job.runtime, job.at, pods))
     return Trace(load.queues, load.clusters, tuple(submissions), start=start)
