@@ -14,7 +14,7 @@ from controller.engine.workloads import (
     WorkloadState,
     WorkloadUid,
 )
-from tests.reference import world as plain
+from tests.reference import state as plain
 from tests.reference.state import Decision
 
 NOW = 1_000_000_000
