@@ -1,4 +1,4 @@
-# The two commands of the README are `make demo` and `make test`; `make help` lists the rest.
+# `make help` lists the targets.
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -24,7 +24,7 @@ $(VENV)/.ready: $(VENV)/.requirements pyproject.toml
 
 setup: $(VENV)/.ready ## create .venv with the locked requirements
 
-demo: setup ## run the main job against a real API server (ARGS="--help" teaches)
+demo: setup ## run the demo on a real API server (ARGS="--help" lists its options)
 	@$(BIN)/python -m localup demo $(ARGS)
 
 check: setup ## format, lint, types, import contracts, documentation
@@ -43,13 +43,13 @@ test: check ## checks, unit tests and a smoke test of each promise on a real API
 test-integration: setup ## all other tests: real servers, processes, the chart (builds Helm once)
 	@$(BIN)/python -m localup binaries
 	@$(BIN)/pytest --quiet --numprocesses 2 --dist loadfile -m "integration and not long" $(ARGS) || \
-		{ echo "what failed is run again by itself, once: servers share two cores here"; \
+		{ echo "failed tests are run again once, alone: the servers share two cores"; \
 		$(BIN)/pytest --quiet --last-failed --last-failed-no-failures none -m "integration and not long" $(ARGS); }
 
 test-unit: setup ## the tests that need no server
 	@$(BIN)/pytest --quiet --numprocesses 2 -m "not long and not real and not process" $(ARGS)
 
-test-long: setup ## enumerations, long runs and new examples of every property: two hours or so
+test-long: setup ## enumerations, long runs and new examples of every property: about two hours
 	@$(BIN)/python -m localup binaries
 	@DRAWS=1 $(BIN)/pytest -m long $(ARGS)
 	@DRAWS=20 $(BIN)/pytest -m "hypothesis and not long and not real and not process" $(ARGS)
@@ -67,11 +67,11 @@ docs: setup ## build the documentation site into build/site
 reference: setup ## write the tables of the reference pages that the code knows
 	@PYTHONPATH=. $(BIN)/python docs/generate.py
 
-lock: setup ## compute the locked requirements anew
+lock: setup ## update the locked requirements
 	@$(BIN)/python -m pip install --quiet uv
 	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header pyproject.toml --output-file requirements.txt
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header --extra dev --constraint requirements.txt pyproject.toml --output-file requirements-dev.txt
 	@echo hatchling | $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header --no-annotate --constraint requirements-dev.txt --output-file requirements-build.txt -
 
-clean: ## remove what was made here
+clean: ## remove everything that make has created
 	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -6,17 +6,22 @@ Columns that the code does not know are written by hand and stay with their row.
 """
 
 import argparse
+import ast
+import collections.abc
+import inspect
 import json
 import os
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import annotated_types
 import msgspec
@@ -33,6 +38,13 @@ from controller.api.hyperjobs import BatchHyperJobSpec, HyperJobSpec
 from controller.api.record import Record
 from controller.cache.store import Store
 from controller.cli.app import app
+from controller.cli.report.clusters import Clusters
+from controller.cli.report.explanation import Explanation
+from controller.cli.report.hyperjobs import HyperJobReport
+from controller.cli.report.pending import Pending
+from controller.cli.report.plan import PlanReport
+from controller.cli.report.queues import Queues
+from controller.cli.report.replay import ReplayReport
 from controller.engine.reasons import ABOUT_CAPACITY, EvictionReason, Reason
 from controller.engine.state import State
 from controller.messages import BINDING_WARNINGS, EVICTION_MESSAGES, PENDING_MESSAGES, ROOT_QUEUE_MESSAGES
@@ -259,6 +271,56 @@ def hyperjobs() -> Table:
     return Table(("field", "values", "default", "meaning"), tuple(rows))
 
 
+def answer(report: type[msgspec.Struct]) -> Table:
+    """Return the fields of a command's JSON."""
+    return Table(("field", "type", "meaning"), tuple(_fields(report, "")))
+
+
+def _fields(struct: type[msgspec.Struct], prefix: str) -> Iterator[Row]:
+    texts = _attribute_docstrings(struct)
+    types = get_type_hints(struct)
+    for field in msgspec.structs.fields(struct):
+        annotation = types[field.name]
+        arguments = [each for each in get_args(annotation) if each not in {Ellipsis, type(None)}]
+        is_list = get_origin(annotation) is tuple
+        inner = arguments[0] if len(arguments) == 1 else annotation
+        is_struct = isinstance(inner, type) and issubclass(inner, msgspec.Struct)
+        words = "or null" if type(None) in get_args(annotation) else ""
+        kind = "list of objects" if is_list and is_struct else "object" if is_struct else _json_type(annotation)
+        yield Row(f"{prefix}{field.encode_name}", (f"{kind} {words}".strip(),), texts.get(field.name, ""))
+        if is_struct:
+            yield from _fields(inner, f"{prefix}{field.encode_name}{'[]' if is_list else ''}.")
+
+
+def _json_type(annotation: object) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in {Union, UnionType}:
+        return " or ".join(_json_type(each) for each in arguments if each is not type(None))
+    if origin in {tuple, list}:
+        return f"list of {_json_type(arguments[0])}s"
+    if origin in {dict, Mapping, collections.abc.Mapping}:
+        return "map"
+    if origin is Literal:
+        return ", ".join(f"`{each}`" for each in arguments)
+    names = {bool: "true, false", int: "integer", float: "number", dict: "map"}
+    return names.get(annotation, "object" if annotation is object else "string")
+
+
+def _attribute_docstrings(struct: type) -> dict[str, str]:
+    """Return what stands below each field of a class."""
+    (parsed,) = ast.parse(textwrap.dedent(inspect.getsource(struct))).body
+    assert isinstance(parsed, ast.ClassDef)  # noqa: S101 -- the source of a class
+    return {
+        field.target.id: text.value.value
+        for field, text in pairwise(parsed.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+
+
 def commands() -> str:
     """Return the help of every command of `volcano-global`."""
     return "\n".join(_command(typer.main.get_command(app), "volcano-global")).rstrip() + "\n"
@@ -312,6 +374,13 @@ TABLES: Mapping[str, Callable[[], Table]] = {
     "warnings": warnings,
     "labels": labels,
     "record": record,
+    "json-plan": lambda: answer(PlanReport),
+    "json-queues": lambda: answer(Queues),
+    "json-pending": lambda: answer(Pending),
+    "json-clusters": lambda: answer(Clusters),
+    "json-explain-job": lambda: answer(Explanation),
+    "json-explain-hyperjob": lambda: answer(HyperJobReport),
+    "json-replay": lambda: answer(ReplayReport),
     "hyperjobs": hyperjobs,
 }
 
