@@ -43,14 +43,14 @@ from controller.watchdog import Watchdog
 from controller.webhook_config.controller import DesiredConfigFile, WebhookConfigDependencies, WebhookConfigReconciler
 from controller.writes import Write
 
-#: More than the most writes in flight with the watches beside them: the actuator sets the limit, not the pool.
+#: More than the maximum of writes in flight plus watches, so that the actuator is the limit and not the pool.
 _CONNECTIONS = 1024 + 32
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class Controller:
-    """The running process: its parts, and how they start and stop together."""
+    """Creates, starts and stops the parts of the controller process."""
 
     def __init__(self, settings: Settings, file: ConfigurationFile, api: Api, *, for_hyperjobs: Api) -> None:
         self.settings = settings
@@ -61,7 +61,7 @@ class Controller:
         self.election = LeaderElection(api, settings.lease_namespace, candidate=candidate, timings=settings.timings)
         self.election.on_change = self._on_leadership_change
         self.leading = asyncio.Event()
-        """Set while we may write."""
+        """Set while this process may write."""
         clock = SteadyClock()
         self.actuator = Actuator(api, self.store, metrics=self.metrics, may_write=self._may_write, clock=clock)
         self.actuator.limit(_limits(file.current))
@@ -71,7 +71,7 @@ class Controller:
         self.informers = build_informers(api, self.store, watch_options)
         self.kinds = DynamicInformers(api, self.store, self.informers, options=watch_options)
         self.kinds.set_kinds(self.store.kinds)
-        # Only read, so that what else they are does not matter.
+        # ChainMap is invariant in its value type; the loop only reads `synced`.
         caches: ChainMap[str, Any] = ChainMap({"workloads": self.kinds}, self.informers)
         self.loop = AdmissionLoop(self.store, self.actuator, caches, metrics=self.metrics, clock=clock)
         recorder_options = RecorderOptions(settings.identity, settings.events_per_second, settings.event_backlog)
@@ -106,7 +106,7 @@ class Controller:
         self.store.enable_node_estimates()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Watch, decide and write until *stop* is set; then let the writes in flight end."""
+        """Watch, decide and write until *stop* is set; then wait for the writes in flight."""
         async with asyncio.TaskGroup() as group:
             acting = group.create_task(self.actuator.run())
             deciding = [group.create_task(informer.run()) for informer in self.informers.values()]
@@ -133,7 +133,7 @@ class Controller:
                 await self.election.release()
 
     def _write_confirmed(self, write: Write, facts: CachedBinding) -> None:
-        """Pass on that a write has had its effect."""
+        """Notify the event recorder and the status reconciler of a confirmed write."""
         self.event_recorder.record_write(write, facts)
         self.stale_status.on_write(write)
 
@@ -141,7 +141,7 @@ class Controller:
         return self.election.may_write
 
     def _on_leadership_change(self) -> None:
-        """Begin to decide, or leave it to another one and stand by."""
+        """Start to decide after acquiring leadership, or stop after losing it."""
         self.metrics.set_leading(leading=self.election.leads)
         if self.election.may_write:
             self.leading.set()
@@ -155,7 +155,7 @@ class Controller:
         self.webhook_config.wake()
 
     async def _drain(self, acting: asyncio.Task[None], others: Iterable[asyncio.Task[Never]]) -> None:
-        """Decide no more, send no more, and wait for what was sent: for the answers, or until none can come."""
+        """Stop deciding and sending, then wait for the responses, or until no request can take effect any more."""
         log.info("controller stopping", under_way=self.actuator.pending)
         ends_at = time.monotonic() + self.settings.stop_seconds
         for task in others:
@@ -182,14 +182,14 @@ def _limits(configuration: VolcanoGlobalConfiguration) -> RateLimits:
 async def connection(
     connect: Callable[[], AbstractAsyncContextManager[Api]], stack: AsyncExitStack, stop: asyncio.Event
 ) -> Api | None:
-    """Return a connection as soon as its credentials can be read: they may be mounted after we start."""
+    """Return a connection as soon as the credentials can be read; they may be mounted after the start."""
     backoff = Backoff(initial=1, maximum=30)
     while not stop.is_set():
         try:
             return await stack.enter_async_context(connect())
         except KubeconfigError as error:
             delay = backoff.next_delay()
-            log.error("cannot connect", error=str(error), again_in=round(delay, 1))  # noqa: TRY400 -- it says it all
+            log.error("cannot connect", error=str(error), again_in=round(delay, 1))  # noqa: TRY400 -- the message suffices
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(delay):
                     await stop.wait()
@@ -207,7 +207,7 @@ def _connect(settings: Settings) -> AbstractAsyncContextManager[Api]:
 
 
 def _connect_stage(settings: Settings) -> AbstractAsyncContextManager[Api]:
-    """Connect as the HyperJob stage, who is somebody else for the API server."""
+    """Connect with the HyperJob stage's own credentials."""
     agent = "volcano-global-hyperjobs"
     return Api.connect(settings.hyperjob_kubeconfig, user_agent=agent, timeouts=_timeouts(settings))
 
@@ -246,7 +246,7 @@ async def serve(settings: Settings) -> None:
 def main() -> None:
     """Parse the flags and run."""
     configure_logging()
-    # What waits is kept for long and refers to nothing in circles: looking through it again and again is in vain.
+    # Cached objects live long and form no reference cycles, so frequent collections would be wasted.
     gc.set_threshold(50_000, 50, 1000)
     try:
         asyncio.run(serve(parse_flags(sys.argv[1:])))

@@ -1,7 +1,6 @@
-"""Looks when something has changed, decides, and hands the decisions on.
+"""Runs the admission loop: waits for changes, lets the engine decide, and submits the decisions.
 
-One event wakes it and carries no data: what is true is asked of the store.
-What is decided, and how it is written, is not its business.
+The wake event carries no data; the present state is read from the store.
 """
 
 import asyncio
@@ -41,20 +40,20 @@ from controller.writes import (
     requeue_writes,
 )
 
-#: So many admissions are decided ahead of the writes: what is sent is fresh, and the event loop is never held up long.
+#: Maximum number of decisions that are not sent yet; it keeps decisions fresh and cycles short.
 _MAX_UNSENT_WRITES = 256
-#: How many times a workload is evaluated on a cluster in one go: a few hundredths of a second.
+#: Evaluations of a workload on a cluster in one slice; a slice takes some hundredths of a second.
 _STEPS_PER_SLICE = 2000
-#: After so many goes a plan is made, however much is left to judge.
+#: After so many preparation slices a plan is made, even if some workloads were not evaluated.
 _MAX_PREPARATION_SLICES = 500
-#: So often it is seen which caches are waited for, in seconds.
+#: Interval at which the set of caches to wait for is read again, in seconds.
 _SYNC_POLL_SECONDS = 1
-#: Clocks jump, so a time of day is never waited for longer than this, in seconds.
+#: Longest wait for a time of day, because clocks may jump, in seconds.
 _MAX_WAIT_SECONDS = 60
 _MIN_WAIT_SECONDS = 0.02
-#: A workload that is set aside is tried again after this time, in milliseconds.
+#: A workload that was set aside is tried again after this time, in milliseconds.
 _FAILED_WORKLOAD_RETRY_MS = 60_000
-#: Between two looks news are gathered for as long as the last one took, within these bounds, in seconds.
+#: Changes are batched for as long as the last slice took, within these bounds, in seconds.
 _MIN_BATCHING_SECONDS = 0.005
 _MAX_BATCHING_SECONDS = 0.05
 
@@ -62,33 +61,33 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class SyncedCache(Protocol):
-    """A cache that is, or is not yet, what the API server once had."""
+    """A cache that may or may not be in sync with the API server."""
 
     @property
     def synced(self) -> asyncio.Event:
-        """Set while it is."""
+        """Set while it is in sync."""
 
 
 class DecisionSink(Protocol):
-    """Who carries decisions out; the actuator is one."""
+    """Carries decisions out; implemented by the actuator."""
 
     @property
     def may_write(self) -> bool:
-        """Say whether it is our turn; who stands by decides nothing."""
+        """Return whether this process is the leader; a standby decides nothing."""
 
     @property
     def backlog(self) -> int:
-        """Return how many writes are not begun yet."""
+        """Return the number of writes that were not sent yet."""
 
     def submit(self, write: Write, /) -> None:
-        """See *write* through."""
+        """Queue *write*."""
 
     def next_write_at(self, uid: WorkloadUid, /) -> int | None:
-        """Return from when on a new write for *uid* makes sense; ``None`` while one is under way."""
+        """Return the earliest time for a new write to *uid*, in milliseconds; ``None`` while a write is in progress."""
 
 
 class AdmissionLoop:
-    """Feeds the World from the store and hands what it decides to the actuator."""
+    """Applies changes from the store to the engine's state and submits its decisions to the actuator."""
 
     def __init__(
         self,
@@ -103,11 +102,11 @@ class AdmissionLoop:
         self.last_error: str | None = None
         """Why the last cycle failed."""
         self.on_waits: Callable[[tuple[Wait, ...]], None] = _ignore_waits
-        """Hears for what reasons workloads wait now; it is not to wait itself."""
+        """Called with the workloads whose pending reason changed; it must not block."""
         self.on_queries: Callable[[tuple[Query, ...]], None] = _ignore_queries
-        """Hears what the clusters' estimators are to be asked."""
+        """Called with the queries for the clusters' scheduler estimators."""
         self.decision_recorder = DecisionRecorder()
-        """Takes every decision down."""
+        """Records every decision."""
         self._store = store
         self._actuator = actuator
         self._caches = caches
@@ -116,29 +115,29 @@ class AdmissionLoop:
         self._backoff = Backoff(initial=0.5, maximum=30)
         self._slice_seconds = 0.0
         self._preparation_slices = 0
-        """How many cycles have judged workloads since the last plan."""
+        """Preparation slices since the last plan."""
         self._plan_in_progress: tuple[Steps[Plan], CycleContext] | None = None
-        """The plan that is being made over several goes."""
+        """The plan that is being made in several slices."""
         self._plan_seconds = 0.0
-        """How long the goes of that plan have taken, in seconds."""
+        """Duration of its slices so far, in seconds."""
         self._plan_slices = 0
-        """How many they are."""
+        """Number of its slices so far."""
         self._wake = asyncio.Event()
         store.on_change = self._wake.set
         store.on_error = partial(self._report, "assess")
 
     def wake(self) -> None:
-        """Look again: something has changed that the store does not tell."""
+        """Start a cycle after a change outside the store."""
         self._wake.set()
 
     async def run(self) -> NoReturn:
-        """Decide whenever something has changed, until cancelled."""
+        """Run a cycle after every change, until cancelled."""
         while True:
             await self._until_synced()
             self._wake.clear()
             try:
                 wake_at = self._cycle()
-            except Exception as error:  # noqa: BLE001 -- the one outer guard: what fails here must not end admission for ever
+            except Exception as error:  # noqa: BLE001 -- the one outer guard: a failed cycle must not end admission
                 await self._recover(error)
             else:
                 self.last_error = None
@@ -146,15 +145,15 @@ class AdmissionLoop:
                 await self._wait(wake_at)
 
     async def _until_synced(self) -> None:
-        """Wait until every list has been applied."""
+        """Wait until every cache is in sync."""
         while missing := [cache for cache in self._caches.values() if not cache.synced.is_set()]:
-            # A cache that nobody needs any more is never in step again: it is gone from among them at the next look.
+            # A cache that was removed never gets in sync; the next iteration does not list it.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_SYNC_POLL_SECONDS):
                     await missing[0].synced.wait()
 
     def _cycle(self) -> int | None:
-        """Look once, decide, hand on; return when to look again unasked, in milliseconds."""
+        """Run one slice of a cycle; return when to run the next one without a change, in milliseconds."""
         began, now = time.monotonic(), self._clock()
         if self._plan_in_progress is not None:
             return self._advance_plan(now, began)
@@ -176,10 +175,9 @@ class AdmissionLoop:
         return self._advance_plan(now, began)
 
     def _prepare(self) -> bool:
-        """Judge waiting workloads for a bounded time; say whether the next plan can be made.
+        """Evaluate pending workloads in a bounded slice; return whether the next plan can be made.
 
-        Others take their turn on the event loop before it goes on. What comes in meanwhile is judged, too, but a plan
-        is not put off for ever.
+        Other tasks run between slices. Changes that arrive meanwhile are evaluated too, but a plan is made eventually.
         """
         if self._preparation_slices < _MAX_PREPARATION_SLICES and not self.state.prepare(_STEPS_PER_SLICE):
             self._preparation_slices += 1
@@ -188,12 +186,12 @@ class AdmissionLoop:
         return True
 
     def _advance_plan(self, now: int, began: float) -> int | None:
-        """Go on with the plan for a bounded number of steps; return when there is more to do.
+        """Continue the plan for a bounded number of steps; return when to continue.
 
-        The world is told nothing before the plan is made, so that the goes together decide as one would.
+        No changes are applied to the state before the plan is finished, so that its slices decide as one pass would.
         """
         if self._plan_in_progress is None:
-            raise AssertionError("no plan is being made")
+            raise AssertionError("no plan is in progress")
         work, context = self._plan_in_progress
         made = advance(work, _STEPS_PER_SLICE)
         self._slice_seconds = time.monotonic() - began
@@ -204,51 +202,48 @@ class AdmissionLoop:
         self._plan_in_progress = None
         self._metrics.count_cycle(self._plan_seconds)
         planned_at = self._apply_plan(made[0], context, now)
-        # What came in since the plan was begun has not been told to the world.
+        # Changes since the first slice were not applied to the state yet.
         return self._next_wake(planned_at if self._plan_slices == 1 else now, now)
 
     def _next_wake(self, planned_at: int | None, now: int) -> int | None:
-        """Return when to look again: for the plan, for what is to be mended, or for what the store knows."""
+        """Return the time of the next cycle: for the plan, for repairs, or for the store."""
         wake_ats = (planned_at, self._repair(now), self._store.next_retry_at)
         return min((at for at in wake_ats if at is not None), default=None)
 
     def _apply_plan(self, plan: Plan, context: CycleContext, now: int) -> int | None:
-        """Hand on what *plan* decides; return when there is more to decide."""
+        """Submit the decisions of *plan*; return the time of the next plan."""
         self.decision_recorder.record_plan(self.state, plan, context)
         for error in self.state.take_failures():
             self._report("decide", None, error)
         stale = self._stale(plan)
         self._store.mark_changed(stale)
         self._write_reservations([note for note in plan.record_updates if note.workload.uid not in stale], now)
-        self._requeue([each for each in plan.reschedules if each.uid not in stale], now)
-        self._submit_decisions([each for each in plan.decisions if each.workload.uid not in stale], now)
+        self._requeue([workload for workload in plan.reschedules if workload.uid not in stale], now)
+        self._submit_decisions([item for item in plan.decisions if item.workload.uid not in stale], now)
         self.on_waits(plan.waits)
         self.on_queries(plan.queries)
         return now if plan.is_cut else plan.wake_at
 
     def _stale(self, plan: Plan) -> set[WorkloadUid]:
-        """Return the workloads of *plan* that have changed since its first go, with all that depends on them.
+        """Return the workloads of *plan* that changed since its first slice, and the decisions that depend on them.
 
-        They are decided anew: the parts of a HyperJob together, and victims with the workload that needs their room.
+        These are decided again: parts of a HyperJob together, and victims together with their preemptor.
         """
         if self._plan_slices == 1:
             return set()
-        stale = {
-            each.workload.uid
-            for each in (*plan.decisions, *plan.record_updates)
-            if self._store.has_changed(each.workload.uid)
-        }
-        stale |= {each.uid for each in plan.reschedules if self._store.has_changed(each.uid)}
+        decided = (*plan.decisions, *plan.record_updates)
+        stale = {item.workload.uid for item in decided if self._store.has_changed(item.workload.uid)}
+        stale |= {workload.uid for workload in plan.reschedules if self._store.has_changed(workload.uid)}
         if not stale:
             return stale
-        admitted = [each for each in plan.decisions if isinstance(each, Admit) and each.plan_id]
-        plans = {each.plan_id for each in admitted if each.workload.uid in stale}
-        stale |= {each.workload.uid for each in admitted if each.plan_id in plans}
-        evicted = [each for each in plan.decisions if isinstance(each, Evict)]
-        return stale | {each.workload.uid for each in evicted if each.preemptor in stale}
+        admissions = [decision for decision in plan.decisions if isinstance(decision, Admit) and decision.plan_id]
+        plans = {admission.plan_id for admission in admissions if admission.workload.uid in stale}
+        stale |= {admission.workload.uid for admission in admissions if admission.plan_id in plans}
+        evictions = [decision for decision in plan.decisions if isinstance(decision, Evict)]
+        return stale | {eviction.workload.uid for eviction in evictions if eviction.preemptor in stale}
 
     def _write_reservations(self, notes: Iterable[RecordUpdate], now: int) -> None:
-        """Write down what is held for whom, before anybody leaves for them."""
+        """Record nominations and reservations before the evictions that they depend on."""
         for note in notes:
             facts = self._store.binding(note.workload.uid)
             if facts is not None:
@@ -285,21 +280,21 @@ class AdmissionLoop:
         )
 
     def _submit_write(self, step: Write, outcome: AssumedOutcome) -> None:
-        """Assume *outcome* and hand on its write, which is whole by now: what cannot be written is not assumed."""
+        """Assume *outcome* and submit its write, in this order: a write that cannot be built is not assumed."""
         self._store.assume(step.uid, outcome)
         self._actuator.submit(step)
 
     @contextmanager
     def _setting_aside(self, uid: WorkloadUid, now: int) -> Iterator[None]:
-        """Set one workload aside for a while where its write cannot be built, and go on with the others."""
+        """Set one workload aside if its write cannot be built, and continue with the others."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 -- tenants write what goes into a write; one must not stop all
+        except Exception as error:  # noqa: BLE001 -- writes contain input of tenants; one must not stop the others
             self._report("write", uid, error)
             self._set_aside(uid, error, now)
 
     def _set_aside(self, uid: WorkloadUid, error: Exception, now: int) -> None:
-        """Set *uid* aside for a while because of *error*."""
+        """Exclude *uid* from admission for a while because of *error*."""
         self._store.quarantine(uid, type(error).__name__, now + _FAILED_WORKLOAD_RETRY_MS)
 
     def _report(self, step: str, uid: WorkloadUid | None, error: Exception) -> None:
@@ -310,7 +305,7 @@ class AdmissionLoop:
         log.error("workload set aside", workload=name, step=step, exc_info=error)
 
     def _excluded_clusters(self, decision: Decision) -> Mapping[ClusterName, str]:
-        """Return where a workload is not tried from then on, with how those clusters are now (R1)."""
+        """Return the clusters to exclude for a workload, with fingerprints of their present state (R1)."""
         workload, back_off = decision.workload, decision.back_off if isinstance(decision, Evict) else None
         if back_off is not None:
             return self._store.start_failures.fingerprints(back_off.excluded_clusters)
@@ -319,7 +314,7 @@ class AdmissionLoop:
         )
 
     def _requeue(self, workloads: Iterable[Workload], now: int) -> None:
-        """Give those to Karmada's scheduler once more who were admitted and do not run (R1)."""
+        """Make Karmada's scheduler retry admitted workloads that do not run (R1)."""
         for workload in workloads:
             facts = self._store.binding(workload.uid)
             if facts is None or facts.is_suspended or not facts.targets:
@@ -329,11 +324,11 @@ class AdmissionLoop:
                     self._submit_write(step, AssumedRepair())
 
     def _observe_affinity(self, decision: Admit, facts: CachedBinding, term: str) -> None:
-        """Have Karmada begin with another affinity term, and decide anew when that is seen (C1)."""
-        why = f"Karmada is told first to begin with affinity term '{term}'"
+        """Set the affinity term for Karmada's scheduler first, and decide again when it is observed (C1)."""
+        why = f"waiting until Karmada observes affinity term '{term}'"
         self._store.back_off(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why))
         if self._actuator.next_write_at(facts.uid) is None:
-            # Perhaps that is being told already; at the latest when this write is over, it is decided anew.
+            # A write is in progress, perhaps this one; its outcome triggers the next decision.
             return
         self._submit_write(affinity_term_write(decision, facts, term), AssumedRepair())
 
@@ -343,43 +338,43 @@ class AdmissionLoop:
         return workload.path if workload else ""
 
     def _repair(self, now: int) -> int | None:
-        """Put right what the plan does not speak of; return when to try again what was refused."""
+        """Repair bindings that the plan does not cover; return when to retry rejected repairs."""
         again_at = None
         for uid in self._store.repairable:
             facts = self._store.binding(uid)
-            found = None
+            repair = None
             with self._setting_aside(uid, now):
-                found = self._next_repair(uid, facts) if facts else None
+                repair = self._next_repair(uid, facts) if facts else None
             next_write_at = self._actuator.next_write_at(uid)
-            if found is None or next_write_at is None:
+            if repair is None or next_write_at is None:
                 continue
             if next_write_at <= now:
-                self._submit_write(found, AssumedRepair())
+                self._submit_write(repair, AssumedRepair())
             else:
                 again_at = min(next_write_at, again_at or next_write_at)
         return again_at
 
     def _next_repair(self, uid: WorkloadUid, facts: CachedBinding) -> Write | None:
         remarks, workload = self._store.conditions.get(uid, frozenset()), self.state.workloads.get(uid)
-        found = repair_write(remarks, facts, workload, repairs=self._store.repairs_ungated_bindings)
-        if found is None and workload is not None and self.state.has_accepted(uid):
+        repair = repair_write(remarks, facts, workload, repairs=self._store.repairs_ungated_bindings)
+        if repair is None and workload is not None and self.state.has_accepted(uid):
             return confirmation_write(facts, workload)
-        return found
+        return repair
 
     async def _recover(self, error: Exception) -> None:
-        """Begin with a new World: who knows what the old one has half taken in.
+        """Start with a new state after a failed cycle, because the old one may be inconsistent.
 
-        Those whom the failed step was about are set aside; then there is no reason to wait for long. What was assumed
-        and is not being written is not believed any more.
+        Workloads that caused the failure are set aside, and the next cycle starts soon. Assumed decisions that are not
+        being written are dropped.
         """
         self.last_error = f"the last cycle failed: {type(error).__name__}"
         self._metrics.count_failed_cycle()
-        found = workloads_in_traceback(error)
-        for uid in found:
+        suspected = workloads_in_traceback(error)
+        for uid in suspected:
             self._report("cycle", uid, error)
             self._set_aside(uid, error, self._clock())
-        delay = self._backoff.initial if found else self._backoff.next_delay()
-        log.error("cycle failed", exc_info=error, again_in=round(delay, 2), quarantine=len(found))
+        delay = self._backoff.initial if suspected else self._backoff.next_delay()
+        log.error("cycle failed", exc_info=error, again_in=round(delay, 2), quarantine=len(suspected))
         await asyncio.sleep(delay)
         self._plan_in_progress = None
         self._store.drop_unsent(lambda uid: self._actuator.next_write_at(uid) is None)
@@ -388,7 +383,7 @@ class AdmissionLoop:
         self._resync()
 
     def _resync(self) -> None:
-        """Make news of all that is known."""
+        """Mark all cached objects as changed."""
         known: tuple[Any, ...] = (
             self._store.queues,
             self._store.clusters,
@@ -400,7 +395,7 @@ class AdmissionLoop:
                 collection.upsert(facts)
 
     async def _wait(self, wake_at: int | None) -> None:
-        """Wait for news, but not beyond *wake_at*; after a long look, gather them for a while, too."""
+        """Wait for a change, at most until *wake_at*; then batch changes in proportion to the last slice."""
         if self._plan_in_progress is not None:
             await asyncio.sleep(_MIN_BATCHING_SECONDS)
             return
@@ -418,7 +413,7 @@ class AdmissionLoop:
 
 
 def workloads_in_traceback(error: Exception) -> list[WorkloadUid]:
-    """Return the workloads that the innermost step was about which *error* came out of, as far as it tells."""
+    """Return the workloads in the local variables of the innermost frame of *error* that has any."""
     for frame, _ in reversed(list(walk_tb(error.__traceback__))):
         for value in frame.f_locals.values():
             if isinstance(value, Workload):
@@ -434,8 +429,8 @@ def _assumed_eviction(decision: Evict, excluded_clusters: Mapping[ClusterName, s
 
 
 def _ignore_queries(_: tuple[Query, ...]) -> None:
-    """Leave it to the sum."""
+    """Ignore the queries; the sum over all nodes decides."""
 
 
 def _ignore_waits(_: tuple[Wait, ...]) -> None:
-    """Keep it to ourselves."""
+    """Ignore the pending workloads."""

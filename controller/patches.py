@@ -1,8 +1,7 @@
-"""The JSON Patches that carry a decision to its binding.
+"""Builds the JSON Patches that carry decisions to bindings.
 
-Pure. Each tests what it was decided upon, so that a binding that has changed
-since is left alone, and touches nothing besides the pause, the clusters and
-our record; ``dispatching`` and all other fields stay as they were.
+Pure. Each patch tests the state that the decision is based on, so that a binding that has changed is left alone.
+A patch changes only the suspension, the clusters, eviction tasks and the admission record.
 """
 
 from collections.abc import Sequence
@@ -20,39 +19,39 @@ _CLUSTERS = "/spec/clusters"
 _TASKS = "/spec/gracefulEvictionTasks"
 
 Target = tuple[str, int | None]
-"""A cluster's name, and how many replicas it gets where the kind is divided."""
+"""A cluster name and, for divided kinds, its number of replicas."""
 
 
 class PatchedBinding(Protocol):
-    """What a patch must know of the binding as it was last seen."""
+    """The fields of the last observed binding that a patch depends on."""
 
     @property
     def uid(self) -> str:
-        """Its uid; another binding of the same name is another binding."""
+        """Distinguishes a recreated binding of the same name."""
 
     @property
     def resource_version(self) -> int:
-        """When it was so."""
+        """Its resourceVersion."""
 
     @property
     def has_annotations(self) -> bool:
-        """Whether there is any annotation to add one to."""
+        """Whether the annotations map exists."""
 
     @property
     def has_suspension(self) -> bool:
-        """Whether ``spec.suspension`` is there."""
+        """Whether ``spec.suspension`` exists."""
 
     @property
     def has_clusters(self) -> bool:
-        """Whether ``spec.clusters`` is there."""
+        """Whether ``spec.clusters`` exists."""
 
     @property
     def evicting_from(self) -> Sequence[str]:
-        """The clusters of the eviction tasks that there are."""
+        """The clusters of the existing eviction tasks."""
 
 
 class EvictionTask(msgspec.Struct, rename="camel", frozen=True):
-    """That Karmada is to let a cluster's work go on for a while, and then to end it."""
+    """Karmada's graceful eviction task: a cluster's Work is deleted after a grace period."""
 
     from_cluster: str
     reason: str
@@ -68,7 +67,7 @@ class _Operation(msgspec.Struct, frozen=True):
 
 
 def admit(binding: PatchedBinding, targets: Sequence[Target], record: str) -> bytes:
-    """Resume a paused binding on *targets* and record it; without targets Karmada chooses."""
+    """Resume a suspended binding on *targets* and record the admission; without targets Karmada chooses."""
     clusters = [
         {"name": name} if replicas is None else {"name": name, "replicas": replicas} for name, replicas in targets
     ]
@@ -81,53 +80,53 @@ def admit(binding: PatchedBinding, targets: Sequence[Target], record: str) -> by
 
 
 def evict(binding: PatchedBinding, record: str, *, tasks: Sequence[EvictionTask] = ()) -> bytes:
-    """Pause an admitted binding and take its clusters away at once, since Karmada's scheduler acts in between.
+    """Suspend an admitted binding and remove its clusters in one patch, since Karmada's scheduler could act in between.
 
-    With *tasks* Karmada lets what runs there go on for a while (P6).
+    With *tasks* Karmada deletes its Works after a grace period (P6).
     """
-    gone = *_set_suspended(binding), *_remove_clusters(binding), *_add_eviction_tasks(binding, tasks)
-    return _patch(_test_uid(binding), *gone, *_set_record(binding, record))
+    steps = *_set_suspended(binding), *_remove_clusters(binding), *_add_eviction_tasks(binding, tasks)
+    return _patch(_test_uid(binding), *steps, *_set_record(binding, record))
 
 
 def suspend_unplaced(binding: PatchedBinding) -> bytes:
-    """Pause a binding that slipped past the webhook, unless Karmada has placed it meanwhile."""
+    """Suspend a binding that bypassed the webhook, unless Karmada has placed it."""
     return _patch(_test_uid(binding), _test_unplaced(binding), *_set_suspended(binding))
 
 
 def suspend(binding: PatchedBinding) -> bytes:
-    """Pause an admitted binding where it is, to be resumed at once."""
+    """Suspend an admitted binding in its place, before it is resumed at once."""
     return _patch(_test_uid(binding), *_set_suspended(binding))
 
 
 def resume(binding: PatchedBinding, *, placed_on: str = "") -> bytes:
-    """Let a paused binding go on as it is: it needs no admission, or has one and is still *placed_on* a cluster."""
+    """Resume a suspended binding without a new admission; test that it is still *placed_on* a cluster."""
     still_placed = (_Operation("test", f"{_CLUSTERS}/0/name", placed_on),) if placed_on else ()
     return _patch(*_test_suspended(binding), *still_placed, _Operation("replace", _SCHEDULING_SUSPENDED, False))
 
 
 def clear_clusters(binding: PatchedBinding) -> bytes:
-    """Take the clusters from a paused binding that nobody has admitted."""
+    """Remove the clusters of a suspended binding that was not admitted."""
     return _patch(*_test_suspended(binding), _Operation("remove", _CLUSTERS))
 
 
 def set_affinity_term(binding: PatchedBinding, term: str) -> bytes:
-    """Set the affinity term in the status of a paused binding; a merge patch, for there may be no status yet."""
+    """Set the observed affinity term of a suspended binding; a merge patch, because the status may not exist."""
     seen = {"uid": binding.uid, "resourceVersion": str(binding.resource_version)}
     return msgspec.json.encode({"metadata": seen, "status": {"schedulerObservingAffinityName": term}})
 
 
 def update_pending_record(binding: PatchedBinding, record: str) -> bytes:
-    """Write the record of a waiting binding, and nothing else."""
+    """Update the record of a pending binding."""
     return _patch(*_test_suspended(binding), *_set_record(binding, record))
 
 
 def update_admitted_record(binding: PatchedBinding, text: str) -> bytes:
-    """Write the record of an admitted binding, and nothing else."""
+    """Update the record of an admitted binding."""
     return _patch(_test_uid(binding), *_set_record(binding, text))
 
 
 def revoke_admission(binding: PatchedBinding, record: str) -> bytes:
-    """Write that a binding is not admitted any more, unless it was resumed or placed meanwhile."""
+    """Record that a binding is not admitted any more, unless it was resumed or placed meanwhile."""
     return _patch(*_test_suspended(binding), _test_unplaced(binding), *_set_record(binding, record))
 
 
@@ -140,7 +139,7 @@ def _test_uid(binding: PatchedBinding) -> _Operation:
 
 
 def _set_suspended(binding: PatchedBinding) -> tuple[_Operation, ...]:
-    """Set the pause, beside what else is suspended."""
+    """Set the suspension and leave other fields of ``spec.suspension`` unchanged."""
     if binding.has_suspension:
         return (_Operation("add", _SCHEDULING_SUSPENDED, True),)
     return _test_absent(_SUSPENSION), _Operation("add", _SUSPENSION, {"scheduling": True})
@@ -151,22 +150,22 @@ def _test_suspended(binding: PatchedBinding) -> tuple[_Operation, ...]:
 
 
 def _test_absent(path: str) -> _Operation:
-    """Test that *path* is not there; the API server takes null for absence, as long as the parent is there."""
+    """Test that *path* does not exist; the API server treats an absent value as null if its parent exists."""
     return _Operation("test", path, None)
 
 
 def _test_unplaced(binding: PatchedBinding) -> _Operation:
-    """Test that there are no clusters, as there were none."""
+    """Test that there are no clusters."""
     return _Operation("test", _CLUSTERS, []) if binding.has_clusters else _test_absent(_CLUSTERS)
 
 
 def _remove_clusters(binding: PatchedBinding) -> tuple[_Operation, ...]:
-    """Remove the clusters; removing what is not there would fail the whole patch."""
+    """Remove the clusters if there are any; removing an absent field would fail the patch."""
     return (_Operation("remove", _CLUSTERS),) if binding.has_clusters else (_test_absent(_CLUSTERS),)
 
 
 def _add_eviction_tasks(binding: PatchedBinding, tasks: Sequence[EvictionTask]) -> tuple[_Operation, ...]:
-    """Add eviction tasks to those that there are."""
+    """Append eviction tasks to the existing ones."""
     if not tasks:
         return ()
     if binding.evicting_from:
@@ -175,7 +174,7 @@ def _add_eviction_tasks(binding: PatchedBinding, tasks: Sequence[EvictionTask]) 
 
 
 def _set_record(binding: PatchedBinding, record: str) -> tuple[_Operation, ...]:
-    """Add our annotation beside the others; where there are none, the map must come with it."""
+    """Set the record annotation and leave other annotations unchanged."""
     if binding.has_annotations:
         return (_Operation("add", _ANNOTATION, record),)
     return _test_absent(_ANNOTATIONS), _Operation("add", _ANNOTATIONS, {ADMISSION_ANNOTATION: record})

@@ -1,7 +1,6 @@
-"""Decisions on their way to the API server: what is sent where, and how to tell whether it was done.
+"""Builds the writes that carry decisions to the API server, and checks whether a write has taken effect.
 
-Pure. How a write is carried out, and what follows when it is not, is the
-actuator's.
+Pure; the actuator sends them.
 """
 
 from collections.abc import Collection, Mapping
@@ -38,31 +37,31 @@ class Write:
     effect: Effect
     uid: WorkloadUid
     path: str
-    """The binding's, in the API."""
+    """API path of the binding."""
     patch: bytes
     resource_version: int
-    """The binding's resourceVersion that was decided upon."""
+    """The binding's resourceVersion that the decision is based on."""
     workload: str
-    """What it is about, as messages name it: ``Kind namespace/name``."""
+    """The workload in messages: ``Kind namespace/name``."""
     queue: str = ""
     clusters: tuple[str, ...] = ()
     reason: str = ""
-    """Why it is evicted."""
+    """Reason code of an eviction."""
     message: str = ""
-    """The same in words, where more is known than the reason tells."""
+    """The reason in words, if more is known than the code says."""
     for_whom: str = ""
-    """Who gets its place, as messages name it; nobody where it goes for its own fault."""
+    """The preemptor in messages; empty for an eviction without one."""
     held: str = ""
-    """What is held for it, or where it is admitted with which charge, as its record is to say; empty for nothing."""
+    """What the record will say about nomination, reservation or admission, in a comparable form; empty for nothing."""
     term: str = ""
-    """The affinity term that Karmada's scheduler is to begin with."""
+    """The affinity term that Karmada's scheduler is to observe."""
     subresource: str = ""
-    """``status`` where that is written."""
+    """``status`` if the patch changes the status."""
     wait_seconds: float = 0
-    """How long it had waited at the decision, in seconds."""
+    """How long the workload was pending at the decision, in seconds."""
 
     def is_done(self, facts: CachedBinding) -> bool:
-        """Say whether *facts* show the effect, whoever brought it about."""
+        """Return whether *facts* show the effect of this write, even if another client caused it."""
         if facts.uid != self.uid:
             return False
         match self.effect:
@@ -87,9 +86,9 @@ def decision_write(
     for_whom: str = "",
     excluded_clusters: Mapping[ClusterName, str] = MappingProxyType({}),
 ) -> Write:
-    """Return how *decision* is written to the binding that *facts* tell of.
+    """Return the write that carries *decision* to the binding in *facts*.
 
-    *for_whom* it is evicted, in words; the record keeps the clusters *excluded_clusters*.
+    *for_whom* names the preemptor of an eviction; the record stores *excluded_clusters*.
     """
     if isinstance(decision, Admit):
         return _admit_write(decision, facts, excluded_clusters)
@@ -139,7 +138,7 @@ def _evict_write(decision: Evict, facts: CachedBinding, record: wire.Record, *, 
 
 
 def _eviction_tasks(decision: Evict, facts: CachedBinding) -> list[patches.EvictionTask]:
-    """Return what lets a victim's pods go on for a while; what runs nowhere yet needs no such thing."""
+    """Return the graceful eviction tasks of a victim, for the clusters where its pods run."""
     seconds = decision.grace_ms // 1000
     running = {told.cluster for told in facts.progress} if seconds else set()
     names = [target.name for target in facts.targets if target.name in running]
@@ -147,7 +146,7 @@ def _eviction_tasks(decision: Evict, facts: CachedBinding) -> list[patches.Evict
 
 
 def nomination_write(note: RecordUpdate, facts: CachedBinding) -> Write:
-    """Return how it is recorded what is held for a workload that waits, or that nothing is any more."""
+    """Return the write that records a nomination or reservation of a pending workload, or that it has ended."""
     workload = note.workload
     record = pending_record(workload, note.nomination, note.reservation, before=facts.record)
     return Write(
@@ -163,7 +162,7 @@ def nomination_write(note: RecordUpdate, facts: CachedBinding) -> Write:
 
 
 def _recorded_capacity(record: AdmissionRecord | wire.Record | None) -> str:
-    """Return what a record says is held (P5) or kept (O6), so that two may be compared; empty for nothing."""
+    """Return the nomination (P5) or reservation (O6) in a record, in a comparable form; empty for none."""
     if record is None or (record.nominated_at is None and record.reserved_since is None):
         return ""
     cluster = record.nominated_cluster or ", ".join(sorted(record.nominated_clusters or ())) or "no cluster"
@@ -171,9 +170,9 @@ def _recorded_capacity(record: AdmissionRecord | wire.Record | None) -> str:
 
 
 def affinity_term_write(decision: Admit, facts: CachedBinding, term: str) -> Write:
-    """Return how Karmada's scheduler is told with which ordered affinity to begin, before its cluster is named (C1).
+    """Return the write that makes Karmada's scheduler start with affinity *term*, before the cluster is set (C1).
 
-    Without it, it would begin with the first one, and not confirm our choice.
+    Otherwise the scheduler would start with the first term and not confirm the cluster.
     """
     return Write(
         "observe",
@@ -189,15 +188,15 @@ def affinity_term_write(decision: Admit, facts: CachedBinding, term: str) -> Wri
 
 
 def requeue_writes(facts: CachedBinding) -> tuple[Write, Write]:
-    """Return the two writes that have Karmada's scheduler look at a binding again at once (R1).
+    """Return the two writes that make Karmada's scheduler retry a binding at once (R1).
 
-    It puts off what it could not schedule, but takes what was paused and resumed as new.
+    The scheduler backs off after a failure, but treats a binding that was suspended and resumed as new.
     """
     return _binding_write("requeue", patches.suspend(facts), facts), _resume_write(facts)
 
 
 def confirmation_write(facts: CachedBinding, workload: Workload) -> Write | None:
-    """Return how the record of an admitted *workload* is given the clusters and the charge that it has now (D7, R1)."""
+    """Return the write that updates the record of an admitted *workload* to its clusters and charge (D7, R1)."""
     if workload.admission is None or facts.record is None or not facts.record.admits or facts.is_suspended:
         return None
     record = confirmed_record(workload, workload.admission, before=facts.record)
@@ -208,7 +207,7 @@ def confirmation_write(facts: CachedBinding, workload: Workload) -> Write | None
 
 
 def _recorded_admission(record: AdmissionRecord | wire.Record | None) -> str:
-    """Return where and with which charge a record admits its workload, so that two may be compared."""
+    """Return the clusters and charge in a record, in a comparable form."""
     if record is None:
         return ""
     charge = record.charge if isinstance(record, wire.Record) else format_resources(record.charge)
@@ -222,9 +221,9 @@ def repair_write(
     *,
     repairs: bool = False,
 ) -> Write | None:
-    """Return what puts right what *remarks* say of a binding, and the *workload* it is; ``None``: nothing must be.
+    """Return the write that repairs the binding conditions in *remarks*, or ``None`` if no repair is needed.
 
-    What slipped past the webhook is paused only where the operator wants *repairs* (D10).
+    A binding that bypassed the webhook is suspended only if *repairs* is set (D10).
     """
     if BindingCondition.PLACED_WITHOUT_ADMISSION in remarks:
         return _binding_write("clear", patches.clear_clusters(facts), facts)
@@ -238,7 +237,7 @@ def repair_write(
 def _record_repair(
     remarks: Collection[BindingCondition], facts: CachedBinding, workload: Workload | None
 ) -> Write | None:
-    """Return how the record of a binding that waits is put right by what *remarks* say."""
+    """Return the write that repairs the record of a pending binding."""
     if BindingCondition.EVICTED_BY_OTHERS in remarks and facts.record is not None:
         record = externally_evicted_record(facts.uid, facts.record, is_placeable=not facts.progress)
         return _binding_write(
@@ -258,7 +257,7 @@ def _record_repair(
 
 
 def _resume_write(facts: CachedBinding) -> Write:
-    """Return how a binding goes on where it is; one that has lost its clusters meanwhile would jump the queue."""
+    """Return the write that resumes a binding where it is placed, unless it has lost its clusters."""
     placed_on = facts.targets[0].name if facts.targets else ""
     return _binding_write("resume", patches.resume(facts, placed_on=placed_on), facts)
 

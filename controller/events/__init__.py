@@ -1,1 +1,1 @@
-"""What tenants are told about their workloads: Kubernetes events, never on the way of a decision."""
+"""Kubernetes events about workloads, queues and webhook configurations, written with lower priority than decisions."""

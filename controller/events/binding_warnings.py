@@ -1,4 +1,4 @@
-"""What else somebody should hear of a binding: told once, when it is first remarked, by whoever leads."""
+"""Reports binding conditions as events: each once, when it is first observed, by the leader."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from controller.events.message import EventMessage, Reference
 from controller.events.recorder import EventRecorder
 from controller.messages import BINDING_WARNINGS, NAME_COLLISION
 
-#: What nobody does by mistake, or without harm to others.
+#: Conditions that do not occur by mistake or harm other tenants; they are logged too.
 _LOGGED_CONDITIONS = frozenset(
     {
         BindingCondition.NOT_SUSPENDED,
@@ -26,7 +26,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class BindingWarnings:
-    """Hears what the store remarks and passes it on."""
+    """Receives binding conditions from the store and records events for them."""
 
     def __init__(self, store: Store, recorder: EventRecorder, *, may_write: Callable[[], bool]) -> None:
         self._store = store
@@ -36,7 +36,7 @@ class BindingWarnings:
         store.on_name_collision = self._on_name_collision
 
     def on_leading(self) -> None:
-        """Tell all that was remarked while others led."""
+        """Record the conditions that were observed before this process became the leader."""
         for uid, remarks in self._store.conditions.items():
             binding = self._store.binding(uid)
             if binding is not None:
@@ -49,13 +49,13 @@ class BindingWarnings:
             return
         for remark in sorted(remarks & BINDING_WARNINGS.keys()):
             if remark in _LOGGED_CONDITIONS:
-                log.warning("binding remarkable", namespace=binding.namespace, name=binding.name, remark=remark)
+                log.warning("binding condition observed", namespace=binding.namespace, name=binding.name, remark=remark)
             self._recorder.record_warning(binding, remark, _warning_note(binding, remark))
 
     def _on_name_collision(self, job: CachedTemplate, binding: CachedBinding) -> None:
         if not self._may_write():
             return
-        log.warning("name of a binding taken", namespace=binding.namespace, name=binding.name, job=job.key.name)
+        log.warning("binding name collision", namespace=binding.namespace, name=binding.name, job=job.key.name)
         note = NAME_COLLISION.format(
             binding=binding.name, kind=binding.api.kind, name=binding.template.name, version=binding.api.group_version
         )
@@ -64,7 +64,7 @@ class BindingWarnings:
 
 
 def _warning_note(binding: CachedBinding, remark: BindingCondition) -> str:
-    """Return what is said of *remark*, with the clusters that the record names and those that the binding has."""
+    """Return the text for a condition, with the clusters in the record and in the binding."""
     before = ", ".join(binding.record.clusters) if binding.record else ""
     after = ", ".join(target.name for target in binding.targets)
     return BINDING_WARNINGS[remark].replace("{before}", before or "none").replace("{after}", after or "none")

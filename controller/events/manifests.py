@@ -1,7 +1,7 @@
-"""Kubernetes' events (events.k8s.io/v1) as they are written.
+"""Builds Kubernetes events (events.k8s.io/v1).
 
-Pure. An event's name is made from what it says, so that whoever says the same
-again, also after a restart, finds it and adds to its series.
+Pure. The name of an event is a hash of its content, so that a repetition, also after a restart, updates the
+series of the existing event.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from controller.events.message import EventMessage, Reference
 
 REPORTING_CONTROLLER = "volcano-global.io/controller"
 
-#: What the API server takes of each, in bytes.
+#: Limits of the API server, in bytes.
 _MAX_NOTE_BYTES = 1024
 _MAX_NAME_BYTES = 253
 _MAX_INSTANCE_BYTES = 128
@@ -25,7 +25,7 @@ _HASH_DIGITS = 16
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that is said of one object."""
+    """One event about one object."""
 
     namespace: str
     name: str
@@ -33,35 +33,35 @@ class Event:
 
     @property
     def folder(self) -> str:
-        """Return where it is created."""
+        """Return the API path of its collection."""
         return EVENTS.item_path(self.namespace, "").rstrip("/")
 
     @property
     def path(self) -> str:
-        """Return where it is found."""
+        """Return its API path."""
         return EVENTS.item_path(self.namespace, self.name)
 
 
-def build_events(news: EventMessage, instance: str, now: int) -> list[Event]:
-    """Return the events of *news*, one for each object it is told of; *now* in milliseconds."""
-    note = _truncate(news.note(), _MAX_NOTE_BYTES)
-    return [_build_event(news, each, note=note, instance=instance, now=now) for each in news.regarding]
+def build_events(message: EventMessage, instance: str, now: int) -> list[Event]:
+    """Return one event for each object that *message* regards; *now* is in milliseconds."""
+    note = _truncate(message.note(), _MAX_NOTE_BYTES)
+    return [_build_event(message, about, note=note, instance=instance, now=now) for about in message.regarding]
 
 
 def series_patch(count: int, now: int) -> dict[str, Any]:
-    """Return the merge patch that says of an event that it has happened *count* times."""
+    """Return the merge patch that sets how often an event has happened."""
     return {"series": {"count": count, "lastObservedTime": _format_time(now)}}
 
 
 def observed_count(raw: bytes) -> int:
-    """Return how often an event has happened, as the API server has it."""
+    """Return how often an event has happened, as stored by the API server."""
     return max(decode_event(raw).count, 1)
 
 
-def _build_event(news: EventMessage, about: Reference, *, note: str, instance: str, now: int) -> Event:
+def _build_event(message: EventMessage, about: Reference, *, note: str, instance: str, now: int) -> Event:
     namespace = about.namespace or "default"
-    said = f"{about.uid} {about.kind} {news.kind} {news.action} {news.reason} {note}"
-    digest = hashlib.sha256(said.encode()).hexdigest()[:_HASH_DIGITS]
+    content = f"{about.uid} {about.kind} {message.kind} {message.action} {message.reason} {note}"
+    digest = hashlib.sha256(content.encode()).hexdigest()[:_HASH_DIGITS]
     name = f"{about.name[: _MAX_NAME_BYTES - _HASH_DIGITS - 1].rstrip('.-')}.{digest}"
     manifest = {
         "apiVersion": EVENTS.api_version,
@@ -70,19 +70,19 @@ def _build_event(news: EventMessage, about: Reference, *, note: str, instance: s
         "eventTime": _format_time(now),
         "reportingController": REPORTING_CONTROLLER,
         "reportingInstance": _truncate(instance, _MAX_INSTANCE_BYTES),
-        "action": news.action,
-        "reason": news.reason,
+        "action": message.action,
+        "reason": message.reason,
         "regarding": _object_reference(about),
-        "related": next((_object_reference(each) for each in news.regarding if each != about), None),
+        "related": next((_object_reference(other) for other in message.regarding if other != about), None),
         "note": note,
-        "type": news.kind,
+        "type": message.kind,
     }
     return Event(namespace, name, {name: value for name, value in manifest.items() if value is not None})
 
 
 def _object_reference(about: Reference) -> dict[str, str]:
-    told = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid}
-    return {**told, "namespace": about.namespace} if about.namespace else told
+    reference = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid}
+    return {**reference, "namespace": about.namespace} if about.namespace else reference
 
 
 def _format_time(now: int) -> str:
@@ -90,5 +90,5 @@ def _format_time(now: int) -> str:
 
 
 def _truncate(text: str, most: int) -> str:
-    """Return *text*, or as much of it as *most* bytes hold."""
+    """Return *text*, truncated to *most* bytes."""
     return text if len(text.encode()) <= most else text.encode()[: most - 4].decode(errors="ignore") + " ..."

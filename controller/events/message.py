@@ -1,7 +1,6 @@
-"""What there is to tell about a workload, and of which objects it is told.
+"""Content of the events about workloads, and the objects that they regard.
 
-Pure. Words are made when somebody is about to read them: of a thousand who
-wait most are never told, because they are admitted first.
+Pure. The note is rendered when the event is written, because most pending workloads are admitted before that.
 """
 
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from controller.writes import Write
 Topic = Literal["waits", "admitted", "evicted", "warned"]
 EventType = Literal["Normal", "Warning"]
 
-#: Waiting for these ends by itself; for all others somebody must do something.
+#: Reasons that end without an action of the user; events with other reasons are warnings.
 _TRANSIENT = frozenset(
     {
         Reason.QUEUE_LIMIT_REACHED,
@@ -38,7 +37,7 @@ _TRANSIENT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """An object that an event is about."""
+    """The object that an event regards."""
 
     api_version: str
     kind: str
@@ -49,10 +48,10 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class EventMessage:
-    """One thing that happened to one workload."""
+    """A change of one workload, or another condition to report."""
 
     uid: str
-    """Whose; of the same topic only the newest is told."""
+    """The subject; of one topic only the latest message is written."""
     topic: Topic
     action: str
     reason: str
@@ -62,12 +61,12 @@ class EventMessage:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Return what newer news of the same sort replace."""
+        """Return the key under which a later message replaces this one."""
         return self.uid, f"{self.topic}:{self.reason}" if self.topic == "warned" else self.topic
 
 
 def pending_event(wait: Wait, facts: CachedBinding) -> EventMessage:
-    """Return that a workload waits, and what for."""
+    """Return the message with the reason why a workload is pending."""
     refusal = wait.refusal
     return EventMessage(
         facts.uid,
@@ -75,13 +74,13 @@ def pending_event(wait: Wait, facts: CachedBinding) -> EventMessage:
         "Wait",
         refusal.reason,
         event_references(facts),
-        lambda: f"waits in queue '{wait.workload.queue}': {pending_message(refusal)}; {remedy_message(refusal)}",
+        lambda: f"pending in queue '{wait.workload.queue}': {pending_message(refusal)}; {remedy_message(refusal)}",
         "Normal" if refusal.reason in _TRANSIENT else "Warning",
     )
 
 
 def write_event(write: Write, facts: CachedBinding) -> EventMessage | None:
-    """Return what an acknowledged write did to a workload, ``None`` where its tenant need not know."""
+    """Return the message about an acknowledged write, ``None`` if it does not concern the tenant."""
     if write.effect == "admit":
         return EventMessage(
             write.uid, "admitted", "Admit", "Admitted", event_references(facts), lambda: _admission_note(write)
@@ -100,12 +99,12 @@ def write_event(write: Write, facts: CachedBinding) -> EventMessage | None:
 
 
 def warning_event(facts: CachedBinding, reason: str, note: str) -> EventMessage:
-    """Return something else that somebody should see to."""
+    """Return a warning about a workload."""
     return EventMessage(facts.uid, "warned", "Warn", reason, event_references(facts), lambda: note, "Warning")
 
 
 def event_references(facts: CachedBinding) -> tuple[Reference, ...]:
-    """Return the objects that are told of a workload: its template, and its binding."""
+    """Return the objects that events about a workload regard: its template and its binding."""
     template, own = facts.template, RESOURCE_BINDINGS if facts.namespace else CLUSTER_RESOURCE_BINDINGS
     return (
         Reference(facts.api.group_version, facts.api.kind, template.namespace, template.name, facts.template_uid),
@@ -120,5 +119,5 @@ def _admission_note(write: Write) -> str:
 
 def _eviction_note(write: Write) -> str:
     why = write.message or EVICTION_MESSAGES[EvictionReason(write.reason)]
-    whom = f" for {write.for_whom}" if write.for_whom else ""
-    return f"evicted{whom}: {why}; it keeps its age and waits again in queue '{write.queue}'"
+    preemptor = f" for {write.for_whom}" if write.for_whom else ""
+    return f"evicted{preemptor}: {why}; pending again in queue '{write.queue}' with its original queueing time"

@@ -1,7 +1,4 @@
-"""The news that are to be told yet: only the newest of a sort, only so many, what is rare first.
-
-Pure; it knows neither times nor servers.
-"""
+"""Bounded queue of event messages: one per subject and topic, evictions and warnings first."""
 
 from collections import OrderedDict
 
@@ -9,7 +6,7 @@ from controller.events.message import EventMessage
 
 
 class EventQueue:
-    """At most *capacity* news."""
+    """Holds at most *capacity* messages."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -21,13 +18,13 @@ class EventQueue:
 
     @property
     def is_full(self) -> bool:
-        """Say whether somebody must go before somebody else can come."""
+        """Return whether a message must be dropped before another can be added."""
         return len(self) >= self.capacity
 
     def put(self, news: EventMessage) -> EventMessage | None:
-        """Take *news*; return what is not told instead, because there is too much.
+        """Add *news*; return the message that was dropped for lack of capacity, if any.
 
-        A wait that is not told yet has no meaning any more once the workload is admitted.
+        An admission removes the pending message of its workload.
         """
         if news.topic == "admitted":
             self._normal.pop((news.uid, "waits"), None)
@@ -43,21 +40,21 @@ class EventQueue:
         return dropped
 
     def contains(self, news: EventMessage) -> bool:
-        """Say whether there is something of the sort already."""
+        """Return whether a message with the same key is queued."""
         return news.key in self._urgent or news.key in self._normal
 
     def pop(self) -> EventMessage | None:
-        """Return what is to be told next and forget it, ``None`` where there is nothing."""
+        """Remove and return the next message, ``None`` if the queue is empty."""
         for box in (self._urgent, self._normal):
             if box:
                 return box.popitem(last=False)[1]
         return None
 
     def clear(self) -> None:
-        """Forget everything: somebody else tells now."""
+        """Drop all messages, after losing leadership."""
         self._urgent.clear()
         self._normal.clear()
 
     def _drop_oldest(self) -> EventMessage | None:
-        """Forget what has waited longest among the plain ones."""
+        """Drop and return the oldest message of normal priority."""
         return self._normal.popitem(last=False)[1] if self._normal else None

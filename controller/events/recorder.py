@@ -1,7 +1,6 @@
-"""Writes the news as Kubernetes' events: at its own pace, and what is too much for it is dropped and counted.
+"""Writes Kubernetes events at a limited rate; messages beyond its queue are dropped and counted.
 
-It never keeps anybody waiting: those who decide and write leave a line in the
-outbox and go on.
+Recording never blocks the caller.
 """
 
 import asyncio
@@ -37,21 +36,21 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class RecorderOptions:
-    """How much is told, and who tells it."""
+    """Rate and queue of the event recorder."""
 
     instance: str = "volcano-global-controller"
     per_second: float = 20
-    """Events written in a second; 0: none at all."""
+    """Events per second; 0 disables events."""
     backlog: int = 2_000
-    """News that wait to be told; what is more is dropped."""
+    """Maximum number of queued messages."""
     min_repeat_seconds: float = 10
-    """Why one workload waits is told so often at most; the newest reason counts."""
+    """Minimum interval between two pending events of one workload; the latest reason is written."""
     max_delay_seconds: float = 5
-    """So long at most news wait for decisions that are not written yet."""
+    """Longest time for which events wait until decisions are written."""
 
 
 class EventRecorder:
-    """Takes news and writes events; ``run`` must be running."""
+    """Queues event messages and writes them while ``run`` is running."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class EventRecorder:
         clock: Clock = wall_clock,
     ) -> None:
         self.is_busy: Callable[[], bool] = _is_never_busy
-        """Says whether decisions wait to be written: they go first."""
+        """Returns whether decisions wait to be written; they have priority."""
         self._api = api
         self._binding = binding
         self._metrics = metrics
@@ -71,19 +70,19 @@ class EventRecorder:
         self._clock = clock
         self._queue = EventQueue(self._options.backlog)
         self._counts: OrderedDict[str, int] = OrderedDict()
-        """How often what we have written has happened, by path."""
+        """How often each event that was written has happened, by path."""
         self._published_at: OrderedDict[str, float] = OrderedDict()
-        """When it was told last that somebody waits."""
+        """When the last pending event was written, by uid."""
         self._deferred: dict[str, EventMessage] = {}
-        """Why somebody waits who was told of a moment ago, by uid."""
+        """The latest pending message within the minimum interval, by uid."""
         self._backoff = Backoff(initial=0.5, maximum=30)
         self._slot_at = 0.0
         self._wake = asyncio.Event()
 
-    # -- what is told us ----------------------------------------------------
+    # -- recording ----------------------------------------------------------
 
     def record_pending(self, waits: Iterable[Wait]) -> None:
-        """Tell that these wait, and why."""
+        """Record the reasons of workloads that are pending."""
         for wait in waits:
             if self._queue.is_full:
                 self._metrics.count_event("dropped")
@@ -93,21 +92,21 @@ class EventRecorder:
                 self._enqueue(pending_event(wait, facts))
 
     def record_write(self, write: Write, facts: CachedBinding) -> None:
-        """Tell what was done about a workload."""
+        """Record an admission or eviction that was written."""
         news = write_event(write, facts)
         if news is not None:
             self._enqueue(news)
 
     def record_warning(self, facts: CachedBinding, reason: str, note: str) -> None:
-        """Tell of a workload that somebody should see to it."""
+        """Record a warning about a workload."""
         self._enqueue(warning_event(facts, reason, note))
 
     def record(self, news: EventMessage) -> None:
-        """Tell *news* that no workload is the subject of."""
+        """Record a message about an object that is not a workload."""
         self._enqueue(news)
 
     def clear(self) -> None:
-        """Tell nothing of what was left: somebody else tells now."""
+        """Drop queued messages after losing leadership."""
         self._queue.clear()
         self._deferred.clear()
 
@@ -118,7 +117,7 @@ class EventRecorder:
             self._metrics.count_event("dropped")
         self._wake.set()
 
-    # -- what we tell -------------------------------------------------------
+    # -- writing ------------------------------------------------------------
 
     async def run(self) -> NoReturn:
         """Write events until cancelled."""
@@ -134,13 +133,13 @@ class EventRecorder:
                     await self._publish(event)
 
     async def _yield_to_decisions(self) -> None:
-        """Leave the API server to those who write decisions, for a while: an event costs it as much as an admission."""
+        """Wait for a limited time while decisions are written; an event costs the API server as much as one of them."""
         ends_at = time.monotonic() + self._options.max_delay_seconds
         while len(self._queue) and self.is_busy() and time.monotonic() < ends_at:  # noqa: ASYNC110 -- not worth an event
             await asyncio.sleep(_POLL_SECONDS)
 
     def _is_deferred(self, news: EventMessage) -> bool:
-        """Say whether the same was told of the workload a moment ago; then the news come back by themselves."""
+        """Return whether the workload's last pending event is too recent; then the message is queued again later."""
         if news.topic != "waits":
             return False
         now = time.monotonic()
@@ -154,14 +153,14 @@ class EventRecorder:
         return True
 
     def _requeue(self, uid: str) -> None:
-        """Tell that somebody waits after all, if that is still so."""
+        """Queue a deferred message again if the workload is still pending."""
         news = self._deferred.pop(uid, None)
         facts = self._binding(WorkloadUid(uid))
         if news is not None and facts is not None and facts.is_suspended and not self._queue.contains(news):
             self._enqueue(news)
 
     async def _wait_for_slot(self) -> None:
-        """Wait until one more may be written; a moment's silence is made up for by a second's worth at once."""
+        """Wait until the rate allows one more event; unused slots of the last second may be used at once."""
         now = time.monotonic()
         self._slot_at = max(self._slot_at, now - 1) + 1 / self._options.per_second
         if self._slot_at > now:
@@ -183,14 +182,14 @@ class EventRecorder:
         self._metrics.count_event("failed")
 
     async def _drop_rejected(self, event: Event, error: Exception) -> None:
-        """Leave an event that is refused: the right may be missing, or the namespace be on its way out."""
+        """Drop a rejected event: the permission may be missing, or the namespace terminating."""
         self._metrics.count_event("refused")
         delay = self._backoff.next_delay()
-        log.warning("event refused", namespace=event.namespace, name=event.name, error=str(error))
+        log.warning("event rejected", namespace=event.namespace, name=event.name, error=str(error))
         await asyncio.sleep(delay)
 
     async def _write(self, event: Event) -> None:
-        """Create the event, or say of the one that is there that it has happened again."""
+        """Create the event, or update the series of an existing one."""
         count = self._counts.get(event.path)
         if count is None:
             try:
@@ -204,19 +203,19 @@ class EventRecorder:
         try:
             await self._api.patch(event.path, body, kind="merge")
         except NotFound:
-            # The API server keeps events for an hour.
+            # The API server deletes events after an hour.
             await self._api.create(event.folder, msgspec.json.encode(event.manifest))
             count = 0
         _remember(self._counts, event.path, count + 1)
 
 
 def _is_never_busy() -> bool:
-    """Say that nobody goes first."""
+    """Return that no decisions wait."""
     return False
 
 
 def _remember(memory: OrderedDict[str, V], key: str, value: V) -> None:
-    """Keep the newest so many."""
+    """Store *value* and drop the oldest entries."""
     memory[key] = value
     memory.move_to_end(key)
     if len(memory) > _MAX_REMEMBERED:

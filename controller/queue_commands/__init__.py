@@ -1,1 +1,1 @@
-"""Volcano's Commands OpenQueue, CloseQueue and ResumeJob, carried out where no Volcano controller runs."""
+"""Executes Volcano's Commands OpenQueue, CloseQueue and ResumeJob on the Karmada control plane."""

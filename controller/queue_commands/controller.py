@@ -1,7 +1,7 @@
-"""Watches Commands and carries out those that are ours: each is deleted first, and so carried out once at most.
+"""Watches Commands and executes the supported ones; a Command is deleted first, and so executed at most once.
 
-Where the definition is not installed it looks for it now and then. Commands
-that Volcano carries out in the members (`AbortJob` and others) are left alone.
+If the CRD is not installed, it is looked up periodically. Commands that Volcano executes in member clusters
+(`AbortJob` and others) are left alone.
 """
 
 import asyncio
@@ -37,16 +37,16 @@ QUEUE_ACTIONS = {"OpenQueue", "CloseQueue"}
 JOB_ACTIONS = {"ResumeJob"}
 _QUEUE_KIND = (QUEUES.group, QUEUES.kind)
 _JOB_KIND = (JOBS.group, JOBS.kind)
-#: Queues that are closing are looked at again so often, in seconds.
+#: Interval at which closing queues are checked, in seconds.
 _CLOSING_POLL_SECONDS = 1.0
-#: How often a command is looked at again while it is not our turn.
+#: Interval at which a Command is checked again while this process is not the leader, in seconds.
 _STANDBY_POLL_SECONDS = 0.5
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class ObservedCommand(NamedTuple):
-    """A Command as it was at one resourceVersion."""
+    """A Command at one resourceVersion."""
 
     key: ObjectKey
     uid: str
@@ -55,7 +55,7 @@ class ObservedCommand(NamedTuple):
 
 
 def observe_command(raw: bytes) -> ObservedCommand:
-    """Return what is kept of a Command."""
+    """Return the cached form of a Command."""
     command = decode_command(raw)
     meta = command.metadata
     return ObservedCommand(ObjectKey(meta.namespace, meta.name), meta.uid, int(meta.resource_version or 0), command)
@@ -63,26 +63,26 @@ def observe_command(raw: bytes) -> ObservedCommand:
 
 @dataclass(frozen=True, slots=True)
 class CommandDependencies:
-    """What the stage asks of the rest of the controller."""
+    """The parts of the controller that the command controller needs."""
 
     may_write: Callable[[], bool]
-    """Whether it is our turn, and we know who waits and runs."""
+    """Whether this process is the leader and has made its first plan."""
     has_workloads: HasWorkloads
     closing_queues: Callable[[], Iterable[str]]
-    """The queues that are closing."""
+    """Returns the queues in state Closing."""
     allows_namespace: Callable[[str], bool]
-    """Whether Commands of a namespace may open and close queues: a Command does not say who created it."""
+    """Whether Commands in a namespace may open and close queues; a Command does not say which user created it."""
     resume_workload: Callable[[TemplateKey], bool]
-    """Let an aborted workload wait again; say whether there was one."""
+    """Makes an aborted workload pending again; returns whether there was one."""
     record_event: Callable[[EventMessage], None]
 
 
 class CommandController:
-    """Watches and carries out; ``run`` must be running."""
+    """Watches and executes Commands while ``run`` is running."""
 
     def __init__(self, api: Api, dependencies: CommandDependencies, *, watch_options: WatchOptions) -> None:
         self.discovery_interval_seconds = 30.0
-        """How often the definition is looked for while it is not installed."""
+        """Interval of looking up the CRD while it is not installed."""
         self._api = api
         self._dependencies = dependencies
         self._watch_options = watch_options
@@ -90,16 +90,16 @@ class CommandController:
         self._informer: Informer[Any] | None = None
         self._backoff = Backoff(initial=0.5, maximum=30)
         self._unwritten: list[QueueChange] = []
-        """What of a command that was begun is not written yet."""
+        """Changes of the current Command that are not written yet."""
         self._wake = asyncio.Event()
         self._queues_changed = asyncio.Event()
 
     def wake(self) -> None:
-        """Note that something has changed which a closing queue may wait for."""
+        """Check closing queues after a change."""
         self._queues_changed.set()
 
     async def run(self) -> NoReturn:
-        """Watch and carry out until cancelled."""
+        """Watch and execute Commands until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._discover(group))
             group.create_task(self._close_empty_queues())
@@ -110,10 +110,10 @@ class CommandController:
                     await asyncio.sleep(_STANDBY_POLL_SECONDS)
                 elif not self._unwritten:
                     await self._wake.wait()
-        raise AssertionError("commands are carried out until we are cancelled")
+        raise AssertionError("the command controller runs until it is cancelled")
 
     async def _close_empty_queues(self) -> NoReturn:
-        """Close what was closing as soon as it is empty."""
+        """Close queues in state Closing as soon as they are empty."""
         while True:
             await self._queues_changed.wait()
             self._queues_changed.clear()
@@ -131,7 +131,7 @@ class CommandController:
             await step()
         except (ApiError, msgspec.MsgspecError) as error:
             delay = self._backoff.next_delay(at_least=error.retry_after if isinstance(error, ApiError) else None)
-            log.warning("commands not carried out", error=str(error), again_in=round(delay, 2))
+            log.warning("command not executed", error=str(error), again_in=round(delay, 2))
             await asyncio.sleep(delay)
             self._queues_changed.set()
         else:
@@ -154,19 +154,19 @@ class CommandController:
             )
             group.create_task(self._informer.run())
 
-    # -- working ------------------------------------------------------------
+    # -- execution ------------------------------------------------------------
 
     async def _process_commands(self) -> None:
         if not self._dependencies.may_write():
             self._unwritten.clear()
             return
         await self._write_changes(self._unwritten)
-        for seen in sorted(self._commands, key=lambda each: (each.resource_version, each.key)):
+        for seen in sorted(self._commands, key=lambda command: (command.resource_version, command.key)):
             if _is_supported(seen.command) and await self._delete_command(seen):
                 await self._execute(seen.command)
 
     async def _delete_command(self, seen: ObservedCommand) -> bool:
-        """Delete the command; say whether it was there."""
+        """Delete the Command; return whether it existed."""
         options = msgspec.json.encode({"preconditions": {"uid": seen.uid}})
         try:
             await self._api.delete(COMMANDS.item_path(*seen.key), options)
@@ -178,11 +178,11 @@ class CommandController:
 
     async def _execute(self, command: Command) -> None:
         namespace, target = command.metadata.namespace, command.target
-        log.info("command", action=command.action, target=target.name, namespace=namespace)
+        log.info("command received", action=command.action, target=target.name, namespace=namespace)
         if command.action in JOB_ACTIONS:
             resumed = self._dependencies.resume_workload(TemplateKey(VOLCANO_JOB, namespace, target.name))
             if not resumed:
-                log.info("nothing to resume", namespace=namespace, name=target.name)
+                log.info("no aborted workload to resume", namespace=namespace, name=target.name)
             return
         if not self._dependencies.allows_namespace(namespace):
             remedy = "create it in a namespace of queueCommandNamespaces"
@@ -196,7 +196,7 @@ class CommandController:
             if target.name in hierarchy.queues:
                 self._record_event(hierarchy.queues[target.name], f"{command.action}Failed", str(error), is_bad=True)
             return
-        note = ", ".join(f"{each.queue} is {each.state}" for each in changes)
+        note = ", ".join(f"{change.queue} is {change.state}" for change in changes)
         self._unwritten = changes
         await self._write_changes(self._unwritten)
         self._record_event(hierarchy.queues[target.name], command.action, note)
@@ -205,7 +205,7 @@ class CommandController:
         name, uid = command.target.name, command.target.uid
         queue = hierarchy.queues.get(name)
         if queue is None or (uid and uid != queue.metadata.uid):
-            raise CommandError(f"queue {name!r} does not exist any more")
+            raise CommandError(f"queue {name!r} does not exist; create it first")
         return (
             open_queue(hierarchy, name)
             if command.action == "OpenQueue"
@@ -223,12 +223,12 @@ class CommandController:
                 return
 
     async def _write_changes(self, changes: list[QueueChange]) -> None:
-        """Write the upper queues first; a refusal leaves the rest for later."""
+        """Write changes from the top of the hierarchy; after an error the remaining ones are retried."""
         while changes:
             try:
                 await self._write_change(changes[0])
             except NotFound:
-                log.info("queue is gone", queue=changes[0].queue)
+                log.info("queue deleted", queue=changes[0].queue)
             changes.pop(0)
 
     async def _write_change(self, change: QueueChange) -> None:
@@ -251,7 +251,7 @@ class CommandController:
 
 
 def _is_supported(command: Command) -> bool:
-    """Say whether we carry it out: who else could, runs in the members only."""
+    """Return whether the Command is executed here; other controllers run only in member clusters."""
     of = command.target.group_kind
     return (of == _QUEUE_KIND and command.action in QUEUE_ACTIONS) or (
         of == _JOB_KIND and command.action in JOB_ACTIONS

@@ -1,4 +1,4 @@
-"""What the stage of Commands sees of the rest of the controller."""
+"""Connects the command controller with the rest of the controller."""
 
 from collections.abc import Callable, Iterator
 
@@ -20,11 +20,11 @@ def command_dependencies(
     may_write: Callable[[], bool],
     record_event: Callable[[EventMessage], None],
 ) -> CommandDependencies:
-    """Return what the stage asks of *store* and *world*; before the first cycle nobody knows who waits and runs."""
+    """Return the dependencies, from *store* and *state*; before the first plan the running workloads are not known."""
     return CommandDependencies(
         may_write=lambda: may_write() and state().queue_shares is not None,
         has_workloads=lambda name: any(
-            each.queue == name and _has_pod_group(each) for each in state().workloads.values()
+            workload.queue == name and _has_pod_group(workload) for workload in state().workloads.values()
         ),
         closing_queues=lambda: _closing_queues(store),
         allows_namespace=store.allows_queue_commands,
@@ -36,16 +36,16 @@ def command_dependencies(
 def create_controller(
     api: Api, about: CommandDependencies, store: Store, watch_options: WatchOptions
 ) -> CommandController:
-    """Return the stage; it looks at closing queues when *store* has news, and whoever listened before listens on."""
-    made = CommandController(api, about, watch_options=watch_options)
-    listening = store.on_change
+    """Return the command controller; it checks closing queues after every change of *store*."""
+    controller = CommandController(api, about, watch_options=watch_options)
+    previous = store.on_change
 
     def changed() -> None:
-        listening()
-        made.wake()
+        previous()
+        controller.wake()
 
     store.on_change = changed
-    return made
+    return controller
 
 
 def _closing_queues(store: Store) -> Iterator[str]:
@@ -53,6 +53,6 @@ def _closing_queues(store: Store) -> Iterator[str]:
 
 
 def _has_pod_group(workload: Workload) -> bool:
-    """Say whether Volcano would have a PodGroup for it: what is over or was aborted has none."""
+    """Return whether Volcano would have a PodGroup for it; finished and aborted workloads have none."""
     is_aborted = workload.hold is not None and workload.hold.reason is Reason.ABORTED
     return workload.state is WorkloadState.ADMITTED or (workload.state is WorkloadState.PENDING and not is_aborted)

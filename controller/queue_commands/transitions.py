@@ -1,7 +1,7 @@
-"""How Queues open and close, those below them with them, as Volcano's queue controller has it.
+"""Computes the state changes that open or close a queue and its descendants, as Volcano's queue controller does.
 
-Pure. A queue that somebody still has workloads in is `Closing` until they are
-gone; what was closed because its parent was opens again with it.
+Pure. A queue with workloads is `Closing` until they have finished. A queue that was closed together with its
+parent opens together with it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,48 +10,48 @@ from dataclasses import dataclass
 from controller.api.queues import Queue
 from controller.engine.queues import ROOT, QueueState
 
-#: Volcano's mark on a queue that was closed because its parent was.
+#: Volcano's annotation on a queue that was closed together with its parent.
 CLOSED_BY_PARENT = "volcano.sh/closed-by-parent"
 
 HasWorkloads = Callable[[str], bool]
-"""Whether somebody waits or runs in a queue."""
+"""Whether a queue has pending or running workloads."""
 
 
 class CommandError(Exception):
-    """The command cannot be carried out; the message says why, and what to do."""
+    """The Command cannot be executed; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueChange:
-    """What is to be written to one queue."""
+    """The change to write to one queue."""
 
     queue: str
     state: QueueState
     by_parent: str | None = None
-    """The mark of `CLOSED_BY_PARENT`; ``None`` leaves it as it is."""
+    """Value of the annotation `CLOSED_BY_PARENT`; ``None`` leaves it unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueHierarchy:
-    """The queues by name, and who hangs under whom."""
+    """The queues by name, with their parents."""
 
     queues: Mapping[str, Queue]
 
     @classmethod
     def of(cls, queues: Iterable[Queue]) -> "QueueHierarchy":
-        """Return the tree of *queues*."""
+        """Return the hierarchy of *queues*."""
         return cls({queue.metadata.name: queue for queue in queues})
 
     def children(self, name: str) -> list[Queue]:
-        """Return the queues right below *name*, by name."""
-        return [self.queues[each] for each in sorted(self.queues) if each != name and self._parent(each) == name]
+        """Return the children of *name*, sorted by name."""
+        return [self.queues[child] for child in sorted(self.queues) if child != name and self._parent(child) == name]
 
     def state(self, name: str) -> str:
-        """Return what the queue's status says, open where it says nothing."""
+        """Return the state in the queue's status; the default is Open."""
         return self.queues[name].status.state or QueueState.OPEN
 
     def closed_ancestor(self, name: str) -> str | None:
-        """Return the parent of *name* where that is closed, or closing."""
+        """Return the parent of *name* if it is closed or closing."""
         parent = self._parent(name)
         closed = {QueueState.CLOSED, QueueState.CLOSING}
         return parent if parent in self.queues and self.state(parent) in closed else None
@@ -61,7 +61,7 @@ class QueueHierarchy:
 
 
 def close_queue(hierarchy: QueueHierarchy, name: str, has_workloads: HasWorkloads) -> list[QueueChange]:
-    """Return what closes the queue *name* and all below it."""
+    """Return the changes that close the queue *name* and its descendants."""
     if name == ROOT:
         raise CommandError("queue 'root' cannot be closed; close its children")
     return list(_close(hierarchy, name, has_workloads, by_parent=None, seen=set()))
@@ -71,7 +71,7 @@ def _close(
     hierarchy: QueueHierarchy, name: str, has_workloads: HasWorkloads, *, by_parent: str | None, seen: set[str]
 ) -> Iterator[QueueChange]:
     if name in seen:
-        return  # a tree that bites its tail
+        return  # the parents form a cycle
     seen.add(name)
     if hierarchy.state(name) != QueueState.CLOSED or by_parent is None:
         yield QueueChange(name, QueueState.CLOSING if has_workloads(name) else QueueState.CLOSED, by_parent)
@@ -81,10 +81,12 @@ def _close(
 
 
 def open_queue(hierarchy: QueueHierarchy, name: str) -> list[QueueChange]:
-    """Return what opens the queue *name*, and those below it that were closed with it."""
+    """Return the changes that open the queue *name*, and the descendants that were closed with it."""
     parent = hierarchy.closed_ancestor(name)
     if parent is not None:
-        raise CommandError(f"queue {name!r} cannot be opened while its parent {parent!r} is closed; open that first")
+        raise CommandError(
+            f"queue {name!r} cannot be opened while its parent {parent!r} is closed; open the parent first"
+        )
     return list(_open(hierarchy, name, seen=set()))
 
 

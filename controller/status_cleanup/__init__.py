@@ -1,1 +1,1 @@
-"""What an eviction leaves behind that Karmada does not put right."""
+"""Corrects the status of evicted workloads, which Karmada leaves stale."""

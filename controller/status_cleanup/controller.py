@@ -1,6 +1,6 @@
-"""Puts the stale status of evicted workloads right, once they have left their clusters; apart from all decisions.
+"""Corrects the stale status of evicted workloads after they have left their clusters.
 
-Who was evicted is known from the records, so that a new leader goes on with it.
+Evicted workloads are found by their records, so that a new leader continues.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from controller.kube import Api, ApiError, Conflict, NotFound
 from controller.status_cleanup.stale_status import binding_status_patch, job_status_patch
 from controller.writes import Write
 
-#: How often those are looked at who have not left their clusters yet, in seconds.
+#: Interval at which workloads that have not left their clusters yet are checked, in seconds.
 _POLL_SECONDS = 1.0
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class StaleStatusReconciler:
-    """Takes who was evicted; ``run`` must be running."""
+    """Corrects the status of evicted workloads while ``run`` is running."""
 
     def __init__(self, api: Api, store: Store, *, may_write: Callable[[], bool], clock: Clock) -> None:
         self._api = api
@@ -36,23 +36,23 @@ class StaleStatusReconciler:
         self._clock = clock
         self._pending = dict[WorkloadUid, None]()
         self._needs_listing = False
-        """Whether it is our turn now, and was another's before."""
+        """Whether this process became the leader and has not listed evicted workloads yet."""
         self._backoff = Backoff(initial=1, maximum=60)
         self._wake = asyncio.Event()
 
     def on_write(self, write: Write) -> None:
-        """See to what the eviction *write* leaves behind; other writes leave nothing."""
+        """Queue the workload that *write* evicts; ignore other writes."""
         if write.effect == "evict":
             self._pending[write.uid] = None
             self._wake.set()
 
     def on_leading(self) -> None:
-        """See to all who were evicted while others led, as soon as they are known."""
+        """Queue all workloads that were evicted before this process became the leader."""
         self._needs_listing = True
         self._wake.set()
 
     async def run(self) -> NoReturn:
-        """Put right what is stale until cancelled."""
+        """Correct stale statuses until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -62,15 +62,15 @@ class StaleStatusReconciler:
                 await asyncio.sleep(_POLL_SECONDS)
 
     def _list_evicted(self) -> None:
-        """Learn once who was evicted while others led."""
+        """Queue the evicted workloads of earlier leaders, once the cache is complete."""
         if not self._needs_listing or not self._store.is_complete:
             return
         self._needs_listing = False
         for bindings in (self._store.bindings, self._store.cluster_bindings):
-            self._pending.update((each.uid, None) for each in bindings if _was_evicted(each))
+            self._pending.update((binding.uid, None) for binding in bindings if _was_evicted(binding))
 
     async def _reconcile_all(self) -> None:
-        """Look at everyone once; those who are still on their way out, or were written meanwhile, come again."""
+        """Check every queued workload once; those that are still terminating or were changed meanwhile stay queued."""
         for uid in tuple(self._pending):
             binding = self._store.binding(uid)
             if binding is None or not _was_evicted(binding):
@@ -87,7 +87,7 @@ class StaleStatusReconciler:
             del self._pending[binding.uid]
         except ApiError as error:
             delay = self._backoff.next_delay(at_least=error.retry_after)
-            log.warning("stale status left", namespace=binding.namespace, name=binding.name, error=str(error))
+            log.warning("stale status not corrected", namespace=binding.namespace, name=binding.name, error=str(error))
             await asyncio.sleep(delay)
         else:
             self._backoff.reset()
@@ -96,21 +96,21 @@ class StaleStatusReconciler:
     async def _patch_statuses(self, binding: CachedBinding) -> None:
         kind = RESOURCE_BINDINGS if binding.namespace else CLUSTER_RESOURCE_BINDINGS
         path = kind.item_path(binding.namespace, binding.name)
-        found = msgspec.json.decode(await self._api.get(path))
-        await self._patch(path, binding_status_patch(found, self._clock()))
+        manifest = msgspec.json.decode(await self._api.get(path))
+        await self._patch(path, binding_status_patch(manifest, self._clock()))
         if binding.template.kind == VOLCANO_JOB:
             path = JOBS.item_path(binding.template.namespace, binding.template.name)
-            found = msgspec.json.decode(await self._api.get(path))
-            await self._patch(path, job_status_patch(found, self._clock()))
+            manifest = msgspec.json.decode(await self._api.get(path))
+            await self._patch(path, job_status_patch(manifest, self._clock()))
 
     async def _patch(self, path: str, patch: object) -> None:
         if patch is not None:
             await self._api.patch(f"{path}/status", msgspec.json.encode(patch), kind="merge")
-            log.info("stale status put right", path=path)
+            log.info("stale status corrected", path=path)
 
 
 def _was_evicted(binding: CachedBinding) -> bool:
-    """Say whether it waits again after an eviction of ours."""
+    """Return whether the binding is pending after an eviction."""
     record = binding.record
     return (
         binding.is_suspended and not binding.targets and record is not None and record.evictions + record.attempts > 0

@@ -1,7 +1,7 @@
-"""What of a status is not true any more once a workload was evicted and has left its clusters.
+"""Builds patches for status fields that are stale after an eviction.
 
-Pure. Karmada sums up what the clusters tell; when none tells anything any more,
-the template's status and the binding's `Scheduled` condition stay as they were.
+Pure. Karmada aggregates the status of the clusters. When no cluster reports any more, the template's status and the
+binding's `Scheduled` condition stay unchanged.
 """
 
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ from typing import Any
 Json = Mapping[str, Any]
 
 REASON = "Evicted"
-MESSAGE = "evicted by volcano-global; it waits for admission"
+MESSAGE = "evicted by volcano-global; pending admission"
 _COUNTS = ("pending", "running", "succeeded", "failed", "terminating", "unknown")
 _PENDING_PHASES = {"", "Pending"}
 
 
 def job_status_patch(job: Json, now: int) -> Json | None:
-    """Return the merge patch for the status of an evicted Volcano Job, ``None`` where it says nothing wrong."""
+    """Return the merge patch for the status of an evicted Volcano Job, ``None`` if it is not stale."""
     status = _as_mapping(job.get("status"))
     phase = _as_mapping(status.get("state")).get("phase", "")
     counted = {name: 0 for name in _COUNTS if status.get(name)}
@@ -28,11 +28,11 @@ def job_status_patch(job: Json, now: int) -> Json | None:
 
 
 def binding_status_patch(binding: Json, now: int) -> Json | None:
-    """Return the merge patch for the status of an evicted binding, ``None`` where it says nothing wrong."""
+    """Return the merge patch for the status of an evicted binding, ``None`` if it is not stale."""
     conditions = _as_mapping(binding.get("status")).get("conditions")
-    found = [each for each in conditions if isinstance(each, Mapping)] if isinstance(conditions, list) else []
-    fresh = [_corrected_condition(each, now) for each in found]
-    return None if fresh == found else {**_precondition(binding), "status": {"conditions": fresh}}
+    present = [item for item in conditions if isinstance(item, Mapping)] if isinstance(conditions, list) else []
+    fresh = [_corrected_condition(condition, now) for condition in present]
+    return None if fresh == present else {**_precondition(binding), "status": {"conditions": fresh}}
 
 
 def _corrected_condition(condition: Json, now: int) -> Json:
@@ -48,12 +48,12 @@ def _corrected_condition(condition: Json, now: int) -> Json:
 
 
 def _as_mapping(value: Any) -> Json:
-    """Return what is one; a status is written by many, and not all of them keep to its form."""
+    """Return *value* if it is a mapping, else an empty one; a status may have any form."""
     return value if isinstance(value, Mapping) else {}
 
 
 def _precondition(obj: Json) -> Json:
-    """Return what makes the API server refuse the patch if somebody was faster."""
+    """Return the metadata that makes the API server reject the patch if the object has changed."""
     meta = obj["metadata"]
     return {"metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}}
 

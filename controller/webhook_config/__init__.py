@@ -1,1 +1,1 @@
-"""Whether our webhook is registered as it should be: without it, nothing is paused."""
+"""Checks that the webhook configurations are registered; without them no binding is suspended."""

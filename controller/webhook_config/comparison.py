@@ -1,7 +1,7 @@
-"""What differs between a webhook configuration as it should be and as it is.
+"""Compares a webhook configuration with the desired one.
 
-Pure. Every field of every webhook counts but the CA bundle, which is renewed:
-of that it counts that there is one. Labels and annotations do not count.
+Pure. Every field of every webhook is compared except the value of the CA bundle, which is rotated: it must only be
+present. Labels and annotations are ignored.
 """
 
 import base64
@@ -12,7 +12,7 @@ from typing import Any
 Configuration = Mapping[str, Any]
 Webhook = Mapping[str, Any]
 
-#: What the API server fills in where nothing is written.
+#: Defaults of the API server.
 _DEFAULTS: Mapping[str, Any] = {
     "failurePolicy": "Fail",
     "matchPolicy": "Equivalent",
@@ -27,20 +27,19 @@ _SUSPENDED_RESOURCES = {"resourcebindings", "clusterresourcebindings"}
 
 
 def diff(desired: Configuration, observed: Configuration | None) -> list[str]:
-    """Return what is wrong with *found*, in words, a sentence for each field; ``None``: it is not there."""
+    """Return the differences of *observed* from *desired*, one sentence per field; ``None`` means a missing object."""
     if observed is None:
         return ["it is not there"]
     wants, has = _by_name(desired), _by_name(observed)
     missing = [f"webhook {name} is missing" for name in sorted(wants.keys() - has.keys())]
-    strange = [f"webhook {name} is not ours" for name in sorted(has.keys() - wants.keys())]
-    altered = [
-        each for name in sorted(wants.keys() & has.keys()) for each in _changed_fields(name, wants[name], has[name])
-    ]
-    return [*missing, *strange, *altered]
+    unknown = [f"webhook {name} is unexpected" for name in sorted(has.keys() - wants.keys())]
+    shared = sorted(wants.keys() & has.keys())
+    changed = [text for name in shared for text in _changed_fields(name, wants[name], has[name])]
+    return [*missing, *unknown, *changed]
 
 
 def validate(observed: Configuration | None) -> list[str]:
-    """Return why *found* lets bindings pass unpaused, whatever it should be like; for who has nothing to compare."""
+    """Return why *observed* would let bindings pass without suspension; used if no desired configuration is known."""
     webhook = _by_name(observed).get(_BINDINGS_WEBHOOK) if observed is not None else None
     if webhook is None:
         return ["it is not there" if observed is None else f"webhook {_BINDINGS_WEBHOOK} is missing"]
@@ -69,13 +68,13 @@ def _changed_fields(name: str, desired: Webhook, observed: Webhook) -> Iterator[
 
 
 def _compared_fields(webhook: Webhook) -> dict[str, Any]:
-    """Return the fields that count, with what the API server would fill in."""
+    """Return the compared fields, with the defaults of the API server."""
     client = {name: value for name, value in webhook.get("clientConfig", {}).items() if name != "caBundle"}
     return {
         **_DEFAULTS,
         **webhook,
         "clientConfig": client,
-        "rules": [_with_default_scope(each) for each in webhook.get("rules") or ()],
+        "rules": [_with_default_scope(rule) for rule in webhook.get("rules") or ()],
     }
 
 
@@ -84,7 +83,7 @@ def _with_default_scope(rule: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _has_ca_bundle(webhook: Webhook) -> bool:
-    """Say whether there is a certificate to trust; whether it is the right one, the webhook itself says."""
+    """Return whether the CA bundle holds a certificate; the webhook itself verifies the chain."""
     try:
         bundle = base64.b64decode(webhook.get("clientConfig", {}).get("caBundle") or "")
     except (binascii.Error, ValueError):
@@ -93,4 +92,4 @@ def _has_ca_bundle(webhook: Webhook) -> bool:
 
 
 def _by_name(configuration: Configuration) -> dict[str, Webhook]:
-    return {each["name"]: each for each in configuration.get("webhooks") or ()}
+    return {webhook["name"]: webhook for webhook in configuration.get("webhooks") or ()}

@@ -1,9 +1,7 @@
-"""Watches our two webhook configurations and says at once when one of them is gone or altered.
+"""Watches the two webhook configurations, and reports or repairs a missing or changed one.
 
-What they should be like says a file, as they were installed, read again when it
-changes: an upgrade changes both. Without one it is what was found first, as far
-as that pauses bindings at all. Where repair is switched on and a file tells how,
-they are put right.
+The desired configurations are read from a file, which an upgrade changes too. Without a file, the first observed
+configuration is the desired one if it suspends bindings. Repair must be enabled and needs the file.
 """
 
 import asyncio
@@ -34,7 +32,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 class ObservedConfiguration(NamedTuple):
-    """A webhook configuration as it was at one resourceVersion."""
+    """A webhook configuration at one resourceVersion."""
 
     key: str
     uid: str
@@ -44,16 +42,16 @@ class ObservedConfiguration(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WebhookConfigDependencies:
-    """What the guard asks of the rest of the controller."""
+    """The parts of the controller that the reconciler needs."""
 
     may_write: Callable[[], bool]
     is_repair_enabled: Callable[[], bool]
-    """Whether the operator wants the configurations put right."""
+    """Whether the operator has enabled the repair of the configurations."""
     record_event: Callable[[EventMessage], None]
 
 
 class DesiredConfigFile(WatchedFile[Mapping[str, Mapping[str, Any]]]):
-    """The file that says what the webhook configurations should be like, by kind."""
+    """The file with the desired webhook configurations, by kind."""
 
     NAME = "webhook registration"
 
@@ -61,16 +59,16 @@ class DesiredConfigFile(WatchedFile[Mapping[str, Mapping[str, Any]]]):
         super().__init__(path, {})
 
     def parse(self, text: str) -> Mapping[str, Mapping[str, Any]]:
-        """Return what *text* says. Raises `ValueError`."""
+        """Return the configurations in *text*. Raises `ValueError`."""
         try:
             documents = list(yaml.safe_load_all(text))
         except yaml.YAMLError as error:
-            raise ValueError(f"the {self.NAME} is no YAML: {error}") from error
-        return {each["kind"]: each for each in documents if isinstance(each, dict) and each.get("kind") in _KINDS}
+            raise ValueError(f"the {self.NAME} is not valid YAML: {error}") from error
+        return {item["kind"]: item for item in documents if isinstance(item, dict) and item.get("kind") in _KINDS}
 
 
 class WebhookConfigReconciler:
-    """Watches, compares and tells; ``run`` must be running."""
+    """Watches, compares, reports and repairs while ``run`` is running."""
 
     def __init__(
         self,
@@ -87,7 +85,7 @@ class WebhookConfigReconciler:
         self._file = file
         self._desired = dict(file.current)
         self._reported: dict[str, tuple[str, ...]] = {}
-        """What was said last to be wrong, by kind."""
+        """The violations that were reported last, by kind."""
         self._ca_bundles: dict[str, str] = {}
         self._wake = asyncio.Event()
         self._backoff = Backoff(initial=1, maximum=30)
@@ -105,7 +103,7 @@ class WebhookConfigReconciler:
         }
 
     async def follow_file(self, *, poll_seconds: float) -> NoReturn:
-        """Read the file again and again until cancelled; one that cannot be read leaves the last in force."""
+        """Reload the file until cancelled; an invalid file leaves the last content in force."""
         await self._file.follow(self._set_desired, poll_seconds=poll_seconds)
 
     def _set_desired(self, desired: Mapping[str, Mapping[str, Any]]) -> None:
@@ -124,14 +122,14 @@ class WebhookConfigReconciler:
                 self._wake.clear()
                 if await self._reconcile():
                     await self._wake.wait()
-        raise AssertionError("the registration is watched until we are cancelled")
+        raise AssertionError("the reconciler runs until it is cancelled")
 
     def wake(self) -> None:
-        """Look again: it is our turn to write now, or the operator has changed his mind."""
+        """Reconcile after a change of leadership or of the operator's configuration."""
         self._wake.set()
 
     async def _reconcile(self) -> bool:
-        """Say what is wrong, and put it right if we may; say whether there is nothing left to try."""
+        """Report violations and repair them if enabled; return whether no retry is needed."""
         for kind, collection in self._observed.items():
             observed = collection.get(NAME)
             self._adopt_observed(kind, observed)
@@ -144,21 +142,21 @@ class WebhookConfigReconciler:
                 await self._repair(kind)
         except ApiError as error:
             delay = self._backoff.next_delay(at_least=error.retry_after)
-            log.warning("webhook configuration not put right", error=str(error), again_in=round(delay, 1))
+            log.warning("webhook configuration not repaired", error=str(error), again_in=round(delay, 1))
             await asyncio.sleep(delay)
             return False
         return True
 
     def _adopt_observed(self, kind: str, observed: ObservedConfiguration | None) -> None:
-        """Take what is found first for right, where no file says what is."""
+        """Use the first valid observed configuration as the desired one, if there is no file."""
         if kind not in self._desired and observed is not None and not self._validate(kind, observed.manifest):
             self._desired[kind] = observed.manifest
 
     def _remember_ca_bundles(self, observed: ObservedConfiguration | None) -> None:
-        """Remember the bundles, which nothing else would tell once they are gone."""
+        """Store the CA bundles, which cannot be recovered after a deletion."""
         webhooks = observed.manifest.get("webhooks") or () if observed else ()
-        told = {each["name"]: each.get("clientConfig", {}).get("caBundle") for each in webhooks}
-        self._ca_bundles.update({name: bundle for name, bundle in told.items() if bundle})
+        bundles = {webhook["name"]: webhook.get("clientConfig", {}).get("caBundle") for webhook in webhooks}
+        self._ca_bundles.update({name: bundle for name, bundle in bundles.items() if bundle})
 
     def _violations(self, kind: str, observed: ObservedConfiguration | None) -> list[str]:
         manifest = observed.manifest if observed else None
@@ -166,7 +164,7 @@ class WebhookConfigReconciler:
         return diff(desired, manifest) if desired is not None else self._validate(kind, manifest)
 
     def _validate(self, kind: str, manifest: Mapping[str, Any] | None) -> list[str]:
-        """Return what cannot be right; only the mutating one pauses anything."""
+        """Return the violations that need no desired configuration; only the mutating webhook suspends bindings."""
         if kind == MUTATING_WEBHOOKS.kind or manifest is None:
             return validate(manifest)
         return []
@@ -178,12 +176,12 @@ class WebhookConfigReconciler:
         if violations == (before or ()):
             return
         if not violations:
-            log.info("webhook configuration right again", kind=kind, name=NAME)
+            log.info("webhook configuration valid again", kind=kind, name=NAME)
             return
-        # Who runs without the webhook knows that it is not there.
-        speak = log.error if kind in self._desired else log.warning
-        speak(
-            "webhook configuration wrong",
+        # An installation without the webhook has no desired configuration: a warning suffices.
+        log_violations = log.error if kind in self._desired else log.warning
+        log_violations(
+            "webhook configuration invalid",
             kind=kind,
             name=NAME,
             violations=violations[:_MAX_SHOWN],
@@ -193,20 +191,20 @@ class WebhookConfigReconciler:
             self._dependencies.record_event(_event_message(_KINDS[kind], observed.uid if observed else "", violations))
 
     async def _repair(self, kind: str) -> None:
-        """Write all webhooks anew, with the bundles that were last seen; without any nothing is made.
+        """Write all webhooks with the CA bundles that were observed last; without any bundle nothing is created.
 
-        An API server that is told to ask a webhook, and not whom to believe, refuses every job.
+        An API server with a webhook and without its CA bundle rejects every job.
         """
         resource, observed = _KINDS[kind], self._observed[kind].get(NAME)
         if observed is None and not self._ca_bundles:
             log.error(
-                "webhook configuration not put right",
+                "webhook configuration not repaired",
                 kind=kind,
-                error="it is gone, and which authority its callers should believe was not seen before",
-                remedy="helm upgrade registers again",
+                error="it was deleted, and its CA bundle was never observed",
+                remedy="run helm upgrade to register it again",
             )
             return
-        webhooks = [_with_bundle(each, self._ca_bundles) for each in self._desired[kind]["webhooks"]]
+        webhooks = [_with_bundle(webhook, self._ca_bundles) for webhook in self._desired[kind]["webhooks"]]
         if observed is None:
             body = msgspec.json.encode({**self._desired[kind], "webhooks": webhooks})
             raw = await self._api.create(resource.path, body)
@@ -216,12 +214,12 @@ class WebhookConfigReconciler:
             raw = await self._api.patch(resource.item_path("", NAME), body, kind="merge")
         made = _observe(raw)
         self._observed[kind].upsert(made)
-        log.warning("webhook configuration put right", kind=kind, name=NAME)
+        log.warning("webhook configuration repaired", kind=kind, name=NAME)
         self._report(kind, made, tuple(self._violations(kind, made)))
 
 
 def _with_bundle(webhook: Mapping[str, Any], bundles: Mapping[str, str]) -> dict[str, Any]:
-    """Return *webhook* with its bundle; one that has lost it takes another's, for `certs` publishes the same in all."""
+    """Return *webhook* with its CA bundle, or with that of another webhook: `certs` publishes the same one in all."""
     bundle = bundles.get(webhook["name"]) or next(iter(bundles.values()), None)
     client = dict(webhook["clientConfig"])
     return {**webhook, "clientConfig": {**client, "caBundle": bundle} if bundle else client}

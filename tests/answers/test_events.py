@@ -101,7 +101,7 @@ async def test_without_the_right_to_tell_it_goes_on_and_says_so(plane, tmp_path)
         await stage.controller.start()
         await stage.cast.job("one", "q")
         await stage.done("one")
-        await stage.controller.says("event refused")
+        await stage.controller.says("event rejected")
 
 
 async def test_who_wants_no_events_gets_none(plane, tmp_path):

@@ -185,7 +185,7 @@ async def test_it_is_put_right_where_the_operator_wants_that(plane, tmp_path):
         for number, spoil in enumerate(spoiling, start=1):
             await spoil
             async with asyncio.timeout(NOTICED_SECONDS):
-                while stage.controller.part.output.count("put right") < number:  # noqa: ASYNC110 -- a file
+                while stage.controller.part.output.count("repaired") < number:  # noqa: ASYNC110 -- a file
                     await asyncio.sleep(0.02)
             await registered(stage, 1)
             found = json.loads(await stage.cast.api.get(MUTATING))

@@ -73,7 +73,7 @@ def test_only_those_open_with_it_that_were_closed_with_it():
 @pytest.mark.parametrize("state", ["Closed", "Closing"])
 def test_nobody_opens_a_queue_below_a_closed_one(state):
     hierarchy = QueueHierarchy.of([queue("a", state=state), queue("b", "a", "Closed")])
-    with pytest.raises(CommandError, match="its parent 'a' is closed; open that first"):
+    with pytest.raises(CommandError, match="its parent 'a' is closed; open the parent first"):
         open_queue(hierarchy, "b")
 
 

@@ -140,7 +140,7 @@ def test_a_job_that_cannot_run_is_told_why_everywhere(guest, name, asked, reason
     wait_until(lambda: guest.events(name), "an event")
     ((kind, code, note),) = guest.events(name)
     assert (kind, code) == ("Warning", reason)
-    assert note.startswith(f"waits in queue '{asked['queue']}': {words}; ")
+    assert note.startswith(f"pending in queue '{asked['queue']}': {words}; ")
 
 
 def test_a_job_that_is_scaled_up_after_its_admission_counts_and_says_so(guest):
