@@ -68,7 +68,10 @@ def test_what_is_missing_and_what_is_added_is_named():
     gone = found["webhooks"].pop(0)
     found["webhooks"].append({**gone, "name": "stranger.example.com"})
     said = diff(MUTATING, found)
-    assert said == ["webhook resourcebindings.volcano-global.io is missing", "webhook stranger.example.com is unexpected"]
+    assert said == [
+        "webhook resourcebindings.volcano-global.io is missing",
+        "webhook stranger.example.com is unexpected",
+    ]
     assert validate(found) == ["webhook resourcebindings.volcano-global.io is missing"]
 
 
