@@ -1,4 +1,4 @@
-"""Clusters of tests as a stock Karmada has them: with its default resource models, and their nodes counted in them."""
+"""Clusters with Karmada's default resource models, whose grades count their nodes."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from localup.karmada.pods import amounts
 
 
 def with_models(cluster: dict[str, Any], nodes: Iterable[Node] | None = None) -> dict[str, Any]:
-    """Return *cluster* with the default grades, and its summary with the counts of *nodes*; one node unless said."""
+    """Return *cluster* with the default grades and its summary with the counts of *nodes*; one node by default."""
     spec = {"resourceModels": default_models(), **cluster.get("spec", {})}
     status = cluster.get("status") or {}
     summary = status.get("resourceSummary")
@@ -25,7 +25,7 @@ def with_models(cluster: dict[str, Any], nodes: Iterable[Node] | None = None) ->
 
 
 def _sum(summary: Mapping[str, Any], part: str) -> Mapping[str, int]:
-    """Return the amounts of one part; what cannot be read, as some tests want it, counts as nothing."""
+    """Return the amounts of one part; unreadable values, which some tests use, count as zero."""
     try:
         return amounts(summary.get(part))
     except ValueError:

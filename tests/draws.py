@@ -1,8 +1,7 @@
-"""How many examples of a property are drawn, and which.
+"""Number and seed of the examples that hypothesis draws for each property.
 
-A run draws the same ones each time, so that what failed fails again, and what
-passed tells of the change and not of luck. ``DRAWS=20`` in the environment
-draws twenty times as many, and new ones each time: `make test-long` does.
+By default every run draws the same examples, so that failures are reproducible. ``DRAWS=20`` in the
+environment draws twenty times as many from a new seed, as `make test-long` does.
 """
 
 import os
@@ -10,21 +9,21 @@ import os
 from hypothesis import HealthCheck, settings
 
 TIMES = int(os.environ.get("DRAWS", "0"))
-"""How many times as many examples are drawn, new ones; 0 for the usual ones."""
+"""Factor of the number of examples, drawn from a new seed; 0 for the default ones."""
 
 
 def draws(count: int) -> settings:
-    """Return the settings of a property of which *count* examples are enough in a usual run."""
+    """Return the settings of a property for which *count* examples suffice in a normal run."""
     return settings(max_examples=count * (TIMES or 1))
 
 
 def load() -> None:
-    """Let all properties be drawn like that, those included that do not say how many examples are enough."""
+    """Register and load the default profile of all properties."""
     settings.register_profile(
         "draws",
         max_examples=100 * (TIMES or 1),
         derandomize=not TIMES,
-        # How long an example takes, or is thought of, tells only how busy the machine is.
+        # The duration of an example depends on the machine's load.
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
     )

@@ -1,7 +1,6 @@
-"""Plays a scenario: a world in a few lines of YAML, and what must come of it.
+"""Runs a scenario: objects in a few lines of YAML, and the expected outcome of each step.
 
-The format is described in ``tests/scenarios/README.md``; what the YAML says is
-read by ``tests.scenario_parser``.
+``tests/scenarios/README.md`` describes the format; ``tests.scenario_parser`` parses it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +35,7 @@ DOCUMENT = f"{WORLD} title rules expect then broken"
 
 @dataclass
 class Outcome:
-    """What is known after one step: who is where, who waits for what, and what is new about it."""
+    """Decisions, pending reasons and publications of one step."""
 
     order: list[str] = field(default_factory=list)
     admitted: dict[str, list[str]] = field(default_factory=dict)
@@ -45,19 +44,19 @@ class Outcome:
     evicted: list[str] = field(default_factory=list)
     left_for: dict[str, str | None] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
-    """Why each was evicted."""
+    """Reason of each eviction."""
     lapsed: list[str] = field(default_factory=list)
     reserved: dict[str, str | list[str] | None] = field(default_factory=dict)
-    """For whom room is kept from now on, and where."""
+    """New reservations with their clusters."""
     requeued: list[str] = field(default_factory=list)
-    """Whom Karmada's scheduler is given once more."""
+    """Workloads handed to Karmada's scheduler again."""
     told: list[str] = field(default_factory=list)
     wake_after: int | None = None
     """In seconds."""
 
 
 class Scenario:
-    """One YAML document, played step by step against one World."""
+    """One YAML document, played step by step on one engine state."""
 
     def __init__(self, document: Mapping[str, Any], *, reverse: bool = False) -> None:
         self.document = document
@@ -68,7 +67,7 @@ class Scenario:
         self._populate(document, self.now - 3_600_000)
 
     def _populate(self, written: Mapping[str, Any], since: int) -> None:
-        # Charges come before the clusters' summaries, as a restart would find them.
+        # Charges precede the clusters' summaries, as after a restart.
         for workload in self._in_order(self._jobs(written.get("jobs", ()))):
             self.state.workload_changed(workload, since)
         for entry in self._in_order(written.get("queues", ())):
@@ -77,7 +76,7 @@ class Scenario:
             self.state.cluster_changed(cluster(entry), self.now)
 
     def _jobs(self, entries: Sequence[Mapping[str, Any]]) -> list[Workload]:
-        """Read *entries*, each younger than all before; a job told again keeps its age."""
+        """Parse *entries*, each younger than all before; a repeated job keeps its age."""
         found = []
         for entry in entries:
             for workload in workloads(entry, 1000 * self._entries, now=self.now):
@@ -91,7 +90,7 @@ class Scenario:
         return list(reversed(things)) if self._reverse else list(things)
 
     def by_name(self, name: str) -> Workload:
-        """Return the workload of that name, the first told of several."""
+        """Return the first workload with this name."""
         return next(each for each in self.state.workloads.values() if each.name == name)
 
     def play(self, step: Mapping[str, Any]) -> Outcome:
@@ -150,14 +149,14 @@ class Scenario:
 
 
 def kept_on(reserved: Reservation) -> str | list[str] | None:
-    """Return the cluster on which room is kept, all of several, ``None`` for quota alone."""
+    """Return the reserved cluster or clusters; ``None`` for quota alone."""
     names = [booking.cluster for booking in reserved.cluster_charges]
     return names if len(names) > 1 else next(iter(names), None)
 
 
 @cache
 def documents() -> tuple[tuple[str, Mapping[str, Any]], ...]:
-    """Return every scenario with its id: the file's name and the title."""
+    """Return every scenario with its id: file name and title."""
     return tuple(
         (f"{path.stem}: {document['title']}", known(document, DOCUMENT))
         for path in sorted(SCENARIOS.glob("*.yaml"))
@@ -167,5 +166,5 @@ def documents() -> tuple[tuple[str, Mapping[str, Any]], ...]:
 
 
 def rows(expected: Mapping[str, Any] | None) -> dict[str, dict[str, int]]:
-    """Read the expected amounts of queues, clusters or jobs."""
+    """Parse the expected amounts of queues, clusters or jobs."""
     return {name: amounts(each) for name, each in (expected or {}).items()}

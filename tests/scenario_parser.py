@@ -1,7 +1,6 @@
-"""Reads what a scenario's YAML says about queues, clusters and jobs into values of the engine.
+"""Parses the YAML of a scenario into engine values: queues, clusters and jobs.
 
-Nothing is played here. A key that nobody knows is refused, so that a slip of
-the pen does not make a scenario claim less than it seems to.
+Unknown keys are errors, so that a misspelt key cannot weaken a scenario.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -68,7 +67,7 @@ EVICTION = "minRuntime maxEvictions"
 
 
 def known(written: Mapping[str, Any], keys: str) -> Mapping[str, Any]:
-    """Return *written*, or complain about a key that is not one of *keys*."""
+    """Return *written*; raise for a key that is not one of *keys*."""
     unknown = sorted(set(map(str, written)) - set(keys.split()))
     if unknown:
         raise KeyError(f"a scenario does not know {', '.join(unknown)} in {dict(written)}")
@@ -76,7 +75,7 @@ def known(written: Mapping[str, Any], keys: str) -> Mapping[str, Any]:
 
 
 def amounts(written: Mapping[str, Any] | None) -> dict[str, int]:
-    """Read ``{u: 2, gpu: 1, memory: 4Gi}``; u is one CPU with one GiB."""
+    """Parse ``{u: 2, gpu: 1, memory: 4Gi}``; u is one CPU with one GiB."""
     found: dict[str, int] = {}
     for name, value in (written or {}).items():
         parts = [("cpu", value), ("memory", f"{value}Gi")] if name == "u" else [(resource(name), value)]
@@ -90,7 +89,7 @@ def resource(name: str) -> str:
 
 
 def requirements(written: Mapping[str, Any] | None) -> tuple[Requirement, ...]:
-    """Read ``{tier: gpu}`` or ``{tier: [In, gpu, fast]}``."""
+    """Parse ``{tier: gpu}`` or ``{tier: [In, gpu, fast]}``."""
     found = []
     for key, value in (written or {}).items():
         operator, *values = value if isinstance(value, list) else ("In", value)
@@ -112,7 +111,7 @@ def affinity(written: Mapping[str, Any]) -> Affinity:
 
 
 def placement(written: Mapping[str, Any] | None) -> Placement:
-    """Read a placement; one cluster for the whole of it unless ``spread`` says otherwise."""
+    """Parse a placement; one cluster for the whole workload unless ``spread`` is given."""
     written = known(written or {}, PLACEMENT)
     spread = tuple(
         Spread(each.get("by", "cluster"), each.get("min", 1), each.get("max", 0)) for each in written.get("spread", ())
@@ -128,7 +127,7 @@ def placement(written: Mapping[str, Any] | None) -> Placement:
 
 
 def cluster(written: Mapping[str, Any]) -> Cluster:
-    """Read a cluster; one that has nothing (``has: null``) has no resource summary."""
+    """Parse a cluster; ``has: null`` means that it has no resource summary."""
     known(written, CLUSTER)
     allocatable = {"pods": 1_000_000, **amounts(written["has"])} if written.get("has") is not None else None
     return Cluster(
@@ -185,7 +184,7 @@ def task(written: Mapping[str, Any]) -> Task:
 
 
 def shape(written: Mapping[str, Any]) -> SchedulingRequirements:
-    """Read what a job asks for: ``tasks`` of a template, ``replicas`` of what it asks, or just what it asks."""
+    """Parse the requests of a job: ``tasks`` of a template, ``replicas`` of ``asks``, or just ``asks``."""
     asked = amounts(written.get("asks"))
     if "tasks" in written:
         job = JobTemplate(tuple(task(each) for each in written["tasks"]), written.get("minAvailable", 0))
@@ -210,7 +209,7 @@ def shape(written: Mapping[str, Any]) -> SchedulingRequirements:
 
 
 def workloads(written: Mapping[str, Any], order: int, *, now: int = 0) -> Iterator[Workload]:
-    """Read one entry of ``jobs``; ``count: 3`` makes name-1 to name-3, each a second younger."""
+    """Parse one entry of ``jobs``; ``count: 3`` makes name-1 to name-3, each a second younger."""
     known(written, JOB)
     asked = shape(written)
     count = written.get("count")
@@ -243,23 +242,24 @@ def workloads(written: Mapping[str, Any], order: int, *, now: int = 0) -> Iterat
 
 
 def hold(written: str | Mapping[str, Any], now: int) -> Refusal:
-    """Read ``Suspended`` or ``{reason: StartupBackoff, for: 60}``, in seconds from now."""
+    """Parse ``Suspended`` or ``{reason: StartupBackoff, for: 60}``, in seconds from now."""
     if isinstance(written, str):
         return Refusal(Reason(written))
     return Refusal(Reason(written["reason"]), until=now + written["for"] * 1000)
 
 
 def held(written: Mapping[str, Any], asked: SchedulingRequirements, now: int) -> Nomination:
-    """Read ``{cluster: m, for: 60, rank: 0, asks: {u: 1}}``, in seconds up to now."""
+    """Parse ``{cluster: m, for: 60, rank: 0, asks: {u: 1}}``, in seconds up to now."""
     demand = amounts(written["asks"]) if "asks" in written else asked.requests
     since = now - written.get("for", 0) * 1000
     return Nomination(ClusterName(written["cluster"]), since, written.get("rank", 0), demand)
 
 
 def reserved(written: Mapping[str, Any], now: int) -> Reservation:
-    """Read ``{for: 60, cluster: m, asks: {u: 1}}``, in seconds up to now; records of old may tell only the time.
+    """Parse ``{for: 60, cluster: m, asks: {u: 1}}``, in seconds up to now; old records have only the time.
 
-    ``clusters: {m: {u: 1}, n: {u: 2}}`` in the place of both tells what is kept on each of several.
+    ``clusters: {m: {u: 1}, n: {u: 2}}`` instead of ``cluster`` and ``asks`` gives what is reserved on several
+    clusters.
     """
     parts = {name: amounts(each) for name, each in written.get("clusters", {}).items()}
     demand = amounts(written["asks"]) if "asks" in written else None
@@ -270,7 +270,7 @@ def reserved(written: Mapping[str, Any], now: int) -> Reservation:
 
 
 def admission(asked: SchedulingRequirements, written: Mapping[str, Any], now: int) -> Admission:
-    """Read ``m``, ``[m1, m2]`` or the replicas on each, ``{m1: 3, m2: 1}``; ``charge`` is that on each cluster."""
+    """Parse ``m``, ``[m1, m2]`` or replicas by cluster, ``{m1: 3, m2: 1}``; ``charge`` is that on each cluster."""
     where = written["on"]
     if isinstance(where, Mapping):
         parts = {name: scale(asked.replica_requests, replicas) for name, replicas in where.items()}
@@ -310,20 +310,20 @@ def policy(written: Mapping[str, Any] | None) -> Policy:
 
 
 def node_shapes(written: Mapping[str, Any]) -> NodeShapes:
-    """Read ``{clusters: {names: [m]}, nodes: [{count: 4, has: {gpu: 8}}]}``."""
+    """Parse ``{clusters: {names: [m]}, nodes: [{count: 4, has: {gpu: 8}}]}``."""
     known(written, "clusters nodes")
     nodes = tuple(NodeShape(each["count"], tuple(sorted(amounts(each["has"]).items()))) for each in written["nodes"])
     return NodeShapes(affinity(written["clusters"]), nodes)
 
 
 def growth(written: Mapping[str, Any]) -> Resize:
-    """Read ``{action: Report, gracePeriod: 60}``, in seconds."""
+    """Parse ``{action: Report, gracePeriod: 60}``, in seconds."""
     known(written, "action gracePeriod")
     return Resize(written.get("action", "Evict") == "Evict", written.get("gracePeriod", 300) * 1000)
 
 
 def eviction(written: Mapping[str, Any] | None) -> EvictionPolicy:
-    """Read ``{}`` for switched on with the usual limits; it is off where nothing is written."""
+    """Parse ``{}`` as enabled with the default limits; missing means disabled."""
     if written is None:
         return EvictionPolicy()
     known(written, EVICTION)

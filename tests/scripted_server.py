@@ -1,4 +1,4 @@
-"""An API server in memory that answers what a test has written down: only for what a real one cannot be made to say."""
+"""An API server in memory with scripted answers, for responses that a real one cannot be made to give."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(slots=True)
 class ScriptedServer:
-    """Answers each verb of each path in the order written down; the last answer is given again and again."""
+    """Gives the answers of each verb and path in order; the last answer repeats."""
 
     port: int = 0
     requests: list[tuple[str, str, Mapping[str, str]]] = field(default_factory=list)
@@ -28,7 +28,7 @@ class ScriptedServer:
         self.answers[verb, path] = list(answers)
 
     def seen(self, verb: str) -> list[Mapping[str, str]]:
-        """Return the parameters of the requests of one verb so far."""
+        """Return the query parameters of all requests of one verb."""
         return [parameters for seen, _, parameters in self.requests if seen == verb]
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -77,7 +77,7 @@ def listing(*objects: dict[str, Any], version: int, token: str = "") -> Answer:
 
 
 def paging(*objects: dict[str, Any], version: int, expires_at: int = -1) -> Answer:
-    """Serve *objects* by pages of the asked limit; the continue token of one place has expired, once."""
+    """Return pages of *objects* of the requested limit; one continue token has expired, once."""
     expired = [expires_at]
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -110,7 +110,7 @@ def event(kind: str, obj: dict[str, Any]) -> bytes:
 
 
 def watching(*lines: bytes, then: str = "end") -> Answer:
-    """Send *lines*, then ``end`` the stream, ``hang`` without a word, or ``cut`` the connection."""
+    """Send *lines*, then ``end`` the stream, ``hang`` without an event, or ``cut`` the connection."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()

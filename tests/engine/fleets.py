@@ -1,7 +1,7 @@
-"""Random fleets and gangs, and whether a gang has a place on the nodes, found by trying every placement.
+"""Random clusters of nodes and gangs, and an exhaustive search for a placement of the gang.
 
-A fleet is one cluster: nodes of a few sizes with pods of others on them,
-counted in Karmada's default grades as Karmada counts them.
+A fleet is one cluster: nodes of a few sizes with pods on them, counted in Karmada's default grades as Karmada
+counts them.
 """
 
 import json
@@ -22,21 +22,21 @@ from tests.clusters import with_models
 
 GI = 2**30
 GPU = "nvidia.com/gpu"
-#: (CPUs, GiB, GPUs) of node types as clouds rent them.
+#: (CPUs, GiB, GPUs) of common cloud node types.
 SIZES = ((4, 16, 0), (8, 64, 0), (16, 64, 1), (32, 128, 4), (64, 512, 0), (96, 768, 8), (128, 1024, 8))
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """One cluster's nodes, and a gang that asks for a place."""
+    """One cluster's nodes, and a gang to place."""
 
     nodes: tuple[Node, ...]
     gang: tuple[tuple[Resources, int], ...]
-    """How many pods there are of each request, ``pods`` included."""
+    """Number of pods by request, ``pods`` included."""
 
     @property
     def shape(self) -> SchedulingRequirements:
-        """Return the gang as a workload that goes whole to one cluster."""
+        """Return the gang as a workload that runs whole on one cluster."""
         asked = total(scale(request, count) for request, count in self.gang)
         sets = tuple(PodSet(tuple(sorted(request.items())), count, count) for request, count in self.gang)
         placement = Placement(spread=(Spread("cluster", 1, 1),))
@@ -46,30 +46,30 @@ class Fleet:
 
     @property
     def cluster(self) -> Cluster:
-        """Return the cluster as the controller reads it from what Karmada tells."""
+        """Return the cluster as the controller reads it from Karmada's Cluster object."""
         has, used = total(node.allocatable for node in self.nodes), total(node.used for node in self.nodes)
         told = json.loads(cluster("m", used=format_resources(used), **format_resources(has)))
         return Store().clusters.decode(json.dumps(with_models(told, self.nodes)).encode()).cluster
 
     @property
     def node_shapes(self) -> NodeShapes:
-        """Return the nodes as an operator describes them, with 0 of what some of them lack."""
+        """Return the nodes as an operator describes them, with 0 for missing resources."""
         nothing = dict.fromkeys((name for node in self.nodes for name in node.allocatable), 0)
         sizes = [tuple(sorted({**nothing, **node.allocatable}.items())) for node in self.nodes]
         shapes = tuple(NodeShape(sizes.count(size), size) for size in sorted(set(sizes)))
         return NodeShapes(Affinity(), shapes)
 
     def fits_empty(self) -> bool:
-        """Say whether the gang has a place while nothing runs."""
+        """Say whether the gang fits while nothing runs."""
         return has_place(self.gang, [node.allocatable for node in self.nodes])
 
     def fits_now(self) -> bool:
-        """Say whether the gang has a place beside what runs."""
+        """Say whether the gang fits next to the running pods."""
         return has_place(self.gang, [subtract(node.allocatable, node.used) for node in self.nodes])
 
 
 def fleet(seed: int) -> Fleet:
-    """Return one of the random fleets: up to six nodes, up to twelve pods of up to three requests."""
+    """Return a random fleet: up to six nodes, up to twelve pods of up to three requests."""
     random = Random(seed)
     sizes = random.sample(SIZES, random.randint(1, 3))
     nodes = tuple(_node(random, random.choice(sizes)) for _ in range(random.randint(1, 6)))
@@ -102,7 +102,7 @@ def _request(random: Random, size: tuple[int, int, int]) -> Resources:
 
 
 def has_place(gang: Sequence[tuple[Resources, int]], nodes: Sequence[Resources]) -> bool:
-    """Say whether every pod has a node, trying all placements; one that failed is not tried twice."""
+    """Say whether every pod has a node, by trying all placements; failed ones are not tried twice."""
     pods = sorted((request for request, count in gang for _ in range(count)), key=lambda pod: sorted(pod.items()))
     names = sorted({name for pod in pods for name in pod})
     failed = set()

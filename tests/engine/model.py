@@ -1,9 +1,7 @@
-"""Every order in which things can happen to a small world, with the real engine in the middle.
+"""Explores every order of events in a small system, with the real engine.
 
-A state is what the API server holds, which writes are under way, and what the
-controller remembers. All that can happen next is tried on a copy, states that
-were seen before are left out. The engine is not imitated: only bindings,
-clusters and writes are.
+A state is the API server's content, the writes in flight and the controller's memory. Every possible next
+event is tried on a copy; known states are skipped. Only bindings, clusters and writes are simulated.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,14 +35,14 @@ QUEUES = (
 )
 _ONE = Placement(spread=(Spread("cluster", 1, 1),))
 _STEP = 40_000
-"""Between two events, in milliseconds: longer than foreign use takes to settle."""
+"""Time between two events in milliseconds: longer than external usage takes to settle."""
 
 
 def shape(cpu: int) -> SchedulingRequirements:
     return SchedulingRequirements({"cpu": cpu}, {"cpu": cpu}, _ONE)
 
 
-#: Each job's queue and shape; together they ask for more than there is.
+#: Queue and requirements of each job; together they request more than the capacity.
 JOBS: Mapping[str, tuple[QueueName, SchedulingRequirements]] = {
     "a1": (QueueName("a"), shape(3)),
     "a2": (QueueName("a"), shape(3)),
@@ -72,7 +70,7 @@ CHARGED = {Phase.ADMITTED, Phase.RUNNING, Phase.LEAVING}
 
 @dataclass(frozen=True)
 class Binding:
-    """A job as the API server has it, our record included."""
+    """A job as the API server stores it, with the admission record."""
 
     phase: Phase = Phase.ABSENT
     cluster: ClusterName | None = None
@@ -82,25 +80,25 @@ class Binding:
 
 
 class BrokenError(Exception):
-    """Something has happened that never may."""
+    """An invariant is violated."""
 
 
 @dataclass
 class Model:
-    """One state, and what may happen in it."""
+    """One state, and its possible next events."""
 
     policy: Policy
     jobs: tuple[str, ...]
     crashes: int = 1
-    """How often the controller may still lose its memory."""
+    """How often the controller may still restart."""
     refusals: int = 1
-    """How often a write may still be refused."""
+    """How often a write may still be rejected."""
     bindings: dict[str, Binding] = field(default_factory=dict)
     writes: dict[tuple[str, str], Admit | Evict | RecordUpdate] = field(default_factory=dict)
-    """Writes under way, by job and kind."""
+    """Writes in flight, by job and kind."""
     now: int = 1_000_000_000
     wakes: bool = False
-    """Whether the controller looks again although nothing happens."""
+    """Whether the controller plans again without an event."""
     state: State = field(init=False)
 
     def __post_init__(self) -> None:
@@ -108,13 +106,13 @@ class Model:
         self.restart()
 
     def copy(self) -> "Model":
-        """Return a copy that shares nothing but the shapes, which are known by their ids."""
+        """Return a copy that shares only the requirements, which are identified by id."""
         return deepcopy(self, {id(kind): kind for _, kind in JOBS.values()})
 
-    # -- what can happen -----------------------------------------------
+    # -- possible events ------------------------------------------------
 
     def events(self) -> Iterator[tuple[str, str]]:
-        """Yield what can happen next."""
+        """Yield the possible next events."""
         for job, binding in self.bindings.items():
             match binding.phase:
                 case Phase.ABSENT:
@@ -141,7 +139,7 @@ class Model:
                 yield f"refuse {kind}", job
 
     def happen(self, event: str, job: str) -> None:
-        """Let it happen, and let the controller look."""
+        """Apply an event, and let the controller plan."""
         self.now += _STEP
         if event == "crash":
             self.crashes -= 1
@@ -164,7 +162,7 @@ class Model:
         self.look()
 
     def restart(self) -> None:
-        """Begin with an empty memory and what the API server has; writes under way are lost."""
+        """Restart with an empty memory and the API server's content; writes in flight are lost."""
         self.writes.clear()
         self.state = State(self.policy)
         for queue in QUEUES:
@@ -175,7 +173,7 @@ class Model:
         self.look()
 
     def look(self) -> None:
-        """Tell what the clusters use, decide, and begin the writes."""
+        """Update the clusters' usage, plan, and start the writes."""
         for name, cpu in CAPACITY.items():
             used = sum(_cpu(job) for job, each in self.bindings.items() if _runs_on(each, name))
             enabled = frozenset({VOLCANO_JOB})
@@ -187,7 +185,7 @@ class Model:
         self.check()
 
     def begin(self, plan: Plan) -> None:
-        """Send what was decided."""
+        """Start the writes of a plan."""
         for note in plan.record_updates:
             self.writes[note.workload.name, "note"] = note
         for decision in plan.decisions:
@@ -204,7 +202,7 @@ class Model:
                 self.writes[job, "evict"] = decision
 
     def tell(self, job: str) -> None:
-        """Tell the controller how *job* is, unless it knows better: a write is under way."""
+        """Send the state of *job* to the controller, except while a write is in flight."""
         if not any(name == job for name, _ in self.writes):
             self.state.workload_changed(self.workload(job), self.now)
 
@@ -232,10 +230,10 @@ class Model:
             reservation=binding.reserved if binding.held is None else None,
         )
 
-    # -- what must hold ------------------------------------------------
+    # -- invariants -----------------------------------------------------
 
     def check(self) -> None:
-        """Check that no more is charged than there is, whatever the controller believes (I1)."""
+        """Check that charges stay within capacity, whatever the controller assumes (I1)."""
         charged = [(job, each) for job, each in self.bindings.items() if each.phase in CHARGED]
         for name, cpu in CAPACITY.items():
             if sum(_cpu(job) for job, each in charged if each.cluster == name) > cpu:
@@ -251,7 +249,7 @@ class Model:
         return all(each.phase is Phase.FINISHED for each in self.bindings.values())
 
     def key(self) -> object:
-        """Return what makes two states the same: times do not, as long as their order does not matter."""
+        """Return the identity of a state; times are left out where their order does not matter."""
         bindings = tuple(
             (job, each.phase, each.cluster, each.evictions, each.held and each.held.cluster, bool(each.reserved))
             for job, each in self.bindings.items()
@@ -260,7 +258,7 @@ class Model:
 
 
 def _written(binding: Binding, write: Admit | Evict | RecordUpdate) -> Binding:
-    """Return *binding* as a write leaves it."""
+    """Return *binding* after a write."""
     match write:
         case Admit():
             return replace(
@@ -275,7 +273,7 @@ def _written(binding: Binding, write: Admit | Evict | RecordUpdate) -> Binding:
 
 
 def _moved(binding: Binding, verb: str) -> Binding:
-    """Return *binding* after something that is none of our doing."""
+    """Return *binding* after an event that the controller did not cause."""
     phases = {"arrive": Phase.WAITING, "run": Phase.RUNNING, "finish": Phase.FINISHED, "gone": Phase.WAITING}
     phase = phases[verb]
     return replace(binding, phase=phase, cluster=binding.cluster if phase in CHARGED else None)
@@ -294,7 +292,7 @@ def _cpu(job: str) -> int:
 
 
 def _memory(state: State) -> object:
-    """Return what the controller remembers that a decision could depend on."""
+    """Return what the controller remembers that may influence a decision."""
     workloads = tuple(
         (
             uid,

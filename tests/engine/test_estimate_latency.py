@@ -1,4 +1,4 @@
-"""Admission times in virtual time: an estimator that is slow, silent or lying delays its own workloads only."""
+"""Admission times in virtual time: a slow, silent or wrong estimator delays only workloads of its cluster."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def on(cluster: str) -> Placement:
 
 
 def arrivals():
-    """Yield who arrives when: on m1, whose estimator misbehaves, on m2, and some that no estimator is asked for."""
+    """Yield arrivals: for m1, whose estimator misbehaves, for m2, and some that need no estimate."""
     for number in range(60):
         cluster = ("m1", "m2")[number % 2]
         claim = None if number % 3 == 0 else ""
@@ -30,7 +30,7 @@ def arrivals():
 
 
 def admission_times(answer) -> dict[str, int]:
-    """Play a minute; *answer* says after how long m1's estimator says what."""
+    """Run one minute; *answer* returns after which time m1's estimator answers what."""
     state, times, coming = State(Policy(node_estimates=True, startup_timeout_ms=None)), {}, list(arrivals())
     state.queue_changed(Queue(QueueName("q")))
     for each in (site("m1", 1000), site("m2", 1000)):
@@ -68,7 +68,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("answer", "_most"), BAD)
-def test_admission_latency_of_other_workloads_does_not_change(answer, _most):
+def test_bad_estimator_does_not_delay_other_workloads(answer, _most):
     times = admission_times(answer)
     others = {name: time for name, time in PROMPT.items() if name.startswith("m2") or name.endswith("unasked")}
 
@@ -77,7 +77,7 @@ def test_admission_latency_of_other_workloads_does_not_change(answer, _most):
 
 
 @pytest.mark.parametrize(("answer", "most"), BAD)
-def test_own_workloads_wait_no_longer_than_for_one_answer(answer, most):
+def test_bad_estimator_delays_its_workloads_by_one_answer(answer, most):
     times = admission_times(answer)
     own = {name for name in PROMPT if name.startswith("m1") and not name.endswith("unasked")}
 
@@ -88,8 +88,8 @@ def test_own_workloads_wait_no_longer_than_for_one_answer(answer, most):
         assert max(times[name] for name in own) <= most + STEP_MS
 
 
-def test_order_is_kept_when_answers_end_together():
-    """A large workload that was refused is admitted before small ones behind it once there is room for it."""
+def test_refused_large_workload_precedes_later_small_ones():
+    """All answers expire together, so that the queue's order decides once there is capacity."""
     state = State(Policy(node_estimates=True, startup_timeout_ms=None))
     state.queue_changed(Queue(QueueName("q")))
     state.cluster_changed(site("m1", 40), 0)

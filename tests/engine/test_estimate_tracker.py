@@ -1,4 +1,4 @@
-"""Estimates of nodes: asked before an admission, waited for by nobody else, never final (C3)."""
+"""Node estimates: queried before an admission, awaited only by the workload concerned, never final (C3)."""
 
 from dataclasses import replace
 
@@ -54,7 +54,7 @@ def site(name: str, cpu: int, used: int = 0) -> Cluster:
 
 
 class Play:
-    """A World whose queries are answered by the test."""
+    """Engine whose queries the test answers."""
 
     def __init__(self, *clusters: Cluster, policy: Policy | None = None, **queue) -> None:
         self.now = START
@@ -70,7 +70,7 @@ class Play:
         return self
 
     def plan(self, after: int = 0) -> list[str]:
-        """Return who is admitted where, in order."""
+        """Return the admissions of one plan with their clusters, in order."""
         self.now += after
         plan = self.state.plan(self.now)
         self.queries += plan.queries
@@ -78,7 +78,7 @@ class Play:
         return [f"{each.workload.name}@{each.clusters[0].name}" for each in plan.decisions if isinstance(each, Admit)]
 
     def answer(self, count: int | None, *, silent: bool = False) -> None:
-        """Give the same answer to all that was asked."""
+        """Give the same answer to all open queries."""
         for query in self.queries:
             self.state.cluster_estimated(Estimate(query, count, silent), self.now)
         self.queries = []
@@ -95,7 +95,7 @@ def _running(workload: Workload) -> Workload:
     return replace(workload, has_run=True)
 
 
-def test_gang_is_admitted_once_its_cluster_has_room_on_nodes():
+def test_gang_is_admitted_after_a_sufficient_estimate():
     play = Play(site("m1", 32)).add(job("a", gang(pods(4, cpu=5))))
 
     assert play.plan() == []
@@ -105,7 +105,7 @@ def test_gang_is_admitted_once_its_cluster_has_room_on_nodes():
     assert play.plan() == ["a@m1"]
 
 
-def test_gang_that_nodes_do_not_hold_waits_for_room_and_is_asked_for_again():
+def test_gang_refused_by_the_estimator_is_queried_again():
     play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
     play.plan()
     play.answer(4)
@@ -124,7 +124,7 @@ def test_gang_that_nodes_do_not_hold_waits_for_room_and_is_asked_for_again():
     assert play.plan() == ["a@m1"]
 
 
-def test_waiting_for_an_answer_is_no_reason_that_is_told():
+def test_waiting_for_an_answer_publishes_no_reason():
     play = Play(site("m1", 32)).add(job("a", gang(pods(4, cpu=5))))
 
     play.plan()
@@ -133,7 +133,7 @@ def test_waiting_for_an_answer_is_no_reason_that_is_told():
     assert play.state.refusal(WorkloadUid("a")) is None
 
 
-def test_others_are_admitted_while_one_waits_for_an_answer():
+def test_others_are_admitted_while_one_workload_is_estimated():
     play = Play(site("m1", 32)).add(job("a", gang(pods(4, cpu=5))))
     play.plan()
     play.add(job("b", gang(pods(1, cpu=1, claim=None))))
@@ -141,7 +141,7 @@ def test_others_are_admitted_while_one_waits_for_an_answer():
     assert play.plan(after=5) == ["b@m1"]
 
 
-def test_first_of_a_fifo_queue_keeps_its_place_while_it_is_asked_for():
+def test_fifo_head_blocks_its_queue_while_it_is_estimated():
     play = Play(site("m1", 32), fifo=True).add(
         job("a", gang(pods(4, cpu=5)), created_at=1), job("b", gang(pods(1, cpu=1, claim=None)), since=2)
     )
@@ -159,7 +159,7 @@ def test_without_an_answer_the_sum_decides():
     assert play.plan() == ["a@m1"]
 
 
-def test_nobody_waits_for_an_estimator_that_was_silent():
+def test_workloads_do_not_wait_for_an_unresponsive_estimator():
     play = Play(site("m1", 32)).add(job("a", gang(pods(1, cpu=5))))
     play.plan()
     play.answer(None, silent=True)
@@ -174,7 +174,7 @@ def test_nobody_waits_for_an_estimator_that_was_silent():
     assert play.asked() == ["m1"], "one question tells whether it answers again"
 
 
-def test_answer_that_never_comes_is_given_up():
+def test_query_without_an_answer_times_out():
     play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
     play.plan()
 
@@ -190,7 +190,7 @@ def test_negative_count_is_no_answer():
     assert play.plan() == ["a@m1"]
 
 
-def test_huge_count_lifts_no_other_limit():
+def test_huge_count_does_not_bypass_other_limits():
     play = Play(site("m1", 32)).add(job("a", gang(pods(8, cpu=5))))
     play.plan()
     play.answer(2**31 - 1)
@@ -198,7 +198,7 @@ def test_huge_count_lifts_no_other_limit():
     assert play.plan() == []
 
 
-def test_answer_to_another_question_is_ignored():
+def test_answer_to_an_outdated_query_is_ignored():
     play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
     play.plan()
     (query,) = play.queries
@@ -209,7 +209,7 @@ def test_answer_to_another_question_is_ignored():
     assert play.plan() == []
 
 
-def test_admissions_that_the_estimator_cannot_see_are_taken_off():
+def test_unobserved_admissions_are_deducted_from_estimates():
     play = Play(site("m1", 100)).add(*(job(name, gang(pods(2, cpu=5)), created_at=ord(name)) for name in "abc"))
     play.plan()
     play.answer(4)
@@ -228,7 +228,7 @@ def test_admissions_that_the_estimator_cannot_see_are_taken_off():
     assert play.plan() == ["c@m1"]
 
 
-def test_another_cluster_takes_what_nodes_of_the_first_refuse():
+def test_workload_refused_by_one_estimator_uses_another_cluster():
     play = Play(site("m1", 40), site("m2", 90)).add(job("a", gang(pods(6, cpu=5))))
     play.plan()
     assert play.asked() == ["m1"]
@@ -240,7 +240,7 @@ def test_another_cluster_takes_what_nodes_of_the_first_refuse():
     assert play.plan() == ["a@m2"]
 
 
-def test_changed_summary_ends_all_answers():
+def test_changed_cluster_summary_invalidates_its_estimates():
     play = Play(site("m1", 40)).add(job("a", gang(pods(6, cpu=5))))
     play.plan()
     play.answer(5)
@@ -252,7 +252,7 @@ def test_changed_summary_ends_all_answers():
     assert play.asked() == ["m1"]
 
 
-def test_refusal_is_asked_for_again_at_a_bounded_rate():
+def test_refused_workload_is_queried_at_a_bounded_rate():
     play = Play(site("m1", 400)).add(job("a", gang(pods(6, cpu=5))))
     count = 0
     for number in range(100):
@@ -264,7 +264,7 @@ def test_refusal_is_asked_for_again_at_a_bounded_rate():
     assert 3 <= count <= 1000 // MIN_REFUSAL_MS + 1
 
 
-def test_idle_world_asks_nothing_and_wakes_once():
+def test_idle_engine_makes_no_queries_and_wakes_once():
     play = Play(site("m1", 40)).add(job("a", gang(pods(6, cpu=5))))
     play.plan()
     play.answer(5)
@@ -276,14 +276,14 @@ def test_idle_world_asks_nothing_and_wakes_once():
     assert play.last.wake_at is None
 
 
-def test_nothing_is_asked_unless_the_operator_wants_it():
+def test_no_queries_are_made_while_estimates_are_disabled():
     play = Play(site("m1", 32), policy=Policy(startup_timeout_ms=None)).add(job("a", gang(pods(6, cpu=5))))
 
     assert play.plan() == ["a@m1"]
     assert play.asked() == []
 
 
-def test_turning_estimates_off_ends_all_waiting():
+def test_disabling_estimates_admits_waiting_workloads():
     play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
     play.plan()
     play.state.policy_changed(Policy(startup_timeout_ms=None))
@@ -291,7 +291,7 @@ def test_turning_estimates_off_ends_all_waiting():
     assert play.plan() == ["a@m1"]
 
 
-def test_parts_of_a_hyperjob_are_counted_beside_one_another():
+def test_estimates_of_hyperjob_parts_deduct_one_another():
     group = HyperJobGang("h/1", 2, 2)
     play = Play(site("m1", 100)).add(*(job(name, gang(pods(2, cpu=5)), gang=group) for name in ("h-0", "h-1")))
     play.plan()
@@ -303,7 +303,7 @@ def test_parts_of_a_hyperjob_are_counted_beside_one_another():
     assert play.plan() == ["h-0@m1", "h-1@m1"]
 
 
-def test_gang_of_several_shapes_is_counted_in_whole_gangs():
+def test_gang_with_different_pods_is_counted_in_whole_gangs():
     shape = gang(pods(1, cpu=2), pods(2, cpu=5))
     play = Play(site("m1", 100)).add(job("a", shape, created_at=1), job("b", shape, since=2))
     play.plan()
@@ -320,7 +320,7 @@ def test_only_the_gang_minimum_must_fit_nodes():
     assert play.plan() == ["a@m1"]
 
 
-def test_pods_take_as_many_places_as_they_are_large():
+def test_large_pods_consume_several_units_of_an_estimate():
     small, large = pods(4, cpu=2), pods(3, cpu=5)
 
     assert units_consumed((small,), (large,)) == 9
@@ -329,7 +329,7 @@ def test_pods_take_as_many_places_as_they_are_large():
     assert units_consumed((small, large), (small, large)) == 1
 
 
-def test_waiting_workload_is_still_pending_after_a_refusal():
+def test_refused_workload_stays_pending_after_its_query_expires():
     play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
     play.plan()
     play.answer(0)
@@ -339,7 +339,7 @@ def test_waiting_workload_is_still_pending_after_a_refusal():
 
 
 def reclaiming(*clusters: Cluster) -> Play:
-    """Return a World in which queue r borrows while q is below its share."""
+    """Return an engine in which queue r borrows while q is below its fair share."""
     policy = Policy(
         node_estimates=True, startup_timeout_ms=None, reclaim=EvictionPolicy(enabled=True, min_runtime_ms=0)
     )
@@ -348,7 +348,7 @@ def reclaiming(*clusters: Cluster) -> Play:
     return play
 
 
-def test_refused_workload_keeps_no_quota_from_borrowers():
+def test_refused_workload_does_not_block_borrowing():
     play = reclaiming(site("m1", 40)).add(job("a", gang(pods(4, cpu=5))))
     play.plan()
     play.answer(3)

@@ -1,7 +1,7 @@
-"""Random fleets with an estimator that counts: nothing is admitted in vain, and next to nothing refused wrongly.
+"""Random fleets with an estimator: every admitted gang has a placement, and few gangs are refused wrongly.
 
-``make test`` looks at some of the fleets, ``make test-long`` at 2,000, and
-prints the rates that docs/concepts/placement.md names.
+``make test`` checks some of the fleets; ``make test-long`` checks 2,000 and prints the rates that
+docs/concepts/placement.md names.
 """
 
 from collections import Counter
@@ -24,13 +24,13 @@ Count = Callable[[Query, Sequence[Resources]], int]
 
 
 def one_by_one(query: Query, free: Sequence[Resources]) -> int:
-    """Count equal pods: each node stands alone."""
+    """Count equal pods, node by node."""
     asked = query.gang[0].requests
     return sum(max(min(node.get(name, 0) // amount for name, amount in asked if amount > 0), 0) for node in free)
 
 
 def exactly(query: Query, free: Sequence[Resources]) -> int:
-    """Count whole gangs, trying all placements; more than two make no difference."""
+    """Count whole gangs by trying all placements, two at most."""
     if len(query.gang) == 1:
         return one_by_one(query, free)
     sets = 0
@@ -40,7 +40,7 @@ def exactly(query: Query, free: Sequence[Resources]) -> int:
 
 
 def by_first_fit(query: Query, free: Sequence[Resources]) -> int:
-    """Count whole gangs as Karmada does: component by component, each on the first nodes with room."""
+    """Count whole gangs as Karmada does: component by component, by first fit."""
     if len(query.gang) == 1:
         return one_by_one(query, free)
     left, sets = [dict(node) for node in free], 0
@@ -64,7 +64,7 @@ def free(found: Fleet) -> list[Resources]:
 
 
 def admitted(found: Fleet, count: Count, *, copies: int = 1) -> int:
-    """Return how many of *copies* equal gangs are admitted, none of which the estimator sees."""
+    """Return how many of *copies* equal gangs are admitted while the estimator observes none of them."""
     state = State(Policy(node_estimates=True))
     state.queue_changed(Queue(QueueName("a")))
     state.cluster_changed(found.cluster, 0)
@@ -110,16 +110,16 @@ def judge(seeds: Iterable[int]) -> None:
     assert counts["exact: refused"] * 100 <= counts["fits"]
 
 
-def test_nothing_is_admitted_in_vain_where_nodes_are_counted():
+def test_estimated_gangs_always_have_a_placement():
     judge(range(FEW))
 
 
 @pytest.mark.long
-def test_nothing_is_admitted_in_vain_on_2000_fleets():
+def test_estimated_gangs_always_have_a_placement_on_2000_fleets():
     judge(range(MANY))
 
 
-def test_gangs_admitted_beside_unseen_ones_have_a_place_together():
+def test_gangs_admitted_with_unobserved_ones_fit_together():
     together = alone = 0
     for seed in range(FEW):
         found = fleet(seed)

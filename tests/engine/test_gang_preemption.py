@@ -1,4 +1,4 @@
-"""What holds when others leave for a group: for all the parts that it needs to start, or nobody for any (P5, G1)."""
+"""Preemption for a gang: victims are evicted for all the parts that it needs to start, or for none (P5, G1)."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ crowds = draws(120)
 
 @st.composite
 def gathered(draw):
-    """A world in which the clusters are full of what some queues have borrowed, and groups wait, too."""
+    """State in which borrowing workloads fill the clusters, with gangs among the pending workloads."""
     rules, things = draw(crowded())
     for number in range(draw(st.integers(1, 3))):
         size = draw(st.integers(2, 4))
@@ -45,13 +45,13 @@ def gathered(draw):
 
 
 def unit(workload: Workload) -> object:
-    """Return what is let in together."""
+    """Return what is admitted together."""
     return workload.gang or workload.uid
 
 
 @crowds
 @given(gathered())
-def test_nobody_is_evicted_for_a_group_that_then_does_not_fit(crowd):
+def test_gang_fits_after_its_victims_are_evicted(crowd):
     state = build(crowd[0], *crowd[1])
     plan = state.plan(NOW)
     for_whom = {decision.for_whom for decision in evictions(plan)} - admissions(plan)
@@ -68,7 +68,7 @@ def test_nobody_is_evicted_for_a_group_that_then_does_not_fit(crowd):
 
 @crowds
 @given(gathered())
-def test_no_exchange_is_ever_made_back(crowd):
+def test_no_preemption_is_ever_reverted(crowd):
     state = build(crowd[0], *crowd[1])
     units = {each.uid: unit(each) for each in state.workloads.values()}
     exchanged = {(units[each.workload.uid], units[each.for_whom]) for each in evictions(state.plan(NOW))}
@@ -80,7 +80,7 @@ def test_no_exchange_is_ever_made_back(crowd):
 
 @crowds
 @given(gathered())
-def test_exchanges_come_to_an_end(crowd):
+def test_preemption_terminates(crowd):
     state = build(crowd[0], *crowd[1])
     state.plan(NOW)
     assert evictions(list(play(state, NOW))[-1]) == []
@@ -88,7 +88,7 @@ def test_exchanges_come_to_an_end(crowd):
 
 @crowds
 @given(gathered())
-def test_no_group_ever_runs_with_fewer_parts_than_its_minimum(crowd):
+def test_no_gang_runs_with_fewer_parts_than_its_minimum(crowd):
     state = build(crowd[0], *crowd[1])
     groups = {each.gang for each in state.workloads.values() if each.gang}
     for plan in (state.plan(NOW), *play(state, NOW)):
@@ -106,14 +106,14 @@ def test_no_group_ever_runs_with_fewer_parts_than_its_minimum(crowd):
 
 @crowds
 @given(gathered())
-def test_right_after_an_exchange_there_is_nothing_else_to_decide(crowd):
+def test_second_plan_after_preemption_decides_nothing(crowd):
     decides_all_at_once(build(crowd[0], *crowd[1]))
 
 
 @crowds
 @given(gathered())
-def test_a_restart_in_the_middle_loses_nothing(crowd):
-    """What is held stands in each part's own record; the victims are seen to leave."""
+def test_restart_during_gang_preemption_loses_nothing(crowd):
+    """Each part's own record holds its nomination; the victims' evictions are observed."""
     state = build(crowd[0], *crowd[1])
     state.plan(NOW)
     things = [*state.workloads.values(), *state.queues.values(), *state.cluster_usage.clusters]
@@ -126,7 +126,7 @@ def test_a_restart_in_the_middle_loses_nothing(crowd):
 
 @crowds
 @given(gathered())
-def test_books_are_clean_when_all_are_gone(crowd):
+def test_usage_is_zero_without_workloads(crowd):
     state = build(crowd[0], *crowd[1])
     for _ in (state.plan(NOW), *play(state, NOW)):
         charged = total(each.admission.charge for each in state.workloads.values() if each.admission)
@@ -144,7 +144,7 @@ def test_books_are_clean_when_all_are_gone(crowd):
     assert not state.queue_usage.has_transitions
 
 
-def test_a_record_lost_of_one_part_gives_up_what_is_held_for_the_others():
+def test_lost_record_of_a_part_withdraws_the_gangs_nominations():
     rules, things = small()
     state = build(rules, *things)
     assert {each.workload.name for each in evictions(state.plan(NOW))} == {"a-0", "a-1"}
@@ -155,7 +155,7 @@ def test_a_record_lost_of_one_part_gives_up_what_is_held_for_the_others():
 
 
 def small():
-    """A cluster full of two jobs of a queue that has borrowed half of it, and a group that is entitled to both."""
+    """A cluster filled by two jobs of a queue that borrows half of it, and a gang whose fair share covers both."""
     asks = {"pods": 1000, "cpu": 2}
     jobs = [
         one_of("a", f"a-{n}", asks, Admission(asks, (ClusterCharge(CLUSTERS[0], asks),), admitted_at=n))

@@ -9,7 +9,7 @@ from tests.scenario_parser import cluster, workloads
 
 
 def play(cpus: list[int], *, room: dict[str, int], minimum: int | None = None, parts: int | None = None) -> Scenario:
-    """A group whose parts ask for *cpus*, on clusters with *room*; fewer parts than *parts* are there."""
+    """Return a gang whose parts request *cpus*, and clusters with *room*; fewer parts than *parts* may exist."""
     count = parts or len(cpus)
     group = HyperJobGang("hyper/1", count, minimum or count)
     scenario = Scenario(
@@ -33,17 +33,17 @@ def reason(scenario: Scenario, name: str):
     return scenario.state.refusal(scenario.by_name(name).uid)
 
 
-def test_parts_are_admitted_together():
+def test_hyperjob_parts_are_admitted_together():
     assert admitted(play([4, 3], room={"m1": 4, "m2": 3})) == {"part-0": "m1", "part-1": "m2"}
 
 
-def test_all_patches_of_a_group_carry_the_plan():
+def test_all_admissions_of_a_gang_carry_its_plan_id():
     scenario = play([4, 3], room={"m1": 4, "m2": 3})
     plans = {each.plan_id for each in scenario.state.plan(scenario.now).decisions}
     assert plans == {f"hyper/1@{scenario.now}"}
 
 
-def test_none_is_admitted_where_one_does_not_fit():
+def test_no_part_is_admitted_if_one_does_not_fit():
     scenario = play([4, 4], room={"m1": 4, "m2": 3})
     assert admitted(scenario) == {}
     told = reason(scenario, "part-0")
@@ -51,20 +51,20 @@ def test_none_is_admitted_where_one_does_not_fit():
     assert told.subject == "Job ml/part-1 (QueueLimitReached)"
 
 
-def test_a_trial_leaves_no_trace():
+def test_failed_gang_trial_leaves_usage_unchanged():
     scenario = play([4, 4], room={"m1": 4, "m2": 3})
     scenario.state.plan(scenario.now)
     assert not any(any(site.charged.values()) or site.recently_freed for site in scenario.state.cluster_usage)
     assert not any(any(held.values()) for held in scenario.state.queue_shares.quota.allocated.values())
 
 
-def test_as_many_as_the_group_needs_are_enough():
+def test_gang_is_admitted_with_its_minimum_of_parts():
     scenario = play([4, 4, 4], room={"m1": 4, "m2": 4}, minimum=2)
     assert admitted(scenario) == {"part-0": "m1", "part-1": "m2"}
     assert reason(scenario, "part-2").reason is Reason.QUEUE_LIMIT_REACHED
 
 
-def test_the_rest_follows_one_by_one():
+def test_parts_beyond_the_minimum_are_admitted_one_by_one():
     scenario = play([4, 4, 4], room={"m1": 4, "m2": 4}, minimum=2)
     scenario.state.plan(scenario.now)
     scenario.state.workload_changed(
@@ -73,7 +73,7 @@ def test_the_rest_follows_one_by_one():
     assert admitted(scenario) == {"part-2": "m1"}
 
 
-def test_a_group_waits_until_enough_of_its_parts_are_there():
+def test_gang_waits_until_its_minimum_of_parts_exists():
     scenario = play([2], room={"m1": 8}, parts=2)
     assert admitted(scenario) == {}
     assert reason(scenario, "part-0").reason is Reason.HYPERJOB_INCOMPLETE
@@ -82,14 +82,14 @@ def test_a_group_waits_until_enough_of_its_parts_are_there():
     assert admitted(scenario) == {"part-0": "m1", "part-1": "m1"}
 
 
-def test_an_incomplete_group_blocks_nobody():
+def test_incomplete_gang_blocks_no_other_workload():
     scenario = play([2], room={"m1": 8}, parts=2)
     [other] = workloads({"name": "other", "queue": "q", "asks": {"cpu": 8}, "since": 99}, 1)
     scenario.state.workload_changed(other, scenario.now)
     assert admitted(scenario) == {"other": "m1"}
 
 
-def test_a_part_that_leaves_makes_the_group_incomplete_again():
+def test_deleting_a_part_makes_its_gang_incomplete_again():
     scenario = play([6, 6], room={"m1": 8})
     scenario.state.plan(scenario.now)
     scenario.state.workload_removed(scenario.by_name("part-1").uid, scenario.now)
@@ -98,7 +98,7 @@ def test_a_part_that_leaves_makes_the_group_incomplete_again():
 
 
 @pytest.mark.parametrize("room", [pytest.param(3, id="less"), pytest.param(4, id="enough")])
-def test_room_that_appears_lets_the_whole_group_in(room):
+def test_added_capacity_admits_the_whole_gang(room):
     scenario = play([4, 4], room={"m1": 4, "m2": 0})
     scenario.state.plan(scenario.now)
     scenario.state.cluster_changed(cluster({"name": "m2", "has": {"cpu": room}}), scenario.now)

@@ -1,4 +1,4 @@
-"""No order of events leads a small world where it never may be: all of them are tried (I1, I3, liveness)."""
+"""Explores all orders of events in a small system and checks invariants in each state (I1, I3, liveness)."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -22,17 +22,17 @@ ALL = ("a1", "a2", "b1", "c1")
 
 @dataclass
 class Search:
-    """All states that can be reached, and which come after which."""
+    """All reachable states, with their successors."""
 
     states: int
     ends: int
-    """In how many of them everything is over."""
+    """Number of states without anything left to do."""
     evictions: int
-    """In how many of them somebody has been evicted."""
+    """Number of states after an eviction."""
 
 
 def search(policy: Policy, jobs: tuple[str, ...], *, crashes: int = 1, refusals: int = 1) -> Search:
-    """Go through everything that can happen; raise where it leads to what never may be."""
+    """Explore all event orders; raise if a state violates an invariant."""
     first = Model(policy, jobs, crashes, refusals)
     waiting = deque([first])
     known = {first.key(): 0}
@@ -59,7 +59,7 @@ def search(policy: Policy, jobs: tuple[str, ...], *, crashes: int = 1, refusals:
 
 
 def _check_that_all_end(before: list[list[int]], over: list[int]) -> None:
-    """Check that wherever it has come to, everything may still be over at last (liveness)."""
+    """Check that every state has a path to the end (liveness)."""
     reached, left = set(over), list(over)
     while left:
         for number in before[left.pop()]:
@@ -75,13 +75,13 @@ def _check_that_all_end(before: list[list[int]], over: list[int]) -> None:
     "policy",
     [pytest.param(PLAIN, id="plain"), pytest.param(IMPATIENT, id="reservations"), pytest.param(RECLAIM, id="reclaim")],
 )
-def test_whatever_happens_to_few_jobs_nothing_is_broken(policy):
+def test_no_event_order_violates_an_invariant_for_three_jobs(policy):
     found = search(policy, FEW[:2], refusals=0)
     assert found.states > 40
     assert found.ends > 0
 
 
-def test_whatever_happens_while_somebody_is_evicted_nothing_is_broken():
+def test_no_event_order_with_evictions_violates_an_invariant():
     found = search(RECLAIM, BORROWERS, refusals=0)
     assert found.evictions > 100
 
@@ -91,18 +91,18 @@ def test_whatever_happens_while_somebody_is_evicted_nothing_is_broken():
     "policy",
     [pytest.param(PLAIN, id="plain"), pytest.param(IMPATIENT, id="reservations"), pytest.param(RECLAIM, id="reclaim")],
 )
-def test_whatever_happens_to_four_jobs_nothing_is_broken(policy):
+def test_no_event_order_violates_an_invariant_for_four_jobs(policy):
     found = search(policy, ALL)
     assert found.states > 1000
 
 
-def test_a_ledger_that_forgets_what_was_decided_is_found_out(monkeypatch):
+def test_model_detects_usage_without_assumed_charges(monkeypatch):
     monkeypatch.setattr(ClusterUsage, "add_usage", lambda *_: None)
     with pytest.raises(BrokenError, match="more than"):
         search(PLAIN, ("a1", "c1"), crashes=0, refusals=0)
 
 
-def test_a_restart_that_forgets_who_does_not_run_yet_is_found_out(monkeypatch):
+def test_model_detects_restart_without_unstarted_workloads(monkeypatch):
     book = ClusterUsage.add_usage
     monkeypatch.setattr(
         ClusterUsage,
@@ -115,13 +115,13 @@ def test_a_restart_that_forgets_who_does_not_run_yet_is_found_out(monkeypatch):
         search(PLAIN, ("a1", "c1"), refusals=0)
 
 
-def test_room_that_comes_free_unnoticed_is_found_out(monkeypatch):
+def test_model_detects_missed_free_capacity(monkeypatch):
     monkeypatch.setattr(ClusterUsage, "_has_freed", lambda *_: None)
     with pytest.raises(BrokenError, match="never come to an end"):
         search(PLAIN, ("a1", "b1", "c1"), crashes=0, refusals=0)
 
 
 @pytest.mark.long
-def test_whatever_happens_while_some_of_four_are_evicted_nothing_is_broken():
+def test_no_event_order_with_evictions_fails_for_four_jobs():
     found = search(RECLAIM, (*BORROWERS, "a1"), refusals=0)
     assert found.evictions > 1000

@@ -1,4 +1,4 @@
-"""Packing onto empty nodes: exact where small, sound and bounded everywhere."""
+"""Packing onto empty nodes: exact for small gangs, sound and bounded for all."""
 
 import time
 from random import Random
@@ -41,11 +41,11 @@ def nodes(*shapes):
         pytest.param([], [(1, {"gpu": 8})], True, id="no-pods-counted"),
     ],
 )
-def test_gang_is_held_by_nodes_it_can_be_placed_on(gang, fleet, holds):
+def test_gang_is_held_if_and_only_if_it_can_be_placed(gang, fleet, holds):
     assert can_hold_gang(pods(*gang), nodes(*fleet)) == holds
 
 
-def test_small_gangs_are_judged_exactly():
+def test_packing_of_small_gangs_equals_exhaustive_search():
     for seed in range(400):
         random = Random(seed)
         fleet = [(random.randint(1, 2), {"a": random.randint(4, 12), "b": random.randint(4, 12)}) for _ in range(2)]
@@ -56,7 +56,7 @@ def test_small_gangs_are_judged_exactly():
         assert can_hold_gang(pods(*gang), nodes(*fleet)) == exact, seed
 
 
-def test_work_is_bounded_for_hostile_gangs():
+def test_packing_work_is_bounded_for_hostile_gangs():
     random = Random(0)
     fleet = nodes(
         *((random.randint(1, 50), {"a": random.randint(100, 999), "b": random.randint(100, 999)}) for _ in range(100))
@@ -76,5 +76,5 @@ def test_work_is_bounded_for_hostile_gangs():
         pytest.param({"gpu": 5}, [(4, {"gpu": 8}), (1, {"cpu": 8})], None, id="not-named-by-one-shape"),
     ],
 )
-def test_equal_replicas_are_counted_exactly(replica, fleet, most):
+def test_equal_replicas_are_packed_exactly(replica, fleet, most):
     assert replicas_that_pack(replica, nodes(*fleet)) == most

@@ -1,4 +1,4 @@
-"""What holds for evictions in every world, played to the end of the exchanges."""
+"""Properties of preemption for random states, played until all preemptions have finished."""
 
 from dataclasses import replace
 from itertools import groupby
@@ -37,7 +37,7 @@ def few(draw, most):
 
 @st.composite
 def crowded(draw):
-    """A world in which the clusters are full of what some queues have borrowed, and others wait."""
+    """State in which borrowing workloads fill the clusters while others are pending."""
     sites = [
         Cluster(
             name=name,
@@ -76,7 +76,7 @@ def queue(draw, name):
 
 
 def job(draw, number, free):
-    """A job, admitted where there is room for it, if it is of those that came early."""
+    """A job, admitted if it came early and fits."""
     asks = {"pods": 1000, **{name: amount for name, amount in few(draw, 6).items() if amount}}
     gang = {name: amount * draw(st.sampled_from([4, 4, 2])) // 4 for name, amount in asks.items()}
     early = draw(st.booleans())
@@ -114,7 +114,7 @@ def one_of(queue, name, asks, admission, group=None):
 
 
 def play(state, now):
-    """Let all who leave be gone, plan, and say what was decided; until nobody leaves any more."""
+    """Finish all evictions, plan and yield the plans, until no eviction is left."""
     for _ in range(12):
         now += 10_000
         leaving = [each for each in state.workloads.values() if each.is_leaving]
@@ -136,7 +136,7 @@ def admissions(plan):
 
 @crowds
 @given(crowded())
-def test_nobody_is_evicted_for_one_who_then_does_not_fit(crowd):
+def test_preemptor_fits_after_its_victims_are_evicted(crowd):
     state = build(crowd[0], *crowd[1])
     plan = state.plan(NOW)
     for_whom = {decision.for_whom for decision in evictions(plan)} - admissions(plan)
@@ -148,7 +148,7 @@ def test_nobody_is_evicted_for_one_who_then_does_not_fit(crowd):
 
 @crowds
 @given(crowded())
-def test_no_exchange_is_ever_made_back(crowd):
+def test_no_preemption_is_ever_reverted(crowd):
     state = build(crowd[0], *crowd[1])
     exchanged = {(each.workload.uid, each.for_whom) for each in evictions(state.plan(NOW))}
     for plan in play(state, NOW):
@@ -159,14 +159,14 @@ def test_no_exchange_is_ever_made_back(crowd):
 
 @crowds
 @given(crowded())
-def test_exchanges_come_to_an_end(crowd):
+def test_preemption_terminates(crowd):
     state = build(crowd[0], *crowd[1])
     first = state.plan(NOW)
     assert evictions(list(play(state, NOW))[-1]) == [] or not evictions(first)
 
 
 def elastic():
-    """One who needs no room at once, and whose ceiling is full only once an older exchange is done."""
+    """A preemptor with an empty gang, whose queue reaches its limit only after an older preemption."""
     asks = [{"pods": 1000, "cpu": cpu} for cpu in (1, 3, 5)]
     jobs = [
         one_of("a1", f"a1-{at}", each, Admission(each, (ClusterCharge(CLUSTERS[0], each),), admitted_at=at))
@@ -183,9 +183,9 @@ def elastic():
 
 
 def decides_all_at_once(state):
-    """See that a plan leaves nothing to the next, unless somebody evicted does not compete for room any more.
+    """Check that a second plan decides nothing, unless an evicted workload is not pending for capacity.
 
-    Others are entitled to more then, and the World looks again by itself.
+    In that case other fair shares grow, and the engine plans again.
     """
     waiting = [state.refusal(decision.workload.uid) for decision in evictions(state.plan(NOW))]
     if any(refusal.reason is not Reason.PREEMPTION_IN_PROGRESS for refusal in waiting):
@@ -198,12 +198,12 @@ def decides_all_at_once(state):
 @crowds
 @given(crowded())
 @example(elastic())
-def test_right_after_an_exchange_there_is_nothing_else_to_decide(crowd):
+def test_second_plan_after_preemption_decides_nothing(crowd):
     decides_all_at_once(build(crowd[0], *crowd[1]))
 
 
 def full(winner):
-    """A cluster full of a1's jobs, the youngest of which holds the memory that a2, and with it a, is guaranteed."""
+    """A cluster full of a1's jobs, the newest of which holds the memory that a2, and so a, is guaranteed."""
     light, loaded = {"pods": 1000, "cpu": 2}, {"pods": 1000, "cpu": 2, "memory": 1}
     jobs = [one_of(winner, "waiting", light, None)]
     for at, asks in enumerate((light, loaded)):
@@ -218,9 +218,9 @@ def full(winner):
 
 
 def replayed(quota, state, decisions):
-    """Yield each exchange and its winner, with the charges just before it and those once its victims are gone.
+    """Yield each preemption and its preemptor, with usage before it and after its evictions.
 
-    After the last one *quota* is as if all evictions were done and who they were for were in.
+    At the end *quota* is the usage after all evictions and nominated admissions.
     """
     nodes = quota.tree.nodes
     winners = {each.preemptor for each in decisions if isinstance(each, Evict)}
@@ -245,8 +245,8 @@ def replayed(quota, state, decisions):
 @given(crowded())
 @example(full("c"))
 @example(full("a2"))
-def test_reclaim_leaves_every_queue_below_the_common_one_its_guarantee(crowd):
-    """Exchange by exchange: at the common ancestor and above, and by preemption, a queue may come to hold less."""
+def test_reclaim_keeps_victim_queues_at_their_guarantees(crowd):
+    """Preemption by preemption; at the common ancestor and above, usage may fall below the guarantee."""
     state = build(crowd[0], *crowd[1])
     quota = quota_of(state)
     plan = state.plan(NOW)
@@ -263,7 +263,7 @@ def test_reclaim_leaves_every_queue_below_the_common_one_its_guarantee(crowd):
 
 @crowds
 @given(crowded())
-def test_only_those_who_may_be_evicted_are(crowd):
+def test_only_evictable_workloads_are_evicted(crowd):
     rules, things = crowd
     state = build(rules, *things)
     by_uid = {each.uid: each for each in things if isinstance(each, Workload)}
@@ -283,7 +283,7 @@ def test_only_those_who_may_be_evicted_are(crowd):
 
 @crowds
 @given(crowded())
-def test_charges_stay_until_the_evicted_are_gone(crowd):
+def test_charges_stay_until_evicted_workloads_have_stopped(crowd):
     state = build(crowd[0], *crowd[1])
     evicted = {each.workload.uid: each.workload for each in evictions(state.plan(NOW))}
     held = total_by_queue(state)
@@ -295,13 +295,13 @@ def test_charges_stay_until_the_evicted_are_gone(crowd):
         assert state.workloads[uid].is_leaving
         assert state.workloads[uid].admission == before.admission
         refusal = state.refusal(uid)
-        # Why it would not be let in again even then comes first.
+        # A reason why it would not be admitted even then takes precedence.
         assert refusal.reason is Reason.PREEMPTION_IN_PROGRESS or not refusal.is_about_room
 
 
 @crowds
 @given(crowded())
-def test_books_are_clean_when_all_are_gone(crowd):
+def test_usage_is_zero_without_workloads(crowd):
     state = build(crowd[0], *crowd[1])
     state.plan(NOW)
     for uid in list(state.workloads):
@@ -317,14 +317,14 @@ def test_books_are_clean_when_all_are_gone(crowd):
 
 @crowds
 @given(crowded())
-def test_what_is_admitted_fits_beside_those_who_leave_and_what_is_held(crowd):
+def test_admissions_fit_next_to_evictions_and_nominations(crowd):
     state = build(crowd[0], *crowd[1])
     for plan in (state.plan(NOW), *play(state, NOW)):
         assert plan is not None
         for site in state.cluster_usage:
             over = {name: -amount for name, amount in site.headroom.items() if amount < 0}
             beyond = {name: -amount for name, amount in site.headroom_after_evictions.items() if amount < 0}
-            # Only what exceeds the gang minimum may be beyond what there is (D11).
+            # Only what exceeds the gang minimum may exceed capacity (D11).
             extra = sum(
                 1 for each in state.workloads.values() if each.requirements.gang_requests != each.requirements.requests
             )
@@ -344,7 +344,7 @@ def test_the_order_of_the_input_does_not_matter(crowd, random):
 
 @st.composite
 def grouped(draw):
-    """A queue full of groups that have borrowed, and another that is entitled to some of it."""
+    """A queue full of borrowing gangs, and another queue within its fair share."""
     jobs, room = [], 0
     for number in range(draw(st.integers(1, 3))):
         size, each = draw(st.integers(1, 4)), draw(st.integers(1, 3))
@@ -364,7 +364,7 @@ def grouped(draw):
 
 @crowds
 @given(grouped())
-def test_no_group_ever_runs_with_fewer_parts_than_its_minimum(crowd):
+def test_no_gang_runs_with_fewer_parts_than_its_minimum(crowd):
     state = build(crowd[0], *crowd[1])
     groups = {each.gang for each in state.workloads.values() if each.gang}
     for plan in (state.plan(NOW), *play(state, NOW)):

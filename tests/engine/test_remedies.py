@@ -1,4 +1,4 @@
-"""Every remedy, carried out exactly on the world it was found for, admits the workload or says what it leaves out."""
+"""Applies every remedy to the state it was found for, and checks that it admits the workload or is incomplete."""
 
 from dataclasses import replace
 from random import Random
@@ -30,7 +30,7 @@ ONE = (Spread("cluster", 1, 1),)
 
 
 class Case:
-    """A random world as the list of what is told of it."""
+    """A random state, as the list of its objects."""
 
     def __init__(self, seed: int) -> None:
         self.dice = Random(seed)
@@ -102,7 +102,7 @@ class Case:
         )
 
     def carry_out(self, changes: tuple[Change, ...]) -> None:
-        """Alter the objects as an operator would who does what is printed."""
+        """Change the objects as an operator would who follows the printed remedy."""
         for change in changes:
             if change.kind == "cluster":
                 cluster = self.clusters[ClusterName(change.name)]
@@ -126,14 +126,14 @@ class Case:
 
 
 def pending(state: State) -> list[WorkloadUid]:
-    """Return the workloads that wait for capacity."""
+    """Return the workloads that are pending for capacity."""
     refusals = {uid: state.refusal(uid) for uid in state.workloads}
     room = ABOUT_CAPACITY | {Reason.EXCEEDS_QUEUE_LIMIT, Reason.EXCEEDS_EVERY_CLUSTER}
     return sorted(uid for uid, why in refusals.items() if why is not None and why.reason in room)
 
 
 def check(seed: int) -> tuple[int, int, int]:
-    """Carry out each remedy of one world; return how many waited, had a remedy, and had a complete one."""
+    """Apply each remedy of one state; return the number of pending workloads, remedies and complete remedies."""
     state = Case(seed).state()
     plan = state.plan(NOW)
     waiting = pending(state)
@@ -163,7 +163,7 @@ def survey(seeds: range) -> tuple[int, int, int]:
     return sum(each[0] for each in counts), sum(each[1] for each in counts), sum(each[2] for each in counts)
 
 
-def test_every_remedy_admits_or_says_what_it_leaves_out():
+def test_remedy_admits_the_workload_or_names_what_precedes_it():
     check(1649)  # evicts for another workload first, and has room in the plan that follows at once
     waiting, found, complete = survey(range(40))
     assert waiting > 70
@@ -172,13 +172,13 @@ def test_every_remedy_admits_or_says_what_it_leaves_out():
 
 
 @pytest.mark.long
-def test_every_remedy_of_two_thousand_worlds():
+def test_remedies_are_correct_for_two_thousand_states():
     waiting, found, complete = survey(range(1000, 3000))
     print(f"{waiting} waiting, {found} with a remedy, {complete} complete")  # noqa: T201 - the figure of the long run
     assert found > 0.7 * waiting
 
 
-def test_shortfalls_begin_with_the_reason_and_come_once():
+def test_shortfalls_start_with_the_pending_reason():
     for seed in range(40):
         state = Case(seed).state()
         state.plan(NOW)

@@ -1,4 +1,4 @@
-"""A reservation ends starvation, whatever stream of smaller ones goes on, and freezes nobody (O6)."""
+"""Reservations end the starvation of wide workloads without blocking other clusters (O6)."""
 
 from dataclasses import dataclass, replace
 from random import Random
@@ -29,14 +29,14 @@ NEVER = HeadReservation(after_ms=10**12)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A small job that runs."""
+    """A small running job."""
 
     ends_at: int
     cluster: ClusterName
 
 
 class Stream:
-    """Clusters that small jobs keep full, and something wide that waits for more than smaller ones ever leave."""
+    """Clusters kept full by small jobs, and a wide workload that needs more than they ever free at once."""
 
     def __init__(self, seed: int, reservation: HeadReservation, wide: str = "one") -> None:
         self.dice = Random(seed)
@@ -44,7 +44,7 @@ class Stream:
         self.number = 0
         self.running: dict[WorkloadUid, Run] = {}
         self.started: dict[str, int] = {}
-        """When which of the wide ones started."""
+        """Start times of the wide workloads."""
         self.state = State(Policy(head_reservation=reservation))
         self.state.queue_changed(Queue(QueueName("q")))
         fewest = 1 if wide == "one" else 2
@@ -59,7 +59,7 @@ class Stream:
             self.state.workload_changed(workload, self.now)
 
     def widely(self, kind: str) -> list[Workload]:
-        """Return one that needs a whole cluster, or several at once; or the parts of a group that do."""
+        """Return a workload that needs a whole cluster or several at once, or such parts of a HyperJob."""
         cpu = self.dice.randint(9, 12)
         match kind:
             case "copies":
@@ -79,14 +79,14 @@ class Stream:
 
     @property
     def started_at(self) -> int | None:
-        """Return when the wide one, or enough of its parts, had started."""
+        """Return when the wide workload, or enough of its parts, started."""
         group = self.wide[0].gang
         times = sorted(self.started.values())
         least = group.minimum if group else 1
         return times[least - 1] if len(times) >= least else None
 
     def arrive(self) -> None:
-        """Let smaller ones come, so many that some always wait."""
+        """Submit so many small jobs that some are always pending."""
         while len(self.state.pending) < 12:
             self.number += 1
             demand = {"cpu": self.dice.randint(1, 4)}
@@ -118,7 +118,7 @@ def small(name: str, shape: SchedulingRequirements) -> Workload:
 
 
 def kept_on(note: RecordUpdate) -> set[ClusterName]:
-    """Return the clusters on which room is kept from now on."""
+    """Return the clusters on which capacity is reserved."""
     return {booking.cluster for booking in note.reservation.cluster_charges} if note.reservation else set()
 
 
@@ -127,7 +127,7 @@ WIDE = ["one", "copies", "divided", "group"]
 
 @pytest.mark.parametrize("wide", WIDE)
 @pytest.mark.parametrize("seed", range(8))
-def test_who_has_a_reservation_starts_within_the_longest_run_time_on_its_clusters(seed, wide):
+def test_reserved_head_starts_within_the_longest_running_time(seed, wide):
     stream = Stream(seed, HeadReservation(after_ms=AFTER), wide)
     ends_at = None
     while stream.started_at is None:
@@ -142,7 +142,7 @@ def test_who_has_a_reservation_starts_within_the_longest_run_time_on_its_cluster
 
 
 @pytest.mark.parametrize("wide", WIDE)
-def test_without_one_it_starves(wide):
+def test_wide_workload_starves_without_a_reservation(wide):
     streams = [Stream(seed, NEVER, wide) for seed in range(8)]
     for stream in streams:
         for _ in range(2 * (AFTER + LONGEST) // STEP):
@@ -151,7 +151,7 @@ def test_without_one_it_starves(wide):
     assert len(starved) >= 6
 
 
-def test_others_go_on_elsewhere_while_room_is_kept():
+def test_reservation_does_not_block_other_clusters():
     streams = (Stream(seed, HeadReservation(after_ms=AFTER)) for seed in range(9))
     stream = next(stream for stream in streams if len(stream.names) > 1)
     kept, elsewhere = None, set()
@@ -163,7 +163,7 @@ def test_others_go_on_elsewhere_while_room_is_kept():
     assert elsewhere
 
 
-def test_who_waits_behind_one_is_told_so():
+def test_workload_blocked_by_a_reservation_has_that_reason():
     stream = Stream(0, HeadReservation(after_ms=AFTER))
     told = set()
     while stream.started_at is None:

@@ -1,4 +1,4 @@
-"""The time that a workload may hold more than fits is a budget, which shrinking does not renew (D7)."""
+"""The grace period of a resized workload is a budget that shrinking does not renew (D7)."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ GRACE = 300_000
 
 @pytest.fixture
 def scenario() -> Scenario:
-    """Return a queue of 4 with a workload of 5, of which 1 was admitted."""
+    """Return a queue with limit 4 and a workload of 5 that was admitted with 1."""
     return Scenario(
         {
             "policy": {"growth": {"gracePeriod": 300}},
@@ -31,7 +31,7 @@ def evicted(scenario: Scenario) -> list[str]:
 
 
 def resize(scenario: Scenario, *, grown: bool) -> list[str]:
-    """Let the workload hold 5, or 1, and return who is evicted for it."""
+    """Resize the workload to 5 or back to 1, and return the evictions."""
     workload = scenario.by_name("j")
     amounts = {name: amount if grown else amount // 5 for name, amount in _large(scenario).items()}
     booking = replace(workload.admission.cluster_charges[0], charge=amounts)
@@ -41,11 +41,11 @@ def resize(scenario: Scenario, *, grown: bool) -> list[str]:
 
 
 def _large(scenario: Scenario):
-    """Return what the workload holds when it is large."""
+    """Return the workload with its larger requests."""
     return scenario.by_name("j").requirements.requests
 
 
-def test_shrinking_for_a_moment_does_not_restart_the_grace_period(scenario):
+def test_shrinking_briefly_does_not_restart_the_grace_period(scenario):
     assert evicted(scenario) == []
     for _ in range(4):
         scenario.now += GRACE // 4 - 1000
@@ -56,7 +56,7 @@ def test_shrinking_for_a_moment_does_not_restart_the_grace_period(scenario):
     assert evicted(scenario) == ["j"]
 
 
-def test_the_time_within_the_charge_returns_slowly(scenario):
+def test_used_grace_period_returns_slowly_while_fitting(scenario):
     evicted(scenario)
     scenario.now += GRACE - 1000
     resize(scenario, grown=False)
@@ -68,7 +68,7 @@ def test_the_time_within_the_charge_returns_slowly(scenario):
     assert evicted(scenario) == ["j"]
 
 
-def test_an_evicted_workload_begins_with_the_whole_time(scenario):
+def test_evicted_workload_gets_the_whole_grace_period_again(scenario):
     evicted(scenario)
     scenario.now += GRACE
     assert evicted(scenario) == ["j"]
@@ -76,7 +76,7 @@ def test_an_evicted_workload_begins_with_the_whole_time(scenario):
     assert not scenario.state.not_fitting_since
 
 
-def test_a_restored_world_goes_on_counting(scenario):
+def test_restored_checkpoint_continues_the_grace_period(scenario):
     evicted(scenario)
     scenario.now += GRACE - 1000
     resize(scenario, grown=False)
@@ -87,7 +87,7 @@ def test_a_restored_world_goes_on_counting(scenario):
     assert evicted(scenario) == ["j"]
 
 
-def test_growth_that_nobody_can_count_never_fits(scenario):
+def test_resize_with_unknown_requests_never_fits(scenario):
     resize(scenario, grown=False)
     workload = scenario.by_name("j")
     unknown = replace(

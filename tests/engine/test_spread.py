@@ -1,4 +1,4 @@
-"""Which clusters a workload that is not divided runs on, and when constraints cannot be met."""
+"""Cluster selection for undivided workloads, and unmet spread constraints."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ CLUSTER, REGION = "cluster", "region"
 
 
 def ranked(names: str) -> list[Cluster]:
-    """Clusters best first: ``e1 u1 e2`` are two of region e and one of region u."""
+    """Clusters, best first: ``e1 u1 e2`` are two of region e and one of region u."""
     return [Cluster(ClusterName(name), region=name[0]) for name in names.split()]
 
 
@@ -45,11 +45,11 @@ def spread(**groups: tuple[int, int]) -> Placement:
         pytest.param(spread(region=(1, 1), cluster=(1, 0)), "e1 u1 e2", "e1 e2", id="all-of-one-region"),
     ],
 )
-def test_a_workload_runs_on_the_clusters_that_the_constraints_allow(placement: Placement, names: str, expected: str):
+def test_selection_follows_the_spread_constraints(placement: Placement, names: str, expected: str):
     assert chosen(placement, names) == expected
 
 
-def test_static_weights_overrule_the_constraints():
+def test_static_weights_override_spread_constraints():
     weights = (StaticWeight(Affinity(), 1),)
     placement = Placement(spread=(Spread(CLUSTER, 1, 1),), divided=True, weights=weights)
     assert chosen(placement, "e1 u1") == "e1 u1"
@@ -66,13 +66,13 @@ def test_static_weights_overrule_the_constraints():
         pytest.param(Placement(), "", None, id="none"),
     ],
 )
-def test_the_constraint_that_is_not_met_is_named(placement: Placement, names: str, by: str | None):
+def test_unmet_spread_constraint_is_named(placement: Placement, names: str, by: str | None):
     found = unmet_constraint(placement, ranked(names))
     assert (found.by if found else None) == by
 
 
 def by_trying_all_sets_of_regions(region: Spread, cluster: Spread, clusters: list[Cluster]) -> bool:
-    """Karmada looks for any set of regions, within the bounds, that has enough clusters."""
+    """Karmada accepts any set of regions within the bounds that has enough clusters."""
     sizes = [sum(each.region == name for each in clusters) for name in {each.region for each in clusters}]
     sets = range(1, 2 ** len(sizes))
     return any(
@@ -89,7 +89,7 @@ fleets = st.lists(st.sampled_from("aeiou"), max_size=9).map(
 
 
 @given(bounds, bounds, fleets)
-def test_regions_suffice_exactly_where_some_set_of_them_does(
+def test_region_check_equals_trying_all_sets_of_regions(
     regions: tuple[int, int], clusters: tuple[int, int], fleet: list[Cluster]
 ):
     placement = spread(region=regions, cluster=clusters)
@@ -98,7 +98,9 @@ def test_regions_suffice_exactly_where_some_set_of_them_does(
 
 
 @given(bounds, bounds, fleets)
-def test_a_selection_keeps_the_bounds(regions: tuple[int, int], clusters: tuple[int, int], fleet: list[Cluster]):
+def test_selection_stays_within_the_constraints_bounds(
+    regions: tuple[int, int], clusters: tuple[int, int], fleet: list[Cluster]
+):
     chosen_ones = select_clusters(spread(region=regions, cluster=clusters), fleet)
     if chosen_ones:
         count = len({cluster.region for cluster in chosen_ones})

@@ -1,4 +1,4 @@
-"""Who does not start, where the World is told what no scenario can say (R1)."""
+"""Startup timeouts, for events that scenarios cannot express (R1)."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ HOUR = 3_600_000
 
 
 def late() -> Scenario:
-    """One that has been given to Karmada again for nothing."""
+    """Return a job that was requeued in Karmada and still does not start."""
     scenario = Scenario(
         {
             "policy": {"startWithin": 600},
@@ -32,7 +32,7 @@ def evicted(scenario: Scenario) -> list[str]:
     return [each.workload.name for each in plan.decisions if isinstance(each, Evict)]
 
 
-def test_one_whose_eviction_was_refused_goes_as_soon_as_that_may_be_tried_again():
+def test_rejected_startup_eviction_is_retried_after_its_backoff():
     scenario = late()
     before = scenario.by_name("j")
     assert evicted(scenario) == ["j"]
@@ -43,7 +43,7 @@ def test_one_whose_eviction_was_refused_goes_as_soon_as_that_may_be_tried_again(
     assert evicted(scenario) == ["j"]
 
 
-def test_one_that_is_admitted_anew_has_all_its_time_again():
+def test_readmitted_workload_gets_the_whole_startup_timeout():
     scenario = late()
     assert evicted(scenario) == ["j"]
     gone = replace(scenario.by_name("j"), admission=None, hold=None)
@@ -56,7 +56,7 @@ def test_one_that_is_admitted_anew_has_all_its_time_again():
     assert [each.name for each in scenario.state.plan(scenario.now).reschedules] == ["j"]
 
 
-def test_another_time_for_it_counts_from_its_admission():
+def test_changed_startup_timeout_counts_from_the_admission():
     scenario = late()
     scenario.state.policy_changed(replace(scenario.state.policy, startup_timeout_ms=1_200_000))
     assert evicted(scenario) == []
@@ -75,12 +75,12 @@ def test_another_time_for_it_counts_from_its_admission():
         pytest.param(5, 2 * HOUR, 2 * HOUR, id="nor-than-the-timeout"),
     ],
 )
-def test_the_pause_grows_but_not_for_ever(attempts, timeout, pause):
+def test_startup_backoff_grows_up_to_its_maximum(attempts, timeout, pause):
     assert backoff_ms(attempts, timeout) == pause
 
 
 def moving(near: int) -> Scenario:
-    """A job that Karmada moves from ``near`` to ``far``, and still evicts from ``near``."""
+    """Return a job that Karmada moves from ``near`` to ``far``, and still evicts from ``near``."""
     scenario = Scenario(
         {
             "policy": {"startWithin": 600},
@@ -95,11 +95,11 @@ def moving(near: int) -> Scenario:
     return scenario
 
 
-def test_moved_job_stays_though_the_cluster_it_leaves_has_lost_nodes():
+def test_moved_job_stays_when_its_old_cluster_lost_nodes():
     assert evicted(moving(near=1)) == []
 
 
-def test_moved_job_that_does_not_start_leaves_out_only_where_it_was_moved():
+def test_unstarted_moved_job_excludes_only_its_new_cluster():
     scenario = moving(near=4)
     assert evicted(scenario) == []
     scenario.now += 600_000
@@ -111,7 +111,7 @@ def test_moved_job_that_does_not_start_leaves_out_only_where_it_was_moved():
     assert eviction.back_off.excluded_clusters == ("far",)
 
 
-def test_moved_job_is_told_only_the_cluster_where_it_does_not_fit():
+def test_eviction_of_moved_job_names_the_cluster_it_does_not_fit():
     scenario = moving(near=4)
     scenario.state.cluster_changed(
         replace(scenario.state.cluster_usage.cluster_state("far").cluster, allocatable={"u": 2}), 0

@@ -1,4 +1,4 @@
-"""A copy of the tree with a mistake in it, in which a test is run."""
+"""Runs tests in a copy of the source tree with one mutation."""
 
 import shutil
 import subprocess
@@ -9,12 +9,12 @@ from tests.mutants.catalogue import Mutant
 
 ROOT = Path(__file__).parents[2]
 _TREES = ("certs", "charts", "controller", "examples", "localup", "tests", "webhook")
-_SECONDS = 180
-_SAID = 6_000
+_TIMEOUT_SECONDS = 180
+_MAX_OUTPUT = 6_000
 
 
 class MutatedTree:
-    """A copy of the tree, into which one mistake after the other is planted."""
+    """A copy of the source tree, mutated once at a time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -24,30 +24,30 @@ class MutatedTree:
         shutil.copytree(ROOT / "tests" / "benchmarks", folder / "tests" / "benchmarks")
         shutil.copy(ROOT / "pyproject.toml", folder)
 
-    def plant(self, mutant: Mutant) -> None:
-        """Make the mistake; whoever has changed the text since must say what the mistake is now."""
+    def apply(self, mutant: Mutant) -> None:
+        """Apply a mutation; its text must occur exactly once in the file."""
         file = self.folder / mutant.file
         text = (ROOT / mutant.file).read_text()
         if text.count(mutant.before) != 1:
             raise LookupError(
-                f"mutant {mutant.name!r}: its text stands {text.count(mutant.before)} times in {file.name}"
+                f"mutant {mutant.name!r}: its text occurs {text.count(mutant.before)} times in {file.name}"
             )
         file.write_text(text.replace(mutant.before, mutant.after))
 
-    def weed(self, mutant: Mutant) -> None:
-        """Undo the mistake."""
+    def revert(self, mutant: Mutant) -> None:
+        """Restore the mutated file."""
         shutil.copy(ROOT / mutant.file, self.folder / mutant.file)
 
-    def trouble(self, *tests: str) -> str:
-        """Run tests in the copy; say what failed, nothing where they passed. What never ends has not passed."""
+    def run_tests(self, *tests: str) -> str:
+        """Run tests in the copy; return the output of failures, empty if all passed. A timeout counts as a failure."""
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
         try:
             run = subprocess.run(
-                command, cwd=self.folder, capture_output=True, timeout=_SECONDS * len(tests), check=False
+                command, cwd=self.folder, capture_output=True, timeout=_TIMEOUT_SECONDS * len(tests), check=False
             )
         except subprocess.TimeoutExpired as error:
-            return f"not within {error.timeout:g} s:\n{(error.stdout or b'').decode()[-_SAID:]}"
-        said = run.stdout.decode()[-_SAID:]
+            return f"timeout after {error.timeout:g} s:\n{(error.stdout or b'').decode()[-_MAX_OUTPUT:]}"
+        output = run.stdout.decode()[-_MAX_OUTPUT:]
         if run.returncode not in {0, 1}:
-            raise RuntimeError(f"{tests} cannot be run:\n{said}")
-        return said if run.returncode else ""
+            raise RuntimeError(f"tests {tests} cannot be run:\n{output}")
+        return output if run.returncode else ""

@@ -1,4 +1,4 @@
-"""The judge is judged: every mistake of the catalogue is noticed, and without it the same tests pass."""
+"""Mutation testing: each mutation of the catalogue fails its test, which passes without the mutation."""
 
 from collections.abc import Iterator
 
@@ -15,22 +15,22 @@ def patch(tmp_path_factory) -> Iterator[MutatedTree]:
     return MutatedTree(tmp_path_factory.mktemp("patch"))
 
 
-def test_there_are_enough_and_each_can_still_be_made():
+def test_every_mutation_applies_exactly_once():
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= LEAST
     for mutant in MUTANTS:
         assert (ROOT / mutant.file).read_text().count(mutant.before) == 1, mutant.name
 
 
 @pytest.mark.long
-def test_without_any_mistake_the_tests_pass(patch):
-    assert patch.trouble(*sorted({mutant.caught_by for mutant in MUTANTS})) == ""
+def test_killing_tests_pass_without_mutation(patch):
+    assert patch.run_tests(*sorted({mutant.caught_by for mutant in MUTANTS})) == ""
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.name) for mutant in MUTANTS])
-def test_the_mistake_is_noticed(patch, mutant: Mutant):
-    patch.plant(mutant)
+def test_mutation_is_killed(patch, mutant: Mutant):
+    patch.apply(mutant)
     try:
-        assert patch.trouble(mutant.caught_by), f"nobody noticed {mutant.name}"
+        assert patch.run_tests(mutant.caught_by), f"mutation {mutant.name} was not noticed"
     finally:
-        patch.weed(mutant)
+        patch.revert(mutant)

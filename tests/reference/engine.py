@@ -1,4 +1,4 @@
-"""Plays a world of the reference model against the engine."""
+"""Runs the engine on a state of the reference model."""
 
 from controller.engine.clusters import Affinity, Cluster, ClusterName, Placement, Spread
 from controller.engine.plan import Admit, Plan
@@ -22,12 +22,12 @@ LONG_AGO = NOW - 100_000_000
 
 
 def plan(state: plain.State) -> list[Decision]:
-    """Return the engine's decisions on *world* in one plan."""
+    """Return the engine's decisions on *state* in one plan."""
     return decisions(build(state).plan(NOW))
 
 
 def plan_in_parts(state: plain.State, most: int) -> list[Decision]:
-    """Return the engine's decisions in as many plans of at most so many decisions as it takes."""
+    """Return the engine's decisions in plans of at most *most* decisions each."""
     played = build(state)
     parts = [played.plan(NOW, most=most)]
     while parts[-1].is_cut:
@@ -37,7 +37,7 @@ def plan_in_parts(state: plain.State, most: int) -> list[Decision]:
 
 
 def decisions(found: Plan) -> list[Decision]:
-    """Return a plan's decisions as the reference model writes them."""
+    """Return a plan's decisions in the reference model's form."""
     held = {note.workload.uid: note.nomination.cluster for note in found.record_updates if note.nomination is not None}
     result: list[Decision] = []
     beneficiary = None
@@ -54,7 +54,7 @@ def decisions(found: Plan) -> list[Decision]:
 
 
 def build(state: plain.State) -> State:
-    """Return an engine's World of the same objects."""
+    """Return an engine state with the same objects."""
     policy = Policy(
         queue_order=state.queue_order,
         tenant_fairness=state.tenant_fairness,

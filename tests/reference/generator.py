@@ -1,4 +1,4 @@
-"""Random small worlds for comparing the engine with the reference model, and how to shrink one that differs."""
+"""Random small states for comparing the engine with the reference model, and a shrinker for differing ones."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -13,7 +13,7 @@ Thing = TypeVar("Thing", State, Queue, Job)
 
 
 def draw(seed: int) -> State:
-    """Return the world of that seed."""
+    """Return the state of a seed."""
     random = Random(seed)
     resources = random.choice([["cpu"], ["cpu"], ["cpu", "memory"], ["cpu", GPU]])
     clusters = tuple(_cluster(f"m{number}", random, resources) for number in range(random.choice([1, 1, 1, 2, 2, 3])))
@@ -34,7 +34,7 @@ def draw(seed: int) -> State:
 
 
 def configurations() -> Iterator[State]:
-    """Yield an empty world of every configuration; ``reconfigure`` gives the configuration to another one."""
+    """Yield an empty state of every configuration, as input of ``reconfigure``."""
     for order, fairness in product(["PriorityFirst", "EntitlementFirst"], ["None", "Namespace", "NamespaceFirst"]):
         for reclaim, preemption in product([None, Eviction()], repeat=2):
             yield State((), (), (), order, fairness, reclaim, preemption)
@@ -47,7 +47,7 @@ def name_of(configuration: State) -> str:
 
 
 def reconfigure(state: State, configuration: State) -> State:
-    """Return *world* with the configuration of the other one; how victims are protected stays as drawn."""
+    """Return *state* with another configuration, except for the drawn protection of victims."""
     drawn = state.reclaim or state.preemption or Eviction()
     return replace(
         state,
@@ -95,7 +95,7 @@ def _queues(random: Random, resources: list[str]) -> Iterator[Queue]:
 
 
 def _populated(state: State, random: Random, resources: list[str], leaves: list[str]) -> State:
-    """Return *world* with jobs; running ones fit beside one another."""
+    """Return *state* with jobs; the running ones fit together."""
     free = {cluster.name: dict(cluster.allocatable) for cluster in state.clusters}
     jobs = []
     for number in range(random.randint(2, 12)):
@@ -131,7 +131,7 @@ def _job(name: str, random: Random, requests: Amounts, at: str | None, queue: st
 
 
 def shrink(state: State, differs: Callable[[State], bool]) -> State:
-    """Return the smallest world that still differs, as far as leaving out and simplifying lead."""
+    """Return a smaller state that still differs, found by removing and simplifying objects."""
     size = None
     while size != repr(state):
         size = repr(state)
@@ -154,7 +154,7 @@ def _is_whole(state: State) -> bool:
 
 
 def _holds(state: State, cluster: Cluster) -> bool:
-    """Return whether what runs on the cluster fits there."""
+    """Return whether the jobs that run on the cluster fit there."""
     used = total(job.requests for job in state.jobs if job.cluster == cluster.name)
     return all(amount <= cluster.allocatable.get(name, 0) for name, amount in used.items())
 
@@ -184,7 +184,7 @@ PLAIN_WORLD = {"tenant_fairness": "None", "queue_order": "PriorityFirst", "preem
 
 
 def _smaller(state: State) -> Iterator[State]:
-    """Yield worlds with one thing less, or one thing simpler."""
+    """Yield states with one object removed or simplified."""
     for number, queue in enumerate(state.queues):
         rest = _without(state.queues, number)
         moved = tuple(replace(each, parent=queue.parent) if each.parent == queue.name else each for each in rest)

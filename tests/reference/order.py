@@ -1,4 +1,4 @@
-"""Rules O and C3, P5 and P4's bounds written plainly, from docs/reference/semantics.md alone: slow and simple."""
+"""Rules O, C3, P5 and the bounds of P4 in their plainest form, from docs/reference/semantics.md alone."""
 
 from collections.abc import Callable, Iterable
 from fractions import Fraction
@@ -12,7 +12,7 @@ INFINITE = Fraction(10**9)
 
 
 def plan(state: State) -> list[Decision]:
-    """Return the decisions of one plan, in their order."""
+    """Return the decisions of one plan in order."""
     model = Model(state)
     while model.step():
         pass
@@ -21,7 +21,7 @@ def plan(state: State) -> list[Decision]:
 
 
 class Model:
-    """One plan under way: *settled* is usage as if the evictions were done, *current* is usage now."""
+    """One plan in progress: *settled* is usage after all evictions, *current* is usage now."""
 
     def __init__(self, state: State):
         self.world = state
@@ -52,7 +52,7 @@ class Model:
         return [cluster for cluster in self.world.clusters if not job.affinity or cluster.name in job.affinity]
 
     def share(self, name: str, job: Job, usage: Running, resources: Iterable[str] | None = None) -> Fraction:
-        """Return the share of a queue whose next workload is *job*."""
+        """Return the usage ratio of a queue whose next workload is *job*."""
         used = self.tree.used(name, usage)
         shares = [Fraction(0)]
         for resource in resources if resources is not None else self.tree.resources:
@@ -64,9 +64,9 @@ class Model:
         return max(shares)
 
     def in_turn(self, queue: str, *, exchange: bool = False) -> list[Job]:
-        """O2, O5: return the workloads of a queue in their order that may be tried; of a fifo queue the first only.
+        """O2, O5: return the workloads of a queue that may be tried, in order; of a fifo queue only the first.
 
-        Those that leave and those nominated block a fifo queue, the latter not for an *exchange*.
+        Leaving and nominated workloads block a fifo queue, nominated ones not for an *exchange*.
         """
         pending = {*self.waiting, *self.leaving, *({} if exchange else self.nominated)}
         order = sorted((self.tree.jobs[name] for name in pending if self.tree.jobs[name].queue == queue), key=self.rank)
@@ -82,7 +82,7 @@ class Model:
         return (*first, job.since, job.namespace, job.name)
 
     def first(self, heads: dict[str, Job]) -> Job | None:
-        """O1: return the head that goes first."""
+        """O1: return the first head."""
         if not heads:
             return None
         top = max(self.tree.queues[name].priority for name in heads)
@@ -102,14 +102,14 @@ class Model:
         return best(ROOT)
 
     def step(self) -> bool:
-        """Decide once; return whether there was anything to decide."""
+        """Decide once; return whether there was a decision."""
         heads = self.heads(self.can_admit)
         if not self.world.reclaim:
             return self.admit(self.first(self.entitled(heads) or heads)) or self.exchange_once()
         return self.admit(self.first(self.entitled(heads))) or self.exchange_once() or self.admit(self.first(heads))
 
     def entitled(self, heads: dict[str, Job]) -> dict[str, Job]:
-        """Return the heads that stay within their entitlements, none where that does not matter."""
+        """Return the heads within their fair shares; empty where fair shares do not matter."""
         matters = self.world.reclaim or self.world.queue_order == "FairShareFirst"
         return {name: job for name, job in heads.items() if matters and self.within(job, ROOT)}
 
@@ -138,7 +138,7 @@ class Model:
         return True
 
     def within(self, job: Job, common: str, usage: Running | None = None) -> bool:
-        """Return whether the job's queue, and each ancestor below *common*, stays within its entitlement with it."""
+        """Return whether the job's queue and its ancestors below *common* stay within their fair shares with it."""
         after = plus(self.settled if usage is None else usage, job)
         return all(self.is_within(name, job, after) for name in self.tree.below(job.queue, common))
 
@@ -154,14 +154,14 @@ class Model:
         return next(each.allocatable for each in self.world.clusters if each.name == cluster)
 
     def place(self, job: Job) -> str | None:
-        """Return the cluster that the job would be admitted to, ``None`` where quota or capacity lacks."""
+        """Return the cluster where the job would be admitted; ``None`` where quota or capacity is missing."""
         if self.tree.lacking(job, self.settled) or self.tree.lacking(job, self.current):
             return None
         clusters = [cluster.name for cluster in self.candidates(job) if self.has_room(job, cluster.name)]
         return min(clusters, key=lambda name: self.preference(job, name), default=None)
 
     def has_room(self, job: Job, cluster: str, settled: Running | None = None) -> bool:
-        """Return whether the gang fits, now and once the evictions are done; or with *settled* as the usage then."""
+        """Return whether the gang fits now and after all evictions; with *settled*, after these only."""
         asked = job.requests if cluster in self.nominated.values() else job.gang
         if settled is not None:
             return fits(asked, self.headroom(cluster, settled))
@@ -181,7 +181,7 @@ class Model:
         return (not fits(job.requests, left), extended, over, cluster)
 
     def may_borrow(self, job: Job, base: Running | None = None) -> bool:
-        """Return whether the job may take its queues above their entitlements; *base*: usage without its victims."""
+        """Return whether the job may take its queues above their fair shares; *base*: usage without its victims."""
         if not self.world.reclaim:
             return True
         base = self.settled if base is None else base
@@ -196,13 +196,13 @@ class Model:
         return True
 
     def lifts(self, name: str, job: Job, base: Running) -> bool:
-        """Return whether the job takes a queue above its entitlement, and above its usage before."""
+        """Return whether the job takes a queue above its fair share and above its usage before."""
         now, after = self.tree.used(name, self.settled), self.tree.used(name, plus(base, job))
         asked = [resource for resource, amount in job.requests.items() if amount]
         return any(after[resource] > max(self.due[name][resource], now.get(resource, 0)) for resource in asked)
 
     def leaves_quota(self, job: Job, common: str, branch: str, base: Running) -> bool:
-        """Return whether *common* has quota for the entitled waiting workloads of its other branches beside *job*."""
+        """Return whether *common* has quota for *job* and other branches' pending workloads within fair shares."""
         kept = [other for child in self.tree.children(common) if child != branch for other in self.entitled_in(child)]
         after, full = plus(base, job), plus(base, job, *kept)
         for resource in (name for name, amount in job.requests.items() if amount):
@@ -215,7 +215,7 @@ class Model:
         return True
 
     def entitled_in(self, name: str) -> list[Job]:
-        """Return the waiting workloads below a queue that together stay within its entitlement, in order."""
+        """Return the pending workloads below a queue that together stay within its fair share, in order."""
         if name in self.tree.leaves():
             order = [job for job in self.in_turn(name, exchange=True) if self.would_take(job)]
         else:
@@ -228,19 +228,19 @@ class Model:
         return kept
 
     def would_take(self, job: Job) -> bool:
-        """Return whether a candidate cluster would take the job without what could be reclaimed there."""
+        """Return whether a candidate cluster would fit the job after everything reclaimable is evicted."""
         rest = {name: at for name, at in self.settled.items() if not self.is_movable(name)}
         return any(self.has_room(job, cluster.name, rest) for cluster in self.candidates(job))
 
     def is_movable(self, name: str) -> bool:
-        """Return whether a running job could be reclaimed from its queue, which has borrowed, before a reservation."""
+        """Return whether a running job could be reclaimed from its borrowing queue before a reservation begins."""
         job = self.tree.jobs[name]
         used = self.tree.used(job.queue, self.settled)
         has_borrowed = any(amount > self.due[job.queue][resource] for resource, amount in used.items())
         return self.is_reclaimable(job, ROOT, self.world.reservation_after) and has_borrowed
 
     def is_reclaimable(self, job: Job, common: str, within: int = 0) -> bool:
-        """P1, P4: whether reclaim by a queue not below *common* may evict a job at all, within so many seconds."""
+        """P1, P4: whether reclaim by a queue outside *common* may evict a job within *within* seconds."""
         setting = self.world.reclaim
         reclaimable = all(self.tree.queues[name].reclaimable for name in self.tree.below(job.queue, common))
         ran = 0 if job.name in self.admitted else job.ran
@@ -248,7 +248,7 @@ class Model:
         return is_running and reclaimable and evictable(job, setting, ran + within)
 
     def exchange_once(self) -> bool:
-        """Carry out the first exchange in O1's order; return whether there is one."""
+        """Carry out the first preemption in O1's order; return whether there is one."""
         found = self.heads(self.exchange, exchange=True)
         job = self.first(self.entitled(found) or found)
         if job is None:
@@ -264,7 +264,7 @@ class Model:
         return True
 
     def admit_nominated(self) -> None:
-        """P5: admit nominated workloads that fit beside their victims, in order; their room is kept for the others."""
+        """P5: admit nominated workloads that fit, in order; free capacity is retained for the others."""
         kept: list[str] = []
         for name, nominated in list(self.nominated.items()):
             job = self.tree.jobs[name]
@@ -282,7 +282,7 @@ class Model:
                 kept.append(name)
 
     def exchange(self, job: Job) -> tuple[list[Job], str] | None:
-        """Return the victims for *job* and its cluster: by reclaim, else by preemption; none where nothing lacks."""
+        """Return the victims for *job* and its cluster, by reclaim or else preemption; empty if nothing is missing."""
         rooms = [cluster for cluster in self.candidates(job) if self.has_room(job, cluster.name, self.settled)]
         if rooms and not self.tree.lacking(job, self.settled):
             return None

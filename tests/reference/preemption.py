@@ -1,4 +1,4 @@
-"""Rules P1 to P4 written plainly: the search for the victims of one workload."""
+"""Rules P1 to P4 in their plainest form: the search for the victims of one workload."""
 
 from collections.abc import Iterable
 from fractions import Fraction
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from tests.reference.order import Model
 
 Lacks = set[tuple[str, str]]
-"""Where something lacks, the cluster or a queue, and of which resource."""
+"""What is missing: the cluster or queue, and the resource."""
 
 
 def evictable(victim: Job, setting: Eviction, ran: int) -> bool:
-    """P4: whether a job that has run for so many seconds may be evicted."""
+    """P4: whether a job that has run for *ran* seconds may be evicted."""
     return ran >= setting.min_runtime and victim.evictions < setting.max_evictions and not victim.preserved
 
 
 class Search:
-    """P3: the search for victims of one kind of exchange."""
+    """P3: the victim search of reclaim or preemption."""
 
     def __init__(self, model: "Model", job: Job):
         self.model, self.job, self.tree, self.before = model, job, model.tree, model.settled
@@ -42,7 +42,7 @@ class Search:
         return self.tree.lacking(self.job, usage) | short
 
     def helps(self, victim: Job, cluster: str, lacks: Lacks) -> bool:
-        """Return whether evicting *victim* frees some of what lacks: in the cluster first, then in the queues."""
+        """Return whether evicting *victim* frees a missing resource: on the cluster first, then in the queues."""
         lacks = {each for each in lacks if each[0] == "cluster"} or lacks
         places = {*self.tree.path(victim.queue), *(["cluster"] if victim.cluster == cluster else [])}
         return any(place in places and victim.requests.get(resource, 0) for place, resource in lacks)
@@ -51,7 +51,7 @@ class Search:
         return [self.tree.jobs[name] for name in usage if self.may_evict(self.tree.jobs[name], usage)]
 
     def victims(self, cluster: str) -> list[Job]:
-        """Return the victims of an exchange on one cluster, none where it does not work."""
+        """Return the victims on one cluster; empty where they do not suffice."""
         chosen: list[Job] = []
         usage, ranks = self.before, {}
         while missing := self.lacks(cluster, usage):
@@ -71,18 +71,18 @@ class Search:
         return sorted(chosen, key=lambda victim: ranks[victim.name]) if self.works(chosen, cluster) else []
 
     def size(self, victim: Job) -> list[Fraction]:
-        """Return the parts that the victim holds of what is asked, of what lacks, the largest first."""
+        """Return the victim's requests relative to the job's, for each missing resource, largest first."""
         parts = (Fraction(victim.requests.get(name, 0), self.job.requests[name]) for name in self.resources)
         return sorted(parts, reverse=True)
 
     def works(self, victims: list[Job], cluster: str) -> bool:
-        """P5: whether the whole exchange works on paper."""
+        """P5: whether the whole preemption succeeds after all evictions."""
         left = less(self.before, *victims)
         works = bool(victims) and not self.lacks(cluster, left) and self.model.may_borrow(self.job, left)
         return works and self.is_fair(victims)
 
     def rank(self, victim: Job, usage: Running) -> tuple:
-        """P3: the order of victims; the first three are the tier."""
+        """P3: the order of victims; the first three elements are the tier."""
         priority = self.tree.queues[victim.queue].priority
         return not self.branch_stays(victim, usage), priority, victim.priority, victim.ran, victim.name
 
@@ -118,7 +118,7 @@ class Reclaim(Search):
         return self.smaller_share(victim, plus(left, self.job)) > self.smaller_share(victim, self.before)
 
     def smaller_share(self, victim: Job, usage: Running) -> Fraction:
-        """Return the smaller of the shares of the two branches, over what the job lacks."""
+        """Return the smaller usage ratio of the two branches, over what the job lacks."""
         common = self.common(victim)
         mine, other = (self.tree.below(queue, common)[-1] for queue in (self.job.queue, victim.queue))
         shares = (

@@ -1,4 +1,4 @@
-"""Rules Q2 to Q4 written plainly: guarantees, ceilings, reserved quota and entitlements of every queue."""
+"""Rules Q2 to Q4 in their plainest form: guarantees, limits, reserved quota and fair share of every queue."""
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
@@ -11,7 +11,7 @@ Exact = Mapping[str, Fraction]
 
 
 class Tree:
-    """The queues of a world and what its running jobs use in them."""
+    """The queue hierarchy of a state and the usage of its running jobs."""
 
     def __init__(self, state: State):
         self.world = state
@@ -39,7 +39,7 @@ class Tree:
         return not any(self.queues[each].closed for each in self.path(name) if each != ROOT)
 
     def used(self, name: str, running: Running) -> dict[str, int]:
-        """Return what the jobs of a queue and of everything below it are charged."""
+        """Return the charges of a queue and its descendants."""
         return total(self.jobs[job].requests for job in running if name in self.path(self.jobs[job].queue))
 
     def direct(self, name: str, running: Running) -> dict[str, int]:
@@ -47,7 +47,7 @@ class Tree:
 
     @cache  # noqa: B019 - a tree lives as long as its plan
     def claim(self, name: str, resource: str, *, empty: bool = False) -> int:
-        """Q3: the larger of its own and its children's, up to its capability; of a closed queue up to what it holds."""
+        """Q3: larger of own and children's guarantees, up to the capability; of a closed queue up to its usage."""
         queue = self.queues[name]
         below = sum(self.claim(child, resource, empty=empty) for child in self.children(name))
         amount = max(queue.guarantee.get(resource, 0), below)
@@ -56,7 +56,7 @@ class Tree:
 
     @cache  # noqa: B019
     def guarantee(self, name: str, resource: str, *, empty: bool = False) -> int:
-        """Q3: the guarantee that counts: scaled down with its siblings' to what the parent has to give."""
+        """Q3: the effective guarantee, scaled down with its siblings' to what the parent has."""
         if name == ROOT:
             return self.ceiling(ROOT, resource)
         parent = self.queues[name].parent
@@ -67,7 +67,7 @@ class Tree:
 
     @cache  # noqa: B019
     def ceiling(self, name: str, resource: str, *, empty: bool = False) -> int:
-        """Q1, Q2: what a queue may hold at most; *empty*: while it and all others hold nothing."""
+        """Q1, Q2: the limit of a queue; with *empty*, for a state without usage."""
         if name == ROOT:
             return sum(cluster.allocatable.get(resource, 0) for cluster in self.world.clusters)
         queue = self.queues[name]
@@ -86,7 +86,7 @@ class Tree:
         return self.direct(name, running).get(resource, 0) + below
 
     def lacking(self, job: Job, running: Running) -> set[tuple[str, str]]:
-        """Return the queues, with the resource, at which quota for *job* lacks (Q2)."""
+        """Return the queues and resources for which quota for *job* is missing (Q2)."""
         after = plus(running, job)
         lacking = set()
         for name in self.path(job.queue):
@@ -101,7 +101,7 @@ class Tree:
 
 
 def entitlements(tree: Tree, waiting: Iterable[Job], running: Running) -> dict[str, Exact]:
-    """Q4: return the entitlement of every queue, with the demands of *waiting*."""
+    """Q4: return the fair share of every queue, with the demand of *waiting*."""
     divisions = [_Division(tree, resource, list(waiting), running) for resource in tree.resources]
     for division in divisions:
         division.share_out(ROOT, Fraction(tree.ceiling(ROOT, division.resource)))
@@ -126,7 +126,7 @@ class _Division:
         return self.tree.direct(name, self.running).get(self.resource, 0)
 
     def share_out(self, name: str, entitlement: Fraction) -> None:
-        """Set the entitlement of a queue, and share it among its children in the two steps."""
+        """Set the fair share of a queue, and divide it among its children in two steps."""
         self.due[name] = entitlement
         children, amount = self.tree.children(name), max(Fraction(0), entitlement - self.direct(name))
         floors = {child: Fraction(self.tree.guarantee(child, self.resource)) for child in children}
@@ -146,7 +146,7 @@ class _Division:
 def highest(
     amount: Fraction, floors: Exact, caps: Exact, base: Exact, slopes: Mapping[str, int], *, most: Fraction | None
 ) -> Fraction:
-    """Return the largest level up to *most* that *amount* allows, each standing at its floor, cap or base + level."""
+    """Return the largest level up to *most* that *amount* allows, each child at its floor, cap or base + level."""
 
     def need(level: Fraction) -> Fraction:
         return sum((max(floors[c], min(caps[c], base[c] + level * slopes[c])) for c in caps), Fraction(0))

@@ -1,11 +1,11 @@
-"""Small worlds for the reference model: clusters, queues and jobs as plain values."""
+"""Small states for the reference model: clusters, queues and jobs as plain values."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 Amounts = Mapping[str, int]
 Running = Mapping[str, str]
-"""The cluster of each job that is counted as running."""
+"""The cluster of each running job."""
 ROOT = "root"
 
 
@@ -19,7 +19,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Queue:
-    """A queue as its operator wrote it."""
+    """A queue with its specification."""
 
     name: str
     parent: str = ROOT
@@ -35,7 +35,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Job:
-    """A job that goes whole to one cluster; *cluster* is set while it runs."""
+    """A job that runs whole on one cluster; *cluster* is set while it runs."""
 
     name: str
     queue: str
@@ -50,9 +50,9 @@ class Job:
     """Seconds since its admission."""
     evictions: int = 0
     never: bool = False
-    """Its class never preempts."""
+    """Its priority class never preempts."""
     preserved: bool = False
-    """Taking its cluster away would not stop it."""
+    """Removing its cluster would not stop it."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Eviction:
 
 @dataclass(frozen=True)
 class State:
-    """Everything that one plan is made from."""
+    """Everything that one plan depends on."""
 
     clusters: tuple[Cluster, ...]
     queues: tuple[Queue, ...]
@@ -79,7 +79,7 @@ class State:
 
 @dataclass(frozen=True)
 class Decision:
-    """One decision of a plan: Admit and Nominate name the cluster, Evict the workload it happens for."""
+    """One decision of a plan: Admit and Nominate name the cluster, Evict the preemptor."""
 
     action: str
     job: str
@@ -96,12 +96,12 @@ def total(amounts: Iterable[Amounts]) -> dict[str, int]:
 
 
 def fits(asked: Amounts, room: Amounts) -> bool:
-    """Return whether all that is asked for is there."""
+    """Return whether all requested amounts are free."""
     return all(amount <= room.get(resource, 0) for resource, amount in asked.items() if amount)
 
 
 def plus(usage: Running, *jobs: Job) -> Running:
-    """Return *usage* with further jobs in it, on no cluster."""
+    """Return *usage* with further jobs, on no cluster."""
     return {**usage, **{job.name: "" for job in jobs}}
 
 

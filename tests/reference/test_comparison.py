@@ -1,4 +1,4 @@
-"""The engine decides as the reference model does, and in parts as at once."""
+"""Compares the engine with the reference model, and plans in parts with plans in one."""
 
 from collections.abc import Callable, Iterable
 from pprint import pformat
@@ -16,7 +16,7 @@ CONFIGURATIONS = [pytest.param(each, id=generator.name_of(each)) for each in gen
 
 
 def check(worlds: Iterable[State], one: Decide, other: Decide) -> None:
-    """Compare two ways to decide; show the first world in which they differ, shrunk."""
+    """Compare two decision procedures; show the first state in which they differ, shrunk."""
     for number, state in enumerate(worlds):
         if one(state) != other(state):
             small = generator.shrink(state, lambda smaller: one(smaller) != other(smaller))
@@ -47,7 +47,7 @@ def test_engine_decides_as_the_reference():
 
 
 @pytest.mark.long
-def test_engine_decides_as_the_reference_in_ten_thousand_worlds():
+def test_engine_decides_as_the_reference_in_ten_thousand_states():
     check(drawn(range(300, 10_300)), engine.plan, order.plan)
 
 
@@ -58,11 +58,11 @@ def test_plans_in_parts_decide_as_one_plan(configuration):
 
 @pytest.mark.long
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
-def test_plans_in_parts_decide_as_one_plan_in_two_thousand_worlds(configuration):
+def test_plans_in_parts_decide_as_one_plan_in_2000_states(configuration):
     check_parts(range(10_000, 12_000), configuration)
 
 
-def test_a_differing_world_is_shrunk():
+def test_shrink_returns_a_smaller_differing_state():
     state = generator.shrink(generator.draw(6), lambda state: bool(state.jobs))
     assert len(state.jobs) == 1
     assert len(state.queues) == 1
