@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import structlog
 
 from certs.authority import AuthorityError
-from certs.directory import Directory
+from certs.directory import DirectoryStore
 from certs.injection import ChangedError, InjectionError
-from certs.rounds import Upkeep
-from certs.secret import Secrets
+from certs.reconciler import CertificateReconciler
+from certs.secret import SecretStore
 from certs.settings import Settings, parse_flags
-from certs.status import describe
+from certs.status import report
 from certs.store import ConflictError, Store
 from controller.kube import ApiError, KubeconfigError
 
@@ -23,21 +23,21 @@ log = structlog.get_logger(__name__)
 # Others that write at the same time are rare, and each of their writes brings the goal nearer.
 _ATTEMPTS = 3
 #: What may pass, or be put right by somebody, while we go on.
-_TROUBLES = (AuthorityError, ConflictError, InjectionError, ApiError, KubeconfigError, OSError)
+_ERRORS = (AuthorityError, ConflictError, InjectionError, ApiError, KubeconfigError, OSError)
 
 
 def open_store(settings: Settings) -> Store:
     """Return the place that *settings* name."""
     if settings.directory:
-        return Directory(settings.directory)
-    return Secrets(settings.host_kubeconfig, settings.secret_namespace or "", settings.secret_name or "")
+        return DirectoryStore(settings.directory)
+    return SecretStore(settings.host_kubeconfig, settings.secret_namespace or "", settings.secret_name or "")
 
 
-def run_round(upkeep: Upkeep, *, rotate: bool = False) -> None:
+def reconcile(reconciler: CertificateReconciler, *, rotate: bool = False) -> None:
     """Do one round, again where somebody else was faster."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            upkeep.run(rotate=rotate)
+            reconciler.run(rotate=rotate)
         except (ConflictError, ChangedError):
             if attempt == _ATTEMPTS:
                 raise
@@ -45,12 +45,12 @@ def run_round(upkeep: Upkeep, *, rotate: bool = False) -> None:
             return
 
 
-def keep(upkeep: Upkeep, seconds: float, stopping: threading.Event) -> None:
+def run_periodically(reconciler: CertificateReconciler, seconds: float, stopping: threading.Event) -> None:
     """Do a round every so many *seconds* until told to stop; one that fails is told, and tried again in the next."""
     while not stopping.is_set():
         try:
-            run_round(upkeep)
-        except _TROUBLES as error:
+            reconcile(reconciler)
+        except _ERRORS as error:
             log.error("round failed", reason=str(error), again_in_seconds=seconds)  # noqa: TRY400 -- it is told in words
         stopping.wait(seconds)
 
@@ -58,16 +58,16 @@ def keep(upkeep: Upkeep, seconds: float, stopping: threading.Event) -> None:
 def run(settings: Settings) -> None:
     """Carry out the command."""
     store = open_store(settings)
-    upkeep = Upkeep(store, settings)
+    reconciler = CertificateReconciler(store, settings)
     if settings.command == "status":
-        sys.stdout.writelines(f"{line}\n" for line in describe(store, settings))
+        sys.stdout.writelines(f"{line}\n" for line in report(store, settings))
     elif settings.every is None or settings.command == "rotate":
-        run_round(upkeep, rotate=settings.command == "rotate")
+        reconcile(reconciler, rotate=settings.command == "rotate")
     else:
         stopping = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopping.set())
-        keep(upkeep, settings.every, stopping)
+        run_periodically(reconciler, settings.every, stopping)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = parse_flags(arguments)
     try:
         run(settings)
-    except _TROUBLES as error:
+    except _ERRORS as error:
         sys.exit(f"certs: {error}")
 
 

@@ -47,7 +47,7 @@ class AuthorityError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class KeyPair:
     """A certificate and its private key."""
 
     certificate: x509.Certificate
@@ -71,12 +71,12 @@ class Pair:
         """Return the key as it is stored; it is not encrypted, so where it is stored must be closed to others."""
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
-    def issued(self, leaf: x509.Certificate) -> bool:
+    def has_issued(self, leaf: x509.Certificate) -> bool:
         """Return whether this authority signed *leaf*."""
-        return issued(self.certificate, leaf)
+        return is_issued_by(self.certificate, leaf)
 
 
-def issued(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
+def is_issued_by(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
     """Return whether *authority* signed *leaf*."""
     try:
         leaf.verify_directly_issued_by(authority)
@@ -85,31 +85,31 @@ def issued(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
     return True
 
 
-def establish(now: datetime, life: timedelta) -> Pair:
+def create_authority(now: datetime, validity: timedelta) -> KeyPair:
     """Return a new authority that is valid for *life* from *now*."""
     key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
     # A name of its own: two authorities of one name in a bundle are hard to tell apart for those who verify.
     name = _name(f"volcano-global CA {serial:x}"[:40])
     certificate = (
-        _builder(name, key.public_key(), Lifetime(now - BACKDATED, now + life))
+        _builder(name, key.public_key(), Lifetime(now - BACKDATED, now + validity))
         .issuer_name(name)
         .serial_number(serial)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(_CA_USAGE), critical=True)
         .sign(key, hashes.SHA256())
     )
-    return Pair(certificate, key)
+    return KeyPair(certificate, key)
 
 
-def issue(authority: Pair, names: Iterable[str], *, now: datetime, life: timedelta) -> Pair:
+def issue(authority: KeyPair, names: Iterable[str], *, now: datetime, validity: timedelta) -> KeyPair:
     """Return a serving certificate for *names* (DNS names and addresses), valid for *life*, never beyond its issuer."""
-    ends = min(now + life, authority.lifetime.ends)
+    ends = min(now + validity, authority.lifetime.not_after)
     if ends <= now:
         raise AuthorityError(
-            f"the authority expired at {authority.lifetime.ends:%Y-%m-%d %H:%M} UTC: establish another"
+            f"the authority expired at {authority.lifetime.not_after:%Y-%m-%d %H:%M} UTC: establish another"
         )
-    begins = max(now - BACKDATED, authority.lifetime.begins)
+    begins = max(now - BACKDATED, authority.lifetime.not_before)
     key = ec.generate_private_key(ec.SECP256R1())
     issuer = authority.certificate.public_key()
     certificate = (
@@ -123,10 +123,10 @@ def issue(authority: Pair, names: Iterable[str], *, now: datetime, life: timedel
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(_elliptic(issuer)), critical=False)
         .sign(authority.key, hashes.SHA256())
     )
-    return Pair(certificate, key)
+    return KeyPair(certificate, key)
 
 
-def load(certificate_pem: bytes, key_pem: bytes) -> Pair:
+def load(certificate_pem: bytes, key_pem: bytes) -> KeyPair:
     """Return what was stored; the first certificate of a chain counts."""
     try:
         certificate = x509.load_pem_x509_certificates(certificate_pem)[0]
@@ -137,7 +137,7 @@ def load(certificate_pem: bytes, key_pem: bytes) -> Pair:
         raise AuthorityError("the stored key is no elliptic curve key")
     if _raw(key.public_key()) != _raw(_elliptic(certificate.public_key())):
         raise AuthorityError("the stored certificate and key are no pair")
-    return Pair(certificate, key)
+    return KeyPair(certificate, key)
 
 
 def load_bundle(bundle_pem: bytes) -> list[x509.Certificate]:
@@ -163,13 +163,13 @@ def lifetime(certificate: x509.Certificate) -> Lifetime:
     return Lifetime(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
 
 
-def _builder(name: x509.Name, key: ec.EllipticCurvePublicKey, life: Lifetime) -> x509.CertificateBuilder:
+def _builder(name: x509.Name, key: ec.EllipticCurvePublicKey, validity: Lifetime) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .subject_name(name)
         .public_key(key)
-        .not_valid_before(life.begins)
-        .not_valid_after(life.ends)
+        .not_valid_before(validity.not_before)
+        .not_valid_after(validity.not_after)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
 

@@ -17,7 +17,7 @@ from certs.store import ConflictError, Stored
 _CURRENT = "..data"
 
 
-class Directory:
+class DirectoryStore:
     """Sets of files as folders below *root*; keys are closed to everyone but the owner."""
 
     def __init__(self, root: Path) -> None:
@@ -28,11 +28,11 @@ class Directory:
         with self._locked():
             return self._read(name)
 
-    def write(self, name: str, files: Mapping[str, bytes], *, over: Stored | None) -> None:
+    def write(self, name: str, files: Mapping[str, bytes], *, expected: Stored | None) -> None:
         """Replace the set that was read as *over* (``None``: there was none), or raise `ConflictError`."""
         with self._locked():
             found = self._read(name)
-            if (found and found.revision) != (over and over.revision):
+            if (found and found.revision) != (expected and expected.revision):
                 raise ConflictError(f"{self._root / name} was written by somebody else meanwhile")
             self._replace(self._root / name, files)
 
@@ -56,11 +56,11 @@ class Directory:
         for name, contents in files.items():
             _write(version / name, contents)
         _sync(version)
-        _point(folder / _CURRENT, version.name)
+        _replace_link(folder / _CURRENT, version.name)
         for name in files:
-            _point(folder / name, f"{_CURRENT}/{name}")
+            _replace_link(folder / name, f"{_CURRENT}/{name}")
         _sync(folder)
-        _sweep(folder, keep=version.name)
+        _remove_old_versions(folder, keep=version.name)
 
 
 def _write(file: Path, contents: bytes) -> None:
@@ -71,7 +71,7 @@ def _write(file: Path, contents: bytes) -> None:
         os.fsync(descriptor)
 
 
-def _point(link: Path, target: str) -> None:
+def _replace_link(link: Path, target: str) -> None:
     if link.is_symlink() and link.readlink() == Path(target):
         return
     aside = link.with_name(f"{link.name}.new")
@@ -88,7 +88,7 @@ def _sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _sweep(folder: Path, *, keep: str) -> None:
+def _remove_old_versions(folder: Path, *, keep: str) -> None:
     # The version before the newest stays: somebody may be reading it.
     versions = [found for found in folder.iterdir() if found.is_dir() and not found.is_symlink() and found.name != keep]
     for version in sorted(versions, key=lambda found: found.stat().st_mtime_ns)[:-1]:

@@ -58,7 +58,7 @@ async def publish(api: Api, name: str, bundle: bytes) -> bool:
     return changed
 
 
-async def published(api: Api, name: str) -> Mapping[str, bytes]:
+async def published_bundles(api: Api, name: str) -> Mapping[str, bytes]:
     """Return the bundle that each webhook of the configurations *name* is verified with, by place and name."""
     return {
         f"{path.rpartition('/')[0].rpartition('/')[2]}/{webhook.name}": webhook.client_config.bundle

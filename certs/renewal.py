@@ -11,12 +11,12 @@ from datetime import datetime
 class Lifetime:
     """The validity of an issued certificate, both ends in UTC."""
 
-    begins: datetime
-    ends: datetime
+    not_before: datetime
+    not_after: datetime
 
-    def due(self) -> datetime:
+    def renewal_time(self) -> datetime:
         """Return when two thirds of it are over: late enough to be rare, early enough to be retried for long."""
-        return self.begins + (self.ends - self.begins) * 2 / 3
+        return self.not_before + (self.not_after - self.not_before) * 2 / 3
 
 
 def reason_to_renew(leaf: Lifetime, issuer: Lifetime, now: datetime) -> str | None:
@@ -25,17 +25,17 @@ def reason_to_renew(leaf: Lifetime, issuer: Lifetime, now: datetime) -> str | No
     A leaf is replaced after two thirds of its life, and at once when it would outlive its issuer, so that no served
     certificate ever lacks a valid chain. An authority is its own issuer.
     """
-    if leaf.ends > issuer.ends:
+    if leaf.not_after > issuer.not_after:
         return "it outlives its issuer"
-    if now < leaf.begins:
+    if now < leaf.not_before:
         return "it is not valid yet"
-    if now >= leaf.due():
+    if now >= leaf.renewal_time():
         return "two thirds of its life are over"
     return None
 
 
-def reason_to_reissue(names: frozenset[str], wanted: frozenset[str]) -> str | None:
+def reason_to_reissue(names: frozenset[str], required: frozenset[str]) -> str | None:
     """Return why a leaf made out to *names* does not serve those *wanted*, or ``None``; more names do no harm."""
-    if missing := sorted(wanted - names):
+    if missing := sorted(required - names):
         return f"it is not made out to {', '.join(missing)}"
     return None

@@ -6,21 +6,21 @@ from collections.abc import Iterable, Mapping
 
 from cryptography import x509
 
-_SECONDS = 5.0
+_TIMEOUT_SECONDS = 5.0
 
 
-def served(places: Iterable[str]) -> Mapping[str, x509.Certificate | None]:
+def served_certificates(endpoints: Iterable[str]) -> Mapping[str, x509.Certificate | None]:
     """Return what is served at every address of *places* (``HOST:PORT``); ``None`` where nobody answers."""
-    return {address: _leaf(address) for place in places for address in _addresses(place)}
+    return {address: _leaf(address) for endpoint in endpoints for address in _addresses(endpoint)}
 
 
-def _addresses(place: str) -> list[str]:
+def _addresses(endpoint: str) -> list[str]:
     """Return each address of *place*; of a name that nobody knows the name itself, where nobody will answer."""
-    host, _, port = place.rpartition(":")
+    host, _, port = endpoint.rpartition(":")
     try:
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     except (OSError, ValueError):
-        return [place]
+        return [endpoint]
     return sorted({f"[{each[4][0]}]:{port}" if ":" in str(each[4][0]) else f"{each[4][0]}:{port}" for each in found})
 
 
@@ -32,7 +32,7 @@ def _leaf(address: str) -> x509.Certificate | None:
     context.verify_mode = ssl.CERT_NONE
     try:
         with (
-            socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS) as plain,
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_TIMEOUT_SECONDS) as plain,
             context.wrap_socket(plain) as connection,
         ):
             shown = connection.getpeercert(binary_form=True)

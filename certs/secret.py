@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
+from certs.rotation import SERVING
 from certs.store import ConflictError, Stored
-from certs.upkeep import SERVING
 from controller.kube import Api, Conflict, NotFound
 
 _AGENT = "volcano-global-certs"
@@ -31,7 +31,7 @@ class _Secret(msgspec.Struct):
 _SECRET = msgspec.json.Decoder(_Secret)
 
 
-class Secrets:
+class SecretStore:
     """Sets of files in the Secrets of one namespace; each call reads the credentials anew."""
 
     def __init__(self, kubeconfig: Path | None, namespace: str, name: str) -> None:
@@ -43,10 +43,10 @@ class Secrets:
         """Return the set *name*, or ``None`` while there is none."""
         return asyncio.run(self._read(name))
 
-    def write(self, name: str, files: Mapping[str, bytes], *, over: Stored | None) -> None:
+    def write(self, name: str, files: Mapping[str, bytes], *, expected: Stored | None) -> None:
         """Replace the set that was read as *over* (``None``: there was none), or raise `ConflictError`."""
         try:
-            asyncio.run(self._create(name, files) if over is None else self._update(name, files, over))
+            asyncio.run(self._create(name, files) if expected is None else self._update(name, files, expected))
         except (Conflict, NotFound) as error:
             raise ConflictError(f"Secret {self._secret(name)!r} was written by somebody else meanwhile") from error
 
@@ -71,10 +71,10 @@ class Secrets:
         async with Api.connect(self._kubeconfig, user_agent=_AGENT) as api:
             await api.create(self._path, msgspec.json.encode(secret), _PARAMETERS)
 
-    async def _update(self, name: str, files: Mapping[str, bytes], over: Stored) -> None:
+    async def _update(self, name: str, files: Mapping[str, bytes], expected: Stored) -> None:
         # A patch that names a version other than the newest is refused as a conflict.
         patch = [
-            {"op": "add", "path": "/metadata/resourceVersion", "value": over.revision},
+            {"op": "add", "path": "/metadata/resourceVersion", "value": expected.revision},
             {"op": "add", "path": "/data", "value": files},
         ]
         async with Api.connect(self._kubeconfig, user_agent=_AGENT) as api:

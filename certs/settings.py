@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-from certs.upkeep import Lives
+from certs.rotation import Lifetimes
 
 Seconds = Annotated[float, Field(gt=0, le=86400)]
 Command = Literal["ensure", "rotate", "status"]
@@ -113,9 +113,9 @@ class Settings(BaseModel):
         return (*self.dns, *self.ip)
 
     @property
-    def lives(self) -> Lives:
+    def lifetimes(self) -> Lifetimes:
         """Return how long certificates are valid."""
-        return Lives(timedelta(days=self.authority_days), timedelta(days=self.leaf_days))
+        return Lifetimes(timedelta(days=self.authority_days), timedelta(days=self.leaf_days))
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:

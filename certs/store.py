@@ -23,5 +23,5 @@ class Store(Protocol):
     def read(self, name: str) -> Stored | None:
         """Return the set *name*, or ``None`` while there is none."""
 
-    def write(self, name: str, files: Mapping[str, bytes], *, over: Stored | None) -> None:
+    def write(self, name: str, files: Mapping[str, bytes], *, expected: Stored | None) -> None:
         """Replace the set that was read as *over* (``None``: there was none), or raise `ConflictError`."""

@@ -14,7 +14,7 @@ from install.manifests import ManifestError
 from install.objects import InstallError
 from install.settings import parse_flags
 
-_TROUBLES = (ApiError, CredentialsError, InstallError, KubeconfigError, ManifestError, OSError)
+_ERRORS = (ApiError, CredentialsError, InstallError, KubeconfigError, ManifestError, OSError)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = parse_flags(arguments)
     try:
         asyncio.run(COMMANDS[settings.command](settings))
-    except _TROUBLES as error:
+    except _ERRORS as error:
         sys.exit(f"install: {error}")
 
 

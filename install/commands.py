@@ -10,30 +10,30 @@ import structlog
 from controller.api.configuration import ConfigurationError, VolcanoGlobalConfiguration, load_configuration
 from controller.api.keys import LEASES
 from controller.kube import Api, NotFound
-from install import paused
+from install import suspended_bindings
 from install.credentials import issue
-from install.manifests import foundations, read_folder, registrations
-from install.objects import InstallError, apply_all, discard, remove_all, remove_others
-from install.places import PLACES, REGISTRATIONS, Manifest
-from install.prerequisites import flaws
-from install.registration import answering, register
+from install.deployments import scale_to_zero
+from install.manifests import non_webhook_objects, read_folder, webhook_configurations
+from install.objects import InstallError, apply_all, delete, delete_all, prune
+from install.prerequisites import missing_prerequisites
+from install.registration import register, wait_for_webhook
+from install.rest_mapping import MAPPINGS, WEBHOOK_CONFIGURATIONS, Manifest
 from install.settings import Settings
 from install.verification import missing, unready
-from install.workloads import rest
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 CONFIGURATION = "ADMISSION_CONFIGURATION"
 BUNDLE = "ca.crt"
 #: The controller has made it, and nobody else looks at it.
-LEASE = "volcano-global-controller"
+CONTROLLER_LEASE = "volcano-global-controller"
 _AGENT = "volcano-global-install"
 _AUTHENTICATE = (
     "set webhook.clientCa.secretName and let the Karmada API server show a client certificate to webhooks"
     " (docs/operations/security.md); until then admit only the API server with networkPolicy.karmadaApiserver"
 )
 #: The last first, and registrations before all others.
-_REMOVED = tuple(reversed(tuple(PLACES)))
+_REMOVAL_ORDER = tuple(reversed(tuple(MAPPINGS)))
 
 
 class _Secret(msgspec.Struct):
@@ -43,7 +43,9 @@ class _Secret(msgspec.Struct):
 async def check(settings: Settings) -> None:
     """Raise all that is missing."""
     async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
-        found = await flaws(karmada, interpreter=settings.interpreter, configuration=os.environ.get(CONFIGURATION))
+        found = await missing_prerequisites(
+            karmada, interpreter=settings.interpreter, configuration=os.environ.get(CONFIGURATION)
+        )
     if found:
         raise InstallError("cannot be installed:\n" + "\n".join(f"  - {each}" for each in found))
     if not settings.authenticated_callers:
@@ -58,14 +60,14 @@ async def check(settings: Settings) -> None:
 async def apply(settings: Settings) -> None:
     """Put everything there but the webhook configurations."""
     await check(settings)
-    wanted = _wanted(settings)
+    wanted = _read_manifests(settings)
     async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
-        await apply_all(karmada, foundations(wanted))
-        await remove_others(
+        await apply_all(karmada, non_webhook_objects(wanted))
+        await prune(
             karmada,
             wanted,
             namespace=settings.namespace,
-            kinds=[kind for kind in _REMOVED if kind not in REGISTRATIONS],
+            kinds=[kind for kind in _REMOVAL_ORDER if kind not in WEBHOOK_CONFIGURATIONS],
         )
     # Anew each time: a token of an account that was made again meanwhile looks good and is refused.
     await _issue(settings, force=True)
@@ -83,24 +85,24 @@ async def _issue(settings: Settings, *, force: bool) -> None:
         Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada,
         Api.connect(settings.host_kubeconfig, user_agent=_AGENT) as host,
     ):
-        await issue(karmada, host, settings.terms, kubeconfig=settings.kubeconfig, force=force)
+        await issue(karmada, host, settings.token_options, kubeconfig=settings.kubeconfig, force=force)
 
 
-async def enroll(settings: Settings) -> None:
+async def register_webhooks(settings: Settings) -> None:
     """Write the webhook configurations, once the webhook answers."""
     bundle = await _bundle(settings)
     if settings.address:
-        await answering(settings.address, bundle, seconds=settings.wait_seconds)
-    wanted = registrations(_wanted(settings))
+        await wait_for_webhook(settings.address, bundle, seconds=settings.wait_seconds)
+    wanted = webhook_configurations(_read_manifests(settings))
     async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
         await register(karmada, wanted, bundle)
-        await remove_others(karmada, wanted, namespace=settings.namespace, kinds=sorted(REGISTRATIONS))
+        await prune(karmada, wanted, namespace=settings.namespace, kinds=sorted(WEBHOOK_CONFIGURATIONS))
 
 
 async def verify(settings: Settings) -> None:
     """Raise what is not there, or not ready."""
     async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
-        found = await missing(karmada, _wanted(settings))
+        found = await missing(karmada, _read_manifests(settings))
     for address in settings.probed:
         found += await asyncio.to_thread(lambda each: list(unready(each)), address)
     if found:
@@ -112,23 +114,23 @@ async def remove(settings: Settings) -> None:
     """Take everything away again, what holds others up first."""
     if settings.controller:
         async with Api.connect(settings.host_kubeconfig, user_agent=_AGENT) as host:
-            await rest(host, settings.host_namespace or "", settings.controller, seconds=settings.wait_seconds)
-    wanted = _wanted(settings)
+            await scale_to_zero(host, settings.host_namespace or "", settings.controller, seconds=settings.wait_seconds)
+    wanted = _read_manifests(settings)
     async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
-        await remove_all(karmada, registrations(wanted))
-        await remove_others(karmada, (), namespace=settings.namespace, kinds=sorted(REGISTRATIONS))
-        await _release(karmada, _configuration(), resume=settings.resume)
-        await remove_all(karmada, foundations(wanted))
-        await remove_others(karmada, (), namespace=settings.namespace, kinds=_REMOVED)
-        await discard(karmada, LEASES.item_path(settings.namespace, LEASE), f"Lease {LEASE}")
+        await delete_all(karmada, webhook_configurations(wanted))
+        await prune(karmada, (), namespace=settings.namespace, kinds=sorted(WEBHOOK_CONFIGURATIONS))
+        await _resume_suspended(karmada, _configuration(), resume=settings.resume)
+        await delete_all(karmada, non_webhook_objects(wanted))
+        await prune(karmada, (), namespace=settings.namespace, kinds=_REMOVAL_ORDER)
+        await delete(karmada, LEASES.item_path(settings.namespace, CONTROLLER_LEASE), f"Lease {CONTROLLER_LEASE}")
 
 
-async def _release(karmada: Api, configuration: VolcanoGlobalConfiguration, *, resume: bool) -> None:
+async def _resume_suspended(karmada: Api, configuration: VolcanoGlobalConfiguration, *, resume: bool) -> None:
     """List the bindings that volcano-global has suspended, and resume them if that is wanted."""
-    found = await paused.find(karmada, configuration)
+    found = await suspended_bindings.list_suspended(karmada, configuration)
     ours = [each for each in found if each.is_ours]
     for each in ours:
-        outcome = await paused.resume(karmada, each) if resume else "stays paused"
+        outcome = await suspended_bindings.resume(karmada, each) if resume else "stays paused"
         log.info("binding was paused", kind=each.resource.kind, binding=each.title, now=outcome)
     if len(ours) < len(found):
         log.info(
@@ -166,7 +168,7 @@ async def _bundle(settings: Settings) -> bytes:
     return found[BUNDLE]
 
 
-def _wanted(settings: Settings) -> list[Manifest]:
+def _read_manifests(settings: Settings) -> list[Manifest]:
     if settings.objects is None:
         raise InstallError("name the folder with the objects: --objects")
     return read_folder(settings.objects)
@@ -175,7 +177,7 @@ def _wanted(settings: Settings) -> list[Manifest]:
 COMMANDS: Mapping[str, Callable[[Settings], Coroutine[None, None, None]]] = {
     "check": check,
     "apply": apply,
-    "register": enroll,
+    "register": register_webhooks,
     "credentials": credentials,
     "verify": verify,
     "remove": remove,

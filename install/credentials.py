@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from controller.kube import Api, NotFound
-from install.kubeconfigs import CredentialsError, derive, expires, is_due, server_of
+from install.kubeconfigs import CredentialsError, expiry, is_due, server_of, with_token
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -21,7 +21,7 @@ KEY = "kubeconfig"
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class TokenOptions:
     """Who is issued what, for how long.
 
     Attributes:
@@ -34,7 +34,7 @@ class Terms:
     secrets: Mapping[str, str]
     namespace: str
     host_namespace: str
-    life: timedelta
+    lifetime: timedelta
 
 
 class _Secret(msgspec.Struct):
@@ -49,19 +49,19 @@ class _Request(msgspec.Struct):
     status: _Granted
 
 
-async def issue(karmada: Api, host: Api, terms: Terms, *, kubeconfig: Path, force: bool = False) -> None:
+async def issue(karmada: Api, host: Api, options: TokenOptions, *, kubeconfig: Path, force: bool = False) -> None:
     """Write a new kubeconfig wherever it is due, or everywhere with *force*."""
     text = await asyncio.to_thread(kubeconfig.read_text)
-    for account, secret in sorted(terms.secrets.items()):
-        path = f"/api/v1/namespaces/{terms.host_namespace}/secrets/{secret}"
-        if force or is_due(await _known(host, path), server_of(text), datetime.now(UTC)):
-            token = await _token(karmada, account, terms)
-            body = {"data": {KEY: derive(text, token, folder=kubeconfig.parent).encode()}}
+    for account, secret in sorted(options.secrets.items()):
+        path = f"/api/v1/namespaces/{options.host_namespace}/secrets/{secret}"
+        if force or is_due(await _stored_kubeconfig(host, path), server_of(text), datetime.now(UTC)):
+            token = await _token(karmada, account, options)
+            body = {"data": {KEY: with_token(text, token, folder=kubeconfig.parent).encode()}}
             await host.patch(path, msgspec.json.encode(body), kind="merge")
-            log.info("credentials issued", account=account, secret=secret, ends=expires(token).isoformat())
+            log.info("credentials issued", account=account, secret=secret, ends=expiry(token).isoformat())
 
 
-async def _known(host: Api, path: str) -> str:
+async def _stored_kubeconfig(host: Api, path: str) -> str:
     try:
         found = msgspec.json.decode(await host.get(path), type=_Secret)
     except NotFound as error:
@@ -69,8 +69,8 @@ async def _known(host: Api, path: str) -> str:
     return (found.data or {}).get(KEY, b"").decode()
 
 
-async def _token(karmada: Api, account: str, terms: Terms) -> str:
-    path = f"/api/v1/namespaces/{terms.namespace}/serviceaccounts/{account}/token"
-    wanted = {"spec": {"expirationSeconds": int(terms.life.total_seconds())}}
+async def _token(karmada: Api, account: str, options: TokenOptions) -> str:
+    path = f"/api/v1/namespaces/{options.namespace}/serviceaccounts/{account}/token"
+    wanted = {"spec": {"expirationSeconds": int(options.lifetime.total_seconds())}}
     answer = await karmada.create(path, msgspec.json.encode(wanted))
     return msgspec.json.decode(answer, type=_Request).status.token

@@ -15,11 +15,11 @@ class CredentialsError(Exception):
 
 
 class _Claims(msgspec.Struct):
-    begins: float = msgspec.field(name="iat")
-    ends: float = msgspec.field(name="exp")
+    issued_at: float = msgspec.field(name="iat")
+    expires_at: float = msgspec.field(name="exp")
 
 
-def derive(text: str, token: str, *, folder: Path = Path()) -> str:
+def with_token(text: str, token: str, *, folder: Path = Path()) -> str:
     """Return the kubeconfig *text* with one user, who shows *token*; files it names are relative to *folder*."""
     cluster = _cluster(text)
     if authority := cluster.pop("certificate-authority", None):
@@ -40,17 +40,17 @@ def is_due(text: str, server: dict[str, Any], now: datetime) -> bool:
     try:
         document = yaml.safe_load(text)
         token = document["users"][0]["user"]["token"]
-        life = _claims(token)
+        claims = _claims(token)
         known = document["clusters"][0]["cluster"]
     except (CredentialsError, KeyError, IndexError, TypeError, yaml.YAMLError):
         return True
-    due = life.begins + (life.ends - life.begins) * 2 / 3
+    due = claims.issued_at + (claims.expires_at - claims.issued_at) * 2 / 3
     return now.timestamp() >= due or known.get("server") != server.get("server")
 
 
-def expires(token: str) -> datetime:
+def expiry(token: str) -> datetime:
     """Return when *token* ends."""
-    return datetime.fromtimestamp(_claims(token).ends, UTC)
+    return datetime.fromtimestamp(_claims(token).expires_at, UTC)
 
 
 def server_of(text: str) -> dict[str, Any]:

@@ -7,15 +7,15 @@ import msgspec
 import structlog
 
 from controller.kube import Api, ApiError, Conflict, NotFound
-from install.places import MANAGED_BY, PLACES, Manifest, is_ours, name_of, path_of
-from install.waiting import until
+from install.polling import poll_until
+from install.rest_mapping import MANAGED_BY, MAPPINGS, Manifest, is_managed, name_of, path_of
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 FIELD_MANAGER = "volcano-global-install"
 #: Never changed where somebody else has brought them, and never made again over what an operator has changed.
-_FOREIGN_STAYS = frozenset({"CustomResourceDefinition", "Queue"})
-_SERVED_SECONDS = 60.0
+_NEVER_OVERWRITTEN = frozenset({"CustomResourceDefinition", "Queue"})
+_SERVED_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.2
 
 
@@ -26,43 +26,43 @@ class InstallError(Exception):
 async def apply_all(api: Api, manifests: Iterable[Manifest]) -> None:
     """Apply *manifests* in their order; what somebody else has brought stays as it is, and is told."""
     for manifest in manifests:
-        if await _is_foreign(api, manifest):
+        if await _must_not_overwrite(api, manifest):
             log.warning("left as it is", object=name_of(manifest), reason="somebody else has brought it")
             continue
         body = msgspec.json.encode(manifest)
         await api.apply(path_of(manifest), body, field_manager=FIELD_MANAGER)
         log.info("applied", object=name_of(manifest))
         if manifest["kind"] == "CustomResourceDefinition":
-            await _served(api, manifest)
+            await _wait_until_served(api, manifest)
 
 
-async def remove_all(api: Api, manifests: Sequence[Manifest]) -> None:
+async def delete_all(api: Api, manifests: Sequence[Manifest]) -> None:
     """Remove what is ours of *manifests*, the last first; what is in use stays, and is told."""
     for manifest in reversed(manifests):
         found = await _find(api, path_of(manifest))
-        if found is None or not is_ours(found):
+        if found is None or not is_managed(found):
             continue
         if in_use := await _in_use(api, manifest):
             log.warning("kept", object=name_of(manifest), reason=in_use)
             continue
-        await discard(api, path_of(manifest), name_of(manifest))
+        await delete(api, path_of(manifest), name_of(manifest))
 
 
-async def remove_others(api: Api, wanted: Iterable[Manifest], *, namespace: str, kinds: Iterable[str]) -> None:
+async def prune(api: Api, wanted: Iterable[Manifest], *, namespace: str, kinds: Iterable[str]) -> None:
     """Remove what an earlier version, or another choice of values, has left: ours of *kinds*, but not *wanted*."""
-    kept = {path_of(each) for each in wanted}
+    wanted_paths = {path_of(each) for each in wanted}
     for kind in kinds:
-        place = PLACES[kind]
-        if not place.watched:
+        place = MAPPINGS[kind]
+        if not place.is_pruned:
             continue
         folder = place.collection(namespace)
-        for found in await _ours(api, folder):
+        for found in await _list_managed(api, folder):
             path = f"{folder}/{found['metadata']['name']}"
-            if path not in kept:
-                await discard(api, path, f"{kind} {found['metadata']['name']}")
+            if path not in wanted_paths:
+                await delete(api, path, f"{kind} {found['metadata']['name']}")
 
 
-async def discard(api: Api, path: str, name: str) -> None:
+async def delete(api: Api, path: str, name: str) -> None:
     """Delete the object at *path*, which may be gone; *name* is what it is called in the log."""
     try:
         await api.delete(path)
@@ -71,7 +71,7 @@ async def discard(api: Api, path: str, name: str) -> None:
     log.info("removed", object=name)
 
 
-async def _ours(api: Api, folder: str) -> list[Manifest]:
+async def _list_managed(api: Api, folder: str) -> list[Manifest]:
     try:
         answer = await api.get(folder, {"labelSelector": "=".join(MANAGED_BY)})
     except NotFound:  # a kind that this Karmada does not have
@@ -80,11 +80,11 @@ async def _ours(api: Api, folder: str) -> list[Manifest]:
     return items
 
 
-async def _is_foreign(api: Api, manifest: Manifest) -> bool:
-    if manifest["kind"] not in _FOREIGN_STAYS:
+async def _must_not_overwrite(api: Api, manifest: Manifest) -> bool:
+    if manifest["kind"] not in _NEVER_OVERWRITTEN:
         return False
     found = await _find(api, path_of(manifest))
-    return found is not None and (not is_ours(found) or manifest["kind"] == "Queue")
+    return found is not None and (not is_managed(found) or manifest["kind"] == "Queue")
 
 
 async def _find(api: Api, path: str) -> Manifest | None:
@@ -118,15 +118,17 @@ def _collection_of(definition: Manifest) -> str:
     return f"/apis/{spec['group']}/{version}/{spec['names']['plural']}"
 
 
-async def _served(api: Api, definition: Manifest) -> None:
+async def _wait_until_served(api: Api, definition: Manifest) -> None:
     """Wait until the kind is known: what comes next may be of it."""
     path = _collection_of(definition)
-    if not await until(lambda: _answers(api, path), seconds=_SERVED_SECONDS, every=_POLL_SECONDS):
-        message = f"{name_of(definition)} is stored, but not served within {_SERVED_SECONDS:g} s; look at its status"
+    if not await poll_until(lambda: _is_served(api, path), seconds=_SERVED_TIMEOUT_SECONDS, every=_POLL_SECONDS):
+        message = (
+            f"{name_of(definition)} is stored, but not served within {_SERVED_TIMEOUT_SECONDS:g} s; look at its status"
+        )
         raise InstallError(message)
 
 
-async def _answers(api: Api, path: str) -> bool:
+async def _is_served(api: Api, path: str) -> bool:
     try:
         await api.list_page(path, limit=1)
     except (NotFound, Conflict):

@@ -10,11 +10,11 @@ from controller.api.configuration import ConfigurationError, load_configuration
 from controller.kube import Api, NotFound
 
 #: Older API servers know no ValidatingAdmissionPolicy, without which tenants start their own jobs.
-OLDEST = (1, 30)
+MIN_VERSION = (1, 30)
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class Prerequisite:
     """A resource that somebody else brings."""
 
     group_version: str
@@ -29,14 +29,14 @@ class Need:
 
 _VOLCANO = "apply Volcano's CustomResourceDefinitions to the Karmada API server (they come with Volcano 1.10 or newer)"
 _KARMADA = "name the kubeconfig of a Karmada API server (1.14 or newer), not that of its host cluster"
-NEEDS = (
-    Need("batch.volcano.sh/v1alpha1", "jobs", _VOLCANO),
-    Need("scheduling.volcano.sh/v1beta1", "queues", _VOLCANO),
-    Need("work.karmada.io/v1alpha2", "resourcebindings", _KARMADA),
-    Need("policy.karmada.io/v1alpha1", "propagationpolicies", _KARMADA),
-    Need("cluster.karmada.io/v1alpha1", "clusters", _KARMADA),
+PREREQUISITES = (
+    Prerequisite("batch.volcano.sh/v1alpha1", "jobs", _VOLCANO),
+    Prerequisite("scheduling.volcano.sh/v1beta1", "queues", _VOLCANO),
+    Prerequisite("work.karmada.io/v1alpha2", "resourcebindings", _KARMADA),
+    Prerequisite("policy.karmada.io/v1alpha1", "propagationpolicies", _KARMADA),
+    Prerequisite("cluster.karmada.io/v1alpha1", "clusters", _KARMADA),
 )
-INTERPRETER = Need(
+INTERPRETER = Prerequisite(
     "config.karmada.io/v1alpha1",
     "resourceinterpretercustomizations",
     "set interpreter.enabled to false: this Karmada has none",
@@ -56,32 +56,32 @@ class _Version(msgspec.Struct):
     minor: str
 
 
-async def flaws(api: Api, *, interpreter: bool = False, configuration: str | None = None) -> list[str]:
+async def missing_prerequisites(api: Api, *, interpreter: bool = False, configuration: str | None = None) -> list[str]:
     """Return what is missing, each with what to do; an empty list: we can be installed."""
     version = msgspec.json.decode(await api.get("/version"), type=_Version)
-    found = list(version_flaws(version.major, version.minor))
-    needs = (*NEEDS, INTERPRETER) if interpreter else NEEDS
+    found = list(version_violations(version.major, version.minor))
+    needs = (*PREREQUISITES, INTERPRETER) if interpreter else PREREQUISITES
     found += [
         f"{each.plural}.{each.group_version} are not served: {each.remedy}"
         for each in needs
-        if not await _has(api, each)
+        if not await _is_served(api, each)
     ]
     if configuration is not None:
-        found += configuration_flaws(configuration)
+        found += configuration_violations(configuration)
     return found
 
 
-def version_flaws(major: str, minor: str) -> Iterator[str]:
+def version_violations(major: str, minor: str) -> Iterator[str]:
     """Say what is wrong with an API server's version; vendors write minors such as ``30+``."""
     numbers = tuple(int(re.sub(r"\D", "", part) or 0) for part in (major, minor))
-    if numbers < OLDEST:
+    if numbers < MIN_VERSION:
         yield (
             f"the API server is Kubernetes {numbers[0]}.{numbers[1]}, whose tenants no ValidatingAdmissionPolicy "
-            f"keeps from starting their own jobs: use {OLDEST[0]}.{OLDEST[1]} or newer"
+            f"keeps from starting their own jobs: use {MIN_VERSION[0]}.{MIN_VERSION[1]} or newer"
         )
 
 
-def configuration_flaws(text: str) -> Iterator[str]:
+def configuration_violations(text: str) -> Iterator[str]:
     """Say what is wrong with a VolcanoGlobalConfiguration."""
     try:
         load_configuration(text)
@@ -89,7 +89,7 @@ def configuration_flaws(text: str) -> Iterator[str]:
         yield str(error)
 
 
-async def _has(api: Api, need: Need) -> bool:
+async def _is_served(api: Api, need: Prerequisite) -> bool:
     try:
         served = msgspec.json.decode(await api.get(need.path), type=_Resources)
     except NotFound:

@@ -17,14 +17,14 @@ import structlog
 
 from controller.kube import Api, Conflict, Invalid, NotFound
 from install.objects import FIELD_MANAGER, InstallError
-from install.places import Manifest, name_of, path_of
-from install.waiting import until
+from install.polling import poll_until
+from install.rest_mapping import Manifest, name_of, path_of
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 _ATTEMPTS = 5
 _POLL_SECONDS = 1.0
-_ANSWER_SECONDS = 5.0
+_CONNECT_TIMEOUT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,30 +86,30 @@ def with_bundles(wanted: Manifest, known: Mapping[str, str], bundle: bytes) -> M
     return {**wanted, "webhooks": [trusting(each) for each in wanted["webhooks"]]}
 
 
-async def answering(address: Address, bundle: bytes, *, seconds: float) -> None:
+async def wait_for_webhook(address: Address, bundle: bytes, *, seconds: float) -> None:
     """Return once the webhook shows a certificate that *bundle* covers; raise when it does not in time."""
     last: str | None = None
 
     async def answers() -> bool:
         nonlocal last
-        trouble = await asyncio.to_thread(_trouble, address, bundle)
+        trouble = await asyncio.to_thread(_connection_error, address, bundle)
         if trouble and trouble != last:
             log.info("waiting for the webhook", address=f"{address.host}:{address.port}", reason=trouble)
         last = trouble
         return trouble is None
 
-    if not await until(answers, seconds=seconds, every=_POLL_SECONDS):
+    if not await poll_until(answers, seconds=seconds, every=_POLL_SECONDS):
         raise InstallError(
             f"the webhook at {address.host}:{address.port} was not there within {seconds:g} s ({last}); nothing was "
             "registered, so nothing is held up. Look at its pods, then run this Job again (helm upgrade)"
         )
 
 
-def _trouble(address: Address, bundle: bytes) -> str | None:
+def _connection_error(address: Address, bundle: bytes) -> str | None:
     context = ssl.create_default_context(cadata=bundle.decode())
     try:
         with (
-            socket.create_connection((address.host, address.port), timeout=_ANSWER_SECONDS) as plain,
+            socket.create_connection((address.host, address.port), timeout=_CONNECT_TIMEOUT_SECONDS) as plain,
             context.wrap_socket(plain, server_hostname=address.name),
         ):
             return None

@@ -9,12 +9,12 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from install.credentials import Terms
+from install.credentials import TokenOptions
 from install.registration import Address
 
 Command = Literal["check", "apply", "register", "credentials", "verify", "remove"]
 Account = Annotated[str, StringConstraints(pattern=r"^[a-z0-9.-]+=[a-z0-9.-]+$")]
-Place = Annotated[str, StringConstraints(pattern=r"^[^:]+:[0-9]{1,5}$")]
+HostPort = Annotated[str, StringConstraints(pattern=r"^[^:]+:[0-9]{1,5}$")]
 
 _ABOUT = """\
 Puts what is ours into a Karmada control plane, and takes it away again. The chart's Jobs run it.
@@ -50,7 +50,7 @@ class Settings(BaseModel):
         90, gt=0, description="life of a token; an API server may grant less; renewed after two thirds"
     )
     certificate_secret: str | None = Field(None, description="Secret with the webhook's ca.crt")
-    webhook_address: Place | None = Field(None, description="HOST:PORT of the webhook; none: it is not waited for")
+    webhook_address: HostPort | None = Field(None, description="HOST:PORT of the webhook; none: it is not waited for")
     webhook_name: str | None = Field(
         None,
         description="name or address that the webhook's certificate must bear; none: the host of --webhook-address",
@@ -61,17 +61,17 @@ class Settings(BaseModel):
     authenticated_callers: bool = Field(
         default=False, description="whether the webhook requires client certificates; check and apply warn if not"
     )
-    ready: tuple[Place, ...] = Field((), description="HOST:PORT whose /readyz must answer well; may be repeated")
+    ready: tuple[HostPort, ...] = Field((), description="HOST:PORT whose /readyz must answer well; may be repeated")
     renew: bool = Field(default=False, description="with credentials: all of them, due or not")
     resume: bool = Field(
         default=False, description="with remove: resume the bindings of gated kinds that are suspended"
     )
 
     @property
-    def terms(self) -> Terms:
+    def token_options(self) -> TokenOptions:
         """Return who is issued what."""
         secrets: Mapping[str, str] = dict(each.split("=", 1) for each in self.account)
-        return Terms(secrets, self.namespace, self.host_namespace or "", timedelta(days=self.token_days))
+        return TokenOptions(secrets, self.namespace, self.host_namespace or "", timedelta(days=self.token_days))
 
     @property
     def address(self) -> Address | None:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from http import HTTPStatus
 
 from controller.kube import Api, NotFound
-from install.places import Manifest, name_of, path_of
 from install.registration import Address
+from install.rest_mapping import Manifest, name_of, path_of
 
-_ANSWER_SECONDS = 5.0
+_TIMEOUT_SECONDS = 5.0
 
 
 async def missing(api: Api, manifests: Iterable[Manifest]) -> list[str]:
@@ -25,12 +25,12 @@ def unready(address: Address) -> Iterator[str]:
         yield f"{address.host}: {error}; are there any pods?"
         return
     for host in sorted({str(each[4][0]) for each in found}):
-        if trouble := _trouble(host, address.port):
+        if trouble := _readiness_error(host, address.port):
             yield f"{address.host} at {host}: {trouble}"
 
 
-def _trouble(host: str, port: int) -> str | None:
-    connection = http.client.HTTPConnection(host, port, timeout=_ANSWER_SECONDS)
+def _readiness_error(host: str, port: int) -> str | None:
+    connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT_SECONDS)
     try:
         connection.request("GET", "/readyz")
         answer = connection.getresponse()

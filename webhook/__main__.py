@@ -13,14 +13,14 @@ import structlog
 from controller.api.configuration import ConfigurationError
 from controller.kube import KubeconfigError
 from webhook.app import App
+from webhook.ca_bundle import PublishedBundle
 from webhook.configuration import Configuration
-from webhook.listener import Listener, listen, listen_tls
-from webhook.observer import Observer
-from webhook.paths import reviewers
-from webhook.published import Published
-from webhook.queuebook import QueueBook
+from webhook.queue_cache import QueueCache
+from webhook.routes import admission_handlers
+from webhook.server import Listener, listen, listen_tls
 from webhook.settings import Settings, SettingsError, parse_flags
 from webhook.tls import Certificate, utc_now
+from webhook.watchers import ControlPlaneWatcher
 
 log = structlog.get_logger(__name__)
 
@@ -40,12 +40,15 @@ class Webhook:
         self.settings = settings
         self.certificate = Certificate(settings.certificate_directory, settings.client_ca)
         self.configuration = Configuration(settings.admission_configuration)
-        self.queues = QueueBook()
-        self.published = Published(settings.webhook_configuration)
+        self.queues = QueueCache()
+        self.published = PublishedBundle(settings.webhook_configuration)
         self.stopping = asyncio.Event()
         self._reason: str | None = None
         self.app = App(
-            settings, reviewers(self.configuration, self.queues), self._not_ready, lambda: self.certificate.warning
+            settings,
+            admission_handlers(self.configuration, self.queues),
+            self._not_ready,
+            lambda: self.certificate.warning,
         )
 
     async def run(self) -> None:
@@ -53,10 +56,10 @@ class Webhook:
         if self.settings.kubeconfig is None:
             await self._serve()
             return
-        connection = Observer.connect(self.settings.kubeconfig, self.queues, self.published)
+        connection = ControlPlaneWatcher.connect(self.settings.kubeconfig, self.queues, self.published)
         async with connection as observer, asyncio.TaskGroup() as tasks:
-            self.app.look_again = observer.look_again
-            following = (observer.follow_queues(), observer.follow_bundle(seconds=self.settings.poll_seconds))
+            self.app.refresh_queues = observer.refresh_queues
+            following = (observer.watch_queues(), observer.poll_bundle(seconds=self.settings.poll_seconds))
             started = [tasks.create_task(each) for each in following]
             await self._serve()
             for task in started:
@@ -65,7 +68,7 @@ class Webhook:
     async def _serve(self) -> None:
         self._refresh()
         plain = await listen(self.app.answer_plain, self.settings)
-        secure = await listen_tls(self.app.answer_review, self.settings, self.certificate.listening)
+        secure = await listen_tls(self.app.answer_review, self.settings, self.certificate.context)
         # What is loaded by now stays for good: looking through it again and again would be pauses.
         gc.freeze()
         log.info("webhook started", port=secure.port, plain_port=plain.port)
@@ -92,24 +95,24 @@ class Webhook:
     def _refresh(self) -> None:
         self.certificate.refresh()
         self.configuration.refresh()
-        ends = self.certificate.ends
+        ends = self.certificate.not_after
         reason = self._not_ready()
         if reason != self._reason:
             log.info("webhook ready") if reason is None else log.warning("webhook not ready", reason=reason)
         self._reason = reason
-        self.app.metrics.show(
+        self.app.metrics.update(
             ready=reason is None,
-            certificate_ends=ends.timestamp() if ends else 0,
-            queues=len(self.queues.queues) if self.queues.is_known else None,
+            certificate_expiry=ends.timestamp() if ends else 0,
+            queues=len(self.queues.queues) if self.queues.is_synced else None,
             authenticates=self.settings.client_ca is not None,
         )
 
     def _not_ready(self) -> str | None:
         if self.app.draining:
             return "draining"
-        trouble = self.certificate.trouble(utc_now())
+        trouble = self.certificate.not_ready_reason(utc_now())
         if trouble is None and self.settings.kubeconfig:
-            trouble = self.published.trouble(self.certificate.chain)
+            trouble = self.published.not_ready_reason(self.certificate.chain)
         return trouble
 
 

@@ -20,21 +20,21 @@ from structlog.typing import FilteringBoundLogger
 
 from controller.api import review
 from webhook.metrics import CONTENT_TYPE, Metrics
-from webhook.paths import Reviewer
-from webhook.routing import too_dense
+from webhook.request_validation import validate_value_count
+from webhook.response import AdmissionResponse, Outcome, allowed, review_response
+from webhook.routes import AdmissionHandler
 from webhook.settings import Settings
-from webhook.verdict import Outcome, Verdict, allowed, response
-from webhook.worker import BusyError, Worker
+from webhook.worker import BusyError, ReviewWorker
 
 Probe = Callable[[], str | None]
 """Says why the webhook is not ready, or what will make it so, or ``None``."""
-Look = Callable[[], Awaitable[bool]]
+RefreshQueues = Callable[[], Awaitable[bool]]
 """Brings what was heard of the queues up to date, and says whether that worked."""
 
 T = TypeVar("T")
 
 _JSON = "application/json"
-_LONGEST_NAME = 253
+_MAX_LOGGED_LENGTH = 253
 # Objects let through as they are leave no line: they are none of ours.
 _EVENTS = {
     Outcome.DENIED: "object denied",
@@ -58,14 +58,14 @@ class App:
     """Answers requests: reviews by path, and the probes."""
 
     settings: Settings
-    reviewers: Mapping[str, Reviewer]
+    handlers: Mapping[str, AdmissionHandler]
     not_ready: Probe
     warning: Probe = lambda: None
-    look_again: Look | None = None
+    refresh_queues: RefreshQueues | None = None
     metrics: Metrics = field(default_factory=Metrics)
     # Bound, since the one that is not is made anew for each line.
     log: FilteringBoundLogger = field(default_factory=lambda: structlog.get_logger(__name__).bind())
-    worker: Worker = field(init=False)
+    worker: ReviewWorker = field(init=False)
     """Judges the reviews that are too large for the event loop."""
     draining: bool = False
     buffered: int = 0
@@ -73,91 +73,93 @@ class App:
 
     def __post_init__(self) -> None:
         """Count every path from the start."""
-        self.worker = Worker(most=self.settings.max_waiting_reviews, seconds=self.settings.review_seconds)
-        for path in self.reviewers:
-            self.metrics.answers.announce(path)
+        self.worker = ReviewWorker(max_waiting=self.settings.max_waiting_reviews, seconds=self.settings.review_seconds)
+        for path in self.handlers:
+            self.metrics.requests.initialize(path)
 
     async def answer_review(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer on the HTTPS port."""
         started = time.perf_counter()
         path = request.path
-        reviewer = self.reviewers.get(path)
-        if reviewer is None:
+        handler = self.handlers.get(path)
+        if handler is None:
             path = "other"
         try:
-            answer = await self._review(request, path, reviewer) if reviewer else self._probe(request)
+            answer = await self._review(request, path, handler) if handler else self._probe(request)
         except BadRequestError as error:
             self.log.warning("request refused", path=path, code=error.status.value, reason=str(error))
-            answer = refuse(error)
+            answer = error_response(error)
         if self.draining:
             # The caller's next request then opens a connection to another replica.
             answer.force_close()
-        self.metrics.answers.count_request(path, code=answer.status, seconds=time.perf_counter() - started)
+        self.metrics.requests.count_request(path, code=answer.status, seconds=time.perf_counter() - started)
         return answer
 
     async def answer_plain(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer on the plain port, which takes no reviews."""
         if request.path == "/metrics":
-            return web.Response(body=self.metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+            return web.Response(body=self.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
         try:
             return self._probe(request)
         except BadRequestError as error:
-            return refuse(error)
+            return error_response(error)
 
-    async def _review(self, request: web.BaseRequest, path: str, reviewer: Reviewer) -> web.Response:
+    async def _review(self, request: web.BaseRequest, path: str, handler: AdmissionHandler) -> web.Response:
         check_headers(request, self.settings.max_body_bytes)
         # All of it has come with its headers, as nearly always, or is waited for.
-        body = request.content.read_nowait() if _is_whole(request) else await self._read_body(request)
+        body = request.content.read_nowait() if _is_buffered(request) else await self._read_body(request)
         try:
-            asked, verdict = await self._judged(len(body), partial(judge_body, reviewer, body))
-            if verdict.rests_on_queues:
-                verdict = await self._confirmed(reviewer, asked, verdict)
+            review_request, answer = await self._run(len(body), partial(review_body, handler, body))
+            if answer.depends_on_queues:
+                answer = await self._review_again(handler, review_request, answer)
         except review.ReviewError as error:
             raise BadRequestError(HTTPStatus.BAD_REQUEST, str(error), uid=error.uid) from error
         except BusyError as error:
             raise BadRequestError(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
-        self.metrics.answers.count_verdict(path, verdict.outcome)
-        self._record(asked, verdict)
-        return web.Response(body=review.write(response(verdict, asked.uid)), content_type=_JSON)
+        self.metrics.requests.count_review(path, answer.outcome)
+        self._log_outcome(review_request, answer)
+        return web.Response(body=review.write(review_response(answer, review_request.uid)), content_type=_JSON)
 
-    async def _judged(self, size: int, judge: Callable[[], T]) -> T:
+    async def _run(self, size: int, task: Callable[[], T]) -> T:
         """Return what *judge* returns of a review of *size* bytes."""
-        return judge() if size <= self.settings.max_inline_bytes else await self.worker.run(judge)
+        return task() if size <= self.settings.max_inline_bytes else await self.worker.run(task)
 
-    def _record(self, asked: review.Request, verdict: Verdict) -> None:
+    def _log_outcome(self, review_request: review.Request, answer: AdmissionResponse) -> None:
         """Log what was decided about an object, unless it passed as it was."""
-        if event := _EVENTS.get(verdict.outcome):
+        if event := _EVENTS.get(answer.outcome):
             self.log.info(
                 event,
-                resource=asked.resource.resource[:_LONGEST_NAME],
-                namespace=asked.namespace[:_LONGEST_NAME],
-                name=asked.name[:_LONGEST_NAME],
-                uid=asked.uid[:_LONGEST_NAME],
-                dry_run=asked.dry_run,
-                reason=verdict.message,
+                resource=review_request.resource.resource[:_MAX_LOGGED_LENGTH],
+                namespace=review_request.namespace[:_MAX_LOGGED_LENGTH],
+                name=review_request.name[:_MAX_LOGGED_LENGTH],
+                uid=review_request.uid[:_MAX_LOGGED_LENGTH],
+                dry_run=review_request.dry_run,
+                reason=answer.message,
             )
 
-    async def _confirmed(self, reviewer: Reviewer, asked: review.Request, doubtful: Verdict) -> Verdict:
+    async def _review_again(
+        self, handler: AdmissionHandler, review_request: review.Request, first_answer: AdmissionResponse
+    ) -> AdmissionResponse:
         """Return the verdict over queues as they are now; where they cannot be read, nobody is refused for them."""
-        if self.look_again is not None and await self.look_again():
-            size = len(memoryview(asked.object))
-            return await self._judged(size, partial(reviewer, asked))
-        if doubtful.outcome is Outcome.DENIED:
-            return allowed(f"not checked, the queues cannot be read now: {doubtful.message}")
-        return doubtful
+        if self.refresh_queues is not None and await self.refresh_queues():
+            size = len(memoryview(review_request.object))
+            return await self._run(size, partial(handler, review_request))
+        if first_answer.outcome is Outcome.DENIED:
+            return allowed(f"not checked, the queues cannot be read now: {first_answer.message}")
+        return first_answer
 
     async def _read_body(self, request: web.BaseRequest) -> bytes:
         """Return the body of a review, never more of it in memory than is allowed."""
         seconds = self.settings.body_seconds
         try:
             async with asyncio.timeout(seconds):
-                return await self._collect(request)
+                return await self._read_chunks(request)
         except TimeoutError as error:
             raise BadRequestError(HTTPStatus.REQUEST_TIMEOUT, f"the body was not there within {seconds:g} s") from error
         except (HttpProcessingError, web.RequestPayloadError) as error:
             raise BadRequestError(HTTPStatus.BAD_REQUEST, "the body's transfer encoding is broken") from error
 
-    async def _collect(self, request: web.BaseRequest) -> bytes:
+    async def _read_chunks(self, request: web.BaseRequest) -> bytes:
         limit = self.settings.max_body_bytes
         body = bytearray()
         try:
@@ -165,7 +167,7 @@ class App:
                 body += chunk
                 self.buffered += len(chunk)
                 if len(body) > limit:
-                    raise _too_large(limit)
+                    raise _body_too_large(limit)
                 if self.buffered > self.settings.max_buffered_bytes:
                     raise BadRequestError(HTTPStatus.SERVICE_UNAVAILABLE, "too many bodies are under way: try again")
         finally:
@@ -180,7 +182,7 @@ class App:
             warning = self.warning()
             text = reason or ("ok" if warning is None else f"ok, but {warning}")
             return web.Response(text=f"{text}\n", status=503 if reason else 200)
-        known = ", ".join(sorted(self.reviewers))
+        known = ", ".join(sorted(self.handlers))
         raise BadRequestError(HTTPStatus.NOT_FOUND, f"nothing is at {request.path[:100]!r}; reviews go to {known}")
 
 
@@ -194,22 +196,22 @@ def check_headers(request: web.BaseRequest, limit: int) -> None:
     if request.headers.get("Content-Type") != _JSON and request.content_type != _JSON:
         raise BadRequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"a review is sent as {_JSON}")
     if (request.content_length or 0) > limit:
-        raise _too_large(limit)
+        raise _body_too_large(limit)
 
 
-def judge_body(reviewer: Reviewer, body: bytes) -> tuple[review.Request, Verdict]:
+def review_body(handler: AdmissionHandler, body: bytes) -> tuple[review.Request, AdmissionResponse]:
     """Return the review in *body* and its verdict, or raise `ReviewError`."""
-    asked = review.read(body)
+    review_request = review.read(body)
     # Each value has a byte at least, so that nearly all reviews need not be counted.
-    refusal = too_dense(asked) if len(body) > review.MAX_VALUES else None
-    return asked, refusal or reviewer(asked)
+    refusal = validate_value_count(review_request) if len(body) > review.MAX_VALUES else None
+    return review_request, refusal or handler(review_request)
 
 
-def _is_whole(request: web.BaseRequest) -> bool:
+def _is_buffered(request: web.BaseRequest) -> bool:
     return request.content.is_eof() and (request.content_length or 0) > 0
 
 
-def refuse(error: BadRequestError) -> web.Response:
+def error_response(error: BadRequestError) -> web.Response:
     """Return a Status with the sentence, and with the review's uid where it could be read."""
     body = {
         "kind": "Status",
@@ -226,5 +228,5 @@ def refuse(error: BadRequestError) -> web.Response:
     return answer
 
 
-def _too_large(limit: int) -> BadRequestError:
+def _body_too_large(limit: int) -> BadRequestError:
     return BadRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the review is larger than {limit} bytes")

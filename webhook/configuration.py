@@ -5,21 +5,21 @@ from pathlib import Path
 from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.configuration import ConfigurationFile
 from webhook.jobs import JobPolicy
-from webhook.resourcebindings import VOLCANO_JOB, Gate, GroupKind
+from webhook.resourcebindings import VOLCANO_JOB, GatedKinds, GroupKind
 
 
-def gate(configuration: VolcanoGlobalConfiguration) -> Gate:
+def gated_kinds(configuration: VolcanoGlobalConfiguration) -> GatedKinds:
     """Return the gate that *configuration* describes; Volcano Jobs always wait."""
     further = (GroupKind(rule.group, rule.kind) for rule in configuration.integrations)
-    return Gate(frozenset({VOLCANO_JOB, *further}), configuration.exempt_namespaces)
+    return GatedKinds(frozenset({VOLCANO_JOB, *further}), configuration.exempt_namespaces)
 
 
 def job_policy(configuration: VolcanoGlobalConfiguration) -> JobPolicy:
     """Return what *configuration* says of jobs."""
     return JobPolicy(
         default_queue=configuration.default_queue,
-        denies_bad_queues=configuration.queue_validation == "Deny",
-        growth=configuration.resize,
+        denies_unusable_queues=configuration.queue_validation == "Deny",
+        resize=configuration.resize,
         exempt_namespaces=configuration.exempt_namespaces,
         tenants=configuration.tenants,
         max_parts=configuration.max_hyper_job_parts,
@@ -33,13 +33,13 @@ class Configuration:
     def __init__(self, path: Path | None) -> None:
         self._file = ConfigurationFile(path)
         self._file.read()
-        self._take()
+        self._apply()
 
     def refresh(self) -> None:
         """Take what is new in the file."""
         if self._file.refresh():
-            self._take()
+            self._apply()
 
-    def _take(self) -> None:
+    def _apply(self) -> None:
         self.admission = self._file.current
-        self.gate, self.jobs = gate(self.admission), job_policy(self.admission)
+        self.gated_kinds, self.jobs = gated_kinds(self.admission), job_policy(self.admission)

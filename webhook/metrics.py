@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from webhook.tally import Tally
+from webhook.request_metrics import RequestMetrics
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -14,9 +14,9 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self.answers = Tally()
-        self.registry.register(self.answers)
-        self._certificate_ends = Gauge(
+        self.requests = RequestMetrics()
+        self.registry.register(self.requests)
+        self._certificate_expiry = Gauge(
             "volcano_global_webhook_certificate_expiration_timestamp_seconds",
             "When the served certificate expires; 0 while there is none.",
             registry=self.registry,
@@ -35,13 +35,13 @@ class Metrics:
             registry=self.registry,
         )
 
-    def show(self, *, ready: bool, certificate_ends: float, queues: int | None, authenticates: bool) -> None:
+    def update(self, *, ready: bool, certificate_expiry: float, queues: int | None, authenticates: bool) -> None:
         """Set what is true now."""
         self._authenticates.set(authenticates)
         self._queues.set(-1 if queues is None else queues)
         self._ready.set(ready)
-        self._certificate_ends.set(certificate_ends)
+        self._certificate_expiry.set(certificate_expiry)
 
-    def page(self) -> bytes:
+    def render(self) -> bytes:
         """Return all of it in Prometheus' text format."""
         return generate_latest(self.registry)

@@ -8,91 +8,98 @@ from collections.abc import Iterator
 from itertools import islice
 
 from controller.api.review import Operation, Request
-from webhook.queuebook import QueueBook
-from webhook.queuerules import queue_flaws, state_flaw
-from webhook.queuespec import (
+from webhook.queue_cache import QueueCache
+from webhook.queue_hierarchy import (
+    UNDELETABLE,
+    Tree,
+    delete_violation,
+    parent_violations,
+    path_violations,
+    quota_violations,
+)
+from webhook.queue_types import (
     HIERARCHY,
     HIERARCHY_WEIGHTS,
     ROOT,
+    CachedQueue,
     Queue,
     QueueName,
-    Remembered,
     Spec,
     read_queue,
-    remember,
+    to_cached,
 )
-from webhook.queuetree import KEPT, Tree, delete_flaw, hierarchy_flaws, place_flaws, sum_flaws
-from webhook.routing import misrouted
-from webhook.verdict import Outcome, Verdict, allowed, denied, patched
+from webhook.queue_validation import queue_violations, state_violation
+from webhook.request_validation import validate_target
+from webhook.response import AdmissionResponse, Outcome, allowed, denied, patched
 
 GROUP, RESOURCE = "scheduling.volcano.sh", "queues"
 _ANNOTATIONS = "/metadata/annotations"
-_MOST_FLAWS = 10
+_MAX_VIOLATIONS = 10
 
 
-def mutate_queue(request: Request) -> Verdict:
+def mutate_queue(request: Request) -> AdmissionResponse:
     """Return what Volcano would fill in of the queue that *request* creates."""
-    if refusal := misrouted(request, GROUP, {RESOURCE}, operations=("CREATE",)):
+    if refusal := validate_target(request, GROUP, {RESOURCE}, operations=("CREATE",)):
         return refusal
     try:
         queue = read_queue(request.object)
     except (ValueError, RecursionError) as error:
-        return _unreadable(request, error)
-    return patched(*_rooted(queue), *_defaults(queue.spec))
+        return _decode_failed(request, error)
+    return patched(*_hierarchy_patch(queue), *_default_patch(queue.spec))
 
 
-def validate_queue(request: Request, queues: QueueBook) -> Verdict:
+def validate_queue(request: Request, queues: QueueCache) -> AdmissionResponse:
     """Return whether Volcano would take the queue, its change, or its end."""
-    if refusal := misrouted(request, GROUP, {RESOURCE}, operations=("CREATE", "UPDATE", "DELETE")):
+    if refusal := validate_target(request, GROUP, {RESOURCE}, operations=("CREATE", "UPDATE", "DELETE")):
         return refusal
     if request.operation == "DELETE":
-        return _judge_end(request, queues)
+        return _validate_delete(request, queues)
     try:
         queue = read_queue(request.object)
         before = read_queue(request.old_object) if request.operation == "UPDATE" else None
     except (ValueError, RecursionError) as error:
-        return _unreadable(request, error)
-    if flaws := list(islice(_own_flaws(queue, before), _MOST_FLAWS)):
-        return denied(_about(request, *flaws), code=422)
-    if queues.is_known and (flaws := list(islice(_tree_flaws(queue, before, queues), _MOST_FLAWS))):
-        return denied(_about(request, *flaws), code=422, rests_on_queues=True)
+        return _decode_failed(request, error)
+    if violations := list(islice(_spec_violations(queue, before), _MAX_VIOLATIONS)):
+        return denied(_message(request, *violations), code=422)
+    if queues.is_synced and (violations := list(islice(_hierarchy_violations(queue, before, queues), _MAX_VIOLATIONS))):
+        return denied(_message(request, *violations), code=422, depends_on_queues=True)
     return allowed()
 
 
-def _judge_end(request: Request, queues: QueueBook) -> Verdict:
+def _validate_delete(request: Request, queues: QueueCache) -> AdmissionResponse:
     name = QueueName(request.name)
-    flaw = delete_flaw(queues.queues, name)
-    if flaw:
-        return denied(flaw, rests_on_queues=name not in KEPT)
+    violation = delete_violation(queues.queues, name)
+    if violation:
+        return denied(violation, depends_on_queues=name not in UNDELETABLE)
     # A child that nobody has told us of yet would be left without its parent.
-    return Verdict(Outcome.ALLOWED, rests_on_queues=queues.is_known)
+    return AdmissionResponse(Outcome.ALLOWED, depends_on_queues=queues.is_synced)
 
 
-def _own_flaws(queue: Queue, before: Queue | None) -> Iterator[str]:
-    known = remember(queue)
-    yield from queue_flaws(queue, known)
-    if flaw := state_flaw(queue, before):
-        yield flaw
-    if before and known.name == ROOT and _amounts_changed(known, remember(before)):
+def _spec_violations(queue: Queue, before: Queue | None) -> Iterator[str]:
+    known = to_cached(queue)
+    yield from queue_violations(queue, known)
+    if violation := state_violation(queue, before):
+        yield violation
+    if before and known.name == ROOT and _amounts_changed(known, to_cached(before)):
         yield "root queue's resource attributes (capability, deserved, guarantee) cannot be modified"
 
 
-def _tree_flaws(queue: Queue, before: Queue | None, queues: QueueBook) -> Iterator[str]:
-    known, former = remember(queue), remember(before) if before else None
+def _hierarchy_violations(queue: Queue, before: Queue | None, queues: QueueCache) -> Iterator[str]:
+    known, former = to_cached(queue), to_cached(before) if before else None
     tree: Tree = {**queues.queues, known.name: known}
-    yield from hierarchy_flaws(tree, known)
+    yield from path_violations(tree, known)
     moved = former is None or former.parent != known.parent
-    misplaced = list(place_flaws(tree, known)) if moved else []
+    misplaced = list(parent_violations(tree, known)) if moved else []
     yield from misplaced
     if not misplaced and known.name != ROOT and (moved or former is None or _amounts_changed(known, former)):
-        yield from sum_flaws(tree, known)
+        yield from quota_violations(tree, known)
 
 
-def _amounts_changed(one: Remembered, other: Remembered) -> bool:
+def _amounts_changed(one: CachedQueue, other: CachedQueue) -> bool:
     return one.amounts != other.amounts
 
 
-def _defaults(spec: Spec | None) -> Iterator[Operation]:
+def _default_patch(spec: Spec | None) -> Iterator[Operation]:
     if spec is None:
         yield Operation("add", "/spec", {"reclaimable": True, "weight": 1})
         return
@@ -102,16 +109,16 @@ def _defaults(spec: Spec | None) -> Iterator[Operation]:
         yield Operation("add", "/spec/weight", 1)
 
 
-def _rooted(queue: Queue) -> Iterator[Operation]:
+def _hierarchy_patch(queue: Queue) -> Iterator[Operation]:
     path, weights = queue.annotation(HIERARCHY), queue.annotation(HIERARCHY_WEIGHTS)
     if path and weights and not path.startswith(ROOT):
         for name, prefix, value in ((HIERARCHY, ROOT, path), (HIERARCHY_WEIGHTS, "1", weights)):
             yield Operation("add", f"{_ANNOTATIONS}/{name.replace('/', '~1')}", f"{prefix}/{value}")
 
 
-def _unreadable(request: Request, error: Exception) -> Verdict:
+def _decode_failed(request: Request, error: Exception) -> AdmissionResponse:
     return denied(f"queue {request.name!r} cannot be read: {error}", code=422)
 
 
-def _about(request: Request, *flaws: str) -> str:
-    return f"queue {request.name!r}: {'; '.join(flaws)}"
+def _message(request: Request, *violations: str) -> str:
+    return f"queue {request.name!r}: {'; '.join(violations)}"

@@ -13,8 +13,8 @@ import msgspec
 
 from controller.api.keys import POLICY_LABELS
 from controller.api.review import Members, Operation, Request, members
-from webhook.routing import misrouted
-from webhook.verdict import Verdict, allowed, denied, exempt, patched
+from webhook.request_validation import validate_target
+from webhook.response import AdmissionResponse, allowed, denied, exempt, patched
 
 GROUP = "work.karmada.io"
 RESOURCES = frozenset({"resourcebindings", "clusterresourcebindings"})
@@ -31,7 +31,7 @@ VOLCANO_JOB = GroupKind("batch.volcano.sh", "Job")
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class GatedKinds:
     """Which kinds wait for admission, and in which namespaces nothing does."""
 
     kinds: frozenset[GroupKind] = frozenset({VOLCANO_JOB})
@@ -70,24 +70,24 @@ _SPEC = msgspec.json.Decoder(Spec)
 
 _SUSPEND = Operation("add", "/spec/suspension", {"scheduling": True})
 #: The answer on nearly every binding.
-_PAUSED = patched(_SUSPEND)
+_SUSPENDED = patched(_SUSPEND)
 
 
-def review_binding(request: Request, gate: Gate) -> Verdict:
+def review_binding(request: Request, gated_kinds: GatedKinds) -> AdmissionResponse:
     """Return what becomes of the binding that *request* creates."""
-    if refusal := misrouted(request, GROUP, RESOURCES, operations=("CREATE",)):
+    if refusal := validate_target(request, GROUP, RESOURCES, operations=("CREATE",)):
         return refusal
     try:
         spec = read_spec(request.members)
     except (ValueError, RecursionError) as error:
         return denied(f"binding {request.name!r} cannot be read: {error}", code=422)
-    if spec.resource.group_kind() not in gate.kinds:
+    if spec.resource.group_kind() not in gated_kinds.kinds:
         return allowed()
-    if request.namespace in gate.exempt_namespaces:
+    if request.namespace in gated_kinds.exempt_namespaces:
         return exempt()
-    if spec.required_by and not _is_claimed(request.members):
+    if spec.required_by and not _is_selected_by_policy(request.members):
         return allowed()  # it goes where those go that need it, and waits for nobody itself
-    return pause(spec)
+    return suspend(spec)
 
 
 def read_spec(binding: Members) -> Spec:
@@ -102,7 +102,7 @@ def read_spec(binding: Members) -> Spec:
     return spec
 
 
-def _is_claimed(binding: Members) -> bool:
+def _is_selected_by_policy(binding: Members) -> bool:
     """Say whether a policy selects the template by itself; what is not understood counts as if."""
     try:
         labels = members(members(binding["metadata"])["labels"])
@@ -113,13 +113,13 @@ def _is_claimed(binding: Members) -> bool:
     return any(claim in labels for claim in POLICY_LABELS)
 
 
-def pause(spec: Spec) -> Verdict:
+def suspend(spec: Spec) -> AdmissionResponse:
     """Return the patch that pauses a binding and takes its clusters away; none where that is so already.
 
     A paused binding with clusters would be dispatched all the same.
     """
     if spec.suspension is None and not spec.clusters:
-        return _PAUSED
+        return _SUSPENDED
     operations = []
     if spec.suspension is None:
         operations.append(_SUSPEND)

@@ -24,12 +24,12 @@ class CertificateError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class LoadedCertificate:
     """A certificate as it is offered to new connections, and the files it was made from."""
 
     context: ssl.SSLContext
-    begins: datetime
-    ends: datetime
+    not_before: datetime
+    not_after: datetime
     contents: tuple[bytes, ...]
     chain: tuple[x509.Certificate, ...]
 
@@ -40,21 +40,21 @@ class Certificate:
     def __init__(self, directory: Path, client_ca: Path | None = None) -> None:
         self._directory = directory
         self._client_ca = client_ca
-        self._served: Served | None = None
-        self._trouble: str | None = f"no certificate was read from {directory} yet"
+        self._served: LoadedCertificate | None = None
+        self._load_error: str | None = f"no certificate was read from {directory} yet"
         # Listens for the life of the process; each handshake moves on to the served pair.
-        self.listening = make_context(asks_callers=client_ca is not None)
-        self.listening.sni_callback = self._offer
+        self.context = make_context(requires_client_certificate=client_ca is not None)
+        self.context.sni_callback = self._select_context
 
     @property
-    def ends(self) -> datetime | None:
+    def not_after(self) -> datetime | None:
         """When the served certificate expires; ``None`` before there is one."""
-        return self._served.ends if self._served else None
+        return self._served.not_after if self._served else None
 
     @property
     def warning(self) -> str | None:
         """Why what is in the folder now is not served, although something good is."""
-        return self._trouble if self._served else None
+        return self._load_error if self._served else None
 
     @property
     def chain(self) -> tuple[x509.Certificate, ...]:
@@ -64,39 +64,45 @@ class Certificate:
     def refresh(self) -> None:
         """Read the folder again and serve what is new there; keep what is served when that is no good."""
         try:
-            contents = (*read_pair(self._directory), *read_authorities(self._client_ca))
+            contents = (*read_pair(self._directory), *read_client_ca(self._client_ca))
             if self._served is None or contents != self._served.contents:
                 self._served = load(self._directory, contents)
-                log.info("certificate loaded", directory=str(self._directory), ends=self._served.ends.isoformat())
-            self._trouble = None
+                log.info(
+                    "certificate loaded", directory=str(self._directory), not_after=self._served.not_after.isoformat()
+                )
+            self._load_error = None
         except CertificateError as error:
-            if str(error) != self._trouble:
+            if str(error) != self._load_error:
                 log.warning("certificate not loaded", reason=str(error))
-            self._trouble = str(error)
+            self._load_error = str(error)
 
-    def trouble(self, now: datetime) -> str | None:
+    def not_ready_reason(self, now: datetime) -> str | None:
         """Return why the certificate served at *now* is not good, or ``None``."""
         if self._served is None:
-            return self._trouble
-        if now < self._served.begins:
-            return f"the certificate is valid from {self._served.begins.isoformat()} only: correct this host's clock"
-        if now >= self._served.ends:
-            return f"the certificate expired at {self._served.ends.isoformat()}: {_REMEDY}"
+            return self._load_error
+        if now < self._served.not_before:
+            return (
+                f"the certificate is valid from {self._served.not_before.isoformat()} only: correct this host's clock"
+            )
+        if now >= self._served.not_after:
+            return f"the certificate expired at {self._served.not_after.isoformat()}: {_REMEDY}"
         return None
 
-    def _offer(self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+    def _select_context(
+        self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _context: ssl.SSLContext
+    ) -> None:
         if self._served:
             connection.context = self._served.context
 
 
-def make_context(*, asks_callers: bool = False) -> ssl.SSLContext:
+def make_context(*, requires_client_certificate: bool = False) -> ssl.SSLContext:
     """Return a server's context without a certificate: TLS 1.2 or newer, and no compression."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A resumed session would carry on what an authority vouched for that is not trusted any more.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
-    if asks_callers:
+    if requires_client_certificate:
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
@@ -110,7 +116,7 @@ def read_pair(directory: Path) -> tuple[bytes, bytes]:
         raise CertificateError(f"{error.filename}: {error.strerror}: {_REMEDY}") from error
 
 
-def read_authorities(client_ca: Path | None) -> tuple[bytes, ...]:
+def read_client_ca(client_ca: Path | None) -> tuple[bytes, ...]:
     """Return the contents of the file with the callers' authorities; nothing where callers are not asked."""
     try:
         return (client_ca.read_bytes(),) if client_ca else ()
@@ -119,7 +125,7 @@ def read_authorities(client_ca: Path | None) -> tuple[bytes, ...]:
         raise CertificateError(f"{error.filename}: {error.strerror}: {remedy}") from error
 
 
-def load(directory: Path, contents: tuple[bytes, ...]) -> Served:
+def load(directory: Path, contents: tuple[bytes, ...]) -> LoadedCertificate:
     """Return the pair of *directory*, whose *contents* have just been read, ready to be served.
 
     What follows certificate and key are the callers' authorities.
@@ -129,7 +135,7 @@ def load(directory: Path, contents: tuple[bytes, ...]) -> Served:
     """
     version = _version(directory)
     authorities = contents[2:]
-    context = make_context(asks_callers=bool(authorities))
+    context = make_context(requires_client_certificate=bool(authorities))
     try:
         chain = tuple(x509.load_pem_x509_certificates(contents[0]))
         context.load_cert_chain(version / CERTIFICATE, version / KEY)
@@ -140,7 +146,7 @@ def load(directory: Path, contents: tuple[bytes, ...]) -> Served:
             context.load_verify_locations(cadata=pem.decode("ascii"))
     except (OSError, ValueError) as error:
         raise CertificateError(f"the file of --client-ca holds no certificates: {error}") from error
-    return Served(context, chain[0].not_valid_before_utc, chain[0].not_valid_after_utc, contents, chain)
+    return LoadedCertificate(context, chain[0].not_valid_before_utc, chain[0].not_valid_after_utc, contents, chain)
 
 
 def utc_now() -> datetime:

@@ -17,25 +17,25 @@ class BusyError(Exception):
     """The review was not judged: too many are waiting, or it took too long; the message says which."""
 
 
-class Worker:
+class ReviewWorker:
     """A thread that judges, and the reviews that wait for it."""
 
-    def __init__(self, *, most: int, seconds: float) -> None:
-        self._most = most
+    def __init__(self, *, max_waiting: int, seconds: float) -> None:
+        self._max_waiting = max_waiting
         self._seconds = seconds
         self.unfinished = 0
         """Reviews that wait or are judged, also those whose deadline has passed."""
         # More threads would share one interpreter, and take it from the event loop.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reviews")
 
-    async def run(self, judge: Callable[[], T]) -> T:
+    async def run(self, task: Callable[[], T]) -> T:
         """Return what *judge* returns, or raise `BusyError`."""
-        if self.unfinished >= self._most:
+        if self.unfinished >= self._max_waiting:
             raise BusyError(f"{self.unfinished} large reviews are waiting: try again")
         loop = asyncio.get_running_loop()
         self.unfinished += 1
-        judging = self._thread.submit(_outcome, judge)
-        judging.add_done_callback(lambda done: self._ended(loop, done))
+        judging = self._thread.submit(_capture, task)
+        judging.add_done_callback(lambda done: self._on_done(loop, done))
         try:
             # A thread cannot be stopped: a review that is late goes on, and counts until it ends.
             outcome = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(judging)), self._seconds)
@@ -54,18 +54,18 @@ class Worker:
         """Drop the reviews that wait."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _ended(self, loop: asyncio.AbstractEventLoop, _: "Future[Callable[[], T]]") -> None:
+    def _on_done(self, loop: asyncio.AbstractEventLoop, _: "Future[Callable[[], T]]") -> None:
         if not loop.is_closed():
-            loop.call_soon_threadsafe(self._count_down)
+            loop.call_soon_threadsafe(self._decrement)
 
-    def _count_down(self) -> None:
+    def _decrement(self) -> None:
         self.unfinished -= 1
 
 
-def _outcome(judge: Callable[[], T]) -> Callable[[], T]:
+def _capture(task: Callable[[], T]) -> Callable[[], T]:
     """Return a function that returns what *judge* returned, or raises its error: futures would keep the error."""
     try:
-        result = judge()
+        result = task()
     except Exception as error:  # noqa: BLE001 -- raised again by whoever waits
         return partial(_raise, [error])
     return lambda: result

@@ -18,8 +18,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from certs.directory import Directory
-from certs.rounds import Upkeep
+from certs.directory import DirectoryStore
+from certs.reconciler import CertificateReconciler
 from certs.settings import Settings
 from localup.cachefolder import cache_folder
 from localup.toolchain import find_go, go_environment
@@ -72,7 +72,7 @@ def measure(*, quick: bool) -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         certificates = Path(folder)
         told = Settings(command="ensure", directory=certificates, dns=("localhost",), ip=("127.0.0.1",))
-        Upkeep(Directory(certificates), told).run()
+        CertificateReconciler(DirectoryStore(certificates), told).run()
         serving = certificates / "serving"
         servers = {
             "webhook": stack.enter_context(started(webhook_command(serving))),

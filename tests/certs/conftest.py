@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from certs.secret import Secrets
+from certs.secret import SecretStore
 from localup.apply import apply
 from localup.controlplane import ControlPlane
 from tests.certs.installed import NAMESPACE, RIGHTS, SECRETS
@@ -69,4 +69,4 @@ def plane(etcd) -> Iterator[ControlPlane]:
 def store(plane):
     """Return an empty store."""
     plane.admin.delete(SECRETS)
-    return Secrets(plane.kubeconfig("volcano-global-certs"), NAMESPACE, "volcano-global-webhook")
+    return SecretStore(plane.kubeconfig("volcano-global-certs"), NAMESPACE, "volcano-global-webhook")

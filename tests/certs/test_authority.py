@@ -8,7 +8,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from certs.authority import BACKDATED, AuthorityError, establish, issue, load, load_bundle
+from certs.authority import BACKDATED, AuthorityError, create_authority, issue, load, load_bundle
 from tests.certs.handshakes import handshake
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -18,12 +18,12 @@ NAMES = ["webhook.volcano-global-system.svc", "127.0.0.1", "::1"]
 
 @pytest.fixture(scope="module")
 def authority():
-    return establish(NOW, 365 * DAY)
+    return create_authority(NOW, 365 * DAY)
 
 
 @pytest.fixture(scope="module")
 def leaf(authority):
-    return issue(authority, NAMES, now=NOW, life=90 * DAY)
+    return issue(authority, NAMES, now=NOW, validity=90 * DAY)
 
 
 def shake(leaf, authority, name, folder):
@@ -43,42 +43,42 @@ def test_the_leaf_is_not_believed_under_others(authority, leaf, name, tmp_path):
 
 def test_another_authority_does_not_vouch_for_it(leaf, tmp_path):
     with pytest.raises(ssl.SSLCertVerificationError):
-        shake(leaf, establish(NOW, DAY), NAMES[0], tmp_path)
+        shake(leaf, create_authority(NOW, DAY), NAMES[0], tmp_path)
 
 
 def test_with_both_authorities_in_the_bundle_either_leaf_is_believed(authority, leaf, tmp_path):
-    other = establish(NOW, 365 * DAY)
+    other = create_authority(NOW, 365 * DAY)
     bundle = other.certificate_pem() + authority.certificate_pem()
-    for pair in (leaf, issue(other, NAMES, now=NOW, life=DAY)):
+    for pair in (leaf, issue(other, NAMES, now=NOW, validity=DAY)):
         handshake(pair.certificate_pem(), pair.key_pem(), bundle=bundle, name=NAMES[0], folder=tmp_path)
 
 
 def test_an_expired_leaf_is_not_believed(tmp_path):
-    authority = establish(NOW - 100 * DAY, 365 * DAY)
-    leaf = issue(authority, NAMES, now=NOW - 91 * DAY, life=90 * DAY)
+    authority = create_authority(NOW - 100 * DAY, 365 * DAY)
+    leaf = issue(authority, NAMES, now=NOW - 91 * DAY, validity=90 * DAY)
     with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
         shake(leaf, authority, NAMES[0], tmp_path)
 
 
 def test_a_leaf_is_no_authority(authority, leaf, tmp_path):
-    forged = issue(leaf, NAMES, now=NOW, life=DAY)
+    forged = issue(leaf, NAMES, now=NOW, validity=DAY)
     bundle = authority.certificate_pem() + leaf.certificate_pem()
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(forged.certificate_pem(), forged.key_pem(), bundle=bundle, name=NAMES[0], folder=tmp_path)
 
 
 def test_a_leaf_never_outlives_its_authority(authority):
-    leaf = issue(authority, NAMES, now=NOW + 300 * DAY, life=90 * DAY)
-    assert leaf.lifetime.ends == authority.lifetime.ends
+    leaf = issue(authority, NAMES, now=NOW + 300 * DAY, validity=90 * DAY)
+    assert leaf.lifetime.not_after == authority.lifetime.not_after
 
 
 def test_an_expired_authority_issues_nothing(authority):
     with pytest.raises(AuthorityError, match="establish another"):
-        issue(authority, NAMES, now=NOW + 365 * DAY, life=DAY)
+        issue(authority, NAMES, now=NOW + 365 * DAY, validity=DAY)
 
 
 def test_validity_begins_a_little_earlier_for_clocks_that_are_behind(authority, leaf):
-    assert authority.lifetime.begins == leaf.lifetime.begins == NOW - BACKDATED
+    assert authority.lifetime.not_before == leaf.lifetime.not_before == NOW - BACKDATED
 
 
 def test_keys_are_p256_and_usages_no_wider_than_needed(authority, leaf):
@@ -95,7 +95,7 @@ def test_keys_are_p256_and_usages_no_wider_than_needed(authority, leaf):
 
 
 def test_serials_and_subjects_are_of_their_own(authority):
-    others = [establish(NOW, DAY) for _ in range(5)] + [authority]
+    others = [create_authority(NOW, DAY) for _ in range(5)] + [authority]
     assert len({pair.certificate.serial_number for pair in others}) == 6
     assert len({pair.certificate.subject for pair in others}) == 6
 
@@ -116,7 +116,7 @@ def test_what_is_stored_loads_again(leaf):
         pytest.param(b"", b"", "cannot be read", id="empty"),
         pytest.param(b"x", b"x", "cannot be read", id="garbage"),
         pytest.param(None, b"", "cannot be read", id="no-key"),
-        pytest.param(None, establish(NOW, DAY).key_pem(), "no pair", id="mismatched"),
+        pytest.param(None, create_authority(NOW, DAY).key_pem(), "no pair", id="mismatched"),
     ],
 )
 def test_what_cannot_be_used_is_refused(leaf, certificate, key, says):
@@ -125,7 +125,7 @@ def test_what_cannot_be_used_is_refused(leaf, certificate, key, says):
 
 
 def test_a_bundle_may_hold_several(authority):
-    other = establish(NOW, DAY)
+    other = create_authority(NOW, DAY)
     assert load_bundle(other.certificate_pem() + authority.certificate_pem()) == [
         other.certificate,
         authority.certificate,

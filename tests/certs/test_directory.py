@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from certs.directory import Directory
+from certs.directory import DirectoryStore
 from certs.store import ConflictError
 
 ONE = {"tls.crt": b"certificate 1", "tls.key": b"key 1"}
@@ -14,31 +14,31 @@ TWO = {"tls.crt": b"certificate 2", "tls.key": b"key 2"}
 
 @pytest.fixture
 def store(tmp_path):
-    return Directory(tmp_path / "store")
+    return DirectoryStore(tmp_path / "store")
 
 
 def test_what_is_written_is_read(store):
     assert store.read("serving") is None
-    store.write("serving", ONE, over=None)
+    store.write("serving", ONE, expected=None)
     assert store.read("serving").files == ONE
-    store.write("serving", TWO, over=store.read("serving"))
+    store.write("serving", TWO, expected=store.read("serving"))
     assert store.read("serving").files == TWO
 
 
 def test_sets_do_not_mix(store):
-    store.write("serving", ONE, over=None)
-    store.write("authority", TWO, over=None)
+    store.write("serving", ONE, expected=None)
+    store.write("authority", TWO, expected=None)
     assert (store.read("serving").files, store.read("authority").files) == (ONE, TWO)
 
 
 def test_who_read_something_older_does_not_write(store):
-    store.write("serving", ONE, over=None)
+    store.write("serving", ONE, expected=None)
     with pytest.raises(ConflictError, match="somebody else"):
-        store.write("serving", TWO, over=None)
+        store.write("serving", TWO, expected=None)
     before = store.read("serving")
-    store.write("serving", TWO, over=before)
+    store.write("serving", TWO, expected=before)
     with pytest.raises(ConflictError):
-        store.write("serving", ONE, over=before)
+        store.write("serving", ONE, expected=before)
     assert store.read("serving").files == TWO
 
 
@@ -47,7 +47,7 @@ def test_of_many_writers_one_wins(store):
 
     def attempt(number):
         try:
-            store.write("serving", {"tls.crt": b"%d" % number}, over=None)
+            store.write("serving", {"tls.crt": b"%d" % number}, expected=None)
             won.append(number)
         except ConflictError:
             pass
@@ -62,7 +62,7 @@ def test_of_many_writers_one_wins(store):
 
 
 def test_keys_are_closed_to_others(store, tmp_path):
-    store.write("serving", ONE, over=None)
+    store.write("serving", ONE, expected=None)
     key = tmp_path / "store" / "serving" / "tls.key"
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     assert stat.S_IMODE(key.resolve().parent.stat().st_mode) == 0o700
@@ -71,12 +71,12 @@ def test_keys_are_closed_to_others(store, tmp_path):
 def test_a_reader_sees_certificate_and_key_of_one_version(store, tmp_path):
     """Resolve one file, then read both beside it, while another thread keeps replacing them."""
     sets = [{"tls.crt": b"%d" % number * 2000, "tls.key": b"%d" % number * 2000} for number in range(10)]
-    store.write("serving", sets[0], over=None)
+    store.write("serving", sets[0], expected=None)
     done = threading.Event()
 
     def replace():
         for number in range(60):
-            store.write("serving", sets[number % 10], over=store.read("serving"))
+            store.write("serving", sets[number % 10], expected=store.read("serving"))
         done.set()
 
     writer = threading.Thread(target=replace)
@@ -95,19 +95,19 @@ def test_a_reader_sees_certificate_and_key_of_one_version(store, tmp_path):
 
 
 def test_no_more_than_two_versions_are_kept(store, tmp_path):
-    store.write("serving", ONE, over=None)
+    store.write("serving", ONE, expected=None)
     for _ in range(5):
-        store.write("serving", TWO, over=store.read("serving"))
+        store.write("serving", TWO, expected=store.read("serving"))
     folder = tmp_path / "store" / "serving"
     assert len([found for found in folder.iterdir() if found.is_dir() and not found.is_symlink()]) == 2
 
 
 def test_a_write_that_was_cut_off_leaves_the_old_set(store, tmp_path):
-    store.write("serving", ONE, over=None)
+    store.write("serving", ONE, expected=None)
     aside = tmp_path / "store" / "serving" / "..half"
     aside.mkdir()
     (aside / "tls.crt").write_bytes(b"half")
     (tmp_path / "store" / "serving" / "..data.new").symlink_to("..half")
     assert store.read("serving").files == ONE
-    store.write("serving", TWO, over=store.read("serving"))
+    store.write("serving", TWO, expected=store.read("serving"))
     assert store.read("serving").files == TWO

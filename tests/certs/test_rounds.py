@@ -3,10 +3,10 @@
 import pytest
 
 from certs.authority import load_bundle
-from certs.directory import Directory
-from certs.rounds import Upkeep
+from certs.directory import DirectoryStore
+from certs.reconciler import CertificateReconciler
+from certs.rotation import AUTHORITY, SERVING
 from certs.settings import Settings
-from certs.upkeep import AUTHORITY, SERVING
 
 
 @pytest.fixture
@@ -16,15 +16,15 @@ def folder(tmp_path):
 
 def upkeep(folder, *, authority=False, slept=None, **settings):
     told = Settings(command="ensure", directory=folder, dns=("localhost",), authority=authority, **settings)
-    return Upkeep(Directory(folder), told, sleep=(slept if slept is not None else []).append)
+    return CertificateReconciler(DirectoryStore(folder), told, sleep=(slept if slept is not None else []).append)
 
 
 def bundle(folder):
-    return load_bundle(Directory(folder).read(AUTHORITY).files["ca.crt"])
+    return load_bundle(DirectoryStore(folder).read(AUTHORITY).files["ca.crt"])
 
 
 def serial(folder, name=SERVING):
-    return load_bundle(Directory(folder).read(name).files["tls.crt"])[0].serial_number
+    return load_bundle(DirectoryStore(folder).read(name).files["tls.crt"])[0].serial_number
 
 
 def test_rotate_renews_the_serving_certificate_alone(folder):
@@ -56,7 +56,9 @@ def test_former_authorities_stay_until_every_replica_serves_the_newest_certifica
     upkeep(folder, **told).run()
     assert [each.serial_number for each in bundle(folder)] == [serial(folder, AUTHORITY)]
     upkeep(folder, **told).run()
-    assert Directory(folder).read(SERVING).files["ca.crt"] == Directory(folder).read(AUTHORITY).files["ca.crt"]
+    assert (
+        DirectoryStore(folder).read(SERVING).files["ca.crt"] == DirectoryStore(folder).read(AUTHORITY).files["ca.crt"]
+    )
 
 
 def test_a_replica_that_does_not_answer_keeps_former_authorities(folder, replica):

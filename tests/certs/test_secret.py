@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from certs.authority import load_bundle
-from certs.secret import Secrets
+from certs.rotation import AUTHORITY, SERVING
+from certs.secret import SecretStore
 from certs.store import ConflictError
-from certs.upkeep import AUTHORITY, SERVING
 from controller.kube import Forbidden
 from localup.apply import apply
 from tests.certs.installed import CONFIGURATIONS, NAMESPACE, SECRETS, bundles, flags, process, run
@@ -22,8 +22,8 @@ FILES = {"tls.crt": b"a", "tls.key": b"b", "ca.crt": b"c"}
 
 
 def test_a_set_is_one_secret_of_the_kind_that_webhooks_mount(plane, store):
-    store.write(SERVING, FILES, over=None)
-    store.write(AUTHORITY, FILES, over=None)
+    store.write(SERVING, FILES, expected=None)
+    store.write(AUTHORITY, FILES, expected=None)
     found = {each["metadata"]["name"]: each for each in plane.admin.get(SECRETS)["items"]}
     assert set(found) == {"volcano-global-webhook", "volcano-global-webhook-authority"}
     assert found["volcano-global-webhook"]["type"] == "kubernetes.io/tls"
@@ -35,42 +35,44 @@ def test_an_empty_place_is_none(store):
 
 
 def test_a_secret_is_written_as_a_whole(store):
-    store.write(SERVING, FILES | {"more": b"d"}, over=None)
-    store.write(SERVING, FILES, over=store.read(SERVING))
+    store.write(SERVING, FILES | {"more": b"d"}, expected=None)
+    store.write(SERVING, FILES, expected=store.read(SERVING))
     assert store.read(SERVING).files == FILES
 
 
 def test_an_empty_secret_that_an_installer_made_is_filled(plane, store):
     plane.admin.create(SECRETS, {"metadata": {"name": "volcano-global-webhook"}})
-    store.write(SERVING, FILES, over=store.read(SERVING))
+    store.write(SERVING, FILES, expected=store.read(SERVING))
     assert store.read(SERVING).files == FILES
 
 
 @pytest.mark.parametrize(
     "meanwhile",
     [
-        pytest.param(lambda store, first: store.write(SERVING, FILES | {"tls.crt": b"x"}, over=first), id="written"),
+        pytest.param(
+            lambda store, first: store.write(SERVING, FILES | {"tls.crt": b"x"}, expected=first), id="written"
+        ),
         pytest.param(None, id="deleted"),
     ],
 )
 def test_nothing_is_written_over_what_was_not_read(plane, store, meanwhile):
-    store.write(SERVING, FILES, over=None)
+    store.write(SERVING, FILES, expected=None)
     first = store.read(SERVING)
     meanwhile(store, first) if meanwhile else plane.admin.delete(f"{SECRETS}/volcano-global-webhook")
     left = store.read(SERVING)
     with pytest.raises(ConflictError, match="by somebody else meanwhile"):
-        store.write(SERVING, FILES, over=first)
+        store.write(SERVING, FILES, expected=first)
     assert store.read(SERVING) == left
 
 
 def test_two_do_not_both_create(store):
-    store.write(SERVING, FILES, over=None)
+    store.write(SERVING, FILES, expected=None)
     with pytest.raises(ConflictError):
-        store.write(SERVING, FILES, over=None)
+        store.write(SERVING, FILES, expected=None)
 
 
 def test_it_has_no_other_rights(plane):
-    other = Secrets(plane.kubeconfig("volcano-global-certs"), NAMESPACE, "another")
+    other = SecretStore(plane.kubeconfig("volcano-global-certs"), NAMESPACE, "another")
     with pytest.raises(Forbidden):
         other.read(SERVING)
 

@@ -4,12 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from certs.authority import AuthorityError, establish, load, load_bundle
-from certs.directory import Directory
-from certs.upkeep import (
+from certs.authority import AuthorityError, create_authority, load, load_bundle
+from certs.directory import DirectoryStore
+from certs.rotation import (
     AUTHORITY,
     SERVING,
-    Lives,
+    Lifetimes,
     ensure_authority,
     ensure_leaf,
     examine_authority,
@@ -24,14 +24,14 @@ NAMES = ["localhost"]
 
 @pytest.fixture
 def store(tmp_path):
-    return Directory(tmp_path / "store")
+    return DirectoryStore(tmp_path / "store")
 
 
-def ensure(store, *, at=NOW, names=NAMES, lives=None):
+def ensure(store, *, at=NOW, names=NAMES, lifetimes=None):
     """Renew what is due at a time; return the revisions of both sets."""
-    lives = lives or Lives()
-    ensure_authority(store, at, lives)
-    ensure_leaf(store, names, now=at, lives=lives)
+    lifetimes = lifetimes or Lifetimes()
+    ensure_authority(store, at, lifetimes)
+    ensure_leaf(store, names, now=at, lifetimes=lifetimes)
     return store.read(AUTHORITY).revision, store.read(SERVING).revision
 
 
@@ -69,18 +69,18 @@ def test_what_is_due_is_renewed_and_no_more(store, days, authority_renewed, leaf
 def test_a_new_authority_is_published_beside_the_old_one_which_leaves_when_it_expires(store):
     ensure(store)
     first = load_bundle(store.read(AUTHORITY).files["ca.crt"])
-    second = load_bundle(ensure_authority(store, NOW + 250 * DAY, Lives()))
+    second = load_bundle(ensure_authority(store, NOW + 250 * DAY, Lifetimes()))
     assert second[1:] == first
-    third = load_bundle(ensure_authority(store, NOW + 500 * DAY, Lives()))
+    third = load_bundle(ensure_authority(store, NOW + 500 * DAY, Lifetimes()))
     assert third[1:] == second[:1]
 
 
 def test_until_the_new_leaf_is_served_the_new_bundle_covers_the_old_one(store, tmp_path):
-    lives = Lives(authority=timedelta(hours=3), leaf=timedelta(hours=2))
+    lifetimes = Lifetimes(authority=timedelta(hours=3), leaf=timedelta(hours=2))
     past = NOW - timedelta(hours=1)
-    ensure(store, at=past, lives=lives)
+    ensure(store, at=past, lifetimes=lifetimes)
     old = served(store)
-    bundle = ensure_authority(store, past + timedelta(hours=2, minutes=5), lives)
+    bundle = ensure_authority(store, past + timedelta(hours=2, minutes=5), lifetimes)
     assert len(load_bundle(bundle)) == 2
     handshake(old.certificate_pem(), old.key_pem(), bundle=bundle, name="localhost", folder=tmp_path)
 
@@ -102,9 +102,9 @@ def test_more_names_are_a_reason_and_fewer_are_not(store):
         pytest.param({"tls.crt": b"x", "tls.key": b"y", "ca.crt": b"z"}, id="garbage"),
         pytest.param(
             {
-                "tls.crt": establish(NOW, DAY).certificate_pem(),
-                "tls.key": establish(NOW, DAY).key_pem(),
-                "ca.crt": establish(NOW, DAY).certificate_pem(),
+                "tls.crt": create_authority(NOW, DAY).certificate_pem(),
+                "tls.key": create_authority(NOW, DAY).key_pem(),
+                "ca.crt": create_authority(NOW, DAY).certificate_pem(),
             },
             id="mismatched",
         ),
@@ -112,38 +112,38 @@ def test_more_names_are_a_reason_and_fewer_are_not(store):
 )
 def test_a_spoilt_set_is_made_anew(store, name, files, tmp_path):
     ensure(store)
-    store.write(name, files, over=store.read(name))
+    store.write(name, files, expected=store.read(name))
     ensure(store)
     found = store.read(SERVING).files
     handshake(found["tls.crt"], found["tls.key"], bundle=found["ca.crt"], name="localhost", folder=tmp_path)
 
 
 @pytest.mark.parametrize(
-    "bundle", [b"", b"x", establish(NOW, DAY).certificate_pem()], ids=["empty", "garbage", "other"]
+    "bundle", [b"", b"x", create_authority(NOW, DAY).certificate_pem()], ids=["empty", "garbage", "other"]
 )
 def test_a_spoilt_bundle_is_never_published(store, bundle):
     ensure(store)
     found = store.read(AUTHORITY)
-    store.write(AUTHORITY, {**found.files, "ca.crt": bundle}, over=found)
-    published = load_bundle(ensure_authority(store, NOW, Lives()))
+    store.write(AUTHORITY, {**found.files, "ca.crt": bundle}, expected=found)
+    published = load_bundle(ensure_authority(store, NOW, Lifetimes()))
     assert examine_authority(store, NOW).pair.certificate == published[0]
 
 
 def test_a_leaf_of_another_authority_is_replaced(store):
     ensure(store)
-    other = establish(NOW, 100 * DAY)
+    other = create_authority(NOW, 100 * DAY)
     files = {"tls.crt": other.certificate_pem(), "tls.key": other.key_pem(), "ca.crt": other.certificate_pem()}
-    store.write(AUTHORITY, files, over=store.read(AUTHORITY))
+    store.write(AUTHORITY, files, expected=store.read(AUTHORITY))
     authority = examine_authority(store, NOW)
     part = examine_leaf(store, authority, wanted=frozenset(NAMES), now=NOW)
     assert part.reason == "another authority issued it"
     ensure(store)
-    assert other.issued(served(store).certificate)
+    assert other.has_issued(served(store).certificate)
 
 
 def test_without_an_authority_no_leaf_is_issued(store):
     with pytest.raises(AuthorityError, match="establish one first"):
-        ensure_leaf(store, NAMES, now=NOW, lives=Lives())
+        ensure_leaf(store, NAMES, now=NOW, lifetimes=Lifetimes())
 
 
 def test_over_ten_years_the_chain_never_breaks(store):
@@ -152,11 +152,11 @@ def test_over_ten_years_the_chain_never_breaks(store):
     for day in range(0, 3650, 25):
         at = NOW + day * DAY
         leaf = served(store)
-        bundle = load_bundle(ensure_authority(store, at, Lives()))
+        bundle = load_bundle(ensure_authority(store, at, Lifetimes()))
         assert any(_signed(issuer, leaf.certificate) for issuer in bundle)
-        ensure_leaf(store, NAMES, now=at, lives=Lives())
+        ensure_leaf(store, NAMES, now=at, lifetimes=Lifetimes())
         leaf = served(store)
-        assert leaf.lifetime.begins <= at < leaf.lifetime.ends
+        assert leaf.lifetime.not_before <= at < leaf.lifetime.not_after
         assert any(_signed(issuer, leaf.certificate) for issuer in bundle)
 
 

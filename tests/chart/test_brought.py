@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from certs.directory import Directory
-from certs.upkeep import Lives, ensure_authority, ensure_leaf
+from certs.directory import DirectoryStore
+from certs.rotation import Lifetimes, ensure_authority, ensure_leaf
 from localup.api import ApiError
 from tests.chart import sandbox
 from tests.chart.helm import NAMESPACE
@@ -60,9 +60,9 @@ def bring(site: Site, folder: Path) -> dict:
     for name in PROCESSES:
         text = site.karmada.kubeconfig(f"volcano-global-{name}").read_text()
         secret(site, f"brought-{name}", {"karmada.config": text.encode()})
-    store = Directory(folder)
-    ensure_authority(store, datetime.now(UTC), Lives())
-    ensure_leaf(store, ["127.0.0.1"], now=datetime.now(UTC), lives=Lives())
+    store = DirectoryStore(folder)
+    ensure_authority(store, datetime.now(UTC), Lifetimes())
+    ensure_leaf(store, ["127.0.0.1"], now=datetime.now(UTC), lives=Lifetimes())
     secret(site, "brought-tls", store.read("serving").files)
     provided = {name: {"secretName": f"brought-{name}", "key": "karmada.config"} for name in PROCESSES}
     return {

@@ -8,7 +8,7 @@ from http import HTTPStatus
 import pytest
 import yaml
 
-from install.kubeconfigs import expires, is_due, server_of
+from install.kubeconfigs import expiry, is_due, server_of
 from localup.api import Api, ApiError
 from tests.install.conftest import HOST
 
@@ -156,7 +156,7 @@ def test_credentials_are_tokens_of_the_processes_and_renewed_when_due(plane, com
     assert not is_due(text, server_of(text), now)
     assert is_due(text, server_of(text), now + timedelta(hours=17))
     assert is_due(text, {"server": "https://elsewhere"}, now)
-    assert now + timedelta(hours=23) < expires(token) < now + timedelta(hours=25)
+    assert now + timedelta(hours=23) < expiry(token) < now + timedelta(hours=25)
     plane.admin.delete(f"/api/v1/namespaces/{HOST}/secrets/webhook-kubeconfig")
 
 

@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from install.kubeconfigs import CredentialsError, derive, is_due
+from install.kubeconfigs import CredentialsError, is_due, with_token
 from install.manifests import ManifestError, read_folder
-from install.places import PLACES, is_ours, path_of
-from install.prerequisites import version_flaws
+from install.prerequisites import version_violations
 from install.registration import bundles, with_bundles
+from install.rest_mapping import MAPPINGS, is_managed, path_of
 from install.settings import parse_flags
 
 KUBECONFIG = """
@@ -25,7 +25,7 @@ current-context: c
 
 def test_a_kubeconfig_of_ours_has_the_server_and_nothing_of_the_administrators(tmp_path):
     (tmp_path / "ca.crt").write_text("CA")
-    made = derive(KUBECONFIG, "the-token", folder=tmp_path)
+    made = with_token(KUBECONFIG, "the-token", folder=tmp_path)
     assert "https://karmada:5443" in made
     assert "tls-server-name: karmada" in made
     assert "certificate-authority-data: Q0E=" in made
@@ -37,7 +37,7 @@ def test_a_kubeconfig_of_ours_has_the_server_and_nothing_of_the_administrators(t
 @pytest.mark.parametrize("text", ["", "[]", "current-context: c", "clusters: {}"])
 def test_a_kubeconfig_without_a_cluster_is_told(text):
     with pytest.raises(CredentialsError, match="no current context"):
-        derive(text, "t")
+        with_token(text, "t")
 
 
 @pytest.mark.parametrize("text", ["", "{}", "users: [{user: {token: nonsense}}]", "users: [{user: {token: a.b.c}}]"])
@@ -50,7 +50,7 @@ def test_what_cannot_be_read_is_due(text):
     [("1", "29", False), ("1", "30", True), ("1", "30+", True), ("2", "0", True), ("1", "", False)],
 )
 def test_an_api_server_is_new_enough(major, minor, fits):
-    assert (list(version_flaws(major, minor)) == []) is fits
+    assert (list(version_violations(major, minor)) == []) is fits
 
 
 def test_objects_are_applied_in_an_order_that_works_and_are_marked(tmp_path):
@@ -60,7 +60,7 @@ def test_objects_are_applied_in_an_order_that_works_and_are_marked(tmp_path):
     (tmp_path / "b.yaml").write_text("kind: CustomResourceDefinition\nmetadata: {name: d, labels: {a: b}}\n")
     found = read_folder(tmp_path)
     assert [each["metadata"]["name"] for each in found] == ["d", "r", "w"]
-    assert all(is_ours(each) for each in found)
+    assert all(is_managed(each) for each in found)
     assert found[0]["metadata"]["labels"]["a"] == "b"
 
 
@@ -76,10 +76,10 @@ def test_an_empty_folder_is_refused(tmp_path):
 
 
 def test_every_kind_has_a_path():
-    for kind in PLACES:
+    for kind in MAPPINGS:
         path = path_of({"kind": kind, "metadata": {"name": "n", "namespace": "s"}})
         assert path.endswith("/n")
-        assert ("/namespaces/s/" in path) is PLACES[kind].namespaced
+        assert ("/namespaces/s/" in path) is MAPPINGS[kind].namespaced
 
 
 def test_a_new_webhook_gets_the_bundle_and_a_known_one_keeps_its_own():

@@ -14,20 +14,20 @@ from controller.api import review as reviews
 from controller.api.configuration import Resize
 from tests.hyperjob.objects import document, replicated
 from tests.webhook.reviews import container, job_binding, review, review_of, task, volcano_job, volcano_queue, wire
-from webhook.app import judge_body
+from webhook.app import review_body
 from webhook.hyperjobs import mutate_hyperjob, validate_hyperjob
 from webhook.jobs import JobPolicy, mutate_job, validate_job
-from webhook.queuebook import QueueBook
+from webhook.queue_cache import QueueCache
+from webhook.queue_types import Metadata, Queue, Spec, Status, to_cached
 from webhook.queues import mutate_queue, validate_queue
-from webhook.queuespec import Metadata, Queue, Spec, Status, remember
-from webhook.resourcebindings import Gate, review_binding
-from webhook.verdict import Verdict, response
+from webhook.resourcebindings import GatedKinds, review_binding
+from webhook.response import AdmissionResponse, review_response
 
 MIB = 1 << 20
 ATTACKS: dict[str, tuple[str, Callable[[int], bytes]]] = {}
 """Attack -> the path it is sent to, and what makes its body of a number of bytes."""
 
-_POLICY = JobPolicy(default_queue="common", growth=Resize())
+_POLICY = JobPolicy(default_queue="common", resize=Resize())
 
 
 def attack(path: str) -> Callable[[Callable[[int], bytes]], Callable[[int], bytes]]:
@@ -40,16 +40,16 @@ def attack(path: str) -> Callable[[Callable[[int], bytes]], Callable[[int], byte
     return register
 
 
-def queues(count: int = 200) -> QueueBook:
+def queues(count: int = 200) -> QueueCache:
     """Return so many open queues below one another's parents."""
-    book = QueueBook()
-    book.replace([remember(Queue(Metadata(f"q{n}"), Spec(), Status("Open"))) for n in range(count)])
+    book = QueueCache()
+    book.replace([to_cached(Queue(Metadata(f"q{n}"), Spec(), Status("Open"))) for n in range(count)])
     return book
 
 
 _QUEUES = queues()
-_JUDGES: Mapping[str, Callable[[reviews.Request], Verdict]] = {
-    "/resourcebindings/mutate": lambda asked: review_binding(asked, Gate()),
+_JUDGES: Mapping[str, Callable[[reviews.Request], AdmissionResponse]] = {
+    "/resourcebindings/mutate": lambda asked: review_binding(asked, GatedKinds()),
     "/jobs/mutate": lambda asked: mutate_job(asked, _POLICY),
     "/jobs/validate": lambda asked: validate_job(asked, _POLICY, _QUEUES),
     "/hyperjobs/mutate": lambda asked: mutate_hyperjob(asked, _POLICY),
@@ -62,10 +62,10 @@ _JUDGES: Mapping[str, Callable[[reviews.Request], Verdict]] = {
 def judge(path: str, body: bytes) -> bytes | None:
     """Return the answer to *body*, ``None`` where it is refused as no review."""
     try:
-        asked, verdict = judge_body(_JUDGES[path], body)
+        asked, verdict = review_body(_JUDGES[path], body)
     except reviews.ReviewError:
         return None
-    return reviews.write(response(verdict, asked.uid))
+    return reviews.write(review_response(verdict, asked.uid))
 
 
 def cost(path: str, body: bytes, *, times: int = 3) -> float:

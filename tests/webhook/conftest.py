@@ -12,16 +12,16 @@ import aiohttp
 import pytest
 import yaml
 
-from certs.directory import Directory
-from certs.upkeep import Lives, ensure_authority, ensure_leaf
+from certs.directory import DirectoryStore
+from certs.rotation import Lifetimes, ensure_authority, ensure_leaf
 from localup.api import Api
 from localup.controlplane import ControlPlane
 from localup.namespaces import open_namespace
 from webhook.app import App
 from webhook.configuration import Configuration
-from webhook.listener import listen, listen_tls
-from webhook.paths import reviewers
-from webhook.queuebook import QueueBook
+from webhook.queue_cache import QueueCache
+from webhook.routes import admission_handlers
+from webhook.server import listen, listen_tls
 from webhook.settings import Settings
 from webhook.tls import Certificate
 
@@ -39,7 +39,7 @@ class Running:
     plain_port: int
     client: aiohttp.ClientSession
     folder: Path
-    queues: QueueBook
+    queues: QueueCache
 
     @property
     def url(self) -> str:
@@ -83,10 +83,10 @@ def certificates(tmp_path) -> Path:
     return tmp_path
 
 
-def renew(folder: Path, *, now: datetime | None = None, lives: Lives | None = None) -> None:
-    now, lives, store = now or datetime.now(UTC), lives or Lives(), Directory(folder)
-    ensure_authority(store, now, lives)
-    ensure_leaf(store, ["localhost", "127.0.0.1"], now=now, lives=lives)
+def renew(folder: Path, *, now: datetime | None = None, lifetimes: Lifetimes | None = None) -> None:
+    now, lifetimes, store = now or datetime.now(UTC), lifetimes or Lifetimes(), DirectoryStore(folder)
+    ensure_authority(store, now, lifetimes)
+    ensure_leaf(store, ["localhost", "127.0.0.1"], now=now, lifetimes=lifetimes)
 
 
 def trust(folder: Path) -> ssl.SSLContext:
@@ -106,9 +106,13 @@ async def serve(folder: Path, **changed: Any) -> AsyncIterator[Running]:
     settings = Settings(certificate_directory=folder / "serving", **address, **changed)
     certificate = Certificate(settings.certificate_directory, settings.client_ca)
     certificate.refresh()
-    queues = QueueBook()
-    app = App(settings, reviewers(Configuration(None), queues), lambda: certificate.trouble(datetime.now(UTC)))
-    secure = await listen_tls(app.answer_review, settings, certificate.listening)
+    queues = QueueCache()
+    app = App(
+        settings,
+        admission_handlers(Configuration(None), queues),
+        lambda: certificate.not_ready_reason(datetime.now(UTC)),
+    )
+    secure = await listen_tls(app.answer_review, settings, certificate.context)
     plain = await listen(app.answer_plain, settings)
     async with aiohttp.ClientSession() as client:
         yield Running(app, certificate, trust(folder), secure.port, plain.port, client, folder, queues)

@@ -35,9 +35,9 @@ from tests.webhook.reviews import (
 )
 from webhook.app import App
 from webhook.configuration import Configuration
-from webhook.paths import reviewers
-from webhook.queuebook import QueueBook
-from webhook.queuespec import remembered
+from webhook.queue_cache import QueueCache
+from webhook.queue_types import decode_cached
+from webhook.routes import admission_handlers
 from webhook.settings import Settings
 
 JOB = volcano_job(
@@ -141,10 +141,12 @@ class Handlers:
     """All paths, asked without a network."""
 
     def __init__(self) -> None:
-        queues = QueueBook()
-        queues.replace([remembered(wire(volcano_queue("a"))), remembered(wire(volcano_queue("p")))])
-        self.app = App(Settings(), reviewers(Configuration(None), queues), lambda: None, look_again=self._look)
-        self.paths = sorted(self.app.reviewers)
+        queues = QueueCache()
+        queues.replace([decode_cached(wire(volcano_queue("a"))), decode_cached(wire(volcano_queue("p")))])
+        self.app = App(
+            Settings(), admission_handlers(Configuration(None), queues), lambda: None, refresh_queues=self._look
+        )
+        self.paths = sorted(self.app.handlers)
 
     async def _look(self) -> bool:
         return True

@@ -12,12 +12,12 @@ from controller.api.review import MAX_VALUES
 from tests.hyperjob.objects import document, replicated
 from tests.webhook.adversarial import ATTACKS, MIB, cost, judge
 from tests.webhook.reviews import job_binding, review, review_of, task, volcano_job, wire
-from webhook import hyperjobs, jobspec
-from webhook.app import judge_body
-from webhook.jobspec import MAX_TASKS
-from webhook.routing import too_dense
-from webhook.verdict import LONGEST_MESSAGE
-from webhook.worker import BusyError, Worker
+from webhook import hyperjobs, job_types
+from webhook.app import review_body
+from webhook.job_types import MAX_TASKS
+from webhook.request_validation import validate_value_count
+from webhook.response import MAX_MESSAGE_LENGTH
+from webhook.worker import BusyError, ReviewWorker
 
 #: What four times the bytes may cost: linear work, with what larger dictionaries and colder caches cost beside it.
 MOST_RATIO = 8
@@ -36,7 +36,7 @@ def has_linear_cost(path, make, size):
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_cost_of_a_review_is_linear(name, monkeypatch):
-    for module in (jobspec, hyperjobs):
+    for module in (job_types, hyperjobs):
         monkeypatch.setattr(module, "MAX_TASKS", 10**9)
     path, make = ATTACKS[name]
     assert has_linear_cost(path, make, 12 * KIB)
@@ -47,7 +47,7 @@ def test_message_on_a_large_object_is_short(name):
     path, make = ATTACKS[name]
     answer = judge(path, make(MIB))
     verdict = json.loads(answer)["response"] if answer else {}
-    assert len(verdict.get("status", {}).get("message", "")) <= LONGEST_MESSAGE + 1
+    assert len(verdict.get("status", {}).get("message", "")) <= MAX_MESSAGE_LENGTH + 1
     assert len(verdict.get("patch", "")) <= MIB
 
 
@@ -98,16 +98,16 @@ def test_body_of_too_many_values_is_not_read():
 
 
 def test_stored_object_of_too_many_values_may_be_changed(monkeypatch):
-    monkeypatch.setattr("webhook.routing.MOST_VALUES", 100)
+    monkeypatch.setattr("webhook.request_validation.MOST_VALUES", 100)
     monkeypatch.setattr("controller.api.review.MAX_VALUES", 100)
     monkeypatch.setattr("controller.api.review.count_values", lambda _: 0)
     new, old = volcano_job(*[task()] * 50), volcano_job(*[task()] * 50)
-    assert too_dense(reviews.read(wire(review_of(new)))) is not None
-    assert too_dense(reviews.read(wire(review_of(new, old=old, operation="UPDATE")))) is None
+    assert validate_value_count(reviews.read(wire(review_of(new)))) is not None
+    assert validate_value_count(reviews.read(wire(review_of(new, old=old, operation="UPDATE")))) is None
 
 
 async def test_late_review_is_given_up_and_counts_until_it_ends():
-    worker, gate = Worker(most=2, seconds=0.05), threading.Event()
+    worker, gate = ReviewWorker(max_waiting=2, seconds=0.05), threading.Event()
     with pytest.raises(BusyError, match=r"took longer than 0\.05 s"):
         await worker.run(gate.wait)
     assert worker.unfinished == 1
@@ -118,7 +118,7 @@ async def test_late_review_is_given_up_and_counts_until_it_ends():
 
 
 async def test_review_too_many_is_refused_at_once():
-    worker, gate = Worker(most=1, seconds=5), threading.Event()
+    worker, gate = ReviewWorker(max_waiting=1, seconds=5), threading.Event()
     first = asyncio.create_task(worker.run(gate.wait))
     await asyncio.sleep(0)
     with pytest.raises(BusyError, match="1 large reviews are waiting"):
@@ -128,13 +128,13 @@ async def test_review_too_many_is_refused_at_once():
 
 
 async def test_small_reviews_are_answered_while_a_large_one_is_judged(running):
-    gate, reviewers = threading.Event(), dict(running.app.reviewers)
+    gate, reviewers = threading.Event(), dict(running.app.handlers)
     judged = reviewers["/resourcebindings/mutate"]
 
     def slowly(asked):
         return judged(asked) if len(wire(asked.name)) and gate.wait(5) else None
 
-    running.app.reviewers = reviewers | {"/jobs/validate": slowly}
+    running.app.handlers = reviewers | {"/jobs/validate": slowly}
     large = wire(review_of(volcano_job(note="x" * running.app.settings.max_inline_bytes)))
     waiting = asyncio.create_task(_status(running, large, "/jobs/validate"))
     assert await _status(running, wire(review(job_binding())), "/resourcebindings/mutate") == 200
@@ -145,8 +145,8 @@ async def test_small_reviews_are_answered_while_a_large_one_is_judged(running):
 
 async def test_large_review_beyond_those_that_may_wait_gets_503(running):
     gate = threading.Event()
-    running.app.worker = Worker(most=1, seconds=5)
-    running.app.reviewers = dict(running.app.reviewers) | {"/jobs/validate": lambda _: gate.wait(5)}
+    running.app.worker = ReviewWorker(max_waiting=1, seconds=5)
+    running.app.handlers = dict(running.app.handlers) | {"/jobs/validate": lambda _: gate.wait(5)}
     large = wire(review_of(volcano_job(note="x" * running.app.settings.max_inline_bytes)))
     waiting = asyncio.create_task(_status(running, large, "/jobs/validate"))
     while not running.app.worker.unfinished:  # noqa: ASYNC110 -- there is no event for it
@@ -169,5 +169,5 @@ def test_long_resource_names_are_not_kept():
 
 def test_judging_is_the_same_in_the_thread_and_in_the_loop():
     body = wire(review(job_binding()))
-    asked, verdict = judge_body(lambda request: request.uid, body)
+    asked, verdict = review_body(lambda request: request.uid, body)
     assert verdict == asked.uid

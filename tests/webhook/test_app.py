@@ -13,8 +13,8 @@ import pytest
 from tests.waiting import LIMIT_SECONDS
 from tests.webhook.conftest import serve
 from tests.webhook.reviews import UID, job_binding, review, review_of, volcano_queue, wire
-from webhook.queuespec import remembered
-from webhook.verdict import Outcome
+from webhook.queue_types import decode_cached
+from webhook.response import Outcome
 
 GOOD = wire(review(job_binding()))
 
@@ -212,7 +212,7 @@ async def test_no_caller_can_make_new_metrics(running):
 
 
 def test_every_outcome_is_shown_from_the_start(running):
-    running.app.metrics.answers.announce("/resourcebindings/mutate")
+    running.app.metrics.answers.initialize("/resourcebindings/mutate")
     page = running.app.metrics.page().decode()
     assert all(f'outcome="{outcome}"' in page for outcome in Outcome)
 
@@ -261,10 +261,10 @@ async def test_a_refusal_that_rests_on_queues_is_judged_again_over_a_fresh_list(
     running.queues.replace([])
 
     async def look():
-        running.queues.replace([remembered(wire(volcano_queue("p")))])
+        running.queues.replace([decode_cached(wire(volcano_queue("p")))])
         return True
 
-    running.app.look_again = look
+    running.app.refresh_queues = look
     async with running.post(missing_queue(), path="/queues/validate") as answer:
         assert (await answer.json())["response"]["allowed"] is True
 
@@ -275,7 +275,7 @@ async def test_where_queues_cannot_be_read_nobody_is_refused_for_them(running):
     async def look():
         return False
 
-    running.app.look_again = look
+    running.app.refresh_queues = look
     async with running.post(missing_queue(), path="/queues/validate") as answer:
         response = (await answer.json())["response"]
     assert response["allowed"] is True
@@ -283,13 +283,13 @@ async def test_where_queues_cannot_be_read_nobody_is_refused_for_them(running):
 
 
 async def test_a_queue_is_deleted_only_after_a_look_for_children(running):
-    running.queues.replace([remembered(wire(volcano_queue("p")))])
+    running.queues.replace([decode_cached(wire(volcano_queue("p")))])
 
     async def look():
-        running.queues.upsert(remembered(wire(volcano_queue("c", parent="p"))))
+        running.queues.upsert(decode_cached(wire(volcano_queue("c", parent="p"))))
         return True
 
-    running.app.look_again = look
+    running.app.refresh_queues = look
     body = wire(review_of(None, old=volcano_queue("p"), operation="DELETE"))
     async with running.post(body, path="/queues/validate") as answer:
         assert (await answer.json())["response"]["allowed"] is False

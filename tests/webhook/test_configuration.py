@@ -3,18 +3,18 @@
 import pytest
 
 from controller.api.configuration import ConfigurationError, load_configuration
-from webhook.configuration import Configuration, gate
-from webhook.resourcebindings import VOLCANO_JOB, Gate, GroupKind
+from webhook.configuration import Configuration, gated_kinds
+from webhook.resourcebindings import VOLCANO_JOB, GatedKinds, GroupKind
 
 HEAD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration\n"
 
 
 def test_without_a_file_volcano_jobs_are_gated():
-    assert Configuration(None).gate == Gate(frozenset({VOLCANO_JOB}), frozenset())
+    assert Configuration(None).gated_kinds == GatedKinds(frozenset({VOLCANO_JOB}), frozenset())
 
 
 def test_further_kinds_and_exempt_namespaces_are_taken():
-    found = gate(
+    found = gated_kinds(
         load_configuration(
             HEAD
             + """
@@ -36,14 +36,14 @@ def test_a_changed_file_takes_effect_and_a_bad_one_does_not(tmp_path):
     configuration = Configuration(file)
     file.write_text(HEAD + "exemptNamespaces: [sandbox]")
     configuration.refresh()
-    assert configuration.gate.exempt_namespaces == {"sandbox"}
+    assert configuration.gated_kinds.exempt_namespaces == {"sandbox"}
     for text in ("exemptNamespaces: 7", HEAD + "workloads: 1"):
         file.write_text(text)
         configuration.refresh()
-        assert configuration.gate.exempt_namespaces == {"sandbox"}
+        assert configuration.gated_kinds.exempt_namespaces == {"sandbox"}
     file.unlink()
     configuration.refresh()
-    assert configuration.gate.exempt_namespaces == {"sandbox"}
+    assert configuration.gated_kinds.exempt_namespaces == {"sandbox"}
 
 
 def test_a_file_that_is_bad_from_the_start_is_an_error(tmp_path):

@@ -10,16 +10,16 @@ from tests.hyperjob.objects import document, replicated, task
 from tests.webhook.reviews import apply, review_of, wire
 from webhook.hyperjobs import mutate_hyperjob, validate_hyperjob
 from webhook.jobs import JobPolicy
-from webhook.queuebook import QueueBook
-from webhook.queuespec import Metadata, Queue, Spec, Status, remember
-from webhook.verdict import Outcome, response
+from webhook.queue_cache import QueueCache
+from webhook.queue_types import Metadata, Queue, Spec, Status, to_cached
+from webhook.response import Outcome, review_response
 
 POLICY = JobPolicy(default_queue="common")
 
 
 def book(*names):
-    found = QueueBook()
-    found.replace([remember(Queue(Metadata(name), Spec(), Status("Open"))) for name in names])
+    found = QueueCache()
+    found.replace([to_cached(Queue(Metadata(name), Spec(), Status("Open"))) for name in names])
     return found
 
 
@@ -40,7 +40,7 @@ def documented():
 
 def filled(new):
     verdict = mutate_hyperjob(ask(new), POLICY)
-    return apply(json.loads(wire_review.write(response(verdict, "u")))["response"], new)
+    return apply(json.loads(wire_review.write(review_response(verdict, "u")))["response"], new)
 
 
 def without_queue(*names):
@@ -97,8 +97,8 @@ def test_a_missing_queue_is_a_warning_and_by_configuration_a_denial():
     verdict = judge(document(), queues=book("other"))
     assert verdict.outcome is Outcome.WARNED
     assert verdict.warnings[0].endswith("until then the HyperJob waits")
-    strict = judge(document(), queues=book("other"), policy=JobPolicy(denies_bad_queues=True))
-    assert (strict.outcome, strict.rests_on_queues) == (Outcome.DENIED, True)
+    strict = judge(document(), queues=book("other"), policy=JobPolicy(denies_unusable_queues=True))
+    assert (strict.outcome, strict.depends_on_queues) == (Outcome.DENIED, True)
 
 
 def test_an_exempt_namespace_is_left_alone():
@@ -114,6 +114,6 @@ def test_the_classes_of_a_templates_pods_are_held_to_the_tenants():
     tenant = Tenant(namespaces=("ml",), priority_classes=("normal",))
     high = task("a")
     high["template"]["spec"]["priorityClassName"] = "high"
-    policy = JobPolicy(default_queue="common", denies_bad_queues=True, tenants=(tenant,))
+    policy = JobPolicy(default_queue="common", denies_unusable_queues=True, tenants=(tenant,))
     verdict = judge(document(replicated("t", high)), policy=policy)
     assert "namespace 'ml' may not use PriorityClass 'high'" in verdict.message

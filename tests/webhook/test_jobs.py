@@ -9,19 +9,19 @@ from controller.api import review as wire_review
 from controller.api.configuration import Resize, Tenant
 from tests.webhook.reviews import apply, container, review_of, task, volcano_job, wire
 from webhook.jobs import JobPolicy, mutate_job, validate_job
-from webhook.queuebook import QueueBook
-from webhook.queuespec import Metadata, Queue, Spec, Status, remember
-from webhook.verdict import Outcome, response
+from webhook.queue_cache import QueueCache
+from webhook.queue_types import Metadata, Queue, Spec, Status, to_cached
+from webhook.response import Outcome, review_response
 
 POLICY = JobPolicy()
 
 
 def queue(name, *, parent="", state="Open"):
-    return remember(Queue(Metadata(name), Spec(parent=parent), Status(state)))
+    return to_cached(Queue(Metadata(name), Spec(parent=parent), Status(state)))
 
 
 def book(*queues):
-    found = QueueBook()
+    found = QueueCache()
     found.replace(list(queues) or [queue("a"), queue("default")])
     return found
 
@@ -37,7 +37,7 @@ def judge(new, *, old=None, policy=POLICY, queues=None, **request):
 def filled(new, policy=POLICY, **request):
     """Return *new* with what the webhook fills in, and the paths of that."""
     verdict = mutate_job(ask(new, **request), policy)
-    answer = json.loads(wire_review.write(response(verdict, "u")))["response"]
+    answer = json.loads(wire_review.write(review_response(verdict, "u")))["response"]
     assert answer["allowed"]
     return apply(answer, new), [operation.path for operation in verdict.patch]
 
@@ -324,11 +324,11 @@ def test_a_queue_that_takes_no_jobs_is_a_warning(name, queues, gist):
 @pytest.mark.parametrize(("name", "queues", "gist"), QUEUES)
 def test_a_queue_that_takes_no_jobs_is_a_denial_where_the_operator_says_so(name, queues, gist):
     verdict = judge(
-        volcano_job(queue=name), queues=book(*queues, queue("other")), policy=JobPolicy(denies_bad_queues=True)
+        volcano_job(queue=name), queues=book(*queues, queue("other")), policy=JobPolicy(denies_unusable_queues=True)
     )
     assert verdict.outcome is Outcome.DENIED
     assert gist in verdict.message
-    assert verdict.rests_on_queues
+    assert verdict.depends_on_queues
 
 
 @pytest.mark.parametrize("state", ["", "Open"])
@@ -339,8 +339,8 @@ def test_an_open_leaf_takes_jobs(state):
 
 @pytest.mark.parametrize("denies", [False, True])
 def test_before_the_queues_are_known_nothing_is_said_about_them(denies):
-    job, policy = volcano_job(queue="gone"), JobPolicy(denies_bad_queues=denies)
-    assert judge(job, queues=QueueBook(), policy=policy).outcome is Outcome.ALLOWED
+    job, policy = volcano_job(queue="gone"), JobPolicy(denies_unusable_queues=denies)
+    assert judge(job, queues=QueueCache(), policy=policy).outcome is Outcome.ALLOWED
 
 
 def test_a_circle_of_queues_ends():
@@ -569,7 +569,7 @@ def running(job, phase):
     ],
 )
 def test_growth_of_a_running_job_is_answered_with_what_becomes_of_it(growth, end):
-    verdict = judge(running(GROWN, "Running"), old=running(BEFORE, "Running"), policy=JobPolicy(growth=growth))
+    verdict = judge(running(GROWN, "Running"), old=running(BEFORE, "Running"), policy=JobPolicy(resize=growth))
     assert verdict.outcome is Outcome.WARNED
     (warning,) = verdict.warnings
     assert "(w 4 -> 9)" in warning
@@ -635,7 +635,7 @@ def test_a_review_of_something_else_names_the_rules(request_, gist):
 
 def restricted(*, denies, unmatched=False):
     tenant = Tenant(namespaces=("team-*",), queues=("a",), priority_classes=("normal",))
-    return JobPolicy(denies_bad_queues=denies, tenants=(tenant,), denies_unmatched_tenants=unmatched)
+    return JobPolicy(denies_unusable_queues=denies, tenants=(tenant,), denies_unmatched_tenants=unmatched)
 
 
 @pytest.mark.parametrize(

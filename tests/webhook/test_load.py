@@ -9,11 +9,11 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 import pytest
 
 from certs.authority import load_bundle
-from certs.directory import Directory
-from certs.replicas import served
-from certs.rounds import Upkeep
+from certs.directory import DirectoryStore
+from certs.reconciler import CertificateReconciler
+from certs.replicas import served_certificates
+from certs.rotation import AUTHORITY, SERVING
 from certs.settings import Settings
-from certs.upkeep import AUTHORITY, SERVING
 from controller.kube import Api
 from localup.apply import wait_until
 from tests.webhook.balancer import Balancer
@@ -57,7 +57,7 @@ class Site:
         self.replicas[place] = self.start()
         self.replicas[place].wait_for("webhook ready")
 
-    def upkeep(self, *, authority: bool = False, **more) -> Upkeep:
+    def upkeep(self, *, authority: bool = False, **more) -> CertificateReconciler:
         """Return the upkeep that operators would run, in a hurry."""
         told = {
             "directory": self.folder,
@@ -67,7 +67,9 @@ class Site:
             "overlap_seconds": 0,
             "settle_seconds": 1,
         }
-        return Upkeep(Directory(self.folder), Settings(command="ensure", authority=authority, **told | more))
+        return CertificateReconciler(
+            DirectoryStore(self.folder), Settings(command="ensure", authority=authority, **told | more)
+        )
 
     def rotate(self, *, authority: bool) -> None:
         """Rotate once, and go on until every replica serves anew and former authorities have left the bundle."""
@@ -76,13 +78,13 @@ class Site:
             "replica": tuple(f"127.0.0.1:{each.port}" for each in self.replicas),
         }
         self.upkeep(authority=authority, **told).run(rotate=True)
-        leaf = load_bundle(Directory(self.folder).read(SERVING).files["tls.crt"])[0]
-        wait_until(lambda: set(served(told["replica"]).values()) == {leaf}, "the new certificate served")
+        leaf = load_bundle(DirectoryStore(self.folder).read(SERVING).files["tls.crt"])[0]
+        wait_until(lambda: set(served_certificates(told["replica"]).values()) == {leaf}, "the new certificate served")
         wait_until(lambda: self._is_alone(told), "former authorities gone")
 
     def _is_alone(self, told) -> bool:
         self.upkeep(**told).run()
-        return len(load_bundle(Directory(self.folder).read(AUTHORITY).files["ca.crt"])) == 1
+        return len(load_bundle(DirectoryStore(self.folder).read(AUTHORITY).files["ca.crt"])) == 1
 
     def published(self) -> bytes:
         """Return the bundle in force."""

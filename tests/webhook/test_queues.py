@@ -6,10 +6,10 @@ import pytest
 
 from controller.api import review as wire_review
 from tests.webhook.reviews import apply, review_of, volcano_queue, wire
-from webhook.queuebook import QueueBook
+from webhook.queue_cache import QueueCache
+from webhook.queue_types import HIERARCHY, HIERARCHY_WEIGHTS, decode_cached
 from webhook.queues import mutate_queue, validate_queue
-from webhook.queuespec import HIERARCHY, HIERARCHY_WEIGHTS, remembered
-from webhook.verdict import Outcome, response
+from webhook.response import Outcome, review_response
 
 
 def ask(new, *, old=None, operation="", **request):
@@ -18,8 +18,8 @@ def ask(new, *, old=None, operation="", **request):
 
 
 def book(*queues):
-    found = QueueBook()
-    found.replace([remembered(wire(each)) for each in queues])
+    found = QueueCache()
+    found.replace([decode_cached(wire(each)) for each in queues])
     return found
 
 
@@ -112,7 +112,7 @@ def test_volcano_takes_the_queue(queue, others):
 )
 def test_volcano_refuses_the_queue_by_itself(queue, gist):
     verdict = judge(queue)
-    assert (verdict.outcome, verdict.code, verdict.rests_on_queues) == (Outcome.DENIED, 422, False)
+    assert (verdict.outcome, verdict.code, verdict.depends_on_queues) == (Outcome.DENIED, 422, False)
     assert gist in verdict.message
     assert verdict.message.startswith("queue 'q': ")
 
@@ -193,10 +193,10 @@ def test_volcano_refuses_the_queue_by_itself(queue, gist):
 )
 def test_volcano_refuses_the_queue_among_others(queue, others, gist):
     verdict = judge(queue, others=others)
-    assert (verdict.outcome, verdict.rests_on_queues) == (Outcome.DENIED, True)
+    assert (verdict.outcome, verdict.depends_on_queues) == (Outcome.DENIED, True)
     assert gist in verdict.message
     # What is wrong among others is no matter while nothing is known of them.
-    assert validate_queue(ask(queue), QueueBook()).outcome is Outcome.ALLOWED
+    assert validate_queue(ask(queue), QueueCache()).outcome is Outcome.ALLOWED
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_volcano_refuses_the_change(before, after, gist):
 
 def filled(queue):
     verdict = mutate_queue(ask(queue))
-    return apply(json.loads(wire_review.write(response(verdict, "u")))["response"], queue)
+    return apply(json.loads(wire_review.write(review_response(verdict, "u")))["response"], queue)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from certs.authority import establish, issue
-from certs.upkeep import Lives
+from certs.authority import create_authority, issue
+from certs.rotation import Lifetimes
 from localup.apply import apply, wait_until
 from tests.webhook.conftest import renew, trust
 from tests.webhook.installation import ensure, register
@@ -52,7 +52,9 @@ def webhook(tmp_path) -> Iterator[WebhookProcess]:
 
 def pair(**life):
     now = datetime.now(UTC)
-    return issue(establish(now, timedelta(days=9)), ["localhost"], now=now, life=timedelta(**life or {"days": 1}))
+    return issue(
+        create_authority(now, timedelta(days=9)), ["localhost"], now=now, life=timedelta(**life or {"days": 1})
+    )
 
 
 def put(folder, certificate: bytes, key: bytes) -> None:
@@ -86,8 +88,8 @@ def test_f20_a_spoilt_certificate_is_told_and_the_one_before_is_served_on(webhoo
 
 
 def test_f20_an_expired_certificate_makes_it_unready_until_there_is_another(tmp_path):
-    past, lives = datetime.now(UTC) - timedelta(minutes=2), Lives(leaf=timedelta(minutes=2, seconds=3))
-    renew(tmp_path, now=past, lives=lives)
+    past, lives = datetime.now(UTC) - timedelta(minutes=2), Lifetimes(leaf=timedelta(minutes=2, seconds=3))
+    renew(tmp_path, now=past, lifetimes=lives)
     with WebhookProcess(tmp_path / "serving", "--drain-seconds", 0, "--poll-seconds", 0.1) as webhook:
         becomes(webhook, 200, "ok")
         becomes(webhook, 503, "the certificate expired at ")

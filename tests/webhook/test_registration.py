@@ -13,8 +13,8 @@ from tests.webhook.process import WebhookProcess
 from tests.webhook.registration import registration
 from tests.webhook.reviews import binding, job_binding
 from webhook.configuration import Configuration
-from webhook.paths import reviewers
-from webhook.queuebook import QueueBook
+from webhook.queue_cache import QueueCache
+from webhook.routes import admission_handlers
 
 CLUSTER_BINDINGS = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"
 MEMBERS = [{"name": "member1"}]
@@ -191,7 +191,7 @@ def test_every_webhook_is_registered_narrowly(kind, webhook):
 
 
 def test_the_paths_that_are_registered_are_those_that_are_judged():
-    judged = reviewers(Configuration(None), QueueBook())
+    judged = admission_handlers(Configuration(None), QueueCache())
     registered = {webhook["clientConfig"]["url"].removeprefix("https://webhook.example") for _, webhook in REGISTERED}
     assert registered <= set(judged)
     assert {path for path in judged if not path.startswith("/hyperjobs")} <= registered

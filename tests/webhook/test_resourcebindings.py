@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 from controller.api import review as wires
 from controller.api.keys import POLICY_LABELS
 from tests.webhook.reviews import UID, apply, binding, job_binding, review, wire
-from webhook.resourcebindings import VOLCANO_JOB, Gate, GroupKind, review_binding
-from webhook.verdict import Outcome, Verdict, response
+from webhook.resourcebindings import VOLCANO_JOB, GatedKinds, GroupKind, review_binding
+from webhook.response import AdmissionResponse, Outcome, review_response
 
-GATE = Gate()
+GATE = GatedKinds()
 
 
-def judge(new, *, gate=GATE, **request) -> Verdict:
+def judge(new, *, gate=GATE, **request) -> AdmissionResponse:
     return review_binding(wires.read(wire(review(new, **request))), gate)
 
 
 def stored(new, *, gate=GATE, **request):
     """Return the binding as it would be stored, or ``None`` when it is refused."""
-    answer = json.loads(wires.write(response(judge(new, gate=gate, **request), UID)))["response"]
+    answer = json.loads(wires.write(review_response(judge(new, gated_kinds=gate, **request), UID)))["response"]
     assert answer["uid"] == UID
     return apply(answer, new) if answer["allowed"] else None
 
@@ -96,7 +96,7 @@ def test_a_volcano_job_is_gated_in_any_version(version):
     ],
 )
 def test_other_kinds_pass_as_they_are(api_version, kind):
-    assert judge(binding(api_version, kind, clusters=MEMBERS)) == Verdict(Outcome.ALLOWED)
+    assert judge(binding(api_version, kind, clusters=MEMBERS)) == AdmissionResponse(Outcome.ALLOWED)
 
 
 def test_an_attached_binding_of_a_kind_that_is_not_gated_is_never_paused():
@@ -105,17 +105,17 @@ def test_an_attached_binding_of_a_kind_that_is_not_gated_is_never_paused():
 
 
 def test_kinds_that_are_switched_on_are_gated_too():
-    gate = Gate(frozenset({VOLCANO_JOB, GroupKind("apps", "Deployment"), GroupKind("", "Pod")}))
-    assert judge(binding("apps/v1", "Deployment"), gate=gate).outcome is Outcome.PATCHED
-    assert judge(binding("v1", "Pod"), gate=gate).outcome is Outcome.PATCHED
-    assert judge(binding("batch/v1", "Job"), gate=gate).outcome is Outcome.ALLOWED
+    gate = GatedKinds(frozenset({VOLCANO_JOB, GroupKind("apps", "Deployment"), GroupKind("", "Pod")}))
+    assert judge(binding("apps/v1", "Deployment"), gated_kinds=gate).outcome is Outcome.PATCHED
+    assert judge(binding("v1", "Pod"), gated_kinds=gate).outcome is Outcome.PATCHED
+    assert judge(binding("batch/v1", "Job"), gated_kinds=gate).outcome is Outcome.ALLOWED
 
 
 def test_exempt_namespaces_are_let_through_and_told_apart():
-    gate = Gate(exempt_namespaces=frozenset({"ml"}))
-    assert judge(job_binding(), gate=gate).outcome is Outcome.EXEMPT
-    assert judge(job_binding(), gate=gate, namespace="other").outcome is Outcome.PATCHED
-    assert judge(binding("apps/v1", "Deployment"), gate=gate).outcome is Outcome.ALLOWED
+    gate = GatedKinds(exempt_namespaces=frozenset({"ml"}))
+    assert judge(job_binding(), gated_kinds=gate).outcome is Outcome.EXEMPT
+    assert judge(job_binding(), gated_kinds=gate, namespace="other").outcome is Outcome.PATCHED
+    assert judge(binding("apps/v1", "Deployment"), gated_kinds=gate).outcome is Outcome.ALLOWED
 
 
 def test_a_cluster_resource_binding_is_treated_alike():
@@ -230,7 +230,7 @@ specs = st.fixed_dictionaries(
 @given(specs)
 def test_judged_again_a_paused_binding_is_left_alone(spec):
     once = stored(job_binding(**spec))
-    assert judge(once) == Verdict(Outcome.ALLOWED)
+    assert judge(once) == AdmissionResponse(Outcome.ALLOWED)
 
 
 @given(specs)

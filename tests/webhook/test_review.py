@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from controller.api import review as wires
 from tests.webhook.reviews import UID, job_binding, review, wire
 from tests.webhook.test_resourcebindings import BAD_OBJECTS
-from webhook.resourcebindings import Gate, review_binding
-from webhook.verdict import Outcome, response
+from webhook.resourcebindings import GatedKinds, review_binding
+from webhook.response import Outcome, review_response
 
 GOOD = wire(review(job_binding()))
 DEEP = 100_000
@@ -190,7 +190,7 @@ def test_whatever_a_member_holds_the_answer_is_a_verdict_or_a_sentence(request_,
         asked = wires.read(body)
     except wires.ReviewError:
         return
-    answer = response(review_binding(asked, Gate()), asked.uid)
+    answer = review_response(review_binding(asked, GatedKinds()), asked.uid)
     assert answer.uid == asked.uid
     assert answer.allowed or answer.status.message
 
@@ -260,11 +260,11 @@ def test_no_mutilated_review_raises(start, length, written):
         asked = wires.read(body)
     except wires.ReviewError:
         return
-    assert review_binding(asked, Gate()).outcome in Outcome
+    assert review_binding(asked, GatedKinds()).outcome in Outcome
 
 
 def test_adversarial_names_are_judged_at_once():
     asked = wires.read(with_request(name="a-" * 126 + "!", namespace="-" * 253))
     started = time.perf_counter()
-    review_binding(asked, Gate())
+    review_binding(asked, GatedKinds())
     assert time.perf_counter() - started < 0.05

@@ -4,11 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from webhook.tally import BOUNDS, Tally
-from webhook.verdict import Outcome
+from webhook.request_metrics import BUCKETS, RequestMetrics
+from webhook.response import Outcome
 
 PATHS = st.sampled_from(["/jobs/mutate", "/queues/validate", "other"])
-SECONDS = st.floats(0, 10) | st.sampled_from(BOUNDS)
+SECONDS = st.floats(0, 10) | st.sampled_from(BUCKETS)
 
 
 def lines(*collectors) -> list[str]:
@@ -21,7 +21,7 @@ def lines(*collectors) -> list[str]:
 
 @given(st.lists(st.tuples(PATHS, st.sampled_from([200, 400, 413]), SECONDS, st.sampled_from(Outcome))))
 def test_it_shows_what_prometheus_would(answers):
-    tally = Tally()
+    tally = RequestMetrics()
     requests = Counter(
         "volcano_global_webhook_requests",
         "HTTP requests answered, by registered path and status code.",
@@ -32,7 +32,7 @@ def test_it_shows_what_prometheus_would(answers):
         "volcano_global_webhook_request_duration_seconds",
         "Time from a request's headers to its answer.",
         ("path",),
-        buckets=BOUNDS,
+        buckets=BUCKETS,
         registry=None,
     )
     verdicts = Counter(
@@ -42,12 +42,12 @@ def test_it_shows_what_prometheus_would(answers):
         registry=None,
     )
     for path in {path for path, *_ in answers}:
-        tally.announce(path)
+        tally.initialize(path)
         for outcome in Outcome:
             verdicts.labels(path, outcome.value)
     for path, code, taken, outcome in answers:
         tally.count_request(path, code=code, seconds=taken)
-        tally.count_verdict(path, outcome)
+        tally.count_review(path, outcome)
         requests.labels(path, str(code)).inc()
         seconds.labels(path).observe(taken)
         verdicts.labels(path, outcome.value).inc()

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 
-from certs.authority import establish, issue
+from certs.authority import create_authority, issue
 from tests.webhook.conftest import renew, trust
 from tests.webhook.reviews import job_binding, review, wire
 from webhook.tls import Certificate, CertificateError, load, read_pair
@@ -86,8 +86,10 @@ def put(folder, pair, *, key=None):
     (folder / "tls.key").write_bytes(key if key is not None else pair.key_pem())
 
 
-def leaf(**life):
-    return issue(establish(NOW, timedelta(days=9)), ["localhost"], now=NOW, life=timedelta(**life or {"days": 1}))
+def leaf(**validity):
+    return issue(
+        create_authority(NOW, timedelta(days=9)), ["localhost"], now=NOW, validity=timedelta(**validity or {"days": 1})
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,10 +112,10 @@ def test_a_spoilt_folder_names_the_remedy_and_heals(tmp_path, spoil):
     spoil(folder)
     certificate = Certificate(folder)
     certificate.refresh()
-    assert "python -m certs ensure" in certificate.trouble(NOW)
+    assert "python -m certs ensure" in certificate.not_ready_reason(NOW)
     put(folder, leaf())
     certificate.refresh()
-    assert certificate.trouble(NOW) is None
+    assert certificate.not_ready_reason(NOW) is None
 
 
 @pytest.mark.parametrize("spoil", [shutil.rmtree, lambda folder: put(folder, leaf(), key=leaf().key_pem())])
@@ -122,14 +124,14 @@ def test_what_is_served_stays_while_the_folder_is_spoilt(tmp_path, spoil):
     put(folder, leaf())
     certificate = Certificate(folder)
     certificate.refresh()
-    ends = certificate.ends
+    ends = certificate.not_after
     spoil(folder)
     certificate.refresh()
-    assert (certificate.trouble(NOW), certificate.ends) == (None, ends)
+    assert (certificate.not_ready_reason(NOW), certificate.not_after) == (None, ends)
 
 
 def test_before_the_first_certificate_the_webhook_is_not_ready(tmp_path):
-    assert "no certificate was read" in Certificate(tmp_path).trouble(NOW)
+    assert "no certificate was read" in Certificate(tmp_path).not_ready_reason(NOW)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +148,7 @@ def test_readiness_follows_the_clock(tmp_path, after, says):
     put(tmp_path / "tls", leaf(days=1))
     certificate = Certificate(tmp_path / "tls")
     certificate.refresh()
-    trouble = certificate.trouble(NOW + after)
+    trouble = certificate.not_ready_reason(NOW + after)
     assert trouble is None if says is None else says in trouble
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from webhook.listener import listen_tls
+from webhook.server import listen_tls
 from webhook.settings import Settings
 from webhook.tls import Certificate
 
@@ -24,7 +24,7 @@ async def main(folder: Path) -> None:
     """Serve until killed."""
     certificate = Certificate(folder)
     certificate.refresh()
-    listener = await listen_tls(answer, Settings(host="127.0.0.1", port=0), certificate.listening)
+    listener = await listen_tls(answer, Settings(host="127.0.0.1", port=0), certificate.context)
     print(json.dumps({"port": listener.port}), flush=True)
     await asyncio.Event().wait()
 

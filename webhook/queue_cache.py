@@ -6,53 +6,53 @@ list (`App`), and while the queues have never been listed nothing is said about 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from webhook.queuespec import ROOT, QueueName, Remembered
+from webhook.queue_types import ROOT, CachedQueue, QueueName
 
 #: As deep as queues may lie, and so as far as is looked; a circle ends there too.
 MAX_DEPTH = 5
 
 
-class QueueBook:
+class QueueCache:
     """All queues by name."""
 
     def __init__(self) -> None:
         # Never changed in place: a review that is judged in another thread goes on with what it has begun with.
-        self._queues: Mapping[QueueName, Remembered] = {}
+        self._queues: Mapping[QueueName, CachedQueue] = {}
         self._children: Mapping[QueueName, Sequence[QueueName]] | None = None
         """The queues below each queue, ``None`` until they are asked for."""
-        self.is_known = False
+        self.is_synced = False
         """Whether the queues were ever listed; until then there is nothing to say about them."""
 
-    def replace(self, objects: Sequence[Remembered], *, unreadable: Iterable[tuple[str, str]] = ()) -> None:
+    def replace(self, objects: Sequence[CachedQueue], *, unreadable: Iterable[tuple[str, str]] = ()) -> None:
         """Take *objects* as all there is, besides what *unreadable* names and stays as it was known."""
         kept = {name: self._queues[name] for _, each in unreadable if (name := QueueName(each)) in self._queues}
-        self._take(kept | {queue.name: queue for queue in objects})
-        self.is_known = True
+        self._set(kept | {queue.name: queue for queue in objects})
+        self.is_synced = True
 
-    def upsert(self, obj: Remembered) -> None:
+    def upsert(self, obj: CachedQueue) -> None:
         """Take a queue as it is now."""
-        self._take({**self._queues, obj.name: obj})
+        self._set({**self._queues, obj.name: obj})
 
-    def remove(self, obj: Remembered) -> None:
+    def remove(self, obj: CachedQueue) -> None:
         """Forget a queue."""
-        self._drop(obj.name)
+        self._delete(obj.name)
 
     def forget(self, _: str, name: str) -> None:
         """Forget the queue of that name, whose last state cannot be read."""
-        self._drop(QueueName(name))
+        self._delete(QueueName(name))
 
-    def _drop(self, gone: QueueName) -> None:
-        self._take({name: queue for name, queue in self._queues.items() if name != gone})
+    def _delete(self, gone: QueueName) -> None:
+        self._set({name: queue for name, queue in self._queues.items() if name != gone})
 
-    def _take(self, queues: Mapping[QueueName, Remembered]) -> None:
+    def _set(self, queues: Mapping[QueueName, CachedQueue]) -> None:
         self._queues, self._children = queues, None
 
     @property
-    def queues(self) -> Mapping[QueueName, Remembered]:
+    def queues(self) -> Mapping[QueueName, CachedQueue]:
         """All of them."""
         return self._queues
 
-    def trouble(self, name: str) -> str | None:
+    def why_unusable(self, name: str) -> str | None:
         """Return why the queue *name* takes no jobs, or ``None``."""
         if name == ROOT:
             return "can not submit job to root queue: name a leaf queue in spec.queue"
@@ -60,7 +60,7 @@ class QueueBook:
         queue = queues.get(QueueName(name))
         if queue is None:
             return f"unable to find job queue: queue {name!r} does not exist: create it, or name another in spec.queue"
-        if children := self._below(QueueName(name)):
+        if children := self._children_of(QueueName(name)):
             count = "1 child queue" if len(children) == 1 else f"{len(children)} child queues"
             return (
                 f"can only submit job to leaf queue, queue {name!r} has {count}: name one of them, as {children[0]!r}"
@@ -74,7 +74,7 @@ class QueueBook:
                 )
         return None
 
-    def _below(self, name: QueueName) -> Sequence[QueueName]:
+    def _children_of(self, name: QueueName) -> Sequence[QueueName]:
         """Return the children of the queue *name* in order."""
         known = self._children
         if known is None:
@@ -82,7 +82,7 @@ class QueueBook:
         return known.get(name, ())
 
 
-def children_of(queues: Mapping[QueueName, Remembered]) -> Mapping[QueueName, Sequence[QueueName]]:
+def children_of(queues: Mapping[QueueName, CachedQueue]) -> Mapping[QueueName, Sequence[QueueName]]:
     """Return the children of each queue that has some, in order."""
     found: dict[QueueName, list[QueueName]] = {}
     for name in sorted(queues):
@@ -90,7 +90,7 @@ def children_of(queues: Mapping[QueueName, Remembered]) -> Mapping[QueueName, Se
     return found
 
 
-def ancestors(queues: Mapping[QueueName, Remembered], queue: Remembered) -> Iterator[Remembered]:
+def ancestors(queues: Mapping[QueueName, CachedQueue], queue: CachedQueue) -> Iterator[CachedQueue]:
     """Yield what lies above *queue*, the nearest first, as far as it is there and no deeper than is allowed."""
     for _ in range(MAX_DEPTH + 1):
         above = queues.get(queue.parent)

@@ -7,39 +7,39 @@ fail after it was admitted here.
 from collections.abc import Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
 
-from webhook.jobspec import MAX_TASKS, MPI, Job, PartitionPolicy, Spec, Task, Volume
-from webhook.names import is_label, is_qualified, is_subdomain
-from webhook.podrules import cpus_are_whole, pod_flaws
-from webhook.policyrules import policy_flaws
+from webhook.dns_names import is_label, is_label_value, is_subdomain
+from webhook.job_types import MAX_TASKS, MPI, Job, PartitionPolicy, Spec, Task, Volume
+from webhook.lifecycle_policy_validation import lifecycle_policy_violations
+from webhook.pod_validation import pod_violations, requests_whole_cpus
 
 #: Those that Volcano's job controller knows.
 PLUGINS = ("env", "hcclrank", MPI, "pytorch", "ray", "ssh", "svc", "tensorflow")
 TOPOLOGY_POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
-_TWICE = "must not specify highestTierAllowed and highestTierName simultaneously: keep one"
+_AMBIGUOUS_TIER = "must not specify highestTierAllowed and highestTierName simultaneously: keep one"
 
 
-def job_flaws(job: Job, name: str) -> Iterator[str]:
+def job_violations(job: Job, name: str) -> Iterator[str]:
     """Yield everything that keeps Volcano from taking the new *job*, each with what to do."""
     spec = job.spec
-    if flaw := _first_flaw(spec):
-        yield flaw
+    if violation := _fatal_violation(spec):
+        yield violation
         return
-    yield from _negative(spec)
+    yield from _negative_violations(spec)
     if spec.network_topology and spec.network_topology.is_ambiguous:
-        yield f"spec.networkTopology: {_TWICE}"
-    yield from _tasks_flaws(spec.all_tasks, name)
-    if not is_qualified(name):
+        yield f"spec.networkTopology: {_AMBIGUOUS_TIER}"
+    yield from _task_violations(spec.all_tasks, name)
+    if not is_label_value(name):
         yield f"create job with name {name[:253]!r} validate failed: use at most 63 letters, digits, '-', '_' and '.'"
     if spec.min_available > spec.replicas:
         yield (
             "job 'minAvailable' should not be greater than total replicas in tasks"
             f" ({spec.min_available} > {spec.replicas}): lower spec.minAvailable"
         )
-    yield from policy_flaws(spec.policies, "spec.policies")
+    yield from lifecycle_policy_violations(spec.policies, "spec.policies")
     for plugin in spec.plugins or ():
         if plugin not in PLUGINS:
             yield f"unable to find job plugin: {plugin[:60]}: there are {', '.join(PLUGINS)}"
-    yield from _volume_flaws(spec.volumes or ())
+    yield from _volume_violations(spec.volumes or ())
     if any(task.depends_on for task in spec.all_tasks) and not _is_acyclic(spec.all_tasks):
         yield (
             "job has dependencies between tasks, but doesn't form a directed acyclic graph(DAG):"
@@ -47,36 +47,36 @@ def job_flaws(job: Job, name: str) -> Iterator[str]:
         )
 
 
-def partition_flaws(task: Task) -> Iterator[str]:
+def partition_violations(task: Task) -> Iterator[str]:
     """Yield what is wrong with how *task* is cut into partitions."""
-    cut = task.partition_policy
-    if cut is None:
+    policy = task.partition_policy
+    if policy is None:
         return
     where = f"'partitionPolicy' of task: {task.name}:"
-    if cut.total_partitions <= 0:
+    if policy.total_partitions <= 0:
         yield f"{where} 'totalPartitions' must be greater than 0"
-    if cut.partition_size <= 0:
+    if policy.partition_size <= 0:
         yield f"{where} 'partitionSize' must be greater than 0"
-    if task.replicas != cut.total_partitions * cut.partition_size:
+    if task.replicas != policy.total_partitions * policy.partition_size:
         yield f"{where} 'replicas' must be equal to 'totalPartitions' * 'partitionSize'"
-    if _is_minimum_wrong(task, cut):
+    if _has_wrong_minimum(task, policy):
         yield f"{where} 'minAvailable' must be equal to 'minPartitions' * 'partitionSize'"
-    if cut.network_topology and cut.network_topology.is_ambiguous:
-        yield f"{where} {_TWICE}"
+    if policy.network_topology and policy.network_topology.is_ambiguous:
+        yield f"{where} {_AMBIGUOUS_TIER}"
 
 
-def topology_flaws(task: Task, place: int) -> Iterator[str]:
+def topology_violations(task: Task, index: int) -> Iterator[str]:
     """Yield why *task* cannot be placed by its topology policy."""
     if task.topology_policy not in ("", *TOPOLOGY_POLICIES):
-        yield f"spec.task[{place}].topologyPolicy: write one of {', '.join(TOPOLOGY_POLICIES)}"
+        yield f"spec.task[{index}].topologyPolicy: write one of {', '.join(TOPOLOGY_POLICIES)}"
     if task.topology_policy in {"", "none"}:
         return
     for number, container in enumerate(task.template.spec.all_containers):
-        if not cpus_are_whole(container):
-            yield f"the cpu request isn't an integer in spec.task[{place}] container[{number}]: ask for whole CPUs"
+        if not requests_whole_cpus(container):
+            yield f"the cpu request isn't an integer in spec.task[{index}] container[{number}]: ask for whole CPUs"
 
 
-def _first_flaw(spec: Spec) -> str | None:
+def _fatal_violation(spec: Spec) -> str | None:
     """Return what Volcano refuses a job for without looking further."""
     if not spec.all_tasks:
         return "No task specified in job spec: give spec.tasks a task"
@@ -86,13 +86,13 @@ def _first_flaw(spec: Spec) -> str | None:
     if arguments is None:
         return None
     for role in ("master", "worker"):
-        wanted = next((text.partition("=")[2] for text in arguments if text.startswith(f"--{role}=")), role)
-        if wanted not in {task.name for task in spec.all_tasks}:
-            return f"The specified mpi {role} task was not found: name a task {wanted[:63]!r}"
+        expected = next((text.partition("=")[2] for text in arguments if text.startswith(f"--{role}=")), role)
+        if expected not in {task.name for task in spec.all_tasks}:
+            return f"The specified mpi {role} task was not found: name a task {expected[:63]!r}"
     return None
 
 
-def _negative(spec: Spec) -> Iterator[str]:
+def _negative_violations(spec: Spec) -> Iterator[str]:
     if spec.min_available < 0:
         yield "job 'minAvailable' must be >= 0"
     if spec.max_retry < 0:
@@ -101,27 +101,27 @@ def _negative(spec: Spec) -> Iterator[str]:
         yield "'ttlSecondsAfterFinished' cannot be less than zero"
 
 
-def _tasks_flaws(tasks: Sequence[Task], job: str) -> Iterator[str]:
+def _task_violations(tasks: Sequence[Task], job: str) -> Iterator[str]:
     names: set[str] = set()
-    for place, task in enumerate(tasks):
-        yield from _size_flaws(task, job)
+    for index, task in enumerate(tasks):
+        yield from _size_violations(task, job)
         if not is_label(task.name):
             yield f"task name {task.name[:63]!r}: use at most 63 small letters, digits and inner dashes"
         if task.name in names:
             yield f"duplicated task name {task.name}: give each task a name of its own"
             return
         names.add(task.name)
-        yield from policy_flaws(task.policies, f"spec.tasks[{place}].policies")
-        pod = f"{job}-{task.name}-{place}"
-        if not is_qualified(pod):
+        yield from lifecycle_policy_violations(task.policies, f"spec.tasks[{index}].policies")
+        pod = f"{job}-{task.name}-{index}"
+        if not is_label_value(pod):
             yield f"create pod with name {pod[:253]!r} validate failed: shorten the job's or the task's name"
-        flaws = pod_flaws(task.template.spec)
-        yield from (f"spec.task[{place}].{flaw}" for flaw in flaws)
-        yield from topology_flaws(task, place)
-        yield from partition_flaws(task)
+        violations = pod_violations(task.template.spec)
+        yield from (f"spec.task[{index}].{violation}" for violation in violations)
+        yield from topology_violations(task, index)
+        yield from partition_violations(task)
 
 
-def _size_flaws(task: Task, job: str) -> Iterator[str]:
+def _size_violations(task: Task, job: str) -> Iterator[str]:
     if task.replicas < 0:
         yield f"'replicas' < 0 in task: {task.name}, job: {job}"
     if task.min_available is None:
@@ -135,22 +135,22 @@ def _size_flaws(task: Task, job: str) -> Iterator[str]:
         )
 
 
-def _is_minimum_wrong(task: Task, cut: PartitionPolicy) -> bool:
-    wanted = cut.min_partitions * cut.partition_size
-    return cut.min_partitions > 0 and task.min_available is not None and task.min_available != wanted
+def _has_wrong_minimum(task: Task, policy: PartitionPolicy) -> bool:
+    expected = policy.min_partitions * policy.partition_size
+    return policy.min_partitions > 0 and task.min_available is not None and task.min_available != expected
 
 
-def _volume_flaws(volumes: Sequence[Volume]) -> Iterator[str]:
+def _volume_violations(volumes: Sequence[Volume]) -> Iterator[str]:
     """Yield what is wrong with the volumes; as Volcano does, no further than the first that is wrong."""
     paths: set[str] = set()
     for volume in volumes:
-        if flaw := _volume_flaw(volume, paths):
-            yield f"spec.volumes: {flaw}"
+        if violation := _volume_violation(volume, paths):
+            yield f"spec.volumes: {violation}"
             return
         paths.add(volume.mount_path)
 
 
-def _volume_flaw(volume: Volume, paths: set[str]) -> str | None:
+def _volume_violation(volume: Volume, paths: set[str]) -> str | None:
     name = volume.volume_claim_name
     if not volume.mount_path:
         return "mountPath is required"
@@ -167,11 +167,13 @@ def _volume_flaw(volume: Volume, paths: set[str]) -> str | None:
 
 def _is_acyclic(tasks: Sequence[Task]) -> bool:
     """Say whether the tasks can be brought into an order; a name that is no task stands in the way of all orders."""
-    others = {task.name: frozenset(task.depends_on.name or ()) if task.depends_on else frozenset() for task in tasks}
-    if not all(names <= others.keys() for names in others.values()):
+    dependencies = {
+        task.name: frozenset(task.depends_on.name or ()) if task.depends_on else frozenset() for task in tasks
+    }
+    if not all(names <= dependencies.keys() for names in dependencies.values()):
         return False
     try:
-        TopologicalSorter(others).prepare()
+        TopologicalSorter(dependencies).prepare()
     except CycleError:
         return False
     return True

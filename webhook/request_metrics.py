@@ -11,14 +11,14 @@ from itertools import accumulate
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from webhook.verdict import Outcome
+from webhook.response import Outcome
 
-BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
-_LABELS = (*map(str, BOUNDS), "+Inf")
+BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
+_LABELS = (*map(str, BUCKETS), "+Inf")
 
 
 @dataclass(slots=True)
-class Spread:
+class LatencyHistogram:
     """How long the answers of one path took."""
 
     counts: list[int] = field(default_factory=lambda: [0] * len(_LABELS))
@@ -26,7 +26,7 @@ class Spread:
 
     def add(self, seconds: float) -> None:
         """Count one."""
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.counts[bisect_left(BUCKETS, seconds)] += 1
         self.total += seconds
 
     def buckets(self) -> list[tuple[str, int]]:
@@ -34,27 +34,27 @@ class Spread:
         return list(zip(_LABELS, accumulate(self.counts), strict=True))
 
 
-class Tally(Collector):
+class RequestMetrics(Collector):
     """What was answered, by path."""
 
     def __init__(self) -> None:
         self._outcomes: dict[tuple[str, Outcome], int] = {}
         self._codes: dict[tuple[str, int], int] = {}
-        self._spreads: dict[str, Spread] = {}
+        self._latencies: dict[str, LatencyHistogram] = {}
 
-    def announce(self, path: str) -> None:
+    def initialize(self, path: str) -> None:
         """Show every outcome of *path* as 0, so that a rate has a beginning."""
         self._outcomes |= {(path, outcome): 0 for outcome in Outcome}
 
     def count_request(self, path: str, *, code: int, seconds: float) -> None:
         """Count an answer; *path* is one of the registered ones or ``other``."""
         self._codes[path, code] = self._codes.get((path, code), 0) + 1
-        spread = self._spreads.get(path)
-        if spread is None:
-            spread = self._spreads[path] = Spread()
-        spread.add(seconds)
+        latency = self._latencies.get(path)
+        if latency is None:
+            latency = self._latencies[path] = LatencyHistogram()
+        latency.add(seconds)
 
-    def count_verdict(self, path: str, outcome: Outcome) -> None:
+    def count_review(self, path: str, outcome: Outcome) -> None:
         """Count what was said of an object, on a path that was announced."""
         self._outcomes[path, outcome] += 1
 
@@ -72,13 +72,13 @@ class Tally(Collector):
             "Time from a request's headers to its answer.",
             labels=("path",),
         )
-        for path, spread in self._spreads.items():
-            seconds.add_metric((path,), spread.buckets(), spread.total)
-        verdicts = CounterMetricFamily(
+        for path, latency in self._latencies.items():
+            seconds.add_metric((path,), latency.buckets(), latency.total)
+        reviews = CounterMetricFamily(
             "volcano_global_webhook_verdicts",
             "Reviews answered, by outcome; `exempt` counts what an exempt namespace let by.",
             labels=("path", "outcome"),
         )
         for (path, outcome), count in self._outcomes.items():
-            verdicts.add_metric((path, outcome.value), count)
-        yield from (requests, seconds, verdicts)
+            reviews.add_metric((path, outcome.value), count)
+        yield from (requests, seconds, reviews)

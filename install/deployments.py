@@ -5,7 +5,7 @@ import structlog
 
 from controller.kube import Api, NotFound
 from install.objects import InstallError
-from install.waiting import until
+from install.polling import poll_until
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -20,7 +20,7 @@ class _Deployment(msgspec.Struct):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-async def rest(host: Api, namespace: str, name: str, *, seconds: float) -> None:
+async def scale_to_zero(host: Api, namespace: str, name: str, *, seconds: float) -> None:
     """Scale a Deployment to nothing and return when no pod of it is left."""
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
     try:
@@ -28,7 +28,7 @@ async def rest(host: Api, namespace: str, name: str, *, seconds: float) -> None:
     except NotFound:
         return
     log.info("stopping the controller", deployment=name)
-    if not await until(lambda: _has_none(host, path), seconds=seconds, every=_POLL_SECONDS):
+    if not await poll_until(lambda: _has_none(host, path), seconds=seconds, every=_POLL_SECONDS):
         message = f"Deployment {name!r} still has pods after {seconds:g} s; end them, then run this again"
         raise InstallError(message)
 

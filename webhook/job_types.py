@@ -111,12 +111,12 @@ class Task(msgspec.Struct, frozen=True, rename="camel"):
     template: PodTemplate = PodTemplate()
 
     @property
-    def minimum(self) -> int:
+    def effective_min_available(self) -> int:
         """Return how many of its pods must run, also where nobody has said so."""
         if self.min_available is not None:
             return self.min_available
-        cut = self.partition_policy
-        return cut.min_partitions * cut.partition_size if cut and cut.min_partitions > 0 else self.replicas
+        policy = self.partition_policy
+        return policy.min_partitions * policy.partition_size if policy and policy.min_partitions > 0 else self.replicas
 
 
 class Volume(msgspec.Struct, frozen=True, rename="camel"):

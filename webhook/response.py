@@ -8,7 +8,7 @@ import msgspec
 from controller.api.review import Operation, Response, Status
 
 #: Characters of a message; what is longer is cut.
-LONGEST_MESSAGE = 4096
+MAX_MESSAGE_LENGTH = 4096
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -24,7 +24,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AdmissionResponse:
     """The answer to one review; *code* and *message* are for a denial, *patch* for an object that is to be changed.
 
     One that *rests_on_queues* follows from what was heard of them, which may not be true any more.
@@ -35,44 +35,44 @@ class Verdict:
     message: str = ""
     patch: tuple[Operation, ...] = ()
     warnings: tuple[str, ...] = ()
-    rests_on_queues: bool = False
+    depends_on_queues: bool = False
 
 
-_ALLOWED = Verdict(Outcome.ALLOWED)
-_EXEMPT = Verdict(Outcome.EXEMPT)
+_ALLOWED = AdmissionResponse(Outcome.ALLOWED)
+_EXEMPT = AdmissionResponse(Outcome.EXEMPT)
 
 
-def allowed(*warnings: str) -> Verdict:
+def allowed(*warnings: str) -> AdmissionResponse:
     """Let the object through as it is; its user's client shows *warnings*."""
-    warnings = tuple(_clipped(warning) for warning in warnings)
-    return Verdict(Outcome.WARNED, message="; ".join(warnings), warnings=warnings) if warnings else _ALLOWED
+    warnings = tuple(_truncate(warning) for warning in warnings)
+    return AdmissionResponse(Outcome.WARNED, message="; ".join(warnings), warnings=warnings) if warnings else _ALLOWED
 
 
-def exempt() -> Verdict:
+def exempt() -> AdmissionResponse:
     """Let an object through that would be changed, had the operator not exempted it."""
     return _EXEMPT
 
 
-def patched(*operations: Operation) -> Verdict:
+def patched(*operations: Operation) -> AdmissionResponse:
     """Let the object through with *operations* applied; without any it is let through as it is."""
-    return Verdict(Outcome.PATCHED, patch=operations) if operations else allowed()
+    return AdmissionResponse(Outcome.PATCHED, patch=operations) if operations else allowed()
 
 
-def denied(message: str, *, code: int = 403, rests_on_queues: bool = False) -> Verdict:
+def denied(message: str, *, code: int = 403, depends_on_queues: bool = False) -> AdmissionResponse:
     """Refuse the object with a sentence for its user; *code* is the HTTP status the user's client sees."""
-    return Verdict(Outcome.DENIED, code=code, message=_clipped(message), rests_on_queues=rests_on_queues)
+    return AdmissionResponse(Outcome.DENIED, code=code, message=_truncate(message), depends_on_queues=depends_on_queues)
 
 
-def _clipped(text: str) -> str:
+def _truncate(text: str) -> str:
     """Return *text* at a length that can be shown: names in it may be as long as the object."""
-    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…"
+    return text if len(text) <= MAX_MESSAGE_LENGTH else f"{text[:MAX_MESSAGE_LENGTH]}…"
 
 
-def response(verdict: Verdict, uid: str) -> Response:
+def review_response(answer: AdmissionResponse, uid: str) -> Response:
     """Return the wire form of *verdict* on the request *uid*."""
-    if verdict.outcome is Outcome.DENIED:
-        return Response(uid, allowed=False, status=Status(verdict.code, verdict.message))
-    if not verdict.patch:
-        return Response(uid, allowed=True, warnings=verdict.warnings)
+    if answer.outcome is Outcome.DENIED:
+        return Response(uid, allowed=False, status=Status(answer.code, answer.message))
+    if not answer.patch:
+        return Response(uid, allowed=True, warnings=answer.warnings)
     # msgspec writes bytes as base64, which is what the API server expects of a patch.
-    return Response(uid, allowed=True, patch_type="JSONPatch", patch=_ENCODER.encode(verdict.patch))
+    return Response(uid, allowed=True, patch_type="JSONPatch", patch=_ENCODER.encode(answer.patch))

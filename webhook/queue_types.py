@@ -77,7 +77,7 @@ class Queue(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class CachedQueue:
     """What is kept of a queue."""
 
     name: QueueName
@@ -101,21 +101,21 @@ def read_queue(raw: bytes | msgspec.Raw) -> Queue:
     return _QUEUE.decode(raw)
 
 
-def remember(queue: Queue) -> Remembered:
+def to_cached(queue: Queue) -> CachedQueue:
     """Return what is kept of *queue*."""
     name = QueueName(queue.metadata.name)
     parent = QueueName("" if name == ROOT else (queue.spec and queue.spec.parent) or ROOT)
-    amounts = {field: _readable(quantities) for field, quantities in queue.quantities().items()}
-    pods = _readable((queue.status and queue.status.allocated) or {}).get("pods", 0)
-    return Remembered(name, parent, queue.state, queue.annotation(HIERARCHY), amounts, pods)
+    amounts = {field: _parse_amounts(quantities) for field, quantities in queue.quantities().items()}
+    pods = _parse_amounts((queue.status and queue.status.allocated) or {}).get("pods", 0)
+    return CachedQueue(name, parent, queue.state, queue.annotation(HIERARCHY), amounts, pods)
 
 
-def remembered(raw: bytes) -> Remembered:
+def decode_cached(raw: bytes) -> CachedQueue:
     """Return what is kept of the Queue in *raw*."""
-    return remember(read_queue(raw))
+    return to_cached(read_queue(raw))
 
 
-def _readable(quantities: Quantities) -> Amounts:
+def _parse_amounts(quantities: Quantities) -> Amounts:
     """Return the amounts that can be read; one that cannot bounds nobody else."""
     found = {}
     for resource, value in quantities.items():

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 
-async def until(question: Callable[[], Awaitable[bool]], *, seconds: float, every: float) -> bool:
+async def poll_until(condition: Callable[[], Awaitable[bool]], *, seconds: float, every: float) -> bool:
     """Ask until the answer is yes; say whether it was in time."""
     try:
         async with asyncio.timeout(seconds):
             while True:
-                if await question():
+                if await condition():
                     return True
                 await asyncio.sleep(every)
     except TimeoutError:

@@ -8,25 +8,25 @@ import msgspec
 
 from controller.api.configuration import Resize
 from controller.api.quantity import QuantityError, parse_quantity
-from webhook.jobrules import partition_flaws, topology_flaws
-from webhook.jobspec import Job
+from webhook.job_types import Job
+from webhook.job_validation import partition_violations, topology_violations
 
 #: Phases of a job that no cluster runs, or that is over: what it asks for is asked anew, if ever.
-AT_REST = frozenset({"", "Aborting", "Aborted", "Completed", "Failed", "Terminating", "Terminated"})
-_CHANGEABLE = ("minAvailable", "priorityClassName")
-_CHANGEABLE_OF_TASKS = ("replicas", "minAvailable")
-_AMOUNTS = frozenset({"requests", "limits", "overhead"})
+INACTIVE_PHASES = frozenset({"", "Aborting", "Aborted", "Completed", "Failed", "Terminating", "Terminated"})
+_MUTABLE_FIELDS = ("minAvailable", "priorityClassName")
+_MUTABLE_TASK_FIELDS = ("replicas", "minAvailable")
+_QUANTITY_FIELDS = frozenset({"requests", "limits", "overhead"})
 _SPEC = msgspec.json.Decoder(dict[str, Any])
 
 
-class _Whole(msgspec.Struct):
+class _Object(msgspec.Struct):
     spec: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-_WHOLE = msgspec.json.Decoder(_Whole)
+_OBJECT = msgspec.json.Decoder(_Object)
 
 
-def change_flaws(old: Job, new: Job) -> Iterator[str]:
+def update_violations(old: Job, new: Job) -> Iterator[str]:
     """Yield what is wrong with the sizes that *new* has, and with tasks that came or went."""
     spec = new.spec
     for place, task in enumerate(spec.all_tasks):
@@ -34,8 +34,8 @@ def change_flaws(old: Job, new: Job) -> Iterator[str]:
             yield f"'replicas' must be >= 0 in task: {task.name}"
         if task.min_available is not None and not 0 <= task.min_available <= task.replicas:
             yield f"'minAvailable' must be >= 0 and <= 'replicas' in task: {task.name}"
-        yield from partition_flaws(task)
-        yield from topology_flaws(task, place)
+        yield from partition_violations(task)
+        yield from topology_violations(task, place)
     if spec.min_available > spec.replicas:
         yield f"job 'minAvailable' must not be greater than total replicas ({spec.min_available} > {spec.replicas})"
     if spec.min_available < 0:
@@ -44,40 +44,40 @@ def change_flaws(old: Job, new: Job) -> Iterator[str]:
         yield "job updates may not add or remove tasks: delete the job and create it anew"
 
 
-def fixed_members_changed(old: msgspec.Raw, new: msgspec.Raw) -> Iterator[str]:
+def changed_immutable_fields(old: msgspec.Raw, new: msgspec.Raw) -> Iterator[str]:
     """Yield the members of the spec that differ between two jobs, although they may not."""
-    before, after = _fixed(old), _fixed(new)
+    before, after = _immutable_fields(old), _immutable_fields(new)
     yield from (
         f"spec.{name[:60]}"
         for name in sorted(before.keys() | after.keys())
-        if not _is_same(before.get(name), after.get(name))
+        if not _is_equal(before.get(name), after.get(name))
     )
 
 
-def growth_warning(old: Job, new: Job, growth: Resize) -> str | None:
+def resize_warning(old: Job, new: Job, resize: Resize) -> str | None:
     """Return what a running job's user should know when it asks for more than it was admitted with."""
     more = [
         f"{after.name} {before.replicas} -> {after.replicas}"
         for before, after in zip(old.spec.all_tasks, new.spec.all_tasks, strict=False)
         if after.replicas > before.replicas
     ]
-    if not more or old.phase in AT_REST:
+    if not more or old.phase in INACTIVE_PHASES:
         return None
-    after = f"after {_written(growth.grace_period)}"
-    end = f"is evicted {after} and queues again" if growth.action == "Evict" else "runs on and is reported"
+    after = f"after {_format_duration(resize.grace_period)}"
+    end = f"is evicted {after} and queues again" if resize.action == "Evict" else "runs on and is reported"
     return (
         f"the job grows while it runs ({', '.join(more)[:60]}): the growth is judged like a new admission;"
         f" if the queue has no room, the job counts in full, is the first victim, and {end}"
     )
 
 
-def _fixed(job: msgspec.Raw) -> dict[str, Any]:
+def _immutable_fields(job: msgspec.Raw) -> dict[str, Any]:
     """Return the spec of *job* without what may change."""
-    spec = _SPEC.decode(_WHOLE.decode(job).spec)
-    for name in _CHANGEABLE:
+    spec = _SPEC.decode(_OBJECT.decode(job).spec)
+    for name in _MUTABLE_FIELDS:
         spec.pop(name, None)
     for task in _objects(spec.get("tasks")):
-        for name in _CHANGEABLE_OF_TASKS:
+        for name in _MUTABLE_TASK_FIELDS:
             task.pop(name, None)
     for volume in _objects(spec.get("volumes")):
         if volume.get("volumeClaim") is not None:
@@ -89,32 +89,32 @@ def _objects(found: Any) -> list[dict[str, Any]]:
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def _is_equal(one: Any, other: Any) -> bool:
     """Compare as Kubernetes does: nothing, an empty list and an empty map are the same."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return all(_are_same_members(name, one.get(name), other.get(name)) for name in one.keys() | other.keys())
+        return all(_is_equal_field(name, one.get(name), other.get(name)) for name in one.keys() | other.keys())
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_is_same, one, other))
-    return bool(one == other) or (_is_nothing(one) and _is_nothing(other))
+        return len(one) == len(other) and all(map(_is_equal, one, other))
+    return bool(one == other) or (_is_empty(one) and _is_empty(other))
 
 
-def _are_same_members(name: str, one: Any, other: Any) -> bool:
-    if name in _AMOUNTS and isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
-        return all(_is_same_amount(resource, one[resource], other[resource]) for resource in one)
-    return _is_same(one, other)
+def _is_equal_field(name: str, one: Any, other: Any) -> bool:
+    if name in _QUANTITY_FIELDS and isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        return all(_is_equal_quantity(resource, one[resource], other[resource]) for resource in one)
+    return _is_equal(one, other)
 
 
-def _is_same_amount(resource: str, one: Any, other: Any) -> bool:
+def _is_equal_quantity(resource: str, one: Any, other: Any) -> bool:
     try:
         return parse_quantity(resource, one) == parse_quantity(resource, other)
     except (QuantityError, TypeError):
         return bool(one == other)
 
 
-def _is_nothing(value: Any) -> bool:
+def _is_empty(value: Any) -> bool:
     return value is None or value in ("", [], {}) or value is False or (value == 0 and not isinstance(value, bool))
 
 
-def _written(span: timedelta) -> str:
+def _format_duration(span: timedelta) -> str:
     seconds = int(span.total_seconds())
     return f"{seconds // 60}m" if seconds and seconds % 60 == 0 else f"{seconds}s"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from webhook.jobspec import Policy
+from webhook.job_types import Policy
 
 ANY_EVENT = "*"
 #: What a user may name; Volcano keeps OutOfSync, CommandIssued and PodRunning to itself.
@@ -29,25 +29,25 @@ ACTIONS = (
 _VALID = f"valid events are [{' '.join(EVENTS)}], valid actions are [{' '.join(ACTIONS)}]"
 
 
-def policy_flaws(policies: Iterable[Policy] | None, where: str) -> Iterator[str]:
+def lifecycle_policy_violations(policies: Iterable[Policy] | None, where: str) -> Iterator[str]:
     """Yield what is wrong with the policies at *where*; as Volcano does, no further than the first that is wrong."""
     seen: set[str | int] = set()
     for policy in policies or ():
-        if flaw := _flaw(policy, seen):
-            yield f"{where}: {flaw}; {_VALID}"
+        if violation := _policy_violation(policy, seen):
+            yield f"{where}: {violation}; {_VALID}"
             return
     events = {event for event in seen if isinstance(event, str)}
     if ANY_EVENT in events and len(events) > 1:
         yield f"{where}: if there's * here, no other policy should be here: name the events one by one; {_VALID}"
 
 
-def _flaw(policy: Policy, seen: set[str | int]) -> str | None:
+def _policy_violation(policy: Policy, seen: set[str | int]) -> str | None:
     """Return what is wrong with one policy beside those already *seen*, and add what it is for."""
     events, code = policy.all_events, policy.exit_code
     if events and code is not None:
         return "must not specify event and exitCode simultaneously: make two policies of it"
     if events:
-        return next(filter(None, (_event_flaw(policy, event, seen) for event in events)), None)
+        return next(filter(None, (_event_violation(policy, event, seen) for event in events)), None)
     if code is None:
         return "either event and exitCode should be specified: name one"
     if code == 0:
@@ -58,7 +58,7 @@ def _flaw(policy: Policy, seen: set[str | int]) -> str | None:
     return None
 
 
-def _event_flaw(policy: Policy, event: str, seen: set[str | int]) -> str | None:
+def _event_violation(policy: Policy, event: str, seen: set[str | int]) -> str | None:
     if event not in EVENTS:
         return f"invalid policy event {event[:60]!r}"
     if policy.action not in ACTIONS:

@@ -6,19 +6,19 @@ Reads and writes nothing. The queue that is judged is part of the tree that is g
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from webhook.queuebook import MAX_DEPTH, ancestors
-from webhook.queuerules import written
-from webhook.queuespec import ROOT, QueueName, Remembered
+from webhook.queue_cache import MAX_DEPTH, ancestors
+from webhook.queue_types import ROOT, CachedQueue, QueueName
+from webhook.queue_validation import format_amount
 
-Tree = Mapping[QueueName, Remembered]
+Tree = Mapping[QueueName, CachedQueue]
 
 _ALWAYS_LISTED = ("cpu", "memory")
 
 #: Neither may be deleted: without a queue, jobs go to the one, and all queues hang from the other.
-KEPT = (QueueName("default"), ROOT)
+UNDELETABLE = (QueueName("default"), ROOT)
 
 
-def place_flaws(tree: Tree, queue: Remembered) -> Iterator[str]:
+def parent_violations(tree: Tree, queue: CachedQueue) -> Iterator[str]:
     """Yield why *queue* cannot lie below its parent."""
     parent = queue.parent
     if parent == queue.name:
@@ -40,17 +40,17 @@ def place_flaws(tree: Tree, queue: Remembered) -> Iterator[str]:
         )
 
 
-def sum_flaws(tree: Tree, queue: Remembered) -> Iterator[str]:
+def quota_violations(tree: Tree, queue: CachedQueue) -> Iterator[str]:
     """Yield whose amounts do not fit into whose, *queue* being one of them."""
-    yield from _ceiling_flaws(tree, queue)
+    yield from _capability_violations(tree, queue)
     parent = tree.get(queue.parent)
     if parent and parent.name != ROOT:
-        yield from _children_flaws(tree, parent, f"parent queue {parent.name!r} validation failed: ")
-    yield from _children_flaws(tree, queue, f"queue {queue.name!r} validation failed: ")
-    yield from _floor_flaws(tree, queue)
+        yield from _children_sum_violations(tree, parent, f"parent queue {parent.name!r} validation failed: ")
+    yield from _children_sum_violations(tree, queue, f"queue {queue.name!r} validation failed: ")
+    yield from _descendant_violations(tree, queue)
 
 
-def hierarchy_flaws(tree: Tree, queue: Remembered) -> Iterator[str]:
+def path_violations(tree: Tree, queue: CachedQueue) -> Iterator[str]:
     """Yield which queue's annotated path would lie below this one's, or above it."""
     if not queue.hierarchy:
         return
@@ -63,9 +63,9 @@ def hierarchy_flaws(tree: Tree, queue: Remembered) -> Iterator[str]:
             return
 
 
-def delete_flaw(tree: Tree, name: QueueName) -> str | None:
+def delete_violation(tree: Tree, name: QueueName) -> str | None:
     """Return why the queue *name* must stay, or ``None``."""
-    if name in KEPT:
+    if name in UNDELETABLE:
         return f"`{name}` queue can not be deleted"
     children = sorted(queue.name for queue in tree.values() if queue.parent == name)
     if not children:
@@ -76,7 +76,7 @@ def delete_flaw(tree: Tree, name: QueueName) -> str | None:
     )
 
 
-def _height(tree: Tree, queue: Remembered) -> int:
+def _height(tree: Tree, queue: CachedQueue) -> int:
     """Return how many levels lie below *queue*."""
     children = defaultdict(list)
     for other in tree.values():
@@ -87,31 +87,31 @@ def _height(tree: Tree, queue: Remembered) -> int:
     return height
 
 
-def _ceiling_flaws(tree: Tree, queue: Remembered) -> Iterator[str]:
+def _capability_violations(tree: Tree, queue: CachedQueue) -> Iterator[str]:
     bounds = [above for above in ancestors(tree, queue) if above.name != ROOT]
     for resource, amount in queue.amounts["capability"].items():
         nearest = next((above for above in bounds if resource in above.amounts["capability"]), None)
         if nearest and amount > nearest.amounts["capability"][resource]:
-            most = written(resource, nearest.amounts["capability"][resource])
+            most = format_amount(resource, nearest.amounts["capability"][resource])
             yield (
-                f"queue {queue.name!r} capability{written(resource, amount)} exceeds its ancestor's"
+                f"queue {queue.name!r} capability{format_amount(resource, amount)} exceeds its ancestor's"
                 f" capability: {nearest.name!r} has {most}"
             )
 
 
-def _children_flaws(tree: Tree, parent: Remembered, prefix: str) -> Iterator[str]:
+def _children_sum_violations(tree: Tree, parent: CachedQueue, prefix: str) -> Iterator[str]:
     children = [queue for queue in tree.values() if queue.parent == parent.name]
     for field in ("guarantee", "deserved"):
         for resource, total in sorted(_sum(child.amounts[field] for child in children).items()):
             # As Volcano counts: what the parent does not list it has none of, and of a device not even that.
             most = parent.amounts[field].get(resource, 0 if resource in _ALWAYS_LISTED else -1)
             if total > most:
-                limit = f"the {field} limit ({written(resource, max(most, 0))})"
-                asked = f"sum of children's {field} ({written(resource, total)})"
+                limit = f"the {field} limit ({format_amount(resource, max(most, 0))})"
+                asked = f"sum of children's {field} ({format_amount(resource, total)})"
                 yield f"{prefix}{asked} exceeds {limit} of {parent.name!r}"
 
 
-def _floor_flaws(tree: Tree, queue: Remembered) -> Iterator[str]:
+def _descendant_violations(tree: Tree, queue: CachedQueue) -> Iterator[str]:
     greatest: dict[str, int] = {}
     for other in tree.values():
         if any(above.name == queue.name for above in ancestors(tree, other)):
@@ -121,8 +121,8 @@ def _floor_flaws(tree: Tree, queue: Remembered) -> Iterator[str]:
         most = greatest.get(resource, 0)
         if amount < most:
             yield (
-                f"queue {queue.name!r} capability{written(resource, amount)} is smaller than its descendants'"
-                f" max capability{written(resource, most)}"
+                f"queue {queue.name!r} capability{format_amount(resource, amount)} is smaller than its descendants'"
+                f" max capability{format_amount(resource, most)}"
             )
 
 

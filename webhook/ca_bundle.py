@@ -10,11 +10,11 @@ import structlog
 from cryptography import x509
 
 from controller.kube import Api, ApiError, NotFound
-from webhook.chain import leads_to
+from webhook.certificate_chain import is_trusted
 
 log = structlog.get_logger(__name__)
 
-_REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
+_API = "/apis/admissionregistration.k8s.io/v1"
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _REMEDY = "run `python -m certs ensure` for this webhook configuration"
 
@@ -35,13 +35,13 @@ class _Configuration(msgspec.Struct):
 _CONFIGURATION = msgspec.json.Decoder(_Configuration)
 
 
-class Published:
+class PublishedBundle:
     """What the API server verifies the webhook with, as it was last read."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._bundles: Mapping[str, bytes] | None = None
-        self._unread = f"webhook configuration {name!r} was not read yet"
+        self._read_error = f"webhook configuration {name!r} was not read yet"
 
     async def read(self, api: Api) -> None:
         """Read the bundles again; keep what is known where they cannot be read."""
@@ -50,27 +50,27 @@ class Published:
             for kind in KINDS:
                 found |= await self._read_kind(api, kind)
         except (ApiError, ValueError) as error:
-            if self._unread != str(error):
+            if self._read_error != str(error):
                 log.warning("webhook configuration not read", name=self._name, reason=str(error))
-            self._unread = str(error)
+            self._read_error = str(error)
             return
         self._bundles = found
-        self._unread = ""
+        self._read_error = ""
 
-    def trouble(self, chain: Sequence[x509.Certificate]) -> str | None:
+    def not_ready_reason(self, chain: Sequence[x509.Certificate]) -> str | None:
         """Return why the API server would not believe the served *chain*, or ``None``."""
         if self._bundles is None:
-            return f"cannot tell whether the served certificate is believed: {self._unread}"
+            return f"cannot tell whether the served certificate is believed: {self._read_error}"
         if not self._bundles:
             return f"webhook configuration {self._name!r} does not exist or has no webhooks: install it"
         for webhook, bundle in self._bundles.items():
-            if not leads_to(chain, _certificates(bundle)):
+            if not is_trusted(chain, _certificates(bundle)):
                 return f"the bundle published for {webhook} does not cover the served certificate: {_REMEDY}"
         return None
 
     async def _read_kind(self, api: Api, kind: str) -> Mapping[str, bytes]:
         try:
-            found = _CONFIGURATION.decode(await api.get(f"{_REGISTRATION}/{kind}/{self._name}"))
+            found = _CONFIGURATION.decode(await api.get(f"{_API}/{kind}/{self._name}"))
         except NotFound:
             return {}
         return {f"{webhook.name} ({kind})": webhook.client_config.bundle for webhook in found.webhooks or ()}

@@ -8,48 +8,48 @@ from collections.abc import Iterator, Mapping
 
 from controller.api.meta import Quantities
 from controller.api.quantity import QuantityError, parse_quantity
-from webhook.jobspec import Container, PodSpec, Resources
-from webhook.names import is_label
+from webhook.dns_names import is_label
+from webhook.job_types import Container, PodSpec, Resources
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
-_NATIVE = frozenset({"cpu", "memory", "ephemeral-storage"})
-_WHOLE = 1000
+_NATIVE_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
+_MILLI = 1000
 
 
-def pod_flaws(pod: PodSpec) -> Iterator[str]:
+def pod_violations(pod: PodSpec) -> Iterator[str]:
     """Yield what a member's API server would refuse *pod* for, each with its path."""
     if not pod.containers:
         yield "template.spec.containers: Required value: give the task a container"
     if pod.restart_policy not in ("", *RESTART_POLICIES):
-        yield f"template.spec.restartPolicy: Unsupported value {pod.restart_policy[:60]!r}: {_one_of(RESTART_POLICIES)}"
+        yield f"template.spec.restartPolicy: Unsupported value {pod.restart_policy[:60]!r}: {_choices(RESTART_POLICIES)}"
     if pod.dns_policy not in ("", *DNS_POLICIES):
-        yield f"template.spec.dnsPolicy: Unsupported value {pod.dns_policy[:60]!r}: {_one_of(DNS_POLICIES)}"
+        yield f"template.spec.dnsPolicy: Unsupported value {pod.dns_policy[:60]!r}: {_choices(DNS_POLICIES)}"
     names: set[str] = set()
     for field, containers in (("initContainers", pod.init_containers), ("containers", pod.containers)):
-        for place, container in enumerate(containers or ()):
-            where = f"template.spec.{field}[{place}]"
-            yield from (f"{where}.{flaw}" for flaw in _container_flaws(container, names))
+        for index, container in enumerate(containers or ()):
+            where = f"template.spec.{field}[{index}]"
+            yield from (f"{where}.{violation}" for violation in _container_violations(container, names))
             names.add(container.name)
 
 
-def cpus_are_whole(container: Container) -> bool:
+def requests_whole_cpus(container: Container) -> bool:
     """Say whether *container* asks for whole CPUs, as a task with a topology policy must."""
-    asked = container.resources or Resources()
+    resources = container.resources or Resources()
     try:
-        cpu = parse_quantity("cpu", (asked.requests or asked.limits or {}).get("cpu", 0))
+        cpu = parse_quantity("cpu", (resources.requests or resources.limits or {}).get("cpu", 0))
     except QuantityError:
         return False
-    return cpu > 0 and cpu % _WHOLE == 0
+    return cpu > 0 and cpu % _MILLI == 0
 
 
-def is_extended(resource: str) -> bool:
+def is_extended_resource(resource: str) -> bool:
     """Say whether *resource* is of a device, which is given out whole."""
     domain, slash, _ = resource.partition("/")
     return bool(slash) and not domain.endswith("kubernetes.io")
 
 
-def amount_flaw(resource: str, value: str | float) -> str | None:
+def amount_violation(resource: str, value: str | float) -> str | None:
     """Return what is wrong with one amount, or ``None``."""
     try:
         amount = parse_quantity(resource, value)
@@ -57,49 +57,53 @@ def amount_flaw(resource: str, value: str | float) -> str | None:
         return str(error)
     if amount < 0:
         return f"{value!r} must be greater than or equal to 0"
-    if is_extended(resource) and amount % _WHOLE:
+    if is_extended_resource(resource) and amount % _MILLI:
         return f"{value!r} must be an integer: devices are not divided"
     return None
 
 
-def _container_flaws(container: Container, names: set[str]) -> Iterator[str]:
+def _container_violations(container: Container, names: set[str]) -> Iterator[str]:
     if not is_label(container.name):
         yield f"name: Invalid value {container.name[:63]!r}: use at most 63 small letters, digits and dashes"
     elif container.name in names:
         yield f"name: Duplicate value {container.name!r}: give each container a name of its own"
     if not container.image.strip():
         yield "image: Required value: name an image"
-    asked = container.resources or Resources()
-    requests, limits = asked.requests or {}, asked.limits or {}
-    yield from _amount_flaws("limits", limits)
-    yield from _amount_flaws("requests", requests)
+    resources = container.resources or Resources()
+    requests, limits = resources.requests or {}, resources.limits or {}
+    yield from _amount_violations("limits", limits)
+    yield from _amount_violations("requests", requests)
     for resource, value in requests.items():
-        if flaw := _excess(resource, value, limits):
-            yield f"resources.requests: {flaw}"
+        if violation := _limit_violation(resource, value, limits):
+            yield f"resources.requests: {violation}"
 
 
-def _amount_flaws(field: str, quantities: Quantities) -> Iterator[str]:
+def _amount_violations(field: str, quantities: Quantities) -> Iterator[str]:
     for resource, value in quantities.items():
-        if "/" not in resource and resource not in _NATIVE and not resource.startswith("hugepages-"):
+        if "/" not in resource and resource not in _NATIVE_RESOURCES and not resource.startswith("hugepages-"):
             yield f"resources.{field}[{resource[:63]}]: must be a standard resource for containers"
-        elif flaw := amount_flaw(resource, value):
-            yield f"resources.{field}[{resource[:63]}]: {flaw}"
+        elif violation := amount_violation(resource, value):
+            yield f"resources.{field}[{resource[:63]}]: {violation}"
 
 
-def _excess(resource: str, value: str | float, limits: Mapping[str, str | float]) -> str | None:
+def _limit_violation(resource: str, value: str | float, limits: Mapping[str, str | float]) -> str | None:
     """Return why a request does not go with the container's limits, or ``None``."""
     if resource not in limits:
-        return f"{resource[:63]}: a limit must be set for a device, and be the same" if is_extended(resource) else None
+        return (
+            f"{resource[:63]}: a limit must be set for a device, and be the same"
+            if is_extended_resource(resource)
+            else None
+        )
     try:
-        asked, most = parse_quantity(resource, value), parse_quantity(resource, limits[resource])
+        resources, limit = parse_quantity(resource, value), parse_quantity(resource, limits[resource])
     except QuantityError:
         return None  # told already
-    if asked > most:
+    if resources > limit:
         return f"{value!r} must be less than or equal to {resource[:63]} limit of {limits[resource]!r}"
-    if is_extended(resource) and asked != most:
+    if is_extended_resource(resource) and resources != limit:
         return f"{value!r} must be equal to {resource[:63]} limit of {limits[resource]!r}"
     return None
 
 
-def _one_of(values: tuple[str, ...]) -> str:
+def _choices(values: tuple[str, ...]) -> str:
     return f"write one of {', '.join(values)}"

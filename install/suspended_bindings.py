@@ -49,7 +49,7 @@ _BINDING = msgspec.json.Decoder(_Binding)
 
 
 @dataclass(frozen=True, slots=True)
-class Paused:
+class SuspendedBinding:
     """A suspended binding; one of ours is resumed by nobody else once we are gone."""
 
     resource: Resource
@@ -64,12 +64,12 @@ class Paused:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-async def find(api: Api, configuration: VolcanoGlobalConfiguration) -> list[Paused]:
+async def list_suspended(api: Api, configuration: VolcanoGlobalConfiguration) -> list[SuspendedBinding]:
     """Return all suspended bindings."""
     return [
-        Paused(resource, meta.namespace, meta.name, meta.uid, _is_ours(found, configuration))
+        SuspendedBinding(resource, meta.namespace, meta.name, meta.uid, _is_ours(found, configuration))
         for resource in (RESOURCE_BINDINGS, CLUSTER_RESOURCE_BINDINGS)
-        async for found in _paused(api, resource)
+        async for found in _iter_suspended(api, resource)
         for meta in (found.metadata,)
     ]
 
@@ -84,7 +84,7 @@ def _is_ours(binding: _Binding, configuration: VolcanoGlobalConfiguration) -> bo
     return (group if slash else "", template.kind) in gated and meta.namespace not in configuration.exempt_namespaces
 
 
-async def resume(api: Api, paused: Paused) -> Literal["resumed", "changed", "gone"]:
+async def resume(api: Api, paused: SuspendedBinding) -> Literal["resumed", "changed", "gone"]:
     """Let one of them run, if it is still the one that was seen, and still paused."""
     patch = [
         {"op": "test", "path": "/metadata/uid", "value": paused.uid},
@@ -101,7 +101,7 @@ async def resume(api: Api, paused: Paused) -> Literal["resumed", "changed", "gon
     return "resumed"
 
 
-async def _paused(api: Api, resource: Resource) -> AsyncIterator[_Binding]:
+async def _iter_suspended(api: Api, resource: Resource) -> AsyncIterator[_Binding]:
     token = ""
     while True:
         try:

@@ -3,63 +3,63 @@
 from collections.abc import Iterator
 
 from controller.api.quantity import format_quantity
-from webhook.podrules import amount_flaw
-from webhook.queuespec import HIERARCHY, HIERARCHY_WEIGHTS, Amounts, Queue, Remembered
+from webhook.pod_validation import amount_violation
+from webhook.queue_types import HIERARCHY, HIERARCHY_WEIGHTS, Amounts, CachedQueue, Queue
 
 #: What a user may write; Closing and Unknown are Volcano's own words.
 STATES = ("Open", "Closed")
-_GREATEST_WEIGHT = 65535
+_MAX_WEIGHT = 65535
 
 
-def queue_flaws(queue: Queue, known: Remembered) -> Iterator[str]:
+def queue_violations(queue: Queue, known: CachedQueue) -> Iterator[str]:
     """Yield what is wrong with *queue*, of which *known* is what would be remembered."""
-    unreadable = list(_quantity_flaws(queue))
+    unreadable = list(_quantity_violations(queue))
     yield from unreadable
     if not unreadable:
-        yield from _amount_flaws(known)
-    if queue.spec and not 0 <= queue.spec.weight <= _GREATEST_WEIGHT:
-        yield f"spec.weight must be between 1 and {_GREATEST_WEIGHT}"
-    yield from _hierarchy_flaws(queue)
+        yield from _amount_violations(known)
+    if queue.spec and not 0 <= queue.spec.weight <= _MAX_WEIGHT:
+        yield f"spec.weight must be between 1 and {_MAX_WEIGHT}"
+    yield from _annotation_violations(queue)
 
 
-def state_flaw(queue: Queue, before: Queue | None) -> str | None:
+def state_violation(queue: Queue, before: Queue | None) -> str | None:
     """Return what is wrong with a state that a user has written; one that was there before is not his."""
     if queue.state in ("", *STATES) or (before and before.state == queue.state):
         return None
     return f"queue state must be in [{' '.join(STATES)}], not {queue.state[:60]!r}"
 
 
-def written(resource: str, amount: int) -> str:
+def format_amount(resource: str, amount: int) -> str:
     """Return ``[cpu]=2`` as messages name an amount."""
     return f"[{resource[:63]}]={format_quantity(resource, amount)}"
 
 
-def _quantity_flaws(queue: Queue) -> Iterator[str]:
+def _quantity_violations(queue: Queue) -> Iterator[str]:
     for field, quantities in queue.quantities().items():
         for resource, value in quantities.items():
-            if flaw := amount_flaw(resource, value):
-                yield f"spec.{field}[{resource[:63]}]: {flaw}"
+            if violation := amount_violation(resource, value):
+                yield f"spec.{field}[{resource[:63]}]: {violation}"
 
 
-def _amount_flaws(queue: Remembered) -> Iterator[str]:
+def _amount_violations(queue: CachedQueue) -> Iterator[str]:
     amounts = queue.amounts
-    yield from _guarantee_flaws(amounts["guarantee"], amounts["deserved"])
+    yield from _guarantee_violations(amounts["guarantee"], amounts["deserved"])
     for resource, amount in amounts["deserved"].items():
         most = amounts["capability"].get(resource)
         if most is not None and amount > most:
-            yield f"deserved{written(resource, amount)} must be <= capability{written(resource, most)}"
+            yield f"deserved{format_amount(resource, amount)} must be <= capability{format_amount(resource, most)}"
 
 
-def _guarantee_flaws(guarantee: Amounts, deserved: Amounts) -> Iterator[str]:
+def _guarantee_violations(guarantee: Amounts, deserved: Amounts) -> Iterator[str]:
     for resource, amount in guarantee.items():
-        least = f"guarantee{written(resource, amount)}"
+        least = f"guarantee{format_amount(resource, amount)}"
         if resource not in deserved:
             yield f"deserved[{resource[:63]}] must be >= {least}: set it"
         elif amount > deserved[resource]:
-            yield f"deserved{written(resource, deserved[resource])} must be >= {least}: raise it"
+            yield f"deserved{format_amount(resource, deserved[resource])} must be >= {least}: raise it"
 
 
-def _hierarchy_flaws(queue: Queue) -> Iterator[str]:
+def _annotation_violations(queue: Queue) -> Iterator[str]:
     path, weights = queue.annotation(HIERARCHY), queue.annotation(HIERARCHY_WEIGHTS)
     if not path and not weights:
         return

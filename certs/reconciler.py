@@ -15,21 +15,21 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from certs.authority import BACKDATED, AuthorityError, lifetime, load_bundle
-from certs.injection import publish, published
-from certs.replicas import served
+from certs.injection import publish, published_bundles
+from certs.replicas import served_certificates
+from certs.rotation import BUNDLE, CERTIFICATE, SERVING, ensure_authority, ensure_leaf, prune_authorities
 from certs.settings import Settings
 from certs.store import Store
-from certs.upkeep import BUNDLE, CERTIFICATE, SERVING, ensure_authority, ensure_leaf, retire_authorities
 from controller.kube import Api
 
 log = structlog.get_logger(__name__)
 
 _AGENT = "volcano-global-certs"
-ROTATED = "it was asked for"
+ROTATION_REQUESTED = "it was asked for"
 
 
 @dataclass(frozen=True, slots=True)
-class Upkeep:
+class CertificateReconciler:
     """Keeps what is in *store* good, as *settings* say."""
 
     store: Store
@@ -42,30 +42,36 @@ class Upkeep:
             self._publish_external()
             return
         settings, now = self.settings, utc_now()
-        because = ROTATED if rotate else None
-        bundle = ensure_authority(self.store, now, settings.lives, because=because if settings.authority else None)
-        if self._publish(bundle) and self._is_new(bundle):
+        forced_reason = ROTATION_REQUESTED if rotate else None
+        bundle = ensure_authority(
+            self.store, now, settings.lifetimes, forced_reason=forced_reason if settings.authority else None
+        )
+        if self._publish(bundle) and self._is_bundle_new(bundle):
             self.sleep(settings.settle_seconds)
-        issued = ensure_leaf(self.store, settings.names, now=utc_now(), lives=settings.lives, because=because)
-        if not issued and self._may_retire(bundle):
-            self._publish(retire_authorities(self.store))
+        issued = ensure_leaf(
+            self.store, settings.names, now=utc_now(), lifetimes=settings.lifetimes, forced_reason=forced_reason
+        )
+        if not issued and self._can_prune(bundle):
+            self._publish(prune_authorities(self.store))
 
-    def _is_new(self, bundle: bytes) -> bool:
+    def _is_bundle_new(self, bundle: bytes) -> bool:
         """Say whether what is being served came with another bundle."""
         stored = self.store.read(SERVING)
         return stored is not None and stored.files.get(BUNDLE) != bundle
 
-    def _may_retire(self, bundle: bytes) -> bool:
+    def _can_prune(self, bundle: bytes) -> bool:
         """Say whether nobody serves any more what a former authority has signed."""
         if len(load_bundle(bundle)) == 1 or not self.settings.replica:
             return False
         leaf = self._leaf()
-        if utc_now() < lifetime(leaf).begins + BACKDATED + timedelta(seconds=self.settings.overlap_seconds):
+        if utc_now() < lifetime(leaf).not_before + BACKDATED + timedelta(seconds=self.settings.overlap_seconds):
             return False
-        return self._all_serve(leaf)
+        return self._all_replicas_serve(leaf)
 
-    def _all_serve(self, leaf: x509.Certificate) -> bool:
-        behind = sorted(address for address, found in served(self.settings.replica).items() if found != leaf)
+    def _all_replicas_serve(self, leaf: x509.Certificate) -> bool:
+        behind = sorted(
+            address for address, found in served_certificates(self.settings.replica).items() if found != leaf
+        )
         if behind:
             log.info("former authorities kept", reason="replicas do not serve the newest certificate", replicas=behind)
         return not behind
@@ -78,8 +84,8 @@ class Upkeep:
         if not stored.files.get(BUNDLE):
             raise AuthorityError(f"the certificate has no {BUNDLE} beside it: use an issuer that tells its authority")
         newest = load_bundle(stored.files[BUNDLE])
-        former = [each for each in self._published() if each not in newest and lifetime(each).ends > utc_now()]
-        if former and self.settings.replica and self._all_serve(self._leaf()):
+        former = [each for each in self._published() if each not in newest and lifetime(each).not_after > utc_now()]
+        if former and self.settings.replica and self._all_replicas_serve(self._leaf()):
             former = []
         self._publish(_pem([*newest, *former]))
 
@@ -89,7 +95,7 @@ class Upkeep:
 
     def _published(self) -> list[x509.Certificate]:
         found: list[x509.Certificate] = []
-        for place, bundle in asyncio.run(read_all(self.settings)).items():
+        for place, bundle in asyncio.run(read_published(self.settings)).items():
             try:
                 found += load_bundle(bundle) if bundle else []
             except AuthorityError as error:
@@ -100,7 +106,7 @@ class Upkeep:
         return asyncio.run(_publish_all(self.settings, bundle))
 
 
-async def read_all(settings: Settings) -> dict[str, bytes]:
+async def read_published(settings: Settings) -> dict[str, bytes]:
     """Return the bundle published for each webhook of all configurations; without any, nobody is asked."""
     if not settings.webhook_configuration:
         return {}
@@ -108,7 +114,7 @@ async def read_all(settings: Settings) -> dict[str, bytes]:
         return {
             f"{name}: {place}": bundle
             for name in settings.webhook_configuration
-            for place, bundle in (await published(api, name)).items()
+            for place, bundle in (await published_bundles(api, name)).items()
         }
 
 

@@ -21,10 +21,10 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 # A refused body is read no further; long enough for the answer to arrive.
 _LINGERING_SECONDS = 0.5
 # Half-open connections wait here until their handshake; a flood of them must not keep others from it.
-_BACKLOG = 1024
+_ACCEPT_BACKLOG = 1024
 
 
-def _cut(transport: asyncio.Transport) -> None:
+def _abort(transport: asyncio.Transport) -> None:
     # The TLS transport of early 3.11 forgets its connection when it is closed, and has nothing left to abort.
     with contextlib.suppress(AttributeError):
         transport.abort()
@@ -36,7 +36,7 @@ class Server(web.Server):
     def __init__(self, handler: Handler, settings: Settings, *, client_names: frozenset[str] = frozenset()) -> None:
         super().__init__(
             handler,
-            request_factory=self._greet,
+            request_factory=self._make_request,
             access_log=None,
             auto_decompress=False,
             keepalive_timeout=settings.keepalive_seconds,
@@ -45,27 +45,27 @@ class Server(web.Server):
         self._header_seconds = settings.header_seconds
         self._max_connections = settings.max_connections
         self._client_names = client_names
-        self._silent: dict[RequestHandler, tuple[asyncio.TimerHandle, asyncio.Transport]] = {}
+        self._header_timers: dict[RequestHandler, tuple[asyncio.TimerHandle, asyncio.Transport]] = {}
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         """Give the caller until the deadline to send a request's headers, if he may call at all."""
         super().connection_made(handler, transport)
-        if self._client_names and self._client_names.isdisjoint(shown := names(transport)):
+        if self._client_names and self._client_names.isdisjoint(shown := certificate_names(transport)):
             log.warning("caller refused", shown=sorted(shown), reason="his certificate bears none of the client names")
-            _cut(transport)
+            _abort(transport)
             return
-        timer = asyncio.get_running_loop().call_later(self._header_seconds, _cut, transport)
-        self._silent[handler] = (timer, transport)
+        timer = asyncio.get_running_loop().call_later(self._header_seconds, _abort, transport)
+        self._header_timers[handler] = (timer, transport)
         if len(self.connections) > self._max_connections:
             # Who has been silent for longest is the least likely to be the API server.
-            _cut(next(iter(self._silent.values()))[1])
+            _abort(next(iter(self._header_timers.values()))[1])
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         """Forget the caller."""
-        self._heard(handler)
+        self._cancel_header_timer(handler)
         super().connection_lost(handler, exc)
 
-    def _greet(
+    def _make_request(
         self,
         message: RawRequestMessage,
         payload: StreamReader,
@@ -73,11 +73,11 @@ class Server(web.Server):
         writer: AbstractStreamWriter,
         task: asyncio.Task[None],
     ) -> web.BaseRequest:
-        self._heard(protocol)
+        self._cancel_header_timer(protocol)
         return web.BaseRequest(message, payload, protocol, writer, task, self._loop)
 
-    def _heard(self, handler: RequestHandler) -> None:
-        if waiting := self._silent.pop(handler, None):
+    def _cancel_header_timer(self, handler: RequestHandler) -> None:
+        if waiting := self._header_timers.pop(handler, None):
             waiting[0].cancel()
 
 
@@ -101,12 +101,12 @@ class Listener:
         await self._sockets.wait_closed()
 
 
-def names(transport: asyncio.BaseTransport) -> frozenset[str]:
+def certificate_names(transport: asyncio.BaseTransport) -> frozenset[str]:
     """Return the names in the certificate that a caller has shown: its common name, and its alternative names."""
-    return frozenset(_names(transport.get_extra_info("peercert") or {}))
+    return frozenset(_iter_names(transport.get_extra_info("peercert") or {}))
 
 
-def _names(certificate: Mapping[str, Any]) -> Iterator[str]:
+def _iter_names(certificate: Mapping[str, Any]) -> Iterator[str]:
     for relative in certificate.get("subject", ()):
         yield from (value for field, value in relative if field == "commonName")
     yield from (value for _, value in certificate.get("subjectAltName", ()))
@@ -126,7 +126,7 @@ async def listen_tls(handler: Handler, settings: Settings, context: ssl.SSLConte
         server,
         settings.host,
         settings.port,
-        backlog=_BACKLOG,
+        backlog=_ACCEPT_BACKLOG,
         ssl=context,
         ssl_handshake_timeout=settings.handshake_seconds,
     )

@@ -1,0 +1,32 @@
+"""Which texts Kubernetes takes as names; reads them character by character, for a pattern can be made to take long."""
+
+from string import ascii_lowercase, ascii_uppercase, digits
+
+_EDGE_CHARACTERS = frozenset(ascii_lowercase + digits)
+_INNER_CHARACTERS = _EDGE_CHARACTERS | {"-"}
+_QUALIFIED_EDGES = _EDGE_CHARACTERS | frozenset(ascii_uppercase)
+_QUALIFIED_INNER = _QUALIFIED_EDGES | frozenset("-_.")
+
+MAX_LABEL_LENGTH = 63
+MAX_NAME_LENGTH = 253
+
+
+def is_label(text: str) -> bool:
+    """Say whether *text* is a DNS label: small letters, digits and inner dashes."""
+    return 0 < len(text) <= MAX_LABEL_LENGTH and _is_made_of(text, _EDGE_CHARACTERS, _INNER_CHARACTERS)
+
+
+def is_subdomain(text: str) -> bool:
+    """Say whether *text* is a DNS name: labels joined by dots."""
+    return 0 < len(text) <= MAX_NAME_LENGTH and all(
+        _is_made_of(part, _EDGE_CHARACTERS, _INNER_CHARACTERS) for part in text.split(".")
+    )
+
+
+def is_label_value(text: str) -> bool:
+    """Say whether *text* can be the value of a label, which pods get their names and their job's name as."""
+    return 0 < len(text) <= MAX_LABEL_LENGTH and _is_made_of(text, _QUALIFIED_EDGES, _QUALIFIED_INNER)
+
+
+def _is_made_of(text: str, edges: frozenset[str], inner: frozenset[str]) -> bool:
+    return bool(text) and text[0] in edges and text[-1] in edges and inner.issuperset(text)
