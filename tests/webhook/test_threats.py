@@ -1,4 +1,4 @@
-"""Threats to the webhook (faults.md), each tried while a real API server calls it."""
+"""Threats to the webhook (docs/operations/threats.md), each tried while a real API server calls it."""
 
 import asyncio
 import base64
