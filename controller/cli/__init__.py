@@ -1,1 +1,1 @@
-"""The operators' commands: they look and report, and never write anything."""
+"""The `volcano-global` command line: read-only reports for operators."""

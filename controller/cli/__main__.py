@@ -1,4 +1,4 @@
-"""Run the operators' commands: `volcano-global --help`."""
+"""Entry point of the command line: `volcano-global --help`."""
 
 import sys
 from collections.abc import Sequence
@@ -13,29 +13,29 @@ from controller.simulator.drawing import DrawingError
 
 _FAILED = 1
 _BAD_INPUT = 2
-_MAX_PROBLEMS = 50
+_MAX_ERRORS = 50
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; what goes wrong is a sentence on stderr and an exit code."""
+    """Run a command; print errors to stderr and exit with 1, or with 2 for bad input."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
         app(arguments, prog_name="volcano-global")
     except InputError as error:
-        _print_errors(*error.problems)
+        _print_errors(*error.violations)
         sys.exit(_BAD_INPUT)
     except (DrawingError, LiveReadError, NotFoundError, OSError) as error:
         _print_errors(str(error))
         sys.exit(_FAILED)
 
 
-def _print_errors(*problems: str) -> None:
-    """Write what is wrong to stderr, a line for each problem."""
-    lines = [escape(problem) for problem in problems[:_MAX_PROBLEMS]]
-    if len(problems) > _MAX_PROBLEMS:
-        lines.append(f"and {len(problems) - _MAX_PROBLEMS} more problems")
+def _print_errors(*errors: str) -> None:
+    """Print each error on a line of its own to stderr."""
+    lines = [escape(error) for error in errors[:_MAX_ERRORS]]
+    if len(errors) > _MAX_ERRORS:
+        lines.append(f"and {len(errors) - _MAX_ERRORS} more errors")
     sys.stderr.writelines(f"{line}\n" for line in lines)
 
 

@@ -1,4 +1,4 @@
-"""The operators' commands: what each is for, and which report answers it."""
+"""Defines the commands and the report that each prints."""
 
 from difflib import get_close_matches
 from typing import Annotated
@@ -30,80 +30,80 @@ app = typer.Typer(
 )
 explain_app = typer.Typer(
     help=help_texts.EXPLAIN,
-    short_help="Say where a workload stands, and why.",
+    short_help="Explain the state of a workload.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 app.add_typer(explain_app, name="explain")
 
 
-@app.command(help=help_texts.PLAN, short_help="Decide one round and print it.")
+@app.command(help=help_texts.PLAN, short_help="Plan one scheduling cycle and print it.")
 @with_common_options
-def plan(source: CommonOptions) -> None:
-    """Print one decision round."""
-    source.answer(plan_report(source.look()), tables.plan_table)
+def plan(options: CommonOptions) -> None:
+    """Print the plan of one scheduling cycle."""
+    options.print_report(plan_report(options.snapshot()), tables.plan_table)
 
 
-@app.command(help=help_texts.QUEUES, short_help="Print the tree of queues and what they hold.")
+@app.command(help=help_texts.QUEUES, short_help="Print the queue hierarchy and its usage.")
 @with_common_options
-def queues(source: CommonOptions) -> None:
-    """Print the tree of queues."""
-    source.answer(queue_reports(source.look()), tables.queues_table)
+def queues(options: CommonOptions) -> None:
+    """Print the queue hierarchy."""
+    options.print_report(queue_reports(options.snapshot()), tables.queues_table)
 
 
-@app.command(help=help_texts.PENDING, short_help="Print who waits, and why.")
+@app.command(help=help_texts.PENDING, short_help="Print pending workloads and their reasons.")
 @with_common_options
 def pending(
-    source: CommonOptions,
-    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only those who wait in this queue.")] = None,
+    options: CommonOptions,
+    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only the workloads of this queue.")] = None,
 ) -> None:
-    """Print who waits."""
-    snapshot = source.look()
+    """Print pending workloads."""
+    snapshot = options.snapshot()
     if queue is not None:
         _require_queue(snapshot, QueueName(queue))
-    source.answer(pending_reports(snapshot, QueueName(queue) if queue else None), tables.pending_table)
+    options.print_report(pending_reports(snapshot, QueueName(queue) if queue else None), tables.pending_table)
 
 
-@app.command(help=help_texts.CLUSTERS, short_help="Print the member clusters and their room.")
+@app.command(help=help_texts.CLUSTERS, short_help="Print the member clusters and their capacity.")
 @with_common_options
-def clusters(source: CommonOptions) -> None:
+def clusters(options: CommonOptions) -> None:
     """Print the member clusters."""
-    source.answer(cluster_reports(source.look()), tables.clusters_table)
+    options.print_report(cluster_reports(options.snapshot()), tables.clusters_table)
 
 
-@explain_app.command("job", help=help_texts.EXPLAIN_JOB, short_help="Say why a job waits, or where it is.")
+@explain_app.command("job", help=help_texts.EXPLAIN_JOB, short_help="Explain why a job is pending, or where it runs.")
 @with_common_options
 def explain_job(
-    source: CommonOptions,
+    options: CommonOptions,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the job.", show_default=False)],
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace.")] = "default",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the job.")] = "default",
 ) -> None:
     """Explain one job."""
-    snapshot = source.look()
+    snapshot = options.snapshot()
     workload = find_job(snapshot, namespace, name)
-    explanation = msgspec.structs.replace(explain(snapshot, workload), told=source.told(workload))
-    source.answer(explanation, explanation_text.explanation_text)
+    explanation = msgspec.structs.replace(explain(snapshot, workload), told=options.published_events(workload))
+    options.print_report(explanation, explanation_text.explanation_text)
 
 
-@explain_app.command("hyperjob", help=help_texts.EXPLAIN_HYPERJOB, short_help="Say how a HyperJob is split, and why.")
+@explain_app.command("hyperjob", help=help_texts.EXPLAIN_HYPERJOB, short_help="Explain the parts of a HyperJob.")
 @with_common_options
 def explain_hyperjob(
-    source: CommonOptions,
+    options: CommonOptions,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the HyperJob.", show_default=False)],
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace.")] = "default",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the HyperJob.")] = "default",
 ) -> None:
     """Explain one HyperJob."""
-    source.answer(hyperjob_report(*source.look_at(namespace, name)), hyperjob_text)
+    options.print_report(hyperjob_report(*options.hyperjob_snapshot(namespace, name)), hyperjob_text)
 
 
-app.command(
-    "simulate", help=help_texts.SIMULATE, short_help="Play jobs on virtual time and print what became of them."
-)(with_common_options(simulate))
-app.command("replay", help=help_texts.REPLAY, short_help="Judge a journal of decisions again.")(replay)
+app.command("simulate", help=help_texts.SIMULATE, short_help="Simulate jobs on virtual time and print statistics.")(
+    with_common_options(simulate)
+)
+app.command("replay", help=help_texts.REPLAY, short_help="Replay a decision log and compare the decisions.")(replay)
 
 
 def _require_queue(snapshot: Snapshot, queue: QueueName) -> None:
-    """Raise `NotFoundError` for a queue that neither exists nor is waited for."""
+    """Raise `NotFoundError` for a queue that does not exist and that no pending workload names."""
     known = {*snapshot.state.queues, *snapshot.state.queues_with_pending()}
     if queue not in known and queue != "root":
         near = get_close_matches(queue, sorted(known), n=3) or sorted(known)[:5]

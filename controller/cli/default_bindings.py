@@ -1,4 +1,4 @@
-"""The bindings that Karmada's detector would make of templates that have none yet, paused as the webhook would."""
+"""Creates the suspended bindings that Karmada's detector and the webhook would create for templates without one."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,14 +13,14 @@ from controller.cli.resource_interpreter import replica_requirements
 from controller.engine.clusters import ApiKind
 
 _POLICY_LABEL_VALUE = "of-the-files"
-#: Where a template may go that no policy selects: to any one cluster.
+#: Placement of a template that matches no policy: any one cluster.
 ANY_ONE_CLUSTER: Final[Mapping[str, Any]] = {
     "spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
 }
 
 
 def template_key(manifest: Manifest) -> TemplateKey:
-    """Return the name by which a binding's template is known."""
+    """Return the key by which bindings refer to the template in *manifest*."""
     kind = group_kind(ApiKind(manifest.api_version, manifest.kind))
     return TemplateKey(kind, manifest.namespace, manifest.name)
 
@@ -28,7 +28,7 @@ def template_key(manifest: Manifest) -> TemplateKey:
 def with_default_bindings(
     templates: Iterable[Manifest], bindings: Sequence[Manifest], policies: Sequence[Policy]
 ) -> list[Manifest]:
-    """Return *bindings*, made whole, and one more for each of *templates* that none of them is for."""
+    """Return *bindings*, completed, and a new binding for each of *templates* without one."""
     by_key = {template_key(template): template for template in templates}
     bindings = [_with_template_namespace(binding) for binding in bindings]
     bound = {_template_key_of(binding) for binding in bindings}
@@ -41,7 +41,7 @@ def with_default_bindings(
 
 
 def _with_template_namespace(binding: Manifest) -> Manifest:
-    """Return *binding* with its template in its own namespace, where the reference names none."""
+    """Return *binding* with its own namespace as that of its template, if the reference has none."""
     spec = binding.body.get("spec") or {}
     reference = spec.get("resource") or {}
     if reference.get("namespace") or not binding.namespace:
@@ -55,23 +55,23 @@ def _template_key_of(binding: Manifest) -> TemplateKey:
 
 
 def _template_reference(binding: Manifest) -> Manifest:
-    """Return the object that *binding* refers to, as far as the reference tells."""
-    said = (binding.body.get("spec") or {}).get("resource") or {}
-    told = {name: said.get(name) or "" for name in ("apiVersion", "kind", "namespace", "name")}
-    metadata = {"namespace": told["namespace"], "name": told["name"]}
-    return Manifest(
-        binding.place, told["apiVersion"], told["kind"], told["namespace"], told["name"], {"metadata": metadata}
+    """Return the object that *binding* refers to, with the fields of the reference only."""
+    reference = (binding.body.get("spec") or {}).get("resource") or {}
+    api_version, kind, namespace, name = (
+        reference.get(field) or "" for field in ("apiVersion", "kind", "namespace", "name")
     )
+    metadata = {"namespace": namespace, "name": name}
+    return Manifest(binding.location, api_version, kind, namespace, name, {"metadata": metadata})
 
 
 def _complete(binding: Manifest, template: Manifest | None, policies: Sequence[Policy]) -> Manifest:
-    """Return *binding* with a uid, and with the claim that the detector would renew where a policy selects it."""
+    """Return *binding* with a uid, and with the policy label that the detector sets if a policy matches."""
     metadata = dict(binding.body["metadata"])
     labels = metadata.get("labels") or {}
     annotations = metadata.get("annotations") or {}
     uid = metadata.get("uid") or recorded_uid(annotations) or _generated_uid(binding)
     metadata |= {"uid": uid, "annotations": _with_record_uid(annotations, uid)}
-    if not any(labels.get(claim) for claim in POLICY_LABELS) and matching_policy(
+    if not any(labels.get(label) for label in POLICY_LABELS) and matching_policy(
         template or _template_reference(binding), policies
     ):
         metadata["labels"] = {**labels, POLICY_LABELS[0]: _POLICY_LABEL_VALUE}
@@ -79,7 +79,7 @@ def _complete(binding: Manifest, template: Manifest | None, policies: Sequence[P
 
 
 def _with_record_uid(annotations: Mapping[str, str], uid: str) -> Mapping[str, str]:
-    """Return *annotations* with our record, where it names no binding, written for this one."""
+    """Return *annotations* with *uid* set in the admission record, if the record has no uid."""
     record = _read_record(annotations)
     if record is None or record.get("uid"):
         return annotations
@@ -88,7 +88,7 @@ def _with_record_uid(annotations: Mapping[str, str], uid: str) -> Mapping[str, s
 
 def _default_binding(template: Manifest, policy: Policy | None) -> Manifest:
     kind = template_key(template).kind
-    # Karmada's own name for it would be the same for jobs of two API groups.
+    # Karmada's name for the binding would be the same for jobs of two API groups.
     name = f"{template.name}-{kind}".lower()
     metadata = {"name": name, "namespace": template.namespace, "labels": {POLICY_LABELS[0]: _POLICY_LABEL_VALUE}}
     resource = {"apiVersion": template.api_version, "kind": template.kind, "name": template.name}
@@ -98,30 +98,30 @@ def _default_binding(template: Manifest, policy: Policy | None) -> Manifest:
         "suspension": {"scheduling": True},
         **(replica_requirements(kind, template.body.get("spec") or {}) or {}),
     }
-    made = Manifest(
-        template.place,
+    binding = Manifest(
+        template.location,
         RESOURCE_BINDINGS.api_version,
         RESOURCE_BINDINGS.kind,
         template.namespace,
         name,
         {"metadata": metadata, "spec": spec},
     )
-    return _complete(made, template, ())
+    return _complete(binding, template, ())
 
 
 def _generated_uid(manifest: Manifest) -> str:
-    """Return a uid that no other object has, and that is the same every time."""
+    """Return a unique and reproducible uid for *manifest*."""
     return f"{manifest.kind}/{manifest.namespace}/{manifest.name}"
 
 
 def recorded_uid(annotations: Mapping[str, str]) -> str:
-    """Return the uid that our record was written for, empty where there is no record or it names none."""
+    """Return the uid in the admission record, or an empty text if there is none."""
     uid = (_read_record(annotations) or {}).get("uid")
     return uid if isinstance(uid, str) else ""
 
 
 def _read_record(annotations: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return our record as it is written, ``None`` where there is none that can be read at all."""
+    """Return the admission record as it is written, or ``None`` if it is missing or not a JSON object."""
     try:
         record = json.loads(annotations.get(ADMISSION_ANNOTATION, "null"))
     except (ValueError, RecursionError):

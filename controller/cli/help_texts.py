@@ -1,38 +1,39 @@
-"""What ``--help`` teaches, with examples.
+"""Texts of ``--help`` with examples.
 
-A line with a backspace alone keeps the lines after it as they are written.
+A line with only a backspace prevents the lines after it from being rewrapped.
 """
 
 ABOUT = """
-Queues, order and fair share for batch and AI work that Karmada spreads over many clusters.
+Queues, priorities and fair shares for batch and AI workloads that Karmada distributes over clusters.
 
-Every command looks at files (-f) or, without them, at the live control plane; replay reads journals that the controller
-has written. None of them writes anything.
+Every command reads files (-f) or, without them, the live control plane; replay reads decision logs of the controller.
+No command writes to the control plane.
 
 \b
 Examples:
-  volcano-global plan -f world.yaml         who would be admitted, and where
-  volcano-global pending --queue research   who waits in a queue, and why
-  volcano-global explain job train -n ml    why it waits, and what would help
+  volcano-global plan -f objects.yaml       which workloads would be admitted, and where
+  volcano-global pending --queue research   which workloads of a queue are pending, and why
+  volcano-global explain job train -n ml    why a job is pending, and what would admit it
 
 \b
 Exit codes:
-  0  done
-  1  the command could not be carried out
-  2  bad input: the file, the document and the field are named
+  0  success
+  1  the command failed
+  2  bad input; the message names the file, the document and the field
 """
 
 PLAN = """
-Decide one round and print it: who is admitted where, who waits for what, and how the queues stand after it.
+Plan one scheduling cycle and print it: admissions and their clusters, pending workloads and their reasons, and the
+usage of the queues afterwards.
 
-Files may hold Queues, Clusters, PriorityClasses, Jobs and other templates, propagation policies, bindings, HyperJobs
-and a VolcanoGlobalConfiguration, as YAML or JSON, also as lists that kubectl wrote. A HyperJob is planned as the Jobs it
-becomes. A job without a binding waits with the
-placement of the policy that selects it; if none does, it may go to any one cluster.
+Files may contain Queues, Clusters, PriorityClasses, Jobs and other templates, propagation policies, bindings, HyperJobs
+and a VolcanoGlobalConfiguration, as YAML or JSON, also as lists printed by kubectl. A HyperJob is planned as its Jobs.
+A job without a binding is pending with the placement of the policy that matches it; without a policy, it may be placed
+on any one cluster.
 
 \b
 Examples:
-  volcano-global plan -f world.yaml
+  volcano-global plan -f objects.yaml
   volcano-global plan -f queues/ -f jobs.yaml -o json
   kubectl get queues,clusters,jobs.batch.volcano.sh,resourcebindings -A -o yaml \\
     | volcano-global plan -f -
@@ -40,16 +41,16 @@ Examples:
 """
 
 QUEUES = """
-Print the tree of queues: weight, priority, state, who waits, and what they hold of what they may.
+Print the queue hierarchy: weight, priority, state, pending workloads, usage, fair share and limit.
 
 \b
 Examples:
   volcano-global queues
-  volcano-global queues -f world.yaml -o json
+  volcano-global queues -f objects.yaml -o json
 """
 
 PENDING = """
-Print who waits after the next round: position, priority, since when, and the reason.
+Print the pending workloads after the next scheduling cycle: position, priority, pending time and reason.
 
 \b
 Examples:
@@ -59,50 +60,52 @@ Examples:
 """
 
 CLUSTERS = """
-Print the member clusters: what they have, what others use of it, what is ours, and what is left.
+Print the member clusters: allocatable resources, external usage, our usage and free capacity.
 
 \b
 Examples:
   volcano-global clusters
-  volcano-global clusters -f world.yaml -o json
+  volcano-global clusters -f objects.yaml -o json
 """
 
 EXPLAIN = """
-Say in sentences where a workload stands, and what would change that.
+Explain the state of a workload, and what would change it.
 """
 
 EXPLAIN_JOB = """
-Say why a job waits, who is before it, where it could go, and what would let it in; or where it is.
+Explain why a job is pending, which workloads are ahead of it, which clusters it could use and what would admit it; or
+where it runs.
 
 \b
 Examples:
   volcano-global explain job train -n ml
-  volcano-global explain job train -n ml -f world.yaml -o json
+  volcano-global explain job train -n ml -f objects.yaml -o json
 """
 
 EXPLAIN_HYPERJOB = """
-Say how a HyperJob is split, or would be now: each part, its size, why it goes where it does, and why it waits.
+Explain how a HyperJob is split, or would be split now: each part, its size, its cluster and why, and why it is pending.
 
 \b
 Examples:
   volcano-global explain hyperjob llm-training -n ml
-  volcano-global explain hyperjob llm-training -n ml -f world.yaml -o json
+  volcano-global explain hyperjob llm-training -n ml -f objects.yaml -o json
 """
 
 SIMULATE = """
-Play jobs against the decisions on virtual time, and print what became of them: waiting times, use, fairness.
+Simulate jobs on virtual time and print statistics: waiting times, utilisation and fairness.
 
-Files are those of plan. When a job comes and how long it runs say its annotations volcano-global.io/submit (90s after
-the start; at the start if missing) and volcano-global.io/runtime. Clusters, queues and the VolcanoGlobalConfiguration are
-taken as they are; whole numbers with h, m, s or ms make a time: 1h30m, 90s, 200ms.
+Files are those of plan. The annotation volcano-global.io/submit is the time at which a job is submitted (90s after the
+start; at the start if missing), volcano-global.io/runtime is its run time. Clusters, queues and the
+VolcanoGlobalConfiguration do not change. Times are whole numbers with h, m, s or ms: 1h30m, 90s, 200ms.
 
-Shapes that can be made up: gang (5 jobs of 6 pods, room for 9), cohorts-30 and cohorts-1000 (queues that share, jobs in
-strict rhythm), philly, helios and alibaba (as measured on real clusters). --dump prints one as manifests to edit.
+Loads that can be generated: gang (5 jobs of 6 pods, capacity for 9 pods), cohorts-30 and cohorts-1000 (queues that
+borrow, jobs at fixed intervals), philly, helios and alibaba (measured on real clusters). --dump prints the generated
+load as manifests.
 
 \b
 Examples:
-  volcano-global simulate -f world.yaml --until 8h
-  volcano-global simulate -f world.yaml -o json | jq .summary
+  volcano-global simulate -f objects.yaml --until 8h
+  volcano-global simulate -f objects.yaml -o json | jq .summary
   volcano-global simulate --generate gang --compare per-pod
   volcano-global simulate --generate philly --jobs 500 --plot shares.png
   volcano-global simulate --generate cohorts-30 --writes 50
@@ -110,23 +113,23 @@ Examples:
 """
 
 REPLAY = """
-Judge a journal of decisions again: tell its inputs to a new world, and compare each decision with the recorded one.
+Replay a decision log: pass its inputs to a new engine, and compare each decision with the recorded one.
 
-The controller writes the journal where its flag --decision-journal names a file; those before it are FILE.1, FILE.2 and
-so on. Each file begins with all that was known, so each is replayed by itself. A last line that was cut off, as by a
-crash, is left out and told.
+The controller writes the decision log to the file of its flag --decision-journal; rotated files are FILE.1, FILE.2 and
+so on. Each file begins with a checkpoint, so each is replayed separately. An incomplete last line, for example after a
+crash, is ignored and reported.
 
 \b
 Examples:
   volcano-global replay decisions.jsonl
   volcano-global replay decisions.jsonl.* decisions.jsonl -o json
-  volcano-global replay decisions.jsonl --workload ml/train   all that was decided about it
+  volcano-global replay decisions.jsonl --workload ml/train   also print the decisions about a workload
   kubectl -n karmada-system exec deployment/volcano-global-controller -- cat /var/lib/volcano-global/decisions.jsonl \\
     | volcano-global replay -
 
 \b
 Exit codes:
-  0  every decision is the same
-  1  some are not, or the file is not as it was written; each is named with both decisions
-  2  bad input: no such file, or a line in it that is none; the line is named
+  0  all decisions are the same
+  1  some decisions differ, or the file was altered; both decisions are printed
+  2  bad input: the file is missing or a line is invalid; the message names the line
 """

@@ -1,4 +1,4 @@
-"""A HyperJob's split in words: one sentence about the whole, a row for each part."""
+"""Formats the explanation of a HyperJob as text, with a table of its parts."""
 
 from controller.cli.output import Cell, Column, OutputStyle, paragraph, table
 from controller.cli.report.hyperjobs import HyperJobPart, HyperJobReport
@@ -8,19 +8,19 @@ _COLUMNS = (
     Column("CLUSTER"),
     Column("PODS", right=True),
     Column("STATE"),
-    Column("WHY THERE"),
-    Column("WHY IT WAITS"),
+    Column("PLACEMENT"),
+    Column("PENDING REASON"),
 )
 
 
-def hyperjob_text(report: HyperJobReport, screen: OutputStyle) -> str:
-    """Return *report* as text."""
-    sections = [paragraph(Cell(f"HyperJob {report.namespace}/{report.name} {_state(report)}.", "bold"), screen)]
+def hyperjob_text(report: HyperJobReport, style: OutputStyle) -> str:
+    """Format *report* as text."""
+    sections = [paragraph(Cell(f"HyperJob {report.namespace}/{report.name} {_state(report)}.", "bold"), style)]
     if report.message:
         code = f"{report.reason}: " if report.reason else ""
-        sections.append(paragraph(f"{code}{report.message}.", screen))
+        sections.append(paragraph(f"{code}{report.message}.", style))
     if report.parts:
-        sections.append(table(_COLUMNS, (_row(part) for part in report.parts), screen))
+        sections.append(table(_COLUMNS, (_row(part) for part in report.parts), style))
     return "\n\n".join(sections)
 
 
@@ -29,10 +29,10 @@ def _state(report: HyperJobReport) -> str:
     parts = f"{count} {'part' if count == 1 else 'parts'}"
     if not report.decided:
         return f"would have {parts} if it were split now"
-    return f"is {report.phase}: it has {parts}, of which {report.min_available} must run together"
+    return f"is {report.phase}: it has {parts}, of which {report.min_available} must be admitted together"
 
 
 def _row(part: HyperJobPart) -> list[str]:
-    where = ", ".join(part.clusters) or part.cluster or "any"
-    waits = f"{part.reason}: {part.message}" if part.reason else ""
-    return [part.name, where, str(part.pods), part.state, part.why, waits]
+    cluster = ", ".join(part.clusters) or part.cluster or "any"
+    pending = f"{part.reason}: {part.message}" if part.reason else ""
+    return [part.name, cluster, str(part.pods), part.state, part.why, pending]

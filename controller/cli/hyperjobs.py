@@ -1,4 +1,4 @@
-"""The HyperJobs among files, and the Jobs and policies that the controller would make of them."""
+"""Splits the HyperJobs of files into the Jobs and policies that the controller would create."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from controller.hyperjob.split import Prospects
 
 @dataclass(frozen=True, slots=True)
 class HyperJobSplit:
-    """One HyperJob of the files and what it would become."""
+    """A HyperJob of the files and its parts."""
 
     manifest: Manifest
     hyperjob: HyperJob
@@ -20,37 +20,37 @@ class HyperJobSplit:
 
     @property
     def objects(self) -> list[Manifest]:
-        """Return its parts as manifests that stand where it stands; none once it is over or suspended."""
-        made = parts_of(self.hyperjob, self.preview)
-        return [self._manifest(body) for child in made for body in (child.policy, child.job)]
+        """Return the objects of its parts with its location; none if it is finished or suspended."""
+        parts = parts_of(self.hyperjob, self.preview)
+        return [self._manifest(body) for child in parts for body in (child.policy, child.job)]
 
     def _manifest(self, body: dict[str, object]) -> Manifest:
-        """Return *body* as if it had been made when the HyperJob was: its age in the queue is the HyperJob's."""
-        said = self.manifest.body["metadata"]
-        metadata = {**body["metadata"]}  # type: ignore[dict-item] # a manifest of ours has one
-        if "creationTimestamp" in said:
-            metadata["creationTimestamp"] = said["creationTimestamp"]
-        about = (str(body["apiVersion"]), str(body["kind"]), self.hyperjob.metadata.namespace, metadata["name"])
-        return Manifest(self.manifest.place, *about, {**body, "metadata": metadata})
+        """Return *body* with the creation time of the HyperJob, so that its age in the queue is the same."""
+        own = self.manifest.body["metadata"]
+        metadata = {**body["metadata"]}  # type: ignore[dict-item] # every created manifest has metadata
+        if "creationTimestamp" in own:
+            metadata["creationTimestamp"] = own["creationTimestamp"]
+        identity = (str(body["apiVersion"]), str(body["kind"]), self.hyperjob.metadata.namespace, metadata["name"])
+        return Manifest(self.manifest.location, *identity, {**body, "metadata": metadata})
 
 
 def is_hyperjob(manifest: Manifest) -> bool:
-    """Say whether *manifest* is a HyperJob in either spelling."""
+    """Return whether *manifest* is a HyperJob of either API group."""
     return manifest.kind == HYPERJOB_KIND and manifest.group in HYPERJOB_GROUPS
 
 
 def split_hyperjobs(manifests: Iterable[Manifest], prospects: Prospects) -> list[HyperJobSplit]:
-    """Return what becomes of each HyperJob, all of them judged by the same room; those unreadable are left out."""
-    found = []
+    """Return the split of each HyperJob, all with the same free capacity; unreadable ones are skipped."""
+    splits = []
     for manifest in manifests:
         hyperjob = read_manifest(manifest)
         if isinstance(hyperjob, HyperJob):
-            found.append(HyperJobSplit(manifest, hyperjob, preview(hyperjob, prospects)))
-    return found
+            splits.append(HyperJobSplit(manifest, hyperjob, preview(hyperjob, prospects)))
+    return splits
 
 
 def read_manifest(manifest: Manifest) -> HyperJob | str:
-    """Return the HyperJob, or what is wrong with it."""
+    """Return the HyperJob, or why it is invalid."""
     metadata = manifest.body["metadata"]
     uid = metadata.get("uid") or f"{manifest.kind}/{manifest.namespace}/{manifest.name}"
     try:
@@ -59,12 +59,12 @@ def read_manifest(manifest: Manifest) -> HyperJob | str:
         return str(error)
 
 
-def missing_objects(made: Sequence[HyperJobSplit], present: Iterable[Manifest]) -> list[Manifest]:
-    """Return the objects of *made* that are not among those *present*."""
-    known = {(each.api_version, each.kind, each.namespace, each.name) for each in present}
+def missing_objects(splits: Sequence[HyperJobSplit], present: Iterable[Manifest]) -> list[Manifest]:
+    """Return the objects of *splits* that are not in *present*."""
+    known = {(manifest.api_version, manifest.kind, manifest.namespace, manifest.name) for manifest in present}
     return [
-        each
-        for split in made
-        for each in split.objects
-        if (each.api_version, each.kind, each.namespace, each.name) not in known
+        manifest
+        for split in splits
+        for manifest in split.objects
+        if (manifest.api_version, manifest.kind, manifest.namespace, manifest.name) not in known
     ]

@@ -1,7 +1,7 @@
-"""The live control plane read once, whole: for commands that only look, never for decisions that are written.
+"""Reads the live control plane once, for read-only commands.
 
-The lists are not of one moment, so an object may be missing that another one
-names; the next look will have both.
+The lists are read one after another, so an object may refer to one that is missing.
+Decisions that are written use the informers instead.
 """
 
 import contextlib
@@ -40,17 +40,17 @@ F = TypeVar("F", bound=Observation[Hashable])
 T = TypeVar("T")
 
 _ATTEMPTS = 3
-#: So many events are shown of one workload.
+#: Maximum number of events shown for one workload.
 _MAX_EVENTS = 5
 _PAGE_SIZE = 500
 
 
 class KindNotServedError(Exception):
-    """The API server does not serve a kind that is needed; the message says which."""
+    """The API server does not serve a required kind; the message names it."""
 
 
 class _ApiResource(msgspec.Struct):
-    """One resource of an API group, as the server tells it."""
+    """One resource of an API group, from the server's discovery."""
 
     name: str
     kind: str
@@ -64,15 +64,15 @@ _API_RESOURCES = msgspec.json.Decoder(_ApiResourceList)
 
 
 async def live_snapshot(api: Api, *, configuration: VolcanoGlobalConfiguration | None = None, now: int) -> Snapshot:
-    """Return the control plane behind *api* as it is, with one decision round over it; nothing is written.
+    """Return the current state of the control plane with the plan of one scheduling cycle.
 
-    Raises `ApiError`, and `UnservedError` for a control plane without the kinds we read.
+    Raises `ApiError`, and `KindNotServedError` if the control plane lacks a required kind.
     """
     return take_snapshot(await read_store(api, configuration or VolcanoGlobalConfiguration()), now)
 
 
 async def find_hyperjob(api: Api, namespace: str, name: str) -> HyperJob:
-    """Return the HyperJob of that name, upstream's spelling first; raise `NotFoundError` where there is none."""
+    """Return the HyperJob of that name, from Volcano's API group first; raise `NotFoundError` if there is none."""
     for resource in HYPERJOB_RESOURCES:
         try:
             raw = await api.get(resource.item_path(namespace, name))
@@ -86,16 +86,16 @@ async def find_hyperjob(api: Api, namespace: str, name: str) -> HyperJob:
 
 
 async def events_of(api: Api, workload: Workload) -> tuple[PublishedEvent, ...]:
-    """Return what our controller has told of *workload* lately; nothing where events may not be read."""
+    """Return the latest events that the controller recorded for *workload*; none if events may not be listed."""
     folder = EVENTS.item_path(workload.namespace or "default", "").rstrip("/")
     selector = f"regarding.kind={workload.kind},regarding.name={workload.name}"
     parameters = {"fieldSelector": selector}
     try:
-        found = [event async for event in _pages(api, folder, decode_event, page=_PAGE_SIZE, parameters=parameters)]
+        events = [event async for event in _pages(api, folder, decode_event, page=_PAGE_SIZE, parameters=parameters)]
     except (Forbidden, NotFound, Gone):
         return ()
-    ours = [_published_event(each) for each in found if each.reporting_controller == REPORTING_CONTROLLER]
-    return tuple(sorted(ours, key=lambda each: (each.last, each.reason)))[-_MAX_EVENTS:]
+    ours = [_published_event(event) for event in events if event.reporting_controller == REPORTING_CONTROLLER]
+    return tuple(sorted(ours, key=lambda event: (event.last, event.reason)))[-_MAX_EVENTS:]
 
 
 def _published_event(event: Event) -> PublishedEvent:
@@ -104,7 +104,7 @@ def _published_event(event: Event) -> PublishedEvent:
 
 
 async def read_store(api: Api, configuration: VolcanoGlobalConfiguration, *, page: int = _PAGE_SIZE) -> Store:
-    """Return a store that holds every object of the kinds that decisions depend on, listed *page* at a time."""
+    """Return a store with all objects that decisions depend on, listed in pages of *page* objects."""
     store = Store(configuration)
     sinks: list[tuple[str, Collection[Any]]] = [
         (CLUSTERS.path, store.clusters),
@@ -112,7 +112,7 @@ async def read_store(api: Api, configuration: VolcanoGlobalConfiguration, *, pag
         (PRIORITY_CLASSES.path, store.priority_classes),
         (JOBS.path, store.jobs),
         *[(await _list_path(api, rule), store.templates(_api_kind(rule))) for rule in configuration.integrations],
-        # Last, so that the templates of nearly all of them are there.
+        # Listed last, so that the templates of nearly all bindings are known.
         (RESOURCE_BINDINGS.path, store.bindings),
         (CLUSTER_RESOURCE_BINDINGS.path, store.cluster_bindings),
     ]
@@ -123,20 +123,20 @@ async def read_store(api: Api, configuration: VolcanoGlobalConfiguration, *, pag
 
 
 async def _read_hyperjobs(api: Api, store: Store, *, page: int) -> None:
-    """Tell *store* which Jobs are parts of HyperJobs, as far as there are any and they may be listed."""
+    """Add the HyperJobs to *store*, which needs them to know which Jobs are parts, if they may be listed."""
     for resource in HYPERJOB_RESOURCES:
         decode = partial(see_hyperjob, resource=resource)
         try:
-            found = [seen async for seen in _pages(api, resource.path, decode, page=page)]
+            observed = [hyperjob async for hyperjob in _pages(api, resource.path, decode, page=page)]
         except (Forbidden, NotFound, Gone):
             continue
         store.expect_hyperjobs()
-        for seen in found:
-            store.hyperjob_changed(seen.uid, facts_of(seen))
+        for hyperjob in observed:
+            store.hyperjob_changed(hyperjob.uid, facts_of(hyperjob))
 
 
 async def _list(api: Api, path: str, collection: Collection[F], *, page: int) -> list[F]:
-    """Return all that *path* lists, page by page; begin anew when the list expires between two of them."""
+    """Return all objects of *path*, page by page; restart if the list expires between two pages."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return [facts async for facts in _pages(api, path, collection.decode, page=page)]
@@ -144,16 +144,14 @@ async def _list(api: Api, path: str, collection: Collection[F], *, page: int) ->
             if attempt == _ATTEMPTS:
                 raise
         except NotFound as error:
-            raise KindNotServedError(
-                f"the control plane does not serve {path}; install the definition of its kind"
-            ) from error
+            raise KindNotServedError(f"the control plane does not serve {path}; install the CRD") from error
     raise AssertionError("the last attempt returns or raises")
 
 
 async def _pages(
     api: Api, path: str, decode: Callable[[bytes], T], *, page: int, parameters: Parameters = NO_PARAMETERS
 ) -> AsyncIterator[T]:
-    """Yield what *decode* makes of each object that *path* lists; one that cannot be read hides no other."""
+    """Yield each object of *path*, decoded; objects that cannot be decoded are skipped."""
     token = ""
     while True:
         answer = await api.list_page(path, parameters, limit=page, token=token)
@@ -166,10 +164,10 @@ async def _pages(
 
 
 async def _list_path(api: Api, rule: IntegrationRule) -> str:
-    """Return the path that lists the kind of *rule*, whose plural only the server knows."""
+    """Return the list path of the kind of *rule*; its plural is read from the server's discovery."""
     root = f"/apis/{rule.api_version}" if rule.group else f"/api/{rule.api_version}"
     unserved = KindNotServedError(
-        f"the control plane does not serve {rule.kind} of {rule.api_version}, which `workloads` names"
+        f"the control plane does not serve {rule.kind} of {rule.api_version}, which `integrations` names"
     )
     try:
         group = _API_RESOURCES.decode(await api.get(root))

@@ -1,4 +1,4 @@
-"""Kubernetes objects as files hold them, each with where it stands; what they mean is decided elsewhere."""
+"""Reads Kubernetes objects from files, each with its location."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,16 +17,16 @@ _MAX_SHOWN = 40
 
 
 class InputError(Exception):
-    """What was given cannot be used; each problem names its file, document and field."""
+    """Input that cannot be used; each violation names its file, document and field."""
 
-    def __init__(self, *problems: str) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
+    def __init__(self, *violations: str) -> None:
+        super().__init__("\n".join(violations))
+        self.violations = violations
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where an object stands: file, document and, inside a List, item, both counted from 1."""
+    """Location of an object: the file, the document and the item of a List, both counted from 1."""
 
     file: str
     document: int
@@ -39,9 +39,9 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One object with its place; ``body`` is all of it."""
+    """A Kubernetes object with its location; ``body`` is the whole object."""
 
-    place: Location
+    location: Location
     api_version: str
     kind: str
     namespace: str
@@ -61,7 +61,7 @@ class Manifest:
 
     @property
     def path(self) -> str:
-        """Return ``Kind namespace/name``, as messages name it."""
+        """Return ``Kind namespace/name``, as used in messages."""
         return f"{self.kind} {f'{self.namespace}/' if self.namespace else ''}{self.name}".rstrip()
 
     @property
@@ -69,29 +69,29 @@ class Manifest:
         """Return the object as JSON."""
         return msgspec.json.encode(self.body)
 
-    def problem(self, text: str) -> str:
-        """Return *text*, which begins with the field, said of this object."""
-        return f"{self.place} ({self.path}): {text}"
+    def violation(self, text: str) -> str:
+        """Return *text*, which begins with the field path, prefixed with the location and name of the object."""
+        return f"{self.location} ({self.path}): {text}"
 
 
 def read(paths: Sequence[str]) -> list[Manifest]:
     """Return all objects in the files and folders *paths*, ``-`` being standard input; raise `InputError`."""
-    found: list[Manifest] = []
-    problems: list[str] = []
+    manifests: list[Manifest] = []
+    violations: list[str] = []
     for file, text in _read_texts(paths):
         try:
-            found.extend(_parse_manifests(file, text, problems))
+            manifests.extend(_parse_manifests(file, text, violations))
         except ParseError as error:
-            problems.append(str(error))
-    if problems:
-        raise InputError(*problems)
-    if not found:
-        raise InputError(f"{', '.join(_display_name(path) for path in paths)}: no Kubernetes object is there")
-    return found
+            violations.append(str(error))
+    if violations:
+        raise InputError(*violations)
+    if not manifests:
+        raise InputError(f"{', '.join(_display_name(path) for path in paths)}: no Kubernetes object found")
+    return manifests
 
 
 def abbreviate(value: object) -> str:
-    """Return *value* as a message shows it: as JSON, and short."""
+    """Return *value* as JSON for a message, truncated if it is long."""
     if isinstance(value, Mapping):
         return "a mapping"
     if isinstance(value, list):
@@ -121,10 +121,10 @@ def _list_files(path: Path) -> list[Path]:
     """Return *path*, or the manifests in the folder *path* and below it, by name."""
     if not path.is_dir():
         return [path]
-    found = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
-    if not found:
+    manifests = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
+    if not manifests:
         raise InputError(f"{path}: no file there ends in {', '.join(sorted(_SUFFIXES))}")
-    return found
+    return manifests
 
 
 def _decode_text(file: str, content: bytes) -> str:
@@ -135,52 +135,55 @@ def _decode_text(file: str, content: bytes) -> str:
         raise InputError(f"{file}: line {line}: it is not UTF-8 text") from error
 
 
-def _parse_manifests(file: str, text: str, problems: list[str]) -> Iterator[Manifest]:
-    """Yield the objects of one file; what is no object is told to *problems*."""
+def _parse_manifests(file: str, text: str, violations: list[str]) -> Iterator[Manifest]:
+    """Yield the objects of one file; append a message to *violations* for each value that is not an object."""
     number = 0
     try:
         for number, value in enumerate(load_documents(text), start=1):
-            for place, body in _list_items(Location(file, number), value):
-                manifest = _parse_manifest(place, body)
+            for location, body in _list_items(Location(file, number), value):
+                manifest = _parse_manifest(location, body)
                 if isinstance(manifest, Manifest):
                     yield manifest
                 else:
-                    problems.append(manifest)
+                    violations.append(manifest)
     except ParseError as error:
         raise ParseError(f"{Location(file, number + 1)}: {error}") from error
 
 
-def _list_items(place: Location, value: Any) -> Iterator[tuple[Location, Any]]:
-    """Yield *value*, or the items of a List; an empty document is nothing."""
+def _list_items(location: Location, value: Any) -> Iterator[tuple[Location, Any]]:
+    """Yield *value*, or the items of a List; yield nothing for an empty document."""
     if value is None:
         return
     kind = value.get("kind") if isinstance(value, dict) else None
     if not isinstance(kind, str) or not kind.endswith("List") or not isinstance(value.get("items"), list):
-        yield place, value
+        yield location, value
         return
-    # The items of a typed list do not repeat what the list says.
-    said = {} if kind == "List" else {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List")}
+    # The items of a typed list do not repeat its apiVersion and kind.
+    inherited = {} if kind == "List" else {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List")}
     for number, item in enumerate(value["items"], start=1):
-        yield Location(place.file, place.document, number), {**said, **item} if isinstance(item, dict) else item
+        yield (
+            Location(location.file, location.document, number),
+            {**inherited, **item} if isinstance(item, dict) else item,
+        )
 
 
-def _parse_manifest(place: Location, body: Any) -> Manifest | str:
-    """Return the object, or what keeps it from being one."""
+def _parse_manifest(location: Location, body: Any) -> Manifest | str:
+    """Return the object, or why *body* is not one."""
     if not isinstance(body, dict):
-        return f"{place}: a Kubernetes object is expected, not {abbreviate(body)}"
+        return f"{location}: a Kubernetes object is expected, not {abbreviate(body)}"
     for field, example in (("apiVersion", "batch.volcano.sh/v1alpha1"), ("kind", "Job")):
         value = body.get(field)
         if not isinstance(value, str) or not value:
-            return f"{place}: {field}: {_missing_field(value)}; write for example {field}: {example}"
+            return f"{location}: {field}: {_missing_field(value)}; write for example {field}: {example}"
     metadata = {} if body.get("metadata") is None else body["metadata"]
-    named = f"{place} ({body['kind']})"
+    named = f"{location} ({body['kind']})"
     if not isinstance(metadata, dict):
         return f"{named}: metadata: {abbreviate(metadata)} is not a mapping"
     name, namespace = metadata.get("name"), metadata.get("namespace")
     return (
         (_name_violation(f"{named}: metadata.name", name) if name is not None else "")
         or (_name_violation(f"{named}: metadata.namespace", namespace) if namespace else "")
-        or Manifest(place, body["apiVersion"], body["kind"], namespace or "", name or "", body)
+        or Manifest(location, body["apiVersion"], body["kind"], namespace or "", name or "", body)
     )
 
 
@@ -189,11 +192,11 @@ def _missing_field(value: object) -> str:
 
 
 def _name_violation(field: str, name: object) -> str:
-    """Return why nothing can bear *name*, or nothing where something can."""
+    """Return why *name* is not a valid name, or an empty text if it is valid."""
     if not isinstance(name, str):
         return f"{field}: {abbreviate(name)} is not text; write it in quotes"
     if not name or len(name) > _MAX_NAME_LENGTH or name in {".", ".."}:
         return f"{field}: a name has 1 to {_MAX_NAME_LENGTH} characters"
-    if any(not sign.isprintable() or sign in " /%" for sign in name):
-        return f"{field}: {abbreviate(name)} is no name; write letters, digits, - and ."
+    if any(not character.isprintable() or character in " /%" for character in name):
+        return f"{field}: {abbreviate(name)} is not a name; write letters, digits, - and ."
     return ""

@@ -1,4 +1,4 @@
-"""The objects of files that a world is made of, by kind; what else is there is named and left out."""
+"""Validates the objects read from files and groups them by kind; other objects are reported and ignored."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -51,32 +51,32 @@ _DEFAULT_NAMESPACE = "default"
 
 @dataclass(frozen=True, slots=True)
 class InputNote:
-    """Something that whoever gave the files may not expect; a *minor* one is told on request only."""
+    """Message about the input that is not an error; a minor one is printed with ``--verbose`` only."""
 
     text: str
-    minor: bool = False
+    is_minor: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class InputObjects:
-    """What is there of each kind, checked field by field, and the operator's choices."""
+    """The valid objects of each kind, and the configuration."""
 
     configuration: VolcanoGlobalConfiguration
     objects: Mapping[GroupKind, Sequence[Manifest]] = field(default_factory=dict)
     notes: tuple[InputNote, ...] = ()
     hyperjobs: tuple[Manifest, ...] = ()
-    """In either spelling, each readable, by namespace and name."""
+    """HyperJobs of both API groups, sorted by namespace and name."""
 
     def of(self, resource: Resource) -> Sequence[Manifest]:
-        """Return the objects of a resource, by name."""
+        """Return the objects of *resource*, sorted by name."""
         return self.objects.get(kind_of(resource), ())
 
-    def of_kind(self, api: ApiKind) -> Sequence[Manifest]:
-        """Return the objects of a further kind, in whatever version, by name."""
+    def of_api(self, api: ApiKind) -> Sequence[Manifest]:
+        """Return the objects of an integration's kind in any version, sorted by name."""
         return self.objects.get(group_kind(api), ())
 
     def with_more(self, manifests: Sequence[Manifest]) -> Self:
-        """Return the inventory with objects of kinds that it knows beside those it has."""
+        """Return a copy that also contains *manifests*."""
         objects = dict(self.objects)
         for manifest in manifests:
             kind = group_kind(ApiKind(manifest.api_version, manifest.kind))
@@ -90,28 +90,31 @@ def kind_of(resource: Resource) -> GroupKind:
 
 
 def validate_objects(manifests: Sequence[Manifest]) -> InputObjects:
-    """Return what *manifests* hold, or raise `InputError` with everything that is wrong with them."""
-    faults: list[str] = []
-    configuration = _configuration(manifests, faults)
-    further = (
+    """Return the objects of *manifests*, or raise `InputError` with all violations."""
+    violations: list[str] = []
+    configuration = _configuration(manifests, violations)
+    integrations = (
         Resource(rule.group, rule.api_version.rpartition("/")[2], plural="", kind=rule.kind)
         for rule in configuration.integrations
     )
-    shelf = _ObjectCollector({kind_of(resource): resource for resource in (*further, *WIRE_TYPES)}, faults)
+    collector = _ObjectCollector({kind_of(resource): resource for resource in (*integrations, *WIRE_TYPES)}, violations)
     for manifest in manifests:
-        shelf.put(manifest)
-    if faults:
-        raise InputError(*faults)
-    return InputObjects(configuration, shelf.sorted(), tuple(shelf.notes), shelf.hyperjobs)
+        collector.add(manifest)
+    if violations:
+        raise InputError(*violations)
+    return InputObjects(configuration, collector.sorted(), tuple(collector.notes), collector.hyperjobs)
 
 
-def _configuration(manifests: Iterable[Manifest], faults: list[str]) -> VolcanoGlobalConfiguration:
-    found = [manifest for manifest in manifests if _is_configuration(manifest)]
-    faults.extend(f"{other.place} ({KIND}): the first is in {found[0].place}; keep one" for other in found[1:])
+def _configuration(manifests: Iterable[Manifest], violations: list[str]) -> VolcanoGlobalConfiguration:
+    configurations = [manifest for manifest in manifests if _is_configuration(manifest)]
+    if not configurations:
+        return VolcanoGlobalConfiguration()
+    first, *others = configurations
+    violations.extend(f"{other.location} ({KIND}): the first is in {first.location}; keep one" for other in others)
     try:
-        return check_configuration(dict(found[0].body)) if found else VolcanoGlobalConfiguration()
+        return check_configuration(dict(first.body))
     except ConfigurationError as error:
-        faults.append(f"{found[0].place} ({KIND}): {str(error).removeprefix(_PREAMBLE)}")
+        violations.append(f"{first.location} ({KIND}): {str(error).removeprefix(_PREAMBLE)}")
         return VolcanoGlobalConfiguration()
 
 
@@ -123,66 +126,70 @@ def _is_configuration(manifest: Manifest) -> bool:
 
 
 class _ObjectCollector:
-    """Takes one manifest after the other."""
+    """Collects the objects, notes and violations of manifests."""
 
-    def __init__(self, resources: Mapping[GroupKind, Resource], faults: list[str]) -> None:
+    def __init__(self, resources: Mapping[GroupKind, Resource], violations: list[str]) -> None:
         self.notes: list[InputNote] = []
         self._resources = resources
-        self._faults = faults
+        self._violations = violations
         self._kinds: dict[GroupKind, dict[tuple[str, str], Manifest]] = {}
         self._uids: dict[str, Manifest] = {}
         self._hyperjobs: dict[tuple[str, str, str], Manifest] = {}
 
-    def put(self, manifest: Manifest) -> None:
-        """Take *manifest* if its kind is wanted and nothing is wrong with it."""
+    def add(self, manifest: Manifest) -> None:
+        """Add *manifest* if its kind is read and it is valid."""
         if is_hyperjob(manifest):
-            self._put_hyperjob(_in_namespace(manifest, HYPERJOBS))
+            self._add_hyperjob(_in_namespace(manifest, HYPERJOBS))
             return
         kind = group_kind(ApiKind(manifest.api_version, manifest.kind))
         resource = self._resources.get(kind)
         if resource is None:
             if not _is_configuration(manifest):
                 self.notes.append(
-                    InputNote(f"{manifest.place} ({manifest.path}): not of a kind that is read", minor=True)
+                    InputNote(f"{manifest.location} ({manifest.path}): not of a kind that is read", is_minor=True)
                 )
             return
         manifest = _in_namespace(manifest, resource)
-        wrong = _violations(manifest, resource, kind) or self._clashes(manifest, kind)
-        self._faults.extend(manifest.problem(each) for each in wrong)
-        if not wrong:
+        texts = _violations(manifest, resource, kind) or self._conflicts(manifest, kind)
+        self._violations.extend(map(manifest.violation, texts))
+        if not texts:
             self._kinds.setdefault(kind, {})[manifest.namespace, manifest.name] = manifest
 
     @property
     def hyperjobs(self) -> tuple[Manifest, ...]:
-        """Return the HyperJobs that were taken, by namespace and name."""
+        """Return the added HyperJobs, sorted by namespace and name."""
         return tuple(self._hyperjobs[key] for key in sorted(self._hyperjobs))
 
-    def _put_hyperjob(self, manifest: Manifest) -> None:
+    def _add_hyperjob(self, manifest: Manifest) -> None:
         key = manifest.namespace, manifest.name, manifest.api_version
-        found = read_manifest(manifest) if manifest.name else "metadata.name: it is missing"
-        if isinstance(found, str):
-            self._faults.append(manifest.problem(found))
+        hyperjob = read_manifest(manifest) if manifest.name else "metadata.name: it is missing"
+        if isinstance(hyperjob, str):
+            self._violations.append(manifest.violation(hyperjob))
         elif key in self._hyperjobs and self._hyperjobs[key].body != manifest.body:
-            self._faults.append(manifest.problem(f"it is another one in {self._hyperjobs[key].place}; keep one"))
+            self._violations.append(manifest.violation(_duplicate(self._hyperjobs[key])))
         else:
             self._hyperjobs[key] = manifest
 
-    def _clashes(self, manifest: Manifest, kind: GroupKind) -> list[str]:
-        """Return why *manifest* cannot stand beside what was taken before; the very same may come again."""
+    def _conflicts(self, manifest: Manifest, kind: GroupKind) -> list[str]:
+        """Return why *manifest* conflicts with an added object; an identical copy is no conflict."""
         known = self._kinds.get(kind, {}).get((manifest.namespace, manifest.name))
         if known is not None:
-            return [] if known.body == manifest.body else [f"it is another one in {known.place}; keep one"]
+            return [] if known.body == manifest.body else [_duplicate(known)]
         uid = manifest.body["metadata"].get("uid")
         other = self._uids.setdefault(uid, manifest) if uid else manifest
-        return [] if other is manifest else [f"metadata.uid: {other.path} in {other.place} has the same"]
+        return [] if other is manifest else [f"metadata.uid: {other.path} in {other.location} has the same uid"]
 
     def sorted(self) -> dict[GroupKind, Sequence[Manifest]]:
-        """Return all that was taken, by kind and name."""
-        return {kind: tuple(found[key] for key in sorted(found)) for kind, found in self._kinds.items()}
+        """Return the added objects by kind, sorted by namespace and name."""
+        return {kind: tuple(manifests[key] for key in sorted(manifests)) for kind, manifests in self._kinds.items()}
+
+
+def _duplicate(known: Manifest) -> str:
+    return f"a different object of this name is in {known.location}; keep one"
 
 
 def _in_namespace(manifest: Manifest, resource: Resource) -> Manifest:
-    """Return *manifest* in the namespace where the API server would put it."""
+    """Return *manifest* in the namespace that the API server would give it."""
     namespace = (manifest.namespace or _DEFAULT_NAMESPACE) if resource.namespaced else ""
     if manifest.namespace == namespace and "metadata" in manifest.body:
         return manifest
@@ -193,7 +200,7 @@ def _in_namespace(manifest: Manifest, resource: Resource) -> Manifest:
 def _violations(manifest: Manifest, resource: Resource, kind: GroupKind) -> list[str]:
     if not manifest.name:
         return ["metadata.name: it is missing"]
-    form = WIRE_TYPES.get(resource)
-    if form is not None and manifest.version != resource.version:
+    struct = WIRE_TYPES.get(resource)
+    if struct is not None and manifest.version != resource.version:
         return [f'apiVersion: "{manifest.api_version}" is not read; write {resource.api_version}']
-    return validate(form or wire_type(kind), manifest.body)
+    return validate(struct or wire_type(kind), manifest.body)

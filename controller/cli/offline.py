@@ -1,4 +1,4 @@
-"""A world read from files: their objects in a store, as the informers of a live control plane would fill it."""
+"""Fills a store with the objects of files, as the informers of a live control plane would."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,88 +29,88 @@ from controller.hyperjob.split import Prospects
 
 @dataclass(frozen=True, slots=True)
 class OfflineState:
-    """What the files amount to, and what to tell whoever gave them."""
+    """The store filled from files, and notes about the files."""
 
     store: Store
     notes: tuple[InputNote, ...]
-    inventory: InputObjects
+    objects: InputObjects
     splits: tuple[HyperJobSplit, ...] = ()
-    """The HyperJobs of the files, and what they became."""
+    """The HyperJobs of the files with their parts."""
 
 
 def read_offline_state(paths: Sequence[str]) -> OfflineState:
-    """Return the world in the files and folders *paths*, or raise `InputError`."""
-    inventory = validate_objects(read(paths))
-    store = _new_store(inventory)
-    made: Sequence[HyperJobSplit] = ()
-    if inventory.hyperjobs:
-        made = split_hyperjobs(inventory.hyperjobs, _capacity(store))
-        present = [each for resource in (JOBS, POLICIES) for each in inventory.of(resource)]
-        inventory = inventory.with_more(missing_objects(made, present))
-        store = _new_store(inventory)
+    """Return the state read from the files and folders *paths*, or raise `InputError`."""
+    objects = validate_objects(read(paths))
+    store = _new_store(objects)
+    splits: Sequence[HyperJobSplit] = ()
+    if objects.hyperjobs:
+        splits = split_hyperjobs(objects.hyperjobs, _capacity(store))
+        present = [manifest for resource in (JOBS, POLICIES) for manifest in objects.of(resource)]
+        objects = objects.with_more(missing_objects(splits, present))
+        store = _new_store(objects)
         store.expect_hyperjobs()
-        for each in made:
-            store.hyperjob_changed(each.hyperjob.metadata.uid, group_facts(each.hyperjob, each.preview.parts))
-    notes = (*inventory.notes, *_unsplit_notes(made), *_unknown_charge_notes(store))
-    return OfflineState(store, notes, inventory, tuple(made))
+        for split in splits:
+            store.hyperjob_changed(split.hyperjob.metadata.uid, group_facts(split.hyperjob, split.preview.parts))
+    notes = (*objects.notes, *_unsplit_notes(splits), *_unknown_charge_notes(store))
+    return OfflineState(store, notes, objects, tuple(splits))
 
 
-def _new_store(inventory: InputObjects) -> Store:
-    """Return a store with everything that *inventory* has; raise `InputError` for what cannot be read."""
-    store = Store(inventory.configuration)
-    faults: list[str] = []
-    _fill_store(store, inventory, faults)
-    if faults:
-        raise InputError(*faults)
+def _new_store(objects: InputObjects) -> Store:
+    """Return a store with all *objects*; raise `InputError` for those that cannot be read."""
+    store = Store(objects.configuration)
+    violations: list[str] = []
+    _fill_store(store, objects, violations)
+    if violations:
+        raise InputError(*violations)
     return store
 
 
 def _capacity(store: Store) -> Prospects:
-    """Return what the clusters can hold beside what runs there; *store* can be fed to nobody else afterwards."""
+    """Return the free and the total capacity of the clusters; *store* cannot be fed to another engine afterwards."""
     state = State()
     store.sync_to(state, 0)
     return Prospects(free_capacities(state.cluster_usage), capacities_when_empty(state.cluster_usage))
 
 
-def _unsplit_notes(made: Iterable[HyperJobSplit]) -> Iterator[InputNote]:
-    """Yield a note for each HyperJob that would become nothing now."""
-    for split in made:
+def _unsplit_notes(splits: Iterable[HyperJobSplit]) -> Iterator[InputNote]:
+    """Yield a note for each HyperJob that cannot be split now."""
+    for split in splits:
         if split.preview.trouble is not None and not split.preview.parts:
-            yield InputNote(split.manifest.problem(f"no Jobs are made of it: {split.preview.trouble.message}"))
+            yield InputNote(split.manifest.violation(f"no Jobs are created from it: {split.preview.trouble.message}"))
 
 
-def _fill_store(store: Store, inventory: InputObjects, faults: list[str]) -> None:
-    """Put every object into its collection; what a translator cannot read is told to *faults*."""
-    templates = list(inventory.of(JOBS))
+def _fill_store(store: Store, objects: InputObjects, violations: list[str]) -> None:
+    """Put every object into its collection; append objects that cannot be read to *violations*."""
+    templates = list(objects.of(JOBS))
     sinks: list[tuple[Collection[Any], Iterable[Manifest]]] = [
-        (store.queues, inventory.of(QUEUES)),
-        (store.clusters, inventory.of(CLUSTERS)),
-        (store.priority_classes, inventory.of(PRIORITY_CLASSES)),
-        (store.jobs, inventory.of(JOBS)),
+        (store.queues, objects.of(QUEUES)),
+        (store.clusters, objects.of(CLUSTERS)),
+        (store.priority_classes, objects.of(PRIORITY_CLASSES)),
+        (store.jobs, objects.of(JOBS)),
     ]
-    for rule in inventory.configuration.integrations:
+    for rule in objects.configuration.integrations:
         kind = ApiKind(rule.api_version, rule.kind)
-        found = inventory.of_kind(kind)
-        templates.extend(found)
-        sinks.append((store.templates(kind), found))
-    policies = [read_policy(each) for resource in (POLICIES, CLUSTER_POLICIES) for each in inventory.of(resource)]
-    sinks.append((store.bindings, with_default_bindings(templates, inventory.of(RESOURCE_BINDINGS), policies)))
-    sinks.append((store.cluster_bindings, with_default_bindings((), inventory.of(CLUSTER_RESOURCE_BINDINGS), policies)))
+        integrated = objects.of_api(kind)
+        templates.extend(integrated)
+        sinks.append((store.templates(kind), integrated))
+    policies = [read_policy(manifest) for resource in (POLICIES, CLUSTER_POLICIES) for manifest in objects.of(resource)]
+    sinks.append((store.bindings, with_default_bindings(templates, objects.of(RESOURCE_BINDINGS), policies)))
+    sinks.append((store.cluster_bindings, with_default_bindings((), objects.of(CLUSTER_RESOURCE_BINDINGS), policies)))
     for collection, manifests in sinks:
-        collection.replace(list(_decode(collection, manifests, faults)))
+        collection.replace(list(_decode(collection, manifests, violations)))
 
 
-def _decode(collection: Collection[Any], manifests: Iterable[Manifest], faults: list[str]) -> Iterator[Any]:
+def _decode(collection: Collection[Any], manifests: Iterable[Manifest], violations: list[str]) -> Iterator[Any]:
     for manifest in manifests:
         facts = collection.decode(manifest.raw)
         flaw = getattr(facts, "decode_error", "") or _record_violation(facts, manifest)
         if flaw:
-            faults.append(manifest.problem(flaw))
+            violations.append(manifest.violation(flaw))
         yield facts
 
 
 def _record_violation(facts: object, manifest: Manifest) -> str:
-    """Return what is wrong with a binding's record; one that was written for another binding is none, as it is live."""
+    """Return why a binding's record is invalid; a record of another binding is ignored, as in a live control plane."""
     flaw: str = getattr(facts, "record_error", "")
     if not flaw:
         return ""
@@ -119,7 +119,7 @@ def _record_violation(facts: object, manifest: Manifest) -> str:
 
 
 def _unknown_charge_notes(store: Store) -> Iterator[InputNote]:
-    """Yield a note for each job that holds clusters and whose charge neither a record nor a template tells."""
+    """Yield a note for each running job with neither a record nor a template, because its charge is unknown."""
     for binding in store.bindings:
         if binding.template.kind != VOLCANO_JOB or binding.record is not None or store.template(binding) is not None:
             continue
@@ -127,7 +127,7 @@ def _unknown_charge_notes(store: Store) -> Iterator[InputNote]:
             each.phase is not WorkloadPhase.FINISHED for each in binding.progress or (_UNKNOWN_PROGRESS,)
         ):
             path = f"{binding.api.kind} {binding.template.namespace}/{binding.template.name}"
-            yield InputNote(f"{path}: it holds clusters, but the job itself is not in the files: it counts as nothing")
+            yield InputNote(f"{path}: it is placed, but the job is not in the files, so its usage is counted as zero")
 
 
 _UNKNOWN_PROGRESS = ClusterProgress(ClusterName(""), WorkloadPhase.WAITING)

@@ -1,4 +1,4 @@
-"""Where a command looks, files or the live control plane, and how it answers: the options all commands share."""
+"""The options that most commands share: input from files or the live control plane, and the output format."""
 
 import asyncio
 import functools
@@ -43,7 +43,7 @@ class LiveReadError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CommonOptions:
-    """What the shared options say."""
+    """Values of the shared options."""
 
     files: tuple[str, ...]
     output: Format
@@ -53,52 +53,52 @@ class CommonOptions:
     configuration: Path | None
     verbose: bool
 
-    def look(self) -> Snapshot:
-        """Return the world that is meant, with one decision round over it; notes about files go to stderr."""
+    def snapshot(self) -> Snapshot:
+        """Return the state and plan from the files or the live control plane; print notes about files to stderr."""
         if not self.files:
-            return self._live()
+            return self._live_snapshot()
         state = read_offline_state(self.files)
-        self.remark(state.notes)
+        self.print_notes(state.notes)
         return take_snapshot(state.store, self.now)
 
-    def look_at(self, namespace: str, name: str) -> tuple[Snapshot, HyperJob, Preview]:
-        """Return the world, and a HyperJob with the parts that it has or would have; raise `NotFoundError`."""
+    def hyperjob_snapshot(self, namespace: str, name: str) -> tuple[Snapshot, HyperJob, Preview]:
+        """Return the state and plan, and a HyperJob with its actual or expected parts; raise `NotFoundError`."""
         if self.files:
             state = read_offline_state(self.files)
-            self.remark(state.notes)
+            self.print_notes(state.notes)
             for split in state.splits:
                 if (split.manifest.namespace, split.manifest.name) == (namespace, name):
                     return take_snapshot(state.store, self.now), split.hyperjob, split.preview
             raise NotFoundError(f"HyperJob {namespace}/{name} is not in the files")
-        snapshot, hyperjob = self._live_with(namespace, name)
+        snapshot, hyperjob = self._live_hyperjob(namespace, name)
         ledger = snapshot.state.cluster_usage
         return snapshot, hyperjob, preview(hyperjob, Prospects(free_capacities(ledger), capacities_when_empty(ledger)))
 
-    def told(self, workload: Workload) -> tuple[PublishedEvent, ...] | msgspec.UnsetType:
-        """Return what the live control plane keeps of what was told of *workload*; unset for files."""
+    def published_events(self, workload: Workload) -> tuple[PublishedEvent, ...] | msgspec.UnsetType:
+        """Return the events of *workload* that the live control plane still stores; unset for files."""
         if self.files:
             return msgspec.UNSET
         from controller.cli.live import events_of  # noqa: PLC0415 -- as in _ask
 
-        return self._ask(lambda api: events_of(api, workload))
+        return self._read_live(lambda api: events_of(api, workload))
 
-    def remark(self, notes: Iterable[InputNote]) -> None:
-        """Write *notes* to stderr, minor ones on request only."""
+    def print_notes(self, notes: Iterable[InputNote]) -> None:
+        """Print *notes* to stderr, minor ones with ``--verbose`` only."""
         for note in notes:
-            if self.verbose or not note.minor:
+            if self.verbose or not note.is_minor:
                 sys.stderr.write(f"note: {escape(note.text)}\n")
 
-    def answer(self, report: R, told: Callable[[R, OutputStyle], str]) -> None:
-        """Print *report* in the format that was asked for; *told* makes the text for people."""
-        print_text(serialize(report, self.output) or told(report, output_style(sys.stdout)))
+    def print_report(self, report: R, to_text: Callable[[R, OutputStyle], str]) -> None:
+        """Print *report* in the requested format; *to_text* formats a table."""
+        print_text(serialize(report, self.output) or to_text(report, output_style(sys.stdout)))
 
-    def _live(self) -> Snapshot:
+    def _live_snapshot(self) -> Snapshot:
         from controller.cli.live import live_snapshot  # noqa: PLC0415 -- as in _ask
 
         configuration = _read_configuration(self.configuration)
-        return self._ask(lambda api: live_snapshot(api, configuration=configuration, now=self.now))
+        return self._read_live(lambda api: live_snapshot(api, configuration=configuration, now=self.now))
 
-    def _live_with(self, namespace: str, name: str) -> tuple[Snapshot, HyperJob]:
+    def _live_hyperjob(self, namespace: str, name: str) -> tuple[Snapshot, HyperJob]:
         from controller.cli.live import find_hyperjob, live_snapshot  # noqa: PLC0415 -- as in _ask
 
         configuration = _read_configuration(self.configuration)
@@ -107,39 +107,39 @@ class CommonOptions:
             hyperjob = await find_hyperjob(api, namespace, name)
             return await live_snapshot(api, configuration=configuration, now=self.now), hyperjob
 
-        return self._ask(both)
+        return self._read_live(both)
 
-    def _ask(self, question: "Callable[[Api], Awaitable[A]]") -> A:
-        """Return the live control plane's answer to *question*."""
-        # The Kubernetes client takes longer to import than files take to plan.
+    def _read_live(self, read: "Callable[[Api], Awaitable[A]]") -> A:
+        """Return the result of *read*, called with a client of the live control plane."""
+        # Imported here, because importing the Kubernetes client takes longer than planning from files.
         from controller.cli.live import KindNotServedError  # noqa: PLC0415
         from controller.kube import Api, ApiError, KubeconfigError  # noqa: PLC0415
 
-        async def answered() -> A:
+        async def read_and_close() -> A:
             async with Api.connect(self.kubeconfig, context=self.context, user_agent="volcano-global-cli") as api:
-                return await question(api)
+                return await read(api)
 
         try:
-            return asyncio.run(answered())
+            return asyncio.run(read_and_close())
         except KubeconfigError as error:
-            raise LiveReadError(f"{error}; name files with -f to do without a control plane") from error
+            raise LiveReadError(f"{error}; to plan without a control plane, name files with -f") from error
         except (ApiError, KindNotServedError) as error:
             raise LiveReadError(str(error)) from error
 
 
 def with_common_options(command: Callable[Concatenate[CommonOptions, P], None]) -> Callable[..., None]:
-    """Give *command* the shared options after its own, and hand them to it as its first argument."""
+    """Add the shared options after those of *command*, and pass them as its first argument."""
     shared = inspect.signature(_parse_options).parameters
     own = list(inspect.signature(command).parameters.values())[1:]
 
     @functools.wraps(command)
-    def run(**given: Any) -> None:
-        said = {name: given.pop(name) for name in shared}
-        command(_parse_options(**said), **given)  # type: ignore[call-arg] # what is given beside is the command's own
+    def run(**arguments: Any) -> None:
+        common = {name: arguments.pop(name) for name in shared}
+        command(_parse_options(**common), **arguments)  # type: ignore[call-arg] # the remaining arguments are those of the command
 
-    parameters = [*(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own), *shared.values()]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # typer asks for it
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    parameters = [*(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own), *shared.values()]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # typer reads the signature
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 
@@ -147,11 +147,11 @@ def _parse_time(text: str) -> datetime:
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is no time; write it like 2006-01-02T15:04:05Z") from error
+        raise typer.BadParameter(f"{text!r} is not a time; write it like 2006-01-02T15:04:05Z") from error
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _parse_options(  # noqa: PLR0913 -- the one place where the shared options stand
+def _parse_options(  # noqa: PLR0913 -- the shared options are declared here only
     *,
     more: Annotated[list[str] | None, typer.Argument(metavar="FILE", hidden=True)] = None,
     file: Annotated[
@@ -160,18 +160,18 @@ def _parse_options(  # noqa: PLR0913 -- the one place where the shared options s
             "-f", "--filename", metavar="FILE", help="File or folder to read, - for standard input; repeat it."
         ),
     ] = None,
-    output: Annotated[Format, typer.Option("-o", "--output", help="How to answer.")] = Format.TABLE,
+    output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = Format.TABLE,
     now: Annotated[
         datetime | None,
         typer.Option(
-            parser=_parse_time, metavar="TIME", help="Time to decide at, like 2006-01-02T15:04:05Z; by default now."
+            parser=_parse_time, metavar="TIME", help="Time of the plan, like 2006-01-02T15:04:05Z; by default now."
         ),
     ] = None,
     kubeconfig: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Kubeconfig of the live control plane.")
     ] = None,
     context: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Context in it; by default its current one.")
+        str | None, typer.Option(metavar="NAME", help="Kubeconfig context; by default the current one.")
     ] = None,
     admission_configuration: Annotated[
         Path | None,
@@ -179,11 +179,11 @@ def _parse_options(  # noqa: PLR0913 -- the one place where the shared options s
             metavar="FILE", help="VolcanoGlobalConfiguration of the live control plane; by default the defaults."
         ),
     ] = None,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Name on stderr what was not read.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="List ignored objects on stderr.")] = False,
 ) -> CommonOptions:
     files = (*(file or ()), *(more or ()))
     if files and (kubeconfig or context or admission_configuration):
-        raise typer.BadParameter("-f reads files instead of the live control plane; leave the options for that out")
+        raise typer.BadParameter("-f reads files; remove the options for the live control plane")
     at = wall_clock() if now is None else to_milliseconds(now) or 0
     return CommonOptions(files, output, at, kubeconfig, context, admission_configuration, verbose)
 

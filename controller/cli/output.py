@@ -1,7 +1,7 @@
-"""How reports reach whoever asked: columns for people, JSON and YAML for programs.
+"""Formats reports as tables, JSON or YAML and writes them to standard output.
 
-On a terminal columns are fitted to its width and coloured; anywhere else they
-are plain text, one row a line.
+Tables are fitted to the width of a terminal and coloured there. Elsewhere
+they are plain text with one line for each row.
 """
 
 import json
@@ -25,7 +25,7 @@ _GAP = 2
 
 
 class Format(StrEnum):
-    """What ``-o`` takes."""
+    """Values of ``-o``."""
 
     TABLE = "table"
     JSON = "json"
@@ -34,10 +34,10 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OutputStyle:
-    """What is written to: *width* is ``None`` where lines may have any length."""
+    """Line width and use of colour; *width* is ``None`` where lines may have any length."""
 
     width: int | None = None
-    coloured: bool = False
+    colored: bool = False
 
 
 PLAIN = OutputStyle()
@@ -53,44 +53,46 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A text with a style, which shows on a terminal only."""
+    """Text with a `rich` style, applied on a terminal only."""
 
     text: str
     style: str = ""
 
 
 def output_style(stream: TextIO) -> OutputStyle:
-    """Return what *stream* can show; colours are off where NO_COLOR is set."""
+    """Return the style for *stream*; colours are off where NO_COLOR is set."""
     if not stream.isatty():
         return PLAIN
     coloured = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return OutputStyle(width=get_terminal_size().columns, coloured=coloured)
+    return OutputStyle(width=get_terminal_size().columns, colored=coloured)
 
 
-def table(columns: Sequence[Column], rows: Iterable[Sequence[Cell | str]], screen: OutputStyle = PLAIN) -> str:
-    """Return *rows* under *columns*, without a line more than that; an empty cell is a dash."""
+def table(columns: Sequence[Column], rows: Iterable[Sequence[Cell | str]], style: OutputStyle = PLAIN) -> str:
+    """Return *rows* under the titles of *columns*; an empty cell is shown as a dash."""
     drawn = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for column in columns:
         drawn.add_column(Text(column.title), justify="right" if column.right else "left", overflow="fold")
     for row in rows:
         drawn.add_row(*(_text(cell) for cell in row))
-    return _render(drawn, screen)
+    return _render(drawn, style)
 
 
-def paragraph(text: Cell | str, screen: OutputStyle = PLAIN, *, indent: int = 0) -> str:
-    """Return *text* in lines that fit the screen."""
-    width = None if screen.width is None else max(screen.width - indent, 20)
-    written = _render(_text(text), OutputStyle(width, screen.coloured))
+def paragraph(text: Cell | str, style: OutputStyle = PLAIN, *, indent: int = 0) -> str:
+    """Return *text* wrapped to the width of *style* and indented."""
+    width = None if style.width is None else max(style.width - indent, 20)
+    written = _render(_text(text), OutputStyle(width, style.colored))
     return "\n".join(f"{' ' * indent}{line}" for line in written.splitlines())
 
 
 def escape(text: str) -> str:
-    """Return *text* with nothing in it that a terminal would obey."""
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+    """Return *text* with control characters escaped, so that a terminal does not interpret them."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
 
 
 def as_json(report: msgspec.Struct) -> str:
-    """Return *report* as JSON for programs."""
+    """Return *report* as indented JSON."""
     return json.dumps(msgspec.to_builtins(report), indent=2, ensure_ascii=False)
 
 
@@ -101,7 +103,7 @@ def as_yaml(report: msgspec.Struct) -> str:
 
 
 def serialize(report: msgspec.Struct, output: Format) -> str | None:
-    """Return *report* in a format for programs, ``None`` where it is for people."""
+    """Return *report* as JSON or YAML, or ``None`` if a table is requested."""
     match output:
         case Format.JSON:
             return as_json(report)
@@ -112,12 +114,12 @@ def serialize(report: msgspec.Struct, output: Format) -> str | None:
 
 
 def print_text(text: str) -> None:
-    """Write *text* as a whole to standard output; who reads only its beginning does no harm."""
+    """Write *text* to standard output; a reader that closes the pipe early, such as ``head``, is not an error."""
     try:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        # The interpreter would flush again at its end, and complain.
+        # The interpreter flushes standard output again at exit and would print this error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -126,13 +128,13 @@ def _text(cell: Cell | str) -> Text:
     return Text(escape(text) or "-", style=style)
 
 
-def _render(drawn: Table | Text, screen: OutputStyle) -> str:
+def _render(drawn: Table | Text, style: OutputStyle) -> str:
     page = StringIO()
     console = Console(
         file=page,
-        width=screen.width or _UNLIMITED_WIDTH,
-        force_terminal=screen.coloured,
-        color_system="standard" if screen.coloured else None,
+        width=style.width or _UNLIMITED_WIDTH,
+        force_terminal=style.colored,
+        color_system="standard" if style.colored else None,
         legacy_windows=False,
     )
     console.print(drawn, soft_wrap=False)

@@ -1,8 +1,7 @@
-"""Propagation policies, and which of them Karmada's detector lets propagate a template.
+"""Selects the propagation policy of a template as Karmada's detector does.
 
-Policies of the template's namespace come before those of the whole control
-plane; then the explicit priority counts, then how closely they select, then
-the name.
+Namespaced policies precede cluster-scoped ones, then higher explicit priority, then
+the more specific selector, then the name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +27,7 @@ CLUSTER_POLICIES = Resource(
 
 
 class ResourceSelector(msgspec.Struct, rename="camel", frozen=True):
-    """Which templates a policy is for."""
+    """Selects templates by kind, namespace, name and labels."""
 
     api_version: str = ""
     kind: str = ""
@@ -38,7 +37,7 @@ class ResourceSelector(msgspec.Struct, rename="camel", frozen=True):
 
 
 class PolicySpec(msgspec.Struct, rename="camel", frozen=True):
-    """What goes where."""
+    """The fields of a policy's ``spec`` that are read."""
 
     resource_selectors: list[ResourceSelector] = msgspec.field(default_factory=list)
     placement: Placement = msgspec.field(default_factory=Placement)
@@ -46,7 +45,7 @@ class PolicySpec(msgspec.Struct, rename="camel", frozen=True):
 
 
 class PropagationPolicy(WatchedObject, frozen=True):
-    """One policy; the cluster-scoped kind has the same form and no namespace."""
+    """A PropagationPolicy or ClusterPropagationPolicy; the latter has no namespace."""
 
     spec: PolicySpec = msgspec.field(default_factory=PolicySpec)
 
@@ -55,7 +54,7 @@ _POLICY = msgspec.json.Decoder(PropagationPolicy)
 
 
 class Match(IntEnum):
-    """How closely a selector selects: the closer, the higher."""
+    """Specificity of a selector; a more specific one has a higher value."""
 
     NONE = 0
     ALL = 1
@@ -65,29 +64,29 @@ class Match(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy, with its placement as it is copied into bindings."""
+    """A policy, with the placement that Karmada copies into bindings."""
 
     wire: PropagationPolicy
     placement: Mapping[str, Any]
 
     @property
     def namespace(self) -> str:
-        """Return the namespace it is for; a cluster-scoped one is for all."""
+        """Return the namespace of the policy, empty for a cluster-scoped one."""
         return self.wire.metadata.namespace
 
 
 def read_policy(manifest: Manifest) -> Policy:
-    """Return the policy in *manifest*, whose fields fit."""
+    """Return the policy in *manifest*, which has been validated."""
     wire = lenient_decode.decode(_POLICY, manifest.raw)
     return Policy(wire, (manifest.body.get("spec") or {}).get("placement") or {})
 
 
 def matching_policy(template: Manifest, policies: Iterable[Policy]) -> Policy | None:
-    """Return the policy that propagates *template*, ``None`` where none selects it."""
+    """Return the policy that propagates *template*, or ``None`` if none selects it."""
     selecting = [
-        (closeness, policy)
+        (match, policy)
         for policy in policies
-        if policy.wire.metadata.deletion_timestamp is None and (closeness := _match(policy, template))
+        if policy.wire.metadata.deletion_timestamp is None and (match := _match(policy, template))
     ]
     return min(selecting, key=lambda pair: _sort_key(*pair))[1] if selecting else None
 
@@ -99,7 +98,9 @@ def _sort_key(closeness: Match, policy: Policy) -> tuple[bool, int, int, str]:
 def _match(policy: Policy, template: Manifest) -> Match:
     if policy.namespace not in {"", template.namespace}:
         return Match.NONE
-    return max((_match_selector(each, template) for each in policy.wire.spec.resource_selectors), default=Match.NONE)
+    return max(
+        (_match_selector(selector, template) for selector in policy.wire.spec.resource_selectors), default=Match.NONE
+    )
 
 
 def _match_selector(selector: ResourceSelector, template: Manifest) -> Match:
@@ -107,7 +108,7 @@ def _match_selector(selector: ResourceSelector, template: Manifest) -> Match:
         return Match.NONE
     if selector.namespace not in {"", template.namespace}:
         return Match.NONE
-    if selector.name:  # labels beside a name are not looked at
+    if selector.name:  # Karmada ignores the labels if there is a name
         return Match.NAME if selector.name == template.name else Match.NONE
     if selector.label_selector is None:
         return Match.ALL
@@ -116,6 +117,6 @@ def _match_selector(selector: ResourceSelector, template: Manifest) -> Match:
 
 
 def _labels_match(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
-    """Say whether *selector* selects an object with *labels*: as it would select a cluster that has them."""
-    asked = translate_placement(Placement(cluster_affinity=ClusterAffinity(label_selector=selector)))
-    return asked.affinity is not None and matches(asked.affinity, Cluster(ClusterName(""), labels=labels))
+    """Return whether *selector* selects an object with *labels*, evaluated as for a cluster with these labels."""
+    translated = translate_placement(Placement(cluster_affinity=ClusterAffinity(label_selector=selector)))
+    return translated.affinity is not None and matches(translated.affinity, Cluster(ClusterName(""), labels=labels))

@@ -1,4 +1,4 @@
-"""The command that judges a decision journal again."""
+"""The `replay` command: replays decision logs and compares the decisions."""
 
 import sys
 from collections.abc import Iterator
@@ -18,25 +18,25 @@ from controller.decision_log.replay import DecisionLogError
 def replay(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE", help="Journals to replay, each by itself; - for standard input."),
+        typer.Argument(metavar="FILE", help="Decision logs to replay, each separately; - for standard input."),
     ],
     workload: Annotated[
         str | None,
-        typer.Option("--workload", "-w", metavar="NS/NAME", help="Also tell all that was decided about this one."),
+        typer.Option("--workload", "-w", metavar="NS/NAME", help="Also print all decisions about this workload."),
     ] = None,
-    output: Annotated[Format, typer.Option("-o", "--output", help="How to answer.")] = Format.TABLE,
+    output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = Format.TABLE,
 ) -> None:
-    """Judge journals again."""
+    """Replay decision logs."""
     reports: list[FileReport] = []
     history: list[RecordedDecisionReport] = []
     for file in files:
-        report, passages = _read(file, workload)
+        report, decisions = _read(file, workload)
         reports.append(report)
-        history += passages
-    history.sort(key=lambda each: each.time or "")
-    is_same = all(each.same for each in reports)
-    answer = ReplayReport(is_same, tuple(reports), tuple(history) if workload is not None else None)
-    print_text(serialize(answer, output) or replay_table(answer, output_style(sys.stdout)))
+        history += decisions
+    history.sort(key=lambda decision: decision.time or "")
+    is_same = all(report.same for report in reports)
+    summary = ReplayReport(is_same, tuple(reports), tuple(history) if workload is not None else None)
+    print_text(serialize(summary, output) or replay_table(summary, output_style(sys.stdout)))
     if not is_same:
         raise typer.Exit(1)
 

@@ -1,4 +1,4 @@
-"""What came of a replay, for people: a row for each file, then the differences, then a workload's history."""
+"""Formats the report of a replay: a table of files, the differences, and the history of a workload."""
 
 import json
 from collections.abc import Iterator
@@ -9,61 +9,61 @@ from controller.decision_log.records import Fields
 
 _MAX_DIFFERENCES = 10
 _FILES = ("FILE", "FROM (UTC)", "UNTIL (UTC)", "PLANS", "DECISIONS", "RESULT")
-_HISTORY = ("TIME (UTC)", "ACTION", "QUEUE", "POS", "RULE", "CLUSTERS", "WHY")
+_HISTORY = ("TIME (UTC)", "ACTION", "QUEUE", "POS", "RULE", "CLUSTERS", "MESSAGE")
 
 
-def replay_table(report: ReplayReport, screen: OutputStyle) -> str:
-    """Return all of it, in words where something is different."""
+def replay_table(report: ReplayReport, style: OutputStyle) -> str:
+    """Format *report* with a table of files, then differences in sentences."""
     columns = [Column(title, right=title in {"PLANS", "DECISIONS"}) for title in _FILES]
-    parts = [table(columns, map(_file_row, report.files), screen)]
-    parts += ["\n".join(found) for each in report.files if (found := list(_problem_lines(each, screen)))]
+    parts = [table(columns, map(_file_row, report.files), style)]
+    parts += ["\n".join(lines) for file in report.files if (lines := list(_problem_lines(file, style)))]
     if report.history is not None:
-        parts.append(_history(report.history, screen))
+        parts.append(_history(report.history, style))
     return "\n\n".join(parts)
 
 
-def _file_row(each: FileReport) -> tuple[Cell | str, ...]:
-    result = Cell("same", "green") if each.same else Cell("DIFFERENT" if each.different else "ALTERED", "red")
-    return each.file, _format_time(each.since), _format_time(each.until), str(each.plans), str(each.decisions), result
+def _file_row(file: FileReport) -> tuple[Cell | str, ...]:
+    result = Cell("same", "green") if file.same else Cell("DIFFERENT" if file.different else "ALTERED", "red")
+    return file.file, _format_time(file.since), _format_time(file.until), str(file.plans), str(file.decisions), result
 
 
 def _format_time(at: str | None) -> str:
     return at[:19].replace("T", " ") if at else ""
 
 
-def _problem_lines(each: FileReport, screen: OutputStyle) -> Iterator[str]:
-    """Yield what is to be said of one file."""
-    for remark in each.remarks:
-        yield paragraph(f"{each.file}: {remark}", screen)
-    if each.altered_before is not None:
-        told = f"{each.file}: something before line {each.altered_before} is not as it was written"
-        yield paragraph(Cell(told, "red"), screen)
-    for difference in each.differences[:_MAX_DIFFERENCES]:
-        yield from _difference_lines(each.file, difference, screen)
-    left = each.different - min(len(each.differences), _MAX_DIFFERENCES)
-    if left > 0:
-        yield paragraph(f"{each.file}: {left} more decisions differ; they may follow from these", screen)
+def _problem_lines(file: FileReport, style: OutputStyle) -> Iterator[str]:
+    """Yield remarks and differences of one file."""
+    for remark in file.remarks:
+        yield paragraph(f"{file.file}: {remark}", style)
+    if file.altered_before is not None:
+        alteration = f"{file.file}: the file was altered before line {file.altered_before}"
+        yield paragraph(Cell(alteration, "red"), style)
+    for difference in file.differences[:_MAX_DIFFERENCES]:
+        yield from _difference_lines(file.file, difference, style)
+    omitted = file.different - min(len(file.differences), _MAX_DIFFERENCES)
+    if omitted > 0:
+        yield paragraph(f"{file.file}: {omitted} more decisions differ; they may follow from these", style)
 
 
-def _difference_lines(file: str, found: DifferenceReport, screen: OutputStyle) -> Iterator[str]:
+def _difference_lines(file: str, found: DifferenceReport, style: OutputStyle) -> Iterator[str]:
     head = f"{file}: line {found.line}: {found.workload}, plan {found.plan} at {_format_time(found.time)}"
-    yield paragraph(Cell(head, "bold"), screen)
+    yield paragraph(Cell(head, "bold"), style)
     if found.recorded is None or found.replayed is None:
-        yield paragraph(f"recorded: {_describe_decision(found.recorded)}", screen, indent=2)
-        yield paragraph(f"replayed: {_describe_decision(found.replayed)}", screen, indent=2)
+        yield paragraph(f"recorded: {_describe_decision(found.recorded)}", style, indent=2)
+        yield paragraph(f"replayed: {_describe_decision(found.replayed)}", style, indent=2)
         return
     for name in sorted({*found.recorded, *found.replayed}):
         before, after = found.recorded.get(name), found.replayed.get(name)
         if before != after:
-            yield paragraph(f"{name}: recorded {_value(before)}, replayed {_value(after)}", screen, indent=2)
+            yield paragraph(f"{name}: recorded {_value(before)}, replayed {_value(after)}", style, indent=2)
 
 
 def _describe_decision(fields: Fields | None) -> str:
     if fields is None:
         return "nothing"
-    where = "".join(f" on {name}" for name in _clusters(fields))
-    why = "".join(f" ({fields[name]})" for name in ("reason",) if fields.get(name))
-    return f"{fields.get('action')}{where}{why}, rule {fields.get('rule')}"
+    clusters = "".join(f" on {name}" for name in _clusters(fields))
+    reason = "".join(f" ({fields[name]})" for name in ("reason",) if fields.get(name))
+    return f"{fields.get('action')}{clusters}{reason}, rule {fields.get('rule')}"
 
 
 def _value(value: object) -> str:
@@ -71,22 +71,26 @@ def _value(value: object) -> str:
 
 
 def _clusters(fields: Fields) -> list[str]:
-    found = fields.get("clusters")
-    return [str(each.get("name")) for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    clusters = fields.get("clusters")
+    return (
+        [str(cluster.get("name")) for cluster in clusters if isinstance(cluster, dict)]
+        if isinstance(clusters, list)
+        else []
+    )
 
 
-def _history(history: tuple[RecordedDecisionReport, ...], screen: OutputStyle) -> str:
+def _history(history: tuple[RecordedDecisionReport, ...], style: OutputStyle) -> str:
     if not history:
-        return "Nothing was decided about that workload."
+        return "The log has no decision about that workload."
     columns = [Column(title, right=title == "POS") for title in _HISTORY]
-    return table(columns, map(_history_row, history), screen)
+    return table(columns, map(_history_row, history), style)
 
 
-def _history_row(each: RecordedDecisionReport) -> tuple[str, ...]:
-    fields = each.decision
+def _history_row(decision: RecordedDecisionReport) -> tuple[str, ...]:
+    fields = decision.decision
     position = fields.get("position")
     return (
-        _format_time(each.time),
+        _format_time(decision.time),
         str(fields.get("action")),
         str(fields.get("queue")),
         "" if position is None else str(position),

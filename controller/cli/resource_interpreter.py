@@ -1,6 +1,6 @@
-"""What Karmada counts of templates that have replicas: the kinds that it knows by itself.
+"""Computes replicas and their requirements as Karmada's default resource interpreter does.
 
-Live, a binding says it; a template without one is counted here the same way.
+Used for templates without a binding; existing bindings contain the result.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from controller.engine.resources import PODS
 
 
 class ReplicatedSpec(msgspec.Struct, rename="camel", frozen=True):
-    """How many pods of which form."""
+    """Pod count and pod template."""
 
     replicas: int = 1
     parallelism: int = 1
@@ -35,7 +35,7 @@ class Replicated(WatchedObject, frozen=True):
 
 
 class Pod(WatchedObject, frozen=True):
-    """A bare pod."""
+    """A pod without a controller."""
 
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
 
@@ -64,14 +64,14 @@ _POD = GroupKind("Pod.")
 
 
 def wire_type(kind: GroupKind) -> type[msgspec.Struct]:
-    """Return the form by which the fields of a further kind are checked."""
+    """Return the struct that validates objects of an integration's kind."""
     if kind == _POD:
         return Pod
     return Replicated if kind in _REPLICAS else Template
 
 
 def replica_requirements(kind: GroupKind, spec: Spec) -> dict[str, Any] | None:
-    """Return what a binding says of the replicas of a template, ``None`` for a kind that Karmada cannot count."""
+    """Return the replica fields of a binding's spec, or ``None`` for a kind without replicas in Karmada."""
     if kind == _POD:
         return _requirements(1, {"spec": spec})
     replicas = _REPLICAS.get(kind)
@@ -84,6 +84,6 @@ def _requirements(replicas: int, pod_template: Spec) -> dict[str, Any]:
 
 
 def _pod_requests(pod_template: Spec) -> WorkloadRequests:
-    """Return what one pod asks for: what a job asks that has this pod only."""
+    """Return the requests of one pod, computed as those of a job with one pod."""
     job = {"spec": {"tasks": [{"replicas": 1, "template": pod_template}]}}
     return JobTranslator().translate(decode_job(msgspec.json.encode(job))).requests or WorkloadRequests({})

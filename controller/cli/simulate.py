@@ -1,4 +1,4 @@
-"""The command that plays jobs against the engine on virtual time."""
+"""The `simulate` command: runs the engine with submitted jobs on virtual time."""
 
 import json
 import sys
@@ -33,14 +33,14 @@ _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class Comparison(StrEnum):
-    """What a simulation can be compared with."""
+    """Alternatives that a simulation can be compared with."""
 
     PER_POD = "per-pod"
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationOptions:
-    """What is played, and how."""
+    """The trace to simulate and the options of the simulation."""
 
     trace: Trace
     tempo: Tempo
@@ -56,63 +56,65 @@ def _parse_duration(text: str) -> int:
         raise typer.BadParameter(str(error)) from error
 
 
-def simulate(  # noqa: PLR0913 - the one place where its options stand
-    source: CommonOptions,
+def simulate(  # noqa: PLR0913 - the options are declared here only
+    options: CommonOptions,
     *,
     until: Annotated[
-        int | None, typer.Option(parser=_parse_duration, metavar="TIME", help="Stop looking then.")
+        int | None, typer.Option(parser=_parse_duration, metavar="TIME", help="Stop at this virtual time.")
     ] = None,
     runtime: Annotated[
         int | None,
         typer.Option(
-            parser=_parse_duration, metavar="TIME", help="Run time of jobs that do not say theirs; by default 10m."
+            parser=_parse_duration, metavar="TIME", help="Run time of jobs without an annotation; by default 10m."
         ),
     ] = None,
     writes: Annotated[
-        int | None, typer.Option(min=0, help="Writes a second; 0: they cost nothing. By default as patches.perSecond.")
+        int | None, typer.Option(min=0, help="API writes per second; 0 for no limit. By default patches.perSecond.")
     ] = None,
     status_period: Annotated[
         int | None,
         typer.Option(
-            parser=_parse_duration, metavar="TIME", help="How often clusters write their summaries; by default 10s."
+            parser=_parse_duration, metavar="TIME", help="Interval of the clusters' status updates; by default 10s."
         ),
     ] = None,
-    generate: Annotated[Shape | None, typer.Option(help="Make up a load of this shape instead of reading one.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="How many jobs to make up.")] = None,
-    queues: Annotated[int | None, typer.Option(help="For how many queues.")] = None,
-    clusters: Annotated[int | None, typer.Option(help="On how many clusters.")] = None,
-    load: Annotated[int | None, typer.Option(help="What comes, in percent of what the clusters can run.")] = None,
-    seed: Annotated[int, typer.Option(help="What is drawn by lot; the same seed draws the same.")] = 0,
-    dump: Annotated[bool, typer.Option("--dump", help="Print what was made up as manifests instead.")] = False,
-    compare: Annotated[Comparison | None, typer.Option(help="Say how many jobs finish if admitted so.")] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw shares and waiting, .png or .svg.")] = None,
+    generate: Annotated[Shape | None, typer.Option(help="Generate a load instead of reading files.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Number of generated jobs.")] = None,
+    queues: Annotated[int | None, typer.Option(help="Number of generated queues.")] = None,
+    clusters: Annotated[int | None, typer.Option(help="Number of generated clusters.")] = None,
+    load: Annotated[int | None, typer.Option(help="Generated load in percent of the clusters' capacity.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed; the same seed generates the same load.")] = 0,
+    dump: Annotated[bool, typer.Option("--dump", help="Print the generated load as manifests and exit.")] = False,
+    compare: Annotated[Comparison | None, typer.Option(help="Also simulate this kind of admission.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Plot shares and pending jobs to a .png or .svg file.")
+    ] = None,
 ) -> None:
-    """Play jobs on virtual time."""
+    """Simulate jobs on virtual time."""
     if plot is not None:
         must_be_drawable(plot)
-    made = _generate_load(source, generate, seed, jobs=jobs, queues=queues, clusters=clusters, load=load)
+    generated = _generate_load(options, generate, seed, jobs=jobs, queues=queues, clusters=clusters, load=load)
     if dump:
-        print_text(_dump_manifests(made, source.output))
+        print_text(_dump_manifests(generated, options.output))
         return
-    trace, limit = _load_trace(source, made, _RUNTIME if runtime is None else runtime)
+    trace, limit = _load_trace(options, generated, _RUNTIME if runtime is None else runtime)
     tempo = Tempo(
         writes_per_second=limit if writes is None else writes,
         status_period=_STATUS_PERIOD if status_period is None else status_period,
         until=until,
     )
-    _run(source, SimulationOptions(trace, tempo, seed, compare, plot))
+    _run(options, SimulationOptions(trace, tempo, seed, compare, plot))
 
 
-def _generate_load(source: CommonOptions, shape: Shape | None, seed: int, **sizes: int | None) -> Load | None:
-    """Return the load that is to be made up, ``None`` where files are to be read."""
-    if source.kubeconfig or source.context or source.configuration:
-        raise typer.BadParameter("a simulation reads files, not the live control plane; name them with -f")
-    if (shape is None) == (not source.files):
-        raise typer.BadParameter("name files with -f, or a shape with --generate; one of them")
+def _generate_load(options: CommonOptions, shape: Shape | None, seed: int, **sizes: int | None) -> Load | None:
+    """Return the generated load, or ``None`` if files are read."""
+    if options.kubeconfig or options.context or options.configuration:
+        raise typer.BadParameter("simulate cannot read the live control plane; name files with -f")
+    if (shape is None) == (not options.files):
+        raise typer.BadParameter("use either -f or --generate")
     if shape is None:
         given = [name for name, size in sizes.items() if size is not None]
         if given:
-            raise typer.BadParameter(f"--{given[0]} is for what --generate makes up")
+            raise typer.BadParameter(f"--{given[0]} requires --generate")
         return None
     try:
         return make(shape, seed, **sizes)
@@ -120,42 +122,50 @@ def _generate_load(source: CommonOptions, shape: Shape | None, seed: int, **size
         raise typer.BadParameter(str(error)) from error
 
 
-def _load_trace(source: CommonOptions, made: Load | None, runtime: int) -> tuple[Trace, int]:
-    """Return what is to be played, and how many writes a second its configuration allows."""
-    if made is not None:
-        return as_trace(made, start=source.now), 0
-    read = read_trace(source.files, now=source.now, runtime=runtime)
-    source.remark(read.notes)
-    return read.trace, read.writes_per_second
+def _load_trace(options: CommonOptions, generated: Load | None, runtime: int) -> tuple[Trace, int]:
+    """Return the trace, and the writes per second that its configuration allows."""
+    if generated is not None:
+        return as_trace(generated, start=options.now), 0
+    trace_file = read_trace(options.files, now=options.now, runtime=runtime)
+    options.print_notes(trace_file.notes)
+    return trace_file.trace, trace_file.writes_per_second
 
 
-def _dump_manifests(made: Load | None, output: Format) -> str:
-    if made is None:
-        raise typer.BadParameter("--dump prints what --generate makes up")
-    objects = manifests(made)
+def _dump_manifests(generated: Load | None, output: Format) -> str:
+    if generated is None:
+        raise typer.BadParameter("--dump requires --generate")
+    objects = manifests(generated)
     if output is Format.JSON:
         return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}, indent=2)
     text: str = yaml.dump_all(objects, Dumper=_DUMPER, sort_keys=False)
     return text.rstrip()
 
 
-def _run(source: CommonOptions, play: SimulationOptions) -> None:
-    series = Series() if play.plot else None
+def _run(options: CommonOptions, simulation: SimulationOptions) -> None:
+    series = Series() if simulation.plot else None
     with progress_bar("simulating") as watch:
         began = process_time()
-        outcome = Simulation(play.trace, play.tempo, watch=watch, series=series).run()
+        outcome = Simulation(simulation.trace, simulation.tempo, watch=watch, series=series).run()
         took = process_time() - began
-    if source.verbose:
+    if options.verbose:
         _print_cost(outcome, took)
-    if play.plot is not None and series is not None:
-        draw(series, outcome, play.plot)
-    source.answer(simulation_report(outcome, _compare_per_pod(play)), simulation_table)
+    if simulation.plot is not None and series is not None:
+        draw(series, outcome, simulation.plot)
+    options.print_report(simulation_report(outcome, _compare_per_pod(simulation)), simulation_table)
 
 
-def _compare_per_pod(play: SimulationOptions) -> PerPodReport | None:
-    return per_pod_report(admit_per_pod(play.trace, play.seed), play.seed) if play.compare else None
+def _compare_per_pod(simulation: SimulationOptions) -> PerPodReport | None:
+    return (
+        per_pod_report(admit_per_pod(simulation.trace, simulation.seed), simulation.seed)
+        if simulation.compare
+        else None
+    )
 
 
-def _print_cost(outcome: Outcome, took: float) -> None:
-    cycles = f"{outcome.cycles} cycles" + (f", {1000 * took / outcome.cycles:.1f} ms each" if outcome.cycles else "")
-    sys.stderr.write(f"note: {seconds(outcome.ended_at)} s of virtual time took {took:.1f} s of CPU in {cycles}\n")
+def _print_cost(outcome: Outcome, cpu_seconds: float) -> None:
+    cycles = f"{outcome.cycles} cycles" + (
+        f", {1000 * cpu_seconds / outcome.cycles:.1f} ms each" if outcome.cycles else ""
+    )
+    sys.stderr.write(
+        f"note: {seconds(outcome.ended_at)} s of virtual time took {cpu_seconds:.1f} s of CPU in {cycles}\n"
+    )

@@ -1,4 +1,4 @@
-"""A simulation as a table for people, readable at 80 columns."""
+"""Formats the report of a simulation as tables that are readable at 80 columns."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,30 +19,30 @@ _MAX_QUEUES = 40
 _MAX_JOBS = 20
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _TENTH = 0.1
-_MEASURES = ("MEAN", "P50", "P99", "HELD", "DUE", "OFF", "MOST", "GOT")
+_MEASURES = ("MEAN", "P50", "P99", "USED", "FAIR", "GAP", "MAX", "SAT")
 _LEGEND = (
-    "MEAN, P50, P99: how long jobs waited. HELD, DUE: {resource} that the queue was charged with and entitled to, "
-    "in percent of all there was, on the average over time. OFF, MOST: the distance between the two, on the average "
-    "and at most. GOT: resource-time that ran, in percent of what the queue was entitled to."
+    "MEAN, P50, P99: waiting time of jobs. USED, FAIR: usage and fair share of {resource} in percent of the total "
+    "capacity, averaged over time. GAP, MAX: mean and maximum distance between usage and fair share. "
+    "SAT: satisfaction, the resource-time of running jobs in percent of the fair share."
 )
 
 
-def simulation_table(report: SimulationReport, screen: OutputStyle) -> str:
-    """Return the figures, queue by queue, who was never admitted, and the comparison."""
-    parts = [_figures(report.summary, screen), _queues(report.summary, screen)]
+def simulation_table(report: SimulationReport, style: OutputStyle) -> str:
+    """Format the totals, the queues, pending reasons, jobs that were never admitted, and the comparison."""
+    parts = [_figures(report.summary, style), _queues(report.summary, style)]
     if report.summary.waiting_by_reason:
-        parts.append(_reasons(report.summary.waiting_by_reason, screen))
+        parts.append(_reasons(report.summary.waiting_by_reason, style))
     if report.summary.longest_waits:
-        parts.append(_longest(report.summary.longest_waits, screen))
+        parts.append(_longest(report.summary.longest_waits, style))
     if report.summary.never_admitted:
-        parts.append(_never_admitted(report.summary.never_admitted, screen))
+        parts.append(_never_admitted(report.summary.never_admitted, style))
     if report.per_pod:
-        parts.append(paragraph(_compared(report.summary, report.per_pod), _narrow(screen)))
+        parts.append(paragraph(_compared(report.summary, report.per_pod), _narrow(style)))
     return "\n\n".join(parts)
 
 
 def format_duration(seconds: Number) -> str:
-    """Return a span of time for people, with two units at most; up to two minutes in seconds."""
+    """Format a duration with at most two units; below two minutes in seconds."""
     if seconds < 2 * _MINUTE:
         return f"{seconds:.2f}".rstrip("0").rstrip(".") + "s"
     whole = round(seconds)
@@ -52,7 +52,7 @@ def format_duration(seconds: Number) -> str:
     return f"{whole}s"
 
 
-def _figures(summary: Summary, screen: OutputStyle) -> str:
+def _figures(summary: Summary, style: OutputStyle) -> str:
     jobs = summary.jobs
     counts = f"{jobs.submitted} submitted, {jobs.finished} finished, {jobs.running} running, {jobs.waiting} waiting"
     rows = [
@@ -64,7 +64,7 @@ def _figures(summary: Summary, screen: OutputStyle) -> str:
         ("Fairness", _fairness(summary)),
         ("Evictions", str(summary.evictions)),
     ]
-    lines = table([Column(""), Column("")], [(Cell(title, "bold"), text) for title, text in rows], screen)
+    lines = table([Column(""), Column("")], [(Cell(title, "bold"), text) for title, text in rows], style)
     return "\n".join(lines.splitlines()[1:])
 
 
@@ -73,12 +73,12 @@ def _by_size(summary: Summary) -> list[tuple[str, float]]:
 
 
 def _main(summary: Summary) -> str:
-    """Return the resource that was used most."""
+    """Return the resource with the highest utilisation."""
     return next((name for name, _ in _by_size(summary)), "cpu")
 
 
 def _fairness(summary: Summary) -> str:
-    """Return the index with how much was used: of what nobody competes for any division is fair."""
+    """Return the fairness index with the utilisation, because without contention the index says little."""
     if not summary.fairness:
         return "-"
     name = _main(summary)
@@ -87,14 +87,14 @@ def _fairness(summary: Summary) -> str:
 
 
 def _idle(summary: Summary) -> list[str]:
-    """Return why the resource that was used most was idle, the largest part first."""
+    """Return why the resource with the highest utilisation was idle, the largest fraction first."""
     name = _main(summary)
     causes = sorted(summary.idle.get(name, {}).items(), key=lambda item: (-item[1], item[0]))
     return [f"{_percent(part)} {name}, {_CAUSES[Cause(cause)]}" for cause, part in causes]
 
 
 _CAUSES = {
-    Cause.HELD: "held for preemptors",
+    Cause.HELD: "nominated to preemptors",
     Cause.RESERVED: "reserved for blocked jobs",
     Cause.GUARANTEED: "guaranteed to idle queues",
     Cause.NOTHING_PENDING: "nothing pending",
@@ -103,24 +103,29 @@ _CAUSES = {
 }
 
 
-def _reasons(reasons: Sequence[ReasonWaits], screen: OutputStyle) -> str:
-    """Return how long jobs waited for each reason, in all."""
-    columns = [Column("WAITED FOR"), Column("JOBS", right=True), Column("TIME", right=True), Column("PART", right=True)]
-    whole = sum(each.time for each in reasons)
+def _reasons(reasons: Sequence[ReasonWaits], style: OutputStyle) -> str:
+    """Return a table of the total waiting time for each reason."""
+    columns = [Column("REASON"), Column("JOBS", right=True), Column("TIME", right=True), Column("PART", right=True)]
+    total_time = sum(reason.time for reason in reasons)
     rows = [
-        (each.reason or "the write", str(each.jobs), format_duration(each.time), _percent(each.time / whole))
-        for each in reasons
+        (
+            reason.reason or "API write",
+            str(reason.jobs),
+            format_duration(reason.time),
+            _percent(reason.time / total_time),
+        )
+        for reason in reasons
     ]
-    return table(columns, rows, screen)
+    return table(columns, rows, style)
 
 
-def _longest(waits: Sequence[LongWait], screen: OutputStyle) -> str:
+def _longest(waits: Sequence[LongWait], style: OutputStyle) -> str:
     columns = [Column("WAITED LONGEST"), Column("QUEUE"), Column("TIME", right=True), Column("MOSTLY FOR")]
     rows = [
-        (f"{each.namespace}/{each.name}", each.queue, format_duration(each.time), each.reason or "the write")
+        (f"{each.namespace}/{each.name}", each.queue, format_duration(each.time), each.reason or "API write")
         for each in waits
     ]
-    return table(columns, rows, screen)
+    return table(columns, rows, style)
 
 
 def _waited(waits: Waits | None) -> str:
@@ -130,8 +135,8 @@ def _waited(waits: Waits | None) -> str:
     return f"mean {mean}, p50 {p50}, p99 {p99}, at most {longest}"
 
 
-def _queues(summary: Summary, screen: OutputStyle) -> str:
-    """Return a row for each queue with jobs; of many, those that waited longest."""
+def _queues(summary: Summary, style: OutputStyle) -> str:
+    """Return a row for each queue with jobs; if there are too many, for those that waited longest."""
     resource = next((name for name, _ in _by_size(summary)), "cpu")
     found = [queue for queue in summary.queues if queue.submitted]
     shown = found
@@ -142,8 +147,8 @@ def _queues(summary: Summary, screen: OutputStyle) -> str:
     columns = [Column("QUEUE"), *(Column(title, right=True) for title in _titles(is_done=is_done))]
     rows = [_queue(queue, resource, is_done=is_done) for queue in shown]
     more = f"\nand {len(found) - len(shown)} more queues that waited no longer" if len(shown) < len(found) else ""
-    legend = paragraph(_LEGEND.format(resource=resource), _narrow(screen))
-    return f"{table(columns, rows, screen)}{more}\n\n{legend}"
+    legend = paragraph(_LEGEND.format(resource=resource), _narrow(style))
+    return f"{table(columns, rows, style)}{more}\n\n{legend}"
 
 
 def _titles(*, is_done: bool) -> Sequence[str]:
@@ -170,14 +175,14 @@ def _queue(queue: QueueSummary, resource: str, *, is_done: bool) -> Sequence[str
     )
 
 
-def _never_admitted(jobs: Sequence[NeverAdmitted], screen: OutputStyle) -> str:
+def _never_admitted(jobs: Sequence[NeverAdmitted], style: OutputStyle) -> str:
     columns = [Column("NEVER ADMITTED"), Column("QUEUE"), Column("SINCE", right=True), Column("REASON")]
     rows = [
         (f"{each.namespace}/{each.name}", each.queue, format_duration(each.since), Cell(each.reason or "", "yellow"))
         for each in jobs[:_MAX_JOBS]
     ]
     more = f"\nand {len(jobs) - _MAX_JOBS} more" if len(jobs) > _MAX_JOBS else ""
-    return f"{table(columns, rows, screen)}{more}"
+    return f"{table(columns, rows, style)}{more}"
 
 
 def _compared(summary: Summary, per_pod: PerPodReport) -> str:
@@ -189,13 +194,13 @@ def _comparison(summary: Summary, per_pod: PerPodReport) -> Iterator[str]:
     yield f"Pod by pod, in the random order of seed {per_pod.seed}: {per_pod.finished} of {per_pod.jobs} finished."
     if per_pod.deadlocked:
         yield (
-            f"Deadlock: {per_pod.jobs_stuck} jobs hold room with {per_pod.pods_in_vain} pods and keep each other "
-            "from starting."
+            f"Deadlock: {per_pod.jobs_stuck} jobs hold capacity with {per_pod.pods_in_vain} pods, and none of them "
+            "can start."
         )
 
 
 def _percent(part: float) -> str:
-    """Return *part* in percent, small ones with a decimal, so that many queues can be told apart."""
+    """Format *part* in percent, with a decimal below ten percent."""
     return f"{100 * part:.{0 if part >= _TENTH or not part else 1}f}%"
 
 
@@ -203,9 +208,9 @@ def _or_dash(seconds: Number | None) -> str:
     return "-" if seconds is None else format_duration(seconds)
 
 
-def _narrow(screen: OutputStyle) -> OutputStyle:
-    """Return a screen on which sentences stay readable where lines may have any length."""
-    return OutputStyle(min(screen.width or _TEXT_WIDTH, _TEXT_WIDTH), screen.coloured)
+def _narrow(style: OutputStyle) -> OutputStyle:
+    """Limit the line width for paragraphs."""
+    return OutputStyle(min(style.width or _TEXT_WIDTH, _TEXT_WIDTH), style.colored)
 
 
 _TEXT_WIDTH = 80

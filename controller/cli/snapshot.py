@@ -1,7 +1,4 @@
-"""A world at one moment with the plan for it: what every command reports from.
-
-Files and the live control plane both end here; nothing is written anywhere.
-"""
+"""The scheduling state at one time with the plan for it, read from files or the live control plane."""
 
 from dataclasses import dataclass
 
@@ -15,9 +12,9 @@ from controller.engine.workloads import Workload, WorkloadUid
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is known, what the engine made of it, and what it decided at *now*.
+    """The observed objects, the engine's state and its plan at *now*.
 
-    The world is as after the plan: what it admits is booked.
+    The state is that after the plan: it includes the charges of the workloads that the plan admits.
     """
 
     store: Store
@@ -27,13 +24,13 @@ class Snapshot:
 
     @property
     def standing(self) -> QueueShares:
-        """Return how the queues stand after the plan."""
+        """Return the shares of the queues after the plan."""
         if self.state.queue_shares is None:
-            raise AssertionError("a world that was planned has a standing")
+            raise AssertionError("planning computes the shares")
         return self.state.queue_shares
 
     def admission(self, uid: WorkloadUid) -> Admit | None:
-        """Return the plan's decision to admit *uid*, if it was taken."""
+        """Return the plan's decision to admit *uid*, or ``None``."""
         for decision in self.plan.decisions:
             if isinstance(decision, Admit) and decision.workload.uid == uid:
                 return decision
@@ -45,7 +42,7 @@ class Snapshot:
 
 
 def take_snapshot(store: Store, now: int) -> Snapshot:
-    """Return the world that *store* amounts to at *now*, with one decision round over it."""
+    """Return the state built from *store* at *now*, with the plan of one scheduling cycle."""
     state = State()
     store.sync_to(state, now)
     return Snapshot(store, state, state.plan(now), now)

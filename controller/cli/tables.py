@@ -1,4 +1,4 @@
-"""Reports as tables for people, readable at 80 columns."""
+"""Formats reports as tables that are readable at 80 columns."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from types import MappingProxyType
@@ -16,28 +16,28 @@ _MAIN_RESOURCES = ("cpu", "memory")
 _MAX_RESOURCES = 3
 
 
-def plan_table(report: PlanReport, screen: OutputStyle) -> str:
-    """Return the decisions in order, and where or why."""
+def plan_table(report: PlanReport, style: OutputStyle) -> str:
+    """Format the decisions in order with their clusters and reasons, then the queues."""
     if not report.decisions:
-        return f"Nothing waits.\n\n{_share_table(report.queues, screen)}{_notes(report.notes, screen)}"
+        return f"No workload is pending.\n\n{_share_table(report.queues, style)}{_notes(report.notes, style)}"
     titles = ("ACTION", "KIND", "NAME", "QUEUE", "CLUSTERS", "REASON")
-    decisions = table([Column(title) for title in titles], map(_decision_row, report.decisions), screen)
-    return f"{decisions}\n\n{_share_table(report.queues, screen)}{_notes(report.notes, screen)}"
+    decisions = table([Column(title) for title in titles], map(_decision_row, report.decisions), style)
+    return f"{decisions}\n\n{_share_table(report.queues, style)}{_notes(report.notes, style)}"
 
 
-def _notes(notes: Sequence[str], screen: OutputStyle) -> str:
-    return "".join(f"\n\n{paragraph(f'Note: {note}.', screen)}" for note in notes)
+def _notes(notes: Sequence[str], style: OutputStyle) -> str:
+    return "".join(f"\n\n{paragraph(f'Note: {note}.', style)}" for note in notes)
 
 
-def _share_table(queues: Sequence[QueueShareReport], screen: OutputStyle) -> str:
-    """Return how the queues stand after the decisions."""
+def _share_table(queues: Sequence[QueueShareReport], style: OutputStyle) -> str:
+    """Return a table of the queues after the decisions."""
     resources = _main_resources(queues)
     columns = [Column("QUEUE"), Column("SHARE", right=True), *(Column(_title(name)) for name in resources)]
     rows = (
         (each.name, "" if each.share is None else f"{each.share:g}", *(_share_cell(name, each) for name in resources))
         for each in queues
     )
-    return f"{table(columns, rows, screen)}\n\n{_LEGEND}"
+    return f"{table(columns, rows, style)}\n\n{_LEGEND}"
 
 
 def _decision_row(step: DecisionReport) -> Sequence[Cell | str]:
@@ -52,8 +52,8 @@ def _decision_row(step: DecisionReport) -> Sequence[Cell | str]:
     )
 
 
-def pending_table(report: Pending, screen: OutputStyle) -> str:
-    """Return those who wait, by queue and position."""
+def pending_table(report: Pending, style: OutputStyle) -> str:
+    """Format the pending workloads, by queue and position."""
     columns = [
         Column("QUEUE"),
         Column("POS", right=True),
@@ -63,7 +63,7 @@ def pending_table(report: Pending, screen: OutputStyle) -> str:
         Column("REASON"),
     ]
     rows = [_pending_row(each) for each in report.pending]
-    return table(columns, rows, screen) if rows else "Nothing waits."
+    return table(columns, rows, style) if rows else "No workload is pending."
 
 
 def _pending_row(each: PendingReport) -> Sequence[Cell | str]:
@@ -77,8 +77,8 @@ def _pending_row(each: PendingReport) -> Sequence[Cell | str]:
     )
 
 
-def queues_table(report: Queues, screen: OutputStyle) -> str:
-    """Return the tree of queues with what they hold, are entitled to and may have at most."""
+def queues_table(report: Queues, style: OutputStyle) -> str:
+    """Format the queue hierarchy with usage, fair share and limit."""
     resources = _main_resources(report.queues)
     columns = [
         Column("QUEUE"),
@@ -89,17 +89,17 @@ def queues_table(report: Queues, screen: OutputStyle) -> str:
         *(Column(_title(name)) for name in resources),
     ]
     rows = (_queue_row(depth, queue, resources) for depth, queue in in_tree_order(report))
-    return f"{table(columns, rows, screen)}\n\n{_LEGEND}{_notes(report.notes, screen)}"
+    return f"{table(columns, rows, style)}\n\n{_LEGEND}{_notes(report.notes, style)}"
 
 
-_LEGEND = "Of each resource: allocated / entitlement / ceiling."
+_LEGEND = "Resource columns: used / fair share / limit."
 
 
 QueueShares = QueueShareReport | QueueReport
 
 
 def _main_resources(queues: Sequence[QueueShares]) -> list[str]:
-    """Return the resources there is room for: cpu and memory, then the others by name."""
+    """Return the resources that get a column: cpu and memory, then others by name, up to the maximum."""
     found = {name for queue in queues for name in queue.allocated}
     return [*(name for name in _MAIN_RESOURCES if name in found), *sorted(found - set(_MAIN_RESOURCES))][
         :_MAX_RESOURCES
@@ -126,19 +126,19 @@ def _share_cell(resource: str, queue: QueueShares) -> str:
     return "/".join(format_amount(resource, each) for each in amounts)
 
 
-def clusters_table(report: Clusters, screen: OutputStyle) -> str:
-    """Return a row for each resource of each cluster."""
+def clusters_table(report: Clusters, style: OutputStyle) -> str:
+    """Format one row for each resource of each cluster."""
     columns = [
         Column("CLUSTER"),
         Column("READY"),
         Column("RESOURCE"),
         Column("ALLOCATABLE", right=True),
-        Column("FOREIGN", right=True),
+        Column("EXTERNAL", right=True),
         Column("OURS", right=True),
         Column("FREE", right=True),
     ]
     rows = [row for cluster in report.clusters for row in _cluster_rows(cluster)]
-    return table(columns, rows, screen) if rows else "There is no cluster."
+    return table(columns, rows, style) if rows else "There is no cluster."
 
 
 def _cluster_rows(cluster: ClusterReport) -> Iterator[Sequence[Cell | str]]:
@@ -151,7 +151,7 @@ def _cluster_rows(cluster: ClusterReport) -> Iterator[Sequence[Cell | str]]:
 
 
 def format_amount(resource: str, amounts: Amounts) -> str:
-    """Return one of the exact *amounts* for people; one that is not limited or not known is a dash."""
+    """Format the amount of *resource* with at most two decimals; a missing amount is a dash."""
     return format_short(resource, parse_quantity(resource, amounts[resource])) if resource in amounts else "-"
 
 

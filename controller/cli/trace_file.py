@@ -1,4 +1,4 @@
-"""A trace read from manifests: the world they describe, and when each job comes and how long it runs."""
+"""Reads a trace for the simulator from manifests, with submission and run times from annotations."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 @dataclass(slots=True)
 class TraceRecorder:
-    """Takes down what a store tells, as a World would hear it."""
+    """Records the objects that a store passes to the engine."""
 
     policy: Policy = field(default_factory=Policy)
     queues: dict[QueueName, Queue] = field(default_factory=dict)
@@ -35,71 +35,71 @@ class TraceRecorder:
     workloads: dict[WorkloadUid, Workload] = field(default_factory=dict)
 
     def policy_changed(self, policy: Policy) -> None:
-        """Take down the policy."""
+        """Record the policy."""
         self.policy = policy
 
     def queue_changed(self, queue: Queue) -> None:
-        """Take down a queue."""
+        """Record a queue."""
         self.queues[queue.name] = queue
 
     def queue_removed(self, name: QueueName) -> None:
-        """Strike out a queue."""
+        """Remove a queue."""
         self.queues.pop(name, None)
 
-    def cluster_changed(self, cluster: Cluster, now: int) -> None:  # noqa: ARG002 - when it was told does not matter
-        """Take down a cluster."""
+    def cluster_changed(self, cluster: Cluster, now: int) -> None:  # noqa: ARG002 - a trace has times of its own
+        """Record a cluster."""
         self.clusters[cluster.name] = cluster
 
     def cluster_removed(self, name: ClusterName) -> None:
-        """Strike out a cluster."""
+        """Remove a cluster."""
         self.clusters.pop(name, None)
 
     def cluster_estimated(self, estimate: Estimate, now: int) -> None:
-        """Leave it out: a simulation asks no estimator."""
+        """Ignore estimates, which a simulation does not use."""
 
-    def workload_changed(self, workload: Workload, now: int) -> None:  # noqa: ARG002 - when it was told does not matter
-        """Take down a workload."""
+    def workload_changed(self, workload: Workload, now: int) -> None:  # noqa: ARG002 - a trace has times of its own
+        """Record a workload."""
         self.workloads[workload.uid] = workload
 
-    def workload_removed(self, uid: WorkloadUid, now: int) -> None:  # noqa: ARG002 - when it was told does not matter
-        """Strike out a workload."""
+    def workload_removed(self, uid: WorkloadUid, now: int) -> None:  # noqa: ARG002 - a trace has times of its own
+        """Remove a workload."""
         self.workloads.pop(uid, None)
 
 
 @dataclass(frozen=True, slots=True)
 class TraceFile:
-    """What the files amount to, and what to tell whoever gave them."""
+    """The trace read from files, and notes about the files."""
 
     trace: Trace
     notes: tuple[InputNote, ...]
     writes_per_second: int
-    """As the VolcanoGlobalConfiguration among the files limits them."""
+    """From the configuration in the files."""
 
 
 def read_trace(paths: Sequence[str], *, now: int, runtime: int) -> TraceFile:
-    """Return the trace in the files and folders *paths* as it starts at *now*, or raise `InputError`.
+    """Return the trace in the files and folders *paths*, starting at *now*, or raise `InputError`.
 
-    A job that does not say how long it runs takes *runtime*; one that does
-    not say when it comes is there at the start, and as old as it is.
+    A job without a run time takes *runtime*. A job without a submission time is pending
+    at the start and keeps its age.
     """
     state = read_offline_state(paths)
-    cast = TraceRecorder()
-    state.store.sync_to(cast, now)
-    templates = {template_key(each): each for found in state.inventory.objects.values() for each in found}
-    timing = _AnnotationReader(templates, now, runtime)
-    submissions = [timing.submission(workload, state.store) for workload in cast.workloads.values()]
-    if timing.faults:
-        raise InputError(*timing.faults)
-    configuration = state.inventory.configuration
+    recorder = TraceRecorder()
+    state.store.sync_to(recorder, now)
+    templates = {template_key(each): each for found in state.objects.objects.values() for each in found}
+    reader = _AnnotationReader(templates, now, runtime)
+    submissions = [reader.submission(workload, state.store) for workload in recorder.workloads.values()]
+    if reader.violations:
+        raise InputError(*reader.violations)
+    configuration = state.objects.configuration
     trace = Trace(
-        queues=tuple(cast.queues[name] for name in sorted(cast.queues)),
-        clusters=tuple(cast.clusters[name] for name in sorted(cast.clusters)),
+        queues=tuple(recorder.queues[name] for name in sorted(recorder.queues)),
+        clusters=tuple(recorder.clusters[name] for name in sorted(recorder.clusters)),
         submissions=tuple(sorted(submissions, key=lambda each: (each.at, each.workload.namespace, each.workload.name))),
-        policy=cast.policy,
+        policy=recorder.policy,
         grace=_grace(configuration),
         start=now,
     )
-    return TraceFile(trace, (*state.notes, *timing.notes()), configuration.patches.per_second)
+    return TraceFile(trace, (*state.notes, *reader.notes()), configuration.patches.per_second)
 
 
 def _grace(configuration: VolcanoGlobalConfiguration) -> dict[EvictionReason, int]:
@@ -110,23 +110,23 @@ def _grace(configuration: VolcanoGlobalConfiguration) -> dict[EvictionReason, in
 
 
 class _AnnotationReader:
-    """Reads the times on templates; what cannot be read is kept in *faults*."""
+    """Reads the times in the annotations of templates; collects *violations*."""
 
     def __init__(self, templates: Mapping[TemplateKey, Manifest], now: int, runtime: int) -> None:
-        self.faults: list[str] = []
+        self.violations: list[str] = []
         self._templates = templates
         self._now = now
         self._runtime = runtime
         self._untimed = 0
 
     def notes(self) -> Iterator[InputNote]:
-        """Yield a note where run times were made up."""
+        """Yield a note if jobs have the default run time."""
         if self._untimed:
-            taken = f"taken to run {format_span(self._runtime)} (--runtime)"
-            yield InputNote(f"{self._untimed} jobs without the annotation {RUNTIME_ANNOTATION} are {taken}")
+            assumed = f"assumed to run {format_span(self._runtime)} (--runtime)"
+            yield InputNote(f"{self._untimed} jobs without the annotation {RUNTIME_ANNOTATION} are {assumed}")
 
     def submission(self, workload: Workload, store: Store) -> Submission:
-        """Return *workload* with its times; one that runs already has run since its admission."""
+        """Return *workload* with its times; an admitted one has run since its admission."""
         template = self._templates.get(
             TemplateKey(group_kind(workload.requirements.api), workload.namespace, workload.name)
         )
@@ -150,12 +150,12 @@ class _AnnotationReader:
         try:
             return parse_span(annotations[key])
         except SpanError as error:
-            self.faults.append(template.problem(f"metadata.annotations[{key}]: {error}"))
+            self.violations.append(template.violation(f"metadata.annotations[{key}]: {error}"))
             return None
 
 
 def _pods(workload: Workload, store: Store) -> tuple[PodSet, ...]:
-    """Return the pods of a workload one by one, none where nobody counted them."""
+    """Return the pods of a workload, none if they are unknown."""
     if workload.requirements.replicas:
         return (PodSet(workload.requirements.replicas, workload.requirements.replica_requests),)
     binding = store.binding(workload.uid)

@@ -1,7 +1,7 @@
-"""What is wrong with the fields of an object: each by its path, with what to write instead.
+"""Validates the fields of an object; each violation has a field path and a remedy.
 
-The wire types tell which fields are read and of what type they are; live, an
-unreadable one is passed over, but whoever gives us files wants to hear of it.
+The wire types define which fields are read and their types. The controller ignores
+unreadable fields of live objects, but in files they are most likely mistakes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ from controller.engine.clusters import Operator
 _QUANTITY = frozenset({str, int, float})
 _INT32 = 2**31 - 1
 
-#: Numbers with bounds, as the definitions of their kinds have them. Volcano makes of weight 0 a 1.
+#: Bounds of numbers, as in the CRDs. Volcano treats weight 0 as 1.
 _BOUNDS: Mapping[tuple[type, str], tuple[int, int]] = MappingProxyType(
     {
         (queues.QueueSpec, "weight"): (0, 65535),
@@ -42,7 +42,7 @@ _BOUNDS: Mapping[tuple[type, str], tuple[int, int]] = MappingProxyType(
         (clusters.GradeCount, "count"): (0, _INT32),
     }
 )
-#: Words of a closed set; the empty one is "not set".
+#: Allowed values of enumerations; an empty text means that the field is not set.
 _CHOICES: Mapping[tuple[type, str], tuple[str, ...]] = MappingProxyType(
     {
         (queues.QueueSpec, "dequeueStrategy"): ("fifo", "traverse"),
@@ -68,13 +68,13 @@ _EXAMPLES = MappingProxyType({"cpu": "500m or 4", "memory": "512Mi or 64Gi"})
 _BYTES = "1 or 16"
 
 
-def validate(form: type[msgspec.Struct], body: object) -> list[str]:
-    """Return what of *body* does not fit *form*, each beginning with the path of its field."""
-    return list(_validate(form, body, ""))
+def validate(struct: type[msgspec.Struct], body: object) -> list[str]:
+    """Return the violations of *struct* in *body*, each beginning with its field path."""
+    return list(_validate(struct, body, ""))
 
 
 def _validate(kind: Any, value: Any, path: str) -> Iterator[str]:
-    """Yield what is wrong with *value* and all below it; a null is a field that is not set."""
+    """Yield the violations in *value* and its members; null means that the field is not set."""
     if value is None or kind in {Any, msgspec.Raw}:
         return
     origin = get_origin(kind)
@@ -100,11 +100,11 @@ def _validate_struct(kind: type[msgspec.Struct], value: Any, path: str) -> Itera
     for name in _REQUIRED.get(kind, ()):
         if value.get(name) in (None, ""):
             yield f"{_field_path(path, name)}: it is missing"
-    for name, inner in _fields(kind):
+    for name, member_kind in _fields(kind):
         if name in value:
-            below = _field_path(path, name)
-            found = list(_validate(inner, value[name], below))
-            yield from found or _validate_range(kind, name, value[name], below)
+            member_path = _field_path(path, name)
+            violations = list(_validate(member_kind, value[name], member_path))
+            yield from violations or _validate_range(kind, name, value[name], member_path)
 
 
 @cache
@@ -116,16 +116,16 @@ def _validate_mapping(kind: Any, value: Any, path: str) -> Iterator[str]:
     if not isinstance(value, dict):
         yield f"{path}: {abbreviate(value)} is not a mapping"
         return
-    for key, each in value.items():
-        yield from _validate(kind, each, _field_path(path, key))
+    for key, member in value.items():
+        yield from _validate(kind, member, _field_path(path, key))
 
 
 def _validate_list(kind: Any, value: Any, path: str) -> Iterator[str]:
     if not isinstance(value, list):
         yield f"{path}: {abbreviate(value)} is not a list"
         return
-    for place, each in enumerate(value):
-        yield from _validate(kind, each, f"{path}[{place}]")
+    for index, item in enumerate(value):
+        yield from _validate(kind, item, f"{path}[{index}]")
 
 
 def _validate_scalar(kind: type, value: Any, path: str) -> Iterator[str]:
@@ -133,8 +133,8 @@ def _validate_scalar(kind: type, value: Any, path: str) -> Iterator[str]:
         if not _is_time(value):
             yield f"{path}: {abbreviate(value)} is not a time; write it like 2006-01-02T15:04:05Z"
     elif type(value) is not kind:
-        what, remedy = _EXPECTED.get(kind, ("readable", ""))
-        yield f"{path}: {abbreviate(value)} is not {what}{remedy if not isinstance(value, (dict, list)) else ''}"
+        expected, hint = _EXPECTED.get(kind, ("readable", ""))
+        yield f"{path}: {abbreviate(value)} is not {expected}{hint if not isinstance(value, (dict, list)) else ''}"
 
 
 _EXPECTED = MappingProxyType(
@@ -164,15 +164,16 @@ def _validate_quantity(value: Any, path: str) -> Iterator[str]:
         amount = parse_quantity(resource, value)
     except QuantityError as error:
         reason = str(error).removeprefix(f"{resource}: ")
-        is_none = "is not a quantity" in reason
-        yield f"{path}: {f'{abbreviate(value)} is not a quantity; write for example {example}' if is_none else reason}"
+        is_malformed = "is not a quantity" in reason
+        malformed = f"{abbreviate(value)} is not a quantity; write for example {example}"
+        yield f"{path}: {malformed if is_malformed else reason}"
         return
     if amount < 0:
         yield f"{path}: {abbreviate(value)} is below zero; write zero or more"
 
 
 def _validate_range(kind: type, name: str, value: Any, path: str) -> Iterator[str]:
-    """Yield what is wrong with a value of the right type."""
+    """Yield the violations of bounds and enumerations for a value of the right type."""
     low, high = _BOUNDS.get((kind, name), (None, None))
     if low is not None and high is not None and value is not None and not low <= value <= high:
         yield f"{path}: {value} is not between {low} and {high}"
@@ -182,7 +183,7 @@ def _validate_range(kind: type, name: str, value: Any, path: str) -> Iterator[st
 
 
 def _field_path(path: str, key: str) -> str:
-    """Return the path of the member *key*; one with dots of its own stands in brackets."""
+    """Return the path of the member *key*; a key with dots or slashes is put in brackets."""
     if "." in key or "/" in key:
         return f"{path}[{key}]"
     return f"{path}.{key}" if path else key

@@ -1,4 +1,4 @@
-"""The commands, run in the test's own process."""
+"""Fixtures that run commands in the test's process."""
 
 import json
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from tests.cli.manifests import NOW, cluster, units, write
 
 @dataclass(frozen=True)
 class Ended:
-    """A command that has ended."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -21,19 +21,19 @@ class Ended:
 
     @property
     def answer(self) -> Any:
-        """Return what ``-o json`` answered."""
+        """Return the report printed with ``-o json``."""
         assert self.code == 0, self.err
         return json.loads(self.out)
 
     def clusters(self) -> dict[str, list[str]]:
-        """Return who is admitted where, in order of decision."""
+        """Return the clusters of each admitted workload, in the order of the decisions."""
         steps = self.answer["decisions"]
         return {
             step["name"]: [each["name"] for each in step["clusters"]] for step in steps if step["action"] == "Admit"
         }
 
     def reasons(self) -> dict[str, str]:
-        """Return why each waits."""
+        """Return the reason of each pending workload."""
         return {step["name"]: step["reason"] for step in self.answer["decisions"] if step["action"] == "Wait"}
 
     def queue(self, name: str) -> dict[str, Any]:
@@ -42,20 +42,20 @@ class Ended:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    """Return a function that runs a command and returns what it said."""
+    """Return a function that runs a command and returns its result."""
 
     def run(*arguments: str) -> Ended:
         with pytest.raises(SystemExit) as ended:
             main([*arguments])
-        said = capsys.readouterr()
-        return Ended(int(ended.value.code or 0), said.out, said.err)
+        output = capsys.readouterr()
+        return Ended(int(ended.value.code or 0), output.out, output.err)
 
     return run
 
 
 @pytest.fixture
 def plan(run, tmp_path) -> Callable[..., Ended]:
-    """Return a function that plans over documents and answers in JSON."""
+    """Return a function that runs ``plan`` on documents with JSON output."""
 
     def plan(*documents: dict[str, Any]) -> Ended:
         return run("plan", "-f", write(tmp_path, *documents), "-o", "json", "--now", NOW)

@@ -1,4 +1,4 @@
-"""Builders of manifests as users write them: dictionaries, with no more in them than the test says."""
+"""Builders of manifests as dictionaries with only the given fields."""
 
 import json
 from pathlib import Path
@@ -9,14 +9,14 @@ import yaml
 from controller.api.keys import ADMISSION_ANNOTATION
 from tests.clusters import with_models
 
-CLAIM = {"propagationpolicy.karmada.io/permanent-id": "policy-1"}
+POLICY_LABEL = {"propagationpolicy.karmada.io/permanent-id": "policy-1"}
 ONE = {"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]}
 VOLCANO_JOB = "batch.volcano.sh/v1alpha1"
 NOW = "2026-03-01T10:00:00Z"
 
 
 def units(count: int) -> dict[str, str]:
-    """Return *count* times one CPU with one GiB."""
+    """Return requests of *count* CPUs and *count* GiB of memory."""
     return {"cpu": str(count), "memory": f"{count}Gi"}
 
 
@@ -73,12 +73,12 @@ def job(
     priority: str | None = None,
     **meta: Any,
 ) -> dict[str, Any]:
-    said = {"name": name, "namespace": namespace, "creationTimestamp": created, "labels": labels, **meta}
+    metadata = {"name": name, "namespace": namespace, "creationTimestamp": created, "labels": labels, **meta}
     spec = {"queue": queue, "priorityClassName": priority}
     return {
         "apiVersion": VOLCANO_JOB,
         "kind": "Job",
-        "metadata": _present(said),
+        "metadata": _present(metadata),
         "spec": _present(spec) | {"tasks": [{"name": "t", "replicas": replicas, "template": pod(requests)}]},
     }
 
@@ -91,11 +91,11 @@ def binding(
     name: str,
     *,
     clusters: list[str] | None = None,
-    paused: bool | None = None,
+    suspended: bool | None = None,
     phase: str | None = None,
     record: dict[str, Any] | None = None,
     namespace: str = "ml",
-    labels: dict[str, str] | None = CLAIM,
+    labels: dict[str, str] | None = POLICY_LABEL,
     placement: dict[str, Any] | None = ONE,
     **meta: Any,
 ) -> dict[str, Any]:
@@ -104,23 +104,25 @@ def binding(
         "resource": {"apiVersion": VOLCANO_JOB, "kind": "Job", "namespace": namespace, "name": name},
         "placement": placement,
         "clusters": [{"name": each} for each in clusters] if clusters is not None else None,
-        "suspension": {"scheduling": paused} if paused is not None else None,
+        "suspension": {"scheduling": suspended} if suspended is not None else None,
     }
-    told = [{"clusterName": each, "status": {"state": {"phase": phase}}} for each in clusters or ()] if phase else []
-    said = {"name": f"{name}-job", "namespace": namespace, "labels": labels, "annotations": annotations, **meta}
+    statuses = (
+        [{"clusterName": each, "status": {"state": {"phase": phase}}} for each in clusters or ()] if phase else []
+    )
+    metadata = {"name": f"{name}-job", "namespace": namespace, "labels": labels, "annotations": annotations, **meta}
     return {
         "apiVersion": "work.karmada.io/v1alpha2",
         "kind": "ResourceBinding",
-        "metadata": _present(said),
+        "metadata": _present(metadata),
         "spec": _present(spec),
-        "status": {"aggregatedStatus": told},
+        "status": {"aggregatedStatus": statuses},
     }
 
 
 def running(
     name: str, requests: dict[str, Any], *, on: str, phase: str = "Running", **more: Any
 ) -> list[dict[str, Any]]:
-    """Return a job that runs on a cluster, with its binding; nobody recorded its admission."""
+    """Return a running job and its binding, without an admission record."""
     return [job(name, requests, **more), binding(name, clusters=[on], phase=phase)]
 
 
@@ -148,7 +150,7 @@ def configuration(**keys: Any) -> dict[str, Any]:
     return {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration", **keys}
 
 
-def write(folder: Path, *documents: dict[str, Any], name: str = "world.yaml") -> str:
+def write(folder: Path, *documents: dict[str, Any], name: str = "objects.yaml") -> str:
     """Write *documents* into one file and return its path."""
     path = folder / name
     path.write_text(yaml.safe_dump_all(documents))

@@ -1,6 +1,6 @@
-"""Every command on one small world, compared with what it said before.
+"""Compares the output of every command with golden files.
 
-To take the answers of now as the golden ones: UPDATE_GOLDEN=1 pytest tests/cli/test_golden.py
+To update the golden files: UPDATE_GOLDEN=1 pytest tests/cli/test_golden.py
 """
 
 import os
@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.manifests import NOW
 
-WORLD = str(Path(__file__).parent / "queues_and_clusters.yaml")
+INPUT = str(Path(__file__).parent / "queues_and_clusters.yaml")
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 COMMANDS = {
@@ -36,8 +36,8 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize(("file", "arguments"), COMMANDS.items(), ids=COMMANDS)
-def test_command_says_what_it_said_before(run, file, arguments):
-    ended = run(*arguments, "-f", WORLD, "--now", NOW)
+def test_output_matches_golden_file(run, file, arguments):
+    ended = run(*arguments, "-f", INPUT, "--now", NOW)
     assert (ended.code, ended.err) == (0, "")
     if os.environ.get("UPDATE_GOLDEN"):
         (GOLDEN / file).write_text(ended.out)
@@ -45,7 +45,7 @@ def test_command_says_what_it_said_before(run, file, arguments):
 
 
 @pytest.mark.parametrize("file", sorted(path.name for path in GOLDEN.glob("*.txt")))
-def test_golden_text_is_plain_and_has_no_trailing_blanks(file):
+def test_golden_text_is_ascii_without_trailing_blanks(file):
     text = (GOLDEN / file).read_text()
     assert text.isascii()
     assert "\x1b" not in text

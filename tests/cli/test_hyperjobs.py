@@ -17,7 +17,7 @@ def explained(run, tmp_path):
     return explained
 
 
-def test_it_says_how_a_hyperjob_would_be_split_and_why(explained):
+def test_undecided_hyperjob_shows_expected_split(explained):
     answer = explained(cluster("m1", GPUS), cluster("m2", GPUS), queue("ml"), document(TASK)).answer
     assert answer["decided"] is False
     assert [(part["name"], part["cluster"], part["pods"]) for part in answer["parts"]] == [
@@ -27,7 +27,7 @@ def test_it_says_how_a_hyperjob_would_be_split_and_why(explained):
     assert answer["parts"][0]["why"] == "fewest parts; preferred clusters first, then the largest"
 
 
-def test_it_says_why_a_hyperjob_waits(explained):
+def test_pending_hyperjob_shows_reason(explained):
     ended = explained(
         cluster("m1", GPUS, used={"nvidia.com/gpu": "4"}), cluster("m2", GPUS), queue("ml"), document(TASK, name="llm")
     )
@@ -39,16 +39,16 @@ def test_it_says_why_a_hyperjob_waits(explained):
     )
 
 
-def test_it_shows_the_split_that_was_decided(explained):
+def test_decided_hyperjob_shows_recorded_split(explained):
     found = document(TASK)
     part = {"name": "llm-t-0", "replicatedJob": "t", "index": 0, "cluster": "m2", "pods": [12], "phase": "Running"}
     split = {"specification": specification(read_hyperjob(found)), "parts": [part]}
     found["status"] = {"phase": "Running", "split": split, "message": "1 of 1 parts run"}
     ended = explained(cluster("m1", GPUS), cluster("m2", GPUS), queue("ml"), found, output="table")
-    assert "HyperJob ml/llm is Running: it has 1 part, of which 1 must run together." in ended.out
+    assert "HyperJob ml/llm is Running: it has 1 part, of which 1 must be admitted together." in ended.out
     assert "llm-t-0" in ended.out
 
 
-def test_one_that_is_not_there_is_said(explained):
+def test_missing_hyperjob_is_reported(explained):
     ended = explained(queue("ml"))
     assert (ended.code, ended.err) == (1, "HyperJob ml/llm is not in the files\n")

@@ -1,4 +1,4 @@
-"""The commands on a real API server: they see what files show, and write nothing."""
+"""Commands on a real API server print the same as from files, and write nothing."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ NAMESPACE = "default"
 
 
 def state():
-    """Return a world with jobs that run, wait and are paused."""
+    """Return documents with running and pending jobs."""
     documents = [
         cluster("east", units(8), used={"cpu": "3", "memory": "3Gi", "pods": "1"}),
         cluster("west", units(4), ready=False),
@@ -30,8 +30,8 @@ def state():
         queue("b", weight=3),
         priority_class("cli-high", 100),
         *running("old", units(2), on="east", queue="a"),
-        *(each for name in ("one", "two") for each in paused(name, units(3), queue="a")),
-        *paused("big", units(20), queue="b", priority="cli-high"),
+        *(each for name in ("one", "two") for each in suspended(name, units(3), queue="a")),
+        *suspended("big", units(20), queue="b", priority="cli-high"),
     ]
     for document in documents:
         if "namespace" in document["metadata"]:
@@ -41,13 +41,13 @@ def state():
     return documents
 
 
-def paused(name, requests, **more):
-    return job(name, requests, **more), binding(name, paused=True)
+def suspended(name, requests, **more):
+    return job(name, requests, **more), binding(name, suspended=True)
 
 
 @pytest.fixture(scope="module")
 def server(fresh_control_plane):
-    """Return a control plane that holds the world."""
+    """Return a control plane that contains the documents."""
     plane = fresh_control_plane(controllers=False)
     for document in state():
         kind, meta = KINDS[document["kind"]], document["metadata"]
@@ -60,7 +60,7 @@ def server(fresh_control_plane):
 
 @pytest.fixture
 def look(run, server):
-    """Return a function that runs a command on the control plane, as the controller."""
+    """Return a function that runs a command on the control plane with the controller's credentials."""
 
     def look(*arguments):
         kubeconfig = server.kubeconfig("volcano-global-controller")
@@ -70,7 +70,7 @@ def look(run, server):
 
 
 def versions(server):
-    """Return every object with its version."""
+    """Return the resource version of every object."""
     return {
         (kind.plural, each["metadata"]["name"]): each["metadata"]["resourceVersion"]
         for kind in KINDS.values()
@@ -79,7 +79,7 @@ def versions(server):
 
 
 @pytest.mark.parametrize("command", [["plan"], ["queues"], ["pending"], ["clusters"]], ids=lambda each: each[0])
-def test_a_control_plane_is_seen_as_its_files_are(run, look, tmp_path, command):
+def test_live_report_equals_report_of_files(run, look, tmp_path, command):
     live = look(*command, "-o", "json").answer
     files = run(*command, "-f", write(tmp_path, *state()), "-o", "json", "--now", NOW).answer
     for each in (*live.get("pending", ()), *files.get("pending", ())):
@@ -87,20 +87,20 @@ def test_a_control_plane_is_seen_as_its_files_are(run, look, tmp_path, command):
     assert live == files
 
 
-def test_a_job_is_explained(look):
+def test_live_job_is_explained(look):
     ended = look("explain", "job", "big")
     assert (ended.code, ended.err) == (0, "")
     assert "ExceedsQueueLimit: it asks for 20 cpu" in ended.out
 
 
-def test_nothing_is_written(look, server):
+def test_commands_write_nothing(look, server):
     before = versions(server)
     steps = look("plan", "-o", "json").answer["decisions"]
     assert [step["action"] for step in steps] == ["Admit", "Wait", "Wait"]
     assert versions(server) == before
 
 
-def test_a_kind_that_is_switched_on_is_listed_too(look, tmp_path):
+def test_kind_of_an_integration_is_listed(look, tmp_path):
     path = tmp_path / "configuration.yaml"
     rule = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "queue": "spec.type"}
     head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration"}
@@ -108,17 +108,17 @@ def test_a_kind_that_is_switched_on_is_listed_too(look, tmp_path):
     assert look("plan", "--admission-configuration", str(path)).code == 0
 
 
-def test_a_kind_that_is_not_served_is_named(look, tmp_path):
+def test_kind_that_is_not_served_is_reported(look, tmp_path):
     path = tmp_path / "configuration.yaml"
     rule = {"apiVersion": "apps.example/v1", "kind": "Thing"}
     head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration"}
     path.write_text(json.dumps({**head, "integrations": [rule]}))
     ended = look("plan", "--admission-configuration", str(path))
     assert (ended.code, ended.out) == (1, "")
-    assert ended.err == "the control plane does not serve Thing of apps.example/v1, which `workloads` names\n"
+    assert ended.err == "the control plane does not serve Thing of apps.example/v1, which `integrations` names\n"
 
 
-def test_a_server_that_does_not_answer_is_named(run, server, tmp_path):
+def test_unreachable_server_is_reported(run, server, tmp_path):
     text = server.kubeconfig("admin").read_text().replace(server.url, "https://127.0.0.1:1")
     path = tmp_path / "kubeconfig"
     path.write_text(text)
@@ -127,13 +127,13 @@ def test_a_server_that_does_not_answer_is_named(run, server, tmp_path):
     assert "cannot connect" in ended.err
 
 
-def test_who_may_not_list_is_told_so(run, server):
+def test_missing_permission_is_reported(run, server):
     ended = run("plan", "--kubeconfig", str(server.kubeconfig("tenant")))
     assert (ended.code, ended.out) == (1, "")
     assert "403" in ended.err
 
 
-def test_other_programs_observe_by_one_call(server):
+def test_live_snapshot_can_be_called_by_programs(server):
     async def observed():
         async with Api.connect(server.kubeconfig("volcano-global-controller")) as api:
             return await live_snapshot(api, now=10**12)
@@ -142,7 +142,7 @@ def test_other_programs_observe_by_one_call(server):
     assert [each.workload.name for each in snapshot.plan.decisions] == ["one"]
 
 
-def test_long_lists_come_in_pages(server):
+def test_lists_are_read_in_pages(server):
     async def read():
         async with Api.connect(server.kubeconfig("volcano-global-controller")) as api:
             return await read_store(api, VolcanoGlobalConfiguration(), page=2)

@@ -1,4 +1,4 @@
-"""What other writers may have put into the objects: no command fails for it, and no bad object hides a good one."""
+"""Commands on live objects with invalid fields, which must not hide valid objects."""
 
 import functools
 from contextlib import asynccontextmanager
@@ -52,12 +52,12 @@ OURS = {
 
 
 class Server:
-    """An API server that holds these objects and answers what it is asked, whatever is in them."""
+    """An API server with the given objects, valid or not."""
 
     def __init__(self, **objects):
         self.lists = {keys.QUEUES.path: [queue("a", weight=1)], keys.CLUSTERS.path: [cluster("east", units(8))]}
         self.lists[keys.JOBS.path] = [job("good", units(2), queue="a"), job("other", units(20), queue="a")]
-        self.lists[keys.RESOURCE_BINDINGS.path] = [binding(name, paused=True) for name in ("good", "other")]
+        self.lists[keys.RESOURCE_BINDINGS.path] = [binding(name, suspended=True) for name in ("good", "other")]
         for number, each in enumerate(self.lists[keys.RESOURCE_BINDINGS.path]):
             each["metadata"]["uid"] = f"good-{number}"
         self.lists[keys.EVENTS.item_path("ml", "").rstrip("/")] = []
@@ -73,20 +73,20 @@ class Server:
         return msgspec.json.encode(self.items[path])
 
     async def list_page(self, path, *_, **__):
-        # What JSON has and msgspec does not write: an integer beyond 64 bits.
+        # The json module, because msgspec does not write integers beyond 64 bits.
         raw = (msgspec.Raw(_json(each)) for each in self.lists.get(path, ()))
         return Page(ListMeta("1"), list(raw))
 
 
 def _json(value):
-    import json  # noqa: PLC0415 -- takes what msgspec refuses to write
+    import json  # noqa: PLC0415 -- writes values that msgspec rejects
 
     return json.dumps(value).encode()
 
 
 @pytest.fixture
 def look(run, monkeypatch):
-    """Return a function that runs a command on a server; the world behind it is read once."""
+    """Return a function that runs a command on a server."""
 
     def look(server, *arguments):
         @asynccontextmanager
@@ -114,63 +114,63 @@ def read_once(monkeypatch):
     monkeypatch.setattr(live, "live_snapshot", snapshot_once)
 
 
-def named(kind, sound, values=VALUES):
-    """Return *sound* spoilt in every way, each under a name and a uid of its own as far as they are not spoilt."""
-    found = []
-    for number, (_, each) in enumerate(invalid_variants(kind, sound, values)):
+def named(kind, valid, values=VALUES):
+    """Return the invalid variants of *valid*, with distinct names and uids where these fields are valid."""
+    variants = []
+    for number, (_, each) in enumerate(invalid_variants(kind, valid, values)):
         metadata = each.get("metadata")
         if isinstance(metadata, dict):
-            if metadata.get("name") == sound["metadata"]["name"]:
+            if metadata.get("name") == valid["metadata"]["name"]:
                 metadata["name"] = f"bad-{number}"
-            if metadata.get("uid") == sound["metadata"]["uid"]:
+            if metadata.get("uid") == valid["metadata"]["uid"]:
                 metadata["uid"] = f"uid-{number}"
-        found.append(each)
-    return found
+        variants.append(each)
+    return variants
 
 
 def with_uid(document):
-    document["metadata"]["uid"] = "sound"
+    document["metadata"]["uid"] = "valid"
     return document
 
 
 def bindings():
-    """Return spoilt bindings: of jobs that wait, and of jobs that we have admitted."""
-    record = {"uid": "sound", "queue": "a", "charge": {"cpu": "1"}, "clusters": ["east"]}
-    sound = [binding("good", paused=True), binding("good", clusters=["east"], phase="Pending", record=record)]
-    return [each for one in sound for each in named(ResourceBinding, with_uid(one))]
+    """Return invalid bindings of pending and of admitted jobs."""
+    record = {"uid": "valid", "queue": "a", "charge": {"cpu": "1"}, "clusters": ["east"]}
+    valid = [binding("good", suspended=True), binding("good", clusters=["east"], phase="Pending", record=record)]
+    return [each for one in valid for each in named(ResourceBinding, with_uid(one))]
 
 
 def jobs(values=VALUES):
-    """Return spoilt jobs, and the bindings that stand for them."""
+    """Return invalid jobs and their bindings."""
     found = named(Job, with_uid(job("job", units(1), queue="a", priority="high")), values)
     names = [each.get("metadata", {}) for each in found if isinstance(each.get("metadata"), dict)]
     known = {each["name"] for each in names if isinstance(each.get("name"), str) and each["name"]}
-    paused = [binding(name, paused=True) for name in sorted(known)]
-    for each in paused:
+    suspended = [binding(name, suspended=True) for name in sorted(known)]
+    for each in suspended:
         each["metadata"]["uid"] = f"of-{each['metadata']['name']}"
-    return {"JOBS": found, "RESOURCE_BINDINGS": paused}
+    return {"JOBS": found, "RESOURCE_BINDINGS": suspended}
 
 
 def graded():
     models = [{"grade": 0, "ranges": [{"name": "cpu", "min": "0", "max": "64"}]}]
-    made = cluster("sound", units(4), resourceModels=models, taints=[{"key": "k", "effect": "NoSchedule"}])
+    made = cluster("valid", units(4), resourceModels=models, taints=[{"key": "k", "effect": "NoSchedule"}])
     made["status"]["resourceSummary"]["allocatableModelings"] = [{"grade": 0, "count": 2}]
     return with_uid(made)
 
 
-WORLDS = {
+INPUTS = {
     "bindings": lambda: {"RESOURCE_BINDINGS": bindings()},
     "cluster-bindings": lambda: {"CLUSTER_RESOURCE_BINDINGS": bindings()},
     "jobs": jobs,
     "clusters": lambda: {"CLUSTERS": named(Cluster, graded())},
-    "queues": lambda: {"QUEUES": named(Queue, with_uid(queue("sound", weight=1, capability=units(4))))},
-    "classes": lambda: {"PRIORITY_CLASSES": named(PriorityClass, with_uid(priority_class("sound", 5)))},
+    "queues": lambda: {"QUEUES": named(Queue, with_uid(queue("valid", weight=1, capability=units(4))))},
+    "classes": lambda: {"PRIORITY_CLASSES": named(PriorityClass, with_uid(priority_class("valid", 5)))},
 }
 
 
-@pytest.mark.parametrize("world", WORLDS)
-def test_no_command_fails_and_what_is_good_is_shown(look, read_once, world):
-    server = Server(**WORLDS[world]())
+@pytest.mark.parametrize("invalid_input", INPUTS)
+def test_invalid_objects_do_not_hide_valid_ones(look, read_once, invalid_input):
+    server = Server(**INPUTS[invalid_input]())
     for command in COMMANDS:
         for output in OUTPUTS:
             ended = look(server, *command, "-o", output)
@@ -186,7 +186,7 @@ def test_no_command_fails_and_what_is_good_is_shown(look, read_once, world):
         )
 
 
-def test_every_job_is_explained(look, read_once):
+def test_jobs_with_invalid_fields_are_explained(look, read_once):
     server = Server(**jobs(FEW_VALUES))
     waiting = {(each["namespace"], each["name"]) for each in look(server, "pending", "-o", "json").answer["pending"]}
     assert ("ml", "other") in waiting
@@ -195,31 +195,31 @@ def test_every_job_is_explained(look, read_once):
         assert ended.code in {0, 1}, name
 
 
-def test_events_of_other_writers_hide_none_of_ours(look, read_once):
-    spoilt_events = [each for _, each in invalid_variants(Event, CAPTURED)] + [
+def test_invalid_events_do_not_hide_recorded_events(look, read_once):
+    invalid_events = [each for _, each in invalid_variants(Event, CAPTURED)] + [
         each for _, each in invalid_variants(Event, OURS)
     ]
-    server = Server(EVENTS=[CAPTURED, *spoilt_events, OURS])
+    server = Server(EVENTS=[CAPTURED, *invalid_events, OURS])
     for output in OUTPUTS:
         ended = look(server, "explain", "job", "good", "-n", "ml", "-o", output)
         assert (ended.code, ended.err) == (0, "")
         assert "admitted to east by queue" in " ".join(ended.out.split())
 
 
-def test_core_events_of_karmada_are_no_failure(look):
+def test_core_events_of_karmada_are_ignored(look):
     ended = look(Server(EVENTS=[CAPTURED, OURS]), "explain", "job", "good", "-n", "ml", "-o", "json")
     assert ended.answer["told"] == [
         {"last": "2026-03-01T09:40:00Z", "reason": "Admitted", "note": OURS["note"], "count": 3}
     ]
 
 
-def test_no_spelling_of_a_hyperjob_makes_the_command_fail(look, read_once):
+def test_invalid_hyperjob_does_not_crash_the_command(look, read_once):
     server = Server()
-    sound = document(replicated("t", task(replicas=2), splitPolicy={"mode": "auto"}), name="llm")
+    valid = document(replicated("t", task(replicas=2), splitPolicy={"mode": "auto"}), name="llm")
     for resource, kind in zip(HYPERJOB_RESOURCES, (HyperJobSpec, BatchHyperJobSpec), strict=True):
         found = [
-            *({**sound, "spec": each} for _, each in invalid_variants(kind, sound["spec"], FEW_VALUES)),
-            *({**sound, "status": each} for _, each in invalid_variants(HyperJobStatus, {}, FEW_VALUES)),
+            *({**valid, "spec": each} for _, each in invalid_variants(kind, valid["spec"], FEW_VALUES)),
+            *({**valid, "status": each} for _, each in invalid_variants(HyperJobStatus, {}, FEW_VALUES)),
         ]
         for each in found:
             path = resource.item_path("ml", "llm")
@@ -229,7 +229,7 @@ def test_no_spelling_of_a_hyperjob_makes_the_command_fail(look, read_once):
             assert ended.code == 0 or ended.err.count("\n") == 1
 
 
-def test_fields_are_found_by_type():
+def test_field_paths_include_nested_fields():
     found = set(field_paths(ResourceBinding))
     assert ("spec", "placement", "clusterAffinity", "labelSelector", "matchExpressions", 0, "values", 0) in found
     assert ("status", "aggregatedStatus", 0, "status") in found

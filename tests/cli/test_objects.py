@@ -1,4 +1,4 @@
-"""Real objects, captured from a running Karmada, through the command line."""
+"""Commands on objects captured from a running Karmada."""
 
 import pytest
 
@@ -12,7 +12,7 @@ REAL = str(OBJECTS / "cluster-real1.yaml")
 
 
 def template(binding, tasks):
-    """Return the job that a captured binding is for, which was not captured itself."""
+    """Return a job for a captured binding, because the job was not captured."""
     reference = binding["spec"]["resource"]
     about = {"name": reference["name"], "namespace": reference["namespace"], "uid": reference["uid"]}
     return {"apiVersion": VOLCANO_JOB, "kind": "Job", "metadata": about, "spec": {"tasks": tasks}}
@@ -26,7 +26,7 @@ def plan(run, tmp_path):
     return plan
 
 
-def test_a_binding_paused_at_its_creation_is_admitted_once_its_job_is_known(plan):
+def test_suspended_binding_is_admitted_once_its_job_is_known(plan):
     path = OBJECTS / "rb-suspended-at-create-single-job.yaml"
     tasks = [{"name": "worker", "replicas": 1, "template": pod({"cpu": 2, "memory": "4Gi", "nvidia.com/gpu": 1})}]
     assert plan(MEMBER, str(path)).reasons() == {"single": "RequestsUnknown"}
@@ -34,7 +34,7 @@ def test_a_binding_paused_at_its_creation_is_admitted_once_its_job_is_known(plan
     assert plan(MEMBER, str(path), documents=[template(binding, tasks)]).clusters() == {"single": ["member1"]}
 
 
-def test_a_running_job_is_charged_from_its_template_and_explains_the_summary(plan, run):
+def test_running_job_is_charged_from_its_template(plan, run):
     path = OBJECTS / "rb-running-two-task-job.yaml"
     [binding] = load(f"objects/{path.name}")
     worker = pod({"cpu": 4, "memory": "8Gi", "nvidia.com/gpu": 1})
@@ -48,11 +48,11 @@ def test_a_running_job_is_charged_from_its_template_and_explains_the_summary(pla
 
 
 @pytest.mark.parametrize("path", sorted(OBJECTS.glob("rb-gate*.yaml")), ids=lambda path: path.stem)
-def test_what_was_placed_before_us_is_let_be(plan, path):
+def test_binding_placed_before_installation_is_unchanged(plan, path):
     assert plan(MEMBER, str(path)).answer["decisions"] == []
 
 
-def test_a_deployment_is_charged_by_its_binding_once_its_kind_is_switched_on(plan):
+def test_deployment_with_integration_is_charged_by_its_binding(plan):
     path = OBJECTS / "rb-gateoff-web-deployment.yaml"
     [binding] = load(f"objects/{path.name}")
     about = template(binding, [])["metadata"] | {"labels": {"volcano.sh/queue-name": "default"}}
@@ -62,12 +62,12 @@ def test_a_deployment_is_charged_by_its_binding_once_its_kind_is_switched_on(pla
     assert ended.queue("default")["allocated"] == {"cpu": "3", "memory": "1536Mi"}
 
 
-def test_works_are_not_read(run):
+def test_works_are_ignored(run):
     ended = run("plan", "-f", MEMBER, str(OBJECTS / "work-real1.yaml"), "-v")
     assert (ended.code, "not of a kind that is read" in ended.err) == (0, True)
 
 
-def test_the_manifests_that_users_bring_are_planned(plan):
+def test_example_manifests_are_planned(plan):
     folder = SHARED / "manifests"
     ended = plan(MEMBER, str(folder / "mpi-gang.yaml"), str(folder / "torchrun-gang.yaml"))
     assert ended.clusters() == {"mpi-gang": ["member1"], "torchrun-gang": ["member1"]}

@@ -1,4 +1,4 @@
-"""What is taken from files, in which forms, and what is left out."""
+"""Objects read from files: kinds, formats and ignored objects."""
 
 import json
 
@@ -36,7 +36,7 @@ def deployment(name, replicas, *, queue_name="a"):
 SWITCHED_ON = configuration(integrations=[{"apiVersion": "apps/v1", "kind": "Deployment"}])
 
 
-def test_a_switched_on_kind_is_counted_as_karmada_counts_it_and_divided(plan):
+def test_integration_replicas_are_counted_and_divided(plan):
     placement = {"replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}}
     chosen = policy("p", placement, {"apiVersion": "apps/v1", "kind": "Deployment"})
     members = [cluster(name, {"cpu": 3}, kinds=(DEPLOYMENT,)) for name in ("east", "west")]
@@ -53,12 +53,12 @@ def test_a_switched_on_kind_is_counted_as_karmada_counts_it_and_divided(plan):
         pytest.param([deployment("web", 5, queue_name=""), SWITCHED_ON], id="without-a-queue"),
     ],
 )
-def test_another_kind_is_not_held_back(plan, documents):
+def test_kind_without_integration_is_not_managed(plan, documents):
     ended = plan(cluster("m", {"cpu": 8}, kinds=(DEPLOYMENT,)), queue("a"), *documents)
     assert ended.answer["decisions"] == []
 
 
-def test_the_configuration_among_the_files_sets_the_policy(plan):
+def test_configuration_in_files_sets_the_policy(plan):
     tenants = configuration(tenants=[{"namespaces": ["ml"], "queues": ["other"]}])
     ended = plan(cluster("m", CPU), queue("a"), job("j", CPU, queue="a"), tenants)
     assert ended.reasons() == {"j": "QueueNotAllowed"}
@@ -79,7 +79,7 @@ RESTRICTED = configuration(tenants=[{"namespaces": ["ml"], "priorityClasses": ["
         ),
     ],
 )
-def test_job_without_a_class_under_listed_classes(plan, classes, reasons):
+def test_default_priority_class_must_be_allowed(plan, classes, reasons):
     ended = plan(cluster("m", CPU), queue("a"), job("j", CPU, queue="a"), RESTRICTED, *classes)
     assert ended.reasons() == reasons
     assert [step["message"] for step in ended.answer["decisions"] if step["reason"]] == (
@@ -87,13 +87,13 @@ def test_job_without_a_class_under_listed_classes(plan, classes, reasons):
     )
 
 
-def test_a_hyperjob_is_planned_as_the_jobs_it_becomes(plan):
+def test_hyperjob_is_planned_as_its_parts(plan):
     accelerators = {**units(100), "nvidia.com/gpu": "8"}
     ended = plan(cluster("m1", accelerators), cluster("m2", accelerators), queue("ml"), hyperjob(12))
     assert ended.clusters() == {"llm-t-0": ["m1"], "llm-t-1": ["m2"]}
 
 
-def test_parts_that_are_in_the_files_are_not_made_again(run, tmp_path):
+def test_existing_parts_are_not_created_again(run, tmp_path):
     accelerators = {**units(100), "nvidia.com/gpu": "8"}
     part = job("llm-t-0", CPU, queue="ml", namespace="ml")
     ended = run(
@@ -103,15 +103,16 @@ def test_parts_that_are_in_the_files_are_not_made_again(run, tmp_path):
     assert ended.queue("ml")["allocated"].get("nvidia.com/gpu") is None
 
 
-def test_a_hyperjob_that_fits_nowhere_becomes_nothing_and_that_is_said(run, tmp_path):
+def test_hyperjob_that_fits_nowhere_is_noted(run, tmp_path):
     ended = run("plan", "-f", write(tmp_path, cluster("m1", CPU), queue("ml"), hyperjob(8)), "-o", "json")
     assert ended.answer["decisions"] == []
     assert (
-        "(HyperJob ml/llm): no Jobs are made of it: even while empty, its candidate clusters have 0 nvidia" in ended.err
+        "(HyperJob ml/llm): no Jobs are created from it: even while empty, its candidate clusters have 0 nvidia"
+        in ended.err
     )
 
 
-def test_a_hyperjob_that_cannot_be_read_is_bad_input(run, tmp_path):
+def test_invalid_hyperjob_exits_with_bad_input(run, tmp_path):
     found = hyperjob(8)
     found["spec"]["replicatedJobs"][0]["splitPolicy"]["mode"] = "dynamic"
     ended = run("plan", "-f", write(tmp_path, queue("ml"), found))
@@ -124,7 +125,7 @@ def hyperjob(replicas):
 
 
 @pytest.mark.parametrize("verbose", [False, True])
-def test_kinds_that_are_not_ours_are_named_only_on_request(run, tmp_path, verbose):
+def test_ignored_kinds_are_listed_with_verbose_only(run, tmp_path, verbose):
     other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
     ended = run("plan", "-f", write(tmp_path, queue("a"), other), *(["-v"] if verbose else []))
     assert (ended.code, "ConfigMap c" in ended.err) == (0, verbose)
@@ -136,7 +137,7 @@ def test_a_cluster_without_status_is_not_usable(plan):
     assert ended.reasons() == {"j": "NoMatchingCluster"}
 
 
-def test_lists_folders_json_and_standard_input_are_read_alike(run, tmp_path, monkeypatch):
+def test_lists_folders_and_json_are_read(run, tmp_path, monkeypatch):
     documents = [cluster("m", {"cpu": 8}), queue("a"), job("j", CPU, queue="a")]
     (tmp_path / "below").mkdir()
     whole = {"apiVersion": "v1", "kind": "List", "items": documents}
@@ -152,13 +153,13 @@ def test_lists_folders_json_and_standard_input_are_read_alike(run, tmp_path, mon
     assert [each["name"] for each in ended.answer["queues"]] == ["a", "b", "root"]
 
 
-def test_files_may_follow_one_option(run, tmp_path):
+def test_one_option_accepts_several_files(run, tmp_path):
     first, second = write(tmp_path, queue("a"), name="1.yaml"), write(tmp_path, queue("b"), name="2.yaml")
     ended = run("plan", "-f", first, second, "-o", "json")
     assert [each["name"] for each in ended.answer["queues"]] == ["a", "b", "root"]
 
 
-def test_the_order_of_documents_does_not_matter(plan):
+def test_plan_is_independent_of_document_order(plan):
     documents = [
         *(queue(name, weight=place) for place, name in enumerate("abc", start=1)),
         cluster("m", {"cpu": 8}),
@@ -169,7 +170,7 @@ def test_the_order_of_documents_does_not_matter(plan):
     assert plan(*documents).answer == plan(*reversed(documents)).answer
 
 
-def test_missing_times_count_as_long_ago(plan):
+def test_missing_creation_time_counts_as_oldest(plan):
     new = job("a-new", {"cpu": 8}, queue="a", created="2026-03-01T09:00:00Z")
     ended = plan(cluster("m", {"cpu": 8}), queue("a"), new, job("b-undated", {"cpu": 8}, queue="a"))
     assert list(ended.clusters()) == ["b-undated"]

@@ -1,4 +1,4 @@
-"""What a plan over files is made of, and the contract of its JSON."""
+"""Plans from files, and the fields of the JSON report."""
 
 import pytest
 
@@ -27,7 +27,7 @@ EAST = {"clusterAffinity": {"clusterNames": ["east"]}}
 WEST = {"clusterAffinity": {"clusterNames": ["west"]}}
 
 
-def test_the_json_is_the_documented_one(plan):
+def test_json_report_has_the_documented_fields(plan):
     ended = plan(
         cluster("member1", {"cpu": 8}),
         queue("a", capability={"cpu": 6}),
@@ -84,7 +84,7 @@ IDLE = {"cpu": 128, "memory": "2Ti", "nvidia.com/gpu": 8}
 ONE_GPU = {"cpu": 8, "memory": "64Gi", "nvidia.com/gpu": 1}
 
 
-def test_one_gpu_job_is_admitted_on_a_stock_karmada(plan):
+def test_gpu_job_fits_a_cluster_with_default_models(plan):
     ended = plan(cluster("member1", IDLE), queue("a"), job("j", ONE_GPU, queue="a"))
     assert ended.clusters() == {"j": ["member1"]}
 
@@ -96,12 +96,12 @@ def test_one_gpu_job_is_admitted_on_a_stock_karmada(plan):
         pytest.param({"cpu": 121, "nvidia.com/gpu": 7}, id="too-little-cpu-free"),
     ],
 )
-def test_gpu_job_behind_a_busy_node_lacks_capacity_for_now(plan, used):
+def test_gpu_job_on_a_busy_node_waits_for_capacity(plan, used):
     ended = plan(cluster("member1", IDLE, used=used), queue("a"), job("j", ONE_GPU, queue="a"))
     assert ended.reasons() == {"j": "QueueLimitReached"}
 
 
-def test_pod_that_no_node_has_free_now_lacks_capacity_for_now(plan):
+def test_pod_larger_than_any_free_node_waits_for_capacity(plan):
     nodes = [
         Node(
             {"cpu": 16_000, "memory": 64 * 2**30, "pods": 110_000}, {"cpu": 9_000, "memory": 33 * 2**30, "pods": 1_000}
@@ -117,7 +117,7 @@ def test_pod_that_no_node_has_free_now_lacks_capacity_for_now(plan):
     )
 
 
-def test_those_who_wait_come_by_queue_and_position(plan):
+def test_pending_jobs_are_sorted_by_queue_and_position(plan):
     waiting = [
         job("late", {"cpu": 9}, queue="b", created="2026-03-01T09:00:00Z"),
         job("early", {"cpu": 9}, queue="b", created="2026-03-01T08:00:00Z"),
@@ -128,7 +128,7 @@ def test_those_who_wait_come_by_queue_and_position(plan):
     assert list(ended.reasons()) == ["other", "urgent", "early", "late"]
 
 
-def test_entitlements_are_rounded_down_and_exact_otherwise(plan):
+def test_fair_shares_are_rounded_down(plan):
     queues = [queue(name) for name in "abc"]
     waiting = [each for name in "abc" for each in jobs(name, 4, {"cpu": 1, "memory": "3Gi"}, queue=name)]
     ended = plan(cluster("m", {"cpu": 10, "memory": "10Gi"}), *queues, *waiting)
@@ -148,14 +148,14 @@ def test_share_is_a_number_or_null(plan, documents, share):
     assert ended.queue("a")["share"] == share
 
 
-def test_pods_are_listed_only_where_the_queue_names_them(plan):
+def test_pods_are_listed_only_if_the_queue_names_them(plan):
     ended = plan(cluster("m", CPU), queue("a", capability={"pods": 3}), queue("b"), job("j", CPU, queue="a"))
     assert ended.queue("a")["allocated"] == {"cpu": "1", "pods": "1"}
     assert ended.queue("a")["entitlement"] == {"cpu": "1"}
     assert ended.queue("b")["allocated"] == {"cpu": "0"}
 
 
-def test_a_queue_outside_the_tree_is_listed_with_its_charges(plan):
+def test_queue_outside_the_hierarchy_is_listed_with_usage(plan):
     ended = plan(
         cluster("m", {"cpu": 4}),
         queue("a", parent="gone"),
@@ -172,7 +172,7 @@ def test_a_queue_outside_the_tree_is_listed_with_its_charges(plan):
     }
 
 
-# -- what runs already ------------------------------------------------------
+# -- placed jobs ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -183,14 +183,14 @@ def test_a_queue_outside_the_tree_is_listed_with_its_charges(plan):
         pytest.param(None, 4, id="silent"),
     ],
 )
-def test_only_a_running_job_is_taken_to_be_in_the_summary(plan, phase, admitted):
+def test_cluster_summary_includes_running_jobs_only(plan, phase, admitted):
     there = cluster("m", {"cpu": 8}, used={"cpu": 2})
     placed = [job("old", {"cpu": 2}, queue="a"), binding("old", clusters=["m"], phase=phase)]
     ended = plan(there, queue("a"), *placed, *jobs("j", 8, CPU, queue="a"))
     assert len(ended.clusters()) == admitted
 
 
-def test_what_has_finished_holds_nothing(plan):
+def test_finished_job_has_no_usage(plan):
     ended = plan(
         cluster("m", {"cpu": 2}),
         queue("a"),
@@ -201,28 +201,28 @@ def test_what_has_finished_holds_nothing(plan):
     assert ended.queue("a")["allocated"] == {"cpu": "2"}
 
 
-def test_a_record_is_believed_as_it_is_live(plan):
+def test_charge_of_the_record_is_used(plan):
     record = {"uid": "rb-old", "queue": "a", "charge": {"cpu": "6", "pods": "1"}, "clusters": ["m"]}
     placed = binding("old", clusters=["m"], phase="Running", record=record, uid="rb-old")
     ended = plan(cluster("m", {"cpu": 8}), queue("a"), placed, job("old", {"cpu": 2}, queue="a"))
     assert ended.queue("a")["allocated"] == {"cpu": "6"}
 
 
-def test_a_record_for_another_uid_is_none(plan):
+def test_record_of_another_uid_is_ignored(plan):
     record = {"uid": "other", "queue": "a", "charge": {"cpu": "6"}, "clusters": ["m"]}
     placed = binding("old", clusters=["m"], phase="Running", record=record, uid="rb-old")
     ended = plan(cluster("m", {"cpu": 8}), queue("a"), placed, job("old", {"cpu": 2}, queue="a"))
     assert ended.queue("a")["allocated"] == {"cpu": "2"}
 
 
-def test_a_binding_without_a_uid_takes_the_one_that_its_record_names(plan):
+def test_binding_without_uid_takes_that_of_its_record(plan):
     record = {"uid": "whatever", "queue": "a", "charge": {"cpu": "6"}, "clusters": ["m"]}
     placed = binding("old", clusters=["m"], phase="Running", record=record)
     ended = plan(cluster("m", {"cpu": 8}), queue("a"), placed, job("old", {"cpu": 2}, queue="a"))
     assert ended.queue("a")["allocated"] == {"cpu": "6"}
 
 
-def test_a_record_that_names_no_binding_is_that_of_the_binding_it_is_on(plan):
+def test_record_without_uid_belongs_to_its_binding(plan):
     record = {"queue": "a", "charge": {"cpu": "6"}, "clusters": ["m"]}
     placed = binding("old", clusters=["m"], phase="Running", record=record, uid="rb-old")
     ended = plan(cluster("m", {"cpu": 8}), queue("a"), placed, job("old", {"cpu": 2}, queue="a"))
@@ -239,96 +239,96 @@ def test_a_record_that_names_no_binding_is_that_of_the_binding_it_is_on(plan):
         pytest.param({"evictions": -1}, "annotation volcano-global.io/admission has negative counters", id="count"),
     ],
 )
-def test_a_record_that_cannot_be_read_is_bad_input(plan, record, expected):
+def test_invalid_record_exits_with_bad_input(plan, record, expected):
     ended = plan(queue("a"), binding("old", clusters=["m"], record=record))
     assert (ended.code, ended.out) == (2, "")
     assert f"document 2 (ResourceBinding ml/old-job): {expected}" in ended.err
 
 
-def test_an_aborted_job_waits_as_its_record_says(plan):
+def test_job_with_aborted_record_is_pending(plan):
     record = {"uid": "u", "queue": "a", "aborted": True}
     ended = plan(
         cluster("m", {"cpu": 8}),
         queue("a"),
         job("j", CPU, queue="a"),
-        binding("j", paused=True, record=record, uid="u"),
+        binding("j", suspended=True, record=record, uid="u"),
     )
     assert ended.reasons() == {"j": "Aborted"}
 
 
-def test_a_job_that_nobody_described_counts_as_nothing_and_that_is_said(run, tmp_path):
+def test_placed_binding_without_job_is_noted(run, tmp_path):
     path = write(tmp_path, queue("default"), binding("old", clusters=["m"], phase="Running"))
     ended = run("plan", "-f", path)
     assert (ended.code, ended.err) == (
         0,
-        "note: Job ml/old: it holds clusters, but the job itself is not in the files: it counts as nothing\n",
+        "note: Job ml/old: it is placed, but the job is not in the files, so its usage is counted as zero\n",
     )
 
 
-# -- what waits ---------------------------------------------------------------
+# -- pending jobs -------------------------------------------------------------
 
 
-def test_a_paused_binding_without_its_job_waits_for_it(plan):
-    ended = plan(cluster("m", CPU), queue("default"), binding("j", paused=True))
+def test_suspended_binding_without_job_has_unknown_requests(plan):
+    ended = plan(cluster("m", CPU), queue("default"), binding("j", suspended=True))
     assert ended.reasons() == {"j": "RequestsUnknown"}
 
 
-def test_a_reference_without_a_namespace_is_to_the_bindings_own(plan):
-    paused = binding("j", paused=True)
-    del paused["spec"]["resource"]["namespace"]
-    ended = plan(cluster("m", CPU), queue("a"), job("j", CPU, queue="a"), paused)
+def test_template_namespace_defaults_to_that_of_the_binding(plan):
+    suspended = binding("j", suspended=True)
+    del suspended["spec"]["resource"]["namespace"]
+    ended = plan(cluster("m", CPU), queue("a"), job("j", CPU, queue="a"), suspended)
     assert ended.clusters() == {"j": ["m"]}
 
 
-def test_a_paused_binding_goes_where_its_own_placement_says(plan, east_and_west):
+def test_placement_of_the_binding_takes_precedence(plan, east_and_west):
     ended = plan(
         *east_and_west,
         queue("a"),
         job("j", CPU, queue="a"),
-        binding("j", paused=True, placement=ONE | WEST),
+        binding("j", suspended=True, placement=ONE | WEST),
         policy("p", EAST),
     )
     assert ended.clusters() == {"j": ["west"]}
 
 
 def test_binding_without_policy_has_no_matching_policy(plan):
-    ended = plan(cluster("m", CPU), queue("a"), job("j", CPU, queue="a"), binding("j", paused=True, labels=None))
+    ended = plan(cluster("m", CPU), queue("a"), job("j", CPU, queue="a"), binding("j", suspended=True, labels=None))
     assert ended.reasons() == {"j": "NoMatchingPolicy"}
 
 
-def test_a_binding_that_a_policy_would_claim_is_claimed(plan):
-    documents = queue("a"), job("j", CPU, queue="a"), binding("j", paused=True, labels=None)
+def test_binding_gets_the_label_of_a_matching_policy(plan):
+    documents = queue("a"), job("j", CPU, queue="a"), binding("j", suspended=True, labels=None)
     assert plan(cluster("m", CPU), *documents, policy("p", ONE)).clusters() == {"j": ["m"]}
 
 
-def test_a_binding_that_was_let_through_is_nothing_that_waits(plan):
-    ended = plan(cluster("m", CPU), queue("a"), job("j", CPU, queue="a"), binding("j", paused=False))
+def test_binding_that_is_not_suspended_is_not_pending(plan):
+    ended = plan(cluster("m", CPU), queue("a"), job("j", CPU, queue="a"), binding("j", suspended=False))
     assert ended.answer["decisions"] == []
 
 
-def test_a_job_without_binding_or_policy_goes_to_any_one_cluster(plan, east_and_west):
+def test_job_without_binding_and_policy_uses_any_one_cluster(plan, east_and_west):
     ended = plan(*east_and_west, queue("a"), job("j", CPU, queue="a"))
     assert ended.clusters() == {"j": ["east"]}
 
 
-def test_without_a_spread_constraint_the_policy_sends_it_to_all_and_all_are_charged(plan, east_and_west):
+def test_policy_without_spread_constraint_charges_all_clusters(plan, east_and_west):
     ended = plan(*east_and_west, queue("a"), job("j", CPU, queue="a"), policy("p", {}))
     assert ended.clusters() == {"j": ["east", "west"]}
     assert ended.queue("a")["allocated"]["cpu"] == "2"
 
 
-def test_a_job_that_is_being_deleted_gets_no_binding(plan):
+def test_terminating_job_gets_no_binding(plan):
     ended = plan(cluster("m", CPU), queue("a"), job("j", CPU, queue="a", deletionTimestamp="2026-03-01T09:00:00Z"))
     assert ended.answer["decisions"] == []
 
 
-def test_a_job_without_a_namespace_is_in_default_and_without_a_queue_in_the_default_queue(plan):
+def test_namespace_and_queue_default_to_default(plan):
     ended = plan(cluster("m", CPU), queue("default"), job("j", CPU, namespace=None))
     step = ended.answer["decisions"][0]
     assert (step["namespace"], step["queue"], step["action"]) == ("default", "default", "Admit")
 
 
-def test_jobs_of_one_name_in_two_api_groups_are_two(plan):
+def test_jobs_of_one_name_in_two_api_groups_are_distinct(plan):
     rule = {"apiVersion": "batch/v1", "kind": "Job", "queue": "spec.queue"}
     plain = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "ml"}}
     plain["spec"] = {"queue": "a", "parallelism": 2, "completions": 3, "template": pod(CPU)}
@@ -344,9 +344,9 @@ def test_jobs_of_one_name_in_two_api_groups_are_two(plan):
     assert ended.queue("a")["allocated"] == {"cpu": "3"}
 
 
-def test_claims_of_either_kind_count(plan):
+def test_label_of_a_cluster_policy_is_accepted(plan):
     other = {"clusterpropagationpolicy.karmada.io/permanent-id": "x"}
-    ended = plan(cluster("m", CPU), queue("a"), job("j", CPU, queue="a"), binding("j", paused=True, labels=other))
+    ended = plan(cluster("m", CPU), queue("a"), job("j", CPU, queue="a"), binding("j", suspended=True, labels=other))
     assert ended.clusters() == {"j": ["m"]}
 
 
@@ -357,13 +357,13 @@ def high_before_low(**more):
 
 
 @pytest.mark.parametrize("command", ["plan", "queues"])
-def test_borrowing_before_lower_priority_is_noted(run, tmp_path, command):
+def test_borrowing_before_lower_priority_queue_is_noted(run, tmp_path, command):
     written = write(tmp_path, *high_before_low())
     [note] = run(command, "-f", written, "-o", "json").answer["notes"]
-    assert note.startswith("queue 'high' (priority 5) holds more cpu, memory than its entitlement, and queue 'low'")
+    assert note.startswith("queue 'high' (priority 5) uses more cpu, memory than its fair share, and queue 'low'")
     assert "Note: queue 'high' (priority 5)" in run(command, "-f", written).out
 
 
 @pytest.mark.parametrize("more", [{"queueOrder": "FairShareFirst"}, {"reclaim": {"enabled": True}}])
-def test_nothing_is_noted_where_the_entitled_go_first(run, tmp_path, more):
+def test_no_borrowing_note_if_fair_shares_come_first(run, tmp_path, more):
     assert "notes" not in run("plan", "-f", write(tmp_path, *high_before_low(**more)), "-o", "json").answer

@@ -1,4 +1,4 @@
-"""Which policy gives a job without a binding its placement."""
+"""Selection of the propagation policy for a job without a binding."""
 
 import pytest
 
@@ -75,6 +75,6 @@ def selecting(**more):
         ),
     ],
 )
-def test_the_policy_that_karmada_would_choose_gives_the_placement(plan, east_and_west, policies):
+def test_placement_is_that_of_karmadas_preferred_policy(plan, east_and_west, policies):
     ended = plan(*east_and_west, queue("a"), job("j", CPU, queue="a", labels={"team": "x"}), *policies)
     assert ended.clusters() == {"j": ["east"]}

@@ -1,4 +1,4 @@
-"""What `plan -f` says of reclaim, preemption and growth: worked case 6 as an operator writes it down."""
+"""Reclaim, preemption and resize in `plan -f`, with worked case 6 as manifests."""
 
 import pytest
 
@@ -8,7 +8,7 @@ RECLAIM = configuration(reclaim={"enabled": True})
 
 
 def admitted(name, requests, *, at="2020-01-01T00:00:00Z", charge=None, **more):
-    """Return a job that we admitted to the cluster, with its binding and its record."""
+    """Return a job admitted to the cluster, with its binding and record."""
     record = {"uid": name, "queue": "A", "charge": charge or {**requests, "pods": "1"}, "clusters": ["m"]}
     if at:
         record["admittedAt"] = at
@@ -35,7 +35,7 @@ def decided(run, tmp_path):
 
 
 @pytest.mark.parametrize("at", [pytest.param("2020-01-01T00:00:00Z", id="long-ago"), pytest.param("", id="unknown")])
-def test_four_leave_and_four_wait_for_them(decided, at):
+def test_reclaim_evicts_victims_and_nominates_preemptors(decided, at):
     steps = decided(RECLAIM, *case_six(at=at))
     assert [step[:3] for step in steps if step[1] == "Evict"] == [
         (f"a-{number}", "Evict", "Reclaimed") for number in range(1, 5)
@@ -54,7 +54,7 @@ def test_share_counts_current_usage_while_victims_leave(run, tmp_path):
     assert (shown["B"], standings["B"]["share"]) == (("0", "4"), 0.0)
 
 
-def test_nobody_leaves_while_reclaim_is_off_or_who_ran_before_we_came(decided):
+def test_no_eviction_without_reclaim_or_of_adopted_jobs(decided):
     assert not [step for step in decided(*case_six()) if step[1] == "Evict"]
     adopted = [each for number in range(1, 9) for each in running(f"a-{number}", units(1), on="m", queue="A")]
     queues = [queue("A", deserved=units(4)), queue("B", deserved=units(4))]
@@ -62,13 +62,13 @@ def test_nobody_leaves_while_reclaim_is_off_or_who_ran_before_we_came(decided):
     assert not [step for step in decided(*state) if step[1] == "Evict"]
 
 
-def test_who_has_not_run_long_enough_stays(decided):
+def test_victims_within_min_runtime_are_not_evicted(decided):
     state = case_six(at="2999-01-01T00:00:00Z")
     assert not [step for step in decided(RECLAIM, *state) if step[1] == "Evict"]
 
 
 @pytest.mark.parametrize(("never", "evicted"), [(None, ["a-1"]), ("Never", [])])
-def test_a_higher_priority_preempts_unless_its_class_never_does(decided, never, evicted):
+def test_higher_priority_preempts_unless_policy_is_never(decided, never, evicted):
     high = priority_class("high", 10, **({"preemptionPolicy": never} if never else {}))
     borrowed = [each for number in (1, 2) for each in admitted(f"a-{number}", units(1))]
     state = [
@@ -82,7 +82,7 @@ def test_a_higher_priority_preempts_unless_its_class_never_does(decided, never, 
     assert [step[0] for step in steps if step[1] == "Evict"] == evicted
 
 
-def test_growth_that_does_not_fit_is_evicted_at_once_where_there_is_no_grace(decided):
+def test_resize_above_limit_is_evicted_without_grace_period(decided):
     grown = admitted("a-1", units(5), charge={**units(1), "pods": "1"})
     state = [cluster("m", units(8)), queue("A", capability=units(4)), *grown]
     assert decided(configuration(resize={"gracePeriod": "0s"}), *state)[0][:3] == ("a-1", "Evict", "ResizeRejected")

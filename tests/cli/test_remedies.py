@@ -1,4 +1,4 @@
-"""What `explain` says that a job lacks, and the remedy that was tried out for it."""
+"""Unmet requirements and verified remedies in `explain`."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def messages(answer):
     return [each["message"] for each in answer["missing"]]
 
 
-def test_every_queue_resource_and_the_closest_cluster_are_listed(waiting):
+def test_unmet_queues_and_closest_cluster_are_listed(waiting):
     answer = waiting(
         "j",
         cluster("m", {"cpu": 4, "memory": "4Gi"}),
@@ -43,7 +43,7 @@ def test_every_queue_resource_and_the_closest_cluster_are_listed(waiting):
     assert answer["complete"]
 
 
-def test_negative_headroom_is_told_as_it_is(waiting):
+def test_negative_free_capacity_is_reported(waiting):
     answer = waiting(
         "j",
         cluster("m", {"cpu": 9}),
@@ -56,7 +56,7 @@ def test_negative_headroom_is_told_as_it_is(waiting):
     assert [each["change"] for each in answer["changes"]] == ["queue/a.spec.capability.cpu=8"]
 
 
-def test_guarantees_of_siblings_that_lower_a_limit_are_named(waiting):
+def test_sibling_guarantees_that_lower_a_limit_are_listed(waiting):
     answer = waiting(
         "j",
         cluster("m", {"cpu": 10}),
@@ -77,7 +77,7 @@ def test_guarantees_of_siblings_that_lower_a_limit_are_named(waiting):
     assert answer["remedy"] == "add 2 cpu to cluster 'm' (10 allocatable)"
 
 
-def test_job_behind_the_head_learns_what_it_lacks_once_first(waiting):
+def test_job_behind_queue_head_lists_later_requirements(waiting):
     answer = waiting(
         "second",
         cluster("m", {"cpu": 4}),
@@ -107,7 +107,7 @@ def test_job_behind_the_head_learns_what_it_lacks_once_first(waiting):
     )
 
 
-def test_reason_without_capacity_says_that_room_is_not_included(waiting):
+def test_remedy_without_capacity_says_it_is_incomplete(waiting):
     answer = waiting("j", cluster("m", {"cpu": 4}), job("j", {"cpu": 9}, queue="none"))
     assert answer["changes"] is None
     assert answer["remedy"].endswith("; not included is what else it lacks then")

@@ -1,4 +1,4 @@
-"""Reports of what plans over files do not bring forth yet."""
+"""Reports for situations that plans from files do not produce."""
 
 import json
 from dataclasses import replace
@@ -18,18 +18,18 @@ from tests.cli.manifests import binding, cluster, job, queue, running, write
 
 @pytest.fixture
 def snapshot(tmp_path):
-    """Return a world in which one job runs, and another has not left its cluster yet."""
+    """Return a state with a running job and a job that is being evicted."""
     documents = [
         cluster("m", {"cpu": 4}),
         queue("a"),
         *running("victim", {"cpu": 1}, on="m", queue="a"),
-        *(job("leaving", {"cpu": 1}, queue="a"), binding("leaving", paused=True, clusters=["m"])),
+        *(job("leaving", {"cpu": 1}, queue="a"), binding("leaving", suspended=True, clusters=["m"])),
     ]
     return take_snapshot(read_offline_state([write(tmp_path, *documents)]).store, 10**12)
 
 
 @pytest.mark.parametrize("reason", EvictionReason)
-def test_an_eviction_says_why(snapshot, reason):
+def test_eviction_has_reason_and_message(snapshot, reason):
     victim = next(each for each in snapshot.state.workloads.values() if each.name == "victim")
     report = plan_report(replace(snapshot, plan=Plan((Evict(victim, reason),))))
     step = json.loads(as_json(report))["decisions"][0]
@@ -46,7 +46,7 @@ def test_an_eviction_says_why(snapshot, reason):
     assert plan_table(report, PLAIN).splitlines()[1].split() == ["Evict", "Job", "ml/victim", "a", "-", reason]
 
 
-def test_one_that_is_itself_still_leaving_has_no_cluster_held_for_it(snapshot):
+def test_workload_being_evicted_has_no_nominated_cluster(snapshot):
     [step] = plan_report(snapshot).decisions
     assert (step.name, step.reason, step.clusters) == ("leaving", "PreemptionInProgress", ())
     assert step.message == "it was evicted and is itself still leaving its clusters"
@@ -66,10 +66,10 @@ def test_one_that_is_itself_still_leaving_has_no_cluster_held_for_it(snapshot):
         pytest.param("memory", 2**80, "1048576Ei", id="beyond-all-units"),
     ],
 )
-def test_amounts_are_short_for_people(resource, amount, text):
+def test_amounts_are_formatted_short(resource, amount, text):
     assert format_short(resource, amount) == text
 
 
-def test_what_is_asked_for_is_listed():
+def test_requests_are_described():
     assert describe_requests({"pods": 2000, "cpu": 1500, "memory": 2**30}) == "1.5 cpu, 1Gi memory in 2 pods"
     assert describe_requests({"pods": 1000}) == "nothing in 1 pod"

@@ -1,4 +1,4 @@
-"""A job that asks for more than it was admitted with is told so, and what it does to its queue."""
+"""`explain` for a job that requests more than at its admission."""
 
 import pytest
 
@@ -21,17 +21,17 @@ def explained(run, tmp_path):
     return explained
 
 
-def test_growth_beyond_the_queue_is_explained(explained):
+def test_resize_beyond_queue_limit_is_explained(explained):
     text = " ".join(explained("12", charge={"cpu": "4", "pods": "1"}, output="table").out.split())
-    assert "It was admitted with 4 cpu in 1 pod and has grown since; all of it counts." in text
-    assert "Queue 'a' holds 12 cpu of 8 and takes nothing more until it is back below that." in text
+    assert "It was admitted with 4 cpu in 1 pod and resized since; the current charge counts." in text
+    assert "Queue 'a' uses 12 cpu of 8; it admits nothing while usage exceeds the limit." in text
 
 
-def test_growth_within_the_queue_is_told_too(explained):
+def test_resize_within_queue_limit_is_explained(explained):
     text = explained("6", charge={"cpu": "4", "pods": "1"}, output="table").out
-    assert "has grown since" in text
-    assert "takes nothing more" not in text
+    assert "resized since" in text
+    assert "it admits nothing" not in text
 
 
-def test_what_asks_for_what_it_was_admitted_with_has_not_grown(explained):
+def test_unchanged_requests_are_not_a_resize(explained):
     assert explained("4", charge={"cpu": "4", "pods": "1"}).answer["running"]["outgrown"] is None

@@ -1,4 +1,4 @@
-"""What `volcano-global simulate` says, and what it makes of manifests."""
+"""The `simulate` command: reports, traces from manifests, and invalid options."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def simulate(run, tmp_path):
 
 @pytest.fixture
 def events(simulate):
-    """Return a function that plays documents and returns who did what when, without who waits."""
+    """Return a function that simulates documents and returns time, action and name of events except waits."""
 
     def events(*documents, options=()):
         answer = simulate(*documents, options=("-o", "json", *options)).answer
@@ -42,7 +42,7 @@ WORLD = cluster("m", units(8)), queue("a")
 
 
 @pytest.mark.parametrize("file", ["gang.json", "gang.txt"])
-def test_the_gang_case_says_what_it_said_before(run, file):
+def test_gang_simulation_matches_golden_file(run, file):
     output = ["-o", "json"] if file.endswith("json") else []
     ended = run("simulate", "--generate", "gang", "--compare", "per-pod", *output)
     assert (ended.code, ended.err) == (0, "")
@@ -51,13 +51,13 @@ def test_the_gang_case_says_what_it_said_before(run, file):
     assert ended.out == (GOLDEN / file).read_text()
 
 
-def test_the_gang_case_says_how_many_finish_either_way(run):
+def test_gang_simulation_compares_finished_jobs(run):
     ended = run("simulate", "--generate", "gang", "--compare", "per-pod")
     assert "Whole jobs: 5 of 5 finished." in ended.out
     assert "0 of 5 finished. Deadlock:" in ended.out.replace("\n", " ")
 
 
-def test_annotations_say_when_a_job_comes_and_how_long_it_runs(events):
+def test_annotations_set_submission_and_run_time(events):
     found = events(*WORLD, timed("j1", cpus=8), timed("j2", at="1m5ms", runs="1h", cpus=8))
     assert found == [
         (0, "Submit", "j1"),
@@ -69,15 +69,15 @@ def test_annotations_say_when_a_job_comes_and_how_long_it_runs(events):
     ]
 
 
-def test_a_job_that_does_not_say_its_run_time_takes_the_default_and_a_note_says_so(simulate):
+def test_job_without_run_time_takes_the_default_with_a_note(simulate):
     documents = *WORLD, job("j", units(1), queue="a")
     ended = simulate(*documents, options=("-o", "json"))
     assert json.loads(ended.out)["summary"]["makespan"] == 600
-    assert ended.err == f"note: 1 jobs without the annotation {RUNTIME} are taken to run 600s (--runtime)\n"
+    assert ended.err == f"note: 1 jobs without the annotation {RUNTIME} are assumed to run 600s (--runtime)\n"
     assert simulate(*documents, options=("-o", "json", "--runtime", "90s")).answer["summary"]["makespan"] == 90
 
 
-def test_a_job_that_runs_goes_on_for_what_is_left_of_its_run_time(events):
+def test_running_job_continues_for_its_remaining_run_time(events):
     record = {"uid": "u", "queue": "a", "charge": units(8), "clusters": ["m"], "admittedAt": "2026-03-01T09:59:30Z"}
     old = job("old", units(8), queue="a", annotations={RUNTIME: "1m"})
     bound = binding("old", clusters=["m"], phase="Running", record=record, uid="u")
@@ -85,19 +85,19 @@ def test_a_job_that_runs_goes_on_for_what_is_left_of_its_run_time(events):
     assert found == [(0, "Submit", "new"), (30, "Finish", "old"), (30, "Admit", "new"), (40, "Finish", "new")]
 
 
-def test_the_configuration_among_the_files_limits_the_writes(events):
+def test_configuration_in_files_limits_writes(events):
     slow = configuration(patches={"perSecond": 1})
     assert (1, "Admit", "j1") in events(*WORLD, slow, timed("j1"))
     assert (0, "Admit", "j1") in events(*WORLD, slow, timed("j1"), options=("--writes", "0"))
 
 
-def test_the_configuration_says_how_long_victims_run_on(tmp_path):
+def test_configuration_sets_grace_periods_of_victims(tmp_path):
     documents = *WORLD, configuration(reclaim={"gracePeriod": "5s"}, preemption={"gracePeriod": "7s"})
     grace = read_trace([write(tmp_path, *documents)], now=0, runtime=0).trace.grace
     assert grace == {"Reclaimed": 5000, "Preempted": 7000}
 
 
-def test_policies_place_jobs_as_in_a_plan(simulate):
+def test_policies_apply_in_simulations(simulate):
     there = policy(
         "p",
         {
@@ -110,26 +110,26 @@ def test_policies_place_jobs_as_in_a_plan(simulate):
     assert admit["clusters"] == [{"name": "n"}]
 
 
-def test_who_waits_is_an_event_with_the_reason(simulate):
+def test_pending_job_is_an_event_with_its_reason(simulate):
     answer = simulate(*WORLD, timed("j1", cpus=8), timed("j2", cpus=8), options=("-o", "json")).answer
     [wait] = [each for each in answer["events"] if each["action"] == "Wait"]
     assert (wait["time"], wait["name"], wait["reason"]) == (0, "j2", "QueueLimitReached")
     assert wait["message"] == "it asks for 8 cpu, queue 'a' has 0 left below its limit"
 
 
-def test_one_stops_looking_when_told_to(simulate):
+def test_until_stops_the_simulation(simulate):
     summary = simulate(*WORLD, timed("j1", runs="1h"), options=("-o", "json", "--until", "15m")).answer["summary"]
     assert (summary["end"], summary["jobs"]["running"], summary["makespan"]) == (900, 1, None)
 
 
-def test_yaml_says_what_json_says(run):
+def test_yaml_and_json_reports_are_equal(run):
     as_json = run("simulate", "--generate", "gang", "-o", "json").answer
     assert yaml.safe_load(run("simulate", "--generate", "gang", "-o", "yaml").out) == as_json
 
 
 @pytest.mark.parametrize("shape", ["gang", "philly", "helios", "alibaba"])
 @pytest.mark.parametrize("output", ["yaml", "json"])
-def test_a_load_dumped_and_read_again_is_played_the_same(run, tmp_path, shape, output):
+def test_dumped_load_gives_the_same_simulation(run, tmp_path, shape, output):
     size = () if shape == "gang" else ("--jobs", "40", "--queues", "3", "--clusters", "2")
     made = "--generate", shape, "--seed", "4", *size
     dumped = run("simulate", *made, "--dump", "-o", output)
@@ -138,44 +138,44 @@ def test_a_load_dumped_and_read_again_is_played_the_same(run, tmp_path, shape, o
     assert reread == run("simulate", *made, "-o", "json").answer
 
 
-def test_a_table_of_many_queues_shows_those_that_waited_longest(run):
+def test_table_of_many_queues_fits_eighty_columns(run):
     ended = run("simulate", "--generate", "philly", "--jobs", "60", "--queues", "50", "--clusters", "1")
     assert ended.code == 0
     assert max(len(line) for line in ended.out.splitlines()) <= 80
 
 
-def test_who_was_never_admitted_is_listed(simulate):
+def test_never_admitted_jobs_are_listed(simulate):
     ended = simulate(*WORLD, timed("giant", cpus=9))
     assert "NEVER ADMITTED" in ended.out
     assert "ml/giant" in ended.out
     assert "ExceedsQueueLimit" in ended.out
 
 
-def test_what_it_costs_is_told_on_request(run):
+def test_verbose_prints_cpu_time(run):
     assert "s of CPU in 11 cycles" in run("simulate", "--generate", "gang", "-v").err
 
 
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        pytest.param((), "name files with -f, or a shape with --generate", id="nothing"),
-        pytest.param(("-f", "x", "--generate", "gang"), "one of them", id="both"),
-        pytest.param(("-f", "x", "--jobs", "5"), "--jobs is for what --generate makes up", id="size-of-files"),
+        pytest.param((), "use either -f or --generate", id="nothing"),
+        pytest.param(("-f", "x", "--generate", "gang"), "use either -f or --generate", id="both"),
+        pytest.param(("-f", "x", "--jobs", "5"), "--jobs requires --generate", id="size-of-files"),
         pytest.param(("--generate", "gang", "--clusters", "2"), "gang takes no clusters", id="size-not-taken"),
         pytest.param(("--generate", "gang", "--until", "soon"), "'soon' is no span of time", id="span"),
         pytest.param(("--generate", "heap"), "is not one of 'gang'", id="shape"),
         pytest.param(("--kubeconfig", "k", "-n"), "No such option", id="unknown"),
-        pytest.param(("--kubeconfig", "k"), "reads files, not the live control plane", id="live"),
-        pytest.param(("-f", "x", "--dump"), "what --generate makes up", id="dump-of-files"),
+        pytest.param(("--kubeconfig", "k"), "simulate cannot read the live control plane", id="live"),
+        pytest.param(("-f", "x", "--dump"), "--dump requires --generate", id="dump-of-files"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(run, arguments, why):
+def test_invalid_options_are_rejected(run, arguments, why):
     ended = run("simulate", *arguments)
     assert ended.code == 2
     assert why in " ".join(ended.err.split())
 
 
-def test_a_time_that_cannot_be_read_names_file_document_and_field(simulate):
+def test_invalid_time_error_names_file_document_and_field(simulate):
     ended = simulate(*WORLD, timed("j", runs="soon"))
     assert ended.code == 2
     assert (
@@ -183,14 +183,14 @@ def test_a_time_that_cannot_be_read_names_file_document_and_field(simulate):
     )
 
 
-def test_a_picture_without_matplotlib_fails_with_the_remedy(run, tmp_path, monkeypatch):
+def test_plot_without_matplotlib_fails_with_a_remedy(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     ended = run("simulate", "--generate", "gang", "--plot", str(tmp_path / "a.png"))
     assert (ended.code, ended.out) == (1, "")
     assert "pip install 'volcano-global[plot]'" in ended.err
 
 
-def test_a_picture_is_drawn_beside_the_answer(run, tmp_path):
+def test_plot_is_written_to_the_file(run, tmp_path):
     pytest.importorskip("matplotlib")
     ended = run("simulate", "--generate", "gang", "--plot", str(tmp_path / "a.svg"))
     assert ended.code == 0

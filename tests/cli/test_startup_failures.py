@@ -1,4 +1,4 @@
-"""What the commands say of a start that failed, from the record on the binding alone (R1, W1)."""
+"""Reports on jobs that failed to start, from the record on the binding (R1, W1)."""
 
 import msgspec
 import pytest
@@ -23,17 +23,17 @@ PAUSED = {**RECORD, "backOffUntil": "2026-01-01T00:15:00Z"}
 @pytest.fixture
 def explained(run, tmp_path):
     def explained(record, *, now, m=M, command=("explain", "job", "j", "-n", "ml")):
-        documents = m, queue("a"), job("j", {"cpu": 1}, queue="a"), binding("j", paused=True, record=record, uid="u")
+        documents = m, queue("a"), job("j", {"cpu": 1}, queue="a"), binding("j", suspended=True, record=record, uid="u")
         return run(*command, "-f", write(tmp_path, *documents), "--now", now)
 
     return explained
 
 
-def test_it_says_what_failed_until_when_it_waits_and_where_it_is_not_tried(explained):
+def test_startup_failure_backoff_and_exclusion_are_explained(explained):
     said = " ".join(explained(PAUSED, now="2026-01-01T00:01:00Z").out.split())
     assert "the last attempt to start it failed: it did not start on m in time" in said
     assert "it is tried again by itself after 2026-01-01T00:15:00Z" in said
-    assert "it or an equal workload did not start there, and the cluster has not changed since" in said
+    assert "the workload or an equal one did not start on it, and the cluster has not changed since" in said
 
 
 @pytest.mark.parametrize(
@@ -45,12 +45,12 @@ def test_it_says_what_failed_until_when_it_waits_and_where_it_is_not_tried(expla
         pytest.param({"uid": "u", "queue": "a", "attempts": 1}, M, "Admit", id="a-record-of-before"),
     ],
 )
-def test_after_the_pause_it_is_tried_where_it_has_not_failed(explained, record, m, action):
+def test_after_backoff_only_changed_clusters_are_candidates(explained, record, m, action):
     ended = explained(record, now="2026-01-01T00:15:00Z", m=m, command=("plan", "-o", "json"))
     assert [each["action"] for each in ended.answer["decisions"]] == [action]
 
 
-def test_while_it_pauses_nothing_lets_it_in(explained):
+def test_no_admission_during_startup_backoff(explained):
     grown = cluster("m", {"cpu": 5})
     ended = explained(PAUSED, now="2026-01-01T00:14:59Z", m=grown, command=("plan", "-o", "json"))
     assert [each["reason"] for each in ended.answer["decisions"]] == ["StartupBackoff"]

@@ -11,39 +11,39 @@ def pool(count):
     return cluster("m", units(count))
 
 
-def due(ended, *names):
+def fair_shares(ended, *names):
     return {name: ended.queue(name)["entitlement"] for name in names}
 
 
 def admitted(ended):
-    """Return how many are admitted of each queue."""
+    """Return the number of admissions of each queue."""
     steps = [step["queue"] for step in ended.answer["decisions"] if step["action"] == "Admit"]
     return {queue: steps.count(queue) for queue in sorted(set(steps))}
 
 
-def test_case_1_weights_divide_what_both_want(plan):
+def test_case_1_weights_divide_contended_capacity(plan):
     a, b = jobs("a", 10, ONE, queue="a"), jobs("b", 10, ONE, queue="b")
     ended = plan(pool(8), queue("a", weight=1), queue("b", weight=3), *a, *b)
-    assert due(ended, "a", "b") == {"a": units(2), "b": units(6)}
+    assert fair_shares(ended, "a", "b") == {"a": units(2), "b": units(6)}
     assert admitted(ended) == {"a": 2, "b": 6}
 
 
-def test_case_2_what_one_does_not_want_the_other_may_have(plan):
+def test_case_2_unused_share_goes_to_the_other_queue(plan):
     a, b = jobs("a", 10, ONE, queue="a"), jobs("b", 2, ONE, queue="b")
     ended = plan(pool(8), queue("a", weight=1), queue("b", weight=3), *a, *b)
-    assert due(ended, "a", "b") == {"a": units(6), "b": units(2)}
+    assert fair_shares(ended, "a", "b") == {"a": units(6), "b": units(2)}
     assert admitted(ended) == {"a": 6, "b": 2}
 
 
-def test_case_3_a_capability_caps_the_entitlement(plan):
+def test_case_3_capability_caps_the_fair_share(plan):
     queues = queue("a", weight=2, capability=units(2)), queue("b"), queue("c")
     waiting = [*jobs("a", 10, ONE, queue="a"), *jobs("b", 10, ONE, queue="b"), *jobs("c", 3, ONE, queue="c")]
     ended = plan(pool(12), *queues, *waiting)
-    assert due(ended, "a", "b", "c") == {"a": units(2), "b": units(7), "c": units(3)}
+    assert fair_shares(ended, "a", "b", "c") == {"a": units(2), "b": units(7), "c": units(3)}
     assert admitted(ended) == {"a": 2, "b": 7, "c": 3}
 
 
-def test_case_4_who_sets_no_deserved_comes_after_those_who_do(plan):
+def test_case_4_queues_with_deserved_come_first(plan):
     queues = queue("a", deserved=units(4)), queue("b", deserved=units(2)), queue("c")
     there = cluster("m", units(6), used={**units(2), "pods": "1"})
     waiting = [each for name in "abc" for each in jobs(name, 6, ONE, queue=name)]
@@ -55,7 +55,7 @@ def test_case_4_who_sets_no_deserved_comes_after_those_who_do(plan):
     ("strategy", "expected"),
     [pytest.param("traverse", ["four", "one"], id="traverse"), pytest.param("fifo", ["four"], id="fifo")],
 )
-def test_case_5_what_is_blocked_is_passed_over_or_blocks(plan, strategy, expected):
+def test_case_5_blocked_job_blocks_in_fifo_only(plan, strategy, expected):
     sizes = {"four": 4, "three": 3, "one": 1}
     waiting = [
         job(name, units(size), queue="a", created=f"2026-03-01T09:00:0{place}Z")
@@ -68,7 +68,7 @@ def test_case_5_what_is_blocked_is_passed_over_or_blocks(plan, strategy, expecte
 
 
 @pytest.mark.parametrize("strategy", ["traverse", "fifo"])
-def test_case_7_what_fits_nowhere_blocks_nobody(plan, strategy):
+def test_case_7_inadmissible_job_does_not_block(plan, strategy):
     members = cluster("m1", {"cpu": 10}), cluster("m2", {"cpu": 10})
     twelve = job("twelve", {"cpu": 12}, queue="a", created="2026-03-01T09:00:00Z")
     seven = job("seven", {"cpu": 7}, queue="a", created="2026-03-01T09:00:01Z")
@@ -76,14 +76,14 @@ def test_case_7_what_fits_nowhere_blocks_nobody(plan, strategy):
     assert (ended.clusters(), ended.reasons()) == ({"seven": ["m1"]}, {"twelve": "ExceedsEveryCluster"})
 
 
-def test_case_8_ten_queues_share_one_room(plan):
+def test_case_8_one_of_ten_queues_gets_the_capacity(plan):
     names = [f"q{number}" for number in range(10)]
     waiting = [job(f"j-{name}", {"cpu": 10}, queue=name) for name in names]
     ended = plan(cluster("m", {"cpu": 10}), *map(queue, names), *waiting)
     assert len(ended.clusters()) == 1
 
 
-def test_case_9_branches_of_the_tree_take_turns(plan):
+def test_case_9_branches_of_the_hierarchy_alternate(plan):
     queues = [
         queue(name, parent=parent, deserved=units(4))
         for name, parent in (("a", ""), ("b", ""), ("a1", "a"), ("b1", "b"))
@@ -96,16 +96,16 @@ def test_case_9_branches_of_the_tree_take_turns(plan):
 def test_case_12_deserved_comes_before_weights(plan):
     queues = queue("a", deserved=units(2)), queue("b", deserved=units(6))
     ended = plan(pool(12), *queues, *jobs("a", 20, ONE, queue="a"), *jobs("b", 20, ONE, queue="b"))
-    assert due(ended, "a", "b") == {"a": units(4), "b": units(8)}
+    assert fair_shares(ended, "a", "b") == {"a": units(4), "b": units(8)}
 
 
-def test_case_13_a_guarantee_is_a_floor_and_no_bonus(plan):
+def test_case_13_guarantee_is_part_of_the_fair_share(plan):
     queues = queue("a", guarantee={"resource": units(4)}), queue("b")
     ended = plan(pool(10), *queues, *jobs("a", 20, ONE, queue="a"), *jobs("b", 20, ONE, queue="b"))
-    assert due(ended, "a", "b") == {"a": units(5), "b": units(5)}
+    assert fair_shares(ended, "a", "b") == {"a": units(5), "b": units(5)}
 
 
-def test_case_14_an_idle_guarantee_below_a_parent_stays_reserved(plan):
+def test_case_14_idle_guarantee_below_a_parent_is_reserved(plan):
     guarantee = {"resource": units(4)}
     queues = queue("p", guarantee=guarantee), queue("x", parent="p", guarantee=guarantee), queue("y", parent="p")
     runs = [each for number in range(4) for each in running(f"y-{number}", ONE, on="m", queue="y")]
@@ -115,7 +115,7 @@ def test_case_14_an_idle_guarantee_below_a_parent_stays_reserved(plan):
     assert ended.clusters() == {}
 
 
-def test_case_15_an_idle_guarantee_is_kept_from_all_siblings(plan):
+def test_case_15_idle_guarantee_limits_all_siblings(plan):
     queues = (
         queue("a", capability=units(8)),
         queue("b", capability=units(8)),
@@ -126,7 +126,7 @@ def test_case_15_an_idle_guarantee_is_kept_from_all_siblings(plan):
 
 
 def recorded(name, requests, *, queue, since="2026-02-01T00:00:00Z"):
-    """Return a job admitted to cluster m at *since*, with its binding and its record."""
+    """Return a job admitted to cluster m at *since*, with its binding and record."""
     record = {
         "uid": name,
         "queue": queue,

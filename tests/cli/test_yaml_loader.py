@@ -1,4 +1,4 @@
-"""YAML and JSON read as Kubernetes' own tools read them."""
+"""YAML and JSON are parsed as by the Kubernetes tools."""
 
 import json
 
@@ -37,12 +37,12 @@ from tests.draws import draws
         pytest.param("{a: 1}", [{"a": 1}], id="flow-style"),
     ],
 )
-def test_values_of(text, expected):
+def test_documents_are_parsed(text, expected):
     assert list(load_documents(text)) == expected
 
 
 @pytest.mark.parametrize("text", ["a: {<<: 1}", "? [a]\n: b", "~: a", "a: b\n c: d", "@a"])
-def test_what_no_value_can_be_made_of_is_refused_with_its_line(text):
+def test_invalid_yaml_is_rejected_with_its_line(text):
     with pytest.raises(ParseError, match=r"^line \d+"):
         list(load_documents(text))
 
@@ -58,14 +58,14 @@ NESTED = st.recursive(
 
 
 @given(st.dictionaries(st.text("abc", min_size=1), NESTED))
-def test_what_json_writes_is_read_back(value):
+def test_json_round_trips(value):
     assert list(load_documents(json.dumps(value))) == [value]
 
 
 @draws(40)
 @given(st.dictionaries(st.text("abc", min_size=1), NESTED))
-def test_what_yaml_writes_is_read_back(value):
-    # Quoted, because PyYAML takes for text what Kubernetes takes for a number, such as 1e3.
+def test_yaml_round_trips(value):
+    # Quoted, because PyYAML reads scalars such as 1e3 as text, but Kubernetes reads them as numbers.
     assert list(load_documents(yaml.safe_dump(value, allow_unicode=True, default_style='"'))) == [value]
 
 
@@ -74,4 +74,4 @@ def test_any_text_is_parsed_or_rejected(text):
     try:
         list(load_documents(text))
     except ParseError as error:
-        assert str(error)  # noqa: PT017 -- either way will do
+        assert str(error)  # noqa: PT017 -- parsing may also succeed

@@ -98,11 +98,11 @@ PROVED = {
     ),
     "explain tells the split and why": (
         "tests/cli/test_hyperjobs.py",
-        "test_it_says_how_a_hyperjob_would_be_split_and_why",
+        "test_undecided_hyperjob_shows_expected_split",
     ),
     "plan shows the Jobs it becomes": (
         "tests/cli/test_offline.py",
-        "test_a_hyperjob_is_planned_as_the_jobs_it_becomes",
+        "test_hyperjob_is_planned_as_its_parts",
     ),
     "hyperjob_split_ms for a hundred clusters": ("tests/benchmarks/hyperjob.py", "measure"),
 }

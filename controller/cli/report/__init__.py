@@ -1,1 +1,1 @@
-"""What the commands say, as values: made from a snapshot, printed elsewhere."""
+"""Builds the reports of the commands from a snapshot; other modules format them."""

@@ -1,4 +1,4 @@
-"""Amounts and times as reports write them: exact for programs, short for people."""
+"""Formats amounts and times: exact quantities for JSON and YAML, short ones for tables."""
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
@@ -16,30 +16,30 @@ _HUNDREDTHS = 100
 
 
 def quantities(amounts: Mapping[str, int | Fraction], resources: Iterable[str]) -> Amounts:
-    """Return the amounts of *resources* as quantities, rounded down; what is missing is zero."""
+    """Return the amounts of *resources* as quantities, rounded down; a missing amount is zero."""
     return {name: format_quantity(name, amounts.get(name, 0)) for name in resources}
 
 
 def positive_quantities(amounts: Resources) -> Amounts:
-    """Return what is really asked for, by name."""
+    """Return the positive amounts as quantities, sorted by resource name."""
     return quantities(amounts, sorted(name for name, amount in amounts.items() if amount > 0))
 
 
 def format_short(resource: str, amount: int | Fraction) -> str:
-    """Return an amount for people: at most two decimals, rounded towards zero."""
+    """Format an amount with at most two decimals, rounded towards zero."""
     if amount < 0:
         return f"-{format_short(resource, -amount)}"
-    rest, place = Fraction(amount) / base_units(resource), 0
+    value, prefix = Fraction(amount) / base_units(resource), 0
     if not resource.startswith(_BYTES):
-        return _format_decimal(rest)
-    while rest >= _KIBI and place < len(_BINARY) - 1:
-        rest /= _KIBI
-        place += 1
-    return f"{_format_decimal(rest)}{_BINARY[place]}"
+        return _format_decimal(value)
+    while value >= _KIBI and prefix < len(_BINARY) - 1:
+        value /= _KIBI
+        prefix += 1
+    return f"{_format_decimal(value)}{_BINARY[prefix]}"
 
 
 def describe_requests(amounts: Resources) -> str:
-    """Return what is asked for in words: ``2 cpu, 4Gi memory in 2 pods``."""
+    """Format requests as text: ``2 cpu, 4Gi memory in 2 pods``."""
     parts = [
         f"{format_short(name, amounts[name])} {name}" for name in sorted(amounts) if name != PODS and amounts[name] > 0
     ]
@@ -49,13 +49,13 @@ def describe_requests(amounts: Resources) -> str:
 
 
 def format_time(at: int | None) -> str | None:
-    """Return a time as Kubernetes writes it; ``None`` where none is known."""
+    """Format a time as Kubernetes does; return ``None`` for an unknown time."""
     written = to_datetime(at or None)
     return written.strftime("%Y-%m-%dT%H:%M:%SZ") if written else None
 
 
 def format_minute(at: str | None) -> str:
-    """Return a written time for people, in UTC."""
+    """Format a Kubernetes time in UTC to the minute."""
     return at[:16].replace("T", " ") if at else "-"
 
 

@@ -1,4 +1,4 @@
-"""Where one workload could go: every cluster with its room for it, or why it is none of the candidates."""
+"""Reports for each cluster whether one workload fits, or why the cluster is not a candidate."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -17,22 +17,22 @@ from controller.engine.workloads import SchedulingRequirements
 _EXCLUSIONS: Mapping[Exclusion, str] = MappingProxyType(
     {
         Exclusion.DELETING: "it is being deleted",
-        Exclusion.AFFINITY_MISMATCH: "the placement asks for other names, labels or regions",
+        Exclusion.AFFINITY_MISMATCH: "the placement requires other names, labels or regions",
         Exclusion.API_NOT_ENABLED: "it does not serve {api}",
         Exclusion.UNTOLERATED_TAINT: "the placement does not tolerate its taint {taints}",
         Exclusion.SPREAD_PROPERTY_MISSING: "it lacks a property that the placement spreads by",
-        Exclusion.EVICTION_TASK: "it was just evicted from there",
+        Exclusion.EVICTION_TASK: "the workload is being evicted from it",
         Exclusion.TOO_FEW_GROUPS: "the placement spreads over more clusters than there are",
-        Exclusion.LEFT_OUT: "it or an equal workload did not start there, and the cluster has not changed since",
+        Exclusion.LEFT_OUT: "the workload or an equal one did not start on it, and the cluster has not changed since",
     }
 )
 
 
 class CandidateReport(msgspec.Struct, rename="camel", frozen=True):
-    """One cluster as one workload sees it.
+    """One cluster, evaluated for one workload.
 
-    *exclusion* is the code of what makes it no candidate; *trouble* says why a
-    candidate takes nothing now. *replicas* counts those that fit there.
+    *exclusion* is the code of why it is not a candidate; *trouble* is why a candidate
+    admits nothing now. *replicas* is the number of replicas that fit.
     """
 
     name: str
@@ -45,7 +45,7 @@ class CandidateReport(msgspec.Struct, rename="camel", frozen=True):
 
 
 def candidate_reports(snapshot: Snapshot, shape: SchedulingRequirements) -> tuple[CandidateReport, ...]:
-    """Return all clusters, the candidates first, by name."""
+    """Return all clusters, candidates first, sorted by name."""
     ledger = snapshot.state.cluster_usage
     found = candidates(shape, ledger.clusters)
     reports = [_report(site, shape, found) for site in ledger]
@@ -74,11 +74,11 @@ def _exclusion_text(site: ClusterState, shape: SchedulingRequirements, why: Excl
 
 
 def _node_shortage(room: FreeCapacity, shape: SchedulingRequirements) -> str:
-    return "" if room.has_nodes_for(shape.pods) else "no node has enough free for one of its pods"
+    return "" if room.has_nodes_for(shape.pods) else "no node has enough free capacity for one of its pods"
 
 
 def _fitting_replicas(room: FreeCapacity, shape: SchedulingRequirements) -> int:
-    """Return how many replicas the cluster has room for, at most those that are wanted."""
+    """Return how many of the workload's replicas fit in the cluster's headroom."""
     one = positive(shape.replica_requests)
     fitting = [max(room.headroom.get(name, 0), 0) // amount for name, amount in one.items()]
     return min([*fitting, shape.replicas])

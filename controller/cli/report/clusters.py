@@ -1,4 +1,4 @@
-"""What the member clusters have, what of it others use, what is ours and what is left."""
+"""Reports allocatable resources, external usage, our usage and headroom of the member clusters."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from controller.engine.feasibility import why_unusable
 
 
 class ClusterReport(msgspec.Struct, frozen=True):
-    """One cluster; ``trouble`` says why it takes no new workloads."""
+    """One cluster; ``trouble`` is why it admits no workloads."""
 
     name: str
     ready: bool
@@ -21,18 +21,18 @@ class ClusterReport(msgspec.Struct, frozen=True):
 
 
 class Clusters(msgspec.Struct, frozen=True):
-    """All clusters after the plan, by name."""
+    """All clusters after the plan, sorted by name."""
 
     clusters: tuple[ClusterReport, ...]
 
 
 def cluster_reports(snapshot: Snapshot) -> Clusters:
-    """Return all clusters, also those of which only charges are known."""
+    """Return all clusters, including unknown clusters with charges."""
     return Clusters(tuple(_report(site) for site in snapshot.state.cluster_usage))
 
 
 def unusable_reason(site: ClusterState) -> str:
-    """Return why a cluster takes no new workloads, or nothing."""
+    """Return why a cluster admits no workloads, or an empty text."""
     return "is unknown" if site.cluster is None else why_unusable(site.cluster) or ""
 
 

@@ -1,4 +1,4 @@
-"""Everything that is known about one workload: where it stands, and what would change that."""
+"""Explains one workload: its state, its queue, its clusters and what would admit it."""
 
 from difflib import get_close_matches
 
@@ -19,7 +19,7 @@ from controller.messages import pending_message, shortfall_message, verified_rem
 
 
 class WorkloadAhead(msgspec.Struct, rename="camel", frozen=True):
-    """A workload that is before another one in its queue."""
+    """A workload ahead of the explained one in its queue."""
 
     kind: str
     namespace: str
@@ -30,14 +30,14 @@ class WorkloadAhead(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Guarantee(msgspec.Struct, frozen=True):
-    """What another queue is guaranteed of a resource that is missing."""
+    """Guarantee of another queue for an insufficient resource."""
 
     queue: str
     amount: str
 
 
 class UnmetRequirement(msgspec.Struct, rename="camel", frozen=True):
-    """One thing that a workload lacks; amounts are null where the reason has none, *free* may be negative."""
+    """One requirement that is not met; amounts are null where the reason has none, *free* may be negative."""
 
     reason: str
     queue: str | None
@@ -51,7 +51,7 @@ class UnmetRequirement(msgspec.Struct, rename="camel", frozen=True):
 
 
 class RemedyStep(msgspec.Struct, rename={"before": "from", "after": "to"}, frozen=True):
-    """One change of a remedy: the field of a queue or cluster, and its amount now and then."""
+    """One change of a remedy: the field of a queue or cluster, with the amounts before and after."""
 
     change: str
     before: str
@@ -59,11 +59,11 @@ class RemedyStep(msgspec.Struct, rename={"before": "from", "after": "to"}, froze
 
 
 class PendingState(msgspec.Struct, rename="camel", frozen=True):
-    """Why and behind whom it waits; *position* counts from 1, *of* is how many wait in its queue.
+    """State of a pending workload; *position* counts from 1, *of* is the number of pending workloads in its queue.
 
-    *missing* is all that it lacks in the order in which it binds, the reason
-    first. *changes* were tried out: carried out exactly they admit it, beside
-    all others where *complete*; null where the engine has found none.
+    *missing* lists the unmet requirements in the order in which they are checked, the
+    reason first. *changes* are verified by a simulation: exactly these changes admit it,
+    with all workloads ahead of it if *complete*; null if none were found.
     """
 
     reason: str
@@ -79,16 +79,16 @@ class PendingState(msgspec.Struct, rename="camel", frozen=True):
 
 
 class ClusterCharge(msgspec.Struct, frozen=True):
-    """What one cluster is charged with for it."""
+    """Charge of the workload on one cluster."""
 
     name: str
     charge: Amounts
 
 
 class AdmittedState(msgspec.Struct, rename="camel", frozen=True):
-    """Where it is and what it is charged with; *now* says that this very plan admits it.
+    """Clusters and charge of an admitted workload; *now* is true if this plan admits it.
 
-    *outgrown* is what it was admitted with, where it asks for more since (D7).
+    *outgrown* is its charge at admission, if it was resized since (D7).
     """
 
     clusters: tuple[ClusterCharge, ...]
@@ -100,7 +100,7 @@ class AdmittedState(msgspec.Struct, rename="camel", frozen=True):
 
 
 class WorkloadQueue(msgspec.Struct, frozen=True):
-    """The queue of a workload; *path* is empty for one that does not hang on the root."""
+    """The queue of a workload; *path* is empty if the queue is not connected to the root."""
 
     name: str
     path: tuple[str, ...]
@@ -109,13 +109,13 @@ class WorkloadQueue(msgspec.Struct, frozen=True):
     weight: int
     priority: int
     standings: tuple[QueueShareReport, ...]
-    """Its own, then those of its ancestors, the root last."""
+    """The shares of the queue, then those of its ancestors, the root last."""
     near: tuple[str, ...]
-    """Queues that may have been meant, where there is none of its name."""
+    """Similar names of existing queues, if the queue does not exist."""
 
 
 class PublishedEvent(msgspec.Struct, rename="camel", frozen=True):
-    """One event that the controller has written of a workload."""
+    """One event that the controller recorded for a workload."""
 
     last: str
     reason: str
@@ -124,7 +124,7 @@ class PublishedEvent(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Explanation(msgspec.Struct, rename="camel", frozen=True):
-    """One workload; *waiting* or *running* is set, or neither for one that is over."""
+    """One workload; *waiting* is set for a pending one, *running* for an admitted one, neither for a finished one."""
 
     kind: str
     namespace: str
@@ -142,11 +142,11 @@ class Explanation(msgspec.Struct, rename="camel", frozen=True):
     running: AdmittedState | None
     finished_on: tuple[str, ...]
     told: tuple[PublishedEvent, ...] | msgspec.UnsetType = msgspec.UNSET
-    """What its tenant was told, the latest last; only of the live control plane."""
+    """Its recorded events, the latest last; from the live control plane only."""
 
 
 def explain(snapshot: Snapshot, workload: Workload) -> Explanation:
-    """Return all that is known about *workload*."""
+    """Return the explanation of *workload*."""
     shape = workload.requirements
     return Explanation(
         kind=workload.kind,
@@ -171,19 +171,19 @@ def _pending_state(snapshot: Snapshot, workload: Workload) -> PendingState | Non
     refusal = snapshot.state.refusal(workload.uid)
     if refusal is None:
         return None
-    found = remedies.find_remedy(snapshot.state, workload.uid, snapshot.now, snapshot.plan)
-    line = snapshot.state.pending_workloads(workload.queue)
-    position = [each.uid for each in line].index(workload.uid)
+    remedy = remedies.find_remedy(snapshot.state, workload.uid, snapshot.now, snapshot.plan)
+    queued = snapshot.state.pending_workloads(workload.queue)
+    position = [other.uid for other in queued].index(workload.uid)
     return PendingState(
         reason=refusal.reason,
         message=pending_message(refusal),
-        remedy=verified_remedy(refusal, found),
+        remedy=verified_remedy(refusal, remedy),
         missing=tuple(map(_unmet_requirement, shortfalls(snapshot.state, workload.uid))),
-        changes=tuple(map(_step, found.changes)) if found is not None else None,
-        complete=found is not None and found.is_complete,
+        changes=tuple(map(_step, remedy.changes)) if remedy is not None else None,
+        complete=remedy is not None and remedy.is_complete,
         position=position + 1,
-        of=len(line),
-        before=tuple(_workload_ahead(snapshot, each) for each in line[:position]),
+        of=len(queued),
+        before=tuple(_workload_ahead(snapshot, other) for other in queued[:position]),
         clusters=candidate_reports(snapshot, workload.requirements),
     )
 
@@ -215,7 +215,7 @@ def _step(change: Change) -> RemedyStep:
 
 
 def _quote_resource(resource: str) -> str:
-    """Return *resource* as a part of a path, quoted where it has a dot of its own."""
+    """Return *resource* as an element of a field path, quoted if it contains a dot."""
     return f"'{resource}'" if "." in resource else resource
 
 
@@ -248,7 +248,7 @@ def _admitted_state(snapshot: Snapshot, workload: Workload) -> AdmittedState | N
 
 
 def _resized_from(snapshot: Snapshot, workload: Workload) -> Amounts | None:
-    """Return the charge that its record tells, where its template asks for more of anything by now."""
+    """Return the charge in the admission record, if the current charge is higher for any resource."""
     binding, admission = snapshot.binding(workload), workload.admission
     record = binding.record if binding else None
     if record is None or not record.admits or admission is None:

@@ -1,4 +1,4 @@
-"""A HyperJob explained: its parts, why each goes where it does, and where each stands."""
+"""Explains a HyperJob: its parts, their clusters and why, and their states."""
 
 import msgspec
 
@@ -14,7 +14,7 @@ from controller.messages import pending_message
 
 
 class HyperJobPart(msgspec.Struct, rename="camel", frozen=True):
-    """One part; *cluster* is empty where any cluster will do, *reason* where it does not wait."""
+    """One part; *cluster* is empty if any cluster is possible, *reason* if it is not pending."""
 
     name: str
     replicated_job: str
@@ -30,7 +30,7 @@ class HyperJobPart(msgspec.Struct, rename="camel", frozen=True):
 
 
 class HyperJobReport(msgspec.Struct, rename="camel", frozen=True):
-    """One HyperJob; *decided* says that the controller has split it, not we just now."""
+    """One HyperJob; *decided* is true if the controller has split it, false if this is a preview."""
 
     namespace: str
     name: str
@@ -42,15 +42,15 @@ class HyperJobReport(msgspec.Struct, rename="camel", frozen=True):
     parts: tuple[HyperJobPart, ...]
 
 
-def hyperjob_report(snapshot: Snapshot, hyperjob: HyperJob, found: Preview) -> HyperJobReport:
-    """Return where *hyperjob* and each of its parts stand in *snapshot*."""
-    trouble = found.trouble
-    demands = part_demands(hyperjob, found.parts) if found.parts else []
+def hyperjob_report(snapshot: Snapshot, hyperjob: HyperJob, split: Preview) -> HyperJobReport:
+    """Return the state of *hyperjob* and its parts in *snapshot*."""
+    trouble = split.trouble
+    demands = part_demands(hyperjob, split.parts) if split.parts else []
     uid = hyperjob.metadata.uid
-    own = {
-        each.name: each
-        for each in snapshot.state.workloads.values()
-        if each.gang is not None and each.gang.hyperjob == uid
+    workloads = {
+        workload.name: workload
+        for workload in snapshot.state.workloads.values()
+        if workload.gang is not None and workload.gang.hyperjob == uid
     }
     return HyperJobReport(
         namespace=hyperjob.metadata.namespace,
@@ -58,11 +58,11 @@ def hyperjob_report(snapshot: Snapshot, hyperjob: HyperJob, found: Preview) -> H
         phase=hyperjob.status.phase or "Pending",
         reason=trouble.reason if trouble else "",
         message=trouble.message if trouble else hyperjob.status.message,
-        decided=found.is_decided,
-        min_available=minimum_parts(hyperjob, len(found.parts)),
+        decided=split.is_decided,
+        min_available=minimum_parts(hyperjob, len(split.parts)),
         parts=tuple(
-            _part(snapshot, part, positive_quantities(amounts), own.get(part.name))
-            for part, amounts in zip(found.parts, demands, strict=True)
+            _part(snapshot, part, positive_quantities(amounts), workloads.get(part.name))
+            for part, amounts in zip(split.parts, demands, strict=True)
         ),
     )
 
@@ -85,7 +85,7 @@ def _part(snapshot: Snapshot, part: PartStatus, amounts: Amounts, workload: Work
 
 
 def _state(part: PartStatus, workload: Workload | None) -> str:
-    """Return what the engine says of a part; the controller's word where the engine does not know it any more."""
+    """Return the engine's state of a part, or its recorded phase if the engine no longer has it."""
     return str(workload.state) if workload is not None and workload.state is not WorkloadState.FINISHED else part.phase
 
 

@@ -1,4 +1,4 @@
-"""Who waits, where in the queue, since when and why."""
+"""Reports pending workloads with position, pending time and reason."""
 
 import msgspec
 
@@ -12,7 +12,7 @@ from controller.messages import pending_message, remedy_message
 
 
 class PendingReport(msgspec.Struct, rename="camel", frozen=True):
-    """One workload that waits; ``since`` is null where nobody knows."""
+    """One pending workload; ``since`` is null if unknown."""
 
     queue: str
     position: int
@@ -28,13 +28,13 @@ class PendingReport(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """Everyone who waits after the plan, by queue and position."""
+    """The pending workloads after the plan, by queue and position."""
 
     pending: tuple[PendingReport, ...]
 
 
 def pending_reports(snapshot: Snapshot, queue: QueueName | None = None) -> Pending:
-    """Return those who wait, in one queue or in all."""
+    """Return the pending workloads of *queue* or of all queues."""
     return Pending(
         tuple(
             _report(position, workload, refusal)

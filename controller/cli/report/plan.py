@@ -1,4 +1,4 @@
-"""The plan as the commands show it: a stable contract with whoever reads it by program."""
+"""Reports the plan of one scheduling cycle; the JSON form is a stable interface for programs."""
 
 from collections.abc import Iterator
 
@@ -15,14 +15,14 @@ from controller.messages import EVICTION_MESSAGES, pending_message
 
 
 class ClusterTarget(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A cluster that is decided for; replicas only where they are divided."""
+    """A cluster of an admission, with replicas if they are divided."""
 
     name: str
     replicas: int | None = None
 
 
 class DecisionReport(msgspec.Struct, frozen=True):
-    """One decision, or that somebody goes on waiting."""
+    """One decision, or one workload that remains pending."""
 
     kind: str
     namespace: str
@@ -35,16 +35,16 @@ class DecisionReport(msgspec.Struct, frozen=True):
 
 
 class PlanReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One decision round: what was decided, in order, and how the queues stand after it."""
+    """The decisions of one cycle in order, then pending workloads; and the queues after the cycle."""
 
     decisions: tuple[DecisionReport, ...]
     queues: tuple[QueueShareReport, ...]
     notes: tuple[str, ...] = ()
-    """What surprises in it and is intended."""
+    """Results that may be unexpected but are intended."""
 
 
 def plan_report(snapshot: Snapshot) -> PlanReport:
-    """Return the whole plan: decisions as taken, then pending workloads without one, by queue and position."""
+    """Return the decisions in order, then the pending workloads without a decision, by queue and position."""
     decided = (_decided_report(decision) for decision in snapshot.plan.decisions)
     evicted = {decision.workload.uid for decision in snapshot.plan.decisions}
     waiting = (
@@ -56,7 +56,7 @@ def plan_report(snapshot: Snapshot) -> PlanReport:
 
 
 def pending_workloads(snapshot: Snapshot) -> Iterator[tuple[int, Workload, Refusal]]:
-    """Yield everyone who waits with his position and why, by queue and position."""
+    """Yield position, workload and reason of each pending workload, by queue and position."""
     for queue in snapshot.state.queues_with_pending():
         for position, workload in enumerate(snapshot.state.pending_workloads(queue), start=1):
             refusal = snapshot.state.refusal(workload.uid)
@@ -72,8 +72,8 @@ def _decided_report(decision: Decision) -> DecisionReport:
 
 
 def _pending_report(workload: Workload, refusal: Refusal) -> DecisionReport:
-    is_held_for = refusal.reason is Reason.PREEMPTION_IN_PROGRESS and refusal.cluster is not None
-    clusters = (ClusterTarget(refusal.cluster),) if is_held_for and refusal.cluster else ()
+    is_nominated = refusal.reason is Reason.PREEMPTION_IN_PROGRESS and refusal.cluster is not None
+    clusters = (ClusterTarget(refusal.cluster),) if is_nominated and refusal.cluster else ()
     return _decision_report(
         workload, "Wait", clusters=clusters, reason=refusal.reason, message=pending_message(refusal)
     )

@@ -1,4 +1,4 @@
-"""How the queues stand after the plan."""
+"""Reports usage, fair share and limit of the queues after the plan."""
 
 from collections.abc import Iterable, Iterator
 
@@ -13,10 +13,9 @@ from controller.engine.tree import Node
 
 
 class QueueShareReport(msgspec.Struct, frozen=True):
-    """What one queue is due, holds and may have.
+    """Fair share, usage and limit of one queue.
 
-    ``share`` is what it holds now of what it is due; null without an
-    entitlement or when infinite.
+    ``share`` is usage divided by fair share; null if there is no fair share or if the ratio is infinite.
     """
 
     name: str
@@ -27,12 +26,12 @@ class QueueShareReport(msgspec.Struct, frozen=True):
 
 
 class QueueReport(msgspec.Struct, rename="camel", frozen=True):
-    """One queue with its place in the tree; ``pending`` counts those who wait in it and below."""
+    """One queue of the hierarchy; ``pending`` counts the pending workloads of the queue and its descendants."""
 
     name: str
     parent: str
     path: tuple[str, ...]
-    """From the root on; empty for one that does not hang on it."""
+    """Queue names from the root; empty if the queue is not connected to the root."""
     weight: int
     priority: int
     state: str
@@ -44,22 +43,22 @@ class QueueReport(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Queues(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All queues, by name."""
+    """All queues, sorted by name."""
 
     queues: tuple[QueueReport, ...]
     notes: tuple[str, ...] = ()
-    """What surprises in it and is intended."""
+    """Results that may be unexpected but are intended."""
 
 
 def queue_share_reports(snapshot: Snapshot) -> tuple[QueueShareReport, ...]:
-    """Return how all queues stand, parents and root included, by name."""
+    """Return the shares of all queues, including parents and the root, sorted by name."""
     tree = snapshot.standing.quota.tree
     names = sorted({*tree.nodes, *snapshot.state.queues})
     return tuple(queue_share_report(snapshot, name) for name in names)
 
 
 def queue_share_report(snapshot: Snapshot, name: QueueName) -> QueueShareReport:
-    """Return how one queue stands; one outside the tree has charges only."""
+    """Return the share of one queue; a queue outside the hierarchy has usage only."""
     standing, state = snapshot.standing, snapshot.state
     resources = relevant_resources(snapshot, name)
     is_known = name in standing.quota.tree.nodes
@@ -77,7 +76,10 @@ def queue_share_report(snapshot: Snapshot, name: QueueName) -> QueueShareReport:
 
 
 def relevant_resources(snapshot: Snapshot, name: QueueName) -> list[str]:
-    """Return what some queue holds, wants or limits, else all there is; ``pods`` only where this queue names them."""
+    """Return the resources that any queue uses, requests or limits, or else those of the clusters.
+
+    ``pods`` is included only if this queue names it.
+    """
     state = snapshot.state
     found = set(snapshot.standing.fair_shares[ROOT])
     for queue in state.queues.values():
@@ -88,7 +90,7 @@ def relevant_resources(snapshot: Snapshot, name: QueueName) -> list[str]:
 
 
 def _share(snapshot: Snapshot, name: QueueName, held: Resources) -> float | None:
-    """Return the share of a queue that holds *held* now, for people to read; decisions never use it."""
+    """Return usage divided by fair share, rounded; the engine uses exact fractions instead."""
     if not any(amount > 0 for amount in snapshot.standing.fair_shares[name].values()):
         return None
     is_infinite, share = snapshot.standing.usage_ratio_with(name, held)
@@ -96,19 +98,19 @@ def _share(snapshot: Snapshot, name: QueueName, held: Resources) -> float | None
 
 
 def queue_reports(snapshot: Snapshot) -> Queues:
-    """Return all queues with their place in the tree."""
+    """Return all queues of the hierarchy."""
     reports = tuple(_report(snapshot, standing) for standing in queue_share_reports(snapshot))
     return Queues(reports, borrowing_notes(snapshot))
 
 
 def in_tree_order(queues: Queues) -> Iterator[tuple[int, QueueReport]]:
-    """Yield each queue after its parent, with its depth; those that do not hang on the root come last."""
+    """Yield depth and queue, each queue after its parent; queues that are not connected to the root come last."""
     for queue in sorted(queues.queues, key=lambda each: (not each.path, each.path, each.name)):
         yield max(len(queue.path) - 1, 0), queue
 
 
 def queue_path(snapshot: Snapshot, name: QueueName) -> tuple[QueueName, ...]:
-    """Return the queue and its ancestors, the root first; empty for one that does not hang on it."""
+    """Return the queue and its ancestors, the root first; empty if it is not connected to the root."""
     node = snapshot.standing.quota.tree.nodes.get(name)
     return tuple(each.name for each in node.path())[::-1] if node else ()
 

@@ -1,4 +1,4 @@
-"""Whether a journal's decisions were the same when they were judged again, and what it says of one workload."""
+"""Reports differences between recorded and replayed decisions, and the recorded decisions about one workload."""
 
 from collections.abc import Callable, Iterable
 
@@ -10,7 +10,7 @@ from controller.decision_log.replay import Difference, RecordedDecision, replay
 
 
 class DifferenceReport(msgspec.Struct, rename="camel", frozen=True):
-    """One decision that was recorded otherwise than it is taken now; null where there is none."""
+    """One decision that differs; null where only one side has a decision."""
 
     line: int
     plan: int
@@ -21,7 +21,7 @@ class DifferenceReport(msgspec.Struct, rename="camel", frozen=True):
 
 
 class FileReport(msgspec.Struct, rename="camel", frozen=True):
-    """One file; ``alteredBefore`` is the first line that tells that something before it was changed."""
+    """One file; ``alteredBefore`` is the first line whose checksum shows that a line before it was changed."""
 
     file: str
     same: bool
@@ -38,7 +38,7 @@ class FileReport(msgspec.Struct, rename="camel", frozen=True):
 
 
 class RecordedDecisionReport(msgspec.Struct, rename="camel", frozen=True):
-    """One decision about the workload that was asked for."""
+    """One recorded decision about the requested workload."""
 
     time: str | None
     file: str
@@ -48,7 +48,7 @@ class RecordedDecisionReport(msgspec.Struct, rename="camel", frozen=True):
 
 
 class ReplayReport(msgspec.Struct, frozen=True):
-    """All files; *history* only where a workload was asked for, by time."""
+    """All files; *history* is set if a workload was requested, sorted by time."""
 
     same: bool
     files: tuple[FileReport, ...]
@@ -58,7 +58,7 @@ class ReplayReport(msgspec.Struct, frozen=True):
 def file_report(
     file: str, lines: Iterable[bytes], wanted: str | None
 ) -> tuple[FileReport, list[RecordedDecisionReport]]:
-    """Return what came of one file, and what it says of the workload that is *wanted*, as ``namespace/name``."""
+    """Replay one file; return its report and the decisions about the workload *wanted* (``namespace/name``)."""
     findings, passages = replay(lines, _is_workload(wanted))
     begun = findings.begun
     report = FileReport(
@@ -83,15 +83,17 @@ def _is_workload(wanted: str | None) -> Callable[[Fields], bool]:
 
 
 def workload_path(fields: Fields) -> str:
-    """Return ``namespace/name`` of whom a decision is about; of a cluster-wide one the name."""
+    """Return ``namespace/name`` of the workload of a decision; the name alone if it is cluster-scoped."""
     namespace, name = fields.get("namespace"), fields.get("name")
     return f"{namespace}/{name}" if namespace else str(name)
 
 
-def _difference(found: Difference) -> DifferenceReport:
-    fields = found.recorded or found.replayed or {}
-    whose = f"{fields.get('kind')} {workload_path(fields)}"
-    return DifferenceReport(found.line, found.plan, format_time(found.at), whose, found.recorded, found.replayed)
+def _difference(difference: Difference) -> DifferenceReport:
+    fields = difference.recorded or difference.replayed or {}
+    workload = f"{fields.get('kind')} {workload_path(fields)}"
+    return DifferenceReport(
+        difference.line, difference.plan, format_time(difference.at), workload, difference.recorded, difference.replayed
+    )
 
 
 def _recorded_decision_report(file: str, passage: RecordedDecision) -> RecordedDecisionReport:

@@ -1,4 +1,4 @@
-"""Finding the workload that somebody means, or saying what may have been meant."""
+"""Finds the workload of a job, or suggests similar names."""
 
 from difflib import get_close_matches
 
@@ -11,13 +11,13 @@ _SUGGESTED = 3
 
 
 class NotFoundError(Exception):
-    """No workload of that name is there; the message says what comes close, or what else it is."""
+    """There is no workload of that name; the message suggests names or says why the job is not managed."""
 
 
 def find_job(snapshot: Snapshot, namespace: str, name: str) -> Workload:
-    """Return the workload of a job; Volcano's come before all others of its name.
+    """Return the workload of a job; a Volcano Job takes precedence over other kinds of the same name.
 
-    Raises `NotFoundError`, also for a job that waits for nobody.
+    Raises `NotFoundError`, also for a job that is not managed by admission.
     """
     found = [each for each in _workloads(snapshot, namespace) if each.name == name]
     if found:
@@ -39,12 +39,12 @@ def _workloads(snapshot: Snapshot, namespace: str) -> list[Workload]:
 
 def _why_not_managed(snapshot: Snapshot, job: CachedTemplate) -> str:
     path = f"Job {job.key.namespace}/{job.key.name}"
-    bound = next((each for each in snapshot.store.bindings if each.template == job.key), None)
-    if bound is None:
-        return f"{path} has no binding yet: no PropagationPolicy selects it, or Karmada has not come to it"
-    if not bound.is_suspended:
-        return f"{path} is not held back: its binding is neither paused nor placed, Karmada places it"
-    return f"{path} is none of the workloads that wait for admission: its namespace is exempt, or it is being deleted"
+    binding = next((each for each in snapshot.store.bindings if each.template == job.key), None)
+    if binding is None:
+        return f"{path} has no binding yet: no PropagationPolicy selects it, or Karmada has not processed it yet"
+    if not binding.is_suspended:
+        return f"{path} is not managed: its binding is not suspended, so Karmada places it without admission"
+    return f"{path} is not managed: its namespace is exempt, or it is being deleted"
 
 
 def _suggest(snapshot: Snapshot, namespace: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""A simulation as the commands show it: a stable contract with whoever reads it by program."""
+"""Reports a simulation; the JSON form is a stable interface for programs."""
 
 import msgspec
 
@@ -13,7 +13,7 @@ from controller.simulator.summary import Number, Summary, summarise
 
 
 class SimulationEvent(msgspec.Struct, frozen=True):
-    """One thing that happened, ``time`` seconds after the start."""
+    """One event of the simulation, ``time`` seconds after the start."""
 
     time: Number
     action: str
@@ -27,7 +27,7 @@ class SimulationEvent(msgspec.Struct, frozen=True):
 
 
 class PerPodReport(msgspec.Struct, rename="camel", frozen=True):
-    """What became of the same jobs admitted pod by pod."""
+    """Result for the same jobs with pods admitted one by one."""
 
     seed: int
     jobs: int
@@ -35,12 +35,12 @@ class PerPodReport(msgspec.Struct, rename="camel", frozen=True):
     finished_at: Number | None
     deadlocked: bool
     jobs_stuck: int
-    """That hold room and never run."""
+    """Number of jobs that hold capacity and never run."""
     pods_in_vain: int
 
 
 class SimulationReport(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """All that happened, in order, and what it amounts to; ``perPod`` where a comparison was asked for."""
+    """Events in order and summary of a simulation; ``perPod`` is set if a comparison was requested."""
 
     events: tuple[SimulationEvent, ...]
     summary: Summary
@@ -48,20 +48,20 @@ class SimulationReport(msgspec.Struct, rename="camel", frozen=True, omit_default
 
 
 def simulation_report(outcome: Outcome, per_pod: PerPodReport | None = None) -> SimulationReport:
-    """Return what came of a simulation."""
+    """Return the report of a simulation."""
     return SimulationReport(tuple(map(_event, outcome.journal)), summarise(outcome), per_pod)
 
 
-def per_pod_report(found: PerPod, seed: int) -> PerPodReport:
-    """Return what came of the comparison."""
+def per_pod_report(outcome: PerPod, seed: int) -> PerPodReport:
+    """Return the report of the pod-by-pod comparison."""
     return PerPodReport(
         seed=seed,
-        jobs=found.jobs,
-        finished=found.finished,
-        finished_at=None if found.finished_at is None else seconds(found.finished_at),
-        deadlocked=found.is_deadlocked,
-        jobs_stuck=found.holders,
-        pods_in_vain=found.pods_in_vain,
+        jobs=outcome.jobs,
+        finished=outcome.finished,
+        finished_at=None if outcome.finished_at is None else seconds(outcome.finished_at),
+        deadlocked=outcome.is_deadlocked,
+        jobs_stuck=outcome.holders,
+        pods_in_vain=outcome.pods_in_vain,
     )
 
 
