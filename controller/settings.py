@@ -1,7 +1,6 @@
-"""The controller's flags, each with its default and why; reads no file.
+"""The controller's flags with their defaults and reasons.
 
-What operators decide about admission is not here but in the
-VolcanoGlobalConfiguration, which can change while we run.
+Options of admission are in the VolcanoGlobalConfiguration, which can change at run time.
 """
 
 import argparse
@@ -21,10 +20,10 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 
 _DESCRIPTION = """\
-Decides which waiting workloads of a Karmada control plane run next, and where, and resumes them.
+Decides which pending workloads of a Karmada control plane run next and where, and resumes them.
 
-Without --kubeconfig the pod's service account is used, outside of a pod $KUBECONFIG or ~/.kube/config.
-SIGTERM and SIGINT end it: writes in flight are finished first.
+Without --kubeconfig it uses the pod's service account, or outside a pod $KUBECONFIG or ~/.kube/config.
+On SIGTERM or SIGINT it finishes the writes in flight and exits.
 """
 
 
@@ -33,7 +32,7 @@ def _default_identity() -> str:
 
 
 class SettingsError(Exception):
-    """A flag cannot be used; the message names it."""
+    """An invalid flag; the message names it."""
 
 
 class Settings(BaseModel):
@@ -42,106 +41,112 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kubeconfig: Path | None = Field(None, description="kubeconfig of the Karmada control plane")
-    context: str | None = Field(None, description="context in it; none: its current one")
-    hyperjobs: bool = Field(
-        True, description="whether HyperJobs are split here, where they are defined; false: they are left alone"
-    )
+    context: str | None = Field(None, description="context of the kubeconfig; default: its current context")
+    hyperjobs: bool = Field(True, description="split HyperJobs, if their CRD is installed")
     hyperjob_kubeconfig: Path | None = Field(
         None,
-        description="kubeconfig of the HyperJob stage, whose user then needs no right to admit, and the controller's "
-        "none to make Jobs; none: the controller's own",
+        description="kubeconfig of the HyperJob stage, to separate its permissions from those of admission; "
+        "default: that of the controller",
     )
     admission_configuration: Path | None = Field(
-        None, description="VolcanoGlobalConfiguration file, read again when it changes; none: the defaults"
+        None,
+        description="VolcanoGlobalConfiguration file, reloaded when it changes; default: the default of every option",
     )
     webhook_registration: Path | None = Field(
         None,
-        description="file with our webhook configurations as they should be, to tell when they are altered; none: "
-        "as they are found at the start",
+        description="file with the desired webhook configurations, to detect changes; default: those observed "
+        "at the start",
     )
-    host: str = Field("0.0.0.0", description="address of the port below; all of them, for probes come from elsewhere")  # noqa: S104 -- inside a pod
-    port: Port = Field(8080, description="plain port for /metrics, /healthz, /readyz; 0 takes a free one")
+    host: str = Field("0.0.0.0", description="listen address of --port; all by default, for the kubelet's probes")  # noqa: S104 -- inside a pod
+    port: Port = Field(8080, description="HTTP port of /metrics, /healthz and /readyz; 0 selects a free port")
     identity: str = Field(
         default_factory=_default_identity,
         min_length=1,
         max_length=253,
-        description="what the lease of the leader calls us; a process that is started again under the same one takes "
-        "the lease back at once, so no two may share it; none: machine and process id, the same for a container "
-        "that is started again",
+        description="holder identity of the leader lease, unique for each process; a restarted process with the same "
+        "identity takes its lease back at once; default: host name and process id, which a restarted container "
+        "has again",
     )
     lease_namespace: str = Field("karmada-system", description="namespace of the lease volcano-global-controller")
     lease_seconds: Seconds = Field(
-        30, description="until others take a lease that is not renewed; above renew + connect + write seconds"
+        30,
+        description="time after which another process may take a lease that is not renewed; more than renew + connect "
+        "+ write seconds",
     )
-    renew_seconds: Seconds = Field(12, description="without a renewal for so long we stop writing")
-    retry_seconds: Seconds = Field(2, description="how often the lease is looked at and renewed")
-    connect_seconds: Seconds = Field(5, description="until a connection to the API server stands")
-    read_seconds: Seconds = Field(30, description="until one object is read")
-    page_seconds: Seconds = Field(60, description="until one page of a list is read; it may be megabytes")
+    renew_seconds: Seconds = Field(12, description="time without a renewal after which the leader stops writing")
+    retry_seconds: Seconds = Field(2, description="interval of reading and renewing the lease")
+    connect_seconds: Seconds = Field(5, description="timeout of connecting to the API server")
+    read_seconds: Seconds = Field(30, description="timeout of reading one object")
+    page_seconds: Seconds = Field(60, description="timeout of reading one page of a list, which may be megabytes")
     write_seconds: Seconds = Field(
-        10, description="after which the API server gives up a write; an unknown outcome is unknown for so long"
+        10, description="time after which the API server gives up a write; an unknown outcome is resolved after it"
     )
-    grace_seconds: Seconds = Field(5, description="how much longer we wait for its answer")
-    page_size: int = Field(500, ge=1, le=10_000, description="objects in one page of a list")
+    grace_seconds: Seconds = Field(5, description="additional wait for the response to a write")
+    page_size: int = Field(500, ge=1, le=10_000, description="objects per page of a list")
     watch_seconds: Seconds = Field(
-        40, description="about how long a watch lasts; its regular end tells a silent connection from a quiet one"
+        40,
+        description="approximate duration of a watch; its regular end tells a quiet connection from a broken one",
     )
-    silence_seconds: Seconds = Field(58, description="after which a watch without a byte is given up")
-    fresh_seconds: Seconds = Field(90, description="how old a cache may be for /readyz; above --silence-seconds")
+    silence_seconds: Seconds = Field(58, description="time without a byte after which a watch is closed")
+    fresh_seconds: Seconds = Field(90, description="maximum age of a cache for /readyz; more than --silence-seconds")
     poll_seconds: Seconds = Field(
-        2, description="how often the configuration file is read; by contents, for mounted files change by links"
+        2,
+        description="interval of reading the configuration file; its content is compared, because ConfigMap mounts "
+        "change by symbolic links",
     )
     events_per_second: float = Field(
-        20, ge=0, le=1000, description="events for tenants written in a second; what is more waits, 0 tells nobody"
+        20, ge=0, le=1000, description="Kubernetes events written per second; further ones wait; 0 disables events"
     )
     event_backlog: int = Field(
-        2_000, ge=1, le=100_000, description="news for tenants that may wait to be told; what is more is dropped"
+        2_000, ge=1, le=100_000, description="Kubernetes events that may wait to be written; further ones are dropped"
     )
     decision_journal: Path | None = Field(
         None,
-        description="file for what decisions are made of, and the decisions, for `volcano-global replay`; none: only "
-        "the log tells of them",
+        description="file that records the inputs and decisions for `volcano-global replay`; without it decisions are "
+        "only logged",
     )
     decision_journal_mib: int = Field(
-        64, ge=1, le=65_536, description="a new file begins after so much, beside what each begins with"
+        64, ge=1, le=65_536, description="size after which a new file begins, not counting the snapshot at its start"
     )
     decision_journal_files: int = Field(
-        4, ge=1, le=1000, description="how many are kept: FILE, before it FILE.1, and so on"
+        4, ge=1, le=1000, description="number of files to keep: FILE, the older FILE.1, and so on"
     )
     scheduler_estimator_service_prefix: str = Field(
         "karmada-scheduler-estimator",
         min_length=1,
         max_length=63,
-        description="what the names of Karmada's scheduler estimators begin with, before `-CLUSTER`; these flags are "
-        "those of Karmada's scheduler, and mean something with `nodeEstimates: Estimator` only",
+        description="prefix of the Service names of Karmada's scheduler estimators, before `-CLUSTER`; the estimator "
+        "flags are those of Karmada's scheduler, and apply only with `nodeEstimates: Estimator`",
     )
     scheduler_estimator_service_namespace: str = Field(
         "karmada-system", min_length=1, max_length=63, description="namespace of their Services"
     )
     scheduler_estimator_port: int = Field(10352, ge=1, le=65535, description="port of their Services")
     scheduler_estimator_timeout_seconds: float = Field(
-        3, gt=0, le=4, description="until one of them has answered; after that the sum over all nodes decides"
+        3, gt=0, le=4, description="timeout of a query to an estimator; after it the sum over all nodes decides"
     )
     scheduler_estimator_ca_file: Path | None = Field(
-        None, description="certificates of those who sign theirs; none: connections are not encrypted"
+        None, description="CA certificates of the estimators; without it connections are not encrypted"
     )
-    scheduler_estimator_cert_file: Path | None = Field(None, description="our certificate for them")
-    scheduler_estimator_key_file: Path | None = Field(None, description="its key")
+    scheduler_estimator_cert_file: Path | None = Field(None, description="client certificate for the estimators")
+    scheduler_estimator_key_file: Path | None = Field(None, description="key of the client certificate")
     insecure_skip_estimator_verify: bool = Field(
-        False, description="whether to encrypt without asking who they are; for trials only"
+        False, description="encrypt without verifying the estimators' certificates; for tests only"
     )
-    stop_seconds: Seconds = Field(20, description="for writes in flight when told to stop; above the time of one write")
+    stop_seconds: Seconds = Field(
+        20, description="time to finish writes in flight at a shutdown; more than the duration of one write"
+    )
 
     @property
     def timings(self) -> LeaseTimings:
-        """Return the times of the lease."""
+        """Return the timings of leader election."""
         return LeaseTimings(
             self.lease_seconds, self.renew_seconds, self.retry_seconds, self.connect_seconds, self.write_seconds
         )
 
     @property
     def estimator_access(self) -> EstimatorOptions:
-        """Return how scheduler estimators are reached."""
+        """Return how to connect to scheduler estimators."""
         return EstimatorOptions(
             service_prefix=self.scheduler_estimator_service_prefix,
             service_namespace=self.scheduler_estimator_service_namespace,
@@ -155,28 +160,32 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _names_certificate_and_key(self) -> Self:
-        """Refuse half of a key pair, and one that would never be shown."""
+        """Reject an incomplete key pair, and one that would not be used."""
         if (self.scheduler_estimator_cert_file is None) != (self.scheduler_estimator_key_file is None):
-            raise ValueError("scheduler_estimator_cert_file and scheduler_estimator_key_file belong together")
+            raise ValueError("set scheduler_estimator_cert_file and scheduler_estimator_key_file together")
         is_encrypted = self.scheduler_estimator_ca_file is not None or self.insecure_skip_estimator_verify
         if self.scheduler_estimator_cert_file is not None and not is_encrypted:
-            raise ValueError("scheduler_estimator_cert_file is never shown without scheduler_estimator_ca_file")
+            raise ValueError("scheduler_estimator_cert_file is not used without scheduler_estimator_ca_file")
         return self
 
     @model_validator(mode="after")
     def _in_proportion(self) -> Self:
-        """Refuse times that defeat one another."""
+        """Reject timings that contradict each other."""
         if self.silence_seconds <= 1.25 * self.watch_seconds:
-            raise ValueError("silence_seconds must be more than 1.25 times watch_seconds, or quiet watches look dead")
+            raise ValueError(
+                "silence_seconds must be more than 1.25 times watch_seconds, or a quiet watch is closed as broken"
+            )
         if self.fresh_seconds <= self.silence_seconds:
-            raise ValueError("fresh_seconds must be above silence_seconds, or a quiet cache looks stale")
+            raise ValueError(
+                "fresh_seconds must be above silence_seconds, or a quiet cache makes the controller unready"
+            )
         if trouble := self.timings.violation:
             raise ValueError(trouble)
         return self
 
 
 def parse_flags(arguments: Sequence[str]) -> Settings:
-    """Return the settings that *arguments* make; `--help` prints them all and leaves."""
+    """Return the settings in *arguments*; `--help` prints all flags and exits."""
     parser = argparse.ArgumentParser(
         prog="python -m controller",
         allow_abbrev=False,

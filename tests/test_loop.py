@@ -272,8 +272,8 @@ async def test_more_news_than_a_person_reads_is_told_by_number(capsys):
             stage.submit(f"j{number}")
         await asyncio.sleep(0.05)
     told = capsys.readouterr().out
-    assert "workloads wait" in told
-    assert told.count("workload waits") <= 50
+    assert "workloads pending" in told
+    assert told.count("workload pending") <= 50
 
 
 async def test_no_more_is_decided_than_can_be_written_soon():

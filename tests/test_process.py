@@ -156,7 +156,7 @@ async def test_a_controller_started_again_counts_what_runs_and_writes_nothing_tw
         controller.process.kill()
     before = await read(api, RESOURCE_BINDINGS.path)
     async with running("--kubeconfig", plane.kubeconfig("volcano-global-controller")) as controller:
-        await controller.says("workload waits", workload="Job default/b4")
+        await controller.says("workload pending", workload="Job default/b4")
         assert 'volcano_global_workloads{state="Admitted"} 4.0' in await controller.page("/metrics")
         assert await controller.ends(signal.SIGINT) == 0
     assert (await read(api, RESOURCE_BINDINGS.path))["items"] == before["items"]
@@ -164,7 +164,7 @@ async def test_a_controller_started_again_counts_what_runs_and_writes_nothing_tw
 
 async def test_an_api_server_that_dies_and_comes_back_is_waited_for(plane, api, offered):
     async with running("--kubeconfig", plane.kubeconfig("volcano-global-controller")) as controller:
-        await controller.says("workload waits", workload="Job default/b4")
+        await controller.says("workload pending", workload="Job default/b4")
         await asyncio.to_thread(plane.kill)
         await controller.says("watch failed")
         await asyncio.to_thread(plane.restart)

@@ -24,10 +24,10 @@ def test_help_teaches_every_flag(capsys):
         pytest.param(["--page-size", "0"], "--page-size '0'", id="no-page"),
         pytest.param(["--fresh-seconds", "30"], "fresh-seconds must be above silence-seconds", id="stale"),
         pytest.param(["--scheduler-estimator-timeout-seconds", "9"], "--scheduler-estimator-timeout", id="patient"),
-        pytest.param(["--scheduler-estimator-cert-file", "a"], "belong together", id="no-key"),
+        pytest.param(["--scheduler-estimator-cert-file", "a"], "together", id="no-key"),
         pytest.param(
             ["--scheduler-estimator-cert-file", "a", "--scheduler-estimator-key-file", "b"],
-            "never shown without scheduler-estimator-ca-file",
+            "not used without scheduler-estimator-ca-file",
             id="certificate-without-encryption",
         ),
         pytest.param(["--silence-seconds", "45"], "silence-seconds must be more than 1.25", id="deaf"),

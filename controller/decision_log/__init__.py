@@ -1,1 +1,1 @@
-"""The decision journal: what was told to the World and what it decided, so that it can be judged again later."""
+"""The decision log: records every input and decision of the engine, so that the decisions can be replayed later."""

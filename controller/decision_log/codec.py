@@ -1,8 +1,7 @@
-"""How entries are written, one JSON object a line, and read again.
+"""Encodes entries as one JSON object per line, and decodes them.
 
-Pure. A shape is written once in each file, before the first workload that has
-it, and known by its number from then on: a hundred thousand workloads have few.
-The line of a plan bears a digest of all lines before it.
+Pure. Scheduling requirements are written once per file, before the first workload that has them, and referenced by
+number, because many workloads share them. The line of a plan contains a digest of all lines before it.
 """
 
 import hashlib
@@ -47,7 +46,7 @@ _NAMES: Final = {kind: name for name, kind in _TYPES.items()}
 _REQUIREMENTS: Final = "requirements"
 _DIGEST: Final = "digest"
 _DIGEST_DIGITS: Final = 16
-#: So many shapes are known by their numbers at a time; after that they are written anew, and not kept for nobody.
+#: Maximum number of requirements that are referenced by number; after that numbering starts again, to bound memory.
 _MAX_SHAPES: Final = 10_000
 
 
@@ -55,25 +54,27 @@ def _default_value(field: Field[Any]) -> object:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-_WORKLOAD_DEFAULTS: Final = {each.name: _default_value(each) for each in fields(Workload) if each.name != _REQUIREMENTS}
+_WORKLOAD_DEFAULTS: Final = {
+    field.name: _default_value(field) for field in fields(Workload) if field.name != _REQUIREMENTS
+}
 
 
 class LineError(ValueError):
-    """A line that is none of ours; the message says why."""
+    """A line that is not part of a decision log; the message says why."""
 
 
 class EntryEncoder:
-    """Writes the lines of one file."""
+    """Encodes the lines of one file."""
 
     def __init__(self) -> None:
         self._encoder = msgspec.json.Encoder(enc_hook=_encode_mapping)
         self._shapes: dict[int, tuple[int, SchedulingRequirements]] = {}
-        """The number of each shape by its id, which stays its own while it is kept here."""
+        """Number of each requirements object by its id; the reference keeps the id unique."""
         self._numbered = 0
         self._digest = hashlib.sha256()
 
     def encode(self, entry: Entry) -> Iterator[bytes]:
-        """Yield what *entry* is written as."""
+        """Yield the lines of *entry*."""
         if isinstance(entry, WorkloadChanged):
             shape = entry.workload.requirements
             if id(shape) not in self._shapes:
@@ -86,7 +87,7 @@ class EntryEncoder:
         elif isinstance(entry, DecisionEntry):
             yield self._line({"type": "decision", **entry.fields})
         else:
-            values = {each.name: getattr(entry, each.name) for each in fields(entry)}
+            values = {field.name: getattr(entry, field.name) for field in fields(entry)}
             digest = {_DIGEST: self._digest.hexdigest()[:_DIGEST_DIGITS]} if isinstance(entry, PlanEntry) else {}
             yield self._line({"type": _NAMES[type(entry)], **values, **digest})
 
@@ -102,38 +103,38 @@ class EntryEncoder:
         return line
 
 
-def _encode_workload(workload: Workload, shape: int) -> dict[str, Any]:
-    """Return all of *workload* that is not as usual."""
-    found: dict[str, Any] = {_REQUIREMENTS: shape}
-    for name, usual in _WORKLOAD_DEFAULTS.items():
+def _encode_workload(workload: Workload, number: int) -> dict[str, Any]:
+    """Return the fields of *workload* that differ from their defaults."""
+    encoded: dict[str, Any] = {_REQUIREMENTS: number}
+    for name, default in _WORKLOAD_DEFAULTS.items():
         value = getattr(workload, name)
-        if value != usual:
-            found[name] = value
-    return found
+        if value != default:
+            encoded[name] = value
+    return encoded
 
 
 def _encode_mapping(value: object) -> object:
-    """Return what JSON can hold in place of a mapping that is no dict."""
+    """Return a dict for a mapping of another type."""
     if isinstance(value, Mapping):
         return dict(value)
     raise NotImplementedError(f"a {type(value).__name__} cannot be written")
 
 
 class EntryDecoder:
-    """Reads the lines of one file."""
+    """Decodes the lines of one file."""
 
     def __init__(self) -> None:
         self.is_intact = True
-        """Whether all is as it was written, as far as plans have told."""
+        """Whether all digests so far match their lines."""
         self._shapes: dict[int, SchedulingRequirements] = {}
         self._digest = hashlib.sha256()
 
     def decode(self, line: bytes) -> Entry | None:
-        """Return what *line* says, ``None`` for a shape; raise ``LineError`` for what is no line of ours."""
+        """Return the entry in *line*, ``None`` for requirements; raise ``LineError`` for an invalid line."""
         try:
             value = msgspec.json.decode(line)
             if not isinstance(value, dict):
-                raise LineError("it is no JSON object")
+                raise LineError("it is not a JSON object")
             if value.get("type") == _NAMES[PlanEntry]:
                 self.is_intact &= value.get(_DIGEST) == self._digest.hexdigest()[:_DIGEST_DIGITS]
             self._digest.update(line)
@@ -154,15 +155,15 @@ class EntryDecoder:
             return DecisionEntry(value)
         if name == "workload":
             return self._workload(value)
-        found: Entry = msgspec.convert(value, _TYPES[name])
-        return found
+        entry: Entry = msgspec.convert(value, _TYPES[name])
+        return entry
 
     def _workload(self, value: dict[str, Any]) -> WorkloadChanged:
         encoded = value.get("workload")
         number = encoded.pop(_REQUIREMENTS, None) if isinstance(encoded, dict) else None
         shape = self._shapes.get(number) if isinstance(number, int) else None
         if shape is None or not isinstance(encoded, dict):
-            raise LineError(f"shape {number!r} was not told before")
+            raise LineError(f"requirements {number!r} are not defined before this line")
         decoded: WorkloadChanged = msgspec.convert(
             {**value, "workload": {**encoded, _REQUIREMENTS: {}}}, WorkloadChanged
         )

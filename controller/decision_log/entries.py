@@ -1,7 +1,6 @@
-"""The entries of a decision journal, as values: what the World was told, and what it decided.
+"""Entries of a decision log: inputs of the engine and its decisions.
 
-How they are written is ``lines``; what a decision says of itself is
-``verdicts``.
+``codec`` encodes them; ``records`` builds the fields of a decision.
 """
 
 from dataclasses import dataclass
@@ -14,49 +13,49 @@ from controller.engine.policy import Policy
 from controller.engine.queues import Queue, QueueName
 from controller.engine.workloads import Workload, WorkloadUid
 
-#: Which spelling of the lines this is; another one is not read.
+#: Version of the line format; other versions are rejected.
 SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A World begins: an empty one, or one of which all is told next until its past is."""
+    """Start of a file: an empty state, or one whose content follows up to a `CheckpointEntry`."""
 
     policy: Policy
     at: int
     version: str = ""
-    """Of the program that writes."""
+    """Version of the program that writes."""
     identity: str = ""
-    """Of the process that writes."""
+    """Identity of the process that writes."""
     is_whole: bool = True
-    """Whether it knows nothing yet; else what it knows follows, and ends with what it remembers."""
+    """Whether the state is empty; otherwise its content follows."""
     schema: int = SCHEMA
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyChanged:
-    """The operator's choices have changed."""
+    """The operator's policy has changed."""
 
     policy: Policy
 
 
 @dataclass(frozen=True, slots=True)
 class QueueChanged:
-    """A queue is new, or another one."""
+    """A queue was created or changed."""
 
     queue: Queue
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRemoved:
-    """A queue is no more."""
+    """A queue was deleted."""
 
     name: QueueName
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterChanged:
-    """A cluster is new, or another one."""
+    """A cluster was created or changed."""
 
     cluster: Cluster
     now: int
@@ -64,14 +63,14 @@ class ClusterChanged:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRemoved:
-    """A cluster is no more."""
+    """A cluster was deleted."""
 
     name: ClusterName
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterEstimated:
-    """A cluster's estimator has answered, or not."""
+    """A scheduler estimator has answered a query, or failed to."""
 
     estimate: Estimate
     now: int
@@ -79,7 +78,7 @@ class ClusterEstimated:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadChanged:
-    """A workload is new, or another one."""
+    """A workload was created or changed."""
 
     workload: Workload
     now: int
@@ -87,7 +86,7 @@ class WorkloadChanged:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadRemoved:
-    """A workload is no more."""
+    """A workload was deleted."""
 
     uid: WorkloadUid
     now: int
@@ -95,7 +94,7 @@ class WorkloadRemoved:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointEntry:
-    """All that a World knew has been told; this is its past."""
+    """The rest of the state at the start of the file, after its queues and workloads."""
 
     memory: History
     now: int
@@ -103,19 +102,19 @@ class CheckpointEntry:
 
 @dataclass(frozen=True, slots=True)
 class PlanEntry:
-    """A plan was made; its verdicts follow, so many."""
+    """A plan was made; its decisions follow."""
 
     number: int
     now: int
     most: int | None
-    """After so many admissions it was to be cut."""
+    """The maximum number of admissions of this plan."""
     revision: str
     verdicts: int
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionEntry:
-    """One verdict of the plan before it."""
+    """A decision of the preceding plan."""
 
     fields: Fields
 

@@ -1,6 +1,6 @@
-"""The files of a journal: one that grows, and those before it, of which only the last few are kept.
+"""The files of a decision log: the present one and a limited number of older ones.
 
-It blocks; whoever must not wait has a thread do it.
+All methods block; call them in a thread.
 """
 
 import fcntl
@@ -9,12 +9,12 @@ from pathlib import Path
 
 
 class RotatedFiles:
-    """FILE, and before it FILE.1, FILE.2 and so on, *keep* of them in all; one process writes them."""
+    """FILE and the older FILE.1, FILE.2 and so on, *keep* in all; one process writes them."""
 
     def __init__(self, path: Path, keep: int) -> None:
         self.path = path
         self.size = 0
-        """How much was written into the present file."""
+        """Bytes written to the present file."""
         self._keep = keep
         self._open: int | None = None
 
@@ -28,9 +28,9 @@ class RotatedFiles:
         self._open, self.size = opened, 0
 
     def _rotate(self) -> None:
-        """Count every file up by one; the last one makes room."""
+        """Rename every file to the next number; the last one is overwritten."""
         with self.path.open("rb") as former:
-            # Whoever writes it holds it.
+            # The lock fails if another process writes this file.
             fcntl.flock(former, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for number in range(self._keep - 1, 0, -1):
             older = self._numbered(number - 1)
@@ -44,7 +44,7 @@ class RotatedFiles:
     def write(self, text: bytes) -> None:
         """Write all of *text*. Raises ``OSError``."""
         if self._open is None:
-            raise OSError("the journal is not open")
+            raise OSError("the decision log is not open")
         rest = memoryview(text)
         while rest:
             written = os.write(self._open, rest)
@@ -52,7 +52,7 @@ class RotatedFiles:
             rest = rest[written:]
 
     def close(self) -> None:
-        """Close the present file, if there is one."""
+        """Close the present file, if it is open."""
         if self._open is not None:
             opened, self._open = self._open, None
             os.close(opened)

@@ -1,7 +1,7 @@
-"""The decision journal of a running controller: hears what the World is told, and what it decides.
+"""Records the inputs and decisions of a running controller.
 
-It never fails and never waits: what cannot be written is lost, which is told,
-and a new file begins later with all that the World then knows.
+It neither fails nor blocks: if writing fails, entries are dropped and the loss is reported. Later a new file begins
+with a snapshot of the state.
 """
 
 import time
@@ -36,9 +36,9 @@ from controller.engine.queues import Queue, QueueName
 from controller.engine.state import State
 from controller.engine.workloads import Workload, WorkloadUid
 
-#: More than this is not kept for a disk that does not follow.
+#: Maximum number of entries that wait for the disk.
 _MAX_BACKLOG = 500_000
-#: After a fault another file is tried so much later, in seconds.
+#: Time after a failure until a new file is tried, in seconds.
 _RETRY_SECONDS = 60
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -46,17 +46,17 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class DecisionLogOptions:
-    """Where a journal is written, and how much of it is kept."""
+    """Path and size of a decision log."""
 
     path: Path
     max_bytes: int = 64 << 20
-    """A new file begins after so many bytes, beside those that it began with."""
+    """A new file begins after so many bytes beyond its initial snapshot."""
     max_files: int = 4
-    """How many files there are at most."""
+    """Maximum number of files."""
 
 
 class DecisionLog:
-    """Takes down what one World after the other is told and decides; ``start`` and ``stop`` once."""
+    """Records the inputs and decisions of successive states; call ``start`` and ``stop`` once."""
 
     def __init__(self, place: DecisionLogOptions, identity: str, *, on_lost: Callable[[], None]) -> None:
         self._identity = identity
@@ -66,14 +66,14 @@ class DecisionLog:
             RotatedFiles(place.path, place.max_files), limit=place.max_bytes, on_file_change=self._on_file_change
         )
         self._lost_at: float | None = None
-        """Since when nothing is taken down, by a clock that does not jump."""
+        """Monotonic time of the failure since which entries are dropped."""
 
     def start(self) -> None:
-        """Begin to write what comes."""
+        """Start the writer thread."""
         self._writer.start()
 
     def stop(self, timeout: float) -> None:
-        """Write what is left, as far as *timeout* seconds allow."""
+        """Write the remaining entries for at most *timeout* seconds."""
         self._writer.stop(timeout)
 
     def start_file(self, state: State, now: int) -> None:
@@ -85,15 +85,15 @@ class DecisionLog:
         return Header(state.policy, now, version("volcano-global"), self._identity, is_whole=is_whole)
 
     def recording_handler(self, state: State) -> EventHandler:
-        """Return who is to be told in place of *world*."""
+        """Return the event handler that records events and passes them to *state*."""
         return RecordingHandler(state, self._put)
 
     def record_plan(self, planned: PlanEntry, records: tuple[DecisionRecord, ...]) -> None:
-        """Take down a plan with what it decided."""
+        """Record a plan and its decisions."""
         self._put(PlanRecord(planned, records))
 
     def rotate_if_due(self, state: State, now: int) -> None:
-        """Begin another file with all that *world* knows, where the present one is full or was lost a while ago."""
+        """Start a file with a snapshot of *state*, if the present one is full or was lost a while ago."""
         if self._lost_at is None:
             is_due = self._writer.is_full
         else:
@@ -106,66 +106,66 @@ class DecisionLog:
         if self._lost_at is not None:
             return
         if self._writer.backlog > _MAX_BACKLOG:
-            self._on_file_change(OSError("the disk does not follow"))
+            self._on_file_change(OSError("the disk is too slow"))
             return
         self._writer.put(item)
 
     def _on_file_change(self, trouble: OSError | None) -> None:
-        """Hear, in the thread that writes, that a file has begun, or that there is none."""
+        """Handle, in the writer thread, a new file or an error."""
         if trouble is None:
-            log.info("decision journal begins a file", file=str(self._path))
+            log.info("decision log file started", file=str(self._path))
             return
         self._lost_at = time.monotonic()
         self._on_lost()
-        log.error("decision journal lost", file=str(self._path), error=str(trouble), again_in=_RETRY_SECONDS)
+        log.error("decision log interrupted", file=str(self._path), error=str(trouble), again_in=_RETRY_SECONDS)
 
 
 class RecordingHandler:
-    """Tells a World what it hears, and takes it down."""
+    """Records events of the cache and passes them to a state."""
 
     def __init__(self, state: State, put: Callable[[Item], None]) -> None:
         self._state = state
         self._put = put
 
     def policy_changed(self, policy: Policy) -> None:
-        """Take the policy down."""
+        """Record the policy."""
         self._put(PolicyChanged(policy))
         self._state.policy_changed(policy)
 
     def queue_changed(self, queue: Queue) -> None:
-        """Take the queue down where it is another one."""
+        """Record the queue if it differs from the known one."""
         if self._state.queues.get(queue.name) != queue:
             self._put(QueueChanged(queue))
         self._state.queue_changed(queue)
 
     def queue_removed(self, name: QueueName) -> None:
-        """Take down that it is gone."""
+        """Record the deletion."""
         self._put(QueueRemoved(name))
         self._state.queue_removed(name)
 
     def cluster_changed(self, cluster: Cluster, now: int) -> None:
-        """Take the cluster down; to see the same again may mean something."""
+        """Record the cluster; an unchanged one may have an effect too."""
         self._put(ClusterChanged(cluster, now))
         self._state.cluster_changed(cluster, now)
 
     def cluster_removed(self, name: ClusterName) -> None:
-        """Take down that it is gone."""
+        """Record the deletion."""
         self._put(ClusterRemoved(name))
         self._state.cluster_removed(name)
 
     def cluster_estimated(self, estimate: Estimate, now: int) -> None:
-        """Take the answer down."""
+        """Record the estimate."""
         self._put(ClusterEstimated(estimate, now))
         self._state.cluster_estimated(estimate, now)
 
     def workload_changed(self, workload: Workload, now: int) -> None:
-        """Take the workload down where it is another one."""
+        """Record the workload if it differs from the known one."""
         if self._state.workloads.get(workload.uid) != workload:
             self._put(WorkloadChanged(workload, now))
         self._state.workload_changed(workload, now)
 
     def workload_removed(self, uid: WorkloadUid, now: int) -> None:
-        """Take down that it is gone, where it was known."""
+        """Record the deletion of a known workload."""
         if uid in self._state.workloads:
             self._put(WorkloadRemoved(uid, now))
         self._state.workload_removed(uid, now)

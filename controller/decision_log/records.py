@@ -1,7 +1,7 @@
-"""Decisions with what decided them: one flat record for each, the same in the log, the journal and the replay.
+"""Builds one flat record for each decision, the same in the log, the decision log and its replay.
 
-``docs/operations/decision-log.md`` describes the fields. What is taken down is copied out of
-the World at once; words and quantities are made of it when it is written.
+``docs/operations/decision-log.md`` describes the fields. Values are copied from the state at once; texts and
+quantities are formatted when the record is written.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ from controller.messages import EVICTION_MESSAGES, pending_message
 Fields = dict[str, Any]
 Action = Literal["Admit", "Evict", "Wait", "Keep", "Requeue"]
 
-#: Which rule of the admission semantics each reason is an application of.
+#: The rule of docs/reference/semantics.md that each reason applies.
 RULES: Mapping[Reason | EvictionReason, str] = {
     Reason.QUEUE_NOT_FOUND: "Q5",
     Reason.QUEUE_CLOSED: "Q5",
@@ -56,24 +56,24 @@ RULES: Mapping[Reason | EvictionReason, str] = {
     EvictionReason.ABORTED: "D8",
 }
 
-#: These are judged as if all were empty; the limit is a fact of theirs.
+#: Reasons that are evaluated against an empty queue or cluster; the limit is one of their facts.
 _EXCEEDS_TOTAL = frozenset({Reason.EXCEEDS_QUEUE_LIMIT, Reason.EXCEEDS_EVERY_CLUSTER})
 
 
 @dataclass(frozen=True, slots=True)
 class Utilization:
-    """What a queue or a cluster holds once the plan is carried out, and what of it there may be."""
+    """Usage and limit of a queue or cluster after the plan."""
 
     subject: str
     used: Resources
     limit: Mapping[str, int | Fraction]
     resource: str | None = None
-    """The one resource that it speaks of; all that are asked for where none is named."""
+    """The only resource to report; all requested ones if ``None``."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """One decision about one workload."""
+    """A decision about one workload."""
 
     action: Action
     workload: Workload
@@ -86,28 +86,28 @@ class DecisionRecord:
     assignments: tuple[Assignment, ...] = ()
     bookings: tuple[ClusterCharge, ...] = ()
     extra: tuple[tuple[str, str | int], ...] = ()
-    """What only some decisions have, by name."""
+    """Further fields by name, which only some decisions have."""
 
 
 class RecordBuilder:
-    """Takes decisions down, against the World as a plan has left it."""
+    """Builds records from the state after a plan."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._utilizations: dict[tuple[str, str], Utilization | None] = {}
 
     def plan_records(self, plan: Plan) -> list[DecisionRecord]:
-        """Return who is admitted and who evicted, for whom something is kept or no more, and who is given again."""
-        decided = [self._admit(each) if isinstance(each, Admit) else self._evict(each) for each in plan.decisions]
+        """Return the records of admissions, evictions, nominations, reservations and requeues."""
+        decided = [self._admit(item) if isinstance(item, Admit) else self._evict(item) for item in plan.decisions]
         kept = [_nomination_record(note, self._request(note.workload)) for note in plan.record_updates]
         return [*decided, *kept, *map(_requeue_record, plan.reschedules)]
 
     def pending_records(self, waits: Iterable[Wait]) -> list[DecisionRecord]:
-        """Return who waits for another reason than before."""
-        return [self.pending_record(each.workload, each.refusal, each.position) for each in waits]
+        """Return the records of pending workloads whose reason changed."""
+        return [self.pending_record(wait.workload, wait.refusal, wait.position) for wait in waits]
 
     def pending_record(self, workload: Workload, refusal: Refusal, position: int) -> DecisionRecord:
-        """Return that one workload waits, and why."""
+        """Return the record of one pending workload."""
         return DecisionRecord(
             "Wait",
             workload,
@@ -160,7 +160,7 @@ class RecordBuilder:
         )
 
     def _request(self, workload: Workload) -> Resources:
-        """Return what a waiting workload would be charged in all; the whole of it once where nobody has asked."""
+        """Return the total charge of a pending workload, or its requests for one copy if it was not evaluated."""
         backlog = self._state.pending
         charge = backlog.class_of(workload.uid).charge if workload.uid in backlog else EMPTY
         return charge or workload.requirements.requests
@@ -183,17 +183,19 @@ class RecordBuilder:
         return self._cached_utilization("entitlement", name)
 
     def _cached_utilization(self, kind: str, name: str) -> Utilization | None:
-        """Return what there is of one place; many wait for the same."""
+        """Return the utilization of a queue or cluster; cached, because many workloads share it."""
         if (kind, name) not in self._utilizations:
-            found = self._cluster(name) if kind == "cluster" else self._queue(QueueName(name), kind)
-            self._utilizations[kind, name] = found
+            utilization = self._cluster(name) if kind == "cluster" else self._queue(QueueName(name), kind)
+            self._utilizations[kind, name] = utilization
         return self._utilizations[kind, name]
 
     def _cluster(self, name: str) -> Utilization | None:
         for site in self._state.cluster_usage:
             if site.name == name:
                 names = {*site.charged, *site.external_usage}
-                used = {each: site.charged.get(each, 0) + site.external_usage.get(each, 0) for each in names}
+                used = {
+                    resource: site.charged.get(resource, 0) + site.external_usage.get(resource, 0) for resource in names
+                }
                 return Utilization(f"cluster {name}", used, dict(site.allocatable))
         return None
 
@@ -221,12 +223,12 @@ def _nomination_record(note: RecordUpdate, request: Resources) -> DecisionRecord
     elif reserved is not None:
         clusters = ", ".join(booking.cluster for booking in reserved.cluster_charges)
         extra = [("reservedSince", reserved.since), ("reservedCluster", clusters)]
-    is_exchange = held is not None or note.workload.nomination is not None
-    return DecisionRecord("Keep", note.workload, request, "P5" if is_exchange else "O6", extra=tuple(extra))
+    is_nomination = held is not None or note.workload.nomination is not None
+    return DecisionRecord("Keep", note.workload, request, "P5" if is_nomination else "O6", extra=tuple(extra))
 
 
 def _admission_rule(decision: Admit) -> str:
-    """Return by which rule it was let in: with its group, after others have left for it, in parts, or whole."""
+    """Return the rule of an admission: with its HyperJob, after evictions, divided, or on one cluster."""
     if decision.plan_id:
         return "G1"
     if decision.workload.nomination is not None:
@@ -235,9 +237,9 @@ def _admission_rule(decision: Admit) -> str:
 
 
 def record_fields(record: DecisionRecord, plan: int, revision: str) -> Fields:
-    """Return the record of *verdict* for JSON, of that plan, made under that revision of the configuration."""
+    """Return *record* as JSON fields, for this plan and revision of the configuration."""
     workload, request = record.workload, _format_requests(record.request)
-    found: Fields = {
+    values: Fields = {
         "action": record.action,
         "uid": workload.uid,
         "kind": workload.kind,
@@ -255,8 +257,8 @@ def record_fields(record: DecisionRecord, plan: int, revision: str) -> Fields:
         "plan": plan,
     }
     if record.refusal is not None:
-        found["facts"] = _refusal_facts(record.refusal)
-    return found | dict(record.extra)
+        values["facts"] = _refusal_facts(record.refusal)
+    return values | dict(record.extra)
 
 
 def _format_requests(amounts: Mapping[str, int | Fraction]) -> dict[str, str]:
@@ -264,7 +266,7 @@ def _format_requests(amounts: Mapping[str, int | Fraction]) -> dict[str, str]:
 
 
 def _utilization_fields(record: DecisionRecord, request: Mapping[str, str]) -> Fields:
-    """Return what decided it, of the resources that are asked for."""
+    """Return usage and limit of the requested resources."""
     utilization = record.utilization
     if utilization is None:
         return {"of": None, "used": {}, "limit": {}}
@@ -281,19 +283,19 @@ def _record_message(record: DecisionRecord) -> str:
 
 
 def _cluster_fields(record: DecisionRecord) -> list[Fields]:
-    replicas = {each.name: each.replicas for each in record.assignments}
+    replicas = {target.name: target.replicas for target in record.assignments}
     if not record.bookings:
         return [{"name": name, "replicas": count, "charge": {}} for name, count in replicas.items()]
     return [
-        {"name": each.cluster, "replicas": replicas.get(each.cluster), "charge": _format_requests(each.charge)}
-        for each in record.bookings
+        {"name": part.cluster, "replicas": replicas.get(part.cluster), "charge": _format_requests(part.charge)}
+        for part in record.bookings
     ]
 
 
 def _refusal_facts(refusal: Refusal) -> Fields:
-    """Return the facts of a refusal that have a meaning."""
+    """Return the facts of a refusal that are set."""
     resource = refusal.resource or ""
-    found: Fields = {
+    facts: Fields = {
         "resource": refusal.resource,
         "asked": None if refusal.asked is None else format_quantity(resource, refusal.asked),
         "available": None if refusal.available is None else format_quantity(resource, refusal.available),
@@ -302,4 +304,4 @@ def _refusal_facts(refusal: Refusal) -> Fields:
         "subject": refusal.subject,
         "until": refusal.until,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in facts.items() if value is not None}

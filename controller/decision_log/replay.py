@@ -1,6 +1,6 @@
-"""A journal judged again: its inputs told to a new World, and each decision compared with what was taken down.
+"""Replays a decision log: applies its inputs to a new state, and compares each decision with the recorded one.
 
-Pure, but for the lines that it reads one by one.
+Pure, except for reading lines.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -33,12 +33,12 @@ from controller.engine.queues import Queue
 from controller.engine.state import State
 from controller.engine.workloads import Workload, WorkloadUid
 
-#: So many differences are kept; those after a first one may follow from it.
+#: Maximum number of differences in the result; later ones may follow from the first.
 _MAX_DIFFERENCES: Final = 100
 
 
 class DecisionLogError(ValueError):
-    """A file that is no journal; the message names the line."""
+    """A file that is not a decision log; the message names the line."""
 
     def __init__(self, line: int, why: str) -> None:
         super().__init__(f"line {line}: {why}")
@@ -46,7 +46,7 @@ class DecisionLogError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RecordedDecision:
-    """One decision as it was taken down, with its plan and time."""
+    """A recorded decision with its plan and time."""
 
     line: int
     plan: int
@@ -56,7 +56,7 @@ class RecordedDecision:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A decision that was taken down otherwise than it is taken now; one of both may be missing."""
+    """A recorded decision that differs from the replayed one; either may be missing."""
 
     line: int
     plan: int
@@ -67,33 +67,33 @@ class Difference:
 
 @dataclass(slots=True)
 class ReplayResult:
-    """What came of a replay."""
+    """The result of a replay."""
 
     begun: Header | None = None
     until: int | None = None
-    """When the last plan was made, in milliseconds."""
+    """Time of the last plan, in milliseconds."""
     plans: int = 0
     decisions: int = 0
     different: int = 0
     differences: list[Difference] = field(default_factory=list)
-    """The first of them."""
+    """The first differences."""
     altered_before: int | None = None
-    """The line of the first plan that tells that something before it is not as it was written."""
+    """The first line whose digest does not match the lines before it."""
     remarks: list[str] = field(default_factory=list)
-    """What else is to be known."""
+    """Other notes, for example about a truncated end."""
 
     @property
     def is_same(self) -> bool:
-        """Say whether the journal is what was written, and all is decided as it says."""
+        """Return whether the file is unmodified and every decision was reproduced."""
         return not self.different and self.altered_before is None
 
 
 def replay(
     lines: Iterable[bytes], wanted: Callable[[Fields], bool] = lambda _: True
 ) -> tuple[ReplayResult, list[RecordedDecision]]:
-    """Return whether a new World decides as the journal in *lines* says, and those that it says which are *wanted*.
+    """Replay *lines*; return the result and the recorded decisions that *wanted* selects.
 
-    Raises ``JournalError`` for what is no journal.
+    Raises ``DecisionLogError`` for a file that is not a decision log.
     """
     replayer = _Replayer(wanted)
     for number, entry in _entries(lines, replayer.result):
@@ -103,7 +103,7 @@ def replay(
 
 
 def _entries(lines: Iterable[bytes], result: ReplayResult) -> Iterator[tuple[int, Entry]]:
-    """Yield the entries with the numbers of their lines; a last line that is cut off is remarked and left out."""
+    """Yield the entries with their line numbers; a truncated last line is noted and skipped."""
     decoder, number = EntryDecoder(), 0
     for number, line in enumerate(lines, start=1):
         try:
@@ -111,12 +111,12 @@ def _entries(lines: Iterable[bytes], result: ReplayResult) -> Iterator[tuple[int
         except LineError as error:
             if number == 1 or line.endswith(b"\n"):
                 raise DecisionLogError(number, str(error)) from error
-            result.remarks.append(f"line {number}, the last one, is cut off and was left out")
+            result.remarks.append(f"line {number}, the last one, is truncated and was skipped")
             return
         if (number == 1) != isinstance(entry, Header):
-            raise DecisionLogError(number, "a journal begins with a line of type 'begin', and has one only")
+            raise DecisionLogError(number, "a decision log has one line of type 'begin', the first one")
         if isinstance(entry, Header) and entry.schema != SCHEMA:
-            raise DecisionLogError(number, f"schema {entry.schema} is not read, only {SCHEMA}")
+            raise DecisionLogError(number, f"schema {entry.schema} is not supported; expected {SCHEMA}")
         if not decoder.is_intact and result.altered_before is None:
             result.altered_before = number
         if entry is not None:
@@ -126,7 +126,7 @@ def _entries(lines: Iterable[bytes], result: ReplayResult) -> Iterator[tuple[int
 
 
 class _Replayer:
-    """Tells a World what the entries say, and compares what it decides."""
+    """Applies entries to a state and compares its decisions."""
 
     def __init__(self, wanted: Callable[[Fields], bool]) -> None:
         self._wanted = wanted
@@ -134,17 +134,17 @@ class _Replayer:
         self.decisions: list[RecordedDecision] = []
         self._state = State()
         self._known: tuple[list[Queue], list[Workload]] | None = None
-        """What a World that is not new knew, until all of it is told."""
+        """Queues and workloads of the initial snapshot, until it is complete."""
         self._planned: tuple[int, PlanEntry] | None = None
         """The plan whose decisions are being read, and its line."""
         self._recorded: list[RecordedDecision] = []
         self._number: int | None = None
-        """The last plan's."""
+        """Number of the last plan."""
 
     def apply(self, line: int, entry: Entry) -> None:
-        """Take one entry."""
+        """Apply one entry."""
         if (self._planned is None) == isinstance(entry, DecisionEntry):
-            why = "it belongs to no plan" if self._planned is None else f"{self._missing()} should stand here"
+            why = "it belongs to no plan" if self._planned is None else f"expected {self._missing()}"
             raise DecisionLogError(line, why)
         if isinstance(entry, Header):
             self.result.begun = entry
@@ -158,7 +158,7 @@ class _Replayer:
         elif self._known is not None:
             self._collect_snapshot(line, entry, *self._known)
         elif isinstance(entry, CheckpointEntry):
-            raise DecisionLogError(line, "nothing was known before")
+            raise DecisionLogError(line, "it is not part of a snapshot")
         else:
             _apply(self._state, entry)
 
@@ -167,7 +167,7 @@ class _Replayer:
         return f"{left - len(self._recorded)} more decisions of plan {number}"
 
     def _collect_snapshot(self, line: int, entry: Entry, queues: list[Queue], workloads: list[Workload]) -> None:
-        """Take what was known when the file began."""
+        """Collect one entry of the initial snapshot."""
         if isinstance(entry, QueueChanged):
             queues.append(entry.queue)
         elif isinstance(entry, WorkloadChanged):
@@ -176,7 +176,7 @@ class _Replayer:
             self._state = restore(self._state.policy, queues, workloads, entry.memory, entry.now)
             self._known = None
         else:
-            raise DecisionLogError(line, "it comes before all is told that was known when the file began")
+            raise DecisionLogError(line, "it is inside the snapshot at the start of the file")
 
     def _add_decision(self, line: int, entry: DecisionEntry) -> None:
         if self._planned is not None:
@@ -185,19 +185,19 @@ class _Replayer:
             self._compare_if_complete()
 
     def _compare_if_complete(self) -> None:
-        """Decide as soon as all is read that was decided."""
+        """Make the plan and compare it, as soon as all its recorded decisions were read."""
         if self._planned is None or len(self._recorded) < self._planned[1].verdicts:
             return
         (line, planned), self._planned = self._planned, None
         if self._number is not None and planned.number != self._number + 1:
-            raise DecisionLogError(line, f"plan {planned.number} cannot come after plan {self._number}")
+            raise DecisionLogError(line, f"plan {planned.number} cannot follow plan {self._number}")
         self._number = planned.number
         plan = self._state.plan(planned.now, most=planned.most)
         result = self.result
         result.plans += 1
         result.decisions += len(self._recorded)
         result.until = planned.now
-        self.decisions += [each for each in self._recorded if self._wanted(each.fields)]
+        self.decisions += [recorded for recorded in self._recorded if self._wanted(recorded.fields)]
         for recorded, replayed in _pairs(self._state, plan, self._recorded, planned):
             if recorded is None or recorded.fields != replayed:
                 result.different += 1
@@ -206,11 +206,11 @@ class _Replayer:
                 del result.differences[_MAX_DIFFERENCES:]
 
     def finish(self) -> None:
-        """Take the end of the file."""
+        """Note what is missing at the end of the file."""
         if self._planned is not None:
-            self.result.remarks.append(f"the last plan is cut off and was left out: {self._missing()} are missing")
+            self.result.remarks.append(f"the last plan is truncated and was skipped: {self._missing()} are missing")
         if self._known is not None:
-            self.result.remarks.append("what was known when the file began is cut off: nothing was decided in it")
+            self.result.remarks.append("the snapshot at the start of the file is truncated; there are no decisions")
 
 
 def _apply(state: State, change: StateChange) -> None:
@@ -236,23 +236,23 @@ def _apply(state: State, change: StateChange) -> None:
 def _pairs(
     state: State, plan: Plan, recorded: Iterable[RecordedDecision], planned: PlanEntry
 ) -> Iterator[tuple[RecordedDecision | None, Fields | None]]:
-    """Yield what was taken down beside what should have been.
+    """Yield recorded decisions with the replayed ones.
 
-    Who is told when that he waits for another reason hangs on no decision; so
-    whoever was told is compared with the reason that there is.
+    When a changed pending reason is published depends on no decision, so recorded reasons are compared with the present
+    reason of the workload.
     """
     builder = RecordBuilder(state)
-    taken = [record_fields(each, planned.number, planned.revision) for each in builder.plan_records(plan)]
-    done = [each for each in recorded if each.fields.get("action") != "Wait"]
-    yield from zip_longest(done, taken)
-    for each in recorded:
-        if each.fields.get("action") == "Wait":
-            record = _pending_record(state, builder, each.fields.get("uid"))
-            yield each, record_fields(record, planned.number, planned.revision) if record else None
+    replayed = [record_fields(record, planned.number, planned.revision) for record in builder.plan_records(plan)]
+    decided = [decision for decision in recorded if decision.fields.get("action") != "Wait"]
+    yield from zip_longest(decided, replayed)
+    for decision in recorded:
+        if decision.fields.get("action") == "Wait":
+            pending = _pending_record(state, builder, decision.fields.get("uid"))
+            yield decision, record_fields(pending, planned.number, planned.revision) if pending else None
 
 
 def _pending_record(state: State, builder: RecordBuilder, uid: object) -> DecisionRecord | None:
-    """Return why a workload waits, ``None`` where it does not."""
+    """Return the record of a pending workload, ``None`` if it is not pending."""
     workload = state.workloads.get(WorkloadUid(uid)) if isinstance(uid, str) else None
     refusal = state.refusal(workload.uid) if workload else None
     return builder.pending_record(workload, refusal, state.position(workload)) if workload and refusal else None

@@ -1,4 +1,4 @@
-"""The journal that the flags ask for, begun and ended with the process."""
+"""Starts and stops the decision log with the controller."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ _STOP_SECONDS = 5
 
 @asynccontextmanager
 async def decision_logging(settings: Settings, loop: AdmissionLoop, metrics: Metrics) -> AsyncIterator[None]:
-    """Take down what *loop* decides as long as this lasts, in a file if there is to be one."""
+    """Record the decisions of *loop* in files, if a path is configured, until the context ends."""
     if settings.decision_journal is None:
         yield
         return

@@ -1,7 +1,6 @@
-"""The thread that writes the journal, so that nobody else ever waits for a disk.
+"""Writes the decision log in a thread, so that the event loop never waits for a disk.
 
-What it is given never changes any more. Where it cannot write it says so,
-lets all go that it is given, and begins again when it is given a beginning.
+Items are immutable. After an error the writer drops items until a new file is requested.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -24,13 +23,13 @@ from controller.decision_log.files import RotatedFiles
 from controller.decision_log.records import DecisionRecord, record_fields
 from controller.engine.checkpoint import Checkpoint
 
-#: So many entries are written at once.
+#: Entries written at once.
 _BATCH = 256
 
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file begins; *whole* is what its World knows already."""
+    """Request to start a file; *snapshot* is the content of its state."""
 
     header: Header
     snapshot: Checkpoint | None = None
@@ -38,7 +37,7 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
-    """A plan with its verdicts."""
+    """A plan with its decisions."""
 
     entry: PlanEntry
     records: tuple[DecisionRecord, ...]
@@ -48,7 +47,7 @@ Item = NewFile | PlanRecord | StateChange
 
 
 class DecisionLogWriter:
-    """Takes items at once and writes them in their order; ``start`` and ``stop`` once."""
+    """Queues items and writes them in order; call ``start`` and ``stop`` once."""
 
     def __init__(self, files: RotatedFiles, *, limit: int, on_file_change: Callable[[OSError | None], None]) -> None:
         self._files = files
@@ -64,25 +63,25 @@ class DecisionLogWriter:
 
     @property
     def backlog(self) -> int:
-        """Return about how many items are not written yet."""
+        """Return the approximate number of items that are not written yet."""
         return self._items.qsize()
 
     @property
     def is_full(self) -> bool:
-        """Say whether the file is so large that another should begin, and none is on its way."""
+        """Return whether the file has reached its size limit and no new one was requested."""
         return self._files_requested == self._files_started and self._files.size - self._initial_size > self._limit
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         self._thread.start()
 
     def put(self, item: Item) -> None:
-        """Have *item* written after all before it."""
+        """Queue *item*."""
         self._files_requested += isinstance(item, NewFile)
         self._items.put(item)
 
     def stop(self, timeout: float) -> None:
-        """Write what is left, as far as *timeout* seconds allow, and close the file."""
+        """Write the remaining items for at most *timeout* seconds, and close the file."""
         self._items.put(None)
         self._thread.join(timeout)
 
@@ -93,12 +92,12 @@ class DecisionLogWriter:
             is_going_on = batch[-1] is not None
             try:
                 self._write(item for item in batch if item is not None)
-            except Exception as error:  # noqa: BLE001 -- whatever it is, it must not end the process, nor pass unheard
+            except Exception as error:  # noqa: BLE001 -- any error must be reported and must not end the thread
                 self._fail(error)
         self._files.close()
 
     def _next_batch(self) -> Iterator[Item | None]:
-        """Yield what there is, after a wait for the first of it."""
+        """Yield the queued items after waiting for the first one."""
         item = self._items.get()
         yield item
         for _ in range(_BATCH):
@@ -137,7 +136,7 @@ class DecisionLogWriter:
             if number % _BATCH == 0:
                 self._flush(lines)
         self._flush(lines)
-        # What it begins with does not count, or a large world would have no room after it.
+        # The snapshot does not count, or a large state would leave no capacity after it.
         self._initial_size, self._files_started = self._files.size, self._files_started + 1
         self._on_file_change(None)
 
@@ -148,7 +147,7 @@ class DecisionLogWriter:
 
 
 def header_entries(item: NewFile) -> Iterator[Entry]:
-    """Yield the entries that a file begins with."""
+    """Yield the entries at the start of a file."""
     yield item.header
     if item.snapshot is None:
         return
@@ -161,7 +160,7 @@ def header_entries(item: NewFile) -> Iterator[Entry]:
 
 
 def item_entries(item: Item) -> Iterator[Entry]:
-    """Yield what *item* is written as."""
+    """Yield the entries of *item*."""
     if isinstance(item, NewFile):
         yield from header_entries(item)
     elif isinstance(item, PlanRecord):

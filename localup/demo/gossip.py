@@ -6,7 +6,7 @@ from pathlib import Path
 
 from localup.demo.story import Complaint
 
-_EVENT = "workload waits"
+_EVENT = "workload pending"
 
 
 class Gossip:

@@ -68,7 +68,7 @@ async def test_the_same_again_adds_to_the_series_also_after_a_restart(plane, tmp
         await until_told(stage, "QueueNotFound", "Job", "lost")
         await until_told(stage, "QueueNotFound", "ResourceBinding", "lost-job")
         await stage.controller.start()
-        await stage.controller.says("workload waits")
+        await stage.controller.says("workload pending")
         async with asyncio.timeout(LIMIT_SECONDS):
             # The job and its binding are told one after the other.
             while "series" not in (await told(stage, "Job", "lost"))[0]:  # noqa: ASYNC110 -- events are polled

@@ -81,7 +81,7 @@ def test_incomplete_last_line_is_reported_and_ignored(run, journal, lines):
     journal.write_bytes(b"".join(lines)[:-20])
     ended = run("replay", str(journal))
     assert ended.code == 0
-    assert "cut off" in ended.out
+    assert "truncated" in ended.out
 
 
 @pytest.mark.parametrize(

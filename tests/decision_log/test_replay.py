@@ -151,20 +151,24 @@ def test_a_last_plan_without_all_of_its_decisions_is_left_out_and_told(lines):
     last = max(place for place in where(lines, type="plan") if json.loads(lines[place])["verdicts"])
     findings, _ = replay(lines[: last + 1])
     assert findings.is_same
-    assert "cut off" in findings.remarks[0]
+    assert "truncated" in findings.remarks[0]
 
 
 @pytest.mark.parametrize(
     ("line", "says"),
     [
         pytest.param(b"nonsense\n", "malformed", id="no-json"),
-        pytest.param(b"[]\n", "no JSON object", id="no-object"),
+        pytest.param(b"[]\n", "not a JSON object", id="no-object"),
         pytest.param(b'{"type":"other"}\n', "'other' is not known", id="unknown-type"),
         pytest.param(b'{"type":"queue"}\n', "missing required field `queue`", id="field-missing"),
         pytest.param(b'{"type":"cluster","cluster":{"name":1},"now":1}\n', "Expected `str`", id="wrong-type"),
-        pytest.param(b'{"type":"workload","workload":{"requirements":999},"now":1}\n', "shape 999", id="unknown-shape"),
+        pytest.param(
+            b'{"type":"workload","workload":{"requirements":999},"now":1}\n',
+            "requirements 999",
+            id="unknown-requirements",
+        ),
         pytest.param(b'{"type":"decision"}\n', "belongs to no plan", id="stray-decision"),
-        pytest.param(b'{"type":"memory","memory":{},"now":1}\n', "nothing was known", id="stray-memory"),
+        pytest.param(b'{"type":"memory","memory":{},"now":1}\n', "not part of a snapshot", id="stray-memory"),
     ],
 )
 def test_a_line_that_is_none_is_named_by_its_number(lines, line, says):
@@ -182,7 +186,7 @@ def test_a_second_beginning_is_refused(lines):
 def test_a_plan_that_was_taken_out_is_noticed(lines):
     plans = where(lines, type="plan")
     place = next(each for each in plans[3:] if not json.loads(lines[each])["verdicts"])
-    with pytest.raises(DecisionLogError, match="cannot come after plan"):
+    with pytest.raises(DecisionLogError, match="cannot follow plan"):
         replay([*lines[:place], *lines[place + 1 :]])
 
 
@@ -193,7 +197,7 @@ def test_what_does_not_begin_as_a_journal_is_none(text):
 
 
 def test_another_schema_is_not_read(lines):
-    with pytest.raises(DecisionLogError, match="schema 2 is not read"):
+    with pytest.raises(DecisionLogError, match="schema 2 is not supported"):
         replay(altered(lines, 0, schema=2))
 
 

@@ -119,7 +119,7 @@ async def test_the_log_tells_the_same_of_each_decision_as_the_journal(plane, tmp
         await stage.controller.stop()
         _, passages = judged_again(tmp_path)
         lines = [json.loads(line) for line in stage.controller.part.output.splitlines() if line.startswith("{")]
-    told = [line for line in lines if line["event"] in {"decision", "workload waits"}]
+    told = [line for line in lines if line["event"] in {"decision made", "workload pending"}]
     assert len(told) == len(passages) > len(names)
     for passage, line in zip(passages, told, strict=True):
         assert passage.fields.items() <= line.items()
@@ -183,5 +183,5 @@ async def test_a_journal_that_cannot_be_written_holds_up_nothing(plane, tmp_path
         await stage.cast.job("one", "q")
         await stage.controller.start()
         await stage.done("one")
-        await stage.controller.says("decision journal lost")
+        await stage.controller.says("decision log interrupted")
         assert await stage.controller.metric("volcano_global_decision_journal_losses_total") == 1

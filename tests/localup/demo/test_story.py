@@ -84,7 +84,7 @@ def test_jobs_that_nobody_submitted_here_are_not_told(sighting):
     ("line", "found"),
     [
         pytest.param(
-            b'{"event": "workload waits", "workload": "Job team-a/train",'
+            b'{"event": "workload pending", "workload": "Job team-a/train",'
             b' "reason": "InsufficientCapacity", "message": "m"}\n',
             Complaint("team-a/train", "InsufficientCapacity", "m"),
             id="waits",
@@ -102,7 +102,7 @@ def test_the_log_is_read_on_from_the_last_whole_line(tmp_path):
     log = tmp_path / "log"
     gossip = Gossip(log)
     assert list(gossip.news()) == []
-    line = '{"event": "workload waits", "workload": "Job a/%s", "reason": "InsufficientCapacity", "message": ""}\n'
+    line = '{"event": "workload pending", "workload": "Job a/%s", "reason": "InsufficientCapacity", "message": ""}\n'
     log.write_text(line % "x" + (line % "y")[:20])
     assert [complaint.job for complaint in gossip.news()] == ["a/x"]
     assert list(gossip.news()) == []
