@@ -28,7 +28,7 @@ from controller.decision_log.setup import decision_logging
 from controller.estimator.dispatcher import EstimatorDispatcher
 from controller.events.binding_warnings import BindingWarnings
 from controller.events.recorder import EventRecorder, RecorderOptions
-from controller.hyperjob.wiring import Process, and_then_look, stage
+from controller.hyperjob.setup import ControllerView, new_controller, resync_after_cycle
 from controller.kube import Api, KubeconfigError, Timeouts
 from controller.leader_election import LeaderElection
 from controller.lease import Candidate
@@ -96,11 +96,11 @@ class Controller:
         )
         self.metrics.register_state(lambda: self.loop.state, self.store, self.informers)
         self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.last_error)
-        around = Process(self.store, lambda: self.loop.state, lambda: file.current, self._may_write)
-        self.hyperjobs = stage(for_hyperjobs, around, watch_options, clock)
+        around = ControllerView(self.store, lambda: self.loop.state, lambda: file.current, self._may_write)
+        self.hyperjobs = new_controller(for_hyperjobs, around, watch_options, clock)
         if settings.hyperjobs:
             self.store.expect_hyperjobs()
-        self.loop.on_waits = and_then_look(self.event_recorder.record_pending, self.hyperjobs)
+        self.loop.on_waits = resync_after_cycle(self.event_recorder.record_pending, self.hyperjobs)
         self.estimators = EstimatorDispatcher(settings.estimator_access, self.store.on_estimate, metrics=self.metrics)
         self.loop.on_queries = self.estimators.submit
         self.store.enable_node_estimates()

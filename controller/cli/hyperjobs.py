@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from controller.api.hyperjobs import HyperJob, HyperJobError, read_hyperjob
 from controller.api.keys import HYPERJOB_GROUPS, HYPERJOB_KIND
 from controller.cli.manifests import Manifest
-from controller.hyperjob.preview import Preview, parts_of, preview
-from controller.hyperjob.split import Prospects
+from controller.hyperjob.preview import Preview, preview, preview_objects
+from controller.hyperjob.split import CapacitySnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class HyperJobSplit:
     @property
     def objects(self) -> list[Manifest]:
         """Return the objects of its parts with its location; none if it is finished or suspended."""
-        parts = parts_of(self.hyperjob, self.preview)
+        parts = preview_objects(self.hyperjob, self.preview)
         return [self._manifest(body) for child in parts for body in (child.policy, child.job)]
 
     def _manifest(self, body: dict[str, object]) -> Manifest:
@@ -39,7 +39,7 @@ def is_hyperjob(manifest: Manifest) -> bool:
     return manifest.kind == HYPERJOB_KIND and manifest.group in HYPERJOB_GROUPS
 
 
-def split_hyperjobs(manifests: Iterable[Manifest], prospects: Prospects) -> list[HyperJobSplit]:
+def split_hyperjobs(manifests: Iterable[Manifest], prospects: CapacitySnapshot) -> list[HyperJobSplit]:
     """Return the split of each HyperJob, all with the same free capacity; unreadable ones are skipped."""
     splits = []
     for manifest in manifests:

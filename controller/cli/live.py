@@ -32,8 +32,8 @@ from controller.cli.snapshot import Snapshot, take_snapshot
 from controller.engine.clusters import ApiKind
 from controller.engine.workloads import Workload
 from controller.events.manifests import REPORTING_CONTROLLER
-from controller.hyperjob.children import facts_of
-from controller.hyperjob.sighting import see_hyperjob
+from controller.hyperjob.children import cached_hyperjob_of
+from controller.hyperjob.observed import decode_hyperjob
 from controller.kube import NO_PARAMETERS, Api, Forbidden, Gone, NotFound, Parameters
 
 F = TypeVar("F", bound=Observation[Hashable])
@@ -125,14 +125,14 @@ async def read_store(api: Api, configuration: VolcanoGlobalConfiguration, *, pag
 async def _read_hyperjobs(api: Api, store: Store, *, page: int) -> None:
     """Add the HyperJobs to *store*, which needs them to know which Jobs are parts, if they may be listed."""
     for resource in HYPERJOB_RESOURCES:
-        decode = partial(see_hyperjob, resource=resource)
+        decode = partial(decode_hyperjob, resource=resource)
         try:
             observed = [hyperjob async for hyperjob in _pages(api, resource.path, decode, page=page)]
         except (Forbidden, NotFound, Gone):
             continue
         store.expect_hyperjobs()
         for hyperjob in observed:
-            store.hyperjob_changed(hyperjob.uid, facts_of(hyperjob))
+            store.hyperjob_changed(hyperjob.uid, cached_hyperjob_of(hyperjob))
 
 
 async def _list(api: Api, path: str, collection: Collection[F], *, page: int) -> list[F]:

@@ -23,8 +23,8 @@ from controller.cli.policies import CLUSTER_POLICIES, POLICIES, read_policy
 from controller.engine.clusters import ApiKind, ClusterName
 from controller.engine.fit import capacities_when_empty, free_capacities
 from controller.engine.state import State
-from controller.hyperjob.children import group_facts
-from controller.hyperjob.split import Prospects
+from controller.hyperjob.children import cached_hyperjob
+from controller.hyperjob.split import CapacitySnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def read_offline_state(paths: Sequence[str]) -> OfflineState:
         store = _new_store(objects)
         store.expect_hyperjobs()
         for split in splits:
-            store.hyperjob_changed(split.hyperjob.metadata.uid, group_facts(split.hyperjob, split.preview.parts))
+            store.hyperjob_changed(split.hyperjob.metadata.uid, cached_hyperjob(split.hyperjob, split.preview.parts))
     notes = (*objects.notes, *_unsplit_notes(splits), *_unknown_charge_notes(store))
     return OfflineState(store, notes, objects, tuple(splits))
 
@@ -65,11 +65,11 @@ def _new_store(objects: InputObjects) -> Store:
     return store
 
 
-def _capacity(store: Store) -> Prospects:
+def _capacity(store: Store) -> CapacitySnapshot:
     """Return the free and the total capacity of the clusters; *store* cannot be fed to another engine afterwards."""
     state = State()
     store.sync_to(state, 0)
-    return Prospects(free_capacities(state.cluster_usage), capacities_when_empty(state.cluster_usage))
+    return CapacitySnapshot(free_capacities(state.cluster_usage), capacities_when_empty(state.cluster_usage))
 
 
 def _unsplit_notes(splits: Iterable[HyperJobSplit]) -> Iterator[InputNote]:

@@ -27,7 +27,7 @@ from controller.clock import wall_clock
 from controller.engine.fit import capacities_when_empty, free_capacities
 from controller.engine.workloads import Workload
 from controller.hyperjob.preview import Preview, preview
-from controller.hyperjob.split import Prospects
+from controller.hyperjob.split import CapacitySnapshot
 
 if TYPE_CHECKING:
     from controller.kube import Api
@@ -72,7 +72,11 @@ class CommonOptions:
             raise NotFoundError(f"HyperJob {namespace}/{name} is not in the files")
         snapshot, hyperjob = self._live_hyperjob(namespace, name)
         ledger = snapshot.state.cluster_usage
-        return snapshot, hyperjob, preview(hyperjob, Prospects(free_capacities(ledger), capacities_when_empty(ledger)))
+        return (
+            snapshot,
+            hyperjob,
+            preview(hyperjob, CapacitySnapshot(free_capacities(ledger), capacities_when_empty(ledger))),
+        )
 
     def published_events(self, workload: Workload) -> tuple[PublishedEvent, ...] | msgspec.UnsetType:
         """Return the events of *workload* that the live control plane still stores; unset for files."""

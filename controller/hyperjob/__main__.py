@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from controller.hyperjob.definition import definitions
+from controller.hyperjob.crd import crd_files
 
 FOLDER = Path(__file__).parents[2] / "charts" / "volcano-global" / "files" / "crds"
 
@@ -13,7 +13,7 @@ def outdated(folder: Path) -> list[str]:
     """Return the files in *folder* that are not what the models make."""
     return [
         name
-        for name, text in definitions().items()
+        for name, text in crd_files().items()
         if not (folder / name).is_file() or (folder / name).read_text() != text
     ]
 
@@ -28,7 +28,7 @@ def main() -> None:
     if arguments.check:
         sys.exit(f"outdated: {', '.join(names)}; run python -m controller.hyperjob" if names else 0)
     for name in names:
-        (arguments.folder / name).write_text(definitions()[name])
+        (arguments.folder / name).write_text(crd_files()[name])
 
 
 if __name__ == "__main__":

@@ -27,19 +27,19 @@ from controller.api.volcanojobs import JobSpec, Task
 from controller.cache.objects import CachedHyperJob
 from controller.cache.translate.units import to_milliseconds
 from controller.hyperjob.environment import plugins, variables, with_environment
-from controller.hyperjob.lineup import minimum, task_minimum
-from controller.hyperjob.sighting import HyperJobSighting
+from controller.hyperjob.observed import ObservedHyperJob
+from controller.hyperjob.pod_distribution import part_minimum, task_minimum
 
 Manifest = dict[str, Any]
 
 _ONE_CLUSTER = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
-_NOT_COPIED = ("kubectl.kubernetes.io/", "karmada.io/")
+_EXCLUDED_ANNOTATIONS = ("kubectl.kubernetes.io/", "karmada.io/")
 #: What Volcano lets a Job change; all else needs a new Job.
 _MUTABLE = frozenset({"replicas", "minAvailable", "priorityClassName"})
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class PartObjects:
     """One part as objects."""
 
     part: PartStatus
@@ -54,10 +54,10 @@ class Child:
         return self.part.name
 
 
-def children(hyperjob: HyperJob, parts: tuple[PartStatus, ...], besides: Collection[str] = ()) -> list[Child]:
+def build_parts(hyperjob: HyperJob, parts: tuple[PartStatus, ...], besides: Collection[str] = ()) -> list[PartObjects]:
     """Return the objects of all *parts*, in their order, but for those that *besides* names."""
     jobs = {job.name: (job, resize_template(job)) for job in hyperjob.spec.replicated_jobs}
-    group = _group(hyperjob, parts)
+    group = _group_annotation(hyperjob, parts)
     made = []
     before: dict[str, tuple[int, ...]] = {}
     for part in parts:
@@ -67,9 +67,11 @@ def children(hyperjob: HyperJob, parts: tuple[PartStatus, ...], besides: Collect
             before[job.name] = tuple(sum(pair) for pair in zip(earlier, part.pods, strict=True))
         if part.name in besides:
             continue
-        spec = _job_spec(hyperjob, job, _Piece(template, part, earlier, _master(hyperjob, job, template)))
+        spec = _job_spec(
+            hyperjob, job, _PartContext(template, part, earlier, _leader_host_name(hyperjob, job, template))
+        )
         manifest = _job(hyperjob, job, part, spec=spec, group=group)
-        made.append(Child(part, _policy(hyperjob, part), manifest, digest(_immutable(spec))))
+        made.append(PartObjects(part, _policy(hyperjob, part), manifest, spec_hash(_immutable_fields(spec))))
     return made
 
 
@@ -79,40 +81,40 @@ def minimum_parts(hyperjob: HyperJob, count: int) -> int:
     return count if asked is None else min(max(asked, 1), count)
 
 
-def digest(manifest: object) -> str:
+def spec_hash(manifest: object) -> str:
     """Return what tells one manifest from another."""
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def group_facts(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> CachedHyperJob:
+def cached_hyperjob(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> CachedHyperJob:
     """Return what admission goes by: which Jobs are the *parts* of *hyperjob*, and how many must start together."""
     return CachedHyperJob(
         namespace=hyperjob.metadata.namespace,
         since=to_milliseconds(hyperjob.metadata.creation_timestamp) or 0,
-        split=_split_digest(parts),
+        split=_split_id(parts),
         parts=frozenset(part.name for part in parts),
         minimum=minimum_parts(hyperjob, len(parts)),
     )
 
 
-def facts_of(seen: HyperJobSighting) -> CachedHyperJob | None:
+def cached_hyperjob_of(seen: ObservedHyperJob) -> CachedHyperJob | None:
     """Return what a HyperJob says of its parts, ``None`` while it has none or cannot be read."""
     if seen.hyperjob is None or seen.status.split is None or not seen.status.split.parts:
         return None
-    return group_facts(seen.hyperjob, seen.status.split.parts)
+    return cached_hyperjob(seen.hyperjob, seen.status.split.parts)
 
 
-def _group(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> str:
+def _group_annotation(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> str:
     """Return what a Job says of its HyperJob, so that a part that was made for an earlier split is known for it."""
-    return _compact({"uid": hyperjob.metadata.uid, "split": _split_digest(parts)})
+    return _to_json({"uid": hyperjob.metadata.uid, "split": _split_id(parts)})
 
 
-def _split_digest(parts: tuple[PartStatus, ...]) -> str:
-    return digest([[part.name, part.cluster, part.pods] for part in parts])
+def _split_id(parts: tuple[PartStatus, ...]) -> str:
+    return spec_hash([[part.name, part.cluster, part.pods] for part in parts])
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _PartContext:
     """What of a template a part is."""
 
     template: JobSpec
@@ -122,7 +124,7 @@ class _Piece:
     master: str
 
 
-def _master(hyperjob: HyperJob, job: ReplicatedJob, template: JobSpec) -> str:
+def _leader_host_name(hyperjob: HyperJob, job: ReplicatedJob, template: JobSpec) -> str:
     """Return the name of the leading pod, as Volcano's svc plugin makes it known."""
     leaders = template.leader_tasks
     leader = next((task.name for task in template.tasks if task.name in leaders), "")
@@ -130,7 +132,7 @@ def _master(hyperjob: HyperJob, job: ReplicatedJob, template: JobSpec) -> str:
     return f"{first}-{leader}-0.{first}" if leader else ""
 
 
-def _job_spec(hyperjob: HyperJob, job: ReplicatedJob, piece: _Piece) -> Manifest:
+def _job_spec(hyperjob: HyperJob, job: ReplicatedJob, piece: _PartContext) -> Manifest:
     template = piece.template
     tasks = tuple(_tasks(hyperjob.metadata.name, piece))
     changes: dict[str, Any] = {
@@ -138,12 +140,12 @@ def _job_spec(hyperjob: HyperJob, job: ReplicatedJob, piece: _Piece) -> Manifest
         "plugins": plugins(template, hyperjob.spec.plugins, [task.name for task in tasks]),
     }
     if template.min_available is not None and job.split_policy is not None:
-        changes["min_available"] = minimum(template, sum(piece.before), tasks)
+        changes["min_available"] = part_minimum(template, sum(piece.before), tasks)
     dumped: Manifest = template.model_copy(update=changes).model_dump(by_alias=True, exclude_unset=True, mode="json")
     return dumped
 
 
-def _tasks(hyperjob: str, piece: _Piece) -> Iterator[Task]:
+def _tasks(hyperjob: str, piece: _PartContext) -> Iterator[Task]:
     present = {task.name for task, count in zip(piece.template.tasks, piece.part.pods, strict=True) if count}
     counted = 0
     for task, count, before in zip(piece.template.tasks, piece.part.pods, piece.before, strict=True):
@@ -151,11 +153,11 @@ def _tasks(hyperjob: str, piece: _Piece) -> Iterator[Task]:
             continue
         resized = task if count == task.replicas else task.resized(count, task_minimum(task, before, count))
         told = variables(hyperjob, piece.part, before=counted, master=piece.master)
-        yield with_environment(_without_absent(resized, present), told)
+        yield with_environment(_without_missing_dependencies(resized, present), told)
         counted += count
 
 
-def _without_absent(task: Task, present: set[str]) -> Task:
+def _without_missing_dependencies(task: Task, present: set[str]) -> Task:
     """Return *task* without waiting for tasks that this part does not have."""
     names = task.depends_on.name if task.depends_on else None
     if not names or present.issuperset(names):
@@ -169,18 +171,18 @@ def _job(hyperjob: HyperJob, job: ReplicatedJob, part: PartStatus, *, spec: Mani
     annotations = {
         key: value
         for key, value in hyperjob.metadata.annotations.items()
-        if not any(other in key for other in _NOT_COPIED)
+        if not any(other in key for other in _EXCLUDED_ANNOTATIONS)
     }
     annotations[GROUP_ANNOTATION] = group
     if job.cluster_names and not part.cluster:
-        annotations[PREFERRED_CLUSTERS_ANNOTATION] = _compact(list(job.cluster_names))
+        annotations[PREFERRED_CLUSTERS_ANNOTATION] = _to_json(list(job.cluster_names))
     manifest = {
         "apiVersion": JOBS.api_version,
         "kind": JOBS.kind,
         "metadata": {**_metadata(hyperjob, part), "annotations": annotations},
         "spec": spec,
     }
-    return _marked(manifest, part, template=digest(_immutable(spec)))
+    return _with_revision(manifest, part, template=spec_hash(_immutable_fields(spec)))
 
 
 def _policy(hyperjob: HyperJob, part: PartStatus) -> Manifest:
@@ -203,7 +205,7 @@ def _policy(hyperjob: HyperJob, part: PartStatus) -> Manifest:
             "placement": placement,
         },
     }
-    return _marked(manifest, part)
+    return _with_revision(manifest, part)
 
 
 def _affinity(asked: Mapping[str, Any], part: PartStatus) -> Manifest:
@@ -233,20 +235,20 @@ def _metadata(hyperjob: HyperJob, part: PartStatus) -> Manifest:
     }
 
 
-def _marked(manifest: Manifest, part: PartStatus, *, template: str = "") -> Manifest:
+def _with_revision(manifest: Manifest, part: PartStatus, *, template: str = "") -> Manifest:
     """Return *manifest* with the mark by which a later change of it is noticed."""
-    mark = {"index": part.index, "attempt": part.attempt, "template": template, "digest": digest(manifest)}
+    mark = {"index": part.index, "attempt": part.attempt, "template": template, "digest": spec_hash(manifest)}
     metadata = manifest["metadata"]
-    annotations = {**metadata.get("annotations", {}), PART_ANNOTATION: _compact(mark)}
+    annotations = {**metadata.get("annotations", {}), PART_ANNOTATION: _to_json(mark)}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
-def _immutable(value: Any) -> Any:
+def _immutable_fields(value: Any) -> Any:
     """Return what a Volcano Job cannot change once it is made."""
     if isinstance(value, dict):
-        return {key: _immutable(each) for key, each in value.items() if key not in _MUTABLE}
-    return [_immutable(each) for each in value] if isinstance(value, list) else value
+        return {key: _immutable_fields(each) for key, each in value.items() if key not in _MUTABLE}
+    return [_immutable_fields(each) for each in value] if isinstance(value, list) else value
 
 
-def _compact(value: object) -> str:
+def _to_json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))

@@ -13,9 +13,9 @@ from controller.api.hyperjobstatus import PartStatus
 from controller.api.volcanojobs import LEADER_TASKS, Container, JobSpec, Task
 
 #: What every part needs: its index in the environment, and names for its pods.
-_ALWAYS = ("env", "svc")
+_REQUIRED_PLUGINS = ("env", "svc")
 #: What a leader's plugin brings along, for parts that do without the plugin.
-_INSTEAD: Mapping[str, tuple[str, ...]] = {"mpi": ("ssh",), "pytorch": ()}
+_REPLACEMENT_PLUGINS: Mapping[str, tuple[str, ...]] = {"mpi": ("ssh",), "pytorch": ()}
 
 
 def plugins(template: JobSpec, shared: Mapping[str, list[str]], present: Iterable[str]) -> dict[str, list[str]]:
@@ -24,8 +24,8 @@ def plugins(template: JobSpec, shared: Mapping[str, list[str]], present: Iterabl
     lacks_leader = bool(template.leader_tasks) and template.leader_tasks.isdisjoint(present)
     for plugin in LEADER_TASKS if lacks_leader else ():
         if wanted.pop(plugin, None) is not None:
-            wanted |= {each: wanted.get(each, []) for each in _INSTEAD[plugin]}
-    return wanted | {plugin: wanted.get(plugin, []) for plugin in _ALWAYS}
+            wanted |= {each: wanted.get(each, []) for each in _REPLACEMENT_PLUGINS[plugin]}
+    return wanted | {plugin: wanted.get(plugin, []) for plugin in _REQUIRED_PLUGINS}
 
 
 def variables(hyperjob: str, part: PartStatus, *, before: int, master: str) -> dict[str, str]:
@@ -43,14 +43,14 @@ def variables(hyperjob: str, part: PartStatus, *, before: int, master: str) -> d
 def with_environment(task: Task, told: Mapping[str, str]) -> Task:
     """Return *task* with *told* in the environment of all its containers; what the user has set prevails."""
     spec = task.template.spec
-    changes = {"containers": tuple(_told(each, told) for each in spec.containers)}
+    changes = {"containers": tuple(_add_variables(each, told) for each in spec.containers)}
     if spec.init_containers:
-        changes["init_containers"] = tuple(_told(each, told) for each in spec.init_containers)
+        changes["init_containers"] = tuple(_add_variables(each, told) for each in spec.init_containers)
     template = task.template.model_copy(update={"spec": spec.model_copy(update=changes)})
     return task.model_copy(update={"template": template})
 
 
-def _told(container: Container, told: Mapping[str, str]) -> Container:
+def _add_variables(container: Container, told: Mapping[str, str]) -> Container:
     known = {variable.get("name") for variable in container.env}
     # First, so that the user's own variables may refer to them.
     ours: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in told.items() if name not in known]

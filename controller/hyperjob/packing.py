@@ -11,7 +11,7 @@ from itertools import accumulate
 
 
 @dataclass(frozen=True, slots=True)
-class Bin:
+class ClusterBin:
     """What one cluster can hold, in units."""
 
     name: str
@@ -21,7 +21,7 @@ class Bin:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class PackingRequest:
     """What is to be packed."""
 
     units: int
@@ -35,59 +35,61 @@ Shares = tuple[tuple[str, int], ...]
 """The units of each cluster; the host first."""
 
 
-def pack(bins: Sequence[Bin], load: Load, preferred: Sequence[str] = ()) -> Shares | None:
+def pack(bins: Sequence[ClusterBin], load: PackingRequest, preferred: Sequence[str] = ()) -> Shares | None:
     """Return the way with the fewest parts, or ``None`` where there is none."""
-    order = ordered(bins, load, preferred)
+    order = usable_bins(bins, load, preferred)
     liked = [each.name for each in order if each.name in preferred]
-    for parts in range(_at_least(order, load), _at_most(order, load) + 1):
+    for parts in range(_min_parts(order, load), _max_parts(order, load) + 1):
         for host in order:
-            chosen = _chosen(order, host, load=load, parts=parts, liked=liked)
+            chosen = _choose(order, host, load=load, parts=parts, liked=liked)
             if chosen:
-                return _filled(order, chosen, host, load)
+                return _assign(order, chosen, host, load)
     return None
 
 
-def fill(bins: Sequence[Bin], load: Load, preferred: Sequence[str] = ()) -> Shares | None:
+def fill_in_order(bins: Sequence[ClusterBin], load: PackingRequest, preferred: Sequence[str] = ()) -> Shares | None:
     """Return the way that fills one cluster after the other, or ``None`` where there is none."""
-    order = ordered(bins, load, preferred)
-    for parts in range(_at_least(order, load), _at_most(order, load) + 1):
+    order = usable_bins(bins, load, preferred)
+    for parts in range(_min_parts(order, load), _max_parts(order, load) + 1):
         chosen = order[:parts]
         for host in chosen:
             if host.hosting >= load.least and _capacity(chosen, host) >= load.units:
-                return _filled(order, chosen, host, load)
+                return _assign(order, chosen, host, load)
     return None
 
 
-def ordered(bins: Sequence[Bin], load: Load, preferred: Sequence[str]) -> list[Bin]:
+def usable_bins(bins: Sequence[ClusterBin], load: PackingRequest, preferred: Sequence[str]) -> list[ClusterBin]:
     """Return the bins that can hold a part: the preferred ones in their order, then by size and name."""
     place = {name: number for number, name in enumerate(preferred)}
     usable = (each for each in bins if each.plain >= load.least)
     return sorted(usable, key=lambda each: (place.get(each.name, len(place)), -min(each.plain, load.units), each.name))
 
 
-def _at_least(order: Sequence[Bin], load: Load) -> int:
+def _min_parts(order: Sequence[ClusterBin], load: PackingRequest) -> int:
     """Return how many parts it takes where nothing has to exist once."""
     sums = accumulate(sorted((each.plain for each in order), reverse=True))
     return next((parts for parts, held in enumerate(sums, start=1) if held >= load.units), len(order) + 1)
 
 
-def _at_most(order: Sequence[Bin], load: Load) -> int:
+def _max_parts(order: Sequence[ClusterBin], load: PackingRequest) -> int:
     return min(load.most, load.units // load.least, len(order))
 
 
-def _capacity(chosen: Sequence[Bin], host: Bin) -> int:
+def _capacity(chosen: Sequence[ClusterBin], host: ClusterBin) -> int:
     return host.hosting + sum(each.plain for each in chosen if each is not host)
 
 
-def _chosen(order: Sequence[Bin], host: Bin, *, load: Load, parts: int, liked: Sequence[str]) -> list[Bin] | None:
+def _choose(
+    order: Sequence[ClusterBin], host: ClusterBin, *, load: PackingRequest, parts: int, liked: Sequence[str]
+) -> list[ClusterBin] | None:
     """Return the bins beside which *host* makes *parts* parts that hold everything, in the order of preference."""
     if host.hosting < load.least:
         return None
     others = [each for each in order if each is not host]
     need = load.units - host.hosting
-    chosen: list[Bin] = [host]
+    chosen: list[ClusterBin] = [host]
     for left in range(parts - 1, 0, -1):
-        found = _next(others, need, left=left, liked=liked)
+        found = _choose_next(others, need, left=left, liked=liked)
         if found is None:
             return None
         chosen.append(found)
@@ -96,21 +98,23 @@ def _chosen(order: Sequence[Bin], host: Bin, *, load: Load, parts: int, liked: S
     return chosen if need <= 0 else None
 
 
-def _next(others: Sequence[Bin], need: int, *, left: int, liked: Sequence[str]) -> Bin | None:
+def _choose_next(others: Sequence[ClusterBin], need: int, *, left: int, liked: Sequence[str]) -> ClusterBin | None:
     """Return the first bin that leaves a way for the *left* - 1 after it; the last is chosen to leave least over."""
     by_size = sorted(others, key=lambda each: -each.plain)
-    able = [each for each in others if each.plain + _largest(by_size, each, left - 1) >= need]
+    able = [each for each in others if each.plain + _largest_capacity(by_size, each, left - 1) >= need]
     if not able or left > 1 or able[0].name in liked:
         return able[0] if able else None
     return min(able, key=lambda each: (each.plain, each.name))
 
 
-def _largest(by_size: Sequence[Bin], but: Bin, count: int) -> int:
+def _largest_capacity(by_size: Sequence[ClusterBin], but: ClusterBin, count: int) -> int:
     first = [each for each in by_size[: count + 1] if each is not but]
     return sum(each.plain for each in first[:count])
 
 
-def _filled(order: Sequence[Bin], chosen: Sequence[Bin], host: Bin, load: Load) -> Shares:
+def _assign(
+    order: Sequence[ClusterBin], chosen: Sequence[ClusterBin], host: ClusterBin, load: PackingRequest
+) -> Shares:
     """Give each chosen bin its least, then fill them in order."""
     given = {each.name: load.least for each in chosen}
     rest = load.units - load.least * len(chosen)

@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from controller.api.hyperjobstatus import PartPhase, PartStatus
-from controller.hyperjob.sighting import ChildSighting, Placed
+from controller.hyperjob.observed import ObservedChild, PartPlacement
 
-OVER: frozenset[PartPhase] = frozenset({"Completed", "Failed"})
+TERMINAL: frozenset[PartPhase] = frozenset({"Completed", "Failed"})
 _FAILURES = frozenset({"Failed", "Terminated"})
 _WAITING = frozenset({"", "Pending", "Aborted", "Aborting"})
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedParts:
     """What is seen of a HyperJob's parts, by name; only what is its own."""
 
-    jobs: Mapping[str, ChildSighting]
-    placed: Mapping[str, Placed]
+    jobs: Mapping[str, ObservedChild]
+    placed: Mapping[str, PartPlacement]
     """Where the bindings of the parts are, as far as there are any."""
 
 
@@ -28,10 +28,10 @@ def has_started(part: PartStatus) -> bool:
     return part.phase != "Pending"
 
 
-def observed(part: PartStatus, seen: Seen) -> PartStatus:
+def with_observation(part: PartStatus, seen: ObservedParts) -> PartStatus:
     """Return *part* as far as it is by what is seen; one that is over stays so."""
     job = seen.jobs.get(part.name)
-    if part.phase in OVER:
+    if part.phase in TERMINAL:
         return part
     if job is None or job.mark.attempt != part.attempt:
         return part.model_copy(update={"phase": "Pending"})
@@ -41,7 +41,7 @@ def observed(part: PartStatus, seen: Seen) -> PartStatus:
     return part.model_copy(update={"phase": phase, "running_on": where if phase != "Pending" else ""})
 
 
-def _phase(phase: str, placed: Placed | None) -> PartPhase:
+def _phase(phase: str, placed: PartPlacement | None) -> PartPhase:
     if phase == "Completed":
         return "Completed"
     if phase in _FAILURES:
@@ -53,7 +53,7 @@ def _phase(phase: str, placed: Placed | None) -> PartPhase:
     return "Running"
 
 
-def again(part: PartStatus, **changes: object) -> PartStatus:
+def next_attempt(part: PartStatus, **changes: object) -> PartStatus:
     """Return *part* waiting for a Job of its own; the one that may have been under its name is an earlier one."""
     attempt = part.attempt + 1 if has_started(part) else part.attempt
     return part.model_copy(update={"phase": "Pending", "running_on": "", "attempt": attempt, **changes})

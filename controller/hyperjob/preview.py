@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from controller.api.hyperjob_validation import hyperjob_violations
 from controller.api.hyperjobs import HyperJob
 from controller.api.hyperjobstatus import PartStatus
-from controller.hyperjob.children import Child, children
-from controller.hyperjob.counting import SplitError
-from controller.hyperjob.course import specification
-from controller.hyperjob.split import Prospects, part_demands, split
-from controller.hyperjob.trouble import Trouble
+from controller.hyperjob.children import PartObjects, build_parts
+from controller.hyperjob.pending_reason import PendingReason
+from controller.hyperjob.split import CapacitySnapshot, requests_of_parts, split
+from controller.hyperjob.state import spec_fingerprint
+from controller.hyperjob.template_requests import SplitError
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,37 +20,37 @@ class Preview:
     """The parts of a HyperJob; *trouble* says why they cannot all start now, or why there are none."""
 
     parts: tuple[PartStatus, ...] = ()
-    trouble: Trouble | None = None
+    trouble: PendingReason | None = None
     is_decided: bool = False
     """Whether the controller has split it like this already."""
 
 
-def preview(hyperjob: HyperJob, prospects: Prospects) -> Preview:
+def preview(hyperjob: HyperJob, prospects: CapacitySnapshot) -> Preview:
     """Return the parts that *hyperjob* has, or else those that the clusters suggest now."""
     wrong = hyperjob_violations(hyperjob, prospects.max_parts)
     if wrong:
-        return Preview(trouble=Trouble("Invalid", f"it cannot be split: {'; '.join(wrong)}"))
+        return Preview(trouble=PendingReason("Invalid", f"it cannot be split: {'; '.join(wrong)}"))
     known = hyperjob.status.split
-    if known is not None and known.parts and known.specification == specification(hyperjob):
-        return _checked(hyperjob, Preview(known.parts, is_decided=True))
+    if known is not None and known.parts and known.specification == spec_fingerprint(hyperjob):
+        return _check_requests(hyperjob, Preview(known.parts, is_decided=True))
     try:
         layout = split(hyperjob, prospects)
     except SplitError as error:
-        return Preview(trouble=Trouble("Invalid", f"it cannot be split: {error}"))
-    return _checked(hyperjob, Preview(layout.parts, layout.trouble))
+        return Preview(trouble=PendingReason("Invalid", f"it cannot be split: {error}"))
+    return _check_requests(hyperjob, Preview(layout.parts, layout.trouble))
 
 
-def _checked(hyperjob: HyperJob, found: Preview) -> Preview:
+def _check_requests(hyperjob: HyperJob, found: Preview) -> Preview:
     """Return *found*, or that it is invalid where what a part asks for cannot be counted."""
     try:
-        part_demands(hyperjob, found.parts)
+        requests_of_parts(hyperjob, found.parts)
     except (SplitError, LookupError, ValueError) as error:
-        return Preview(trouble=Trouble("Invalid", f"what its parts ask for cannot be counted: {error}"))
+        return Preview(trouble=PendingReason("Invalid", f"what its parts ask for cannot be counted: {error}"))
     return found
 
 
-def parts_of(hyperjob: HyperJob, found: Preview) -> list[Child]:
+def preview_objects(hyperjob: HyperJob, found: Preview) -> list[PartObjects]:
     """Return the parts of *hyperjob* as the objects they become; none for one that is finished or suspended."""
     if hyperjob.status.is_finished or hyperjob.spec.suspend:
         return []
-    return children(hyperjob, found.parts)
+    return build_parts(hyperjob, found.parts)

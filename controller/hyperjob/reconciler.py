@@ -20,24 +20,24 @@ from controller.cache.objects import ObjectKey
 from controller.cache.watch_events import read_meta
 from controller.clock import Clock, wall_clock
 from controller.hyperjob.children import Manifest
-from controller.hyperjob.course import Course, course
-from controller.hyperjob.duties import Duties, duties
-from controller.hyperjob.part import Seen
-from controller.hyperjob.sighting import ChildSighting, HyperJobSighting, Placed, metadata_of
-from controller.hyperjob.split import Prospects
-from controller.hyperjob.status import report, written
+from controller.hyperjob.diff import ObjectChanges, diff_objects
+from controller.hyperjob.observed import ObservedChild, ObservedHyperJob, PartPlacement, metadata_of
+from controller.hyperjob.part import ObservedParts
+from controller.hyperjob.split import CapacitySnapshot
+from controller.hyperjob.state import HyperJobState, compute_state
+from controller.hyperjob.status import compute_status, to_json
 from controller.kube import Api, NotFound
 
 FIELD_MANAGER = "volcano-global-hyperjobs"
 #: An object of somebody else's that is in the way carries none of our labels, so nobody tells when it is gone.
-_LOOK_AGAIN_MS = 5_000
+_NAME_CONFLICT_RETRY_MS = 5_000
 
 #: So many objects are written or deleted for one HyperJob before it is the next one's turn.
-_STEPS = 64
+_MAX_WRITES_PER_PASS = 64
 #: More new names than this are not looked up one by one.
-_LOOK_UPS = 8
+_MAX_SINGLE_LOOKUPS = 8
 #: Of so many HyperJobs it is remembered which parts are as they should be.
-_REMEMBERED = 1000
+_MAX_REMEMBERED = 1000
 
 Versions = tuple[int, int]
 """The resourceVersions of a part's Job and policy."""
@@ -46,7 +46,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _ReconciledParts:
     """Parts that were found to be as they should be."""
 
     basis: tuple[object, ...]
@@ -54,22 +54,22 @@ class _Known:
     versions: Mapping[str, Versions]
 
 
-class Sightings(Protocol):
+class ObservedObjects(Protocol):
     """What is known of the objects that matter, and takes the answers to our writes."""
 
-    def hyperjob(self, resource: Resource, key: ObjectKey) -> HyperJobSighting | None:
+    def hyperjob(self, resource: Resource, key: ObjectKey) -> ObservedHyperJob | None:
         """Return a HyperJob."""
 
-    def jobs(self, uid: str) -> Mapping[str, ChildSighting]:
+    def jobs(self, uid: str) -> Mapping[str, ObservedChild]:
         """Return the Jobs that the HyperJob *uid* has made, by name."""
 
-    def policies(self, uid: str) -> Mapping[str, ChildSighting]:
+    def policies(self, uid: str) -> Mapping[str, ObservedChild]:
         """Return the PropagationPolicies that the HyperJob *uid* has made, by name."""
 
-    def placed(self, namespace: str, job: str) -> Placed | None:
+    def placed(self, namespace: str, job: str) -> PartPlacement | None:
         """Return where a Job's binding is, ``None`` while there is none."""
 
-    def learn(self, resource: Resource, raw: bytes) -> ChildSighting | None:
+    def learn(self, resource: Resource, raw: bytes) -> ObservedChild | None:
         """Take an object as the API server has just told it."""
 
 
@@ -78,10 +78,10 @@ class Reconciler:
     """Knows where to look and where to write."""
 
     api: Api
-    sightings: Sightings
-    prospects: Callable[[], Prospects]
+    sightings: ObservedObjects
+    prospects: Callable[[], CapacitySnapshot]
     clock: Clock = wall_clock
-    known: dict[str, _Known] = field(default_factory=dict)
+    known: dict[str, _ReconciledParts] = field(default_factory=dict)
     """By the uid of their HyperJob, parts that were found to be as they should be."""
 
     async def reconcile(self, resource: Resource, key: ObjectKey) -> int | None:
@@ -100,30 +100,30 @@ class Reconciler:
             return None
         return await self._pass(seen, seen.hyperjob)
 
-    async def _pass(self, seen: HyperJobSighting, hyperjob: HyperJob) -> int | None:
+    async def _pass(self, seen: ObservedHyperJob, hyperjob: HyperJob) -> int | None:
         jobs, policies = self.sightings.jobs(seen.uid), self.sightings.policies(seen.uid)
         placed = {name: place for name in jobs if (place := self.sightings.placed(seen.key.namespace, name))}
         own = {name: job for name, job in jobs.items() if not job.deleting}
-        stands = course(hyperjob, Seen(own, placed), self.prospects())
-        basis = _basis(hyperjob, stands)
+        stands = compute_state(hyperjob, ObservedParts(own, placed), self.prospects())
+        basis = _inputs_key(hyperjob, stands)
         versions = {name: (job, policies[name].resource_version) for name, job in _versions(jobs) if name in policies}
-        due = duties(hyperjob, stands, jobs, policies, in_step=self._in_step(seen.uid, basis, versions))
-        self._remember(seen.uid, _Known(basis, {name: versions[name] for name in due.in_step}))
+        due = diff_objects(hyperjob, stands, jobs, policies, in_step=self._in_step(seen.uid, basis, versions))
+        self._remember(seen.uid, _ReconciledParts(basis, {name: versions[name] for name in due.in_step}))
         obstacle = await self._obstacle(hyperjob, due, jobs=jobs, policies=policies)
         if obstacle:
-            stands, due = replace(stands, message=obstacle, reason="NameTaken"), Duties(due.remove)
-        await self._report(seen, hyperjob.status, report(hyperjob, stands, own, self.clock()))
+            stands, due = replace(stands, message=obstacle, reason="NameTaken"), ObjectChanges(due.remove)
+        await self._report(seen, hyperjob.status, compute_status(hyperjob, stands, own, self.clock()))
         is_done = await self._carry_out(due)
         if not is_done:
             return self.clock()
-        return self.clock() + _LOOK_AGAIN_MS if obstacle else self._expires_at(hyperjob)
+        return self.clock() + _NAME_CONFLICT_RETRY_MS if obstacle else self._expires_at(hyperjob)
 
-    async def _carry_out(self, due: Duties) -> bool:
+    async def _carry_out(self, due: ObjectChanges) -> bool:
         """Take the next steps; say whether they were all, so that a large HyperJob leaves others their turn."""
-        remove = due.remove[:_STEPS]
+        remove = due.remove[:_MAX_WRITES_PER_PASS]
         for child in remove:
             await self._delete(child.resource, child.key, child.uid)
-        apply = due.apply[: _STEPS - len(remove)] if len(remove) == len(due.remove) else ()
+        apply = due.apply[: _MAX_WRITES_PER_PASS - len(remove)] if len(remove) == len(due.remove) else ()
         for manifest in apply:
             await self._apply(manifest)
         return len(remove) + len(apply) == len(due.remove) + len(due.apply)
@@ -135,10 +135,10 @@ class Reconciler:
             return frozenset()
         return frozenset(name for name, before in known.versions.items() if versions.get(name) == before)
 
-    def _remember(self, uid: str, known: _Known) -> None:
+    def _remember(self, uid: str, known: _ReconciledParts) -> None:
         self.known.pop(uid, None)
         self.known[uid] = known
-        if len(self.known) > _REMEMBERED:
+        if len(self.known) > _MAX_REMEMBERED:
             del self.known[next(iter(self.known))]
 
     # -- what is in the way -------------------------------------------------
@@ -146,10 +146,10 @@ class Reconciler:
     async def _obstacle(
         self,
         hyperjob: HyperJob,
-        due: Duties,
+        due: ObjectChanges,
         *,
-        jobs: Mapping[str, ChildSighting],
-        policies: Mapping[str, ChildSighting],
+        jobs: Mapping[str, ObservedChild],
+        policies: Mapping[str, ObservedChild],
     ) -> str:
         """Return what of somebody else's bears the name of an object that is to be made, or nothing.
 
@@ -157,7 +157,7 @@ class Reconciler:
         """
         known = {JOBS.kind: jobs, PROPAGATION_POLICIES.kind: policies}
         new = [manifest for manifest in due.apply if manifest["metadata"]["name"] not in known[manifest["kind"]]]
-        is_listed = len(new) > _LOOK_UPS
+        is_listed = len(new) > _MAX_SINGLE_LOOKUPS
         present = await self._listed(hyperjob.metadata.namespace) if is_listed else frozenset()
         for manifest in new:
             name = manifest["metadata"]["name"]
@@ -183,7 +183,7 @@ class Reconciler:
                     break
         return frozenset(found)
 
-    async def _look_up(self, resource: Resource, key: ObjectKey) -> ChildSighting | None:
+    async def _look_up(self, resource: Resource, key: ObjectKey) -> ObservedChild | None:
         try:
             raw = await self.api.get(resource.item_path(*key))
         except NotFound:
@@ -214,14 +214,14 @@ class Reconciler:
             return
         log.info("object deleted", kind=resource.kind, namespace=key.namespace, name=key.name)
 
-    async def _report(self, seen: HyperJobSighting, before: HyperJobStatus, status: HyperJobStatus) -> None:
-        if written(status) == written(before):
+    async def _report(self, seen: ObservedHyperJob, before: HyperJobStatus, status: HyperJobStatus) -> None:
+        if to_json(status) == to_json(before):
             return
         body = {
             "apiVersion": seen.api_version,
             "kind": HYPERJOB_KIND,
             "metadata": {"name": seen.key.name, "namespace": seen.key.namespace, "uid": seen.uid},
-            "status": written(status),
+            "status": to_json(status),
         }
         resource = hyperjob_resource(seen.api_version)
         path = f"{resource.item_path(*seen.key)}/status"
@@ -236,7 +236,7 @@ class Reconciler:
                 message=status.message,
             )
 
-    async def _tell_unreadable(self, seen: HyperJobSighting) -> None:
+    async def _tell_unreadable(self, seen: ObservedHyperJob) -> None:
         metadata = metadata_of(seen)
         message = f"it cannot be read: {seen.decode_error}"
         status = HyperJobStatus(phase="Pending", message=message, observed_generation=metadata.generation)
@@ -253,11 +253,11 @@ class Reconciler:
         return expires is not None and expires <= self.clock()
 
 
-def _versions(objects: Mapping[str, ChildSighting]) -> Iterator[tuple[str, int]]:
+def _versions(objects: Mapping[str, ObservedChild]) -> Iterator[tuple[str, int]]:
     return ((name, each.resource_version) for name, each in objects.items() if not each.deleting)
 
 
-def _basis(hyperjob: HyperJob, stands: Course) -> tuple[object, ...]:
+def _inputs_key(hyperjob: HyperJob, stands: HyperJobState) -> tuple[object, ...]:
     """Return what all objects of *hyperjob* follow from besides its spec of this generation."""
     meta = hyperjob.metadata
     progress = {"phase", "running_on", "retries", "reason"}

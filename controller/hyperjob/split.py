@@ -21,26 +21,26 @@ from controller.engine.fit import FreeCapacity
 from controller.engine.reasons import Reason
 from controller.engine.resources import Resources
 from controller.engine.workloads import SchedulingRequirements
-from controller.hyperjob.counting import SplitError, demand, pod_requests
-from controller.hyperjob.lineup import Pods, cut, equal, weighted
-from controller.hyperjob.rooms import UNLIMITED, Books, domains, place
-from controller.hyperjob.trouble import Trouble
+from controller.hyperjob.capacity_split import UNLIMITED, CapacityTracker, cluster_subsets, place_parts
+from controller.hyperjob.pending_reason import PendingReason
+from controller.hyperjob.pod_distribution import PodCounts, distribute, divide_by_weight, divide_equally
+from controller.hyperjob.template_requests import SplitError, pod_requests, sum_requests
 
 #: Says why a queue would not take so much more now, or ``None``.
-Quota = Callable[[str, Resources], Trouble | None]
+QuotaCheck = Callable[[str, Resources], PendingReason | None]
 
 
-def _no_quota(_: str, __: Resources) -> Trouble | None:
+def _unlimited_quota(_: str, __: Resources) -> PendingReason | None:
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class Prospects:
+class CapacitySnapshot:
     """What the clusters can hold: now, and if they held nothing of ours."""
 
     rooms: Sequence[FreeCapacity] = ()
     empty: Sequence[FreeCapacity] = ()
-    quota: Quota = _no_quota
+    quota: QuotaCheck = _unlimited_quota
     max_parts: int = MAX_PARTS
     """How many parts a HyperJob may have."""
 
@@ -55,11 +55,11 @@ class Prospects:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class SplitResult:
     """The parts of a HyperJob; *trouble* says why they cannot all start now, as far as the split knows."""
 
     parts: tuple[PartStatus, ...] = ()
-    trouble: Trouble | None = None
+    trouble: PendingReason | None = None
 
     @property
     def fits(self) -> bool:
@@ -67,33 +67,35 @@ class Layout:
         return self.trouble is None
 
 
-def split(hyperjob: HyperJob, prospects: Prospects) -> Layout:
+def split(hyperjob: HyperJob, prospects: CapacitySnapshot) -> SplitResult:
     """Return the parts of *hyperjob*: as there is room now, else as there would be if the clusters were empty.
 
     Parts that cannot start now take their place in the queue all the same. No
     parts where not even empty clusters would hold them.
     """
-    now = _lay_out(hyperjob, prospects, prospects.rooms)
+    now = _split_on(hyperjob, prospects, prospects.rooms)
     if now.fits:
-        refusal = _refused(hyperjob, prospects.quota) if now.parts and is_automatic(hyperjob) else None
-        return Layout(now.parts, refusal)
-    waiting = _lay_out(hyperjob, prospects, prospects.empty)
+        refusal = _quota_reason(hyperjob, prospects.quota) if now.parts and is_automatic(hyperjob) else None
+        return SplitResult(now.parts, refusal)
+    waiting = _split_on(hyperjob, prospects, prospects.empty)
     if waiting.trouble is None:
-        return Layout(waiting.parts, now.trouble)
+        return SplitResult(waiting.parts, now.trouble)
     if waiting.trouble.reason == Reason.INSUFFICIENT_CAPACITY:
-        return Layout(trouble=Trouble(Reason.EXCEEDS_EVERY_CLUSTER, f"even while empty, {waiting.trouble.message}"))
+        return SplitResult(
+            trouble=PendingReason(Reason.EXCEEDS_EVERY_CLUSTER, f"even while empty, {waiting.trouble.message}")
+        )
     return waiting
 
 
 def is_automatic(hyperjob: HyperJob) -> bool:
     """Say whether where its parts go depends on the room there is."""
     return any(
-        job.split_policy is not None and job.split_policy.effective_strategy in _BY_ROOM
+        job.split_policy is not None and job.split_policy.effective_strategy in _CAPACITY_STRATEGIES
         for job in hyperjob.spec.replicated_jobs
     )
 
 
-def choice(hyperjob: HyperJob) -> Placement:
+def cluster_placement(hyperjob: HyperJob) -> Placement:
     """Return which clusters may take parts; raises `SplitError`."""
     asked = {"clusterAffinity": hyperjob.spec.cluster_affinity, "clusterTolerations": hyperjob.spec.cluster_tolerations}
     try:
@@ -102,72 +104,74 @@ def choice(hyperjob: HyperJob) -> Placement:
         raise SplitError(f"spec.clusterAffinity or spec.clusterTolerations: {error}") from error
 
 
-def part_demands(hyperjob: HyperJob, parts: Iterable[PartStatus]) -> list[Resources]:
+def requests_of_parts(hyperjob: HyperJob, parts: Iterable[PartStatus]) -> list[Resources]:
     """Return what each of *parts* asks for."""
     requests = {job.name: pod_requests(job.template_spec) for job in hyperjob.spec.replicated_jobs}
-    return [demand(requests[part.replicated_job], part.pods) for part in parts]
+    return [sum_requests(requests[part.replicated_job], part.pods) for part in parts]
 
 
-def _lay_out(hyperjob: HyperJob, prospects: Prospects, rooms: Sequence[FreeCapacity]) -> Layout:
+def _split_on(hyperjob: HyperJob, prospects: CapacitySnapshot, rooms: Sequence[FreeCapacity]) -> SplitResult:
     """Return the parts one job after the other; where jobs share few clusters, in other ways before none."""
-    names = frozenset(candidates(SchedulingRequirements(placement=choice(hyperjob)), prospects.clusters).names)
+    names = frozenset(
+        candidates(SchedulingRequirements(placement=cluster_placement(hyperjob)), prospects.clusters).names
+    )
     most = hyperjob.spec.max_domains or UNLIMITED
-    books = Books([room for room in rooms if room.name in names], names, most)
-    layout = _all_jobs(hyperjob, books)
+    books = CapacityTracker([room for room in rooms if room.name in names], names, most)
+    layout = _split_jobs(hyperjob, books)
     if len(layout.parts) > prospects.max_parts:
         raise SplitError(f"it would have {len(layout.parts)} parts; {prospects.max_parts} are allowed")
     if layout.fits or most == UNLIMITED or len(hyperjob.spec.replicated_jobs) == 1:
         return layout
-    others = (_all_jobs(hyperjob, each) for each in domains(hyperjob, books))
+    others = (_split_jobs(hyperjob, each) for each in cluster_subsets(hyperjob, books))
     return next((other for other in others if other.fits), layout)
 
 
-def _all_jobs(hyperjob: HyperJob, books: Books) -> Layout:
+def _split_jobs(hyperjob: HyperJob, books: CapacityTracker) -> SplitResult:
     parts: list[PartStatus] = []
     for job in hyperjob.spec.replicated_jobs:
-        layout = _of_job(job, books)
+        layout = _split_job(job, books)
         if not layout.fits:
             return layout
         parts.extend(
             part.model_copy(update={"name": hyperjob.part_name(job, part.index), "replicated_job": job.name})
             for part in layout.parts
         )
-    return Layout(tuple(parts))
+    return SplitResult(tuple(parts))
 
 
-def _of_job(job: ReplicatedJob, books: Books) -> Layout:
+def _split_job(job: ReplicatedJob, books: CapacityTracker) -> SplitResult:
     template = resize_template(job)
     policy = job.split_policy
     if policy is None:
         whole = tuple(max(task.replicas, 0) for task in template.tasks)
         copies = range(max(job.replicas, 0))
-        return Layout(tuple(_part(index, whole, reason="copy of the template") for index in copies))
-    if policy.effective_strategy in _BY_ROOM:
-        return _by_room(job, policy, books)
+        return SplitResult(tuple(_part(index, whole, reason="copy of the template") for index in copies))
+    if policy.effective_strategy in _CAPACITY_STRATEGIES:
+        return _split_by_capacity(job, policy, books)
     counts, names = _COUNTS[policy.effective_strategy](job, policy, template)
-    pods = cut(template, counts)
+    pods = distribute(template, counts)
     if not all(map(any, pods)):
         raise SplitError(
             f"job {job.name!r}: a part would have no pods, for partitions are never cut; ask for fewer parts"
         )
     reason = _REASONS[policy.effective_strategy]
-    return Layout(
+    return SplitResult(
         tuple(
             _part(index, each, name, reason=reason) for index, (each, name) in enumerate(zip(pods, names, strict=True))
         )
     )
 
 
-def _part(index: int, pods: Pods, cluster: str = "", *, reason: str) -> PartStatus:
+def _part(index: int, pods: PodCounts, cluster: str = "", *, reason: str) -> PartStatus:
     return PartStatus(name="", index=index, pods=pods, cluster=cluster, reason=reason, phase="Pending")
 
 
-def _by_room(job: ReplicatedJob, policy: SplitPolicy, books: Books) -> Layout:
-    shares = place(job, policy, books)
-    if isinstance(shares, Trouble):
-        return Layout(trouble=shares)
+def _split_by_capacity(job: ReplicatedJob, policy: SplitPolicy, books: CapacityTracker) -> SplitResult:
+    shares = place_parts(job, policy, books)
+    if isinstance(shares, PendingReason):
+        return SplitResult(trouble=shares)
     reason = _REASONS[policy.effective_strategy]
-    return Layout(tuple(_part(index, pods, name, reason=reason) for index, (name, pods) in enumerate(shares)))
+    return SplitResult(tuple(_part(index, pods, name, reason=reason) for index, (name, pods) in enumerate(shares)))
 
 
 # -- counts that the user gives -----------------------------------------------
@@ -184,14 +188,14 @@ def _by_cluster(_: ReplicatedJob, policy: SplitPolicy, template: JobSpec) -> tup
 def _by_replicas(_: ReplicatedJob, policy: SplitPolicy, template: JobSpec) -> tuple[list[int], list[str]]:
     if not policy.clusters:
         parts = policy.parts or 1
-        return equal(template.pods, parts), [""] * parts
-    shares = weighted(template.pods, [share.weight or 1 for share in policy.clusters])
+        return divide_equally(template.pods, parts), [""] * parts
+    shares = divide_by_weight(template.pods, [share.weight or 1 for share in policy.clusters])
     return shares, [share.name for share in policy.clusters]
 
 
 def _static(job: ReplicatedJob, _: SplitPolicy, template: JobSpec) -> tuple[list[int], list[str]]:
     parts = count_static_parts(job)
-    return equal(template.pods, parts), [""] * parts
+    return divide_equally(template.pods, parts), [""] * parts
 
 
 _COUNTS: Mapping[Strategy, Callable[[ReplicatedJob, SplitPolicy, JobSpec], tuple[list[int], list[str]]]] = {
@@ -208,14 +212,14 @@ _REASONS: Mapping[Strategy, str] = {
 }
 
 
-def _refused(hyperjob: HyperJob, quota: Quota) -> Trouble | None:
+def _quota_reason(hyperjob: HyperJob, quota: QuotaCheck) -> PendingReason | None:
     for job in hyperjob.spec.replicated_jobs:
         template = resize_template(job)
-        whole = demand(pod_requests(template), tuple(max(task.replicas, 0) for task in template.tasks))
+        whole = sum_requests(pod_requests(template), tuple(max(task.replicas, 0) for task in template.tasks))
         refusal = quota(template.queue, whole)
         if refusal:
             return refusal
     return None
 
 
-_BY_ROOM = frozenset({"ByResources", "Auto"})
+_CAPACITY_STRATEGIES = frozenset({"ByResources", "Auto"})

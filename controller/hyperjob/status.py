@@ -20,9 +20,9 @@ from controller.api.hyperjobstatus import (
     Phase,
     ReplicatedJobStatus,
 )
-from controller.hyperjob.course import Course
-from controller.hyperjob.part import OVER
-from controller.hyperjob.sighting import COUNTS, ChildSighting
+from controller.hyperjob.observed import POD_STATES, ObservedChild
+from controller.hyperjob.part import TERMINAL
+from controller.hyperjob.state import HyperJobState
 
 #: Which phases each condition is true in.
 _TRUE_IN: Mapping[Phase, frozenset[Phase]] = {
@@ -35,16 +35,18 @@ _TRUE_IN: Mapping[Phase, frozenset[Phase]] = {
 }
 
 
-def report(hyperjob: HyperJob, stands: Course, jobs: Mapping[str, ChildSighting], now: int) -> HyperJobStatus:
+def compute_status(
+    hyperjob: HyperJob, stands: HyperJobState, jobs: Mapping[str, ObservedChild], now: int
+) -> HyperJobStatus:
     """Return the status of *hyperjob* at *now*, in milliseconds."""
     time = datetime.fromtimestamp(now // 1000, UTC)
     before = hyperjob.status
     running = sum(part.phase == "Running" for part in stands.parts)
     is_finished = stands.phase in FINISHED
-    stands = _settled(hyperjob, stands)
+    stands = _keep_message(hyperjob, stands)
     return HyperJobStatus(
         conditions=tuple(_conditions(hyperjob, stands, time)),
-        replicated_jobs_status=tuple(_of_jobs(hyperjob, stands.parts, jobs)),
+        replicated_jobs_status=tuple(_job_statuses(hyperjob, stands.parts, jobs)),
         split_count=len(stands.parts),
         observed_generation=hyperjob.metadata.generation,
         phase=stands.phase,
@@ -56,12 +58,12 @@ def report(hyperjob: HyperJob, stands: Course, jobs: Mapping[str, ChildSighting]
     )
 
 
-def written(status: HyperJobStatus) -> dict[str, Any]:
+def to_json(status: HyperJobStatus) -> dict[str, Any]:
     """Return *status* as it travels, without what is not set."""
     return status.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
-def _conditions(hyperjob: HyperJob, stands: Course, time: datetime) -> Iterable[Condition]:
+def _conditions(hyperjob: HyperJob, stands: HyperJobState, time: datetime) -> Iterable[Condition]:
     """Yield a condition for the phase and for each one there was before."""
     before = {each.type: each for each in hyperjob.status.conditions}
     for kind, phases in _TRUE_IN.items():
@@ -81,57 +83,61 @@ def _conditions(hyperjob: HyperJob, stands: Course, time: datetime) -> Iterable[
         )
 
 
-def _settled(hyperjob: HyperJob, stands: Course) -> Course:
+def _keep_message(hyperjob: HyperJob, stands: HyperJobState) -> HyperJobState:
     """Return *stands* with the message it had while only the amounts in it are others: waiting writes nothing."""
     before = hyperjob.status
     reasons = {each.reason for each in before.conditions if each.type == "Pending" and each.status == "True"}
     is_same = stands.phase == before.phase == "Pending" and reasons == {stands.reason or stands.phase}
     if not is_same or before.observed_generation != hyperjob.metadata.generation:
         return stands
-    return replace(stands, message=before.message) if _kind(stands.message) == _kind(before.message) else stands
+    return (
+        replace(stands, message=before.message)
+        if _without_amounts(stands.message) == _without_amounts(before.message)
+        else stands
+    )
 
 
-def _kind(message: str) -> list[str]:
+def _without_amounts(message: str) -> list[str]:
     """Return what a message says but for the amounts in it."""
     return ["" if word[:1].isdigit() else word for word in message.split()]
 
 
-def _of_jobs(
-    hyperjob: HyperJob, parts: tuple[PartStatus, ...], jobs: Mapping[str, ChildSighting]
+def _job_statuses(
+    hyperjob: HyperJob, parts: tuple[PartStatus, ...], jobs: Mapping[str, ObservedChild]
 ) -> Iterable[ReplicatedJobStatus]:
     before = {each.name: each.job_states or {} for each in hyperjob.status.replicated_jobs_status}
     for job in hyperjob.spec.replicated_jobs:
         own = [part for part in parts if part.replicated_job == job.name]
-        yield _of_job(job, own, jobs, before=before.get(job.name, {}))
+        yield _job_status(job, own, jobs, before=before.get(job.name, {}))
 
 
-def _of_job(
-    job: ReplicatedJob, parts: list[PartStatus], jobs: Mapping[str, ChildSighting], *, before: Mapping[str, JobState]
+def _job_status(
+    job: ReplicatedJob, parts: list[PartStatus], jobs: Mapping[str, ObservedChild], *, before: Mapping[str, JobState]
 ) -> ReplicatedJobStatus:
     states: dict[str, JobState] = {}
     counts: Counter[str] = Counter()
     for part in parts:
         seen = jobs.get(part.name)
         is_current = seen is not None and seen.mark.attempt == part.attempt
-        if seen is not None and is_current and (part.phase not in OVER or _agrees(part, seen)):
+        if seen is not None and is_current and (part.phase not in TERMINAL or _confirms_phase(part, seen)):
             counts.update(seen.counts)
             if seen.state:
                 states[part.name] = JobState.model_validate(seen.state)
             continue
-        if part.phase in OVER:
+        if part.phase in TERMINAL:
             counts["succeeded" if part.phase == "Completed" else "failed"] += sum(part.pods)
-            states[part.name] = _last(part, before)
+            states[part.name] = _last_state(part, before)
     return ReplicatedJobStatus(
-        name=job.name, job_states=states or None, **{name: counts[name] or None for name in COUNTS}
+        name=job.name, job_states=states or None, **{name: counts[name] or None for name in POD_STATES}
     )
 
 
-def _agrees(part: PartStatus, seen: ChildSighting) -> bool:
+def _confirms_phase(part: PartStatus, seen: ObservedChild) -> bool:
     """Say whether a Job still says that it is over; news may come late."""
     return seen.phase in ({"Completed"} if part.phase == "Completed" else {"Failed", "Terminated"})
 
 
-def _last(part: PartStatus, before: Mapping[str, JobState]) -> JobState:
+def _last_state(part: PartStatus, before: Mapping[str, JobState]) -> JobState:
     """Return the last state of a part that is over, as its Job told it or as we conclude."""
     told = before.get(part.name)
     return told if told is not None and told.phase in {part.phase, "Terminated"} else JobState(phase=part.phase)

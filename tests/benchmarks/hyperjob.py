@@ -7,7 +7,7 @@ from random import Random
 
 from controller.hyperjob.split import split
 from tests.benchmarks.figures import Figure
-from tests.hyperjob.objects import auto, cluster, prospects, task
+from tests.hyperjob.objects import auto, capacity, cluster, task
 
 _CLUSTERS = 100
 _REPLICAS = 2048
@@ -17,7 +17,7 @@ def measure(*, quick: bool = False) -> list[Figure]:
     """Split a job with a master and 2,048 workers, as a process does that has done it before."""
     dice = Random(1)
     sites = [cluster(f"member{number:03}", dice.randint(8, 96)) for number in range(_CLUSTERS)]
-    around = prospects(*sites)
+    around = capacity(*sites)
     hyperjob = auto(task("master", 1), task("worker", _REPLICAS), job={"clusterNames": ["member007", "member042"]})
     assert split(hyperjob, around).fits
     times = []

@@ -1,7 +1,7 @@
 import pytest
 
 from controller.api.hyperjobs import read_hyperjob
-from controller.hyperjob.course import specification
+from controller.hyperjob.state import spec_fingerprint
 from tests.cli.manifests import cluster, queue, units, write
 from tests.hyperjob.objects import document, replicated, task
 
@@ -42,7 +42,7 @@ def test_pending_hyperjob_shows_reason(explained):
 def test_decided_hyperjob_shows_recorded_split(explained):
     found = document(TASK)
     part = {"name": "llm-t-0", "replicatedJob": "t", "index": 0, "cluster": "m2", "pods": [12], "phase": "Running"}
-    split = {"specification": specification(read_hyperjob(found)), "parts": [part]}
+    split = {"specification": spec_fingerprint(read_hyperjob(found)), "parts": [part]}
     found["status"] = {"phase": "Running", "split": split, "message": "1 of 1 parts run"}
     ended = explained(cluster("m1", GPUS), cluster("m2", GPUS), queue("ml"), found, output="table")
     assert "HyperJob ml/llm is Running: it has 1 part, of which 1 must be admitted together." in ended.out

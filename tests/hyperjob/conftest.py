@@ -6,12 +6,12 @@ import pytest
 
 from controller.kube import Api
 from localup.controlplane import ControlPlane
-from tests.hyperjob.yard import Yard
+from tests.hyperjob.harness import Harness
 
 
 @pytest.fixture
-async def yard(control_plane: ControlPlane, namespace: str) -> AsyncIterator[Yard]:
+async def yard(control_plane: ControlPlane, namespace: str) -> AsyncIterator[Harness]:
     """Yield a namespace with nothing in it."""
     ours = control_plane.kubeconfig("volcano-global-hyperjobs")
     async with Api.connect(ours) as api, Api.connect(control_plane.kubeconfig("admin")) as admin:
-        yield Yard(api, admin, namespace)
+        yield Harness(api, admin, namespace)

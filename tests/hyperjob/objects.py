@@ -7,7 +7,7 @@ from controller.engine.cluster_usage import ClusterUsage
 from controller.engine.clusters import ApiKind, Cluster, ClusterName
 from controller.engine.fit import capacities_when_empty, free_capacities
 from controller.engine.workloads import VOLCANO_JOB
-from controller.hyperjob.split import Prospects
+from controller.hyperjob.split import CapacitySnapshot
 
 GPU = "nvidia.com/gpu"
 
@@ -65,13 +65,13 @@ def cluster(name: str, gpu: int = 0, *, used: int = 0, **more: Any) -> Cluster:
     return Cluster(ClusterName(name), enablements=enabled, allocatable=amounts, used=taken, **more)
 
 
-def prospects(*clusters: Cluster, **more: Any) -> Prospects:
+def capacity(*clusters: Cluster, **more: Any) -> CapacitySnapshot:
     ledger = ClusterUsage()
     for each in clusters:
         ledger.update(each, 0, 0)
-    return Prospects(free_capacities(ledger), capacities_when_empty(ledger), **more)
+    return CapacitySnapshot(free_capacities(ledger), capacities_when_empty(ledger), **more)
 
 
-def gpus(**free: int) -> Prospects:
+def gpus(**free: int) -> CapacitySnapshot:
     """Return clusters with so many free GPUs each."""
-    return prospects(*(cluster(name, count) for name, count in free.items()))
+    return capacity(*(cluster(name, count) for name, count in free.items()))

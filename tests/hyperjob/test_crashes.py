@@ -17,8 +17,8 @@ import pytest
 from controller.api.keys import HYPERJOBS, JOBS, PROPAGATION_POLICIES
 from controller.kube import NotFound
 from localup.controlplane import ControlPlane
+from tests.hyperjob.harness import NOW, CrashError, Harness
 from tests.hyperjob.objects import document, gpus, replicated, task
-from tests.hyperjob.yard import NOW, CrashError, Yard
 from tests.rig.families import Families
 from tests.rig.history import followed, present
 
@@ -29,91 +29,91 @@ def copies(name: str, count: int = 2, **more: Any) -> dict[str, Any]:
     return document(replicated("t", task(replicas=4), replicas=count), name=name, **more)
 
 
-async def submitted(yard: Yard, name: str, **more: Any) -> None:
+async def submitted(yard: Harness, name: str, **more: Any) -> None:
     """Let a HyperJob of two copies be there, with all its objects."""
     await yard.submit(copies(name, **more))
     await yard.settle(name)
 
 
-async def changed(yard: Yard, hyperjob: str, /, **change: Any) -> None:
+async def changed(yard: Harness, hyperjob: str, /, **change: Any) -> None:
     await submitted(yard, hyperjob)
     await yard.change(hyperjob, {"replicatedJobs": [{**replicated("t", task(replicas=4), replicas=2), **change}]})
 
 
-async def create(yard: Yard, name: str) -> None:
+async def create(yard: Harness, name: str) -> None:
     await yard.submit(copies(name))
 
 
-async def grow(yard: Yard, name: str) -> None:
+async def grow(yard: Harness, name: str) -> None:
     await changed(yard, name, replicas=3)
 
 
-async def shrink(yard: Yard, name: str) -> None:
+async def shrink(yard: Harness, name: str) -> None:
     await changed(yard, name, replicas=1)
 
 
-async def nothing_left(yard: Yard, name: str) -> None:
+async def nothing_left(yard: Harness, name: str) -> None:
     await changed(yard, name, replicas=0)
 
 
-async def rename(yard: Yard, name: str) -> None:
+async def rename(yard: Harness, name: str) -> None:
     await changed(yard, name, name="u")
 
 
-async def resize(yard: Yard, name: str) -> None:
+async def resize(yard: Harness, name: str) -> None:
     await changed(yard, name, templateSpec={"queue": "ml", "schedulerName": "volcano", "tasks": [task(replicas=6)]})
 
 
-async def suspend(yard: Yard, name: str) -> None:
+async def suspend(yard: Harness, name: str) -> None:
     await submitted(yard, name)
     await yard.change(name, {"suspend": True})
 
 
-async def resume(yard: Yard, name: str) -> None:
+async def resume(yard: Harness, name: str) -> None:
     await submitted(yard, name, suspend=True)
     await yard.change(name, {"suspend": False})
 
 
-async def retry(yard: Yard, name: str) -> None:
+async def retry(yard: Harness, name: str) -> None:
     await submitted(yard, name, failurePolicy={"maxRetries": 1})
     await yard.tell(f"{name}-t-0", "Failed")
 
 
-async def give_up(yard: Yard, name: str) -> None:
+async def give_up(yard: Harness, name: str) -> None:
     await submitted(yard, name)
     await yard.tell(f"{name}-t-0", "Failed")
 
 
-async def roll_back(yard: Yard, name: str) -> None:
+async def roll_back(yard: Harness, name: str) -> None:
     await submitted(yard, name, failurePolicy={"maxRestarts": 1})
     await yard.tell(f"{name}-t-0", "Failed")
     await yard.tell(f"{name}-t-1", "Running")
 
 
-async def finish(yard: Yard, name: str, **more: Any) -> None:
+async def finish(yard: Harness, name: str, **more: Any) -> None:
     await submitted(yard, name, **more)
     for part in range(2):
         await yard.tell(f"{name}-t-{part}", "Completed", succeeded=4)
 
 
-async def clean_up(yard: Yard, name: str) -> None:
+async def clean_up(yard: Harness, name: str) -> None:
     await finish(yard, name, cleanupPolicy="All")
 
 
-async def vanish(yard: Yard, name: str) -> None:
+async def vanish(yard: Harness, name: str) -> None:
     """Both parts are over, and the Job of one is deleted by its TTL."""
     await finish(yard, name)
     await yard.run(name)
     await yard.remove(f"{name}-t-0")
 
 
-async def expire(yard: Yard, name: str) -> None:
+async def expire(yard: Harness, name: str) -> None:
     await finish(yard, name, ttlSecondsAfterFinished=60)
     await yard.settle(name)
     yard.now = NOW + 60_000
 
 
-async def move(yard: Yard, name: str) -> None:
+async def move(yard: Harness, name: str) -> None:
     """A split that waits moves to where there is room now."""
     yard.prospects = gpus(a=40, b=40)
     await yard.submit(document(AUTO, name=name))
@@ -121,7 +121,7 @@ async def move(yard: Yard, name: str) -> None:
     yard.prospects = gpus(c=64)
 
 
-async def foreign(yard: Yard, name: str) -> None:
+async def foreign(yard: Harness, name: str) -> None:
     """Somebody else has a Job of the second part's name."""
     made = {
         "apiVersion": JOBS.api_version,
@@ -133,7 +133,7 @@ async def foreign(yard: Yard, name: str) -> None:
     await yard.submit(copies(name))
 
 
-Story = Callable[[Yard, str], Awaitable[None]]
+Story = Callable[[Harness, str], Awaitable[None]]
 STORIES: tuple[Story, ...] = (
     *(create, grow, shrink, nothing_left, rename, resize, suspend, resume, retry, give_up, roll_back),
     *(finish, clean_up, vanish, expire, move, foreign),
@@ -142,7 +142,9 @@ STORIES: tuple[Story, ...] = (
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 @pytest.mark.parametrize("side", [pytest.param("crash_before", marks=pytest.mark.long), "crash_after"])
-async def test_f28_a_crash_at_any_write_is_repaired(control_plane: ControlPlane, yard: Yard, story: Story, side: str):
+async def test_f28_a_crash_at_any_write_is_repaired(
+    control_plane: ControlPlane, yard: Harness, story: Story, side: str
+):
     async with judged(control_plane, is_whole=story is not foreign):
         expected = None
         for point in itertools.count(-1):
@@ -169,7 +171,7 @@ async def judged(plane: ControlPlane, *, is_whole: bool) -> AsyncIterator[None]:
     assert list(families.unlike_their_split()) == [] or not is_whole
 
 
-async def crash(yard: Yard, name: str, side: str, point: int) -> bool:
+async def crash(yard: Harness, name: str, side: str, point: int) -> bool:
     """Make one pass that ends at the write with this number; say whether it came so far."""
     yard.api.writes = []
     setattr(yard.api, side, point if point >= 0 else None)
@@ -182,7 +184,7 @@ async def crash(yard: Yard, name: str, side: str, point: int) -> bool:
     return False
 
 
-async def picture(yard: Yard, name: str) -> tuple[list[str], str]:
+async def picture(yard: Harness, name: str) -> tuple[list[str], str]:
     """Return what a HyperJob has become, whatever its own name is."""
     found = [
         json.dumps([item["metadata"]["name"], item["spec"]], sort_keys=True).replace(name, "it")
@@ -199,7 +201,7 @@ async def picture(yard: Yard, name: str) -> tuple[list[str], str]:
 
 
 @pytest.mark.parametrize("deleted", ["Orphan", "Background"])
-async def test_f28_a_deleted_hyperjob_leaves_what_its_deletion_says(yard: Yard, deleted: str):
+async def test_f28_a_deleted_hyperjob_leaves_what_its_deletion_says(yard: Harness, deleted: str):
     await submitted(yard, "llm")
     body = msgspec.json.encode({"propagationPolicy": deleted})
     await yard.admin.delete(HYPERJOBS.item_path(yard.namespace, "llm"), body)

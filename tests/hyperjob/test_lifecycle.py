@@ -1,7 +1,7 @@
 """Start and stop from one object, failures, and a status that is right whatever its parts tell, and when."""
 
 from controller.api.keys import HYPERJOBS, PROPAGATION_POLICIES
-from controller.hyperjob.sighting import Placed
+from controller.hyperjob.observed import PartPlacement
 from tests.hyperjob.objects import document, gpus, replicated, split_in_two, task, two_copies
 
 
@@ -53,7 +53,7 @@ async def test_a_failed_part_of_an_auto_split_goes_to_another_cluster(yard):
     policy = {"maxRetries": 1, "retryOn": "AnyCluster"}
     await yard.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"}), failurePolicy=policy))
     await yard.settle("llm")
-    yard.places = {"llm-t-0": Placed(("a",)), "llm-t-1": Placed(("b",))}
+    yard.places = {"llm-t-0": PartPlacement(("a",)), "llm-t-1": PartPlacement(("b",))}
     await yard.settle("llm")
     await yard.tell("llm-t-1", "Failed")
     yard.prospects = gpus(c=40)
@@ -132,11 +132,11 @@ async def test_an_evicted_part_waits_again_whatever_its_job_last_said(yard):
     await yard.submit(two_copies())
     await yard.settle("llm")
     for name in ("llm-t-0", "llm-t-1"):
-        yard.places[name] = Placed(("a",))
+        yard.places[name] = PartPlacement(("a",))
         await yard.tell(name, "Running", running=4)
     await yard.settle("llm")
     assert (await yard.status("llm"))["phase"] == "Running"
-    yard.places["llm-t-1"] = Placed()
+    yard.places["llm-t-1"] = PartPlacement()
     await yard.settle("llm")
     assert await yard.phases() == ["Running", "Pending"]
 
@@ -144,7 +144,7 @@ async def test_an_evicted_part_waits_again_whatever_its_job_last_said(yard):
 async def test_an_admitted_hyperjob_says_so_before_it_runs(yard):
     await yard.submit(two_copies())
     await yard.settle("llm")
-    yard.places = {"llm-t-0": Placed(("a",)), "llm-t-1": Placed(("b",))}
+    yard.places = {"llm-t-0": PartPlacement(("a",)), "llm-t-1": PartPlacement(("b",))}
     await yard.settle("llm")
     status = await yard.status("llm")
     assert (status["phase"], status["clusters"]) == ("Admitted", "a,b")
@@ -167,7 +167,7 @@ async def test_a_spec_that_cannot_be_split_says_why_and_leaves_the_parts_alone(y
 async def test_a_running_part_is_resized_in_place_and_made_anew_for_another_image(yard):
     await yard.submit(split_in_two())
     await yard.settle("llm")
-    yard.places = {"llm-t-0": Placed(("a",)), "llm-t-1": Placed(("b",))}
+    yard.places = {"llm-t-0": PartPlacement(("a",)), "llm-t-1": PartPlacement(("b",))}
     await yard.settle("llm")
     uid = (await yard.job("llm-t-0"))["metadata"]["uid"]
     clusters = [{"name": "a", "replicas": 3}, {"name": "b", "replicas": 2}]

@@ -12,7 +12,7 @@ RECONCILER, CRASHES = "tests/hyperjob/test_reconciler.py", "tests/hyperjob/test_
 PROVED = {
     # On the real API server.
     "the documentation's manifest is taken as printed": (
-        "tests/hyperjob/test_definition.py",
+        "tests/hyperjob/test_crd.py",
         "test_the_documented_manifest_is_stored_as_printed",
     ),
     "it becomes two Jobs of 32 replicas on cluster-a and cluster-b": (
@@ -38,7 +38,7 @@ PROVED = {
         "test_as_many_parts_as_it_needs_start_together_and_the_rest_follows",
     ),
     "every field of upstream's definition": (
-        "tests/hyperjob/test_definition.py",
+        "tests/hyperjob/test_crd.py",
         "test_every_field_of_upstreams_definition_is_there_with_its_type",
     ),
     # Properties.

@@ -14,11 +14,11 @@ from controller.api.keys import (
     PROPAGATION_POLICIES,
 )
 from controller.cache.objects import ObjectKey
-from controller.hyperjob.children import children, facts_of
+from controller.hyperjob.children import build_parts, cached_hyperjob_of
+from controller.hyperjob.observed import PartPlacement
 from controller.hyperjob.reconciler import Reconciler
-from controller.hyperjob.sighting import Placed
 from tests.cache.objects import SHARED, needs_shared
-from tests.hyperjob.objects import cluster, document, gpus, prospects, replicated, task, two_copies
+from tests.hyperjob.objects import capacity, cluster, document, gpus, replicated, task, two_copies
 
 # -- what it becomes ------------------------------------------------------------
 
@@ -79,7 +79,7 @@ async def test_each_part_carries_what_the_engine_needs_of_its_group(yard):
         json.loads((await yard.job(name))["metadata"]["annotations"][GROUP_ANNOTATION]) for name in await yard.names()
     ]
     assert groups[0] == groups[1]
-    said = facts_of(yard.hyperjob(HYPERJOBS, ObjectKey(yard.namespace, "llm")))
+    said = cached_hyperjob_of(yard.hyperjob(HYPERJOBS, ObjectKey(yard.namespace, "llm")))
     assert groups[0] == {"uid": stored["metadata"]["uid"], "split": said.split}
     assert (said.namespace, said.parts, said.minimum) == (yard.namespace, {"llm-t-0", "llm-t-1"}, 1)
     created = datetime.fromisoformat(stored["metadata"]["creationTimestamp"])
@@ -113,9 +113,9 @@ async def test_objects_that_are_as_they_should_be_are_not_worked_out_again(yard,
     await yard.settle("llm")
     made = []
     monkeypatch.setattr(
-        "controller.hyperjob.duties.children",
+        "controller.hyperjob.diff.children",
         lambda hyperjob, parts, besides=(): (
-            made.append(len(parts) - len(besides)) or children(hyperjob, parts, besides)
+            made.append(len(parts) - len(besides)) or build_parts(hyperjob, parts, besides)
         ),
     )
     reconciler = Reconciler(yard.api, yard, lambda: yard.prospects, lambda: yard.now)
@@ -162,14 +162,14 @@ async def test_pods_are_told_their_place_in_the_whole(yard):
 
 
 async def test_an_auto_split_waits_with_one_reason_and_moves_when_room_appears(yard):
-    yard.prospects = prospects(cluster("a", 100, used=90), cluster("b", 100, used=95))
+    yard.prospects = capacity(cluster("a", 100, used=90), cluster("b", 100, used=95))
     await yard.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})))
     await yard.settle("llm")
     status = await yard.status("llm")
     assert (status["phase"], status["conditions"][0]["reason"]) == ("Pending", "InsufficientCapacity")
     assert status["message"] == "its candidate clusters have 15 nvidia.com/gpu of 64 free"
     assert status["clusters"] == "a"
-    yard.prospects = prospects(cluster("a", 100, used=90), cluster("b", 100))
+    yard.prospects = capacity(cluster("a", 100, used=90), cluster("b", 100))
     await yard.settle("llm")
     status = await yard.status("llm")
     assert (status["clusters"], status["split"]["fits"]) == ("b", True)
@@ -178,9 +178,9 @@ async def test_an_auto_split_waits_with_one_reason_and_moves_when_room_appears(y
 
 async def test_waiting_while_only_amounts_change_writes_nothing(yard):
     await yard.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})))
-    yard.prospects = prospects(cluster("a", 100, used=90))
+    yard.prospects = capacity(cluster("a", 100, used=90))
     await yard.settle("llm")
-    yard.prospects = prospects(cluster("a", 100, used=80))
+    yard.prospects = capacity(cluster("a", 100, used=80))
     assert await yard.settle("llm") == []
 
 
@@ -212,7 +212,7 @@ async def test_a_split_is_not_moved_once_a_part_has_started(yard):
     yard.prospects = gpus(a=40, b=40)
     await yard.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})))
     await yard.settle("llm")
-    yard.places["llm-t-0"] = Placed(("a",))
+    yard.places["llm-t-0"] = PartPlacement(("a",))
     await yard.settle("llm")
     yard.prospects = gpus(c=64)
     await yard.settle("llm")

@@ -3,11 +3,11 @@ import yaml
 
 from controller.api.hyperjobs import read_hyperjob
 from controller.engine.clusters import NodeShape
-from controller.hyperjob.counting import SplitError
+from controller.hyperjob.pending_reason import PendingReason
 from controller.hyperjob.split import split
-from controller.hyperjob.trouble import Trouble
+from controller.hyperjob.template_requests import SplitError
 from tests.cache.objects import SHARED, needs_shared
-from tests.hyperjob.objects import GPU, auto, cluster, gpus, hyperjob, prospects, replicated, task
+from tests.hyperjob.objects import GPU, auto, capacity, cluster, gpus, hyperjob, replicated, task
 
 
 def places(layout):
@@ -82,9 +82,9 @@ def test_nothing_is_split_over_more_clusters_than_allowed():
 
 
 def test_what_does_not_fit_now_is_split_as_for_empty_clusters_and_says_what_is_short():
-    layout = split(auto(task(replicas=100)), prospects(cluster("a", 80, used=50), cluster("b", 40)))
+    layout = split(auto(task(replicas=100)), capacity(cluster("a", 80, used=50), cluster("b", 40)))
     assert [(part.cluster, part.pods) for part in layout.parts] == [("a", (80,)), ("b", (20,))]
-    assert layout.trouble == Trouble(
+    assert layout.trouble == PendingReason(
         "InsufficientCapacity", "its candidate clusters have 70 nvidia.com/gpu of 100 free"
     )
 
@@ -113,7 +113,7 @@ def test_parts_go_to_clusters_of_the_region_only():
             "fieldSelector": {"matchExpressions": [{"key": "region", "operator": "In", "values": ["eu"]}]}
         },
     )
-    clusters = prospects(cluster("a", 100, region="us"), cluster("b", 40, region="eu"), cluster("c", 30, region="eu"))
+    clusters = capacity(cluster("a", 100, region="us"), cluster("b", 40, region="eu"), cluster("c", 30, region="eu"))
     assert [part.cluster for part in split(job, clusters).parts] == ["b", "c"]
 
 
@@ -170,9 +170,11 @@ def test_two_jobs_share_the_clusters_within_max_domains():
 
 
 def test_what_the_queue_would_not_take_is_said():
-    clusters = prospects(cluster("a", 64), quota=lambda queue, demand: Trouble("QueueLimitReached", f"{queue} is full"))
+    clusters = capacity(
+        cluster("a", 64), quota=lambda queue, demand: PendingReason("QueueLimitReached", f"{queue} is full")
+    )
     layout = split(auto(task(replicas=8)), clusters)
-    assert (len(layout.parts), layout.trouble) == (1, Trouble("QueueLimitReached", "ml is full"))
+    assert (len(layout.parts), layout.trouble) == (1, PendingReason("QueueLimitReached", "ml is full"))
 
 
 @pytest.mark.parametrize("least", [1, 3])
@@ -189,22 +191,22 @@ def test_the_shortage_is_told_by_the_resource_that_is_shortest():
 @pytest.mark.parametrize("strategy", ["Auto", "ByResources"])
 def test_parts_are_as_large_as_described_nodes_hold(strategy):
     nodes = (NodeShape(4, ((GPU, 8_000),)),)
-    clusters = prospects(*(cluster(name, 32, nodes=nodes) for name in "ab"))
+    clusters = capacity(*(cluster(name, 32, nodes=nodes) for name in "ab"))
     layout = split(auto(task(replicas=6, gpu=5), policy={"strategy": strategy}), clusters)
     assert [(part.cluster, part.pods) for part in layout.parts] == [("a", (4,)), ("b", (2,))]
 
 
 def test_a_host_keeps_room_on_described_nodes_for_what_exists_once():
     nodes = (NodeShape(2, ((GPU, 8_000),)),)
-    clusters = prospects(*(cluster(name, 16, nodes=nodes) for name in "ab"))
+    clusters = capacity(*(cluster(name, 16, nodes=nodes) for name in "ab"))
     layout = split(auto(task("master", 1, gpu=5), task(replicas=3, gpu=5)), clusters)
     assert [(part.cluster, part.pods) for part in layout.parts] == [("a", (1, 1)), ("b", (0, 2))]
 
 
 def test_what_no_described_node_holds_has_no_parts():
-    clusters = prospects(cluster("a", 32, nodes=(NodeShape(4, ((GPU, 8_000),)),)))
+    clusters = capacity(cluster("a", 32, nodes=(NodeShape(4, ((GPU, 8_000),)),)))
     layout = split(auto(task(replicas=2, gpu=9)), clusters)
     assert layout.parts == ()
-    assert layout.trouble == Trouble(
+    assert layout.trouble == PendingReason(
         "ExceedsEveryCluster", "even while empty, its candidate clusters have room, but not in parts that fit"
     )

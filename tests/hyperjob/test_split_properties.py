@@ -5,7 +5,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.hyperjob.children import children
+from controller.hyperjob.children import build_parts
 from controller.hyperjob.split import split
 from tests.hyperjob.objects import GPU, auto, gpus, hyperjob, replicated, task
 
@@ -90,7 +90,7 @@ def test_any_tasks_are_cut_without_loss_and_near_their_proportion(counts, parts)
 
 def made(found, layout):
     """Return the Jobs that the parts become."""
-    return [child.job["spec"] for child in children(found, layout.parts)]
+    return [child.job["spec"] for child in build_parts(found, layout.parts)]
 
 
 def pods(job):
@@ -177,5 +177,5 @@ def test_several_jobs_keep_within_the_room_and_the_domains_that_they_share(clust
 @given(clusters=free, job=jobs)
 def test_the_same_world_gives_the_same_objects(clusters, job):
     found = built(*job)
-    first, second = (children(found, split(found, gpus(**clusters)).parts) for _ in range(2))
+    first, second = (build_parts(found, split(found, gpus(**clusters)).parts) for _ in range(2))
     assert first == second

@@ -9,7 +9,7 @@ from controller.cli.snapshot import Snapshot
 from controller.engine.workloads import Workload, WorkloadState
 from controller.hyperjob.children import minimum_parts
 from controller.hyperjob.preview import Preview
-from controller.hyperjob.split import part_demands
+from controller.hyperjob.split import requests_of_parts
 from controller.messages import pending_message
 
 
@@ -45,7 +45,7 @@ class HyperJobReport(msgspec.Struct, rename="camel", frozen=True):
 def hyperjob_report(snapshot: Snapshot, hyperjob: HyperJob, split: Preview) -> HyperJobReport:
     """Return the state of *hyperjob* and its parts in *snapshot*."""
     trouble = split.trouble
-    demands = part_demands(hyperjob, split.parts) if split.parts else []
+    demands = requests_of_parts(hyperjob, split.parts) if split.parts else []
     uid = hyperjob.metadata.uid
     workloads = {
         workload.name: workload

@@ -8,8 +8,8 @@ import pytest
 
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS
 from controller.cache.informer import WatchOptions
-from controller.hyperjob.split import Prospects
-from controller.hyperjob.stage import Stage, Surroundings
+from controller.hyperjob.controller import Dependencies, HyperJobController
+from controller.hyperjob.split import CapacitySnapshot
 from controller.kube import Api, NotFound
 from localup.apply import apply, apply_files
 from localup.controlplane import OUR_CRDS
@@ -25,11 +25,11 @@ def plane(fresh_control_plane):
 
 
 @asynccontextmanager
-async def staged(plane, *, prospects=Prospects, may_write=lambda: True):
+async def staged(plane, *, prospects=CapacitySnapshot, may_write=lambda: True):
     """Run a stage with its own rights; yield it and an administrator."""
     async with Api.connect(plane.kubeconfig("volcano-global-hyperjobs")) as ours:
-        around = Surroundings(may_write, prospects, lambda key: None, lambda uid: None)
-        stage = Stage(ours, around, options=WatchOptions())
+        around = Dependencies(may_write, prospects, lambda key: None, lambda uid: None)
+        stage = HyperJobController(ours, around, options=WatchOptions())
         stage.discovery_interval_seconds = 0.1
         task = asyncio.create_task(stage.run())
         async with Api.connect(plane.kubeconfig("admin")) as admin:

@@ -9,7 +9,7 @@ from controller.api.volcanojobs import JobSpec
 from controller.cache.translate.jobs import JobTranslator
 from controller.engine.requests import pod_request
 from controller.engine.resources import Resources, scale, total
-from controller.hyperjob.lineup import Pods
+from controller.hyperjob.pod_distribution import PodCounts
 
 
 class SplitError(ValueError):
@@ -29,6 +29,6 @@ def _requests(spec: bytes) -> tuple[Resources, ...]:
     return tuple(pod_request(task.pod) for task in facts.requests.job.tasks)
 
 
-def demand(requests: tuple[Resources, ...], pods: Pods) -> Resources:
+def sum_requests(requests: tuple[Resources, ...], pods: PodCounts) -> Resources:
     """Return what so many pods of each task ask for together."""
     return total(scale(request, count) for request, count in zip(requests, pods, strict=True))

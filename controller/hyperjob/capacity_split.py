@@ -17,21 +17,21 @@ from controller.engine.node_packing import can_hold_gang
 from controller.engine.reasons import Reason
 from controller.engine.requests import PodSet
 from controller.engine.resources import Resources, add, fits, subtract, total
-from controller.hyperjob.counting import demand, pod_requests
-from controller.hyperjob.lineup import Pods, cut, units
-from controller.hyperjob.packing import Bin, Load, Shares, fill, pack
-from controller.hyperjob.trouble import Trouble
+from controller.hyperjob.packing import ClusterBin, PackingRequest, Shares, fill_in_order, pack
+from controller.hyperjob.pending_reason import PendingReason
+from controller.hyperjob.pod_distribution import PodCounts, distribute, equal_units
+from controller.hyperjob.template_requests import pod_requests, sum_requests
 
 UNLIMITED = 10_000
 #: So many sets of clusters are tried for jobs that share them: all there are where clusters are few.
-_TRIALS = 300
+_MAX_SUBSETS = 300
 
-Share = tuple[str, Pods]
+PartShare = tuple[str, PodCounts]
 """A part: its cluster, and its pods of each task."""
 
 
 @dataclass(slots=True)
-class Books:
+class CapacityTracker:
     """What the parts laid out so far take, and on which clusters they are."""
 
     rooms: Sequence[FreeCapacity]
@@ -50,7 +50,7 @@ class Books:
 
 
 @dataclass(frozen=True, slots=True)
-class _Need:
+class _UnitRequests:
     """What one unit of a template asks for, and what exists once beside it."""
 
     unit: Resources
@@ -65,86 +65,93 @@ class _Need:
         return [PodSet(tuple(sorted(request.items())), pods, pods) for request, pods in counted]
 
 
-def _need(template: JobSpec) -> _Need:
+def _unit_requests(template: JobSpec) -> _UnitRequests:
     requests = pod_requests(template)
-    stretches = units(template)
+    stretches = equal_units(template)
     tasks = tuple(zip(template.tasks, template.is_single_instance, strict=True))
     once = tuple(task.replicas if is_single else 0 for task, is_single in tasks)
     unit = tuple(0 if is_single else task.replicas // stretches for task, is_single in tasks)
     asked = tuple(request for request, task in zip(requests, template.tasks, strict=True) if task.replicas > 0)
-    return _Need(demand(requests, unit), demand(requests, once), asked, tuple(zip(requests, unit, once, strict=True)))
+    return _UnitRequests(
+        sum_requests(requests, unit), sum_requests(requests, once), asked, tuple(zip(requests, unit, once, strict=True))
+    )
 
 
-def place(job: ReplicatedJob, policy: SplitPolicy, books: Books) -> list[Share] | Trouble:
+def place_parts(job: ReplicatedJob, policy: SplitPolicy, books: CapacityTracker) -> list[PartShare] | PendingReason:
     """Return the parts of *job* by the room there is, and book them; or why there is no way."""
     template = resize_template(job)
-    need, stretches = _need(template), units(template)
+    need, stretches = _unit_requests(template), equal_units(template)
     size = template.pods // stretches
-    bins = [_bin(room, need, books) for room in books.rooms if room.has_nodes_for(need.pods)]
+    bins = [_cluster_bin(room, need, books) for room in books.rooms if room.has_nodes_for(need.pods)]
     least = -(-(policy.min_replicas or 1) // size)
     preferred = [share.name for share in policy.clusters] or job.cluster_names
-    packed = _packed(policy, bins, Load(stretches, books.most, least), preferred=preferred, books=books)
+    packed = _pack(policy, bins, PackingRequest(stretches, books.most, least), preferred=preferred, books=books)
     if packed is None:
-        return _shortage(need, bins, stretches, books=books)
-    pods = cut(template, [count * size for _, count in packed])
+        return _explain_shortage(need, bins, stretches, books=books)
+    pods = distribute(template, [count * size for _, count in packed])
     requests = pod_requests(template)
     shares = [(name, each) for (name, _), each in zip(packed, pods, strict=True)]
     for name, each in shares:
-        books.take(name, demand(requests, each))
+        books.take(name, sum_requests(requests, each))
     return shares
 
 
-def domains(hyperjob: HyperJob, books: Books) -> Iterator[Books]:
+def cluster_subsets(hyperjob: HyperJob, books: CapacityTracker) -> Iterator[CapacityTracker]:
     """Yield empty books of as many clusters as all parts together may be on, the largest ones first.
 
     For several jobs that share their clusters: where the first of them has gone
     may leave the next no way.
     """
-    whole = total(map(_whole, hyperjob.spec.replicated_jobs))
-    by_size = sorted(books.rooms, key=lambda room: (-_worth(whole, room), room.name))
+    whole = total(map(_job_requests, hyperjob.spec.replicated_jobs))
+    by_size = sorted(books.rooms, key=lambda room: (-_fitting_fraction(whole, room), room.name))
     chosen = combinations(by_size, min(books.most, len(by_size)))
-    yield from (Books(rooms, books.names, UNLIMITED) for rooms in islice(chosen, _TRIALS))
+    yield from (CapacityTracker(rooms, books.names, UNLIMITED) for rooms in islice(chosen, _MAX_SUBSETS))
 
 
-def _whole(job: ReplicatedJob) -> Resources:
+def _job_requests(job: ReplicatedJob) -> Resources:
     template = resize_template(job)
-    return demand(pod_requests(template), tuple(max(task.replicas, 0) for task in template.tasks))
+    return sum_requests(pod_requests(template), tuple(max(task.replicas, 0) for task in template.tasks))
 
 
-def _worth(whole: Resources, room: FreeCapacity) -> Fraction:
+def _fitting_fraction(whole: Resources, room: FreeCapacity) -> Fraction:
     """Return how much of *whole* a cluster holds, by the resource it has least of."""
     shares = (Fraction(room.headroom.get(name, 0), each) for name, each in whole.items() if each > 0)
     return min(shares, default=Fraction())
 
 
-def _packed(
-    policy: SplitPolicy, bins: Sequence[Bin], load: Load, *, preferred: Sequence[str], books: Books
+def _pack(
+    policy: SplitPolicy,
+    bins: Sequence[ClusterBin],
+    load: PackingRequest,
+    *,
+    preferred: Sequence[str],
+    books: CapacityTracker,
 ) -> Shares | None:
     """Pack onto the clusters in use where that is possible, else onto as many more as `maxDomains` allows."""
     if policy.effective_strategy == "ByResources" and preferred:
         bins = [each for each in bins if each.name in preferred]
-    way = fill if policy.effective_strategy == "ByResources" else pack
+    way = fill_in_order if policy.effective_strategy == "ByResources" else pack
     in_use = [each for each in bins if each.name in books.taken]
     again = way(in_use, load, preferred) if in_use else None
     if again is not None or len(books.taken) >= load.most:
         return again
-    return way(bins, Load(load.units, load.most - len(books.taken), load.least), preferred)
+    return way(bins, PackingRequest(load.units, load.most - len(books.taken), load.least), preferred)
 
 
-def _bin(room: FreeCapacity, need: _Need, books: Books) -> Bin:
+def _cluster_bin(room: FreeCapacity, need: _UnitRequests, books: CapacityTracker) -> ClusterBin:
     headroom = books.headroom(room)
-    plain = _on_nodes(_times(need.unit, headroom), room, need)
+    plain = _limit_by_nodes(_count_fitting(need.unit, headroom), room, need)
     if not need.is_single_instance:
-        return Bin(room.name, plain, plain)
+        return ClusterBin(room.name, plain, plain)
     hosting = (
-        _times(need.unit, subtract(headroom, need.is_single_instance))
+        _count_fitting(need.unit, subtract(headroom, need.is_single_instance))
         if fits(need.is_single_instance, headroom)
         else -1
     )
-    return Bin(room.name, plain, _on_nodes(hosting, room, need, hosting=True))
+    return ClusterBin(room.name, plain, _limit_by_nodes(hosting, room, need, hosting=True))
 
 
-def _on_nodes(most: int, room: FreeCapacity, need: _Need, *, hosting: bool = False) -> int:
+def _limit_by_nodes(most: int, room: FreeCapacity, need: _UnitRequests, *, hosting: bool = False) -> int:
     """Return how many of at most *most* units have a place on the cluster's nodes, as far as these are described."""
     nodes = room.cluster_state.cluster.nodes if room.cluster_state.cluster else ()
     if most < 0 or not nodes or can_hold_gang(need.pod_sets(most, hosting=hosting), nodes):
@@ -159,18 +166,20 @@ def _on_nodes(most: int, room: FreeCapacity, need: _Need, *, hosting: bool = Fal
     return fitting
 
 
-def _times(unit: Resources, headroom: Resources) -> int:
+def _count_fitting(unit: Resources, headroom: Resources) -> int:
     """Return how often *unit* fits into *headroom*."""
     return max(min((headroom.get(name, 0) // amount for name, amount in unit.items() if amount > 0), default=0), 0)
 
 
-def _shortage(need: _Need, bins: Sequence[Bin], stretches: int, *, books: Books) -> Trouble:
+def _explain_shortage(
+    need: _UnitRequests, bins: Sequence[ClusterBin], stretches: int, *, books: CapacityTracker
+) -> PendingReason:
     """Return why there is no way, by the resource that is shortest."""
     if not books.names:
         message = "its placement and the clusters exclude each other, or none takes new workloads"
-        return Trouble(Reason.NO_MATCHING_CLUSTER, message)
+        return PendingReason(Reason.NO_MATCHING_CLUSTER, message)
     if not bins:
-        return Trouble(Reason.INSUFFICIENT_CAPACITY, "no candidate cluster has a node for each of its pods")
+        return PendingReason(Reason.INSUFFICIENT_CAPACITY, "no candidate cluster has a node for each of its pods")
     asked = {
         name: amount * stretches + need.is_single_instance.get(name, 0)
         for name, amount in need.unit.items()
@@ -180,6 +189,8 @@ def _shortage(need: _Need, bins: Sequence[Bin], stretches: int, *, books: Books)
     short = min(sorted(asked), key=lambda name: Fraction(free[name], asked[name]), default=None)
     if short is not None and free[short] < asked[short]:
         amounts = f"{format_quantity(short, free[short])} {short} of {format_quantity(short, asked[short])}"
-        return Trouble(Reason.INSUFFICIENT_CAPACITY, f"its candidate clusters have {amounts} free")
+        return PendingReason(Reason.INSUFFICIENT_CAPACITY, f"its candidate clusters have {amounts} free")
     most = f" on at most {books.most} cluster{'s' if books.most > 1 else ''}" if books.most < UNLIMITED else ""
-    return Trouble(Reason.INSUFFICIENT_CAPACITY, f"its candidate clusters have room, but not in parts that fit{most}")
+    return PendingReason(
+        Reason.INSUFFICIENT_CAPACITY, f"its candidate clusters have room, but not in parts that fit{most}"
+    )

@@ -5,11 +5,11 @@ Pure. What follows when too few are left is ``course``.
 
 from controller.api.hyperjobs import HyperJob
 from controller.api.hyperjobstatus import PartStatus, SplitStatus
-from controller.hyperjob.part import again
-from controller.hyperjob.split import Prospects, part_demands
+from controller.hyperjob.part import next_attempt
+from controller.hyperjob.split import CapacitySnapshot, requests_of_parts
 
 
-def retried(hyperjob: HyperJob, standing: SplitStatus, prospects: Prospects) -> SplitStatus:
+def retry_failed_parts(hyperjob: HyperJob, standing: SplitStatus, prospects: CapacitySnapshot) -> SplitStatus:
     """Return the split with the failed parts waiting for another attempt, as far as they may have one."""
     most = hyperjob.spec.failure_policy.max_retries
     parts = tuple(
@@ -19,13 +19,13 @@ def retried(hyperjob: HyperJob, standing: SplitStatus, prospects: Prospects) -> 
     return standing.model_copy(update={"parts": parts})
 
 
-def _retry(hyperjob: HyperJob, part: PartStatus, prospects: Prospects) -> PartStatus:
+def _retry(hyperjob: HyperJob, part: PartStatus, prospects: CapacitySnapshot) -> PartStatus:
     changes: dict[str, object] = {"retries": part.retries + 1}
     if hyperjob.spec.failure_policy.retry_on == "AnyCluster" and part.running_on:
         changes["failed_on"] = tuple(dict.fromkeys((*part.failed_on, part.running_on)))
         if part.cluster and _may_move(hyperjob, part):
-            changes["cluster"] = _elsewhere(hyperjob, part, prospects)
-    return again(part, **changes)
+            changes["cluster"] = _other_cluster(hyperjob, part, prospects)
+    return next_attempt(part, **changes)
 
 
 def _may_move(hyperjob: HyperJob, part: PartStatus) -> bool:
@@ -33,9 +33,9 @@ def _may_move(hyperjob: HyperJob, part: PartStatus) -> bool:
     return job.split_policy is not None and job.split_policy.effective_strategy in {"Auto", "ByResources"}
 
 
-def _elsewhere(hyperjob: HyperJob, part: PartStatus, prospects: Prospects) -> str:
+def _other_cluster(hyperjob: HyperJob, part: PartStatus, prospects: CapacitySnapshot) -> str:
     """Return the cluster with room for the part where it has not failed, by name; its own where there is none."""
-    (asked,) = part_demands(hyperjob, [part])
+    (asked,) = requests_of_parts(hyperjob, [part])
     avoided = {*part.failed_on, part.running_on}
     fitting = [
         str(room.name)

@@ -10,65 +10,74 @@ from dataclasses import dataclass
 
 from controller.api.hyperjobs import HyperJob
 from controller.api.hyperjobstatus import FINISHED, PartStatus
-from controller.hyperjob.children import Child, Manifest, children
-from controller.hyperjob.course import Course
-from controller.hyperjob.part import OVER
-from controller.hyperjob.sighting import ChildSighting, covers
+from controller.hyperjob.children import Manifest, PartObjects, build_parts
+from controller.hyperjob.observed import ObservedChild, has_all_fields
+from controller.hyperjob.part import TERMINAL
+from controller.hyperjob.state import HyperJobState
 
-Own = Mapping[str, ChildSighting]
+ObjectsByName = Mapping[str, ObservedChild]
 """Objects of one kind that a HyperJob has made, by name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Duties:
+class ObjectChanges:
     """Writes in their order: all of *remove*, then all of *apply*."""
 
-    remove: tuple[ChildSighting, ...] = ()
+    remove: tuple[ObservedChild, ...] = ()
     apply: tuple[Manifest, ...] = ()
     in_step: frozenset[str] = frozenset()
     """The parts whose objects are as they should be."""
 
 
-def duties(
-    hyperjob: HyperJob, stands: Course, jobs: Own, policies: Own, *, in_step: Collection[str] = frozenset()
-) -> Duties:
+def diff_objects(
+    hyperjob: HyperJob,
+    stands: HyperJobState,
+    jobs: ObjectsByName,
+    policies: ObjectsByName,
+    *,
+    in_step: Collection[str] = frozenset(),
+) -> ObjectChanges:
     """Return the writes for *hyperjob*; none once all is as it should be.
 
     Of parts that were found *in_step*, and of which nothing has changed since, nothing is worked out again.
     """
     if not stands.is_sound:
-        return Duties()
+        return ObjectChanges()
     if stands.phase in FINISHED or stands.phase == "Suspended":
         in_step, wanted = frozenset(), {}
     else:
-        wanted = _wanted(hyperjob, stands, in_step)
-    kept = _kept(hyperjob, stands)
-    old = [job for name, job in sorted(jobs.items()) if name not in in_step and not _stays(job, wanted.get(name), kept)]
+        wanted = _desired(hyperjob, stands, in_step)
+    kept = _retained(hyperjob, stands)
+    old = [
+        job
+        for name, job in sorted(jobs.items())
+        if name not in in_step and not _is_current(job, wanted.get(name), kept)
+    ]
     stays = {*wanted, *kept, *in_step}
     stale = [policy for name, policy in sorted(policies.items()) if name not in stays]
     in_the_way = {job.key.name for job in old}
     missing = (child for child in wanted.values() if child.name not in in_the_way)
     remove = tuple(each for each in (*old, *stale) if not each.deleting)
-    apply = tuple(_writes(missing, jobs, policies))
+    apply = tuple(_manifests_to_apply(missing, jobs, policies))
     written = {manifest["metadata"]["name"] for manifest in apply}
     found = {name for name in wanted if name in jobs and name in policies and name not in in_the_way | written}
-    return Duties(remove, apply, frozenset(found.union(in_step)))
+    return ObjectChanges(remove, apply, frozenset(found.union(in_step)))
 
 
-def _wanted(hyperjob: HyperJob, stands: Course, in_step: Collection[str]) -> dict[str, Child]:
+def _desired(hyperjob: HyperJob, stands: HyperJobState, in_step: Collection[str]) -> dict[str, PartObjects]:
     """Return the parts that are not over, but for those *in_step*; those that are over need no objects any more."""
-    over = {part.name for part in stands.parts if part.phase in OVER}
-    return {child.name: child for child in children(hyperjob, stands.parts, over.union(in_step))}
+    over = {part.name for part in stands.parts if part.phase in TERMINAL}
+    return {child.name: child for child in build_parts(hyperjob, stands.parts, over.union(in_step))}
 
 
-def _kept(hyperjob: HyperJob, stands: Course) -> Mapping[str, PartStatus]:
+def _retained(hyperjob: HyperJob, stands: HyperJobState) -> Mapping[str, PartStatus]:
     """Return the parts that are over and whose objects stay for those who want to look."""
     if stands.phase in FINISHED and hyperjob.spec.cleanup_policy == "All":
         return {}
-    return {part.name: part for part in stands.parts if part.phase in OVER}
+    return {part.name: part for part in stands.parts if part.phase in TERMINAL}
 
 
-def _stays(job: ChildSighting, child: Child | None, kept: Mapping[str, PartStatus]) -> bool:
+def _is_current(job: ObservedChild, child: PartObjects | None, kept: Mapping[str, PartStatus]) -> bool:
     if job.deleting:
         return False
     if child is None:
@@ -79,11 +88,13 @@ def _stays(job: ChildSighting, child: Child | None, kept: Mapping[str, PartStatu
     return job.mark.template in {"", child.template}
 
 
-def _writes(wanted: Iterable[Child], jobs: Own, policies: Own) -> Iterator[Manifest]:
+def _manifests_to_apply(
+    wanted: Iterable[PartObjects], jobs: ObjectsByName, policies: ObjectsByName
+) -> Iterator[Manifest]:
     for child in wanted:
         policy, job = policies.get(child.name), jobs.get(child.name)
         if policy is not None and policy.deleting:
             continue
         for manifest, seen in ((child.policy, policy), (child.job, job)):
-            if seen is None or not covers(seen, manifest):
+            if seen is None or not has_all_fields(seen, manifest):
                 yield manifest

@@ -13,23 +13,23 @@ from math import gcd, lcm
 
 from controller.api.volcanojobs import JobSpec, Task
 
-Pods = tuple[int, ...]
+PodCounts = tuple[int, ...]
 """How many pods of each task, in the order of the template."""
 
 
-def units(template: JobSpec) -> int:
+def equal_units(template: JobSpec) -> int:
     """Return into how many equal stretches the line can be cut, each with the same pods of each task."""
     return gcd(*(task.replicas // task.partition_step for task in template.divisible)) if template.divisible else 0
 
 
-def cut(template: JobSpec, counts: Sequence[int]) -> list[Pods]:
+def distribute(template: JobSpec, counts: Sequence[int]) -> list[PodCounts]:
     """Return the pods of each part, for parts of so many divided pods each; *counts* add up to all of them.
 
     A count that would cut a partition is rounded down, and the rest falls to the next part.
     """
-    line = _line(template)
+    line = _pod_sequence(template)
     block = next(line, None)
-    shares: list[Pods] = []
+    shares: list[PodCounts] = []
     taken = 0
     for place, end in enumerate(accumulate(counts)):
         pods = [0] * len(template.tasks)
@@ -38,11 +38,11 @@ def cut(template: JobSpec, counts: Sequence[int]) -> list[Pods]:
             pods[block] += template.tasks[block].partition_step
             taken += template.tasks[block].partition_step
             block = next(line, None)
-        shares.append(_with_singles(template, tuple(pods), is_first=place == 0))
+        shares.append(_add_single_tasks(template, tuple(pods), is_first=place == 0))
     return shares
 
 
-def minimum(template: JobSpec, before: int, tasks: Sequence[Task]) -> int | None:
+def part_minimum(template: JobSpec, before: int, tasks: Sequence[Task]) -> int | None:
     """Return the gang minimum of a part of *tasks*, where the parts before it have *before* pods; ``None`` if unset.
 
     Pro rata: the minimums of all parts add up to the template's, unless a part
@@ -55,11 +55,11 @@ def minimum(template: JobSpec, before: int, tasks: Sequence[Task]) -> int | None
     whole, all_pods = template.min_available, template.total_pods
     pods = sum(task.replicas for task in tasks)
     share = whole * (before + pods) // all_pods - whole * before // all_pods
-    covered = _minimums(tasks) if whole >= _minimums(template.tasks) else 0
+    covered = _sum_of_minimums(tasks) if whole >= _sum_of_minimums(template.tasks) else 0
     return min(max(share, covered, 1), pods)
 
 
-def _minimums(tasks: Sequence[Task]) -> int:
+def _sum_of_minimums(tasks: Sequence[Task]) -> int:
     return sum(task.replicas if task.min_available is None else task.min_available for task in tasks)
 
 
@@ -74,12 +74,12 @@ def task_minimum(task: Task, before: int, pods: int) -> int | None:
     return task.min_available * (before + pods) // task.replicas - task.min_available * before // task.replicas
 
 
-def equal(total: int, parts: int) -> list[int]:
+def divide_equally(total: int, parts: int) -> list[int]:
     """Return *total* in equal parts; what is left over goes to the first ones, one each."""
     return [total // parts + (place < total % parts) for place in range(parts)]
 
 
-def weighted(total: int, weights: Sequence[int]) -> list[int]:
+def divide_by_weight(total: int, weights: Sequence[int]) -> list[int]:
     """Return *total* in parts by weight; what rounding leaves goes to the largest remainders, the first of equals."""
     whole = sum(weights)
     shares = [total * weight // whole for weight in weights]
@@ -89,7 +89,7 @@ def weighted(total: int, weights: Sequence[int]) -> list[int]:
     return shares
 
 
-def _line(template: JobSpec) -> Iterator[int]:
+def _pod_sequence(template: JobSpec) -> Iterator[int]:
     """Yield the task of each block of pods that stay together, by its place in the template."""
     blocks = {
         place: task.replicas // task.partition_step
@@ -107,7 +107,7 @@ def _line(template: JobSpec) -> Iterator[int]:
     yield from (place for _, place in sorted(stands))
 
 
-def _with_singles(template: JobSpec, pods: Pods, *, is_first: bool) -> Pods:
+def _add_single_tasks(template: JobSpec, pods: PodCounts, *, is_first: bool) -> PodCounts:
     return tuple(
         task.replicas if is_single and is_first else count
         for task, is_single, count in zip(template.tasks, template.is_single_instance, pods, strict=True)

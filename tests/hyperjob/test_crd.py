@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from controller.hyperjob.__main__ import FOLDER, outdated
-from controller.hyperjob.definition import definitions
+from controller.hyperjob.crd import crd_files
 from localup.api import ApiError
 from tests.cache.objects import SHARED, needs_shared
 from tests.hyperjob.objects import document, replicated, task
@@ -34,7 +34,7 @@ def test_the_definitions_in_the_chart_are_what_the_models_make():
 @needs_shared
 def test_every_field_of_upstreams_definition_is_there_with_its_type():
     upstream = spec_schema((SHARED / "crds" / "training.volcano.sh_hyperjobs.yaml").read_text())
-    ours = dict(fields({"properties": spec_schema(definitions()["training.volcano.sh_hyperjobs.yaml"])}))
+    ours = dict(fields({"properties": spec_schema(crd_files()["training.volcano.sh_hyperjobs.yaml"])}))
     missing = [(path, kind) for path, kind in fields({"properties": upstream}) if ours.get(path) != kind]
     # A claim is opaque to us; the Job's definition says what is in it.
     assert [path for path, _ in missing if ".volumeClaim." not in path] == []

@@ -23,57 +23,57 @@ from controller.cache.informer import Informer, WatchOptions
 from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedHyperJob, ObjectKey, TemplateKey
 from controller.clock import Clock, wall_clock
 from controller.engine.workloads import WorkloadUid
-from controller.hyperjob.children import facts_of
-from controller.hyperjob.reconciler import Reconciler
-from controller.hyperjob.sighting import (
-    ChildSighting,
-    HyperJobSighting,
-    Placed,
-    see_hyperjob,
-    see_job,
-    see_policy,
+from controller.hyperjob.children import cached_hyperjob_of
+from controller.hyperjob.observed import (
+    ObservedChild,
+    ObservedHyperJob,
+    PartPlacement,
+    decode_hyperjob,
+    decode_part_job,
+    decode_part_policy,
 )
-from controller.hyperjob.split import Prospects
-from controller.hyperjob.trouble import Trouble
+from controller.hyperjob.pending_reason import PendingReason
+from controller.hyperjob.reconciler import Reconciler
+from controller.hyperjob.split import CapacitySnapshot
 from controller.kube import Api, ApiError, Conflict, NotFound
 
 #: News of bindings and clusters come by the hundred; HyperJobs that may depend on them are looked at so often.
-_REVIEW_SECONDS = 0.5
+_RESYNC_SECONDS = 0.5
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
-def _tell_nobody(_: str, __: CachedHyperJob | None) -> None:
+def _ignore(_: str, __: CachedHyperJob | None) -> None:
     """Keep it to ourselves."""
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Dependencies:
     """What the stage asks of the rest of the controller."""
 
     may_write: Callable[[], bool]
-    prospects: Callable[[], Prospects | None]
+    prospects: Callable[[], CapacitySnapshot | None]
     """What the clusters can hold; ``None`` while that is not known yet."""
     binding: Callable[[ObjectKey], CachedBinding | None]
-    trouble: Callable[[WorkloadUid], Trouble | None]
+    trouble: Callable[[WorkloadUid], PendingReason | None]
     """Why a binding waits."""
-    tell_group: Callable[[str, CachedHyperJob | None], None] = _tell_nobody
+    tell_group: Callable[[str, CachedHyperJob | None], None] = _ignore
     """Hears what a HyperJob, by its uid, says of its parts; ``None`` where it says nothing any more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class WorkItem:
     """A HyperJob that is to be looked at."""
 
     resource: Resource
     key: ObjectKey
 
 
-class Stage:
+class HyperJobController:
     """Watches HyperJobs and their objects and keeps them in step."""
 
     def __init__(
-        self, api: Api, surroundings: Surroundings, *, watch_options: WatchOptions, clock: Clock = wall_clock
+        self, api: Api, surroundings: Dependencies, *, watch_options: WatchOptions, clock: Clock = wall_clock
     ) -> None:
         self.discovery_interval_seconds = 30.0
         """How often definitions are looked for that are not installed."""
@@ -82,15 +82,15 @@ class Stage:
         self._watch_options = watch_options
         self._clock = clock
         self._hyperjobs = {resource: self._of_hyperjobs(resource) for resource in HYPERJOB_RESOURCES}
-        self._jobs = Collection(see_job, self._child_changed)
-        self._policies = Collection(see_policy, self._child_changed)
-        self._known: dict[str, Errand] = {}
+        self._jobs = Collection(decode_part_job, self._child_changed)
+        self._policies = Collection(decode_part_policy, self._child_changed)
+        self._known: dict[str, WorkItem] = {}
         """HyperJobs by uid."""
-        self._children: dict[str, dict[tuple[str, str], ChildSighting]] = {}
+        self._children: dict[str, dict[tuple[str, str], ObservedChild]] = {}
         """Objects by the uid of their owner, then by kind and name."""
-        self._due: dict[Errand, None] = {}
-        self._later: dict[Errand, int] = {}
-        self._backoffs: dict[Errand, Backoff] = {}
+        self._due: dict[WorkItem, None] = {}
+        self._later: dict[WorkItem, int] = {}
+        self._backoffs: dict[WorkItem, Backoff] = {}
         self._wake = asyncio.Event()
         self._is_outdated = False
         self._informers: dict[Resource, Informer[Any]] = {}
@@ -113,31 +113,31 @@ class Stage:
 
     # -- what the reconciler asks ------------------------------------------
 
-    def hyperjob(self, resource: Resource, key: ObjectKey) -> HyperJobSighting | None:
+    def hyperjob(self, resource: Resource, key: ObjectKey) -> ObservedHyperJob | None:
         """Return a HyperJob."""
         return self._hyperjobs[resource].get(key)
 
-    def jobs(self, uid: str) -> Mapping[str, ChildSighting]:
+    def jobs(self, uid: str) -> Mapping[str, ObservedChild]:
         """Return the Jobs that the HyperJob *uid* has made, by name."""
         return self._of(uid, JOBS)
 
-    def policies(self, uid: str) -> Mapping[str, ChildSighting]:
+    def policies(self, uid: str) -> Mapping[str, ObservedChild]:
         """Return the PropagationPolicies that the HyperJob *uid* has made, by name."""
         return self._of(uid, PROPAGATION_POLICIES)
 
-    def placed(self, namespace: str, job: str) -> Placed | None:
+    def placed(self, namespace: str, job: str) -> PartPlacement | None:
         """Return where a Job's binding is, ``None`` while there is none."""
         binding = self._surroundings.binding(ObjectKey(namespace, f"{job}-job"))
         if binding is None or binding.template != TemplateKey(VOLCANO_JOB, namespace, job):
             return None
         if binding.is_suspended or not binding.targets:
-            return Placed(trouble=self._surroundings.trouble(binding.uid))
-        return Placed(tuple(target.name for target in binding.targets))
+            return PartPlacement(trouble=self._surroundings.trouble(binding.uid))
+        return PartPlacement(tuple(target.name for target in binding.targets))
 
-    def learn(self, resource: Resource, raw: bytes) -> ChildSighting | None:
+    def learn(self, resource: Resource, raw: bytes) -> ObservedChild | None:
         """Take an object as the API server has just told it; one that is not of a HyperJob is not kept."""
         if resource in self._hyperjobs:
-            self._hyperjobs[resource].upsert(see_hyperjob(raw, resource))
+            self._hyperjobs[resource].upsert(decode_hyperjob(raw, resource))
             return None
         collection = self._jobs if resource is JOBS else self._policies
         seen = collection.decode(raw)
@@ -145,31 +145,31 @@ class Stage:
             collection.upsert(seen)
         return seen
 
-    def _of(self, uid: str, resource: Resource) -> dict[str, ChildSighting]:
+    def _of(self, uid: str, resource: Resource) -> dict[str, ObservedChild]:
         found = self._children.get(uid, {})
         return {name: each for (kind, name), each in found.items() if kind == resource.plural}
 
-    def _prospects(self) -> Prospects:
-        return self._surroundings.prospects() or Prospects()
+    def _prospects(self) -> CapacitySnapshot:
+        return self._surroundings.prospects() or CapacitySnapshot()
 
     # -- what the informers tell --------------------------------------------
 
-    def _of_hyperjobs(self, resource: Resource) -> Collection[HyperJobSighting]:
-        return Collection(partial(see_hyperjob, resource=resource), partial(self._hyperjob_changed, resource))
+    def _of_hyperjobs(self, resource: Resource) -> Collection[ObservedHyperJob]:
+        return Collection(partial(decode_hyperjob, resource=resource), partial(self._hyperjob_changed, resource))
 
     def _hyperjob_changed(
-        self, resource: Resource, before: HyperJobSighting | None, after: HyperJobSighting | None
+        self, resource: Resource, before: ObservedHyperJob | None, after: ObservedHyperJob | None
     ) -> None:
         if before is not None and (after is None or after.uid != before.uid):
             self._known.pop(before.uid, None)
             self._surroundings.tell_group(before.uid, None)
         if after is not None:
-            self._surroundings.tell_group(after.uid, facts_of(after))
-            errand = Errand(resource, after.key)
+            self._surroundings.tell_group(after.uid, cached_hyperjob_of(after))
+            errand = WorkItem(resource, after.key)
             self._known[after.uid] = errand
             self._add(errand)
 
-    def _child_changed(self, before: ChildSighting | None, after: ChildSighting | None) -> None:
+    def _child_changed(self, before: ObservedChild | None, after: ObservedChild | None) -> None:
         for seen, is_there in ((before, False), (after, True)):
             if seen is None or not seen.owner:
                 continue
@@ -183,7 +183,7 @@ class Stage:
             if seen.owner in self._known:
                 self._add(self._known[seen.owner])
 
-    def _add(self, errand: Errand) -> None:
+    def _add(self, errand: WorkItem) -> None:
         self._due[errand] = None
         self._wake.set()
 
@@ -249,7 +249,7 @@ class Stage:
             self._later.pop(errand, None)
             await self._attempt(errand)
 
-    def _ready(self, now: int) -> list[Errand]:
+    def _ready(self, now: int) -> list[WorkItem]:
         blocked = {errand for errand, at in self._later.items() if at > now and errand in self._backoffs}
         due = [errand for errand in self._due if errand not in blocked]
         return due + [errand for errand, at in self._later.items() if at <= now and errand not in self._due]
@@ -262,13 +262,13 @@ class Stage:
         for errand in self._unfinished():
             self._due[errand] = None
 
-    def _unfinished(self) -> Iterator[Errand]:
+    def _unfinished(self) -> Iterator[WorkItem]:
         for resource, collection in self._hyperjobs.items():
             for seen in collection:
                 if not seen.status.is_finished:
-                    yield Errand(resource, seen.key)
+                    yield WorkItem(resource, seen.key)
 
-    async def _attempt(self, errand: Errand) -> None:
+    async def _attempt(self, errand: WorkItem) -> None:
         try:
             again_at = await self._reconciler.reconcile(errand.resource, errand.key)
         except (Conflict, NotFound) as error:
@@ -288,7 +288,7 @@ class Stage:
             if again_at is not None:
                 self._later[errand] = again_at
 
-    def _postpone(self, errand: Errand) -> None:
+    def _postpone(self, errand: WorkItem) -> None:
         backoff = self._backoffs.setdefault(errand, Backoff(initial=0.25, maximum=30))
         self._later[errand] = self._clock() + int(backoff.next_delay() * 1000)
 
@@ -304,4 +304,4 @@ class Stage:
         except TimeoutError:
             return
         if self._is_outdated and not self._due:
-            await asyncio.sleep(max(_REVIEW_SECONDS - (time.monotonic() - began), 0.02))
+            await asyncio.sleep(max(_RESYNC_SECONDS - (time.monotonic() - began), 0.02))

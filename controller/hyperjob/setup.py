@@ -13,15 +13,15 @@ from controller.engine.queues import QueueName
 from controller.engine.reasons import Refusal
 from controller.engine.resources import Resources
 from controller.engine.state import State
-from controller.hyperjob.split import Prospects
-from controller.hyperjob.stage import Stage, Surroundings
-from controller.hyperjob.trouble import Trouble
+from controller.hyperjob.controller import Dependencies, HyperJobController
+from controller.hyperjob.pending_reason import PendingReason
+from controller.hyperjob.split import CapacitySnapshot
 from controller.kube import Api
 from controller.messages import pending_message
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ControllerView:
     """The parts of the controller that the stage looks at, each as it is at the moment."""
 
     store: Store
@@ -30,20 +30,20 @@ class Process:
     may_write: Callable[[], bool]
 
 
-def stage(api: Api, process: Process, watch_options: WatchOptions, clock: Clock) -> Stage:
+def new_controller(api: Api, process: ControllerView, watch_options: WatchOptions, clock: Clock) -> HyperJobController:
     """Return a stage that looks again whenever the store has news.
 
     The loop must listen to the store already: whoever listened before goes on listening.
     """
     store, state = process.store, process.state
-    surroundings = Surroundings(
+    surroundings = Dependencies(
         may_write=process.may_write,
-        prospects=lambda: prospects(state(), process.configuration()),
+        prospects=lambda: capacity_snapshot(state(), process.configuration()),
         binding=store.bindings.get,
-        trouble=lambda uid: trouble(state().refusal(uid)),
+        trouble=lambda uid: pending_reason(state().refusal(uid)),
         tell_group=store.hyperjob_changed,
     )
-    made = Stage(api, surroundings, watch_options=watch_options, clock=clock)
+    made = HyperJobController(api, surroundings, watch_options=watch_options, clock=clock)
     listening = store.on_change
 
     def changed() -> None:
@@ -54,7 +54,9 @@ def stage(api: Api, process: Process, watch_options: WatchOptions, clock: Clock)
     return made
 
 
-def and_then_look(tell: Callable[[tuple[Wait, ...]], None], made: Stage) -> Callable[[tuple[Wait, ...]], None]:
+def resync_after_cycle(
+    tell: Callable[[tuple[Wait, ...]], None], made: HyperJobController
+) -> Callable[[tuple[Wait, ...]], None]:
     """Return what hears the reasons at the end of a cycle: *tell*, and then the stage.
 
     What a part waits for, and what the clusters can hold, is known only when
@@ -68,17 +70,17 @@ def and_then_look(tell: Callable[[tuple[Wait, ...]], None], made: Stage) -> Call
     return waits
 
 
-def prospects(state: State, configuration: VolcanoGlobalConfiguration) -> Prospects | None:
+def capacity_snapshot(state: State, configuration: VolcanoGlobalConfiguration) -> CapacitySnapshot | None:
     """Return what the clusters and queues of *world* can take, ``None`` before its first cycle."""
     if state.queue_shares is None:
         return None
     held = state.queue_shares.quota
 
-    def quota(name: str, demand: Resources) -> Trouble | None:
+    def quota(name: str, demand: Resources) -> PendingReason | None:
         node = held.tree.nodes.get(QueueName(name or configuration.default_queue))
-        return trouble(held.refusal(node, demand)) if node is not None else None
+        return pending_reason(held.refusal(node, demand)) if node is not None else None
 
-    return Prospects(
+    return CapacitySnapshot(
         free_capacities(state.cluster_usage),
         capacities_when_empty(state.cluster_usage),
         quota,
@@ -86,6 +88,6 @@ def prospects(state: State, configuration: VolcanoGlobalConfiguration) -> Prospe
     )
 
 
-def trouble(refusal: Refusal | None) -> Trouble | None:
+def pending_reason(refusal: Refusal | None) -> PendingReason | None:
     """Return *refusal* in words."""
-    return None if refusal is None else Trouble(refusal.reason, pending_message(refusal))
+    return None if refusal is None else PendingReason(refusal.reason, pending_message(refusal))

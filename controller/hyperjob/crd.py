@@ -27,19 +27,30 @@ _COLUMNS = (
     ("CLUSTERS", "string", ".status.clusters"),
     ("AGE", "date", ".metadata.creationTimestamp"),
 )
-_KEPT = ("type", "format", "description", "enum", "required", "minimum", "maximum", "maxItems", "maxLength", "pattern")
-_OPEN: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_COPIED_KEYS = (
+    "type",
+    "format",
+    "description",
+    "enum",
+    "required",
+    "minimum",
+    "maximum",
+    "maxItems",
+    "maxLength",
+    "pattern",
+)
+_OPEN_OBJECT: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
-def definitions() -> dict[str, str]:
+def crd_files() -> dict[str, str]:
     """Return the CustomResourceDefinitions as YAML, by the names of their files."""
     return {
-        f"{resource.group}_{resource.plural}.yaml": yaml.safe_dump(definition(resource), sort_keys=False, width=120)
+        f"{resource.group}_{resource.plural}.yaml": yaml.safe_dump(build_crd(resource), sort_keys=False, width=120)
         for resource in MODELS
     }
 
 
-def definition(resource: Resource) -> Schema:
+def build_crd(resource: Resource) -> Schema:
     """Return the CustomResourceDefinition of one spelling."""
     names: Schema = {
         "kind": resource.kind,
@@ -63,8 +74,8 @@ def _version(resource: Resource) -> Schema:
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
         "metadata": {"type": "object"},
-        "spec": structural(MODELS[resource]),
-        "status": structural(HyperJobStatus),
+        "spec": structural_schema(MODELS[resource]),
+        "status": structural_schema(HyperJobStatus),
     }
     return {
         "name": resource.version,
@@ -76,17 +87,17 @@ def _version(resource: Resource) -> Schema:
     }
 
 
-def structural(model: type[BaseModel]) -> Schema:
+def structural_schema(model: type[BaseModel]) -> Schema:
     """Return the schema of *model* as Kubernetes takes it: nothing referred to, one type for each value."""
     schema = model.model_json_schema(by_alias=True)
-    return _plain(schema, schema.get("$defs", {}))
+    return _to_structural(schema, schema.get("$defs", {}))
 
 
-def _plain(schema: Schema, known: Mapping[str, Schema]) -> Schema:
-    schema = _resolved(schema, known)
+def _to_structural(schema: Schema, known: Mapping[str, Schema]) -> Schema:
+    schema = _resolve(schema, known)
     if schema.get("x-opaque"):
-        return {**_OPEN, "description": schema["description"]}
-    plain = {key: schema[key] for key in _KEPT if key in schema}
+        return {**_OPEN_OBJECT, "description": schema["description"]}
+    plain = {key: schema[key] for key in _COPIED_KEYS if key in schema}
     plain |= {key: value for key, value in schema.items() if key.startswith("x-kubernetes-")}
     if "const" in schema:
         plain["enum"] = [schema["const"]]
@@ -95,13 +106,13 @@ def _plain(schema: Schema, known: Mapping[str, Schema]) -> Schema:
     if plain.get("type") == "integer":
         plain.setdefault("format", "int32")
     if "items" in schema:
-        plain["items"] = _plain(schema["items"], known)
+        plain["items"] = _to_structural(schema["items"], known)
     if "properties" in schema:
-        plain["properties"] = {name: _plain(each, known) for name, each in schema["properties"].items()}
+        plain["properties"] = {name: _to_structural(each, known) for name, each in schema["properties"].items()}
     return plain | _additional(schema, known)
 
 
-def _resolved(schema: Schema, known: Mapping[str, Schema]) -> Schema:
+def _resolve(schema: Schema, known: Mapping[str, Schema]) -> Schema:
     """Return *schema* with what it refers to, and without the null that stands for an absent field."""
     others = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
     if others:
@@ -117,4 +128,4 @@ def _additional(schema: Schema, known: Mapping[str, Schema]) -> Schema:
     values = schema.get("additionalProperties")
     if values is True:
         return {"x-kubernetes-preserve-unknown-fields": True}
-    return {"additionalProperties": _plain(values, known)} if values else {}
+    return {"additionalProperties": _to_structural(values, known)} if values else {}

@@ -4,7 +4,7 @@ import pytest
 
 from controller.api.hyperjob_validation import hyperjob_violations
 from controller.api.hyperjobs import HyperJobError, read_hyperjob
-from controller.hyperjob.sighting import covers, see_job
+from controller.hyperjob.observed import decode_part_job, has_all_fields
 from tests.hyperjob.objects import GPU, auto, document, hyperjob, replicated, task
 
 
@@ -110,7 +110,7 @@ def _seen(spec, *, owner=True, mark=True):
         metadata["ownerReferences"] = [{"uid": "h", "controller": True}]
     if mark:
         metadata["annotations"] = {"volcano-global.io/part": '{"digest":"d"}'}
-    return see_job(json.dumps({"metadata": metadata, "spec": spec}).encode())
+    return decode_part_job(json.dumps({"metadata": metadata, "spec": spec}).encode())
 
 
 @pytest.mark.parametrize("missing", ["owner", "mark"])
@@ -127,8 +127,8 @@ def test_of_a_part_only_hashes_of_its_fields_are_stored():
 
 def test_a_part_covers_what_it_has_and_what_others_added_is_ignored():
     seen = _seen({**HASHED, "added": [1], "labels": {"a": "b", "c": "d"}})
-    assert covers(seen, {"metadata": {"name": "large"}, "spec": HASHED})
-    assert covers(seen, {"spec": {"counts": [1, 2, -1]}})
+    assert has_all_fields(seen, {"metadata": {"name": "large"}, "spec": HASHED})
+    assert has_all_fields(seen, {"spec": {"counts": [1, 2, -1]}})
 
 
 @pytest.mark.parametrize(
@@ -148,4 +148,4 @@ def test_a_part_covers_what_it_has_and_what_others_added_is_ignored():
     ],
 )
 def test_a_part_with_another_value_does_not_cover(changed):
-    assert not covers(_seen(HASHED), {"spec": {**HASHED, **changed}})
+    assert not has_all_fields(_seen(HASHED), {"spec": {**HASHED, **changed}})

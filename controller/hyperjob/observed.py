@@ -14,13 +14,13 @@ from controller.api.hyperjobs import HyperJob, HyperJobError, Metadata, read_hyp
 from controller.api.hyperjobstatus import HyperJobStatus
 from controller.api.keys import HYPERJOB_NAME_LABEL, JOBS, PART_ANNOTATION, PROPAGATION_POLICIES, Resource
 from controller.cache.objects import ObjectKey
-from controller.hyperjob.trouble import Trouble
+from controller.hyperjob.pending_reason import PendingReason
 
-COUNTS = ("pending", "running", "succeeded", "failed", "terminating", "unknown")
+POD_STATES = ("pending", "running", "succeeded", "failed", "terminating", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
-class HyperJobSighting:
+class ObservedHyperJob:
     """A HyperJob as it was at one resourceVersion; *flaw* says why it could not be read."""
 
     uid: str
@@ -35,7 +35,7 @@ class HyperJobSighting:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class AppliedRevision:
     """What we wrote on an object when we made it, or changed it last."""
 
     attempt: int = 0
@@ -44,7 +44,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class ChildSighting:
+class ObservedChild:
     """A Job or a PropagationPolicy as it was at one resourceVersion."""
 
     resource: Resource
@@ -55,7 +55,7 @@ class ChildSighting:
     """The uid of its controlling owner; empty where it has none."""
     hyperjob: str
     """The name in its label; a hint only."""
-    mark: Mark
+    mark: AppliedRevision
     deleting: bool
     fields: "array[int]"
     """Hashes of all its fields but the status (`field_hashes`); none where nothing controls it or it has no mark."""
@@ -76,14 +76,14 @@ class ChildSighting:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PartPlacement:
     """Where the binding of a part is; without clusters it waits, and *trouble* says why."""
 
     clusters: tuple[str, ...] = ()
-    trouble: Trouble | None = None
+    trouble: PendingReason | None = None
 
 
-def see_hyperjob(raw: bytes, resource: Resource) -> HyperJobSighting:
+def decode_hyperjob(raw: bytes, resource: Resource) -> ObservedHyperJob:
     """Return what *raw* says; lists leave out what kind their items are."""
     document = {**msgspec.json.decode(raw), "apiVersion": resource.api_version}
     metadata = document["metadata"]
@@ -93,7 +93,7 @@ def see_hyperjob(raw: bytes, resource: Resource) -> HyperJobSighting:
         hyperjob = read_hyperjob(document)
     except HyperJobError as error:
         flaw = str(error)
-    return HyperJobSighting(
+    return ObservedHyperJob(
         uid=metadata["uid"],
         resource_version=int(metadata["resourceVersion"]),
         key=ObjectKey(metadata.get("namespace", ""), metadata["name"]),
@@ -106,24 +106,24 @@ def see_hyperjob(raw: bytes, resource: Resource) -> HyperJobSighting:
     )
 
 
-def see_job(raw: bytes) -> ChildSighting:
+def decode_part_job(raw: bytes) -> ObservedChild:
     """Return what is seen of a Volcano Job."""
-    return _see(raw, JOBS)
+    return _decode_child(raw, JOBS)
 
 
-def see_policy(raw: bytes) -> ChildSighting:
+def decode_part_policy(raw: bytes) -> ObservedChild:
     """Return what is seen of a PropagationPolicy."""
-    return _see(raw, PROPAGATION_POLICIES)
+    return _decode_child(raw, PROPAGATION_POLICIES)
 
 
-def _see(raw: bytes, resource: Resource) -> ChildSighting:
+def _decode_child(raw: bytes, resource: Resource) -> ObservedChild:
     document = msgspec.json.decode(raw)
     metadata = document["metadata"]
     status = _mapping(document.pop("status", None))
     metadata.pop("managedFields", None)
     owner = next((each["uid"] for each in metadata.get("ownerReferences", ()) if each.get("controller")), "")
-    mark = _mark(metadata.get("annotations", {}).get(PART_ANNOTATION, "{}"))
-    return ChildSighting(
+    mark = _decode_revision(metadata.get("annotations", {}).get(PART_ANNOTATION, "{}"))
+    return ObservedChild(
         resource=resource,
         uid=metadata["uid"],
         resource_version=int(metadata["resourceVersion"]),
@@ -135,7 +135,7 @@ def _see(raw: bytes, resource: Resource) -> ChildSighting:
         # Any tenant may label a large Job. Without an owner or a mark it is never compared, or always applied.
         fields=field_hashes(document) if owner and mark.digest else array("q"),
         state=_mapping(status.get("state")),
-        counts={name: int(status[name]) for name in COUNTS if isinstance(status.get(name), int | float)},
+        counts={name: int(status[name]) for name in POD_STATES if isinstance(status.get(name), int | float)},
     )
 
 
@@ -143,15 +143,15 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _mark(text: str) -> Mark:
+def _decode_revision(text: str) -> AppliedRevision:
     """Return the mark; one that somebody has spoilt is none, so that the object is applied anew."""
     try:
-        return msgspec.json.decode(text, type=Mark)
+        return msgspec.json.decode(text, type=AppliedRevision)
     except msgspec.MsgspecError:
-        return Mark()
+        return AppliedRevision()
 
 
-def metadata_of(sighting: HyperJobSighting) -> Metadata:
+def metadata_of(sighting: ObservedHyperJob) -> Metadata:
     """Return who a HyperJob is that could not be read."""
     return Metadata(
         name=sighting.key.name, namespace=sighting.key.namespace, uid=sighting.uid, generation=sighting.generation
@@ -180,6 +180,6 @@ def field_hashes(document: Mapping[str, Any]) -> "array[int]":
     return hashes
 
 
-def covers(seen: ChildSighting, wanted: Mapping[str, Any]) -> bool:
+def has_all_fields(seen: ObservedChild, wanted: Mapping[str, Any]) -> bool:
     """Say whether *seen* has all fields that are *wanted*; fields that the server or others added do not matter."""
     return set(seen.fields).issuperset(field_hashes(wanted))

@@ -2,11 +2,11 @@
 
 from types import SimpleNamespace
 
-from controller.hyperjob.wiring import and_then_look
+from controller.hyperjob.setup import resync_after_cycle
 
 
 def test_the_stage_looks_again_when_a_cycle_has_told_its_reasons():
     heard = []
     stage = SimpleNamespace(wake=lambda: heard.append("looked"))
-    and_then_look(heard.append, stage)(("reason",))
+    resync_after_cycle(heard.append, stage)(("reason",))
     assert heard == [("reason",), "looked"], "looking first would find what was true before"

@@ -12,21 +12,21 @@ from controller.api.hyperjob_validation import hyperjob_violations
 from controller.api.hyperjobs import HyperJob
 from controller.api.hyperjobstatus import PartStatus, Phase, SplitStatus
 from controller.engine.reasons import Reason
-from controller.hyperjob.children import digest, minimum_parts
-from controller.hyperjob.counting import SplitError
-from controller.hyperjob.failures import retried
-from controller.hyperjob.part import OVER, Seen, again, has_started, observed
-from controller.hyperjob.split import Layout, Prospects, is_automatic, part_demands, split
-from controller.hyperjob.trouble import Trouble
+from controller.hyperjob.children import minimum_parts, spec_hash
+from controller.hyperjob.part import TERMINAL, ObservedParts, has_started, next_attempt, with_observation
+from controller.hyperjob.pending_reason import PendingReason
+from controller.hyperjob.retry import retry_failed_parts
+from controller.hyperjob.split import CapacitySnapshot, SplitResult, is_automatic, requests_of_parts, split
+from controller.hyperjob.template_requests import SplitError
 
 #: So many failed parts are named in a message.
-_NAMED = 10
+_MAX_NAMED_PARTS = 10
 #: What is said of a part because of others, the more telling first.
-_OF_GROUPS = (Reason.HYPERJOB_DOES_NOT_FIT, Reason.HYPERJOB_INCOMPLETE)
+_GANG_REASONS = (Reason.HYPERJOB_DOES_NOT_FIT, Reason.HYPERJOB_INCOMPLETE)
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class HyperJobState:
     """Where a HyperJob stands."""
 
     phase: Phase
@@ -43,57 +43,59 @@ class Course:
         return self.split.parts
 
 
-def course(hyperjob: HyperJob, seen: Seen, prospects: Prospects) -> Course:
+def compute_state(hyperjob: HyperJob, seen: ObservedParts, prospects: CapacitySnapshot) -> HyperJobState:
     """Return where *hyperjob* stands now."""
     status = hyperjob.status
     known = status.split or SplitStatus()
     if status.is_finished and status.phase:
-        return Course(status.phase, status.message, known)
+        return HyperJobState(status.phase, status.message, known)
     wrong = hyperjob_violations(hyperjob, prospects.max_parts)
     if wrong:
-        return Course("Pending", f"it cannot be split: {'; '.join(wrong)}", known, "Invalid", is_sound=False)
-    known = known.model_copy(update={"parts": tuple(observed(part, seen) for part in known.parts)})
+        return HyperJobState("Pending", f"it cannot be split: {'; '.join(wrong)}", known, "Invalid", is_sound=False)
+    known = known.model_copy(update={"parts": tuple(with_observation(part, seen) for part in known.parts)})
     if hyperjob.spec.suspend:
-        return Course("Suspended", "spec.suspend is set; set it to false to start again", _stopped(known))
+        return HyperJobState("Suspended", "spec.suspend is set; set it to false to start again", _stop_parts(known))
     try:
         standing, trouble = _split(hyperjob, known, prospects)
     except SplitError as error:
-        return Course("Pending", f"it cannot be split: {error}", known, "Invalid", is_sound=False)
-    tried = retried(hyperjob, standing, prospects)
-    return _judged(hyperjob, tried, trouble=trouble or _waiting(tried, seen), prospects=prospects)
+        return HyperJobState("Pending", f"it cannot be split: {error}", known, "Invalid", is_sound=False)
+    tried = retry_failed_parts(hyperjob, standing, prospects)
+    return _state_from_parts(hyperjob, tried, trouble=trouble or _pending_reason(tried, seen), prospects=prospects)
 
 
-def _stopped(known: SplitStatus) -> SplitStatus:
+def _stop_parts(known: SplitStatus) -> SplitStatus:
     """Return the split with the parts that are not over as they were before they started."""
-    parts = tuple(part if part.phase in OVER else again(part) for part in known.parts)
+    parts = tuple(part if part.phase in TERMINAL else next_attempt(part) for part in known.parts)
     return known.model_copy(update={"parts": parts})
 
 
 # -- the split ----------------------------------------------------------------
 
 
-def specification(hyperjob: HyperJob) -> str:
+def spec_fingerprint(hyperjob: HyperJob) -> str:
     """Return what tells whether the spec asks for another split."""
     asked = ("replicated_jobs", "max_domains", "cluster_affinity", "cluster_tolerations", "plugins")
     # Without defaults: a field that a later version of ours adds must not look like a change.
-    return digest(hyperjob.spec.model_dump(mode="json", include=set(asked), exclude_defaults=True))
+    return spec_hash(hyperjob.spec.model_dump(mode="json", include=set(asked), exclude_defaults=True))
 
 
-def _split(hyperjob: HyperJob, known: SplitStatus, prospects: Prospects) -> tuple[SplitStatus, Trouble | None]:
+def _split(
+    hyperjob: HyperJob, known: SplitStatus, prospects: CapacitySnapshot
+) -> tuple[SplitStatus, PendingReason | None]:
     """Return the split to go by, and what keeps it from starting now, as far as the clusters tell."""
-    asked = specification(hyperjob)
+    asked = spec_fingerprint(hyperjob)
     started = any(has_started(part) for part in known.parts)
     if known.specification == asked and known.parts and (started or not is_automatic(hyperjob)):
         return known, None
-    layout = split(hyperjob, _with_own(hyperjob, known, prospects))
+    layout = split(hyperjob, _with_own_capacity(hyperjob, known, prospects))
     if known.specification == asked and known.parts and not _is_better(hyperjob, known, layout, prospects=prospects):
         return known.model_copy(update={"fits": layout.fits}), layout.trouble
-    parts = _ranked(tuple(_carried(part, known.parts) for part in layout.parts))
+    parts = _with_ranks(tuple(_carry_over(part, known.parts) for part in layout.parts))
     changes = {"specification": asked, "fits": layout.fits, "parts": parts}
     return known.model_copy(update=changes), layout.trouble
 
 
-def _is_better(hyperjob: HyperJob, known: SplitStatus, layout: Layout, *, prospects: Prospects) -> bool:
+def _is_better(hyperjob: HyperJob, known: SplitStatus, layout: SplitResult, *, prospects: CapacitySnapshot) -> bool:
     """Say whether a waiting split is to be replaced: it fits no longer, and the other one does, or its cluster is gone.
 
     A split that fits stays: moving it would gain nothing.
@@ -106,9 +108,9 @@ def _is_better(hyperjob: HyperJob, known: SplitStatus, layout: Layout, *, prospe
     return any(part.cluster and part.cluster not in names for part in known.parts)
 
 
-def _fits(hyperjob: HyperJob, parts: Sequence[PartStatus], prospects: Prospects) -> bool:
+def _fits(hyperjob: HyperJob, parts: Sequence[PartStatus], prospects: CapacitySnapshot) -> bool:
     left = {room.name: dict(room.headroom) for room in prospects.rooms if room.cluster_state.is_usable}
-    for part, asked in zip(parts, part_demands(hyperjob, parts), strict=True):
+    for part, asked in zip(parts, requests_of_parts(hyperjob, parts), strict=True):
         if not part.cluster:
             continue
         room = left.get(part.cluster)  # type: ignore[call-overload]
@@ -121,13 +123,13 @@ def _fits(hyperjob: HyperJob, parts: Sequence[PartStatus], prospects: Prospects)
     return True
 
 
-def _with_own(hyperjob: HyperJob, known: SplitStatus, prospects: Prospects) -> Prospects:
+def _with_own_capacity(hyperjob: HyperJob, known: SplitStatus, prospects: CapacitySnapshot) -> CapacitySnapshot:
     """Return *prospects* with the room that the parts hold now: a new split may use it."""
     held = [part for part in known.parts if part.phase in {"Admitted", "Running"} and part.running_on]
-    if not held or not _knows(hyperjob, held):
+    if not held or not _match_spec(hyperjob, held):
         return prospects
     rooms = {room.name: room for room in prospects.rooms}
-    for part, asked in zip(held, part_demands(hyperjob, held), strict=True):
+    for part, asked in zip(held, requests_of_parts(hyperjob, held), strict=True):
         room = rooms.get(part.running_on)  # type: ignore[call-overload]
         if room is not None:
             more = {name: room.headroom.get(name, 0) + asked.get(name, 0) for name in {*room.headroom, *asked}}
@@ -135,30 +137,30 @@ def _with_own(hyperjob: HyperJob, known: SplitStatus, prospects: Prospects) -> P
     return replace(prospects, rooms=[rooms[name] for name in sorted(rooms)])
 
 
-def _knows(hyperjob: HyperJob, parts: Sequence[PartStatus]) -> bool:
+def _match_spec(hyperjob: HyperJob, parts: Sequence[PartStatus]) -> bool:
     """Say whether the parts were made of jobs that the spec still has, with as many tasks."""
     tasks = {job.name: len(job.template_spec.tasks) for job in hyperjob.spec.replicated_jobs}
     return all(tasks.get(part.replicated_job) == len(part.pods) for part in parts)
 
 
-def _carried(part: PartStatus, known: Sequence[PartStatus]) -> PartStatus:
+def _carry_over(part: PartStatus, known: Sequence[PartStatus]) -> PartStatus:
     """Return a part of a new split with what its predecessor of the same name has been through."""
     before = next((each for each in known if each.name == part.name), None)
     if before is None:
         return part
     kept = {"attempt": before.attempt, "retries": before.retries, "failed_on": before.failed_on}
-    if before.cluster == part.cluster and before.phase not in OVER:
+    if before.cluster == part.cluster and before.phase not in TERMINAL:
         kept |= {"phase": before.phase, "running_on": before.running_on}
         if has_started(before):
             state = ("rank_offset", "world_size", "world_parts")
             kept |= {name: getattr(before, name) for name in state}
         return part.model_copy(update=kept)
-    if before.phase in OVER and before.pods == part.pods:
+    if before.phase in TERMINAL and before.pods == part.pods:
         return before
     return part.model_copy(update=kept | {"attempt": before.attempt + has_started(before)})
 
 
-def _ranked(parts: tuple[PartStatus, ...]) -> tuple[PartStatus, ...]:
+def _with_ranks(parts: tuple[PartStatus, ...]) -> tuple[PartStatus, ...]:
     """Return *parts* with their place in the world; those that have one keep it."""
     size, offset = sum(sum(part.pods) for part in parts), 0
     ranked = []
@@ -172,37 +174,43 @@ def _ranked(parts: tuple[PartStatus, ...]) -> tuple[PartStatus, ...]:
 # -- failures -----------------------------------------------------------------
 
 
-def _judged(hyperjob: HyperJob, standing: SplitStatus, *, trouble: Trouble | None, prospects: Prospects) -> Course:
+def _state_from_parts(
+    hyperjob: HyperJob, standing: SplitStatus, *, trouble: PendingReason | None, prospects: CapacitySnapshot
+) -> HyperJobState:
     """Return the phase that follows from the parts."""
     parts = standing.parts
     if not parts:
-        none = Trouble("NoParts", "it has no parts; set replicas of a replicated job above zero")
+        none = PendingReason("NoParts", "it has no parts; set replicas of a replicated job above zero")
         return _pending(standing, trouble or none)
     least = minimum_parts(hyperjob, len(parts))
     failed = [part.name for part in parts if part.phase == "Failed"]
     short = len(parts) - len(failed) < least
     if short and hyperjob.spec.failure_policy.below_minimum == "Rollback":
-        return _rolled_back(hyperjob, standing, failed=failed, prospects=prospects)
-    if all(part.phase in OVER for part in parts):
+        return _roll_back(hyperjob, standing, failed=failed, prospects=prospects)
+    if all(part.phase in TERMINAL for part in parts):
         done = len(parts) - len(failed)
         phase: Phase = "Failed" if short else "Completed"
-        return Course(phase, f"{done} of {len(parts)} parts completed{_named(failed)}", standing)
-    return _under_way(standing, min(least, len(parts) - len(failed)), trouble=trouble)
+        return HyperJobState(phase, f"{done} of {len(parts)} parts completed{_name_failed(failed)}", standing)
+    return _state_in_progress(standing, min(least, len(parts) - len(failed)), trouble=trouble)
 
 
-def _rolled_back(hyperjob: HyperJob, standing: SplitStatus, *, failed: Sequence[str], prospects: Prospects) -> Course:
+def _roll_back(
+    hyperjob: HyperJob, standing: SplitStatus, *, failed: Sequence[str], prospects: CapacitySnapshot
+) -> HyperJobState:
     policy = hyperjob.spec.failure_policy
     least = minimum_parts(hyperjob, len(standing.parts))
-    why = f"{len(standing.parts) - len(failed)} parts are left of the {least} that it needs{_named(failed)}"
+    why = f"{len(standing.parts) - len(failed)} parts are left of the {least} that it needs{_name_failed(failed)}"
     if standing.restarts >= policy.max_restarts:
-        return Course("Failed", f"{why}; all parts were stopped", standing)
-    fresh = tuple(again(part, retries=0, failed_on=()) for part in standing.parts)
+        return HyperJobState("Failed", f"{why}; all parts were stopped", standing)
+    fresh = tuple(next_attempt(part, retries=0, failed_on=()) for part in standing.parts)
     begun = standing.model_copy(update={"parts": fresh, "restarts": standing.restarts + 1, "specification": ""})
     anew, trouble = _split(hyperjob, begun, prospects)
-    return Course("Pending", f"{why}; it starts again from the beginning", anew, trouble.reason if trouble else "")
+    return HyperJobState(
+        "Pending", f"{why}; it starts again from the beginning", anew, trouble.reason if trouble else ""
+    )
 
 
-def _under_way(standing: SplitStatus, least: int, *, trouble: Trouble | None) -> Course:
+def _state_in_progress(standing: SplitStatus, least: int, *, trouble: PendingReason | None) -> HyperJobState:
     parts = standing.parts
     waiting = [part.name for part in parts if part.phase == "Pending"]
     running = [part for part in parts if part.phase == "Running"]
@@ -214,24 +222,26 @@ def _under_way(standing: SplitStatus, least: int, *, trouble: Trouble | None) ->
     elif in_clusters >= least:
         phase, message = "Admitted", f"{in_clusters} of {len(parts)} parts are admitted"
     else:
-        return _pending(standing, trouble or Trouble("", f"{len(waiting)} of {len(parts)} parts wait for admission"))
-    return Course(phase, message, standing)
+        return _pending(
+            standing, trouble or PendingReason("", f"{len(waiting)} of {len(parts)} parts wait for admission")
+        )
+    return HyperJobState(phase, message, standing)
 
 
-def _pending(standing: SplitStatus, trouble: Trouble) -> Course:
-    return Course("Pending", trouble.message, standing, trouble.reason)
+def _pending(standing: SplitStatus, trouble: PendingReason) -> HyperJobState:
+    return HyperJobState("Pending", trouble.message, standing, trouble.reason)
 
 
-def _waiting(standing: SplitStatus, seen: Seen) -> Trouble | None:
+def _pending_reason(standing: SplitStatus, seen: ObservedParts) -> PendingReason | None:
     """Return why it waits, as the engine tells; a reason of one part's own comes before what others have for it."""
     placed = [(part, seen.placed.get(part.name)) for part in standing.parts if part.phase == "Pending"]
     found = [(part.name, where.trouble) for part, where in placed if where is not None and where.trouble is not None]
-    own = next(((name, each) for name, each in found if each.reason not in _OF_GROUPS), None)
+    own = next(((name, each) for name, each in found if each.reason not in _GANG_REASONS), None)
     if own is not None:
-        return Trouble(own[1].reason, f"part {own[0]} waits: {own[1].message}")
-    return min((each for _, each in found), key=lambda each: _OF_GROUPS.index(each.reason), default=None)
+        return PendingReason(own[1].reason, f"part {own[0]} waits: {own[1].message}")
+    return min((each for _, each in found), key=lambda each: _GANG_REASONS.index(each.reason), default=None)
 
 
-def _named(failed: Sequence[str]) -> str:
-    more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
-    return f"; failed: {', '.join(failed[:_NAMED])}{more}" if failed else ""
+def _name_failed(failed: Sequence[str]) -> str:
+    more = f" and {len(failed) - _MAX_NAMED_PARTS} more" if len(failed) > _MAX_NAMED_PARTS else ""
+    return f"; failed: {', '.join(failed[:_MAX_NAMED_PARTS])}{more}" if failed else ""

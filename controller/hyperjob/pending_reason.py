@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class PendingReason:
     """Why something waits: the engine's code, and a sentence."""
 
     reason: str

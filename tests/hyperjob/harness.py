@@ -12,9 +12,15 @@ import msgspec
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS, PROPAGATION_POLICIES, Resource
 from controller.api.lists import Page
 from controller.cache.objects import ObjectKey
+from controller.hyperjob.observed import (
+    ObservedChild,
+    PartPlacement,
+    decode_hyperjob,
+    decode_part_job,
+    decode_part_policy,
+)
 from controller.hyperjob.reconciler import Reconciler
-from controller.hyperjob.sighting import ChildSighting, Placed, see_hyperjob, see_job, see_policy
-from controller.hyperjob.split import Prospects
+from controller.hyperjob.split import CapacitySnapshot
 from controller.kube import Api
 
 NOW = 1_800_000_000_000
@@ -55,43 +61,43 @@ class CrashingApi:
         return answer
 
 
-class Yard:
+class Harness:
     """One namespace: what is there, and what the clusters would tell."""
 
     def __init__(self, api: Api, admin: Api, namespace: str) -> None:
         self.api = CrashingApi(api)
         self.admin = admin
         self.namespace = namespace
-        self.prospects = Prospects()
-        self.places: dict[str, Placed] = {}
+        self.prospects = CapacitySnapshot()
+        self.places: dict[str, PartPlacement] = {}
         self.now = NOW
         self._hyperjobs: dict = {}
-        self._seen: dict[Resource, dict[str, ChildSighting]] = {}
+        self._seen: dict[Resource, dict[str, ObservedChild]] = {}
 
     # -- the reconciler's view ----------------------------------------------
 
     def hyperjob(self, resource: Resource, key: ObjectKey) -> Any:
         return self._hyperjobs.get((resource, key.name))
 
-    def jobs(self, uid: str) -> Mapping[str, ChildSighting]:
+    def jobs(self, uid: str) -> Mapping[str, ObservedChild]:
         return self._of(JOBS, uid)
 
-    def policies(self, uid: str) -> Mapping[str, ChildSighting]:
+    def policies(self, uid: str) -> Mapping[str, ObservedChild]:
         return self._of(PROPAGATION_POLICIES, uid)
 
-    def placed(self, _: str, job: str) -> Placed | None:
+    def placed(self, _: str, job: str) -> PartPlacement | None:
         return self.places.get(job)
 
-    def learn(self, resource: Resource, raw: bytes) -> ChildSighting | None:
+    def learn(self, resource: Resource, raw: bytes) -> ObservedChild | None:
         if resource.kind == "HyperJob":
-            seen = see_hyperjob(raw, resource)
+            seen = decode_hyperjob(raw, resource)
             self._hyperjobs[resource, seen.key.name] = seen
             return None
-        child = see_job(raw) if resource is JOBS else see_policy(raw)
+        child = decode_part_job(raw) if resource is JOBS else decode_part_policy(raw)
         self._seen[resource][child.key.name] = child
         return child
 
-    def _of(self, resource: Resource, uid: str) -> dict[str, ChildSighting]:
+    def _of(self, resource: Resource, uid: str) -> dict[str, ObservedChild]:
         return {name: seen for name, seen in self._seen[resource].items() if seen.is_of(uid)}
 
     # -- what a test does ----------------------------------------------------
