@@ -39,13 +39,13 @@ def is_hyperjob(manifest: Manifest) -> bool:
     return manifest.kind == HYPERJOB_KIND and manifest.group in HYPERJOB_GROUPS
 
 
-def split_hyperjobs(manifests: Iterable[Manifest], prospects: CapacitySnapshot) -> list[HyperJobSplit]:
+def split_hyperjobs(manifests: Iterable[Manifest], capacity: CapacitySnapshot) -> list[HyperJobSplit]:
     """Return the split of each HyperJob, all with the same free capacity; unreadable ones are skipped."""
     splits = []
     for manifest in manifests:
         hyperjob = read_manifest(manifest)
         if isinstance(hyperjob, HyperJob):
-            splits.append(HyperJobSplit(manifest, hyperjob, preview(hyperjob, prospects)))
+            splits.append(HyperJobSplit(manifest, hyperjob, preview(hyperjob, capacity)))
     return splits
 
 

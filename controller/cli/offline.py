@@ -75,8 +75,10 @@ def _capacity(store: Store) -> CapacitySnapshot:
 def _unsplit_notes(splits: Iterable[HyperJobSplit]) -> Iterator[InputNote]:
     """Yield a note for each HyperJob that cannot be split now."""
     for split in splits:
-        if split.preview.trouble is not None and not split.preview.parts:
-            yield InputNote(split.manifest.violation(f"no Jobs are created from it: {split.preview.trouble.message}"))
+        if split.preview.pending_reason is not None and not split.preview.parts:
+            yield InputNote(
+                split.manifest.violation(f"no Jobs are created from it: {split.preview.pending_reason.message}")
+            )
 
 
 def _fill_store(store: Store, objects: InputObjects, violations: list[str]) -> None:

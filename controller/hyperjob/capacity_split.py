@@ -34,10 +34,10 @@ PartShare = tuple[str, PodCounts]
 class CapacityTracker:
     """What the parts laid out so far take, and on which clusters they are."""
 
-    rooms: Sequence[FreeCapacity]
+    free: Sequence[FreeCapacity]
     names: frozenset[str]
     """The candidates."""
-    most: int
+    max_clusters: int
     taken: dict[str, Resources] = field(default_factory=dict)
 
     def headroom(self, room: FreeCapacity) -> Resources:
@@ -59,9 +59,9 @@ class _UnitRequests:
     tasks: tuple[tuple[Resources, int, int], ...]
     """By task: what a pod asks for, and how many pods there are in a unit, and once."""
 
-    def pod_sets(self, count: int, *, hosting: bool) -> list[PodSet]:
+    def pod_sets(self, count: int, *, is_leader: bool) -> list[PodSet]:
         """Return the pods of *count* units, beside those that exist once where it is *hosting* them."""
-        counted = [(request, each * count + (once if hosting else 0)) for request, each, once in self.tasks]
+        counted = [(request, each * count + (once if is_leader else 0)) for request, each, once in self.tasks]
         return [PodSet(tuple(sorted(request.items())), pods, pods) for request, pods in counted]
 
 
@@ -77,35 +77,37 @@ def _unit_requests(template: JobSpec) -> _UnitRequests:
     )
 
 
-def place_parts(job: ReplicatedJob, policy: SplitPolicy, books: CapacityTracker) -> list[PartShare] | PendingReason:
+def place_parts(job: ReplicatedJob, policy: SplitPolicy, tracker: CapacityTracker) -> list[PartShare] | PendingReason:
     """Return the parts of *job* by the room there is, and book them; or why there is no way."""
     template = resize_template(job)
     need, stretches = _unit_requests(template), equal_units(template)
     size = template.pods // stretches
-    bins = [_cluster_bin(room, need, books) for room in books.rooms if room.has_nodes_for(need.pods)]
+    bins = [_cluster_bin(room, need, tracker) for room in tracker.free if room.has_nodes_for(need.pods)]
     least = -(-(policy.min_replicas or 1) // size)
     preferred = [share.name for share in policy.clusters] or job.cluster_names
-    packed = _pack(policy, bins, PackingRequest(stretches, books.most, least), preferred=preferred, books=books)
+    packed = _pack(
+        policy, bins, PackingRequest(stretches, tracker.max_clusters, least), preferred=preferred, tracker=tracker
+    )
     if packed is None:
-        return _explain_shortage(need, bins, stretches, books=books)
+        return _explain_shortage(need, bins, stretches, tracker=tracker)
     pods = distribute(template, [count * size for _, count in packed])
     requests = pod_requests(template)
     shares = [(name, each) for (name, _), each in zip(packed, pods, strict=True)]
     for name, each in shares:
-        books.take(name, sum_requests(requests, each))
+        tracker.take(name, sum_requests(requests, each))
     return shares
 
 
-def cluster_subsets(hyperjob: HyperJob, books: CapacityTracker) -> Iterator[CapacityTracker]:
+def cluster_subsets(hyperjob: HyperJob, tracker: CapacityTracker) -> Iterator[CapacityTracker]:
     """Yield empty books of as many clusters as all parts together may be on, the largest ones first.
 
     For several jobs that share their clusters: where the first of them has gone
     may leave the next no way.
     """
     whole = total(map(_job_requests, hyperjob.spec.replicated_jobs))
-    by_size = sorted(books.rooms, key=lambda room: (-_fitting_fraction(whole, room), room.name))
-    chosen = combinations(by_size, min(books.most, len(by_size)))
-    yield from (CapacityTracker(rooms, books.names, UNLIMITED) for rooms in islice(chosen, _MAX_SUBSETS))
+    by_size = sorted(tracker.free, key=lambda room: (-_fitting_fraction(whole, room), room.name))
+    chosen = combinations(by_size, min(tracker.max_clusters, len(by_size)))
+    yield from (CapacityTracker(rooms, tracker.names, UNLIMITED) for rooms in islice(chosen, _MAX_SUBSETS))
 
 
 def _job_requests(job: ReplicatedJob) -> Resources:
@@ -125,41 +127,41 @@ def _pack(
     load: PackingRequest,
     *,
     preferred: Sequence[str],
-    books: CapacityTracker,
+    tracker: CapacityTracker,
 ) -> Shares | None:
     """Pack onto the clusters in use where that is possible, else onto as many more as `maxDomains` allows."""
     if policy.effective_strategy == "ByResources" and preferred:
         bins = [each for each in bins if each.name in preferred]
     way = fill_in_order if policy.effective_strategy == "ByResources" else pack
-    in_use = [each for each in bins if each.name in books.taken]
+    in_use = [each for each in bins if each.name in tracker.taken]
     again = way(in_use, load, preferred) if in_use else None
-    if again is not None or len(books.taken) >= load.most:
+    if again is not None or len(tracker.taken) >= load.max_parts:
         return again
-    return way(bins, PackingRequest(load.units, load.most - len(books.taken), load.least), preferred)
+    return way(bins, PackingRequest(load.units, load.max_parts - len(tracker.taken), load.min_units), preferred)
 
 
-def _cluster_bin(room: FreeCapacity, need: _UnitRequests, books: CapacityTracker) -> ClusterBin:
-    headroom = books.headroom(room)
+def _cluster_bin(room: FreeCapacity, need: _UnitRequests, tracker: CapacityTracker) -> ClusterBin:
+    headroom = tracker.headroom(room)
     plain = _limit_by_nodes(_count_fitting(need.unit, headroom), room, need)
     if not need.is_single_instance:
         return ClusterBin(room.name, plain, plain)
-    hosting = (
+    is_leader = (
         _count_fitting(need.unit, subtract(headroom, need.is_single_instance))
         if fits(need.is_single_instance, headroom)
         else -1
     )
-    return ClusterBin(room.name, plain, _limit_by_nodes(hosting, room, need, hosting=True))
+    return ClusterBin(room.name, plain, _limit_by_nodes(is_leader, room, need, is_leader=True))
 
 
-def _limit_by_nodes(most: int, room: FreeCapacity, need: _UnitRequests, *, hosting: bool = False) -> int:
+def _limit_by_nodes(most: int, room: FreeCapacity, need: _UnitRequests, *, is_leader: bool = False) -> int:
     """Return how many of at most *most* units have a place on the cluster's nodes, as far as these are described."""
     nodes = room.cluster_state.cluster.nodes if room.cluster_state.cluster else ()
-    if most < 0 or not nodes or can_hold_gang(need.pod_sets(most, hosting=hosting), nodes):
+    if most < 0 or not nodes or can_hold_gang(need.pod_sets(most, is_leader=is_leader), nodes):
         return most
     fitting, too_many = -1, most
     while too_many - fitting > 1:
         count = (fitting + too_many) // 2
-        if can_hold_gang(need.pod_sets(count, hosting=hosting), nodes):
+        if can_hold_gang(need.pod_sets(count, is_leader=is_leader), nodes):
             fitting = count
         else:
             too_many = count
@@ -172,10 +174,10 @@ def _count_fitting(unit: Resources, headroom: Resources) -> int:
 
 
 def _explain_shortage(
-    need: _UnitRequests, bins: Sequence[ClusterBin], stretches: int, *, books: CapacityTracker
+    need: _UnitRequests, bins: Sequence[ClusterBin], stretches: int, *, tracker: CapacityTracker
 ) -> PendingReason:
     """Return why there is no way, by the resource that is shortest."""
-    if not books.names:
+    if not tracker.names:
         message = "its placement and the clusters exclude each other, or none takes new workloads"
         return PendingReason(Reason.NO_MATCHING_CLUSTER, message)
     if not bins:
@@ -185,12 +187,16 @@ def _explain_shortage(
         for name, amount in need.unit.items()
         if amount > 0
     }
-    free = {name: sum(max(books.headroom(room).get(name, 0), 0) for room in books.rooms) for name in asked}
+    free = {name: sum(max(tracker.headroom(room).get(name, 0), 0) for room in tracker.free) for name in asked}
     short = min(sorted(asked), key=lambda name: Fraction(free[name], asked[name]), default=None)
     if short is not None and free[short] < asked[short]:
         amounts = f"{format_quantity(short, free[short])} {short} of {format_quantity(short, asked[short])}"
         return PendingReason(Reason.INSUFFICIENT_CAPACITY, f"its candidate clusters have {amounts} free")
-    most = f" on at most {books.most} cluster{'s' if books.most > 1 else ''}" if books.most < UNLIMITED else ""
+    most = (
+        f" on at most {tracker.max_clusters} cluster{'s' if tracker.max_clusters > 1 else ''}"
+        if tracker.max_clusters < UNLIMITED
+        else ""
+    )
     return PendingReason(
         Reason.INSUFFICIENT_CAPACITY, f"its candidate clusters have room, but not in parts that fit{most}"
     )

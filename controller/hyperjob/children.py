@@ -237,9 +237,9 @@ def _metadata(hyperjob: HyperJob, part: PartStatus) -> Manifest:
 
 def _with_revision(manifest: Manifest, part: PartStatus, *, template: str = "") -> Manifest:
     """Return *manifest* with the mark by which a later change of it is noticed."""
-    mark = {"index": part.index, "attempt": part.attempt, "template": template, "digest": spec_hash(manifest)}
+    revision = {"index": part.index, "attempt": part.attempt, "template": template, "digest": spec_hash(manifest)}
     metadata = manifest["metadata"]
-    annotations = {**metadata.get("annotations", {}), PART_ANNOTATION: _to_json(mark)}
+    annotations = {**metadata.get("annotations", {}), PART_ANNOTATION: _to_json(revision)}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 

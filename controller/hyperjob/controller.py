@@ -52,12 +52,12 @@ class Dependencies:
     """What the stage asks of the rest of the controller."""
 
     may_write: Callable[[], bool]
-    prospects: Callable[[], CapacitySnapshot | None]
+    capacity: Callable[[], CapacitySnapshot | None]
     """What the clusters can hold; ``None`` while that is not known yet."""
     binding: Callable[[ObjectKey], CachedBinding | None]
-    trouble: Callable[[WorkloadUid], PendingReason | None]
+    pending_reason: Callable[[WorkloadUid], PendingReason | None]
     """Why a binding waits."""
-    tell_group: Callable[[str, CachedHyperJob | None], None] = _ignore
+    hyperjob_changed: Callable[[str, CachedHyperJob | None], None] = _ignore
     """Hears what a HyperJob, by its uid, says of its parts; ``None`` where it says nothing any more."""
 
 
@@ -73,26 +73,26 @@ class HyperJobController:
     """Watches HyperJobs and their objects and keeps them in step."""
 
     def __init__(
-        self, api: Api, surroundings: Dependencies, *, watch_options: WatchOptions, clock: Clock = wall_clock
+        self, api: Api, dependencies: Dependencies, *, watch_options: WatchOptions, clock: Clock = wall_clock
     ) -> None:
         self.discovery_interval_seconds = 30.0
         """How often definitions are looked for that are not installed."""
         self._api = api
-        self._surroundings = surroundings
+        self._dependencies = dependencies
         self._watch_options = watch_options
         self._clock = clock
-        self._hyperjobs = {resource: self._of_hyperjobs(resource) for resource in HYPERJOB_RESOURCES}
+        self._hyperjobs = {resource: self._new_collection(resource) for resource in HYPERJOB_RESOURCES}
         self._jobs = Collection(decode_part_job, self._child_changed)
         self._policies = Collection(decode_part_policy, self._child_changed)
         self._known: dict[str, WorkItem] = {}
         """HyperJobs by uid."""
         self._children: dict[str, dict[tuple[str, str], ObservedChild]] = {}
         """Objects by the uid of their owner, then by kind and name."""
-        self._due: dict[WorkItem, None] = {}
-        self._later: dict[WorkItem, int] = {}
+        self._queue: dict[WorkItem, None] = {}
+        self._requeue_at: dict[WorkItem, int] = {}
         self._backoffs: dict[WorkItem, Backoff] = {}
         self._wake = asyncio.Event()
-        self._is_outdated = False
+        self._must_resync = False
         self._informers: dict[Resource, Informer[Any]] = {}
         self._reconciler = Reconciler(api, self, self._prospects, clock)
 
@@ -102,13 +102,13 @@ class HyperJobController:
             group.create_task(self._discover(group))
             while True:
                 await self._until_synced()
-                await self._work()
-                await self._rest()
+                await self._process_queue()
+                await self._wait()
         raise AssertionError("a stage runs until it is cancelled")
 
     def wake(self) -> None:
         """Note that bindings, clusters or queues have changed."""
-        self._is_outdated = True
+        self._must_resync = True
         self._wake.set()
 
     # -- what the reconciler asks ------------------------------------------
@@ -119,22 +119,22 @@ class HyperJobController:
 
     def jobs(self, uid: str) -> Mapping[str, ObservedChild]:
         """Return the Jobs that the HyperJob *uid* has made, by name."""
-        return self._of(uid, JOBS)
+        return self._children_of(uid, JOBS)
 
     def policies(self, uid: str) -> Mapping[str, ObservedChild]:
         """Return the PropagationPolicies that the HyperJob *uid* has made, by name."""
-        return self._of(uid, PROPAGATION_POLICIES)
+        return self._children_of(uid, PROPAGATION_POLICIES)
 
-    def placed(self, namespace: str, job: str) -> PartPlacement | None:
+    def placement(self, namespace: str, job: str) -> PartPlacement | None:
         """Return where a Job's binding is, ``None`` while there is none."""
-        binding = self._surroundings.binding(ObjectKey(namespace, f"{job}-job"))
+        binding = self._dependencies.binding(ObjectKey(namespace, f"{job}-job"))
         if binding is None or binding.template != TemplateKey(VOLCANO_JOB, namespace, job):
             return None
         if binding.is_suspended or not binding.targets:
-            return PartPlacement(trouble=self._surroundings.trouble(binding.uid))
+            return PartPlacement(pending_reason=self._dependencies.pending_reason(binding.uid))
         return PartPlacement(tuple(target.name for target in binding.targets))
 
-    def learn(self, resource: Resource, raw: bytes) -> ObservedChild | None:
+    def update(self, resource: Resource, raw: bytes) -> ObservedChild | None:
         """Take an object as the API server has just told it; one that is not of a HyperJob is not kept."""
         if resource in self._hyperjobs:
             self._hyperjobs[resource].upsert(decode_hyperjob(raw, resource))
@@ -145,16 +145,16 @@ class HyperJobController:
             collection.upsert(seen)
         return seen
 
-    def _of(self, uid: str, resource: Resource) -> dict[str, ObservedChild]:
+    def _children_of(self, uid: str, resource: Resource) -> dict[str, ObservedChild]:
         found = self._children.get(uid, {})
         return {name: each for (kind, name), each in found.items() if kind == resource.plural}
 
     def _prospects(self) -> CapacitySnapshot:
-        return self._surroundings.prospects() or CapacitySnapshot()
+        return self._dependencies.capacity() or CapacitySnapshot()
 
     # -- what the informers tell --------------------------------------------
 
-    def _of_hyperjobs(self, resource: Resource) -> Collection[ObservedHyperJob]:
+    def _new_collection(self, resource: Resource) -> Collection[ObservedHyperJob]:
         return Collection(partial(decode_hyperjob, resource=resource), partial(self._hyperjob_changed, resource))
 
     def _hyperjob_changed(
@@ -162,12 +162,12 @@ class HyperJobController:
     ) -> None:
         if before is not None and (after is None or after.uid != before.uid):
             self._known.pop(before.uid, None)
-            self._surroundings.tell_group(before.uid, None)
+            self._dependencies.hyperjob_changed(before.uid, None)
         if after is not None:
-            self._surroundings.tell_group(after.uid, cached_hyperjob_of(after))
-            errand = WorkItem(resource, after.key)
-            self._known[after.uid] = errand
-            self._add(errand)
+            self._dependencies.hyperjob_changed(after.uid, cached_hyperjob_of(after))
+            item = WorkItem(resource, after.key)
+            self._known[after.uid] = item
+            self._enqueue(item)
 
     def _child_changed(self, before: ObservedChild | None, after: ObservedChild | None) -> None:
         for seen, is_there in ((before, False), (after, True)):
@@ -181,10 +181,10 @@ class HyperJobController:
             if not own:
                 del self._children[seen.owner]
             if seen.owner in self._known:
-                self._add(self._known[seen.owner])
+                self._enqueue(self._known[seen.owner])
 
-    def _add(self, errand: WorkItem) -> None:
-        self._due[errand] = None
+    def _enqueue(self, item: WorkItem) -> None:
+        self._queue[item] = None
         self._wake.set()
 
     # -- watching -----------------------------------------------------------
@@ -234,33 +234,33 @@ class HyperJobController:
     @property
     def _can_work(self) -> bool:
         """Say whether it is known what the clusters can hold, and we are those who write."""
-        about = self._surroundings
-        return bool(self._informers) and about.may_write() and about.prospects() is not None
+        about = self._dependencies
+        return bool(self._informers) and about.may_write() and about.capacity() is not None
 
-    async def _work(self) -> None:
+    async def _process_queue(self) -> None:
         """Reconcile all that is due, once."""
         self._wake.clear()
         if not self._can_work:
             return
-        self._review()
+        self._requeue_unfinished()
         now = self._clock()
-        for errand in self._ready(now):
-            self._due.pop(errand, None)
-            self._later.pop(errand, None)
-            await self._attempt(errand)
+        for item in self._ready(now):
+            self._queue.pop(item, None)
+            self._requeue_at.pop(item, None)
+            await self._reconcile(item)
 
     def _ready(self, now: int) -> list[WorkItem]:
-        blocked = {errand for errand, at in self._later.items() if at > now and errand in self._backoffs}
-        due = [errand for errand in self._due if errand not in blocked]
-        return due + [errand for errand, at in self._later.items() if at <= now and errand not in self._due]
+        blocked = {item for item, at in self._requeue_at.items() if at > now and item in self._backoffs}
+        due = [item for item in self._queue if item not in blocked]
+        return due + [item for item, at in self._requeue_at.items() if at <= now and item not in self._queue]
 
-    def _review(self) -> None:
+    def _requeue_unfinished(self) -> None:
         """Look again at everyone who is not finished, because what his parts depend on has changed."""
-        if not self._is_outdated:
+        if not self._must_resync:
             return
-        self._is_outdated = False
-        for errand in self._unfinished():
-            self._due[errand] = None
+        self._must_resync = False
+        for item in self._unfinished():
+            self._queue[item] = None
 
     def _unfinished(self) -> Iterator[WorkItem]:
         for resource, collection in self._hyperjobs.items():
@@ -268,34 +268,32 @@ class HyperJobController:
                 if not seen.status.is_finished:
                     yield WorkItem(resource, seen.key)
 
-    async def _attempt(self, errand: WorkItem) -> None:
+    async def _reconcile(self, item: WorkItem) -> None:
         try:
-            again_at = await self._reconciler.reconcile(errand.resource, errand.key)
+            again_at = await self._reconciler.reconcile(item.resource, item.key)
         except (Conflict, NotFound) as error:
-            log.info("hyperjob looked at again", name=errand.key.name, reason=str(error))
-            self._postpone(errand)
+            log.info("hyperjob looked at again", name=item.key.name, reason=str(error))
+            self._requeue_with_backoff(item)
         except ApiError as error:
-            log.warning(
-                "hyperjob not reconciled", namespace=errand.key.namespace, name=errand.key.name, error=str(error)
-            )
-            self._postpone(errand)
+            log.warning("hyperjob not reconciled", namespace=item.key.namespace, name=item.key.name, error=str(error))
+            self._requeue_with_backoff(item)
         except Exception:
             # The one outer guard: a single HyperJob must end neither the others nor admission.
-            log.exception("hyperjob failed", namespace=errand.key.namespace, name=errand.key.name)
-            self._postpone(errand)
+            log.exception("hyperjob failed", namespace=item.key.namespace, name=item.key.name)
+            self._requeue_with_backoff(item)
         else:
-            self._backoffs.pop(errand, None)
+            self._backoffs.pop(item, None)
             if again_at is not None:
-                self._later[errand] = again_at
+                self._requeue_at[item] = again_at
 
-    def _postpone(self, errand: WorkItem) -> None:
-        backoff = self._backoffs.setdefault(errand, Backoff(initial=0.25, maximum=30))
-        self._later[errand] = self._clock() + int(backoff.next_delay() * 1000)
+    def _requeue_with_backoff(self, item: WorkItem) -> None:
+        backoff = self._backoffs.setdefault(item, Backoff(initial=0.25, maximum=30))
+        self._requeue_at[item] = self._clock() + int(backoff.next_delay() * 1000)
 
-    async def _rest(self) -> None:
+    async def _wait(self) -> None:
         """Wait for news or for what is due later."""
         began = time.monotonic()
-        first = min(self._later.values(), default=None)
+        first = min(self._requeue_at.values(), default=None)
         rest = 60.0 if first is None else min(max((first - self._clock()) / 1000, 0.02), 60.0)
         rest = rest if self._can_work else 0.5
         try:
@@ -303,5 +301,5 @@ class HyperJobController:
                 await self._wake.wait()
         except TimeoutError:
             return
-        if self._is_outdated and not self._due:
+        if self._must_resync and not self._queue:
             await asyncio.sleep(max(_RESYNC_SECONDS - (time.monotonic() - began), 0.02))

@@ -25,35 +25,35 @@ class ObjectChanges:
 
     remove: tuple[ObservedChild, ...] = ()
     apply: tuple[Manifest, ...] = ()
-    in_step: frozenset[str] = frozenset()
+    up_to_date: frozenset[str] = frozenset()
     """The parts whose objects are as they should be."""
 
 
 def diff_objects(
     hyperjob: HyperJob,
-    stands: HyperJobState,
+    state: HyperJobState,
     jobs: ObjectsByName,
     policies: ObjectsByName,
     *,
-    in_step: Collection[str] = frozenset(),
+    up_to_date: Collection[str] = frozenset(),
 ) -> ObjectChanges:
     """Return the writes for *hyperjob*; none once all is as it should be.
 
     Of parts that were found *in_step*, and of which nothing has changed since, nothing is worked out again.
     """
-    if not stands.is_sound:
+    if not state.is_valid:
         return ObjectChanges()
-    if stands.phase in FINISHED or stands.phase == "Suspended":
-        in_step, wanted = frozenset(), {}
+    if state.phase in FINISHED or state.phase == "Suspended":
+        up_to_date, wanted = frozenset(), {}
     else:
-        wanted = _desired(hyperjob, stands, in_step)
-    kept = _retained(hyperjob, stands)
+        wanted = _desired(hyperjob, state, up_to_date)
+    kept = _retained(hyperjob, state)
     old = [
         job
         for name, job in sorted(jobs.items())
-        if name not in in_step and not _is_current(job, wanted.get(name), kept)
+        if name not in up_to_date and not _is_current(job, wanted.get(name), kept)
     ]
-    stays = {*wanted, *kept, *in_step}
+    stays = {*wanted, *kept, *up_to_date}
     stale = [policy for name, policy in sorted(policies.items()) if name not in stays]
     in_the_way = {job.key.name for job in old}
     missing = (child for child in wanted.values() if child.name not in in_the_way)
@@ -61,20 +61,20 @@ def diff_objects(
     apply = tuple(_manifests_to_apply(missing, jobs, policies))
     written = {manifest["metadata"]["name"] for manifest in apply}
     found = {name for name in wanted if name in jobs and name in policies and name not in in_the_way | written}
-    return ObjectChanges(remove, apply, frozenset(found.union(in_step)))
+    return ObjectChanges(remove, apply, frozenset(found.union(up_to_date)))
 
 
-def _desired(hyperjob: HyperJob, stands: HyperJobState, in_step: Collection[str]) -> dict[str, PartObjects]:
+def _desired(hyperjob: HyperJob, state: HyperJobState, up_to_date: Collection[str]) -> dict[str, PartObjects]:
     """Return the parts that are not over, but for those *in_step*; those that are over need no objects any more."""
-    over = {part.name for part in stands.parts if part.phase in TERMINAL}
-    return {child.name: child for child in build_parts(hyperjob, stands.parts, over.union(in_step))}
+    over = {part.name for part in state.parts if part.phase in TERMINAL}
+    return {child.name: child for child in build_parts(hyperjob, state.parts, over.union(up_to_date))}
 
 
-def _retained(hyperjob: HyperJob, stands: HyperJobState) -> Mapping[str, PartStatus]:
+def _retained(hyperjob: HyperJob, state: HyperJobState) -> Mapping[str, PartStatus]:
     """Return the parts that are over and whose objects stay for those who want to look."""
-    if stands.phase in FINISHED and hyperjob.spec.cleanup_policy == "All":
+    if state.phase in FINISHED and hyperjob.spec.cleanup_policy == "All":
         return {}
-    return {part.name: part for part in stands.parts if part.phase in TERMINAL}
+    return {part.name: part for part in state.parts if part.phase in TERMINAL}
 
 
 def _is_current(job: ObservedChild, child: PartObjects | None, kept: Mapping[str, PartStatus]) -> bool:
@@ -82,10 +82,10 @@ def _is_current(job: ObservedChild, child: PartObjects | None, kept: Mapping[str
         return False
     if child is None:
         return job.key.name in kept
-    if job.mark.attempt != child.part.attempt:
+    if job.revision.attempt != child.part.attempt:
         return False
     # Volcano refuses other changes than of its size, in the control plane as in the members.
-    return job.mark.template in {"", child.template}
+    return job.revision.template in {"", child.template}
 
 
 def _manifests_to_apply(

@@ -30,28 +30,30 @@ def plugins(template: JobSpec, shared: Mapping[str, list[str]], present: Iterabl
 
 def variables(hyperjob: str, part: PartStatus, *, before: int, master: str) -> dict[str, str]:
     """Return the environment of the pods of one task; *before* counts the pods of the tasks before it in the part."""
-    told = {
+    variables = {
         "HYPERJOB_NAME": hyperjob,
         "HYPERJOB_PART": str(part.index),
         "HYPERJOB_PARTS": str(part.world_parts),
         "HYPERJOB_RANK_OFFSET": str(part.rank_offset + before),
         "HYPERJOB_WORLD_SIZE": str(part.world_size),
     }
-    return told | ({"HYPERJOB_MASTER": master} if master else {})
+    return variables | ({"HYPERJOB_MASTER": master} if master else {})
 
 
-def with_environment(task: Task, told: Mapping[str, str]) -> Task:
+def with_environment(task: Task, variables: Mapping[str, str]) -> Task:
     """Return *task* with *told* in the environment of all its containers; what the user has set prevails."""
     spec = task.template.spec
-    changes = {"containers": tuple(_add_variables(each, told) for each in spec.containers)}
+    changes = {"containers": tuple(_add_variables(each, variables) for each in spec.containers)}
     if spec.init_containers:
-        changes["init_containers"] = tuple(_add_variables(each, told) for each in spec.init_containers)
+        changes["init_containers"] = tuple(_add_variables(each, variables) for each in spec.init_containers)
     template = task.template.model_copy(update={"spec": spec.model_copy(update=changes)})
     return task.model_copy(update={"template": template})
 
 
-def _add_variables(container: Container, told: Mapping[str, str]) -> Container:
+def _add_variables(container: Container, variables: Mapping[str, str]) -> Container:
     known = {variable.get("name") for variable in container.env}
     # First, so that the user's own variables may refer to them.
-    ours: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in told.items() if name not in known]
+    ours: list[dict[str, Any]] = [
+        {"name": name, "value": value} for name, value in variables.items() if name not in known
+    ]
     return container.model_copy(update={"env": (*ours, *container.env)})

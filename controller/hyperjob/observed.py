@@ -55,7 +55,7 @@ class ObservedChild:
     """The uid of its controlling owner; empty where it has none."""
     hyperjob: str
     """The name in its label; a hint only."""
-    mark: AppliedRevision
+    revision: AppliedRevision
     deleting: bool
     fields: "array[int]"
     """Hashes of all its fields but the status (`field_hashes`); none where nothing controls it or it has no mark."""
@@ -70,7 +70,7 @@ class ObservedChild:
         found = self.state.get("phase")
         return found if isinstance(found, str) else ""
 
-    def is_of(self, uid: str) -> bool:
+    def is_owned_by(self, uid: str) -> bool:
         """Say whether the HyperJob *uid* has made it."""
         return self.owner == uid
 
@@ -80,7 +80,7 @@ class PartPlacement:
     """Where the binding of a part is; without clusters it waits, and *trouble* says why."""
 
     clusters: tuple[str, ...] = ()
-    trouble: PendingReason | None = None
+    pending_reason: PendingReason | None = None
 
 
 def decode_hyperjob(raw: bytes, resource: Resource) -> ObservedHyperJob:
@@ -122,7 +122,7 @@ def _decode_child(raw: bytes, resource: Resource) -> ObservedChild:
     status = _mapping(document.pop("status", None))
     metadata.pop("managedFields", None)
     owner = next((each["uid"] for each in metadata.get("ownerReferences", ()) if each.get("controller")), "")
-    mark = _decode_revision(metadata.get("annotations", {}).get(PART_ANNOTATION, "{}"))
+    revision = _decode_revision(metadata.get("annotations", {}).get(PART_ANNOTATION, "{}"))
     return ObservedChild(
         resource=resource,
         uid=metadata["uid"],
@@ -130,10 +130,10 @@ def _decode_child(raw: bytes, resource: Resource) -> ObservedChild:
         key=ObjectKey(metadata.get("namespace", ""), metadata["name"]),
         owner=owner,
         hyperjob=metadata.get("labels", {}).get(HYPERJOB_NAME_LABEL, ""),
-        mark=mark,
+        revision=revision,
         deleting="deletionTimestamp" in metadata,
         # Any tenant may label a large Job. Without an owner or a mark it is never compared, or always applied.
-        fields=field_hashes(document) if owner and mark.digest else array("q"),
+        fields=field_hashes(document) if owner and revision.digest else array("q"),
         state=_mapping(status.get("state")),
         counts={name: int(status[name]) for name in POD_STATES if isinstance(status.get(name), int | float)},
     )

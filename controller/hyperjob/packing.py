@@ -15,8 +15,8 @@ class ClusterBin:
     """What one cluster can hold, in units."""
 
     name: str
-    plain: int
-    hosting: int
+    capacity: int
+    leader_capacity: int
     """The same beside what must exist once; negative where that does not fit."""
 
 
@@ -25,9 +25,9 @@ class PackingRequest:
     """What is to be packed."""
 
     units: int
-    most: int
+    max_parts: int
     """The greatest number of parts."""
-    least: int = 1
+    min_units: int = 1
     """The fewest units of a part."""
 
 
@@ -53,7 +53,7 @@ def fill_in_order(bins: Sequence[ClusterBin], load: PackingRequest, preferred: S
     for parts in range(_min_parts(order, load), _max_parts(order, load) + 1):
         chosen = order[:parts]
         for host in chosen:
-            if host.hosting >= load.least and _capacity(chosen, host) >= load.units:
+            if host.leader_capacity >= load.min_units and _capacity(chosen, host) >= load.units:
                 return _assign(order, chosen, host, load)
     return None
 
@@ -61,32 +61,34 @@ def fill_in_order(bins: Sequence[ClusterBin], load: PackingRequest, preferred: S
 def usable_bins(bins: Sequence[ClusterBin], load: PackingRequest, preferred: Sequence[str]) -> list[ClusterBin]:
     """Return the bins that can hold a part: the preferred ones in their order, then by size and name."""
     place = {name: number for number, name in enumerate(preferred)}
-    usable = (each for each in bins if each.plain >= load.least)
-    return sorted(usable, key=lambda each: (place.get(each.name, len(place)), -min(each.plain, load.units), each.name))
+    usable = (each for each in bins if each.capacity >= load.min_units)
+    return sorted(
+        usable, key=lambda each: (place.get(each.name, len(place)), -min(each.capacity, load.units), each.name)
+    )
 
 
 def _min_parts(order: Sequence[ClusterBin], load: PackingRequest) -> int:
     """Return how many parts it takes where nothing has to exist once."""
-    sums = accumulate(sorted((each.plain for each in order), reverse=True))
+    sums = accumulate(sorted((each.capacity for each in order), reverse=True))
     return next((parts for parts, held in enumerate(sums, start=1) if held >= load.units), len(order) + 1)
 
 
 def _max_parts(order: Sequence[ClusterBin], load: PackingRequest) -> int:
-    return min(load.most, load.units // load.least, len(order))
+    return min(load.max_parts, load.units // load.min_units, len(order))
 
 
 def _capacity(chosen: Sequence[ClusterBin], host: ClusterBin) -> int:
-    return host.hosting + sum(each.plain for each in chosen if each is not host)
+    return host.leader_capacity + sum(each.capacity for each in chosen if each is not host)
 
 
 def _choose(
     order: Sequence[ClusterBin], host: ClusterBin, *, load: PackingRequest, parts: int, liked: Sequence[str]
 ) -> list[ClusterBin] | None:
     """Return the bins beside which *host* makes *parts* parts that hold everything, in the order of preference."""
-    if host.hosting < load.least:
+    if host.leader_capacity < load.min_units:
         return None
     others = [each for each in order if each is not host]
-    need = load.units - host.hosting
+    need = load.units - host.leader_capacity
     chosen: list[ClusterBin] = [host]
     for left in range(parts - 1, 0, -1):
         found = _choose_next(others, need, left=left, liked=liked)
@@ -94,32 +96,32 @@ def _choose(
             return None
         chosen.append(found)
         others.remove(found)
-        need -= found.plain
+        need -= found.capacity
     return chosen if need <= 0 else None
 
 
 def _choose_next(others: Sequence[ClusterBin], need: int, *, left: int, liked: Sequence[str]) -> ClusterBin | None:
     """Return the first bin that leaves a way for the *left* - 1 after it; the last is chosen to leave least over."""
-    by_size = sorted(others, key=lambda each: -each.plain)
-    able = [each for each in others if each.plain + _largest_capacity(by_size, each, left - 1) >= need]
+    by_size = sorted(others, key=lambda each: -each.capacity)
+    able = [each for each in others if each.capacity + _largest_capacity(by_size, each, left - 1) >= need]
     if not able or left > 1 or able[0].name in liked:
         return able[0] if able else None
-    return min(able, key=lambda each: (each.plain, each.name))
+    return min(able, key=lambda each: (each.capacity, each.name))
 
 
 def _largest_capacity(by_size: Sequence[ClusterBin], but: ClusterBin, count: int) -> int:
     first = [each for each in by_size[: count + 1] if each is not but]
-    return sum(each.plain for each in first[:count])
+    return sum(each.capacity for each in first[:count])
 
 
 def _assign(
     order: Sequence[ClusterBin], chosen: Sequence[ClusterBin], host: ClusterBin, load: PackingRequest
 ) -> Shares:
     """Give each chosen bin its least, then fill them in order."""
-    given = {each.name: load.least for each in chosen}
-    rest = load.units - load.least * len(chosen)
+    given = {each.name: load.min_units for each in chosen}
+    rest = load.units - load.min_units * len(chosen)
     for each in (each for each in order if each.name in given):
-        more = min((each.hosting if each is host else each.plain) - load.least, rest)
+        more = min((each.leader_capacity if each is host else each.capacity) - load.min_units, rest)
         given[each.name] += more
         rest -= more
     return tuple(_host_first(given, host.name))

@@ -19,7 +19,7 @@ class ObservedParts:
     """What is seen of a HyperJob's parts, by name; only what is its own."""
 
     jobs: Mapping[str, ObservedChild]
-    placed: Mapping[str, PartPlacement]
+    placement: Mapping[str, PartPlacement]
     """Where the bindings of the parts are, as far as there are any."""
 
 
@@ -33,9 +33,9 @@ def with_observation(part: PartStatus, seen: ObservedParts) -> PartStatus:
     job = seen.jobs.get(part.name)
     if part.phase in TERMINAL:
         return part
-    if job is None or job.mark.attempt != part.attempt:
+    if job is None or job.revision.attempt != part.attempt:
         return part.model_copy(update={"phase": "Pending"})
-    placed = seen.placed.get(part.name)
+    placed = seen.placement.get(part.name)
     phase = _phase(job.phase, placed)
     where = placed.clusters[0] if placed and placed.clusters else part.running_on or part.cluster
     return part.model_copy(update={"phase": phase, "running_on": where if phase != "Pending" else ""})

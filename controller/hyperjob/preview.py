@@ -20,24 +20,24 @@ class Preview:
     """The parts of a HyperJob; *trouble* says why they cannot all start now, or why there are none."""
 
     parts: tuple[PartStatus, ...] = ()
-    trouble: PendingReason | None = None
+    pending_reason: PendingReason | None = None
     is_decided: bool = False
     """Whether the controller has split it like this already."""
 
 
-def preview(hyperjob: HyperJob, prospects: CapacitySnapshot) -> Preview:
+def preview(hyperjob: HyperJob, capacity: CapacitySnapshot) -> Preview:
     """Return the parts that *hyperjob* has, or else those that the clusters suggest now."""
-    wrong = hyperjob_violations(hyperjob, prospects.max_parts)
+    wrong = hyperjob_violations(hyperjob, capacity.max_parts)
     if wrong:
-        return Preview(trouble=PendingReason("Invalid", f"it cannot be split: {'; '.join(wrong)}"))
+        return Preview(pending_reason=PendingReason("Invalid", f"it cannot be split: {'; '.join(wrong)}"))
     known = hyperjob.status.split
     if known is not None and known.parts and known.specification == spec_fingerprint(hyperjob):
         return _check_requests(hyperjob, Preview(known.parts, is_decided=True))
     try:
-        layout = split(hyperjob, prospects)
+        layout = split(hyperjob, capacity)
     except SplitError as error:
-        return Preview(trouble=PendingReason("Invalid", f"it cannot be split: {error}"))
-    return _check_requests(hyperjob, Preview(layout.parts, layout.trouble))
+        return Preview(pending_reason=PendingReason("Invalid", f"it cannot be split: {error}"))
+    return _check_requests(hyperjob, Preview(layout.parts, layout.pending_reason))
 
 
 def _check_requests(hyperjob: HyperJob, found: Preview) -> Preview:
@@ -45,7 +45,7 @@ def _check_requests(hyperjob: HyperJob, found: Preview) -> Preview:
     try:
         requests_of_parts(hyperjob, found.parts)
     except (SplitError, LookupError, ValueError) as error:
-        return Preview(trouble=PendingReason("Invalid", f"what its parts ask for cannot be counted: {error}"))
+        return Preview(pending_reason=PendingReason("Invalid", f"what its parts ask for cannot be counted: {error}"))
     return found
 
 

@@ -66,10 +66,10 @@ class ObservedObjects(Protocol):
     def policies(self, uid: str) -> Mapping[str, ObservedChild]:
         """Return the PropagationPolicies that the HyperJob *uid* has made, by name."""
 
-    def placed(self, namespace: str, job: str) -> PartPlacement | None:
+    def placement(self, namespace: str, job: str) -> PartPlacement | None:
         """Return where a Job's binding is, ``None`` while there is none."""
 
-    def learn(self, resource: Resource, raw: bytes) -> ObservedChild | None:
+    def update(self, resource: Resource, raw: bytes) -> ObservedChild | None:
         """Take an object as the API server has just told it."""
 
 
@@ -78,8 +78,8 @@ class Reconciler:
     """Knows where to look and where to write."""
 
     api: Api
-    sightings: ObservedObjects
-    prospects: Callable[[], CapacitySnapshot]
+    observed: ObservedObjects
+    capacity: Callable[[], CapacitySnapshot]
     clock: Clock = wall_clock
     known: dict[str, _ReconciledParts] = field(default_factory=dict)
     """By the uid of their HyperJob, parts that were found to be as they should be."""
@@ -89,53 +89,53 @@ class Reconciler:
 
         Raises `ApiError` where a write was refused.
         """
-        seen = self.sightings.hyperjob(resource, key)
+        seen = self.observed.hyperjob(resource, key)
         if seen is None or seen.deleting:
             return None
         if seen.hyperjob is None:
-            await self._tell_unreadable(seen)
+            await self._report_unreadable(seen)
             return None
         if self._has_expired(seen.hyperjob):
             await self._delete(resource, key, seen.uid)
             return None
-        return await self._pass(seen, seen.hyperjob)
+        return await self._reconcile(seen, seen.hyperjob)
 
-    async def _pass(self, seen: ObservedHyperJob, hyperjob: HyperJob) -> int | None:
-        jobs, policies = self.sightings.jobs(seen.uid), self.sightings.policies(seen.uid)
-        placed = {name: place for name in jobs if (place := self.sightings.placed(seen.key.namespace, name))}
+    async def _reconcile(self, seen: ObservedHyperJob, hyperjob: HyperJob) -> int | None:
+        jobs, policies = self.observed.jobs(seen.uid), self.observed.policies(seen.uid)
+        placed = {name: place for name in jobs if (place := self.observed.placement(seen.key.namespace, name))}
         own = {name: job for name, job in jobs.items() if not job.deleting}
-        stands = compute_state(hyperjob, ObservedParts(own, placed), self.prospects())
-        basis = _inputs_key(hyperjob, stands)
+        state = compute_state(hyperjob, ObservedParts(own, placed), self.capacity())
+        basis = _inputs_key(hyperjob, state)
         versions = {name: (job, policies[name].resource_version) for name, job in _versions(jobs) if name in policies}
-        due = diff_objects(hyperjob, stands, jobs, policies, in_step=self._in_step(seen.uid, basis, versions))
-        self._remember(seen.uid, _ReconciledParts(basis, {name: versions[name] for name in due.in_step}))
-        obstacle = await self._obstacle(hyperjob, due, jobs=jobs, policies=policies)
+        changes = diff_objects(hyperjob, state, jobs, policies, up_to_date=self._up_to_date(seen.uid, basis, versions))
+        self._store_up_to_date(seen.uid, _ReconciledParts(basis, {name: versions[name] for name in changes.up_to_date}))
+        obstacle = await self._name_conflict(hyperjob, changes, jobs=jobs, policies=policies)
         if obstacle:
-            stands, due = replace(stands, message=obstacle, reason="NameTaken"), ObjectChanges(due.remove)
-        await self._report(seen, hyperjob.status, compute_status(hyperjob, stands, own, self.clock()))
-        is_done = await self._carry_out(due)
+            state, changes = replace(state, message=obstacle, reason="NameTaken"), ObjectChanges(changes.remove)
+        await self._report(seen, hyperjob.status, compute_status(hyperjob, state, own, self.clock()))
+        is_done = await self._write(changes)
         if not is_done:
             return self.clock()
         return self.clock() + _NAME_CONFLICT_RETRY_MS if obstacle else self._expires_at(hyperjob)
 
-    async def _carry_out(self, due: ObjectChanges) -> bool:
+    async def _write(self, changes: ObjectChanges) -> bool:
         """Take the next steps; say whether they were all, so that a large HyperJob leaves others their turn."""
-        remove = due.remove[:_MAX_WRITES_PER_PASS]
+        remove = changes.remove[:_MAX_WRITES_PER_PASS]
         for child in remove:
             await self._delete(child.resource, child.key, child.uid)
-        apply = due.apply[: _MAX_WRITES_PER_PASS - len(remove)] if len(remove) == len(due.remove) else ()
+        apply = changes.apply[: _MAX_WRITES_PER_PASS - len(remove)] if len(remove) == len(changes.remove) else ()
         for manifest in apply:
             await self._apply(manifest)
-        return len(remove) + len(apply) == len(due.remove) + len(due.apply)
+        return len(remove) + len(apply) == len(changes.remove) + len(changes.apply)
 
-    def _in_step(self, uid: str, basis: tuple[object, ...], versions: Mapping[str, Versions]) -> frozenset[str]:
+    def _up_to_date(self, uid: str, basis: tuple[object, ...], versions: Mapping[str, Versions]) -> frozenset[str]:
         """Return the parts that were found to be as they should be and have not changed since."""
         known = self.known.get(uid)
         if known is None or known.basis != basis:
             return frozenset()
         return frozenset(name for name, before in known.versions.items() if versions.get(name) == before)
 
-    def _remember(self, uid: str, known: _ReconciledParts) -> None:
+    def _store_up_to_date(self, uid: str, known: _ReconciledParts) -> None:
         self.known.pop(uid, None)
         self.known[uid] = known
         if len(self.known) > _MAX_REMEMBERED:
@@ -143,10 +143,10 @@ class Reconciler:
 
     # -- what is in the way -------------------------------------------------
 
-    async def _obstacle(
+    async def _name_conflict(
         self,
         hyperjob: HyperJob,
-        due: ObjectChanges,
+        changes: ObjectChanges,
         *,
         jobs: Mapping[str, ObservedChild],
         policies: Mapping[str, ObservedChild],
@@ -156,20 +156,20 @@ class Reconciler:
         All names are looked up before the first object is made, so that nothing is half made.
         """
         known = {JOBS.kind: jobs, PROPAGATION_POLICIES.kind: policies}
-        new = [manifest for manifest in due.apply if manifest["metadata"]["name"] not in known[manifest["kind"]]]
+        new = [manifest for manifest in changes.apply if manifest["metadata"]["name"] not in known[manifest["kind"]]]
         is_listed = len(new) > _MAX_SINGLE_LOOKUPS
-        present = await self._listed(hyperjob.metadata.namespace) if is_listed else frozenset()
+        present = await self._list_names(hyperjob.metadata.namespace) if is_listed else frozenset()
         for manifest in new:
             name = manifest["metadata"]["name"]
             if is_listed and (manifest["kind"], name) not in present:
                 continue
-            found = await self._look_up(_resource(manifest), ObjectKey(hyperjob.metadata.namespace, name))
-            if found is not None and not found.is_of(hyperjob.metadata.uid):
+            found = await self._get_object(_resource(manifest), ObjectKey(hyperjob.metadata.namespace, name))
+            if found is not None and not found.is_owned_by(hyperjob.metadata.uid):
                 kind, path = manifest["kind"], f"{hyperjob.metadata.namespace}/{name}"
                 return f"{kind} {path} belongs to somebody else; delete it, or give the HyperJob another name"
         return ""
 
-    async def _listed(self, namespace: str) -> frozenset[tuple[str, str]]:
+    async def _list_names(self, namespace: str) -> frozenset[tuple[str, str]]:
         """Return kind and name of all Jobs and policies in *namespace*: a few lists in place of a look-up for each."""
         found: set[tuple[str, str]] = set()
         for resource in (JOBS, PROPAGATION_POLICIES):
@@ -183,19 +183,19 @@ class Reconciler:
                     break
         return frozenset(found)
 
-    async def _look_up(self, resource: Resource, key: ObjectKey) -> ObservedChild | None:
+    async def _get_object(self, resource: Resource, key: ObjectKey) -> ObservedChild | None:
         try:
             raw = await self.api.get(resource.item_path(*key))
         except NotFound:
             return None
-        return self.sightings.learn(resource, raw)
+        return self.observed.update(resource, raw)
 
     # -- writes -------------------------------------------------------------
 
     async def _apply(self, manifest: Manifest) -> None:
         """Apply what we own of an object; one that somebody else makes at the same moment is left to him."""
         resource, metadata = _resource(manifest), manifest["metadata"]
-        known = self.sightings.jobs if resource is JOBS else self.sightings.policies
+        known = self.observed.jobs if resource is JOBS else self.observed.policies
         seen = known(metadata["ownerReferences"][0]["uid"]).get(metadata["name"])
         if seen is not None:
             manifest = {**manifest, "metadata": {**metadata, "uid": seen.uid}}
@@ -203,7 +203,7 @@ class Reconciler:
         raw = await self.api.apply(
             path, msgspec.json.encode(manifest), field_manager=FIELD_MANAGER, force=seen is not None
         )
-        self.sightings.learn(resource, raw)
+        self.observed.update(resource, raw)
         log.info("part applied", kind=manifest["kind"], namespace=metadata["namespace"], name=metadata["name"])
 
     async def _delete(self, resource: Resource, key: ObjectKey, uid: str) -> None:
@@ -226,7 +226,7 @@ class Reconciler:
         resource = hyperjob_resource(seen.api_version)
         path = f"{resource.item_path(*seen.key)}/status"
         raw = await self.api.apply(path, msgspec.json.encode(body), field_manager=FIELD_MANAGER)
-        self.sightings.learn(resource, raw)
+        self.observed.update(resource, raw)
         if status.phase != before.phase:
             log.info(
                 "hyperjob changed",
@@ -236,7 +236,7 @@ class Reconciler:
                 message=status.message,
             )
 
-    async def _tell_unreadable(self, seen: ObservedHyperJob) -> None:
+    async def _report_unreadable(self, seen: ObservedHyperJob) -> None:
         metadata = metadata_of(seen)
         message = f"it cannot be read: {seen.decode_error}"
         status = HyperJobStatus(phase="Pending", message=message, observed_generation=metadata.generation)
@@ -257,11 +257,11 @@ def _versions(objects: Mapping[str, ObservedChild]) -> Iterator[tuple[str, int]]
     return ((name, each.resource_version) for name, each in objects.items() if not each.deleting)
 
 
-def _inputs_key(hyperjob: HyperJob, stands: HyperJobState) -> tuple[object, ...]:
+def _inputs_key(hyperjob: HyperJob, state: HyperJobState) -> tuple[object, ...]:
     """Return what all objects of *hyperjob* follow from besides its spec of this generation."""
     meta = hyperjob.metadata
     progress = {"phase", "running_on", "retries", "reason"}
-    parts = tuple(tuple(part.model_dump(exclude=progress).values()) for part in stands.parts)
+    parts = tuple(tuple(part.model_dump(exclude=progress).values()) for part in state.parts)
     return meta.generation, tuple(sorted(meta.annotations.items())), parts
 
 

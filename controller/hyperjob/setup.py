@@ -36,14 +36,14 @@ def new_controller(api: Api, process: ControllerView, watch_options: WatchOption
     The loop must listen to the store already: whoever listened before goes on listening.
     """
     store, state = process.store, process.state
-    surroundings = Dependencies(
+    dependencies = Dependencies(
         may_write=process.may_write,
-        prospects=lambda: capacity_snapshot(state(), process.configuration()),
+        capacity=lambda: capacity_snapshot(state(), process.configuration()),
         binding=store.bindings.get,
-        trouble=lambda uid: pending_reason(state().refusal(uid)),
-        tell_group=store.hyperjob_changed,
+        pending_reason=lambda uid: pending_reason(state().refusal(uid)),
+        hyperjob_changed=store.hyperjob_changed,
     )
-    made = HyperJobController(api, surroundings, watch_options=watch_options, clock=clock)
+    made = HyperJobController(api, dependencies, watch_options=watch_options, clock=clock)
     listening = store.on_change
 
     def changed() -> None:

@@ -38,7 +38,7 @@ def _unlimited_quota(_: str, __: Resources) -> PendingReason | None:
 class CapacitySnapshot:
     """What the clusters can hold: now, and if they held nothing of ours."""
 
-    rooms: Sequence[FreeCapacity] = ()
+    free: Sequence[FreeCapacity] = ()
     empty: Sequence[FreeCapacity] = ()
     quota: QuotaCheck = _unlimited_quota
     max_parts: int = MAX_PARTS
@@ -49,7 +49,7 @@ class CapacitySnapshot:
         """Return the clusters that take new admissions."""
         return [
             room.cluster_state.cluster
-            for room in self.rooms
+            for room in self.free
             if room.cluster_state.cluster and room.cluster_state.is_usable
         ]
 
@@ -59,30 +59,32 @@ class SplitResult:
     """The parts of a HyperJob; *trouble* says why they cannot all start now, as far as the split knows."""
 
     parts: tuple[PartStatus, ...] = ()
-    trouble: PendingReason | None = None
+    pending_reason: PendingReason | None = None
 
     @property
     def fits(self) -> bool:
         """Say whether nothing speaks against starting now."""
-        return self.trouble is None
+        return self.pending_reason is None
 
 
-def split(hyperjob: HyperJob, prospects: CapacitySnapshot) -> SplitResult:
+def split(hyperjob: HyperJob, capacity: CapacitySnapshot) -> SplitResult:
     """Return the parts of *hyperjob*: as there is room now, else as there would be if the clusters were empty.
 
     Parts that cannot start now take their place in the queue all the same. No
     parts where not even empty clusters would hold them.
     """
-    now = _split_on(hyperjob, prospects, prospects.rooms)
+    now = _split_on(hyperjob, capacity, capacity.free)
     if now.fits:
-        refusal = _quota_reason(hyperjob, prospects.quota) if now.parts and is_automatic(hyperjob) else None
+        refusal = _quota_reason(hyperjob, capacity.quota) if now.parts and is_automatic(hyperjob) else None
         return SplitResult(now.parts, refusal)
-    waiting = _split_on(hyperjob, prospects, prospects.empty)
-    if waiting.trouble is None:
-        return SplitResult(waiting.parts, now.trouble)
-    if waiting.trouble.reason == Reason.INSUFFICIENT_CAPACITY:
+    waiting = _split_on(hyperjob, capacity, capacity.empty)
+    if waiting.pending_reason is None:
+        return SplitResult(waiting.parts, now.pending_reason)
+    if waiting.pending_reason.reason == Reason.INSUFFICIENT_CAPACITY:
         return SplitResult(
-            trouble=PendingReason(Reason.EXCEEDS_EVERY_CLUSTER, f"even while empty, {waiting.trouble.message}")
+            pending_reason=PendingReason(
+                Reason.EXCEEDS_EVERY_CLUSTER, f"even while empty, {waiting.pending_reason.message}"
+            )
         )
     return waiting
 
@@ -110,26 +112,26 @@ def requests_of_parts(hyperjob: HyperJob, parts: Iterable[PartStatus]) -> list[R
     return [sum_requests(requests[part.replicated_job], part.pods) for part in parts]
 
 
-def _split_on(hyperjob: HyperJob, prospects: CapacitySnapshot, rooms: Sequence[FreeCapacity]) -> SplitResult:
+def _split_on(hyperjob: HyperJob, capacity: CapacitySnapshot, rooms: Sequence[FreeCapacity]) -> SplitResult:
     """Return the parts one job after the other; where jobs share few clusters, in other ways before none."""
     names = frozenset(
-        candidates(SchedulingRequirements(placement=cluster_placement(hyperjob)), prospects.clusters).names
+        candidates(SchedulingRequirements(placement=cluster_placement(hyperjob)), capacity.clusters).names
     )
     most = hyperjob.spec.max_domains or UNLIMITED
-    books = CapacityTracker([room for room in rooms if room.name in names], names, most)
-    layout = _split_jobs(hyperjob, books)
-    if len(layout.parts) > prospects.max_parts:
-        raise SplitError(f"it would have {len(layout.parts)} parts; {prospects.max_parts} are allowed")
+    tracker = CapacityTracker([room for room in rooms if room.name in names], names, most)
+    layout = _split_jobs(hyperjob, tracker)
+    if len(layout.parts) > capacity.max_parts:
+        raise SplitError(f"it would have {len(layout.parts)} parts; {capacity.max_parts} are allowed")
     if layout.fits or most == UNLIMITED or len(hyperjob.spec.replicated_jobs) == 1:
         return layout
-    others = (_split_jobs(hyperjob, each) for each in cluster_subsets(hyperjob, books))
+    others = (_split_jobs(hyperjob, each) for each in cluster_subsets(hyperjob, tracker))
     return next((other for other in others if other.fits), layout)
 
 
-def _split_jobs(hyperjob: HyperJob, books: CapacityTracker) -> SplitResult:
+def _split_jobs(hyperjob: HyperJob, tracker: CapacityTracker) -> SplitResult:
     parts: list[PartStatus] = []
     for job in hyperjob.spec.replicated_jobs:
-        layout = _split_job(job, books)
+        layout = _split_job(job, tracker)
         if not layout.fits:
             return layout
         parts.extend(
@@ -139,7 +141,7 @@ def _split_jobs(hyperjob: HyperJob, books: CapacityTracker) -> SplitResult:
     return SplitResult(tuple(parts))
 
 
-def _split_job(job: ReplicatedJob, books: CapacityTracker) -> SplitResult:
+def _split_job(job: ReplicatedJob, tracker: CapacityTracker) -> SplitResult:
     template = resize_template(job)
     policy = job.split_policy
     if policy is None:
@@ -147,7 +149,7 @@ def _split_job(job: ReplicatedJob, books: CapacityTracker) -> SplitResult:
         copies = range(max(job.replicas, 0))
         return SplitResult(tuple(_part(index, whole, reason="copy of the template") for index in copies))
     if policy.effective_strategy in _CAPACITY_STRATEGIES:
-        return _split_by_capacity(job, policy, books)
+        return _split_by_capacity(job, policy, tracker)
     counts, names = _COUNTS[policy.effective_strategy](job, policy, template)
     pods = distribute(template, counts)
     if not all(map(any, pods)):
@@ -166,10 +168,10 @@ def _part(index: int, pods: PodCounts, cluster: str = "", *, reason: str) -> Par
     return PartStatus(name="", index=index, pods=pods, cluster=cluster, reason=reason, phase="Pending")
 
 
-def _split_by_capacity(job: ReplicatedJob, policy: SplitPolicy, books: CapacityTracker) -> SplitResult:
-    shares = place_parts(job, policy, books)
+def _split_by_capacity(job: ReplicatedJob, policy: SplitPolicy, tracker: CapacityTracker) -> SplitResult:
+    shares = place_parts(job, policy, tracker)
     if isinstance(shares, PendingReason):
-        return SplitResult(trouble=shares)
+        return SplitResult(pending_reason=shares)
     reason = _REASONS[policy.effective_strategy]
     return SplitResult(tuple(_part(index, pods, name, reason=reason) for index, (name, pods) in enumerate(shares)))
 

@@ -34,7 +34,7 @@ class HyperJobState:
     split: SplitStatus
     reason: str = ""
     """Why it waits, as a stable code; empty where the phase says it all."""
-    is_sound: bool = True
+    is_valid: bool = True
     """Whether the spec can be split; if not, its parts are left as they are."""
 
     @property
@@ -43,24 +43,24 @@ class HyperJobState:
         return self.split.parts
 
 
-def compute_state(hyperjob: HyperJob, seen: ObservedParts, prospects: CapacitySnapshot) -> HyperJobState:
+def compute_state(hyperjob: HyperJob, seen: ObservedParts, capacity: CapacitySnapshot) -> HyperJobState:
     """Return where *hyperjob* stands now."""
     status = hyperjob.status
     known = status.split or SplitStatus()
     if status.is_finished and status.phase:
         return HyperJobState(status.phase, status.message, known)
-    wrong = hyperjob_violations(hyperjob, prospects.max_parts)
+    wrong = hyperjob_violations(hyperjob, capacity.max_parts)
     if wrong:
-        return HyperJobState("Pending", f"it cannot be split: {'; '.join(wrong)}", known, "Invalid", is_sound=False)
+        return HyperJobState("Pending", f"it cannot be split: {'; '.join(wrong)}", known, "Invalid", is_valid=False)
     known = known.model_copy(update={"parts": tuple(with_observation(part, seen) for part in known.parts)})
     if hyperjob.spec.suspend:
         return HyperJobState("Suspended", "spec.suspend is set; set it to false to start again", _stop_parts(known))
     try:
-        standing, trouble = _split(hyperjob, known, prospects)
+        split_status, reason = _split(hyperjob, known, capacity)
     except SplitError as error:
-        return HyperJobState("Pending", f"it cannot be split: {error}", known, "Invalid", is_sound=False)
-    tried = retry_failed_parts(hyperjob, standing, prospects)
-    return _state_from_parts(hyperjob, tried, trouble=trouble or _pending_reason(tried, seen), prospects=prospects)
+        return HyperJobState("Pending", f"it cannot be split: {error}", known, "Invalid", is_valid=False)
+    tried = retry_failed_parts(hyperjob, split_status, capacity)
+    return _state_from_parts(hyperjob, tried, reason=reason or _pending_reason(tried, seen), capacity=capacity)
 
 
 def _stop_parts(known: SplitStatus) -> SplitStatus:
@@ -80,22 +80,22 @@ def spec_fingerprint(hyperjob: HyperJob) -> str:
 
 
 def _split(
-    hyperjob: HyperJob, known: SplitStatus, prospects: CapacitySnapshot
+    hyperjob: HyperJob, known: SplitStatus, capacity: CapacitySnapshot
 ) -> tuple[SplitStatus, PendingReason | None]:
     """Return the split to go by, and what keeps it from starting now, as far as the clusters tell."""
     asked = spec_fingerprint(hyperjob)
     started = any(has_started(part) for part in known.parts)
     if known.specification == asked and known.parts and (started or not is_automatic(hyperjob)):
         return known, None
-    layout = split(hyperjob, _with_own_capacity(hyperjob, known, prospects))
-    if known.specification == asked and known.parts and not _is_better(hyperjob, known, layout, prospects=prospects):
-        return known.model_copy(update={"fits": layout.fits}), layout.trouble
+    layout = split(hyperjob, _with_own_capacity(hyperjob, known, capacity))
+    if known.specification == asked and known.parts and not _is_better(hyperjob, known, layout, capacity=capacity):
+        return known.model_copy(update={"fits": layout.fits}), layout.pending_reason
     parts = _with_ranks(tuple(_carry_over(part, known.parts) for part in layout.parts))
     changes = {"specification": asked, "fits": layout.fits, "parts": parts}
-    return known.model_copy(update=changes), layout.trouble
+    return known.model_copy(update=changes), layout.pending_reason
 
 
-def _is_better(hyperjob: HyperJob, known: SplitStatus, layout: SplitResult, *, prospects: CapacitySnapshot) -> bool:
+def _is_better(hyperjob: HyperJob, known: SplitStatus, layout: SplitResult, *, capacity: CapacitySnapshot) -> bool:
     """Say whether a waiting split is to be replaced: it fits no longer, and the other one does, or its cluster is gone.
 
     A split that fits stays: moving it would gain nothing.
@@ -103,13 +103,13 @@ def _is_better(hyperjob: HyperJob, known: SplitStatus, layout: SplitResult, *, p
     if not layout.parts:
         return False
     if layout.fits:
-        return not _fits(hyperjob, known.parts, prospects)
-    names = {room.name for room in prospects.rooms if room.cluster_state.is_usable}
+        return not _fits(hyperjob, known.parts, capacity)
+    names = {room.name for room in capacity.free if room.cluster_state.is_usable}
     return any(part.cluster and part.cluster not in names for part in known.parts)
 
 
-def _fits(hyperjob: HyperJob, parts: Sequence[PartStatus], prospects: CapacitySnapshot) -> bool:
-    left = {room.name: dict(room.headroom) for room in prospects.rooms if room.cluster_state.is_usable}
+def _fits(hyperjob: HyperJob, parts: Sequence[PartStatus], capacity: CapacitySnapshot) -> bool:
+    left = {room.name: dict(room.headroom) for room in capacity.free if room.cluster_state.is_usable}
     for part, asked in zip(parts, requests_of_parts(hyperjob, parts), strict=True):
         if not part.cluster:
             continue
@@ -123,18 +123,18 @@ def _fits(hyperjob: HyperJob, parts: Sequence[PartStatus], prospects: CapacitySn
     return True
 
 
-def _with_own_capacity(hyperjob: HyperJob, known: SplitStatus, prospects: CapacitySnapshot) -> CapacitySnapshot:
+def _with_own_capacity(hyperjob: HyperJob, known: SplitStatus, capacity: CapacitySnapshot) -> CapacitySnapshot:
     """Return *prospects* with the room that the parts hold now: a new split may use it."""
     held = [part for part in known.parts if part.phase in {"Admitted", "Running"} and part.running_on]
     if not held or not _match_spec(hyperjob, held):
-        return prospects
-    rooms = {room.name: room for room in prospects.rooms}
+        return capacity
+    rooms = {room.name: room for room in capacity.free}
     for part, asked in zip(held, requests_of_parts(hyperjob, held), strict=True):
         room = rooms.get(part.running_on)  # type: ignore[call-overload]
         if room is not None:
             more = {name: room.headroom.get(name, 0) + asked.get(name, 0) for name in {*room.headroom, *asked}}
             rooms[room.name] = replace(room, headroom=more)
-    return replace(prospects, rooms=[rooms[name] for name in sorted(rooms)])
+    return replace(capacity, free=[rooms[name] for name in sorted(rooms)])
 
 
 def _match_spec(hyperjob: HyperJob, parts: Sequence[PartStatus]) -> bool:
@@ -175,43 +175,41 @@ def _with_ranks(parts: tuple[PartStatus, ...]) -> tuple[PartStatus, ...]:
 
 
 def _state_from_parts(
-    hyperjob: HyperJob, standing: SplitStatus, *, trouble: PendingReason | None, prospects: CapacitySnapshot
+    hyperjob: HyperJob, split_status: SplitStatus, *, reason: PendingReason | None, capacity: CapacitySnapshot
 ) -> HyperJobState:
     """Return the phase that follows from the parts."""
-    parts = standing.parts
+    parts = split_status.parts
     if not parts:
         none = PendingReason("NoParts", "it has no parts; set replicas of a replicated job above zero")
-        return _pending(standing, trouble or none)
+        return _pending(split_status, reason or none)
     least = minimum_parts(hyperjob, len(parts))
     failed = [part.name for part in parts if part.phase == "Failed"]
     short = len(parts) - len(failed) < least
     if short and hyperjob.spec.failure_policy.below_minimum == "Rollback":
-        return _roll_back(hyperjob, standing, failed=failed, prospects=prospects)
+        return _roll_back(hyperjob, split_status, failed=failed, capacity=capacity)
     if all(part.phase in TERMINAL for part in parts):
         done = len(parts) - len(failed)
         phase: Phase = "Failed" if short else "Completed"
-        return HyperJobState(phase, f"{done} of {len(parts)} parts completed{_name_failed(failed)}", standing)
-    return _state_in_progress(standing, min(least, len(parts) - len(failed)), trouble=trouble)
+        return HyperJobState(phase, f"{done} of {len(parts)} parts completed{_name_failed(failed)}", split_status)
+    return _state_in_progress(split_status, min(least, len(parts) - len(failed)), reason=reason)
 
 
 def _roll_back(
-    hyperjob: HyperJob, standing: SplitStatus, *, failed: Sequence[str], prospects: CapacitySnapshot
+    hyperjob: HyperJob, split_status: SplitStatus, *, failed: Sequence[str], capacity: CapacitySnapshot
 ) -> HyperJobState:
     policy = hyperjob.spec.failure_policy
-    least = minimum_parts(hyperjob, len(standing.parts))
-    why = f"{len(standing.parts) - len(failed)} parts are left of the {least} that it needs{_name_failed(failed)}"
-    if standing.restarts >= policy.max_restarts:
-        return HyperJobState("Failed", f"{why}; all parts were stopped", standing)
-    fresh = tuple(next_attempt(part, retries=0, failed_on=()) for part in standing.parts)
-    begun = standing.model_copy(update={"parts": fresh, "restarts": standing.restarts + 1, "specification": ""})
-    anew, trouble = _split(hyperjob, begun, prospects)
-    return HyperJobState(
-        "Pending", f"{why}; it starts again from the beginning", anew, trouble.reason if trouble else ""
-    )
+    least = minimum_parts(hyperjob, len(split_status.parts))
+    why = f"{len(split_status.parts) - len(failed)} parts are left of the {least} that it needs{_name_failed(failed)}"
+    if split_status.restarts >= policy.max_restarts:
+        return HyperJobState("Failed", f"{why}; all parts were stopped", split_status)
+    fresh = tuple(next_attempt(part, retries=0, failed_on=()) for part in split_status.parts)
+    begun = split_status.model_copy(update={"parts": fresh, "restarts": split_status.restarts + 1, "specification": ""})
+    anew, reason = _split(hyperjob, begun, capacity)
+    return HyperJobState("Pending", f"{why}; it starts again from the beginning", anew, reason.reason if reason else "")
 
 
-def _state_in_progress(standing: SplitStatus, least: int, *, trouble: PendingReason | None) -> HyperJobState:
-    parts = standing.parts
+def _state_in_progress(split_status: SplitStatus, least: int, *, reason: PendingReason | None) -> HyperJobState:
+    parts = split_status.parts
     waiting = [part.name for part in parts if part.phase == "Pending"]
     running = [part for part in parts if part.phase == "Running"]
     in_clusters = len(parts) - len(waiting)
@@ -223,19 +221,23 @@ def _state_in_progress(standing: SplitStatus, least: int, *, trouble: PendingRea
         phase, message = "Admitted", f"{in_clusters} of {len(parts)} parts are admitted"
     else:
         return _pending(
-            standing, trouble or PendingReason("", f"{len(waiting)} of {len(parts)} parts wait for admission")
+            split_status, reason or PendingReason("", f"{len(waiting)} of {len(parts)} parts wait for admission")
         )
-    return HyperJobState(phase, message, standing)
+    return HyperJobState(phase, message, split_status)
 
 
-def _pending(standing: SplitStatus, trouble: PendingReason) -> HyperJobState:
-    return HyperJobState("Pending", trouble.message, standing, trouble.reason)
+def _pending(split_status: SplitStatus, reason: PendingReason) -> HyperJobState:
+    return HyperJobState("Pending", reason.message, split_status, reason.reason)
 
 
-def _pending_reason(standing: SplitStatus, seen: ObservedParts) -> PendingReason | None:
+def _pending_reason(split_status: SplitStatus, seen: ObservedParts) -> PendingReason | None:
     """Return why it waits, as the engine tells; a reason of one part's own comes before what others have for it."""
-    placed = [(part, seen.placed.get(part.name)) for part in standing.parts if part.phase == "Pending"]
-    found = [(part.name, where.trouble) for part, where in placed if where is not None and where.trouble is not None]
+    placed = [(part, seen.placement.get(part.name)) for part in split_status.parts if part.phase == "Pending"]
+    found = [
+        (part.name, where.pending_reason)
+        for part, where in placed
+        if where is not None and where.pending_reason is not None
+    ]
     own = next(((name, each) for name, each in found if each.reason not in _GANG_REASONS), None)
     if own is not None:
         return PendingReason(own[1].reason, f"part {own[0]} waits: {own[1].message}")

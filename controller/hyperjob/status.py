@@ -36,25 +36,25 @@ _TRUE_IN: Mapping[Phase, frozenset[Phase]] = {
 
 
 def compute_status(
-    hyperjob: HyperJob, stands: HyperJobState, jobs: Mapping[str, ObservedChild], now: int
+    hyperjob: HyperJob, state: HyperJobState, jobs: Mapping[str, ObservedChild], now: int
 ) -> HyperJobStatus:
     """Return the status of *hyperjob* at *now*, in milliseconds."""
     time = datetime.fromtimestamp(now // 1000, UTC)
     before = hyperjob.status
-    running = sum(part.phase == "Running" for part in stands.parts)
-    is_finished = stands.phase in FINISHED
-    stands = _keep_message(hyperjob, stands)
+    running = sum(part.phase == "Running" for part in state.parts)
+    is_finished = state.phase in FINISHED
+    state = _keep_message(hyperjob, state)
     return HyperJobStatus(
-        conditions=tuple(_conditions(hyperjob, stands, time)),
-        replicated_jobs_status=tuple(_job_statuses(hyperjob, stands.parts, jobs)),
-        split_count=len(stands.parts),
+        conditions=tuple(_conditions(hyperjob, state, time)),
+        replicated_jobs_status=tuple(_job_statuses(hyperjob, state.parts, jobs)),
+        split_count=len(state.parts),
         observed_generation=hyperjob.metadata.generation,
-        phase=stands.phase,
-        message=stands.message,
-        parts_running=f"{running}/{len(stands.parts)}",
-        clusters=",".join(sorted({part.running_on or part.cluster for part in stands.parts} - {""})),
+        phase=state.phase,
+        message=state.message,
+        parts_running=f"{running}/{len(state.parts)}",
+        clusters=",".join(sorted({part.running_on or part.cluster for part in state.parts} - {""})),
         finished_at=(before.finished_at or time) if is_finished else None,
-        split=stands.split,
+        split=state.split,
     )
 
 
@@ -63,11 +63,11 @@ def to_json(status: HyperJobStatus) -> dict[str, Any]:
     return status.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
-def _conditions(hyperjob: HyperJob, stands: HyperJobState, time: datetime) -> Iterable[Condition]:
+def _conditions(hyperjob: HyperJob, state: HyperJobState, time: datetime) -> Iterable[Condition]:
     """Yield a condition for the phase and for each one there was before."""
     before = {each.type: each for each in hyperjob.status.conditions}
     for kind, phases in _TRUE_IN.items():
-        holds = stands.phase in phases
+        holds = state.phase in phases
         if not holds and kind not in before:
             continue
         was = before.get(kind)
@@ -76,24 +76,24 @@ def _conditions(hyperjob: HyperJob, stands: HyperJobState, time: datetime) -> It
         yield Condition(
             type=kind,
             status="True" if holds else "False",
-            reason=stands.reason or stands.phase,
-            message=stands.message if kind == stands.phase else "",
+            reason=state.reason or state.phase,
+            message=state.message if kind == state.phase else "",
             last_transition_time=was.last_transition_time if was and same else time,
             observed_generation=hyperjob.metadata.generation,
         )
 
 
-def _keep_message(hyperjob: HyperJob, stands: HyperJobState) -> HyperJobState:
+def _keep_message(hyperjob: HyperJob, state: HyperJobState) -> HyperJobState:
     """Return *stands* with the message it had while only the amounts in it are others: waiting writes nothing."""
     before = hyperjob.status
     reasons = {each.reason for each in before.conditions if each.type == "Pending" and each.status == "True"}
-    is_same = stands.phase == before.phase == "Pending" and reasons == {stands.reason or stands.phase}
+    is_same = state.phase == before.phase == "Pending" and reasons == {state.reason or state.phase}
     if not is_same or before.observed_generation != hyperjob.metadata.generation:
-        return stands
+        return state
     return (
-        replace(stands, message=before.message)
-        if _without_amounts(stands.message) == _without_amounts(before.message)
-        else stands
+        replace(state, message=before.message)
+        if _without_amounts(state.message) == _without_amounts(before.message)
+        else state
     )
 
 
@@ -118,7 +118,7 @@ def _job_status(
     counts: Counter[str] = Counter()
     for part in parts:
         seen = jobs.get(part.name)
-        is_current = seen is not None and seen.mark.attempt == part.attempt
+        is_current = seen is not None and seen.revision.attempt == part.attempt
         if seen is not None and is_current and (part.phase not in TERMINAL or _confirms_phase(part, seen)):
             counts.update(seen.counts)
             if seen.state:

@@ -10,7 +10,7 @@ from tests.hyperjob.harness import Harness
 
 
 @pytest.fixture
-async def yard(control_plane: ControlPlane, namespace: str) -> AsyncIterator[Harness]:
+async def harness(control_plane: ControlPlane, namespace: str) -> AsyncIterator[Harness]:
     """Yield a namespace with nothing in it."""
     ours = control_plane.kubeconfig("volcano-global-hyperjobs")
     async with Api.connect(ours) as api, Api.connect(control_plane.kubeconfig("admin")) as admin:

@@ -68,8 +68,8 @@ class Harness:
         self.api = CrashingApi(api)
         self.admin = admin
         self.namespace = namespace
-        self.prospects = CapacitySnapshot()
-        self.places: dict[str, PartPlacement] = {}
+        self.capacity = CapacitySnapshot()
+        self.placements: dict[str, PartPlacement] = {}
         self.now = NOW
         self._hyperjobs: dict = {}
         self._seen: dict[Resource, dict[str, ObservedChild]] = {}
@@ -85,10 +85,10 @@ class Harness:
     def policies(self, uid: str) -> Mapping[str, ObservedChild]:
         return self._of(PROPAGATION_POLICIES, uid)
 
-    def placed(self, _: str, job: str) -> PartPlacement | None:
-        return self.places.get(job)
+    def placement(self, _: str, job: str) -> PartPlacement | None:
+        return self.placements.get(job)
 
-    def learn(self, resource: Resource, raw: bytes) -> ObservedChild | None:
+    def update(self, resource: Resource, raw: bytes) -> ObservedChild | None:
         if resource.kind == "HyperJob":
             seen = decode_hyperjob(raw, resource)
             self._hyperjobs[resource, seen.key.name] = seen
@@ -98,7 +98,7 @@ class Harness:
         return child
 
     def _of(self, resource: Resource, uid: str) -> dict[str, ObservedChild]:
-        return {name: seen for name, seen in self._seen[resource].items() if seen.is_of(uid)}
+        return {name: seen for name, seen in self._seen[resource].items() if seen.is_owned_by(uid)}
 
     # -- what a test does ----------------------------------------------------
 
@@ -110,20 +110,20 @@ class Harness:
     async def change(self, name: str, spec: dict[str, Any], resource: Resource = HYPERJOBS) -> None:
         await self.admin.patch(f"{self._path(resource)}/{name}", msgspec.json.encode({"spec": spec}), kind="merge")
 
-    async def look(self) -> None:
+    async def relist(self) -> None:
         """See all there is, as a new process would."""
         self._hyperjobs, self._seen = {}, {JOBS: {}, PROPAGATION_POLICIES: {}}
         for resource in (HYPERJOBS, JOBS, PROPAGATION_POLICIES, BATCH_HYPERJOBS):
             for item in await self.items(resource):
-                self.learn(resource, msgspec.json.encode(item))
+                self.update(resource, msgspec.json.encode(item))
 
     async def run(self, name: str, resource: Resource = HYPERJOBS) -> int | None:
         """Make one pass as a process that has just started."""
-        await self.look()
-        reconciler = Reconciler(self.api, self, lambda: self.prospects, lambda: self.now)
+        await self.relist()
+        reconciler = Reconciler(self.api, self, lambda: self.capacity, lambda: self.now)
         return await reconciler.reconcile(resource, ObjectKey(self.namespace, name))
 
-    async def settle(self, name: str, resource: Resource = HYPERJOBS) -> list[str]:
+    async def reconcile_until_stable(self, name: str, resource: Resource = HYPERJOBS) -> list[str]:
         """Make passes until one writes nothing; return all writes."""
         writes: list[str] = []
         for _ in range(12):
@@ -134,7 +134,7 @@ class Harness:
                 return writes
         raise AssertionError(f"it never comes to rest: {writes[-12:]}")
 
-    async def tell(self, job: str, phase: str, **counts: int) -> None:
+    async def report(self, job: str, phase: str, **counts: int) -> None:
         """Write the status of a Job as Karmada would aggregate it."""
         status = {"status": {"state": {"phase": phase}, **counts}}
         path = f"{JOBS.item_path(self.namespace, job)}/status"

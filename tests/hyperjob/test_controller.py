@@ -25,11 +25,11 @@ def plane(fresh_control_plane):
 
 
 @asynccontextmanager
-async def staged(plane, *, prospects=CapacitySnapshot, may_write=lambda: True):
+async def staged(plane, *, capacity=CapacitySnapshot, may_write=lambda: True):
     """Run a stage with its own rights; yield it and an administrator."""
     async with Api.connect(plane.kubeconfig("volcano-global-hyperjobs")) as ours:
-        around = Dependencies(may_write, prospects, lambda key: None, lambda uid: None)
-        stage = HyperJobController(ours, around, options=WatchOptions())
+        around = Dependencies(may_write, capacity, lambda key: None, lambda uid: None)
+        stage = HyperJobController(ours, around, watch_options=WatchOptions())
         stage.discovery_interval_seconds = 0.1
         task = asyncio.create_task(stage.run())
         async with Api.connect(plane.kubeconfig("admin")) as admin:
@@ -85,7 +85,7 @@ async def test_it_writes_nothing_while_it_may_not(plane):
 
 async def test_it_looks_again_when_clusters_have_changed(plane):
     rooms = [gpus(a=1)]
-    async with staged(plane, prospects=lambda: rooms[0]) as (stage, admin):
+    async with staged(plane, capacity=lambda: rooms[0]) as (stage, admin):
         job = replicated("t", task(replicas=4), splitPolicy={"mode": "auto"})
         await submit(admin, document(job, name="wide"))
         assert await exists(admin, JOBS, "wide-t-0", seconds=1) is None
@@ -95,7 +95,7 @@ async def test_it_looks_again_when_clusters_have_changed(plane):
 
 
 async def test_trouble_with_one_hyperjob_is_not_the_others(plane):
-    async with staged(plane, prospects=lambda: gpus(a=8)) as (_, admin):
+    async with staged(plane, capacity=lambda: gpus(a=8)) as (_, admin):
         await asyncio.to_thread(apply, plane.admin, [broken()])
         await submit(admin, document(replicated("t"), name="sound"))
         assert await exists(admin, JOBS, "sound-t-0")

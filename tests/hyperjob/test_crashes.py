@@ -29,99 +29,99 @@ def copies(name: str, count: int = 2, **more: Any) -> dict[str, Any]:
     return document(replicated("t", task(replicas=4), replicas=count), name=name, **more)
 
 
-async def submitted(yard: Harness, name: str, **more: Any) -> None:
+async def submitted(harness: Harness, name: str, **more: Any) -> None:
     """Let a HyperJob of two copies be there, with all its objects."""
-    await yard.submit(copies(name, **more))
-    await yard.settle(name)
+    await harness.submit(copies(name, **more))
+    await harness.reconcile_until_stable(name)
 
 
-async def changed(yard: Harness, hyperjob: str, /, **change: Any) -> None:
-    await submitted(yard, hyperjob)
-    await yard.change(hyperjob, {"replicatedJobs": [{**replicated("t", task(replicas=4), replicas=2), **change}]})
+async def changed(harness: Harness, hyperjob: str, /, **change: Any) -> None:
+    await submitted(harness, hyperjob)
+    await harness.change(hyperjob, {"replicatedJobs": [{**replicated("t", task(replicas=4), replicas=2), **change}]})
 
 
-async def create(yard: Harness, name: str) -> None:
-    await yard.submit(copies(name))
+async def create(harness: Harness, name: str) -> None:
+    await harness.submit(copies(name))
 
 
-async def grow(yard: Harness, name: str) -> None:
-    await changed(yard, name, replicas=3)
+async def grow(harness: Harness, name: str) -> None:
+    await changed(harness, name, replicas=3)
 
 
-async def shrink(yard: Harness, name: str) -> None:
-    await changed(yard, name, replicas=1)
+async def shrink(harness: Harness, name: str) -> None:
+    await changed(harness, name, replicas=1)
 
 
-async def nothing_left(yard: Harness, name: str) -> None:
-    await changed(yard, name, replicas=0)
+async def nothing_left(harness: Harness, name: str) -> None:
+    await changed(harness, name, replicas=0)
 
 
-async def rename(yard: Harness, name: str) -> None:
-    await changed(yard, name, name="u")
+async def rename(harness: Harness, name: str) -> None:
+    await changed(harness, name, name="u")
 
 
-async def resize(yard: Harness, name: str) -> None:
-    await changed(yard, name, templateSpec={"queue": "ml", "schedulerName": "volcano", "tasks": [task(replicas=6)]})
+async def resize(harness: Harness, name: str) -> None:
+    await changed(harness, name, templateSpec={"queue": "ml", "schedulerName": "volcano", "tasks": [task(replicas=6)]})
 
 
-async def suspend(yard: Harness, name: str) -> None:
-    await submitted(yard, name)
-    await yard.change(name, {"suspend": True})
+async def suspend(harness: Harness, name: str) -> None:
+    await submitted(harness, name)
+    await harness.change(name, {"suspend": True})
 
 
-async def resume(yard: Harness, name: str) -> None:
-    await submitted(yard, name, suspend=True)
-    await yard.change(name, {"suspend": False})
+async def resume(harness: Harness, name: str) -> None:
+    await submitted(harness, name, suspend=True)
+    await harness.change(name, {"suspend": False})
 
 
-async def retry(yard: Harness, name: str) -> None:
-    await submitted(yard, name, failurePolicy={"maxRetries": 1})
-    await yard.tell(f"{name}-t-0", "Failed")
+async def retry(harness: Harness, name: str) -> None:
+    await submitted(harness, name, failurePolicy={"maxRetries": 1})
+    await harness.report(f"{name}-t-0", "Failed")
 
 
-async def give_up(yard: Harness, name: str) -> None:
-    await submitted(yard, name)
-    await yard.tell(f"{name}-t-0", "Failed")
+async def give_up(harness: Harness, name: str) -> None:
+    await submitted(harness, name)
+    await harness.report(f"{name}-t-0", "Failed")
 
 
-async def roll_back(yard: Harness, name: str) -> None:
-    await submitted(yard, name, failurePolicy={"maxRestarts": 1})
-    await yard.tell(f"{name}-t-0", "Failed")
-    await yard.tell(f"{name}-t-1", "Running")
+async def roll_back(harness: Harness, name: str) -> None:
+    await submitted(harness, name, failurePolicy={"maxRestarts": 1})
+    await harness.report(f"{name}-t-0", "Failed")
+    await harness.report(f"{name}-t-1", "Running")
 
 
-async def finish(yard: Harness, name: str, **more: Any) -> None:
-    await submitted(yard, name, **more)
+async def finish(harness: Harness, name: str, **more: Any) -> None:
+    await submitted(harness, name, **more)
     for part in range(2):
-        await yard.tell(f"{name}-t-{part}", "Completed", succeeded=4)
+        await harness.report(f"{name}-t-{part}", "Completed", succeeded=4)
 
 
-async def clean_up(yard: Harness, name: str) -> None:
-    await finish(yard, name, cleanupPolicy="All")
+async def clean_up(harness: Harness, name: str) -> None:
+    await finish(harness, name, cleanupPolicy="All")
 
 
-async def vanish(yard: Harness, name: str) -> None:
+async def vanish(harness: Harness, name: str) -> None:
     """Both parts are over, and the Job of one is deleted by its TTL."""
-    await finish(yard, name)
-    await yard.run(name)
-    await yard.remove(f"{name}-t-0")
+    await finish(harness, name)
+    await harness.run(name)
+    await harness.remove(f"{name}-t-0")
 
 
-async def expire(yard: Harness, name: str) -> None:
-    await finish(yard, name, ttlSecondsAfterFinished=60)
-    await yard.settle(name)
-    yard.now = NOW + 60_000
+async def expire(harness: Harness, name: str) -> None:
+    await finish(harness, name, ttlSecondsAfterFinished=60)
+    await harness.reconcile_until_stable(name)
+    harness.now = NOW + 60_000
 
 
-async def move(yard: Harness, name: str) -> None:
+async def move(harness: Harness, name: str) -> None:
     """A split that waits moves to where there is room now."""
-    yard.prospects = gpus(a=40, b=40)
-    await yard.submit(document(AUTO, name=name))
-    await yard.settle(name)
-    yard.prospects = gpus(c=64)
+    harness.capacity = gpus(a=40, b=40)
+    await harness.submit(document(AUTO, name=name))
+    await harness.reconcile_until_stable(name)
+    harness.capacity = gpus(c=64)
 
 
-async def foreign(yard: Harness, name: str) -> None:
+async def foreign(harness: Harness, name: str) -> None:
     """Somebody else has a Job of the second part's name."""
     made = {
         "apiVersion": JOBS.api_version,
@@ -129,8 +129,8 @@ async def foreign(yard: Harness, name: str) -> None:
         "metadata": {"name": f"{name}-t-1"},
         "spec": {"minAvailable": 1, "tasks": []},
     }
-    await yard.admin.create(JOBS.item_path(yard.namespace, "").rstrip("/"), msgspec.json.encode(made))
-    await yard.submit(copies(name))
+    await harness.admin.create(JOBS.item_path(harness.namespace, "").rstrip("/"), msgspec.json.encode(made))
+    await harness.submit(copies(name))
 
 
 Story = Callable[[Harness, str], Awaitable[None]]
@@ -143,17 +143,17 @@ STORIES: tuple[Story, ...] = (
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 @pytest.mark.parametrize("side", [pytest.param("crash_before", marks=pytest.mark.long), "crash_after"])
 async def test_f28_a_crash_at_any_write_is_repaired(
-    control_plane: ControlPlane, yard: Harness, story: Story, side: str
+    control_plane: ControlPlane, harness: Harness, story: Story, side: str
 ):
     async with judged(control_plane, is_whole=story is not foreign):
         expected = None
         for point in itertools.count(-1):
             name = f"try{point + 1}"
-            yard.now = NOW
-            await story(yard, name)
-            crashed = await crash(yard, name, side, point)
-            await yard.settle(name)
-            found = await picture(yard, name)
+            harness.now = NOW
+            await story(harness, name)
+            crashed = await crash(harness, name, side, point)
+            await harness.reconcile_until_stable(name)
+            found = await picture(harness, name)
             assert found == (expected or found), point
             expected = found
             if point >= 0 and not crashed:
@@ -171,29 +171,29 @@ async def judged(plane: ControlPlane, *, is_whole: bool) -> AsyncIterator[None]:
     assert list(families.unlike_their_split()) == [] or not is_whole
 
 
-async def crash(yard: Harness, name: str, side: str, point: int) -> bool:
+async def crash(harness: Harness, name: str, side: str, point: int) -> bool:
     """Make one pass that ends at the write with this number; say whether it came so far."""
-    yard.api.writes = []
-    setattr(yard.api, side, point if point >= 0 else None)
+    harness.api.writes = []
+    setattr(harness.api, side, point if point >= 0 else None)
     try:
-        await yard.run(name)
+        await harness.run(name)
     except CrashError:
         return True
     finally:
-        setattr(yard.api, side, None)
+        setattr(harness.api, side, None)
     return False
 
 
-async def picture(yard: Harness, name: str) -> tuple[list[str], str]:
+async def picture(harness: Harness, name: str) -> tuple[list[str], str]:
     """Return what a HyperJob has become, whatever its own name is."""
     found = [
         json.dumps([item["metadata"]["name"], item["spec"]], sort_keys=True).replace(name, "it")
         for resource in (JOBS, PROPAGATION_POLICIES)
-        for item in await yard.items(resource)
+        for item in await harness.items(resource)
         if item["metadata"].get("labels", {}).get("volcano.sh/hyperjob-name") == name
     ]
     try:
-        status = await yard.status(name)
+        status = await harness.status(name)
     except NotFound:
         return [], "gone"
     parts = [[part["name"].replace(name, "it"), part["phase"]] for part in status.get("split", {}).get("parts", ())]
@@ -201,11 +201,11 @@ async def picture(yard: Harness, name: str) -> tuple[list[str], str]:
 
 
 @pytest.mark.parametrize("deleted", ["Orphan", "Background"])
-async def test_f28_a_deleted_hyperjob_leaves_what_its_deletion_says(yard: Harness, deleted: str):
-    await submitted(yard, "llm")
+async def test_f28_a_deleted_hyperjob_leaves_what_its_deletion_says(harness: Harness, deleted: str):
+    await submitted(harness, "llm")
     body = msgspec.json.encode({"propagationPolicy": deleted})
-    await yard.admin.delete(HYPERJOBS.item_path(yard.namespace, "llm"), body)
+    await harness.admin.delete(HYPERJOBS.item_path(harness.namespace, "llm"), body)
     for _ in range(200):
-        if not await yard.names(HYPERJOBS) and (deleted == "Orphan" or not await yard.names()):
+        if not await harness.names(HYPERJOBS) and (deleted == "Orphan" or not await harness.names()):
             break
-    assert await yard.names() == (["llm-t-0", "llm-t-1"] if deleted == "Orphan" else [])
+    assert await harness.names() == (["llm-t-0", "llm-t-1"] if deleted == "Orphan" else [])

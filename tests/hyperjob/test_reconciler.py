@@ -24,29 +24,29 @@ from tests.hyperjob.objects import capacity, cluster, document, gpus, replicated
 
 
 @needs_shared
-async def test_the_documented_hyperjob_becomes_two_jobs_pinned_to_their_clusters(yard):
+async def test_the_documented_hyperjob_becomes_two_jobs_pinned_to_their_clusters(harness):
     (found,) = yaml.safe_load_all((SHARED / "manifests" / "hyperjob-conceptual.yaml").read_text())
-    await yard.submit(found, BATCH_HYPERJOBS)
-    await yard.settle("llm-train-hyperjob", BATCH_HYPERJOBS)
+    await harness.submit(found, BATCH_HYPERJOBS)
+    await harness.reconcile_until_stable("llm-train-hyperjob", BATCH_HYPERJOBS)
     names = ["llm-train-hyperjob-0", "llm-train-hyperjob-1"]
-    assert await yard.names() == await yard.names(PROPAGATION_POLICIES) == names
+    assert await harness.names() == await harness.names(PROPAGATION_POLICIES) == names
     for name, place in zip(names, ["cluster-a", "cluster-b"], strict=True):
-        job, policy = await yard.job(name), await yard.policy(name)
+        job, policy = await harness.job(name), await harness.policy(name)
         assert (job["spec"]["minAvailable"], job["spec"]["tasks"][0]["replicas"]) == (32, 32)
         assert job["spec"]["queue"] == "global-ai"
         amounts = job["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["resources"]
         assert amounts["limits"] == {"nvidia.com/gpu": "1"}, "Volcano refuses a device without a limit"
         assert policy["spec"]["placement"]["clusterAffinity"] == {"clusterNames": [place]}
-    status = await yard.status("llm-train-hyperjob", BATCH_HYPERJOBS)
+    status = await harness.status("llm-train-hyperjob", BATCH_HYPERJOBS)
     assert (status["phase"], status["splitCount"], status["partsRunning"]) == ("Pending", 2, "0/2")
     assert status["clusters"] == "cluster-a,cluster-b"
 
 
-async def test_upstreams_256_gpus_become_two_jobs_of_128(yard):
-    await yard.submit(document(replicated("trainer", task(replicas=128), replicas=2), minAvailable=2, maxDomains=2))
-    await yard.settle("llm")
-    assert await yard.names() == ["llm-trainer-0", "llm-trainer-1"]
-    job, policy = await yard.job("llm-trainer-1"), await yard.policy("llm-trainer-1")
+async def test_upstreams_256_gpus_become_two_jobs_of_128(harness):
+    await harness.submit(document(replicated("trainer", task(replicas=128), replicas=2), minAvailable=2, maxDomains=2))
+    await harness.reconcile_until_stable("llm")
+    assert await harness.names() == ["llm-trainer-0", "llm-trainer-1"]
+    job, policy = await harness.job("llm-trainer-1"), await harness.policy("llm-trainer-1")
     assert job["spec"]["tasks"][0]["replicas"] == 128
     assert job["metadata"]["labels"] == {"volcano.sh/hyperjob-name": "llm", "volcano.sh/replicatedjob-name": "trainer"}
     assert policy["spec"]["placement"]["spreadConstraints"] == [
@@ -58,83 +58,84 @@ async def test_upstreams_256_gpus_become_two_jobs_of_128(yard):
     ]
 
 
-async def test_upstreams_two_kinds_of_accelerators_prefer_the_clusters_they_name(yard):
+async def test_upstreams_two_kinds_of_accelerators_prefer_the_clusters_they_name(harness):
     jobs = [
         replicated("trainer-910b", task(replicas=64), clusterNames=["b-1", "b-2"]),
         replicated("trainer-910c", task(replicas=64), clusterNames=["c-1"]),
     ]
-    await yard.submit(document(*jobs, minAvailable=2))
-    await yard.settle("llm")
+    await harness.submit(document(*jobs, minAvailable=2))
+    await harness.reconcile_until_stable("llm")
     preferred = {
-        name: json.loads((await yard.job(name))["metadata"]["annotations"][PREFERRED_CLUSTERS_ANNOTATION])
-        for name in await yard.names()
+        name: json.loads((await harness.job(name))["metadata"]["annotations"][PREFERRED_CLUSTERS_ANNOTATION])
+        for name in await harness.names()
     }
     assert preferred == {"llm-trainer-910b-0": ["b-1", "b-2"], "llm-trainer-910c-0": ["c-1"]}
 
 
-async def test_each_part_carries_what_the_engine_needs_of_its_group(yard):
-    stored = await yard.submit(two_copies(minAvailable=1))
-    await yard.settle("llm")
+async def test_each_part_carries_what_the_engine_needs_of_its_group(harness):
+    stored = await harness.submit(two_copies(minAvailable=1))
+    await harness.reconcile_until_stable("llm")
     groups = [
-        json.loads((await yard.job(name))["metadata"]["annotations"][GROUP_ANNOTATION]) for name in await yard.names()
+        json.loads((await harness.job(name))["metadata"]["annotations"][GROUP_ANNOTATION])
+        for name in await harness.names()
     ]
     assert groups[0] == groups[1]
-    said = cached_hyperjob_of(yard.hyperjob(HYPERJOBS, ObjectKey(yard.namespace, "llm")))
+    said = cached_hyperjob_of(harness.hyperjob(HYPERJOBS, ObjectKey(harness.namespace, "llm")))
     assert groups[0] == {"uid": stored["metadata"]["uid"], "split": said.split}
-    assert (said.namespace, said.parts, said.minimum) == (yard.namespace, {"llm-t-0", "llm-t-1"}, 1)
+    assert (said.namespace, said.parts, said.minimum) == (harness.namespace, {"llm-t-0", "llm-t-1"}, 1)
     created = datetime.fromisoformat(stored["metadata"]["creationTimestamp"])
     assert said.since == created.timestamp() * 1000
 
 
-async def test_a_large_hyperjob_is_made_in_several_steps_and_looked_up_by_lists(yard):
+async def test_a_large_hyperjob_is_made_in_several_steps_and_looked_up_by_lists(harness):
     """Other HyperJobs have their turn between the steps."""
-    await yard.submit(document(replicated("t", task(replicas=1), replicas=80)))
+    await harness.submit(document(replicated("t", task(replicas=1), replicas=80)))
     asked = []
-    get, yard.api.get = yard.api.get, lambda path: asked.append(path) or get(path)
-    again_at = await yard.run("llm")
-    assert again_at == yard.now
-    assert sum(write.startswith("apply") for write in yard.api.writes) == 64 + 1  # and the status
+    get, harness.api.get = harness.api.get, lambda path: asked.append(path) or get(path)
+    again_at = await harness.run("llm")
+    assert again_at == harness.now
+    assert sum(write.startswith("apply") for write in harness.api.writes) == 64 + 1  # and the status
     assert asked == []
-    await yard.settle("llm")
-    assert len(await yard.names()) == len(await yard.names(PROPAGATION_POLICIES)) == 80
+    await harness.reconcile_until_stable("llm")
+    assert len(await harness.names()) == len(await harness.names(PROPAGATION_POLICIES)) == 80
 
 
-async def test_a_name_taken_among_many_is_seen_before_anything_is_made(yard):
+async def test_a_name_taken_among_many_is_seen_before_anything_is_made(harness):
     body = {"apiVersion": JOBS.api_version, "kind": "Job", "metadata": {"name": "llm-t-40"}, "spec": {}}
-    await yard.admin.create(JOBS.item_path(yard.namespace, "").rstrip("/"), msgspec.json.encode(body))
-    await yard.submit(document(replicated("t", task(replicas=1), replicas=80)))
-    await yard.run("llm")
-    assert await yard.names() == ["llm-t-40"]
-    assert "llm-t-40 belongs to somebody else" in (await yard.status("llm"))["message"]
+    await harness.admin.create(JOBS.item_path(harness.namespace, "").rstrip("/"), msgspec.json.encode(body))
+    await harness.submit(document(replicated("t", task(replicas=1), replicas=80)))
+    await harness.run("llm")
+    assert await harness.names() == ["llm-t-40"]
+    assert "llm-t-40 belongs to somebody else" in (await harness.status("llm"))["message"]
 
 
-async def test_objects_that_are_as_they_should_be_are_not_worked_out_again(yard, monkeypatch):
-    await yard.submit(document(replicated("t", task(replicas=1), replicas=3)))
-    await yard.settle("llm")
+async def test_objects_that_are_as_they_should_be_are_not_worked_out_again(harness, monkeypatch):
+    await harness.submit(document(replicated("t", task(replicas=1), replicas=3)))
+    await harness.reconcile_until_stable("llm")
     made = []
     monkeypatch.setattr(
-        "controller.hyperjob.diff.children",
+        "controller.hyperjob.diff.build_parts",
         lambda hyperjob, parts, besides=(): (
             made.append(len(parts) - len(besides)) or build_parts(hyperjob, parts, besides)
         ),
     )
-    reconciler = Reconciler(yard.api, yard, lambda: yard.prospects, lambda: yard.now)
-    key = ObjectKey(yard.namespace, "llm")
-    await yard.look()
+    reconciler = Reconciler(harness.api, harness, lambda: harness.capacity, lambda: harness.now)
+    key = ObjectKey(harness.namespace, "llm")
+    await harness.relist()
     for _ in range(2):
         await reconciler.reconcile(HYPERJOBS, key)
-    await yard.admin.patch(
-        JOBS.item_path(yard.namespace, "llm-t-1"),
+    await harness.admin.patch(
+        JOBS.item_path(harness.namespace, "llm-t-1"),
         b'{"metadata":{"annotations":{"volcano-global.io/group":"x"}}}',
         kind="merge",
     )
-    await yard.look()
+    await harness.relist()
     await reconciler.reconcile(HYPERJOBS, key)
     assert made == [3, 0, 1]
-    assert (await yard.job("llm-t-1"))["metadata"]["annotations"][GROUP_ANNOTATION] != "x"
+    assert (await harness.job("llm-t-1"))["metadata"]["annotations"][GROUP_ANNOTATION] != "x"
 
 
-async def test_pods_are_told_their_place_in_the_whole(yard):
+async def test_pods_are_told_their_place_in_the_whole(harness):
     job = replicated(
         "t",
         task("master", 1),
@@ -142,11 +143,11 @@ async def test_pods_are_told_their_place_in_the_whole(yard):
         spec={"plugins": {"pytorch": ["--master=master", "--worker=worker"]}},
         splitPolicy={"strategy": "ByReplicas", "parts": 2},
     )
-    await yard.submit(document(job))
-    await yard.settle("llm")
+    await harness.submit(document(job))
+    await harness.reconcile_until_stable("llm")
     told = {}
-    for name in await yard.names():
-        spec = (await yard.job(name))["spec"]
+    for name in await harness.names():
+        spec = (await harness.job(name))["spec"]
         for each in spec["tasks"]:
             variables = {one["name"]: one["value"] for one in each["template"]["spec"]["containers"][0]["env"]}
             told[name, each["name"]] = (variables["HYPERJOB_RANK_OFFSET"], variables["HYPERJOB_WORLD_SIZE"])
@@ -161,77 +162,77 @@ async def test_pods_are_told_their_place_in_the_whole(yard):
     }
 
 
-async def test_an_auto_split_waits_with_one_reason_and_moves_when_room_appears(yard):
-    yard.prospects = capacity(cluster("a", 100, used=90), cluster("b", 100, used=95))
-    await yard.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})))
-    await yard.settle("llm")
-    status = await yard.status("llm")
+async def test_an_auto_split_waits_with_one_reason_and_moves_when_room_appears(harness):
+    harness.capacity = capacity(cluster("a", 100, used=90), cluster("b", 100, used=95))
+    await harness.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})))
+    await harness.reconcile_until_stable("llm")
+    status = await harness.status("llm")
     assert (status["phase"], status["conditions"][0]["reason"]) == ("Pending", "InsufficientCapacity")
     assert status["message"] == "its candidate clusters have 15 nvidia.com/gpu of 64 free"
     assert status["clusters"] == "a"
-    yard.prospects = capacity(cluster("a", 100, used=90), cluster("b", 100))
-    await yard.settle("llm")
-    status = await yard.status("llm")
+    harness.capacity = capacity(cluster("a", 100, used=90), cluster("b", 100))
+    await harness.reconcile_until_stable("llm")
+    status = await harness.status("llm")
     assert (status["clusters"], status["split"]["fits"]) == ("b", True)
-    assert (await yard.policy("llm-t-0"))["spec"]["placement"]["clusterAffinity"] == {"clusterNames": ["b"]}
+    assert (await harness.policy("llm-t-0"))["spec"]["placement"]["clusterAffinity"] == {"clusterNames": ["b"]}
 
 
-async def test_waiting_while_only_amounts_change_writes_nothing(yard):
-    await yard.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})))
-    yard.prospects = capacity(cluster("a", 100, used=90))
-    await yard.settle("llm")
-    yard.prospects = capacity(cluster("a", 100, used=80))
-    assert await yard.settle("llm") == []
+async def test_waiting_while_only_amounts_change_writes_nothing(harness):
+    await harness.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})))
+    harness.capacity = capacity(cluster("a", 100, used=90))
+    await harness.reconcile_until_stable("llm")
+    harness.capacity = capacity(cluster("a", 100, used=80))
+    assert await harness.reconcile_until_stable("llm") == []
 
 
-async def test_another_obstacle_is_told_though_its_code_is_the_same(yard):
+async def test_another_obstacle_is_told_though_its_code_is_the_same(harness):
     job = replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})
-    await yard.submit(document(job, maxDomains=1))
-    yard.prospects = gpus(a=40)
-    await yard.settle("llm")
-    assert (await yard.status("llm"))["message"].endswith("have 40 nvidia.com/gpu of 64 free")
-    yard.prospects = gpus(a=40, b=40)
-    await yard.settle("llm")
-    status = await yard.status("llm")
+    await harness.submit(document(job, maxDomains=1))
+    harness.capacity = gpus(a=40)
+    await harness.reconcile_until_stable("llm")
+    assert (await harness.status("llm"))["message"].endswith("have 40 nvidia.com/gpu of 64 free")
+    harness.capacity = gpus(a=40, b=40)
+    await harness.reconcile_until_stable("llm")
+    status = await harness.status("llm")
     assert status["conditions"][0]["reason"] == "ExceedsEveryCluster"
     assert status["message"].endswith("have room, but not in parts that fit on at most 1 cluster")
 
 
-async def test_what_no_cluster_could_hold_becomes_nothing_until_one_can(yard):
-    yard.prospects = gpus(a=8)
-    await yard.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})))
-    await yard.settle("llm")
-    assert await yard.names() == []
-    assert (await yard.status("llm"))["conditions"][0]["reason"] == "ExceedsEveryCluster"
-    yard.prospects = gpus(a=8, b=60)
-    await yard.settle("llm")
-    assert await yard.names() == ["llm-t-0", "llm-t-1"]
+async def test_what_no_cluster_could_hold_becomes_nothing_until_one_can(harness):
+    harness.capacity = gpus(a=8)
+    await harness.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})))
+    await harness.reconcile_until_stable("llm")
+    assert await harness.names() == []
+    assert (await harness.status("llm"))["conditions"][0]["reason"] == "ExceedsEveryCluster"
+    harness.capacity = gpus(a=8, b=60)
+    await harness.reconcile_until_stable("llm")
+    assert await harness.names() == ["llm-t-0", "llm-t-1"]
 
 
-async def test_a_split_is_not_moved_once_a_part_has_started(yard):
-    yard.prospects = gpus(a=40, b=40)
-    await yard.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})))
-    await yard.settle("llm")
-    yard.places["llm-t-0"] = PartPlacement(("a",))
-    await yard.settle("llm")
-    yard.prospects = gpus(c=64)
-    await yard.settle("llm")
-    assert (await yard.status("llm"))["clusters"] == "a,b"
+async def test_a_split_is_not_moved_once_a_part_has_started(harness):
+    harness.capacity = gpus(a=40, b=40)
+    await harness.submit(document(replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})))
+    await harness.reconcile_until_stable("llm")
+    harness.placements["llm-t-0"] = PartPlacement(("a",))
+    await harness.reconcile_until_stable("llm")
+    harness.capacity = gpus(c=64)
+    await harness.reconcile_until_stable("llm")
+    assert (await harness.status("llm"))["clusters"] == "a,b"
 
 
 # -- defects of the Go implementation, and threats ------------------------------
 
 
-async def test_regression_completed_children_that_vanish_by_their_ttl_are_not_made_again(yard):
-    await yard.submit(two_copies())
-    await yard.settle("llm")
+async def test_regression_completed_children_that_vanish_by_their_ttl_are_not_made_again(harness):
+    await harness.submit(two_copies())
+    await harness.reconcile_until_stable("llm")
     for name in ("llm-t-0", "llm-t-1"):
-        await yard.tell(name, "Completed", succeeded=4)
-        await yard.settle("llm")
-        await yard.remove(name)
-        await yard.settle("llm")
-    status = await yard.status("llm")
-    assert (status["phase"], await yard.names()) == ("Completed", [])
+        await harness.report(name, "Completed", succeeded=4)
+        await harness.reconcile_until_stable("llm")
+        await harness.remove(name)
+        await harness.reconcile_until_stable("llm")
+    status = await harness.status("llm")
+    assert (status["phase"], await harness.names()) == ("Completed", [])
     assert status["replicatedJobsStatus"] == [
         {
             "name": "t",
@@ -241,30 +242,30 @@ async def test_regression_completed_children_that_vanish_by_their_ttl_are_not_ma
     ]
 
 
-async def test_regression_no_replicas_are_not_completed(yard):
-    await yard.submit(document(replicated("t", replicas=0)))
-    await yard.settle("llm")
-    status = await yard.status("llm")
+async def test_regression_no_replicas_are_not_completed(harness):
+    await harness.submit(document(replicated("t", replicas=0)))
+    await harness.reconcile_until_stable("llm")
+    status = await harness.status("llm")
     assert (status["phase"], status["message"]) == (
         "Pending",
         "it has no parts; set replicas of a replicated job above zero",
     )
 
 
-async def test_regression_foreign_jobs_with_our_labels_change_nothing(yard):
-    await yard.submit(two_copies())
-    await yard.settle("llm")
+async def test_regression_foreign_jobs_with_our_labels_change_nothing(harness):
+    await harness.submit(two_copies())
+    await harness.reconcile_until_stable("llm")
     labels = {"volcano.sh/hyperjob-name": "llm", "volcano.sh/replicatedjob-name": "t"}
-    await foreign(yard, "llm-t-7", labels=labels)
-    await yard.tell("llm-t-7", "Failed")
-    assert await yard.settle("llm") == []
-    assert (await yard.status("llm"))["phase"] == "Pending"
-    assert "llm-t-7" in await yard.names()
+    await foreign(harness, "llm-t-7", labels=labels)
+    await harness.report("llm-t-7", "Failed")
+    assert await harness.reconcile_until_stable("llm") == []
+    assert (await harness.status("llm"))["phase"] == "Pending"
+    assert "llm-t-7" in await harness.names()
 
 
-async def test_regression_the_policy_is_made_before_its_job(yard):
-    await yard.submit(two_copies())
-    made = [write for write in await yard.settle("llm") if "status" not in write]
+async def test_regression_the_policy_is_made_before_its_job(harness):
+    await harness.submit(two_copies())
+    made = [write for write in await harness.reconcile_until_stable("llm") if "status" not in write]
     assert made == [
         "apply propagationpolicies/llm-t-0",
         "apply jobs/llm-t-0",
@@ -274,69 +275,69 @@ async def test_regression_the_policy_is_made_before_its_job(yard):
 
 
 @pytest.mark.parametrize("kind", [JOBS, PROPAGATION_POLICIES], ids=lambda kind: kind.kind)
-async def test_regression_a_foreign_name_leaves_nothing_half_made_and_is_reported(yard, kind):
-    await foreign(yard, "llm-t-1", kind=kind)
-    before = await yard.items(kind)
-    await yard.submit(two_copies())
-    await yard.settle("llm")
-    status = await yard.status("llm")
+async def test_regression_a_foreign_name_leaves_nothing_half_made_and_is_reported(harness, kind):
+    await foreign(harness, "llm-t-1", kind=kind)
+    before = await harness.items(kind)
+    await harness.submit(two_copies())
+    await harness.reconcile_until_stable("llm")
+    status = await harness.status("llm")
     assert status["conditions"][0]["reason"] == "NameTaken"
     assert status["message"] == (
-        f"{kind.kind} {yard.namespace}/llm-t-1 belongs to somebody else; delete it, or give the HyperJob another name"
+        f"{kind.kind} {harness.namespace}/llm-t-1 belongs to somebody else; delete it, or give the HyperJob another name"
     )
-    assert await yard.items(kind) == before
-    assert await yard.names(JOBS if kind is PROPAGATION_POLICIES else PROPAGATION_POLICIES) == []
-    await yard.admin.delete(kind.item_path(yard.namespace, "llm-t-1"))
-    await yard.settle("llm")
-    assert await yard.names() == ["llm-t-0", "llm-t-1"]
+    assert await harness.items(kind) == before
+    assert await harness.names(JOBS if kind is PROPAGATION_POLICIES else PROPAGATION_POLICIES) == []
+    await harness.admin.delete(kind.item_path(harness.namespace, "llm-t-1"))
+    await harness.reconcile_until_stable("llm")
+    assert await harness.names() == ["llm-t-0", "llm-t-1"]
 
 
-async def test_tb8_a_job_that_claims_another_owner_is_never_touched(yard):
-    other = await yard.submit(document(name="other"))
+async def test_tb8_a_job_that_claims_another_owner_is_never_touched(harness):
+    other = await harness.submit(document(name="other"))
     owner = {"apiVersion": HYPERJOBS.api_version, "kind": "HyperJob", "name": "other", "uid": other["metadata"]["uid"]}
     await foreign(
-        yard, "llm-t-0", labels={"volcano.sh/hyperjob-name": "llm"}, ownerReferences=[{**owner, "controller": True}]
+        harness, "llm-t-0", labels={"volcano.sh/hyperjob-name": "llm"}, ownerReferences=[{**owner, "controller": True}]
     )
-    before = await yard.job("llm-t-0")
-    await yard.submit(two_copies())
-    await yard.settle("llm")
-    assert await yard.names() == ["llm-t-0"]
-    assert await yard.job("llm-t-0") == before
+    before = await harness.job("llm-t-0")
+    await harness.submit(two_copies())
+    await harness.reconcile_until_stable("llm")
+    assert await harness.names() == ["llm-t-0"]
+    assert await harness.job("llm-t-0") == before
 
 
-async def foreign(yard, name, *, kind=JOBS, **metadata):
+async def foreign(harness, name, *, kind=JOBS, **metadata):
     spec = (
         {"minAvailable": 1, "tasks": []} if kind is JOBS else {"resourceSelectors": [{"apiVersion": "v1", "kind": "X"}]}
     )
     made = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name, **metadata}, "spec": spec}
-    await yard.admin.create(kind.item_path(yard.namespace, "").rstrip("/"), msgspec.json.encode(made))
+    await harness.admin.create(kind.item_path(harness.namespace, "").rstrip("/"), msgspec.json.encode(made))
 
 
-async def test_f28_children_orphaned_by_a_deleted_hyperjob_are_not_adopted(yard):
-    await yard.submit(two_copies())
-    await yard.settle("llm")
-    orphaned = await yard.items(JOBS)
+async def test_f28_children_orphaned_by_a_deleted_hyperjob_are_not_adopted(harness):
+    await harness.submit(two_copies())
+    await harness.reconcile_until_stable("llm")
+    orphaned = await harness.items(JOBS)
     body = msgspec.json.encode({"propagationPolicy": "Orphan"})
-    await yard.admin.delete(HYPERJOBS.item_path(yard.namespace, "llm"), body)
+    await harness.admin.delete(HYPERJOBS.item_path(harness.namespace, "llm"), body)
     for _ in range(200):
-        if not await yard.names(HYPERJOBS):
+        if not await harness.names(HYPERJOBS):
             break
-    await yard.submit(two_copies())
-    await yard.settle("llm")
-    assert (await yard.status("llm"))["conditions"][0]["reason"] == "NameTaken"
-    assert [item["metadata"]["uid"] for item in await yard.items(JOBS)] == [
+    await harness.submit(two_copies())
+    await harness.reconcile_until_stable("llm")
+    assert (await harness.status("llm"))["conditions"][0]["reason"] == "NameTaken"
+    assert [item["metadata"]["uid"] for item in await harness.items(JOBS)] == [
         each["metadata"]["uid"] for each in orphaned
     ]
 
 
-async def test_what_somebody_changes_of_a_part_is_put_right(yard):
-    await yard.submit(two_copies())
-    await yard.settle("llm")
-    await yard.admin.patch(
-        JOBS.item_path(yard.namespace, "llm-t-0"),
+async def test_what_somebody_changes_of_a_part_is_put_right(harness):
+    await harness.submit(two_copies())
+    await harness.reconcile_until_stable("llm")
+    await harness.admin.patch(
+        JOBS.item_path(harness.namespace, "llm-t-0"),
         msgspec.json.encode({"spec": {"minAvailable": 1, "queue": "x"}}),
         kind="merge",
     )
-    await yard.settle("llm")
-    assert (await yard.job("llm-t-0"))["spec"]["queue"] == "ml"
-    assert await yard.settle("llm") == []
+    await harness.reconcile_until_stable("llm")
+    assert (await harness.job("llm-t-0"))["spec"]["queue"] == "ml"
+    assert await harness.reconcile_until_stable("llm") == []

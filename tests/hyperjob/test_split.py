@@ -77,14 +77,14 @@ def test_256_gpus_over_128_64_48_and_100_free_take_three_parts():
 def test_nothing_is_split_over_more_clusters_than_allowed():
     layout = split(auto(task(replicas=256), maxDomains=2), gpus(a=128, b=64, c=48, d=100))
     assert layout.parts == ()
-    assert layout.trouble.reason == "ExceedsEveryCluster"
-    assert "at most 2 clusters" in layout.trouble.message
+    assert layout.pending_reason.reason == "ExceedsEveryCluster"
+    assert "at most 2 clusters" in layout.pending_reason.message
 
 
 def test_what_does_not_fit_now_is_split_as_for_empty_clusters_and_says_what_is_short():
     layout = split(auto(task(replicas=100)), capacity(cluster("a", 80, used=50), cluster("b", 40)))
     assert [(part.cluster, part.pods) for part in layout.parts] == [("a", (80,)), ("b", (20,))]
-    assert layout.trouble == PendingReason(
+    assert layout.pending_reason == PendingReason(
         "InsufficientCapacity", "its candidate clusters have 70 nvidia.com/gpu of 100 free"
     )
 
@@ -92,7 +92,7 @@ def test_what_does_not_fit_now_is_split_as_for_empty_clusters_and_says_what_is_s
 def test_what_no_cluster_could_ever_hold_has_no_parts():
     layout = split(auto(task(replicas=100)), gpus(a=8))
     assert layout.parts == ()
-    assert layout.trouble.message == "even while empty, its candidate clusters have 8 nvidia.com/gpu of 100 free"
+    assert layout.pending_reason.message == "even while empty, its candidate clusters have 8 nvidia.com/gpu of 100 free"
 
 
 def test_the_preferred_clusters_are_filled_first():
@@ -174,7 +174,7 @@ def test_what_the_queue_would_not_take_is_said():
         cluster("a", 64), quota=lambda queue, demand: PendingReason("QueueLimitReached", f"{queue} is full")
     )
     layout = split(auto(task(replicas=8)), clusters)
-    assert (len(layout.parts), layout.trouble) == (1, PendingReason("QueueLimitReached", "ml is full"))
+    assert (len(layout.parts), layout.pending_reason) == (1, PendingReason("QueueLimitReached", "ml is full"))
 
 
 @pytest.mark.parametrize("least", [1, 3])
@@ -185,7 +185,7 @@ def test_a_part_has_the_fewest_pods_it_may_have(least):
 
 def test_the_shortage_is_told_by_the_resource_that_is_shortest():
     layout = split(auto(task(replicas=100, cpu="20000")), gpus(a=8))
-    assert layout.trouble.message == "even while empty, its candidate clusters have 8 nvidia.com/gpu of 100 free"
+    assert layout.pending_reason.message == "even while empty, its candidate clusters have 8 nvidia.com/gpu of 100 free"
 
 
 @pytest.mark.parametrize("strategy", ["Auto", "ByResources"])
@@ -207,6 +207,6 @@ def test_what_no_described_node_holds_has_no_parts():
     clusters = capacity(cluster("a", 32, nodes=(NodeShape(4, ((GPU, 8_000),)),)))
     layout = split(auto(task(replicas=2, gpu=9)), clusters)
     assert layout.parts == ()
-    assert layout.trouble == PendingReason(
+    assert layout.pending_reason == PendingReason(
         "ExceedsEveryCluster", "even while empty, its candidate clusters have room, but not in parts that fit"
     )

@@ -146,7 +146,7 @@ MUTANTS = (
     Mutant(
         "a-silent-watch-is-waited-for",
         "controller/cache/informer.py",
-        "idle_timeout=self._pace.silence) as lines:",
+        "idle_timeout=self._options.silence) as lines:",
         "idle_timeout=3600) as lines:",
         f"{_WATCHES}[silence]",
     ),
@@ -167,14 +167,14 @@ MUTANTS = (
     Mutant(
         "a-restored-store-is-not-believed",
         "controller/cache/informer.py",
-        "        if is_before(version, self.version):\n            # The server",
+        "        if is_older(version, self.version):\n            # The server",
         "        if False:\n            # The server",
         f"{_SERVERS}test_a_store_from_the_past_is_taken_as_it_is",
     ),
     Mutant(
         "what-a-list-lacks-is-kept",
         "controller/cache/collection.py",
-        "        for key in [key for key in self._known if key not in listed]:\n",
+        "        for key in [key for key in self._objects if key not in listed]:\n",
         "        for key in ():\n",
         "tests/cache/test_store.py",
     ),
@@ -188,7 +188,7 @@ MUTANTS = (
     Mutant(
         "what-is-deleted-comes-back-with-a-late-answer",
         "controller/cache/collection.py",
-        "        if facts.uid in self._gone or ",
+        "        if facts.uid in self._deleted_uids or ",
         "        if ",
         "tests/cache/test_store.py",
     ),
@@ -217,7 +217,7 @@ MUTANTS = (
     Mutant(
         "the-importance-of-a-job-is-not-read",
         "controller/cache/workload_builder.py",
-        "        priority=rules.priorities.value(priority_class),\n",
+        "        priority=context.priorities.value(priority_class),\n",
         "        priority=0,\n",
         _ORDER,
     ),
@@ -309,8 +309,8 @@ MUTANTS = (
     Mutant(
         "an-affinity-that-is-told-voids-what-is-under-way",
         "controller/loop.py",
-        "        self._store.hold_back(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why))\n",
-        "        self._store.withdraw(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why))\n",
+        "        self._store.back_off(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why))\n",
+        "        self._store.roll_back(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why))\n",
         "tests/test_loop.py::test_c1_an_affinity_is_told_without_forgetting_what_is_written_already",
     ),
     Mutant(

@@ -44,7 +44,7 @@ class HyperJobReport(msgspec.Struct, rename="camel", frozen=True):
 
 def hyperjob_report(snapshot: Snapshot, hyperjob: HyperJob, split: Preview) -> HyperJobReport:
     """Return the state of *hyperjob* and its parts in *snapshot*."""
-    trouble = split.trouble
+    reason = split.pending_reason
     demands = requests_of_parts(hyperjob, split.parts) if split.parts else []
     uid = hyperjob.metadata.uid
     workloads = {
@@ -56,8 +56,8 @@ def hyperjob_report(snapshot: Snapshot, hyperjob: HyperJob, split: Preview) -> H
         namespace=hyperjob.metadata.namespace,
         name=hyperjob.metadata.name,
         phase=hyperjob.status.phase or "Pending",
-        reason=trouble.reason if trouble else "",
-        message=trouble.message if trouble else hyperjob.status.message,
+        reason=reason.reason if reason else "",
+        message=reason.message if reason else hyperjob.status.message,
         decided=split.is_decided,
         min_available=minimum_parts(hyperjob, len(split.parts)),
         parts=tuple(
