@@ -166,7 +166,7 @@ class Reconciler:
             found = await self._get_object(_resource(manifest), ObjectKey(hyperjob.metadata.namespace, name))
             if found is not None and not found.is_owned_by(hyperjob.metadata.uid):
                 kind, path = manifest["kind"], f"{hyperjob.metadata.namespace}/{name}"
-                return f"{kind} {path} belongs to somebody else; delete it, or give the HyperJob another name"
+                return f"{kind} {path} belongs to another owner; delete it, or rename the HyperJob"
         return ""
 
     async def _list_names(self, namespace: str) -> frozenset[tuple[str, str]]:

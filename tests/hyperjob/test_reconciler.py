@@ -106,7 +106,7 @@ async def test_a_name_taken_among_many_is_seen_before_anything_is_made(harness):
     await harness.submit(document(replicated("t", task(replicas=1), replicas=80)))
     await harness.run("llm")
     assert await harness.names() == ["llm-t-40"]
-    assert "llm-t-40 belongs to somebody else" in (await harness.status("llm"))["message"]
+    assert "llm-t-40 belongs to another owner" in (await harness.status("llm"))["message"]
 
 
 async def test_objects_that_are_as_they_should_be_are_not_worked_out_again(harness, monkeypatch):
@@ -283,7 +283,7 @@ async def test_regression_a_foreign_name_leaves_nothing_half_made_and_is_reporte
     status = await harness.status("llm")
     assert status["conditions"][0]["reason"] == "NameTaken"
     assert status["message"] == (
-        f"{kind.kind} {harness.namespace}/llm-t-1 belongs to somebody else; delete it, or give the HyperJob another name"
+        f"{kind.kind} {harness.namespace}/llm-t-1 belongs to another owner; delete it, or rename the HyperJob"
     )
     assert await harness.items(kind) == before
     assert await harness.names(JOBS if kind is PROPAGATION_POLICIES else PROPAGATION_POLICIES) == []
