@@ -10,7 +10,7 @@ from certs.__main__ import main
 
 
 @dataclass(frozen=True)
-class Ended:
+class CommandResult:
     """A command that has ended."""
 
     returncode: int
@@ -18,7 +18,7 @@ class Ended:
     stderr: str
 
 
-def run(*arguments) -> Ended:
+def run(*arguments) -> CommandResult:
     """Run `python -m certs` and return what it said."""
     said, complained, code = io.StringIO(), io.StringIO(), None
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complained):
@@ -29,5 +29,5 @@ def run(*arguments) -> Ended:
         finally:
             structlog.reset_defaults()
     if isinstance(code, str):  # a sentence, as the interpreter shows it
-        return Ended(1, said.getvalue(), f"{complained.getvalue()}{code}\n")
-    return Ended(code or 0, said.getvalue(), complained.getvalue())
+        return CommandResult(1, said.getvalue(), f"{complained.getvalue()}{code}\n")
+    return CommandResult(code or 0, said.getvalue(), complained.getvalue())

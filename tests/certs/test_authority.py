@@ -31,57 +31,57 @@ def shake(leaf, authority, name, folder):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_leaf_is_believed_under_each_of_its_names(authority, leaf, name, tmp_path):
+def test_leaf_is_valid_for_each_of_its_names(authority, leaf, name, tmp_path):
     shake(leaf, authority, name, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["other.svc", "127.0.0.2", "sub.webhook.volcano-global-system.svc"])
-def test_the_leaf_is_not_believed_under_others(authority, leaf, name, tmp_path):
+def test_leaf_is_invalid_for_other_names(authority, leaf, name, tmp_path):
     with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
         shake(leaf, authority, name, tmp_path)
 
 
-def test_another_authority_does_not_vouch_for_it(leaf, tmp_path):
+def test_leaf_is_untrusted_with_another_ca(leaf, tmp_path):
     with pytest.raises(ssl.SSLCertVerificationError):
         shake(leaf, create_authority(NOW, DAY), NAMES[0], tmp_path)
 
 
-def test_with_both_authorities_in_the_bundle_either_leaf_is_believed(authority, leaf, tmp_path):
+def test_bundle_of_two_cas_covers_leaves_of_both(authority, leaf, tmp_path):
     other = create_authority(NOW, 365 * DAY)
     bundle = other.certificate_pem() + authority.certificate_pem()
     for pair in (leaf, issue(other, NAMES, now=NOW, validity=DAY)):
         handshake(pair.certificate_pem(), pair.key_pem(), bundle=bundle, name=NAMES[0], folder=tmp_path)
 
 
-def test_an_expired_leaf_is_not_believed(tmp_path):
+def test_expired_leaf_is_untrusted(tmp_path):
     authority = create_authority(NOW - 100 * DAY, 365 * DAY)
     leaf = issue(authority, NAMES, now=NOW - 91 * DAY, validity=90 * DAY)
     with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
         shake(leaf, authority, NAMES[0], tmp_path)
 
 
-def test_a_leaf_is_no_authority(authority, leaf, tmp_path):
+def test_leaf_cannot_issue_certificates(authority, leaf, tmp_path):
     forged = issue(leaf, NAMES, now=NOW, validity=DAY)
     bundle = authority.certificate_pem() + leaf.certificate_pem()
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(forged.certificate_pem(), forged.key_pem(), bundle=bundle, name=NAMES[0], folder=tmp_path)
 
 
-def test_a_leaf_never_outlives_its_authority(authority):
+def test_leaf_expires_no_later_than_its_ca(authority):
     leaf = issue(authority, NAMES, now=NOW + 300 * DAY, validity=90 * DAY)
     assert leaf.lifetime.not_after == authority.lifetime.not_after
 
 
-def test_an_expired_authority_issues_nothing(authority):
+def test_expired_ca_issues_no_leaf(authority):
     with pytest.raises(AuthorityError, match="establish another"):
         issue(authority, NAMES, now=NOW + 365 * DAY, validity=DAY)
 
 
-def test_validity_begins_a_little_earlier_for_clocks_that_are_behind(authority, leaf):
+def test_validity_is_backdated_for_slow_clocks(authority, leaf):
     assert authority.lifetime.not_before == leaf.lifetime.not_before == NOW - BACKDATED
 
 
-def test_keys_are_p256_and_usages_no_wider_than_needed(authority, leaf):
+def test_keys_are_p256_with_minimal_usages(authority, leaf):
     assert isinstance(leaf.key.curve, ec.SECP256R1)
     assert isinstance(authority.key.curve, ec.SECP256R1)
     extensions = leaf.certificate.extensions
@@ -94,18 +94,18 @@ def test_keys_are_p256_and_usages_no_wider_than_needed(authority, leaf):
     assert (constraints.critical, constraints.value.ca, constraints.value.path_length) == (True, True, 0)
 
 
-def test_serials_and_subjects_are_of_their_own(authority):
+def test_each_ca_has_its_own_serial_and_subject(authority):
     others = [create_authority(NOW, DAY) for _ in range(5)] + [authority]
     assert len({pair.certificate.serial_number for pair in others}) == 6
     assert len({pair.certificate.subject for pair in others}) == 6
 
 
-def test_names_are_read_back(leaf, authority):
+def test_names_of_a_certificate(leaf, authority):
     assert leaf.names == set(NAMES)
     assert authority.names == set()
 
 
-def test_what_is_stored_loads_again(leaf):
+def test_stored_pair_loads_again(leaf):
     again = load(leaf.certificate_pem(), leaf.key_pem())
     assert again.certificate == leaf.certificate
 
@@ -119,12 +119,12 @@ def test_what_is_stored_loads_again(leaf):
         pytest.param(None, create_authority(NOW, DAY).key_pem(), "no pair", id="mismatched"),
     ],
 )
-def test_what_cannot_be_used_is_refused(leaf, certificate, key, says):
+def test_unusable_pair_is_an_error(leaf, certificate, key, says):
     with pytest.raises(AuthorityError, match=says):
         load(leaf.certificate_pem() if certificate is None else certificate, key)
 
 
-def test_a_bundle_may_hold_several(authority):
+def test_bundle_of_several_cas_loads(authority):
     other = create_authority(NOW, DAY)
     assert load_bundle(other.certificate_pem() + authority.certificate_pem()) == [
         other.certificate,

@@ -17,7 +17,7 @@ def store(tmp_path):
     return DirectoryStore(tmp_path / "store")
 
 
-def test_what_is_written_is_read(store):
+def test_written_set_is_read_back(store):
     assert store.read("serving") is None
     store.write("serving", ONE, expected=None)
     assert store.read("serving").files == ONE
@@ -25,13 +25,13 @@ def test_what_is_written_is_read(store):
     assert store.read("serving").files == TWO
 
 
-def test_sets_do_not_mix(store):
+def test_sets_are_independent(store):
     store.write("serving", ONE, expected=None)
     store.write("authority", TWO, expected=None)
     assert (store.read("serving").files, store.read("authority").files) == (ONE, TWO)
 
 
-def test_who_read_something_older_does_not_write(store):
+def test_write_over_an_older_revision_conflicts(store):
     store.write("serving", ONE, expected=None)
     with pytest.raises(ConflictError, match="somebody else"):
         store.write("serving", TWO, expected=None)
@@ -42,7 +42,7 @@ def test_who_read_something_older_does_not_write(store):
     assert store.read("serving").files == TWO
 
 
-def test_of_many_writers_one_wins(store):
+def test_one_of_many_concurrent_writers_succeeds(store):
     won = []
 
     def attempt(number):
@@ -61,14 +61,14 @@ def test_of_many_writers_one_wins(store):
     assert store.read("serving").files == {"tls.crt": b"%d" % won[0]}
 
 
-def test_keys_are_closed_to_others(store, tmp_path):
+def test_files_are_readable_by_their_owner_only(store, tmp_path):
     store.write("serving", ONE, expected=None)
     key = tmp_path / "store" / "serving" / "tls.key"
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     assert stat.S_IMODE(key.resolve().parent.stat().st_mode) == 0o700
 
 
-def test_a_reader_sees_certificate_and_key_of_one_version(store, tmp_path):
+def test_reader_sees_certificate_and_key_of_one_version(store, tmp_path):
     """Resolve one file, then read both beside it, while another thread keeps replacing them."""
     sets = [{"tls.crt": b"%d" % number * 2000, "tls.key": b"%d" % number * 2000} for number in range(10)]
     store.write("serving", sets[0], expected=None)
@@ -94,7 +94,7 @@ def test_a_reader_sees_certificate_and_key_of_one_version(store, tmp_path):
     assert len(seen) > 1
 
 
-def test_no_more_than_two_versions_are_kept(store, tmp_path):
+def test_at_most_two_versions_remain(store, tmp_path):
     store.write("serving", ONE, expected=None)
     for _ in range(5):
         store.write("serving", TWO, expected=store.read("serving"))
@@ -102,7 +102,7 @@ def test_no_more_than_two_versions_are_kept(store, tmp_path):
     assert len([found for found in folder.iterdir() if found.is_dir() and not found.is_symlink()]) == 2
 
 
-def test_a_write_that_was_cut_off_leaves_the_old_set(store, tmp_path):
+def test_interrupted_write_leaves_the_old_set(store, tmp_path):
     store.write("serving", ONE, expected=None)
     aside = tmp_path / "store" / "serving" / "..half"
     aside.mkdir()

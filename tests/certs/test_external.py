@@ -15,7 +15,7 @@ from certs.rotation import AUTHORITY, SERVING
 from localup.apply import apply
 from tests.certs.handshakes import handshake
 from tests.certs.installed import NAMESPACE, SECRETS, bundles, run
-from tests.certs.test_rounds import upkeep as directory_upkeep
+from tests.certs.test_reconciler import reconciler as directory_upkeep
 from tests.webhook.registration import registration
 
 NAME = "volcano-global-webhook"
@@ -72,7 +72,7 @@ class Issuer:
         }
 
 
-def keep(plane, files: dict[str, bytes]) -> None:
+def store_secret(plane, files: dict[str, bytes]) -> None:
     """Write the Secret of a Certificate, with all that cert-manager says on it."""
     annotations = {
         "cert-manager.io/alt-names": "localhost",
@@ -105,12 +105,12 @@ def emptied(plane, store):
 
 
 @pytest.mark.parametrize("levels", [1, 2], ids=["root", "root-and-intermediate"])
-def test_what_cert_manager_issued_is_believed_with_what_is_published(emptied, store, tmp_path, levels):
+def test_published_bundle_covers_an_external_certificate(emptied, store, tmp_path, levels):
     issuer = Issuer("root")
     for number in range(1, levels):
         issuer = Issuer(f"intermediate-{number}", above=issuer)
     files = issuer.issue()
-    keep(emptied, files)
+    store_secret(emptied, files)
     before = emptied.admin.get(SECRET)
     assert run(emptied, "ensure", "--external").returncode == 0
     (bundle,) = set(bundles(emptied))
@@ -127,13 +127,13 @@ def test_what_cert_manager_issued_is_believed_with_what_is_published(emptied, st
     assert status[1].endswith("1 CA, covers the serving certificate")
 
 
-def test_a_new_authority_is_published_beside_what_may_still_be_served(emptied, replica, tmp_path):
+def test_new_external_ca_is_published_next_to_the_old_one(emptied, replica, tmp_path):
     first, second = Issuer("first").issue(), Issuer("second").issue()
-    keep(emptied, first)
+    store_secret(emptied, first)
     assert run(emptied, "ensure", "--external").returncode == 0
     directory_upkeep(tmp_path / "other").run()
     behind = replica(tmp_path / "other" / "serving")
-    keep(emptied, second)
+    store_secret(emptied, second)
     assert run(emptied, "ensure", "--external", "--replica", behind.place).returncode == 0
     assert set(bundles(emptied)) == {second["ca.crt"] + first["ca.crt"]}
     for name in FILES:
@@ -144,8 +144,8 @@ def test_a_new_authority_is_published_beside_what_may_still_be_served(emptied, r
     assert set(bundles(emptied)) == {second["ca.crt"]}
 
 
-def test_what_has_expired_is_told(emptied):
-    keep(emptied, Issuer("root").issue(days=0))
+def test_status_names_an_expired_external_certificate(emptied):
+    store_secret(emptied, Issuer("root").issue(days=0))
     status = run(emptied, "status", "--external").stdout.splitlines()
     assert status[0].endswith("; it has expired: see who should renew it")
 
@@ -169,9 +169,9 @@ def test_what_has_expired_is_told(emptied):
         ),
     ],
 )
-def test_what_cannot_be_published_is_a_sentence(emptied, files, says):
+def test_unpublishable_external_secret_is_an_error(emptied, files, says):
     if files:
-        keep(emptied, files)
+        store_secret(emptied, files)
     ended = run(emptied, "ensure", "--external")
     assert ended.returncode == 1
     assert ended.stderr.startswith(f"certs: {says}")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.certs.commands import Ended, run
+from tests.certs.commands import CommandResult, run
 
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/volcano-global"
 REGISTRATION = yaml.safe_load("""
@@ -27,7 +27,7 @@ def folder(tmp_path) -> Path:
     return tmp_path / "certificates"
 
 
-def ensure(plane, folder, *, name="volcano-global") -> Ended:
+def ensure(plane, folder, *, name="volcano-global") -> CommandResult:
     """Run the command of operators, with the rights they give it."""
     flags = ["--directory", folder, "--dns", "localhost", "--ip", "127.0.0.1", "--settle-seconds", 0]
     return run(
@@ -68,14 +68,14 @@ def elsewhere():
     return changed(clientConfig={"url": "https://elsewhere.invalid"})
 
 
-def test_with_the_bundle_in_place_nothing_is_written(registered, folder):
+def test_unchanged_bundle_is_not_written(registered, folder):
     assert ensure(registered, folder).returncode == 0
     before = revision(registered)
     again = ensure(registered, folder)
     assert (again.returncode, again.stdout, revision(registered)) == (0, "", before)
 
 
-def test_the_bundle_is_all_that_is_changed(registered, folder):
+def test_publishing_changes_only_the_bundle(registered, folder):
     before = registered.admin.get(CONFIGURATION)
     ensure(registered, folder)
     after = registered.admin.get(CONFIGURATION)
@@ -83,7 +83,7 @@ def test_the_bundle_is_all_that_is_changed(registered, folder):
     assert after["webhooks"] == before["webhooks"]
 
 
-def test_an_installer_that_applies_again_does_not_empty_the_bundle(registered, folder):
+def test_applying_the_manifest_again_leaves_the_bundle(registered, folder):
     ensure(registered, folder)
     published = bundle(registered)
     apply(registered, elsewhere())
@@ -91,7 +91,7 @@ def test_an_installer_that_applies_again_does_not_empty_the_bundle(registered, f
     assert bundle(registered) == published
 
 
-def test_a_bundle_that_somebody_emptied_is_put_right(registered, folder):
+def test_emptied_bundle_is_repaired(registered, folder):
     ensure(registered, folder)
     published = bundle(registered)
     replaced = REGISTRATION | {"metadata": {"name": "volcano-global", "resourceVersion": revision(registered)}}
@@ -101,7 +101,7 @@ def test_a_bundle_that_somebody_emptied_is_put_right(registered, folder):
     assert bundle(registered) == published
 
 
-def test_a_configuration_that_is_not_there_is_named_with_the_remedy(plane, folder):
+def test_missing_configuration_is_named_with_remedy(plane, folder):
     ended = ensure(plane, folder)
     assert ended.returncode == 1
     assert ended.stderr == (
@@ -109,18 +109,18 @@ def test_a_configuration_that_is_not_there_is_named_with_the_remedy(plane, folde
     )
 
 
-def test_a_configuration_that_is_not_ours_cannot_be_touched(registered, folder):
+def test_other_webhook_configurations_are_forbidden(registered, folder):
     ended = ensure(registered, folder, name="mutating-config")
     assert ended.returncode == 1
     assert "forbidden" in ended.stderr
 
 
-def test_without_a_published_bundle_no_serving_certificate_is_issued(plane, folder):
+def test_no_leaf_is_issued_before_the_bundle_is_published(plane, folder):
     ensure(plane, folder)
     assert not (folder / "serving").exists()
 
 
-def test_an_installer_that_renames_a_webhook_is_not_hindered(registered, folder):
+def test_renamed_webhook_can_be_applied(registered, folder):
     ensure(registered, folder)
     apply(registered, changed(name="bindings.volcano-global.io"))
     assert [webhook["name"] for webhook in registered.admin.get(CONFIGURATION)["webhooks"]] == [

@@ -15,7 +15,7 @@ def run(monkeypatch):
     return lambda command, folder, *flags: commands.run(command, "--directory", folder, *flags)
 
 
-def test_ensure_makes_what_is_missing_and_says_so_once(run, tmp_path):
+def test_ensure_creates_what_is_missing_once(run, tmp_path):
     first = run("ensure", tmp_path, "--dns", "localhost", "--ip", "127.0.0.1")
     assert [json.loads(line)["event"] for line in first.stdout.splitlines()] == [
         "authority established",
@@ -25,13 +25,13 @@ def test_ensure_makes_what_is_missing_and_says_so_once(run, tmp_path):
     assert (second.returncode, second.stdout) == (0, "")
 
 
-def test_ensure_wants_a_name_to_make_the_certificate_out_to(run, tmp_path):
+def test_ensure_requires_a_name(run, tmp_path):
     ended = run("ensure", tmp_path)
     assert ended.returncode == 2
     assert "--dns or --ip" in ended.stderr
 
 
-def test_status_says_what_is_there_and_when_it_is_due(run, tmp_path):
+def test_status_reports_certificates_and_renewal(run, tmp_path):
     assert run("status", tmp_path).stdout.splitlines() == [
         "authority: must be renewed now: there is none",
         "serving: must be renewed now: there is none",
@@ -58,7 +58,7 @@ def test_status_says_what_is_there_and_when_it_is_due(run, tmp_path):
         ),
     ],
 )
-def test_without_an_api_server_it_ends_with_a_sentence(run, tmp_path, kubeconfig, says):
+def test_unreachable_api_server_is_an_error(run, tmp_path, kubeconfig, says):
     file = tmp_path / "kubeconfig"
     if kubeconfig is not None:
         file.write_text(kubeconfig)
@@ -69,7 +69,7 @@ def test_without_an_api_server_it_ends_with_a_sentence(run, tmp_path, kubeconfig
     assert "Traceback" not in ended.stderr
 
 
-def test_help_teaches_every_flag_with_why(capsys):
+def test_help_describes_every_flag(capsys):
     with pytest.raises(SystemExit):
         parse_flags(["--help"])
     text = " ".join(capsys.readouterr().out.split())
@@ -79,7 +79,7 @@ def test_help_teaches_every_flag_with_why(capsys):
             assert field.description in text.replace("cert- manager", "cert-manager")
 
 
-def test_the_examples_of_the_help_can_be_given(capsys):
+def test_examples_of_the_help_parse(capsys):
     with pytest.raises(SystemExit):
         parse_flags(["--help"])
     shown = capsys.readouterr().out.partition("examples:")[2].replace("\n      ", " ")

@@ -28,16 +28,16 @@ def life(*, days: float) -> Lifetime:
         pytest.param(400, "two thirds of its life are over", id="clock-far-ahead"),
     ],
 )
-def test_a_leaf_is_renewed_at_two_thirds_of_its_life(age_days, reason):
+def test_leaf_is_renewed_at_two_thirds_of_its_lifetime(age_days, reason):
     assert reason_to_renew(life(days=90), life(days=365), at_day(age_days)) == reason
 
 
-def test_a_leaf_that_would_outlive_its_issuer_is_renewed_at_once():
+def test_leaf_that_outlives_its_issuer_is_renewed():
     assert reason_to_renew(life(days=91), life(days=90), at_day(0)) == "it outlives its issuer"
     assert reason_to_renew(life(days=90), life(days=90), at_day(0)) is None
 
 
-def test_an_authority_is_its_own_issuer():
+def test_ca_is_its_own_issuer():
     assert reason_to_renew(life(days=90), life(days=90), at_day(60)) == "two thirds of its life are over"
 
 
@@ -50,5 +50,5 @@ def test_an_authority_is_its_own_issuer():
         pytest.param(set(), {"a"}, "it is not made out to a", id="none"),
     ],
 )
-def test_a_leaf_is_issued_again_for_names_it_lacks(names, wanted, reason):
+def test_leaf_is_reissued_for_missing_names(names, wanted, reason):
     assert reason_to_reissue(frozenset(names), frozenset(wanted)) == reason

@@ -15,13 +15,13 @@ from certs.store import ConflictError
 from controller.kube import Forbidden
 from localup.apply import apply
 from tests.certs.installed import CONFIGURATIONS, NAMESPACE, SECRETS, bundles, flags, process, run
-from tests.certs.test_rounds import upkeep as directory_upkeep
+from tests.certs.test_reconciler import reconciler as directory_upkeep
 from tests.webhook.registration import registration
 
 FILES = {"tls.crt": b"a", "tls.key": b"b", "ca.crt": b"c"}
 
 
-def test_a_set_is_one_secret_of_the_kind_that_webhooks_mount(plane, store):
+def test_set_is_one_secret_of_type_tls(plane, store):
     store.write(SERVING, FILES, expected=None)
     store.write(AUTHORITY, FILES, expected=None)
     found = {each["metadata"]["name"]: each for each in plane.admin.get(SECRETS)["items"]}
@@ -30,17 +30,17 @@ def test_a_set_is_one_secret_of_the_kind_that_webhooks_mount(plane, store):
     assert store.read(SERVING).files == FILES
 
 
-def test_an_empty_place_is_none(store):
+def test_missing_secret_reads_as_none(store):
     assert store.read(SERVING) is None
 
 
-def test_a_secret_is_written_as_a_whole(store):
+def test_secret_is_replaced_as_a_whole(store):
     store.write(SERVING, FILES | {"more": b"d"}, expected=None)
     store.write(SERVING, FILES, expected=store.read(SERVING))
     assert store.read(SERVING).files == FILES
 
 
-def test_an_empty_secret_that_an_installer_made_is_filled(plane, store):
+def test_empty_secret_of_the_chart_is_filled(plane, store):
     plane.admin.create(SECRETS, {"metadata": {"name": "volcano-global-webhook"}})
     store.write(SERVING, FILES, expected=store.read(SERVING))
     assert store.read(SERVING).files == FILES
@@ -55,7 +55,7 @@ def test_an_empty_secret_that_an_installer_made_is_filled(plane, store):
         pytest.param(None, id="deleted"),
     ],
 )
-def test_nothing_is_written_over_what_was_not_read(plane, store, meanwhile):
+def test_write_after_a_concurrent_change_conflicts(plane, store, meanwhile):
     store.write(SERVING, FILES, expected=None)
     first = store.read(SERVING)
     meanwhile(store, first) if meanwhile else plane.admin.delete(f"{SECRETS}/volcano-global-webhook")
@@ -65,20 +65,20 @@ def test_nothing_is_written_over_what_was_not_read(plane, store, meanwhile):
     assert store.read(SERVING) == left
 
 
-def test_two_do_not_both_create(store):
+def test_second_create_conflicts(store):
     store.write(SERVING, FILES, expected=None)
     with pytest.raises(ConflictError):
         store.write(SERVING, FILES, expected=None)
 
 
-def test_it_has_no_other_rights(plane):
+def test_certs_user_has_no_other_permissions(plane):
     other = SecretStore(plane.kubeconfig("volcano-global-certs"), NAMESPACE, "another")
     with pytest.raises(Forbidden):
         other.read(SERVING)
 
 
 @pytest.mark.usefixtures("store")
-def test_ensure_publishes_one_bundle_for_mutating_and_validating_webhooks(plane, store):
+def test_ensure_publishes_one_bundle_in_both_configurations(plane, store):
     assert run(plane, "ensure").returncode == 0
     authority = store.read(AUTHORITY).files["ca.crt"]
     assert set(bundles(plane)) == {authority}
@@ -87,7 +87,7 @@ def test_ensure_publishes_one_bundle_for_mutating_and_validating_webhooks(plane,
 
 
 @pytest.mark.usefixtures("store")
-def test_many_at_once_agree(plane, store):
+def test_concurrent_runs_agree(plane, store):
     with ThreadPoolExecutor(4) as pool:
         ended = list(pool.map(lambda _: process(plane, "ensure"), range(4)))
     assert sum(each.returncode == 0 for each in ended) >= 3, [each.stderr for each in ended]
@@ -99,7 +99,7 @@ def test_many_at_once_agree(plane, store):
 
 
 @pytest.mark.usefixtures("store")
-def test_status_tells_what_is_published_and_served(plane, folder_of_certificates, replica):
+def test_status_reports_published_and_served(plane, folder_of_certificates, replica):
     run(plane, "ensure")
     other = replica(folder_of_certificates / "serving")
     lines = run(plane, "status", "--replica", other.place, "--replica", "127.0.0.1:9").stdout.splitlines()
@@ -119,7 +119,7 @@ def folder_of_certificates(tmp_path):
     return tmp_path / "other"
 
 
-def test_a_loop_repairs_what_drifts_and_survives_what_fails(plane, store):
+def test_loop_repairs_drift_and_survives_failures(plane, store):
     command = [sys.executable, "-m", "certs", *flags(plane, "ensure", "--every", "0.3")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as loop:
         try:
@@ -141,13 +141,13 @@ def drift(plane, loop, store):
     wait(lambda: set(bundles(plane)) == {published})
     plane.admin.delete(f"{CONFIGURATIONS}/mutatingwebhookconfigurations/volcano-global")
     plane.admin.delete(path)
-    wait(lambda: "does not exist: install it" in told(loop, "round failed"))
+    wait(lambda: "does not exist: install it" in logged(loop, "round failed"))
     apply(plane.admin, registration("https://127.0.0.1:9"))
     wait(lambda: set(bundles(plane)) == {published})
     assert loop.poll() is None
 
 
-def told(process, event):
+def logged(process, event):
     for line in process.stdout:
         entry = json.loads(line)
         if entry["event"] == event:

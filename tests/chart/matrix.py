@@ -53,7 +53,7 @@ VALUES: dict[str, dict[str, Any]] = {
             "nodeEstimates": "Estimator",
             "resourceClaimTemplates": [{"name": "one-gpu", "requests": {"nvidia.com/gpu": 1}}],
         },
-        "uninstall": {"resumePaused": True},
+        "uninstall": {"resumeSuspended": True},
         "imagePullSecrets": [{"name": "pull"}],
     },
     "no-options": {

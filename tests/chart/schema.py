@@ -144,7 +144,7 @@ def values() -> Schema:
                 resources=MAP,
             ),
             install=section(**PLACEMENT, waitSeconds=number(1, 3600), backoffLimit=count(0), resources=MAP),
-            uninstall=section(resumePaused=SWITCH),
+            uninstall=section(resumeSuspended=SWITCH),
             networkPolicy=section(
                 enabled=SWITCH,
                 karmadaApiserver=LIST,

@@ -117,7 +117,7 @@ def opened(
         cluster.close()
 
 
-def everything(api: Api) -> set[str]:
+def list_all(api: Api) -> set[str]:
     """Return the paths of all objects of an API server, but for what it makes by itself."""
     groups = [("/api/v1", "v1")] + [
         (f"/apis/{group['preferredVersion']['groupVersion']}", group["name"]) for group in api.get("/apis")["groups"]

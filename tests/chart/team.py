@@ -12,7 +12,7 @@ QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 CLUSTERS = "/apis/cluster.karmada.io/v1alpha1/clusters"
 
 
-def furnish(site: Site) -> None:
+def create_objects(site: Site) -> None:
     """Make a team, a queue and a member cluster."""
     open_namespace(site.api, "team")
     site.api.create(

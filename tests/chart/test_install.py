@@ -9,9 +9,9 @@ import pytest
 from controller.decision_log.replay import replay
 from localup.api import ApiError
 from tests.chart import sandbox
-from tests.chart.site import Site, everything, opened
-from tests.chart.team import BINDINGS, JOBS, binding, furnish, job, phase, run_through
-from tests.image.tree import lay_out
+from tests.chart.site import Site, list_all, opened
+from tests.chart.team import BINDINGS, JOBS, binding, create_objects, job, phase, run_through
+from tests.image.tree import build_tree
 
 pytestmark = pytest.mark.skipif(sandbox.reason_not_possible() is not None, reason=str(sandbox.reason_not_possible()))
 
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.skipif(sandbox.reason_not_possible() is not None, reaso
 @pytest.fixture(scope="module")
 def site(fresh_control_plane, helm, tmp_path_factory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
-    with opened(fresh_control_plane, helm, lay_out(folder / "image"), folder) as site:
-        furnish(site)
+    with opened(fresh_control_plane, helm, build_tree(folder / "image"), folder) as site:
+        create_objects(site)
         yield site
 
 
@@ -58,11 +58,11 @@ class Creating:
             time.sleep(0.02)
 
 
-def test_an_installation_from_its_first_day_to_its_last(site):
-    host_before, karmada_before = everything(site.host.api), everything(site.api)
+def test_install_upgrade_rollback_and_uninstall(site):
+    host_before, karmada_before = list_all(site.host.api), list_all(site.api)
 
     site.install()
-    assert everything(site.api) > karmada_before
+    assert list_all(site.api) > karmada_before
     assert len(bundles(site)) == 1
     site.run("test", "vg")
     run_through(site, "a", "b", "c")
@@ -84,7 +84,7 @@ def test_an_installation_from_its_first_day_to_its_last(site):
     site.until(lambda: _is_denied(site), "the changed configuration in force")
 
     # What is still paused when it goes is let run, because that is asked for.
-    site.install(uninstall={"resumePaused": True})
+    site.install(uninstall={"resumeSuspended": True})
     site.api.create(JOBS, job("stranded", queue="missing"))
     site.until(lambda: binding(site, "stranded"), "a binding")
     assert binding(site, "stranded")["spec"]["suspension"]["scheduling"] is True
@@ -96,13 +96,13 @@ def test_an_installation_from_its_first_day_to_its_last(site):
         site.api.delete(f"{JOBS}/{name}?propagationPolicy=Background")
     site.until(lambda: not site.api.get(BINDINGS)["items"], "all bindings gone")
     # It was in use when all else went, and goes with the next one.
-    assert everything(site.api) - karmada_before == {"/apis/scheduling.volcano.sh/v1beta1//queues/default"}
-    assert everything(site.host.api) - host_before == set()
+    assert list_all(site.api) - karmada_before == {"/apis/scheduling.volcano.sh/v1beta1//queues/default"}
+    assert list_all(site.host.api) - host_before == set()
 
     site.install()
     site.uninstall()
-    assert everything(site.api) - karmada_before == set()
-    assert everything(site.host.api) - host_before == set()
+    assert list_all(site.api) - karmada_before == set()
+    assert list_all(site.host.api) - host_before == set()
     assert site.host.errors == []
 
 
@@ -122,8 +122,8 @@ def conditions(site: Site) -> str:
     return found["webhooks"][0]["matchConditions"][0]["expression"]
 
 
-def test_what_an_upgrade_registers_stays_although_the_controller_puts_right_what_is_altered(site):
-    before = everything(site.host.api), everything(site.api)
+def test_repair_does_not_revert_an_upgraded_registration(site):
+    before = list_all(site.host.api), list_all(site.api)
     site.install(admission={"repair": {"webhookConfiguration": True}})
     kinds = [{"apiVersion": "apps/v1", "kind": "Deployment"}]
     site.install(admission={"repair": {"webhookConfiguration": True}, "integrations": kinds})
@@ -134,7 +134,7 @@ def test_what_an_upgrade_registers_stays_although_the_controller_puts_right_what
     assert "apps/Deployment" in conditions(site)
     site.run("test", "vg")
     site.uninstall()
-    assert (everything(site.host.api), everything(site.api)) == before
+    assert (list_all(site.host.api), list_all(site.api)) == before
 
 
 def _is_denied(site: Site) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.chart.helm import CHART
 from tests.chart.matrix import VALUES
-from tests.chart.rights import granted
+from tests.chart.permissions import granted
 
 MATRIX = [pytest.param(each, id=name) for name, each in VALUES.items()]
 VOLUMES = {"configMap", "emptyDir", "secret"}
@@ -15,7 +15,7 @@ COMPONENT = "app.kubernetes.io/component"
 
 
 @pytest.mark.parametrize("values", MATRIX)
-def test_tc4_every_pod_keeps_to_the_restricted_standard(render, values):
+def test_tc4_pods_satisfy_the_restricted_standard(render, values):
     pods = render(values).pods()
     assert len(pods) == 8
     for name, pod in pods.items():
@@ -30,7 +30,7 @@ def test_tc4_every_pod_keeps_to_the_restricted_standard(render, values):
 
 
 @pytest.mark.parametrize("values", MATRIX)
-def test_tc4_no_container_can_write_gain_or_keep_anything(render, values):
+def test_tc4_containers_are_read_only_without_privileges(render, values):
     for name, container in render(values).containers():
         context = container["securityContext"]
         assert context == {
@@ -45,13 +45,13 @@ def test_tc4_no_container_can_write_gain_or_keep_anything(render, values):
 
 
 @pytest.mark.parametrize("values", MATRIX)
-def test_tc4_only_jobs_that_use_a_token_have_one(render, values):
+def test_tc4_only_jobs_that_use_a_token_mount_one(render, values):
     with_token = {name for name, pod in render(values).pods().items() if pod["automountServiceAccountToken"]}
     assert with_token == {f"vg-volcano-global-{each}" for each in ("install-1", "rotate", "uninstall", "upkeep")}
 
 
 @pytest.mark.parametrize("values", MATRIX)
-def test_tc2_the_host_roles_name_what_they_are_about(render, values):
+def test_tc2_host_roles_name_their_objects(render, values):
     rendered = render(values)
     assert not rendered.of("ClusterRole", "ClusterRoleBinding")
     for role in rendered.of("Role"):
@@ -61,7 +61,7 @@ def test_tc2_the_host_roles_name_what_they_are_about(render, values):
 
 
 @pytest.mark.parametrize("values", MATRIX)
-def test_tc2_the_roles_in_the_control_plane_have_no_wildcards_and_see_no_secrets(render, values):
+def test_tc2_karmada_roles_have_no_wildcards_and_no_secrets(render, values):
     for role in render(values).objects():
         for rule in role.get("rules", []) if role["kind"] in {"ClusterRole", "Role"} else []:
             assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
@@ -69,7 +69,7 @@ def test_tc2_the_roles_in_the_control_plane_have_no_wildcards_and_see_no_secrets
             assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
 
 
-def test_tc2_nobody_but_the_upkeep_may_become_another(rendered):
+def test_tc2_only_the_rotation_may_issue_tokens(rendered):
     roles = [each for each in rendered.objects() if each["kind"] == "Role"]
     issuing = {
         each["metadata"]["name"]
@@ -86,7 +86,7 @@ def test_tc2_nobody_but_the_upkeep_may_become_another(rendered):
 
 
 @pytest.mark.parametrize("values", MATRIX)
-def test_tc2_who_admits_makes_no_jobs_and_who_makes_them_admits_nothing(render, values):
+def test_tc2_admitting_and_creating_jobs_are_separate_roles(render, values):
     rights = granted(render(values).objects())
     admitting = {each.user for each in rights if (each.resource, each.verb) == ("resourcebindings", "patch")}
     making = {
@@ -97,7 +97,7 @@ def test_tc2_who_admits_makes_no_jobs_and_who_makes_them_admits_nothing(render, 
     assert len(making) == (1 if values.get("hyperjobs", {}).get("enabled", True) else 0)
 
 
-def test_tc2_the_stage_of_hyperjobs_comes_with_its_credentials_and_goes_with_them(render):
+def test_tc2_hyperjob_controller_requires_its_credentials(render):
     for values, is_there in (({}, True), ({"hyperjobs": {"enabled": False}}, False)):
         rendered = render(values)
         pod = rendered.pods()["vg-volcano-global-controller"]
@@ -112,7 +112,7 @@ def test_tc2_the_stage_of_hyperjobs_comes_with_its_credentials_and_goes_with_the
         assert mounted <= secrets
 
 
-def test_tc6_the_webhook_is_always_there(rendered):
+def test_tc6_webhook_stays_available_during_updates(rendered):
     deployment = rendered.one("Deployment", "-webhook")["spec"]
     assert deployment["replicas"] >= 2
     assert deployment["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
@@ -130,13 +130,13 @@ def test_tc6_the_webhook_is_always_there(rendered):
     assert budget["selector"]["matchLabels"].items() <= deployment["template"]["metadata"]["labels"].items()
 
 
-def test_tc6_the_api_server_does_not_wait_long_for_a_webhook(rendered):
+def test_tc6_webhook_timeouts_are_short(rendered):
     for each in rendered.objects():
         for webhook in each.get("webhooks", []):
             assert 3 <= webhook["timeoutSeconds"] <= 5
 
 
-def test_tc6_a_webhook_is_named_by_its_address_and_never_by_a_service_of_another_cluster(render):
+def test_tc6_webhooks_are_registered_by_url(render):
     rendered = render({"webhook": {"url": "https://10.1.2.3:8443"}})
     clients = [webhook["clientConfig"] for each in rendered.objects() for webhook in each.get("webhooks", [])]
     assert all(set(each) == {"url"} and each["url"].startswith("https://10.1.2.3:8443/") for each in clients)
@@ -147,7 +147,7 @@ def test_tc6_a_webhook_is_named_by_its_address_and_never_by_a_service_of_another
     assert all(("--ip", "10.1.2.3") in itertools.pairwise(each) for each in arguments)
 
 
-def test_tc8_what_leaves_goes_to_api_servers_and_names_only(render):
+def test_tc8_egress_is_limited_to_api_servers_and_dns(render):
     rendered = render(VALUES["all-options"])
     policies = rendered.of("NetworkPolicy")
     selected = [each["spec"]["podSelector"]["matchLabels"][COMPONENT] for each in policies]
@@ -163,7 +163,7 @@ def test_tc8_what_leaves_goes_to_api_servers_and_names_only(render):
                 assert rule["to"]
 
 
-def test_tc8_only_the_api_server_and_our_jobs_may_call_the_webhook(render):
+def test_tc8_webhook_ingress_is_limited(render):
     (policy,) = [
         each
         for each in render(VALUES["all-options"]).of("NetworkPolicy")
@@ -178,7 +178,7 @@ def test_tc8_only_the_api_server_and_our_jobs_may_call_the_webhook(render):
     assert metrics["from"] == [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]
 
 
-def test_tc9_metrics_have_a_port_of_their_own(rendered):
+def test_tc9_metrics_have_a_separate_port(rendered):
     service = rendered.one("Service", "-webhook")["spec"]["ports"]
     assert [port["targetPort"] for port in service] == ["https"]
     ports = {
@@ -188,12 +188,12 @@ def test_tc9_metrics_have_a_port_of_their_own(rendered):
     assert ports["https"] != ports["metrics"]
 
 
-def test_the_objects_fit_into_a_configmap(render):
+def test_objects_fit_into_a_configmap(render):
     data = render(VALUES["all-options"]).one("ConfigMap", "-objects")["data"]
     assert sum(map(len, data.values())) < 900_000
 
 
-def test_pods_are_found_by_labels_that_never_change(rendered):
+def test_selector_labels_are_constant(rendered):
     for each in rendered.of("Deployment"):
         assert set(each["spec"]["selector"]["matchLabels"]) == {
             "app.kubernetes.io/name",
@@ -202,5 +202,5 @@ def test_pods_are_found_by_labels_that_never_change(rendered):
         }
 
 
-def test_nothing_goes_into_the_host_cluster_by_itself():
+def test_chart_has_no_crds_folder():
     assert not (CHART / "crds").exists(), "Helm would apply them to the host cluster"

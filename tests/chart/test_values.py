@@ -20,15 +20,15 @@ PROVIDED = ("controller", "webhook", "certs")
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
 
 
-def test_the_schema_is_what_the_models_make():
+def test_schema_matches_the_models():
     assert schema.FILE.read_text() == schema.text(), "run python -m tests.chart.schema"
 
 
-def test_the_default_configuration_is_the_default_of_the_processes():
+def test_default_configuration_matches_the_processes():
     assert VolcanoGlobalConfiguration.model_validate(DEFAULTS["admission"]) == VolcanoGlobalConfiguration()
 
 
-def test_every_key_of_the_configuration_is_a_value():
+def test_every_configuration_key_is_a_value():
     def keys(model, found):
         for name, field in model.model_fields.items():
             alias = field.alias or name
@@ -40,23 +40,23 @@ def test_every_key_of_the_configuration_is_a_value():
     keys(VolcanoGlobalConfiguration, DEFAULTS["admission"])
 
 
-def test_the_chart_of_a_release_runs_its_image():
+def test_app_version_is_the_project_version():
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     version = re.search(r'^version = "(.+)"', (CHART.parents[1] / "pyproject.toml").read_text(), re.MULTILINE)
     assert chart["version"] == chart["appVersion"] == version[1]
 
 
-def test_lint_finds_nothing(helm):
+def test_lint_passes(helm):
     assert "0 chart(s) failed" in helm.run("lint", "--strict", CHART)
 
 
 @pytest.mark.parametrize("values", [pytest.param(each, id=name) for name, each in VALUES.items()])
-def test_lint_finds_nothing_whatever_is_chosen(helm, values):
+def test_lint_passes_for_values(helm, values):
     assert "0 chart(s) failed" in helm.run("lint", "--strict", CHART, values=values)
 
 
 @pytest.mark.parametrize("values", [pytest.param(each, id=name) for name, each in VALUES.items()])
-def test_the_rendered_configuration_is_taken_by_the_processes(render, values):
+def test_processes_load_the_rendered_configuration(render, values):
     configuration = load_configuration(render(values).admission())
     chosen = values.get("admission", {})
     assert configuration.queue_order == chosen.get("queueOrder", "PriorityFirst")
@@ -65,7 +65,7 @@ def test_the_rendered_configuration_is_taken_by_the_processes(render, values):
 
 
 @pytest.mark.parametrize("values", [pytest.param(each, id=name) for name, each in VALUES.items()])
-def test_the_webhook_gates_the_kinds_that_the_controller_admits(render, values):
+def test_webhook_gates_the_configured_kinds(render, values):
     rendered = render(values)
     configuration = load_configuration(rendered.admission())
     wanted = {"batch.volcano.sh/Job", *(f"{each.group}/{each.kind}" for each in configuration.integrations)}
@@ -107,7 +107,7 @@ def test_the_webhook_gates_the_kinds_that_the_controller_admits(render, values):
         pytest.param({"networkPolicy": {"apiserverPorts": []}}, "apiserverPorts", id="no-way-out"),
     ],
 )
-def test_values_that_cannot_be_used_are_refused_by_name(helm, values, says):
+def test_invalid_values_are_refused_by_name(helm, values, says):
     with pytest.raises(HelmError, match=re.escape(says)):
         helm.template(values)
 
@@ -124,7 +124,7 @@ def test_values_that_cannot_be_used_are_refused_by_name(helm, values, says):
         ),
     ],
 )
-def test_each_way_to_install_karmada_has_its_kubeconfig(render, preset, secret, key):
+def test_each_karmada_preset_has_its_kubeconfig(render, preset, secret, key):
     pods = render({"karmada": preset}).pods()
     for name in ("check", "install-1", "uninstall", "test"):
         (volume,) = [each for each in pods[f"vg-volcano-global-{name}"]["volumes"] if each["name"] == "karmada"]
@@ -132,7 +132,7 @@ def test_each_way_to_install_karmada_has_its_kubeconfig(render, preset, secret, 
         assert volume["secret"]["items"] == [{"key": key, "path": "kubeconfig"}]
 
 
-def test_the_dashboard_and_the_alerts_ask_for_metrics_that_there_are():
+def test_dashboard_and_alerts_use_existing_metrics():
     known = {each.name for metrics in (ControllerMetrics(), WebhookMetrics()) for each in metrics.registry.collect()}
     text = (CHART / "files" / "alerts.yaml").read_text() + (CHART / "files" / "dashboard.json").read_text()
     asked = set(re.findall(r"\b(?:volcano_global|process)_[a-z_]+[a-z]\b", text))
@@ -141,17 +141,17 @@ def test_the_dashboard_and_the_alerts_ask_for_metrics_that_there_are():
         assert re.sub(r"_(total|bucket|count|sum)$", "", name) in known, name
 
 
-def test_every_alert_says_what_to_do():
+def test_every_alert_names_an_action():
     (group,) = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"]
     assert all(set(rule["annotations"]) == {"summary", "action"} for rule in group["rules"])
 
 
-def test_the_dashboard_is_json_with_a_unit_on_each_panel():
+def test_dashboard_panels_have_units():
     panels = json.loads((CHART / "files" / "dashboard.json").read_text())["panels"]
     assert all(panel["fieldConfig"]["defaults"]["unit"] for panel in panels)
 
 
-def test_estimators_are_asked_with_the_certificates_of_the_scheduler(render):
+def test_estimators_use_the_scheduler_certificates(render):
     values = {"admission": {"nodeEstimates": "Estimator"}, "controller": {"estimator": {"secretName": "karmada-cert"}}}
     pod = render(values).pods()["vg-volcano-global-controller"]
     (container,) = pod["containers"]
@@ -163,7 +163,7 @@ def test_estimators_are_asked_with_the_certificates_of_the_scheduler(render):
     assert [each["key"] for each in volume["secret"]["items"]] == ["server-ca.crt", "karmada.crt", "karmada.key"]
 
 
-def test_estimators_leave_no_trace_unless_they_are_asked(render):
+def test_estimator_flags_are_absent_by_default(render):
     pod = render({"controller": {"estimator": {"secretName": "karmada-cert"}}}).pods()["vg-volcano-global-controller"]
 
     assert not any("estimator" in each for each in pod["containers"][0]["args"])
@@ -175,7 +175,7 @@ def test_estimators_leave_no_trace_unless_they_are_asked(render):
     [({}, True), ({"webhook": {"clientCa": {"secretName": "callers"}}}, False)],
     ids=["off", "on"],
 )
-def test_notes_warn_of_unauthenticated_webhook_callers(helm, values, is_warned):
+def test_notes_warn_about_unauthenticated_callers(helm, values, is_warned):
     notes = helm.run("install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--dry-run=client", values=values)
     assert ("WARNING: the webhook does not authenticate its callers" in notes) is is_warned
     assert ("Remedy: set webhook.clientCa.secretName" in notes) is is_warned

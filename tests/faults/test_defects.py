@@ -44,16 +44,16 @@ PROVED = {
     ),
     "the webhook overwrites all of the suspension": (
         "tests/webhook/test_resourcebindings.py",
-        "test_a_volcano_job_is_stored_paused_and_without_clusters",
+        "test_volcano_job_is_suspended_without_clusters",
     ),
     "preset clusters pass through": (
         "tests/webhook/test_threats.py",
-        "test_tb2_preset_clusters_are_taken_away_whoever_creates_the_binding",
+        "test_tb2_preset_clusters_are_removed_for_every_user",
     ),
-    "malformed reviews panic": ("tests/webhook/test_review.py", "test_no_bytes_raise"),
+    "malformed reviews panic": ("tests/webhook/test_review.py", "test_arbitrary_bytes_raise_only_review_errors"),
     "a 64 MiB body is read and parsed": (
         "tests/webhook/test_app.py",
-        "test_an_announced_64_mib_are_refused_before_they_are_sent",
+        "test_content_length_of_64_mib_is_refused_unread",
     ),
     "deleting a priority class hides admitted jobs": (
         OBJECTS,
@@ -78,7 +78,7 @@ PROVED = {
         "test_the_second_stands_by_warm_and_takes_over_at_once_when_the_first_says_good_bye",
     ),
     "no certificate rotation": ("tests/webhook/test_load.py", "test_f20_rotations_under_load_fail_no_call"),
-    "no caller authentication": ("tests/webhook/test_callers.py", "test_others_reach_no_handler"),
+    "no caller authentication": ("tests/webhook/test_callers.py", "test_other_callers_reach_no_handler"),
     "no metrics": ("tests/test_metrics.py", "test_what_is_there_is_counted_when_somebody_asks"),
 }
 SCENARIOS = {

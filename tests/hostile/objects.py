@@ -17,7 +17,7 @@ from tests.hostile.fields import (
     pod,
     size,
 )
-from tests.webhook.fuzz import bend
+from tests.webhook.fuzz import mutate
 
 Object = dict[str, Any]
 JOB = "batch.volcano.sh/v1alpha1"
@@ -30,7 +30,7 @@ def job(dice: random.Random, name: str) -> Object:
     """Return a Volcano Job: about a third are sound but for some fields, so that they are stored."""
     made: Object = {"apiVersion": JOB, "kind": "Job", "metadata": metadata(dice, name), "spec": job_spec(dice)}
     if dice.random() < 0.08:
-        bend(made["spec"], dice)
+        mutate(made["spec"], dice)
     return made
 
 
@@ -114,7 +114,7 @@ def hyperjob(dice: random.Random, name: str) -> Object:
         version = "training.volcano.sh/v1alpha1"
     made = {"apiVersion": version, "kind": "HyperJob", "metadata": metadata(dice, name), "spec": spec}
     if dice.random() < 0.1:
-        bend(made["spec"], dice)
+        mutate(made["spec"], dice)
     return made
 
 

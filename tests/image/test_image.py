@@ -10,7 +10,7 @@ import pytest
 
 from tests.chart import sandbox
 from tests.chart.pods import ENVIRONMENT
-from tests.image.tree import ROOT, build_wheel, lay_out
+from tests.image.tree import ROOT, build_tree, build_wheel
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 #: A line of its own for each thing that runs: stages begin with FROM.
@@ -20,15 +20,15 @@ PROCESSES = ("webhook", "controller", "certs", "install", "controller.cli")
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory) -> Path:
-    return lay_out(tmp_path_factory.mktemp("image") / "tree")
+    return build_tree(tmp_path_factory.mktemp("image") / "tree")
 
 
-def test_tc5_the_same_sources_make_the_same_wheel(tmp_path):
+def test_tc5_wheel_is_reproducible(tmp_path):
     first, second = build_wheel(tmp_path / "first"), build_wheel(tmp_path / "second")
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_the_wheel_holds_what_runs_and_nothing_else(tmp_path):
+def test_wheel_contains_only_runtime_files(tmp_path):
     names = zipfile.ZipFile(build_wheel(tmp_path / "wheel")).namelist()
     tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
     assert tops == {"certs", "controller", "install", "webhook"}
@@ -36,7 +36,7 @@ def test_the_wheel_holds_what_runs_and_nothing_else(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-build.txt", "requirements-dev.txt"])
-def test_tc5_every_requirement_is_pinned_with_hashes(name):
+def test_tc5_requirements_are_pinned_with_hashes(name):
     text = (ROOT / name).read_text()
     pins = re.split(r"\n(?=\S)", re.sub(r"^\s*#.*\n", "", text, flags=re.MULTILINE).strip())
     assert pins
@@ -45,7 +45,7 @@ def test_tc5_every_requirement_is_pinned_with_hashes(name):
         assert "--hash=sha256:" in pin, pin
 
 
-def test_tc5_the_build_takes_nothing_that_is_not_locked():
+def test_tc5_build_installs_only_locked_requirements():
     installs = [line for line in DOCKERFILE.replace("\\\n", " ").split("&&") if "pip install" in line]
     assert len(installs) == 3
     for line in installs:
@@ -53,18 +53,18 @@ def test_tc5_the_build_takes_nothing_that_is_not_locked():
     assert not re.search(r"\b(curl|wget|apt-get|apk|git|ADD)\b", DOCKERFILE)
 
 
-def test_the_base_is_an_argument_of_every_stage():
+def test_every_stage_starts_from_the_base_argument():
     assert re.search(r"^ARG BASE=", DOCKERFILE, re.MULTILINE)
     assert [stage.split()[0] for stage in STAGES] == ["${BASE}", "${BASE}"]
 
 
-def test_the_last_stage_runs_nothing_and_is_nobody():
+def test_last_stage_runs_no_command_and_is_unprivileged():
     last = STAGES[-1]
     assert not re.search(r"^RUN ", last, re.MULTILINE), "what is run there may leave a compiler behind"
     assert re.search(r"^USER 65532:65532$", last, re.MULTILINE)
 
 
-def test_what_is_copied_into_the_build_is_what_the_ignore_file_lets_in():
+def test_build_context_matches_dockerignore():
     let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     build = STAGES[0]
     copied = {name for line in re.findall(r"^COPY (.+)$", build, re.MULTILINE) for name in line.split()[:-1]}
@@ -73,7 +73,7 @@ def test_what_is_copied_into_the_build_is_what_the_ignore_file_lets_in():
 
 
 @pytest.mark.parametrize("process", PROCESSES)
-def test_each_process_starts_from_nothing_but_the_tree(tree, process):
+def test_process_starts_from_the_image_tree(tree, process):
     before = {path: path.stat().st_mtime_ns for path in tree.rglob("*")}
     ended = subprocess.run(
         [sys.executable, "-I", "-c", _START, str(tree), process],
@@ -89,7 +89,7 @@ def test_each_process_starts_from_nothing_but_the_tree(tree, process):
 
 @pytest.mark.skipif(sandbox.reason_not_possible() is not None, reason=str(sandbox.reason_not_possible()))
 @pytest.mark.parametrize("process", PROCESSES)
-def test_tc4_each_process_starts_for_an_unprivileged_user_where_nothing_can_be_written(tree, tmp_path, process):
+def test_tc4_process_starts_unprivileged_and_read_only(tree, tmp_path, process):
     box = sandbox.Sandbox(tmp_path / "pod", tree)
     script = f"id -u; touch /here {sandbox.IMAGE}/here; python -m {process} --help"
     log = tmp_path / "log"

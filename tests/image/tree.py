@@ -18,7 +18,7 @@ EPOCH = "1577836800"
 _PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 
 
-def lay_out(folder: Path) -> Path:
+def build_tree(folder: Path) -> Path:
     """Return *folder* with all of it in; nobody may write there."""
     shutil.copytree(_requirements(), folder, symlinks=True)
     wheel = build_wheel(folder.parent / f"{folder.name}-wheel")

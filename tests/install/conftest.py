@@ -23,7 +23,7 @@ HOST = "host"
 
 
 @dataclass(frozen=True)
-class Ended:
+class CommandResult:
     """A command that has ended."""
 
     code: int | str
@@ -33,7 +33,7 @@ class Ended:
         return [each for each in self.lines if each["event"] == event and facts.items() <= each.items()]
 
 
-def run(*arguments: Any) -> Ended:
+def run(*arguments: Any) -> CommandResult:
     """Run `python -m install` in the test's own process and return what it said."""
     said, code = io.StringIO(), 0
     with contextlib.redirect_stdout(said):
@@ -43,7 +43,7 @@ def run(*arguments: Any) -> Ended:
             code = ended.code
         finally:
             structlog.reset_defaults()
-    return Ended(code, [json.loads(line) for line in said.getvalue().splitlines()])
+    return CommandResult(code, [json.loads(line) for line in said.getvalue().splitlines()])
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def objects(tmp_path) -> Path:
 
 
 @pytest.fixture
-def command(plane, objects) -> Callable[..., Ended]:
+def command(plane, objects) -> Callable[..., CommandResult]:
     """Return a function that runs a command against the control plane, as its administrator."""
     where = ("--kubeconfig", plane.kubeconfig("admin"), "--objects", objects)
     return lambda name, *flags: run(name, *where, *flags)

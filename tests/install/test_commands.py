@@ -39,19 +39,19 @@ def clean(plane, command):
     assert ended.code == 0, ended
 
 
-def test_nothing_is_missing_where_karmada_and_volcano_are(command):
+def test_check_passes_with_karmada_and_volcano(command):
     assert command("check").told("nothing is missing")
 
 
 @pytest.mark.parametrize("name", ["check", "apply"])
-def test_unauthenticated_webhook_callers_are_warned_of(command, name):
+def test_install_warns_about_unauthenticated_callers(command, name):
     (warning,) = command(name).told("webhook callers not authenticated", level="warning")
     assert "webhook.clientCa.secretName" in warning["remedy"]
     assert "networkPolicy.karmadaApiserver" in warning["remedy"]
     assert not command(name, "--authenticated-callers").told("webhook callers not authenticated")
 
 
-def test_what_is_missing_is_named_with_what_to_do(plane, command):
+def test_check_names_missing_prerequisites(plane, command):
     removed = plane.admin.get(f"{CRDS}/queues.scheduling.volcano.sh")
     plane.admin.delete(f"{CRDS}/queues.scheduling.volcano.sh")
     try:
@@ -68,25 +68,25 @@ def test_what_is_missing_is_named_with_what_to_do(plane, command):
         _until(lambda: command("check").code == 0)
 
 
-def test_a_bad_configuration_is_told_before_anything_is_done(command, monkeypatch):
+def test_check_rejects_an_invalid_configuration(command, monkeypatch):
     monkeypatch.setenv("ADMISSION_CONFIGURATION", "apiVersion: config.volcano-global.io/v1alpha1\nqueueOrdr: x")
     assert "did you mean 'queueOrder'?" in str(command("check").code)
 
 
-def test_what_is_applied_is_marked_as_ours(plane, command):
+def test_applied_objects_are_labelled(plane, command):
     assert command("apply").code == 0
     for path in (f"{CRDS}/hyperjobs.training.volcano.sh", f"{ROLES}/volcano-global-webhook", f"{QUEUES}/default"):
         assert plane.admin.get(path)["metadata"]["labels"][OURS] == "volcano-global", path
 
 
-def test_applying_again_changes_nothing(plane, command):
+def test_second_apply_changes_nothing(plane, command):
     command("apply")
     before = plane.admin.get(f"{ROLES}/volcano-global-controller")["metadata"]["resourceVersion"]
     assert command("apply").code == 0
     assert plane.admin.get(f"{ROLES}/volcano-global-controller")["metadata"]["resourceVersion"] == before
 
 
-def test_a_definition_of_another_origin_is_never_touched(plane, command, objects):
+def test_foreign_definition_is_not_changed(plane, command, objects):
     foreign = yaml.safe_load((objects / "training.volcano.sh_hyperjobs.yaml").read_text())
     foreign["metadata"]["labels"] = {"from": "upstream"}
     # The API server takes its time to let go of the one that another test has removed.
@@ -104,14 +104,14 @@ def test_a_definition_of_another_origin_is_never_touched(plane, command, objects
         _until(lambda: not is_there(plane.admin, f"{CRDS}/hyperjobs.training.volcano.sh"))
 
 
-def test_what_an_operator_made_of_the_default_queue_stays(plane, command):
+def test_edited_default_queue_is_not_changed(plane, command):
     command("apply")
     plane.admin.merge(f"{QUEUES}/default", {"spec": {"weight": 7}})
     command("apply")
     assert plane.admin.get(f"{QUEUES}/default")["spec"]["weight"] == 7
 
 
-def test_what_is_no_longer_wanted_goes(plane, command, objects):
+def test_obsolete_objects_are_pruned(plane, command, objects):
     command("apply")
     assert is_there(plane.admin, f"{ROLES}/volcano-global-hyperjobs")
     (objects / "hyperjobs.yaml").unlink()
@@ -120,7 +120,7 @@ def test_what_is_no_longer_wanted_goes(plane, command, objects):
     assert not is_there(plane.admin, f"{ROLES}/volcano-global-hyperjobs")
 
 
-def test_definitions_stay_while_there_are_objects_of_them(plane, command):
+def test_definition_in_use_is_not_removed(plane, command):
     command("apply")
     path = "/apis/training.volcano.sh/v1alpha1/namespaces/left/hyperjobs"
     spec = {"replicatedJobs": [{"name": "a", "templateSpec": {"tasks": [{"name": "t", "replicas": 1}]}}]}
@@ -137,7 +137,7 @@ def test_definitions_stay_while_there_are_objects_of_them(plane, command):
     plane.admin.delete(f"{path}/h")
 
 
-def test_credentials_are_tokens_of_the_processes_and_renewed_when_due(plane, command):
+def test_credentials_are_renewed_when_due(plane, command):
     plane.admin.create(f"/api/v1/namespaces/{HOST}/secrets", {"metadata": {"name": "webhook-kubeconfig"}})
     flags = ["--host-kubeconfig", plane.kubeconfig("admin"), "--host-namespace", HOST]
     flags += ["--account", "volcano-global-webhook=webhook-kubeconfig", "--token-days", "1"]
@@ -160,7 +160,7 @@ def test_credentials_are_tokens_of_the_processes_and_renewed_when_due(plane, com
     plane.admin.delete(f"/api/v1/namespaces/{HOST}/secrets/webhook-kubeconfig")
 
 
-def test_tc3_no_token_is_ever_told(plane, command):
+def test_tc3_no_token_is_logged(plane, command):
     plane.admin.create(f"/api/v1/namespaces/{HOST}/secrets", {"metadata": {"name": "webhook-kubeconfig"}})
     flags = ["--host-kubeconfig", plane.kubeconfig("admin"), "--host-namespace", HOST]
     ended = command("apply", *flags, "--account", "volcano-global-webhook=webhook-kubeconfig")
@@ -170,7 +170,7 @@ def test_tc3_no_token_is_ever_told(plane, command):
     plane.admin.delete(f"/api/v1/namespaces/{HOST}/secrets/webhook-kubeconfig")
 
 
-def test_nothing_is_registered_while_the_webhook_does_not_answer(plane, command):
+def test_unreachable_webhook_is_not_registered(plane, command):
     bundle = base64.b64encode(plane.ca.encode()).decode()
     path = f"/api/v1/namespaces/{HOST}/secrets"
     plane.admin.create(path, {"metadata": {"name": "tls"}, "data": {"ca.crt": bundle}})
@@ -188,7 +188,7 @@ def test_nothing_is_registered_while_the_webhook_does_not_answer(plane, command)
     plane.admin.delete(f"{path}/tls")
 
 
-def test_registering_again_keeps_the_bundle_that_is_published(plane, command):
+def test_second_register_preserves_the_bundle(plane, command):
     path = f"/api/v1/namespaces/{HOST}/secrets"
     old, new = (base64.b64encode(text).decode() for text in (plane.ca.encode(), plane.ca.encode() * 2))
     flags = ["--host-kubeconfig", plane.kubeconfig("admin"), "--host-namespace", HOST, "--certificate-secret", "tls"]
@@ -206,7 +206,7 @@ def test_registering_again_keeps_the_bundle_that_is_published(plane, command):
 
 
 @pytest.mark.parametrize(("flags", "paused"), [((), True), (("--resume",), False)], ids=["listed", "resumed"])
-def test_what_is_paused_is_listed_and_let_run_if_that_is_wanted(plane, command, flags, paused):
+def test_remove_lists_and_resumes_suspended_bindings(plane, command, flags, paused):
     command("apply")
     resource = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j", "uid": "u"}
     spec = {"resource": resource, "suspension": {"scheduling": True, "dispatching": True}}

@@ -23,7 +23,7 @@ current-context: c
 """
 
 
-def test_a_kubeconfig_of_ours_has_the_server_and_nothing_of_the_administrators(tmp_path):
+def test_derived_kubeconfig_has_no_administrator_credentials(tmp_path):
     (tmp_path / "ca.crt").write_text("CA")
     made = with_token(KUBECONFIG, "the-token", folder=tmp_path)
     assert "https://karmada:5443" in made
@@ -35,13 +35,13 @@ def test_a_kubeconfig_of_ours_has_the_server_and_nothing_of_the_administrators(t
 
 
 @pytest.mark.parametrize("text", ["", "[]", "current-context: c", "clusters: {}"])
-def test_a_kubeconfig_without_a_cluster_is_told(text):
+def test_kubeconfig_without_a_cluster_is_an_error(text):
     with pytest.raises(CredentialsError, match="no current context"):
         with_token(text, "t")
 
 
 @pytest.mark.parametrize("text", ["", "{}", "users: [{user: {token: nonsense}}]", "users: [{user: {token: a.b.c}}]"])
-def test_what_cannot_be_read_is_due(text):
+def test_unreadable_kubeconfig_is_due(text):
     assert is_due(text, {"server": "https://k"}, datetime.now(UTC))
 
 
@@ -49,11 +49,11 @@ def test_what_cannot_be_read_is_due(text):
     ("major", "minor", "fits"),
     [("1", "29", False), ("1", "30", True), ("1", "30+", True), ("2", "0", True), ("1", "", False)],
 )
-def test_an_api_server_is_new_enough(major, minor, fits):
+def test_minimum_api_server_version(major, minor, fits):
     assert (list(version_violations(major, minor)) == []) is fits
 
 
-def test_objects_are_applied_in_an_order_that_works_and_are_marked(tmp_path):
+def test_objects_are_ordered_and_labelled(tmp_path):
     (tmp_path / "a.yaml").write_text(
         "kind: MutatingWebhookConfiguration\nmetadata: {name: w}\n---\nkind: ClusterRole\nmetadata: {name: r}\n"
     )
@@ -64,13 +64,13 @@ def test_objects_are_applied_in_an_order_that_works_and_are_marked(tmp_path):
     assert found[0]["metadata"]["labels"]["a"] == "b"
 
 
-def test_a_kind_that_is_not_ours_to_install_is_refused(tmp_path):
+def test_unknown_kind_is_refused(tmp_path):
     (tmp_path / "a.yaml").write_text("kind: Secret\nmetadata: {name: s}\n")
     with pytest.raises(ManifestError, match=r"a.yaml: 'Secret'"):
         read_folder(tmp_path)
 
 
-def test_an_empty_folder_is_refused(tmp_path):
+def test_empty_folder_is_refused(tmp_path):
     with pytest.raises(ManifestError, match="holds no manifests"):
         read_folder(tmp_path)
 
@@ -82,7 +82,7 @@ def test_every_kind_has_a_path():
         assert ("/namespaces/s/" in path) is MAPPINGS[kind].namespaced
 
 
-def test_a_new_webhook_gets_the_bundle_and_a_known_one_keeps_its_own():
+def test_new_webhook_gets_bundle_and_existing_keeps_its_own():
     wanted = {"webhooks": [{"name": each, "clientConfig": {"url": "u"}} for each in ("old", "new")]}
     known = bundles({"webhooks": [{"name": "old", "clientConfig": {"caBundle": "T0xE"}}]})
     made = with_bundles(wanted, known, b"NEW")
@@ -101,7 +101,7 @@ def test_a_new_webhook_gets_the_bundle_and_a_known_one_keeps_its_own():
         (["check", "--webhook-address", "nowhere"], "--webhook-address"),
     ],
 )
-def test_flags_that_cannot_work_are_a_sentence_and_code_2(flags, says, capsys):
+def test_invalid_flags_exit_with_code_2(flags, says, capsys):
     with pytest.raises(SystemExit) as ended:
         parse_flags(flags)
     assert ended.value.code == 2

@@ -28,7 +28,7 @@ COLLECTIONS = {
 _numbers = itertools.count()
 
 
-def paused_binding(kind: str) -> dict[str, Any]:
+def suspended_binding(kind: str) -> dict[str, Any]:
     """Return a binding as Karmada makes one, paused by us and claimed by a policy."""
     number = next(_numbers)
     return {
@@ -86,7 +86,7 @@ def plane(fresh_control_plane) -> ControlPlane:
     with plane.client("karmada") as karmada, plane.client("tenant") as tenant:
         wait_until(lambda: _is_denied(tenant, "volcano-global-bindings", _dry_create), "policy on bindings")
         path = f"{COLLECTIONS['ResourceBinding']}/probe"
-        probe = paused_binding("ResourceBinding")
+        probe = suspended_binding("ResourceBinding")
         probe["metadata"]["name"] = "probe"
         karmada.create(COLLECTIONS["ResourceBinding"], probe)
         other = {"spec": {"resource": {"kind": "Probe"}}}
@@ -100,7 +100,7 @@ def plane(fresh_control_plane) -> ControlPlane:
 
 
 def _dry_create(api: Api) -> None:
-    api.create(f"{COLLECTIONS['ResourceBinding']}?dryRun=All", paused_binding("ResourceBinding"))
+    api.create(f"{COLLECTIONS['ResourceBinding']}?dryRun=All", suspended_binding("ResourceBinding"))
 
 
 def _is_denied(api: Api, policy: str, attempt) -> bool:
@@ -139,5 +139,5 @@ def kind(request) -> str:
 @pytest.fixture
 def stored(plane, karmada, kind) -> Stored:
     """Return a paused binding that Karmada has created."""
-    made = karmada.create(COLLECTIONS[kind], paused_binding(kind))
+    made = karmada.create(COLLECTIONS[kind], suspended_binding(kind))
     return Stored(plane, f"{COLLECTIONS[kind]}/{made['metadata']['name']}", made)

@@ -6,7 +6,7 @@ import pytest
 
 from localup.api import APPLY_PATCH, JSON_PATCH, ApiError
 from localup.apply import wait_until
-from tests.policies.conftest import COLLECTIONS, RECORD, TEAM, paused_binding
+from tests.policies.conftest import COLLECTIONS, RECORD, TEAM, suspended_binding
 
 MEMBERS = [{"name": "member1"}]
 TASKS = [{"fromCluster": "member1", "reason": "x", "producer": "tenant"}]
@@ -105,7 +105,7 @@ ATTACKS = [
 
 
 @pytest.mark.parametrize("attempt", ATTACKS)
-def test_a_tenant_changes_nothing_that_counts(stored, tenant, attempt):
+def test_tenant_cannot_change_a_binding(stored, tenant, attempt):
     # Where both policies object, either may be the one that is named.
     with pytest.raises(ApiError, match="ValidatingAdmissionPolicy 'volcano-global-binding") as refused:
         attempt(tenant, stored)
@@ -114,9 +114,9 @@ def test_a_tenant_changes_nothing_that_counts(stored, tenant, attempt):
 
 
 @pytest.mark.smoke
-def test_a_tenant_creates_no_binding(plane, tenant, kind):
-    plain = paused_binding(kind)
-    named = paused_binding(kind)
+def test_tenant_cannot_create_a_binding(plane, tenant, kind):
+    plain = suspended_binding(kind)
+    named = suspended_binding(kind)
     named["metadata"]["generateName"] = named["metadata"].pop("name")
     applied = f"{COLLECTIONS[kind]}/{plain['metadata']['name']}?fieldManager=tenant"
     for attempt in (
@@ -141,11 +141,11 @@ def test_a_tenant_creates_no_binding(plane, tenant, kind):
         pytest.param({"spec": {"suspension": {"scheduling": True}}}, id="nothing"),
     ],
 )
-def test_a_tenant_keeps_the_rest(stored, tenant, change):
+def test_tenant_can_label_and_annotate_a_binding(stored, tenant, change):
     tenant.merge(stored.path, change)
 
 
-def test_a_tenant_deletes_a_binding_which_waits_for_karmada(stored, tenant, karmada):
+def test_deleted_binding_waits_for_karmadas_finalizer(stored, tenant, karmada):
     tenant.delete(stored.path)
     assert "deletionTimestamp" in stored.now()["metadata"]
     with pytest.raises(ApiError, match="only Karmada removes its finalizer"):
@@ -155,7 +155,7 @@ def test_a_tenant_deletes_a_binding_which_waits_for_karmada(stored, tenant, karm
         stored.now()
 
 
-def test_karmada_does_its_work(stored, karmada):
+def test_karmada_can_write_bindings(stored, karmada):
     status = {"conditions": [], "aggregatedStatus": [{"clusterName": "member1", "applied": True}]}
     karmada.merge(f"{stored.path}/status", {"status": status})
     karmada.merge(stored.path, {"spec": {"clusters": MEMBERS, "resource": {"resourceVersion": "7", "uid": "u-2"}}})
@@ -165,7 +165,7 @@ def test_karmada_does_its_work(stored, karmada):
 
 
 @pytest.mark.smoke
-def test_the_controller_admits_and_evicts_in_one_patch_each(stored, controller):
+def test_controller_admits_and_evicts_in_one_patch(stored, controller):
     admit = [
         {"op": "test", "path": "/metadata/uid", "value": stored.object["metadata"]["uid"]},
         {"op": "test", "path": "/spec/suspension/scheduling", "value": True},
@@ -197,8 +197,8 @@ VOLCANO_JOB = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
     ],
 )
 @pytest.mark.parametrize("identity", ["admin", "karmada", "volcano-global-controller"])
-def test_nobody_makes_a_binding_stand_for_another_kind(plane, karmada, identity, before, after):
-    new = paused_binding("ResourceBinding")
+def test_kind_of_a_binding_is_immutable(plane, karmada, identity, before, after):
+    new = suspended_binding("ResourceBinding")
     new["spec"]["resource"] |= before
     path = f"{COLLECTIONS['ResourceBinding']}/{new['metadata']['name']}"
     karmada.create(COLLECTIONS["ResourceBinding"], new)
@@ -207,9 +207,9 @@ def test_nobody_makes_a_binding_stand_for_another_kind(plane, karmada, identity,
     assert refused.value.status == 403
 
 
-def test_the_stage_of_hyperjobs_admits_nothing_even_where_it_could_write_bindings(plane, karmada):
+def test_hyperjob_controller_cannot_admit(plane, karmada):
     """A tenant's administrator may have given it all that `edit` has in his namespace."""
-    new = paused_binding("ResourceBinding")
+    new = suspended_binding("ResourceBinding")
     path = f"{COLLECTIONS['ResourceBinding']}/{new['metadata']['name']}"
     karmada.create(COLLECTIONS["ResourceBinding"], new)
     rights = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{TEAM}/rolebindings"
@@ -224,10 +224,10 @@ def test_the_stage_of_hyperjobs_admits_nothing_even_where_it_could_write_binding
 
 
 @pytest.mark.parametrize("propagation", ["Background", "Foreground", "Orphan"])
-def test_the_garbage_collector_does_its_work(plane, karmada, propagation):
+def test_garbage_collector_can_delete_bindings(plane, karmada, propagation):
     owners = f"/api/v1/namespaces/{TEAM}/configmaps"
     owner = plane.admin.create(owners, {"metadata": {"generateName": "owner-"}})["metadata"]
-    new = paused_binding("ResourceBinding")
+    new = suspended_binding("ResourceBinding")
     del new["metadata"]["finalizers"]
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": owner["name"], "uid": owner["uid"]}
     new["metadata"]["ownerReferences"] = [reference | {"controller": True, "blockOwnerDeletion": True}]
@@ -245,9 +245,9 @@ def test_the_garbage_collector_does_its_work(plane, karmada, propagation):
     wait_until(settled, f"{propagation} deletion of the owner")
 
 
-def test_a_namespace_goes_with_its_bindings(plane, karmada):
+def test_namespace_with_bindings_can_be_deleted(plane, karmada):
     plane.admin.create("/api/v1/namespaces", {"metadata": {"name": "leaving"}})
-    new = paused_binding("ResourceBinding")
+    new = suspended_binding("ResourceBinding")
     del new["metadata"]["finalizers"]
     karmada.create("/apis/work.karmada.io/v1alpha2/namespaces/leaving/resourcebindings", new)
     plane.admin.delete("/api/v1/namespaces/leaving")

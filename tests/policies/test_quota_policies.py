@@ -187,7 +187,7 @@ def test_tenant_cannot_reach_workloads_by_other_selectors(guarded, tenant, polic
         pytest.param(override(plaintext("/metadata/labels/a"), selectors=[DEPLOYMENT]), id="label-of-another-kind"),
     ],
 )
-def test_tenant_keeps_overrides_without_effect_on_charges(guarded, tenant, policy):
+def test_tenant_can_override_what_is_not_charged(guarded, tenant, policy):
     tenant.create(OVERRIDES, policy)
 
 
@@ -197,7 +197,7 @@ def test_tenant_cannot_edit_a_harmless_override_into_another(guarded, tenant):
         tenant.merge(f"{OVERRIDES}/{made}", {"spec": override(plaintext("/spec/queue"))["spec"]})
 
 
-def test_stored_override_keeps_its_spec_and_can_be_labelled(guarded, tenant):
+def test_stored_override_can_be_labelled(guarded, tenant):
     """Karmada, the garbage collector and the tenant still write its metadata."""
     made = guarded.admin.create(OVERRIDES, override(plaintext("/spec/queue")))["metadata"]["name"]
     tenant.merge(f"{OVERRIDES}/{made}", {"metadata": {"labels": {"a": "b"}}})
@@ -238,7 +238,7 @@ def test_tenant_cannot_preserve_resources_later(guarded, tenant):
         pytest.param(propagation({"apiVersion": "batch/v1", "kind": "CronJob"}), id="cron-job-of-kubernetes"),
     ],
 )
-def test_tenant_keeps_its_propagation_policies(guarded, tenant, policy):
+def test_tenant_can_write_propagation_policies(guarded, tenant, policy):
     tenant.create(PROPAGATION, policy)
 
 

@@ -91,7 +91,7 @@ def batch_hyperjob(pod_class=None, **changes):
 
 
 @pytest.mark.parametrize("replicas", [(400_000,), (600, 401)], ids=["of-one-job", "of-all-jobs"])
-def test_a_tenant_creates_no_hyperjob_of_more_than_1000_parts(reserved, tenant, replicas):
+def test_tenant_hyperjob_is_limited_to_1000_parts(reserved, tenant, replicas):
     """One of 250 bytes once stopped admission for minutes; the definition refuses it before any webhook is asked."""
     jobs = [{"name": f"j{place}", "replicas": each, "templateSpec": spec()} for place, each in enumerate(replicas)]
     with pytest.raises(ApiError, match="1000") as refused:
@@ -105,13 +105,13 @@ def test_a_tenant_creates_no_hyperjob_of_more_than_1000_parts(reserved, tenant, 
 @pytest.mark.parametrize(
     "labels", [{}, {"resourcebinding.karmada.io/permanent-id": "r"}], ids=["plain", "with-a-permanent-id"]
 )
-def test_a_tenant_creates_no_work(reserved, tenant, labels):
+def test_tenant_cannot_create_a_work(reserved, tenant, labels):
     with pytest.raises(ApiError, match="only Karmada writes Works") as refused:
         tenant.create(WORKS.format(TEAM), work(**labels))
     assert refused.value.status == 403
 
 
-def test_a_tenant_relabels_no_work_and_writes_no_status(reserved, tenant, karmada):
+def test_tenant_cannot_relabel_a_work_or_write_its_status(reserved, tenant, karmada):
     made = reserved.admin.create(WORKS.format(TEAM), work())["metadata"]["name"]
     path = f"{WORKS.format(TEAM)}/{made}"
     forged = {"metadata": {"labels": {"resourcebinding.karmada.io/permanent-id": "r"}}}
@@ -127,7 +127,7 @@ def test_a_tenant_relabels_no_work_and_writes_no_status(reserved, tenant, karmad
     tenant.delete(path)
 
 
-def test_karmada_and_a_pull_mode_agent_write_works_where_karmada_keeps_them(reserved, karmada):
+def test_karmada_and_pull_mode_agents_can_write_works(reserved, karmada):
     """The agent of a cluster in pull mode has rights in the cluster's namespace alone, and is not trusted elsewhere."""
     admin = reserved.admin
     admin.create("/api/v1/namespaces", {"metadata": {"name": EXECUTION}})
@@ -149,7 +149,7 @@ def test_karmada_and_a_pull_mode_agent_write_works_where_karmada_keeps_them(rese
 
 
 @pytest.mark.parametrize("key", [GROUP, "volcano-global.io/part", "volcano-global.io/preferred-clusters"])
-def test_a_tenant_says_of_no_job_that_it_is_part_of_a_hyperjob(reserved, tenant, key):
+def test_tenant_cannot_write_hyperjob_part_annotations(reserved, tenant, key):
     with pytest.raises(ApiError, match="only volcano-global writes the annotations") as refused:
         tenant.create(JOBS, job(annotations={key: FORGED}))
     assert refused.value.status == 403
@@ -159,7 +159,7 @@ def test_a_tenant_says_of_no_job_that_it_is_part_of_a_hyperjob(reserved, tenant,
 
 
 @pytest.mark.parametrize("value", ["{}", None], ids=["changed", "removed"])
-def test_a_tenant_keeps_the_annotations_of_a_part_as_they_are(reserved, tenant, stage, value):
+def test_tenant_cannot_change_hyperjob_part_annotations(reserved, tenant, stage, value):
     made = stage.create(JOBS, job(annotations={GROUP: FORGED}))["metadata"]["name"]
     with pytest.raises(ApiError, match="only volcano-global writes the annotations"):
         tenant.merge(f"{JOBS}/{made}", {"metadata": {"annotations": {GROUP: value}}})
@@ -167,7 +167,7 @@ def test_a_tenant_keeps_the_annotations_of_a_part_as_they_are(reserved, tenant, 
     stage.merge(f"{JOBS}/{made}", {"metadata": {"annotations": {GROUP: "{}"}}})
 
 
-def test_a_tenants_own_annotations_for_the_simulator_stay_his(reserved, tenant):
+def test_tenant_can_write_simulator_annotations(reserved, tenant):
     tenant.create(JOBS, job(annotations={"volcano-global.io/runtime": "90s"}))
 
 
@@ -183,19 +183,19 @@ def test_a_tenants_own_annotations_for_the_simulator_stay_his(reserved, tenant):
     ],
 )
 @pytest.mark.parametrize("where", ["priorityClassName", "pod_class"])
-def test_a_tenant_names_no_priority_class_of_the_system(reserved, tenant, path, make, where):
+def test_tenant_cannot_use_system_priority_classes(reserved, tenant, path, make, where):
     with pytest.raises(ApiError, match="reserved for Kubernetes' own components") as refused:
         tenant.create(path, make(**{where: "system-cluster-critical"}))
     assert refused.value.status == 403
     tenant.create(path, make(**{where: "high"}))
 
 
-def test_a_tenant_gives_no_job_a_priority_class_of_the_system_later(reserved, tenant):
+def test_tenant_cannot_set_a_system_priority_class_later(reserved, tenant):
     made = tenant.create(JOBS, job())["metadata"]["name"]
     with pytest.raises(ApiError, match="reserved for Kubernetes' own components"):
         tenant.merge(f"{JOBS}/{made}", {"spec": {"priorityClassName": "system-node-critical"}})
 
 
-def test_a_job_that_had_one_before_can_be_labelled_and_finalized(reserved, tenant):
+def test_stored_job_with_a_system_class_can_be_labelled(reserved, tenant):
     made = reserved.admin.create(JOBS, job(priorityClassName="system-node-critical"))["metadata"]["name"]
     tenant.merge(f"{JOBS}/{made}", {"metadata": {"labels": {"team.example/x": "y"}}})

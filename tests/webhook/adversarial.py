@@ -48,7 +48,7 @@ def queues(count: int = 200) -> QueueCache:
 
 
 _QUEUES = queues()
-_JUDGES: Mapping[str, Callable[[reviews.Request], AdmissionResponse]] = {
+_HANDLERS: Mapping[str, Callable[[reviews.Request], AdmissionResponse]] = {
     "/resourcebindings/mutate": lambda asked: review_binding(asked, GatedKinds()),
     "/jobs/mutate": lambda asked: mutate_job(asked, _POLICY),
     "/jobs/validate": lambda asked: validate_job(asked, _POLICY, _QUEUES),
@@ -59,10 +59,10 @@ _JUDGES: Mapping[str, Callable[[reviews.Request], AdmissionResponse]] = {
 }
 
 
-def judge(path: str, body: bytes) -> bytes | None:
+def run_review(path: str, body: bytes) -> bytes | None:
     """Return the answer to *body*, ``None`` where it is refused as no review."""
     try:
-        asked, verdict = review_body(_JUDGES[path], body)
+        asked, verdict = review_body(_HANDLERS[path], body)
     except reviews.ReviewError:
         return None
     return reviews.write(review_response(verdict, asked.uid))
@@ -74,7 +74,7 @@ def cost(path: str, body: bytes, *, times: int = 3) -> float:
     for _ in range(times):
         quantity._amount.cache_clear()
         began = time.process_time()
-        judge(path, body)
+        run_review(path, body)
         found.append(time.process_time() - began)
     return min(found)
 

@@ -79,17 +79,17 @@ def examples():
 @pytest.fixture
 def certificates(tmp_path) -> Path:
     """Return a folder with an authority, and in `serving` a certificate for this machine."""
-    renew(tmp_path)
+    ensure_certificates(tmp_path)
     return tmp_path
 
 
-def renew(folder: Path, *, now: datetime | None = None, lifetimes: Lifetimes | None = None) -> None:
+def ensure_certificates(folder: Path, *, now: datetime | None = None, lifetimes: Lifetimes | None = None) -> None:
     now, lifetimes, store = now or datetime.now(UTC), lifetimes or Lifetimes(), DirectoryStore(folder)
     ensure_authority(store, now, lifetimes)
     ensure_leaf(store, ["localhost", "127.0.0.1"], now=now, lifetimes=lifetimes)
 
 
-def trust(folder: Path) -> ssl.SSLContext:
+def trust_context(folder: Path) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=folder / "serving" / "ca.crt")
 
 
@@ -115,6 +115,6 @@ async def serve(folder: Path, **changed: Any) -> AsyncIterator[Running]:
     secure = await listen_tls(app.answer_review, settings, certificate.context)
     plain = await listen(app.answer_plain, settings)
     async with aiohttp.ClientSession() as client:
-        yield Running(app, certificate, trust(folder), secure.port, plain.port, client, folder, queues)
+        yield Running(app, certificate, trust_context(folder), secure.port, plain.port, client, folder, queues)
     await secure.close(seconds=1)
     await plain.close(seconds=1)

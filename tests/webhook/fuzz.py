@@ -67,7 +67,7 @@ SEEDS = [
     review_of(None, old=QUEUE, operation="DELETE"),
 ]
 #: What is put in the place of something else.
-ODDITIES: list[Any] = [
+UNUSUAL_VALUES: list[Any] = [
     *(None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, -(2**63), 10**40, 0.5, -0.0, 1e308),
     *("", " ", "x" * 300, "\x00", "\u202e", "\ud7ff", "\U0001f4a5", "~1", "/", "%s", "{{}}", "1e999", "9" * 200),
     *([], [[]], {}, [None], {"": None}, {"a": {}}, [{}], "Job", "batch.volcano.sh/v1alpha1", "CREATE", "UPDATE"),
@@ -93,12 +93,12 @@ def body(number: int) -> bytes:
     dice = random.Random(number)
     review_ = copy.deepcopy(dice.choice(SEEDS))
     for _ in range(dice.choice((0, 1, 1, 2, 3, 8))):
-        bend(review_, dice)
+        mutate(review_, dice)
     text = wire(review_) if dice.random() < 0.8 else json.dumps(review_, indent=dice.choice((None, 1))).encode()
     return _break(text, dice) if dice.random() < 0.3 else text
 
 
-def bend(node: Any, dice: random.Random) -> None:
+def mutate(node: Any, dice: random.Random) -> None:
     """Put something odd in a place of a tree, take something away, or say something twice."""
     places = list(_places(node))
     if not places:
@@ -106,13 +106,13 @@ def bend(node: Any, dice: random.Random) -> None:
     parent, key = dice.choice(places)
     action = dice.random()
     if action < 0.5:
-        parent[key] = copy.deepcopy(dice.choice(ODDITIES))
+        parent[key] = copy.deepcopy(dice.choice(UNUSUAL_VALUES))
     elif action < 0.7:
         del parent[key]
     elif action < 0.85:
         parent[key] = copy.deepcopy(_value(dice.choice(places)))
     elif isinstance(parent, dict):
-        parent[str(dice.choice(ODDITIES))] = parent[key]
+        parent[str(dice.choice(UNUSUAL_VALUES))] = parent[key]
     else:
         parent.extend(parent * dice.randrange(3))
 
@@ -187,10 +187,10 @@ def check(path: str, sent: bytes, status: int, answer: Any) -> None:
     response = answer["response"]
     assert response["allowed"] or response["status"]["message"]
     if path == "/resourcebindings/mutate" and response["allowed"]:
-        check_paused(json.loads(sent)["request"]["object"], response)
+        check_suspended(json.loads(sent)["request"]["object"], response)
 
 
-def check_paused(new: dict[str, Any], response: dict[str, Any]) -> None:
+def check_suspended(new: dict[str, Any], response: dict[str, Any]) -> None:
     """Raise where a Volcano Job's binding would be stored so that it runs."""
     template = new["spec"]["resource"]
     if template["kind"] != "Job" or not template["apiVersion"].startswith("batch.volcano.sh/"):

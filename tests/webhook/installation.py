@@ -37,7 +37,7 @@ def fresh(new: dict[str, Any]) -> dict[str, Any]:
     return new
 
 
-def is_paused(karmada, new: dict[str, Any] | None = None) -> bool:
+def is_suspended(karmada, new: dict[str, Any] | None = None) -> bool:
     """Say whether a new binding would be stored paused."""
     try:
         found = karmada.create(f"{BINDINGS}?dryRun=All", fresh(new or job_binding()))

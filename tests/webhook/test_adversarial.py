@@ -10,7 +10,7 @@ from controller.api import quantity
 from controller.api import review as reviews
 from controller.api.review import MAX_VALUES
 from tests.hyperjob.objects import document, replicated
-from tests.webhook.adversarial import ATTACKS, MIB, cost, judge
+from tests.webhook.adversarial import ATTACKS, MIB, cost, run_review
 from tests.webhook.reviews import job_binding, review, review_of, task, volcano_job, wire
 from webhook import hyperjobs, job_types
 from webhook.app import review_body
@@ -25,7 +25,7 @@ KIB = 1 << 10
 
 
 def answered(path, new, **request):
-    return json.loads(judge(path, wire(review_of(new, **request))))["response"]
+    return json.loads(run_review(path, wire(review_of(new, **request))))["response"]
 
 
 def has_linear_cost(path, make, size):
@@ -45,14 +45,14 @@ def test_cost_of_a_review_is_linear(name, monkeypatch):
 @pytest.mark.parametrize("name", ATTACKS)
 def test_message_on_a_large_object_is_short(name):
     path, make = ATTACKS[name]
-    answer = judge(path, make(MIB))
+    answer = run_review(path, make(MIB))
     verdict = json.loads(answer)["response"] if answer else {}
     assert len(verdict.get("status", {}).get("message", "")) <= MAX_MESSAGE_LENGTH + 1
     assert len(verdict.get("patch", "")) <= MIB
 
 
 @pytest.mark.parametrize("path", ["/jobs/validate", "/jobs/mutate"])
-def test_job_may_have_so_many_tasks(path):
+def test_job_of_the_maximum_number_of_tasks_is_allowed(path):
     tasks = [task(f"t{n}") for n in range(MAX_TASKS)]
     assert answered(path, volcano_job(*tasks))["allowed"]
 
@@ -78,7 +78,7 @@ def test_stored_job_of_more_tasks_may_be_changed():
         pytest.param([replicated("j", *[task(f"t{n}") for n in range(501)])] * 2, "1002 tasks", id="tasks"),
     ],
 )
-def test_hyperjob_of_too_many_parts_is_refused_unread(path, jobs, flaw):
+def test_oversized_hyperjob_is_refused_undecoded(path, jobs, flaw):
     assert flaw in answered(path, document(*jobs))["status"]["message"]
 
 
@@ -87,11 +87,11 @@ def dense(count):
 
 
 def test_new_object_of_too_many_values_is_refused():
-    answer = json.loads(judge("/resourcebindings/mutate", wire(review(dense(MAX_VALUES)))))["response"]
+    answer = json.loads(run_review("/resourcebindings/mutate", wire(review(dense(MAX_VALUES)))))["response"]
     assert f"use at most {MAX_VALUES}" in answer["status"]["message"]
 
 
-def test_body_of_too_many_values_is_not_read():
+def test_body_of_too_many_values_is_not_decoded():
     with pytest.raises(reviews.ReviewError, match="JSON values") as refusal:
         reviews.read(wire(review(dense(2 * MAX_VALUES))))
     assert refusal.value.uid
@@ -106,7 +106,7 @@ def test_stored_object_of_too_many_values_may_be_changed(monkeypatch):
     assert validate_value_count(reviews.read(wire(review_of(new, old=old, operation="UPDATE")))) is None
 
 
-async def test_late_review_is_given_up_and_counts_until_it_ends():
+async def test_late_review_occupies_the_worker_until_it_ends():
     worker, gate = ReviewWorker(max_waiting=2, seconds=0.05), threading.Event()
     with pytest.raises(BusyError, match=r"took longer than 0\.05 s"):
         await worker.run(gate.wait)
@@ -117,7 +117,7 @@ async def test_late_review_is_given_up_and_counts_until_it_ends():
         await asyncio.sleep(0.001)
 
 
-async def test_review_too_many_is_refused_at_once():
+async def test_review_is_refused_when_the_worker_queue_is_full():
     worker, gate = ReviewWorker(max_waiting=1, seconds=5), threading.Event()
     first = asyncio.create_task(worker.run(gate.wait))
     await asyncio.sleep(0)
@@ -127,7 +127,7 @@ async def test_review_too_many_is_refused_at_once():
     assert await first
 
 
-async def test_small_reviews_are_answered_while_a_large_one_is_judged(running):
+async def test_small_reviews_are_answered_during_a_large_one(running):
     gate, reviewers = threading.Event(), dict(running.app.handlers)
     judged = reviewers["/resourcebindings/mutate"]
 
@@ -143,7 +143,7 @@ async def test_small_reviews_are_answered_while_a_large_one_is_judged(running):
     assert await waiting == 200
 
 
-async def test_large_review_beyond_those_that_may_wait_gets_503(running):
+async def test_large_review_gets_503_when_the_queue_is_full(running):
     gate = threading.Event()
     running.app.worker = ReviewWorker(max_waiting=1, seconds=5)
     running.app.handlers = dict(running.app.handlers) | {"/jobs/validate": lambda _: gate.wait(5)}
@@ -161,13 +161,13 @@ async def _status(running, body, path):
         return answer.status
 
 
-def test_long_resource_names_are_not_kept():
+def test_long_resource_names_are_not_cached():
     before = quantity._amount.cache_info().currsize
     assert quantity.parse_quantity("example.com/" + "r" * KIB, "317") == 317_000
     assert quantity._amount.cache_info().currsize == before
 
 
-def test_judging_is_the_same_in_the_thread_and_in_the_loop():
+def test_thread_and_event_loop_give_the_same_answer():
     body = wire(review(job_binding()))
     asked, verdict = review_body(lambda request: request.uid, body)
     assert verdict == asked.uid

@@ -36,7 +36,7 @@ async def raw(running, text: bytes) -> bytes:
         writer.close()
 
 
-async def test_the_answer_is_a_whole_review(running):
+async def test_answer_is_an_admission_review(running):
     async with running.post(GOOD) as answer:
         body = await answer.json()
     assert answer.status == 200
@@ -45,7 +45,7 @@ async def test_the_answer_is_a_whole_review(running):
     assert body["response"]["allowed"] is True
 
 
-async def test_the_api_servers_query_is_no_part_of_the_path(running):
+async def test_query_string_is_ignored(running):
     async with running.post(GOOD, path="/resourcebindings/mutate?timeout=5s") as answer:
         assert answer.status == 200
 
@@ -67,7 +67,7 @@ async def test_the_api_servers_query_is_no_part_of_the_path(running):
         pytest.param({"data": io.BytesIO(b"x" * (4 << 20))}, 400, id="as-many-as-are-allowed"),
     ],
 )
-async def test_what_cannot_be_a_review_is_refused_with_a_sentence(running, options, code):
+async def test_invalid_headers_are_refused_with_a_message(running, options, code):
     async with running.post(**({"data": GOOD} | options), skip_auto_headers=["Content-Encoding"]) as answer:
         status = await answer.json()
     assert answer.status == status["code"] == code
@@ -75,20 +75,20 @@ async def test_what_cannot_be_a_review_is_refused_with_a_sentence(running, optio
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"])
-async def test_only_post_is_a_review(running, method):
+async def test_other_methods_than_post_are_refused(running, method):
     url = running.url + "/resourcebindings/mutate"
     async with running.client.request(method, url, ssl=running.trust) as answer:
         assert answer.status == 405
 
 
-async def test_an_announced_64_mib_are_refused_before_they_are_sent(running):
+async def test_content_length_of_64_mib_is_refused_unread(running):
     head = b"POST /resourcebindings/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     answer = await raw(running, head + b"Content-Length: 67108864\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b"larger than 4194304 bytes" in answer
 
 
-async def test_an_endless_body_is_refused_when_it_is_too_large(running):
+async def test_endless_body_is_refused_at_the_limit(running):
     sent = 0
 
     async def endless():
@@ -106,13 +106,13 @@ async def test_an_endless_body_is_refused_when_it_is_too_large(running):
     assert sent < 16 << 20
 
 
-async def test_a_bomb_is_not_unpacked(running):
+async def test_compressed_body_is_refused(running):
     bomb = gzip.compress(b"[" * (64 << 20))
     async with running.post(bomb, headers={"Content-Encoding": "gzip"}) as answer:
         assert answer.status == 415
 
 
-async def test_a_body_that_does_not_come_is_given_up(running):
+async def test_incomplete_body_times_out(running):
     head = b"POST /resourcebindings/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     answer = await raw(running, head + b"Content-Length: 1000\r\n\r\n{")
     assert answer.startswith(b"HTTP/1.1 408 ")
@@ -122,13 +122,13 @@ async def test_a_body_that_does_not_come_is_given_up(running):
 @pytest.mark.parametrize(
     "beginning", [pytest.param(b"", id="silent"), pytest.param(b"POST /resourcebind", id="half-a-request")]
 )
-async def test_who_sends_no_request_is_parted_from(running, beginning):
+async def test_connection_without_request_is_closed(running, beginning):
     started = asyncio.get_running_loop().time()
     assert await raw(running, beginning) == b""
     assert asyncio.get_running_loop().time() - started < 3
 
 
-async def test_a_connection_is_kept_for_longer_than_its_first_request_may_take(running):
+async def test_idle_connection_outlives_the_header_timeout(running):
     async with running.post(GOOD) as answer:
         first = answer.connection.transport if answer.connection else None
         await answer.read()
@@ -160,33 +160,33 @@ async def test_a_connection_is_kept_for_longer_than_its_first_request_may_take(r
         ),
     ],
 )
-async def test_what_is_no_http_harms_nobody(running, text):
+async def test_invalid_http_is_answered_400(running, text):
     answer = await raw(running, text)
     assert not answer or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.0 4"))
     async with running.post(GOOD) as good:
         assert good.status == 200
 
 
-async def test_both_ports_tell_health(running):
+async def test_both_ports_answer_health_probes(running):
     for url in (running.url, f"http://127.0.0.1:{running.plain_port}"):
         for path in ("/healthz", "/readyz"):
             async with running.client.get(url + path, ssl=running.trust) as answer:
                 assert (answer.status, await answer.text()) == (200, "ok\n")
 
 
-async def test_the_plain_port_takes_no_reviews(running):
+async def test_plain_port_takes_no_reviews(running):
     url = f"http://127.0.0.1:{running.plain_port}/resourcebindings/mutate"
     async with running.client.post(url, data=GOOD) as answer:
         assert answer.status == 404
 
 
-async def test_readiness_says_why_not(running):
+async def test_readiness_names_the_reason(running):
     running.app.not_ready = lambda: "the certificate expired"
     async with running.client.get(f"http://127.0.0.1:{running.plain_port}/readyz") as answer:
         assert (answer.status, await answer.text()) == (503, "the certificate expired\n")
 
 
-async def test_while_draining_callers_are_sent_elsewhere_after_their_answer(running):
+async def test_draining_server_closes_connections_after_answers(running):
     running.app.draining = True
     async with running.post(GOOD) as answer:
         assert answer.status == 200
@@ -204,26 +204,26 @@ async def test_metrics_count_requests_and_outcomes(running):
     assert 'volcano_global_webhook_requests_total{code="404",path="other"} 1.0' in page
 
 
-async def test_no_caller_can_make_new_metrics(running):
+async def test_unknown_paths_share_one_metric_label(running):
     for number in range(30):
         await running.post(json.dumps(review(job_binding(), namespace=f"n{number}")).encode(), path=f"/{number}")
     assert running.app.metrics.page().count(b"volcano_global_webhook_requests_total{") == 1
     assert b"n7" not in running.app.metrics.page()
 
 
-def test_every_outcome_is_shown_from_the_start(running):
+def test_every_outcome_is_exported_as_zero(running):
     running.app.metrics.answers.initialize("/resourcebindings/mutate")
     page = running.app.metrics.page().decode()
     assert all(f'outcome="{outcome}"' in page for outcome in Outcome)
 
 
-def test_ta6_no_pattern_is_matched_against_what_tenants_write():
+def test_ta6_webhook_uses_no_regular_expressions():
     """A pattern can be made to take long; the one there is, for quantities, is anchored and takes 128 characters."""
     webhook = Path(sys.modules["webhook"].__file__).parent
     assert not [file.name for file in webhook.glob("*.py") if "import re\n" in file.read_text()]
 
 
-async def test_one_connection_too_many_costs_the_one_that_was_silent_for_longest(certificates):
+async def test_connection_limit_closes_the_longest_silent_one(certificates):
     async with serve(certificates, max_connections=16, header_seconds=30) as running:
         silent = [await asyncio.open_connection("127.0.0.1", running.port, ssl=running.trust) for _ in range(16)]
         async with running.post(GOOD) as answer:
@@ -235,7 +235,7 @@ async def test_one_connection_too_many_costs_the_one_that_was_silent_for_longest
             writer.close()
 
 
-async def test_more_bodies_than_memory_are_answered_503_and_others_go_on(certificates):
+async def test_buffer_limit_answers_503_to_further_bodies(certificates):
     async with serve(certificates, max_buffered_bytes=100_000) as running:
         head = (
             b"POST /jobs/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 90000\r\n\r\n"
@@ -257,7 +257,7 @@ def missing_queue():
     return wire(review_of(volcano_queue(parent="p")))
 
 
-async def test_a_refusal_that_rests_on_queues_is_judged_again_over_a_fresh_list(running):
+async def test_queue_denial_is_reviewed_again_with_a_fresh_list(running):
     running.queues.replace([])
 
     async def look():
@@ -269,7 +269,7 @@ async def test_a_refusal_that_rests_on_queues_is_judged_again_over_a_fresh_list(
         assert (await answer.json())["response"]["allowed"] is True
 
 
-async def test_where_queues_cannot_be_read_nobody_is_refused_for_them(running):
+async def test_queue_denial_becomes_a_warning_without_a_list(running):
     running.queues.replace([])
 
     async def look():
@@ -282,7 +282,7 @@ async def test_where_queues_cannot_be_read_nobody_is_refused_for_them(running):
     assert response["warnings"][0].startswith("not checked, the queues cannot be read now: queue 'q': parent queue 'p'")
 
 
-async def test_a_queue_is_deleted_only_after_a_look_for_children(running):
+async def test_queue_deletion_lists_children_first(running):
     running.queues.replace([decode_cached(wire(volcano_queue("p")))])
 
     async def look():

@@ -11,9 +11,9 @@ from localup import ports
 from localup.api import ApiError
 from localup.apply import wait_until
 from tests.waiting import LIMIT_SECONDS
-from tests.webhook.callers import CallersAuthority, admission_configuration
-from tests.webhook.conftest import renew, serve, trust
-from tests.webhook.installation import BINDINGS, ensure, fresh, is_paused, register
+from tests.webhook.client_certificates import ClientAuthority, admission_configuration
+from tests.webhook.conftest import ensure_certificates, serve, trust_context
+from tests.webhook.installation import BINDINGS, ensure, fresh, is_suspended, register
 from tests.webhook.process import WebhookProcess
 from tests.webhook.reviews import job_binding, review, wire
 
@@ -23,7 +23,7 @@ API_SERVER = "kube-apiserver"
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
-    return CallersAuthority(tmp_path_factory.mktemp("callers"))
+    return ClientAuthority(tmp_path_factory.mktemp("callers"))
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ async def guarded(certificates, authority):
 
 async def call(running, pair=None) -> bytes:
     """Send a good review over a connection of its own, showing *pair*, and return the answer."""
-    context = trust(running.folder)
+    context = trust_context(running.folder)
     if pair:
         context.load_cert_chain(*pair)
     reader, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=context)
@@ -55,7 +55,7 @@ async def is_refused(running, pair) -> bool:
         return True
 
 
-async def test_the_api_servers_certificate_is_let_in(guarded, authority):
+async def test_api_server_certificate_is_accepted(guarded, authority):
     assert (await call(guarded, authority.issue(API_SERVER))).startswith(b"HTTP/1.1 200 ")
 
 
@@ -63,19 +63,19 @@ async def test_the_api_servers_certificate_is_let_in(guarded, authority):
     "pair",
     [
         pytest.param(lambda _own, _folder: None, id="none"),
-        pytest.param(lambda _own, folder: CallersAuthority(folder).issue(API_SERVER), id="another-authority"),
+        pytest.param(lambda _own, folder: ClientAuthority(folder).issue(API_SERVER), id="another-authority"),
         pytest.param(lambda own, _folder: own.issue("tenant"), id="another-name"),
         pytest.param(lambda own, _folder: own.issue(API_SERVER, ends=-timedelta(hours=1)), id="expired"),
         pytest.param(lambda own, _folder: own.issue(API_SERVER, usage=ExtendedKeyUsageOID.SERVER_AUTH), id="a-servers"),
     ],
 )
-async def test_others_reach_no_handler(guarded, authority, tmp_path, pair):
+async def test_other_callers_reach_no_handler(guarded, authority, tmp_path, pair):
     assert await is_refused(guarded, pair(authority, tmp_path / "other"))
     assert b"volcano_global_webhook_requests_total{" not in guarded.app.metrics.page()
 
 
-async def test_another_authority_of_callers_is_taken_over_without_a_restart(guarded, authority, tmp_path):
-    other = CallersAuthority(tmp_path / "other")
+async def test_new_client_ca_is_loaded_without_a_restart(guarded, authority, tmp_path):
+    other = ClientAuthority(tmp_path / "other")
     before = authority.file.read_bytes()
     try:
         authority.file.write_bytes(other.file.read_bytes())
@@ -86,7 +86,7 @@ async def test_another_authority_of_callers_is_taken_over_without_a_restart(guar
         authority.file.write_bytes(before)
 
 
-async def test_a_file_of_no_authorities_is_told_and_the_old_ones_stay(guarded, authority):
+async def test_invalid_client_ca_file_leaves_the_old_one_in_force(guarded, authority):
     before = authority.file.read_bytes()
     try:
         authority.file.write_bytes(b"nothing")
@@ -98,7 +98,7 @@ async def test_a_file_of_no_authorities_is_told_and_the_old_ones_stay(guarded, a
 
 async def test_weak_ciphers_and_old_versions_are_refused(running):
     for ciphers in ("NULL:@SECLEVEL=0", "RC4:@SECLEVEL=0", "3DES:@SECLEVEL=0", "EXPORT:@SECLEVEL=0"):
-        context = trust(running.folder)
+        context = trust_context(running.folder)
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         try:
             context.set_ciphers(ciphers)
@@ -108,8 +108,8 @@ async def test_weak_ciphers_and_old_versions_are_refused(running):
             await asyncio.open_connection("127.0.0.1", running.port, ssl=context)
 
 
-def test_a_real_api_server_shows_its_certificate_and_is_let_in(fresh_control_plane, authority, tmp_path):
-    renew(tmp_path)
+def test_real_api_server_authenticates(fresh_control_plane, authority, tmp_path):
+    ensure_certificates(tmp_path)
     port = ports.claim()
     configuration = admission_configuration(tmp_path, port, authority.issue(API_SERVER))
     flags = ("--port", str(port), "--drain-seconds", "0", "--client-ca", str(authority.file))
@@ -119,7 +119,7 @@ def test_a_real_api_server_shows_its_certificate_and_is_let_in(fresh_control_pla
     ensure(plane, tmp_path)
     with plane.client("karmada") as karmada:
         with WebhookProcess(tmp_path / "serving", *flags, "--client-names", API_SERVER):
-            wait_until(lambda: is_paused(karmada), "webhook at work")
+            wait_until(lambda: is_suspended(karmada), "webhook at work")
         with WebhookProcess(tmp_path / "serving", *flags, "--client-names", "somebody-else") as strict:
             with pytest.raises(ApiError, match="failed calling webhook"):
                 karmada.create(f"{BINDINGS}?dryRun=All", fresh(job_binding()))

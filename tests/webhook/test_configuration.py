@@ -9,11 +9,11 @@ from webhook.resourcebindings import VOLCANO_JOB, GatedKinds, GroupKind
 HEAD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration\n"
 
 
-def test_without_a_file_volcano_jobs_are_gated():
+def test_volcano_jobs_are_gated_without_a_file():
     assert Configuration(None).gated_kinds == GatedKinds(frozenset({VOLCANO_JOB}), frozenset())
 
 
-def test_further_kinds_and_exempt_namespaces_are_taken():
+def test_integrations_and_exempt_namespaces_are_loaded():
     found = gated_kinds(
         load_configuration(
             HEAD
@@ -30,7 +30,7 @@ exemptNamespaces: [kube-system, sandbox]
     assert found.exempt_namespaces == {"kube-system", "sandbox"}
 
 
-def test_a_changed_file_takes_effect_and_a_bad_one_does_not(tmp_path):
+def test_changed_file_applies_and_invalid_one_does_not(tmp_path):
     file = tmp_path / "admission.yaml"
     file.write_text(HEAD)
     configuration = Configuration(file)
@@ -46,6 +46,6 @@ def test_a_changed_file_takes_effect_and_a_bad_one_does_not(tmp_path):
     assert configuration.gated_kinds.exempt_namespaces == {"sandbox"}
 
 
-def test_a_file_that_is_bad_from_the_start_is_an_error(tmp_path):
+def test_invalid_file_at_startup_is_an_error(tmp_path):
     with pytest.raises(ConfigurationError, match="cannot be read"):
         Configuration(tmp_path / "none.yaml")

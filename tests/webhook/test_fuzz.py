@@ -26,7 +26,7 @@ def quiet():
     structlog.reset_defaults()
 
 
-def test_a_number_makes_the_same_body_always():
+def test_generated_body_is_determined_by_its_number():
     assert [body(number) for number in range(50)] == [body(number) for number in range(50)]
 
 
@@ -40,18 +40,18 @@ async def test_every_seed_is_answered_on_every_path():
             assert status == 200
 
 
-async def test_a_sample_of_generated_bodies():
+async def test_sample_of_generated_bodies_is_answered():
     await run(range(2_000))
 
 
 @pytest.mark.long
-async def test_200_000_generated_bodies_leave_memory_flat():
+async def test_memory_stays_flat_over_200_000_bodies():
     assert await run(range(1_000_000, 1_200_000)) < SLACK
 
 
 @settings(draws(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), seed=st.sampled_from(SEEDS), path=st.sampled_from(PATHS))
-async def test_any_json_in_any_place_is_answered(data, seed, path):
+async def test_any_json_value_is_answered(data, seed, path):
     spot = data.draw(
         st.sampled_from(["object", "oldObject", "resource", "operation", "uid", "name", "spec", "metadata"])
     )

@@ -50,32 +50,32 @@ def without_queue(*names):
     return jobs
 
 
-def test_every_job_without_a_queue_gets_the_default_queue():
+def test_template_without_queue_gets_the_default_queue():
     jobs = filled(document(*without_queue("x", "y"), replicated("z")))["spec"]["replicatedJobs"]
     assert [job["templateSpec"]["queue"] for job in jobs] == ["common", "common", "ml"]
 
 
-def test_the_queue_that_volcano_writes_for_none_is_none_here_too():
+def test_queue_default_means_the_operators_default_queue():
     (job,) = without_queue("x")
     job["templateSpec"]["queue"] = "default"
     assert filled(document(job))["spec"]["replicatedJobs"][0]["templateSpec"]["queue"] == "common"
 
 
 @needs_shared
-def test_the_documented_form_gets_its_queue_too():
+def test_batch_hyperjob_gets_the_default_queue():
     found = documented()
     del found["spec"]["template"]["spec"]["queue"]
     assert filled(found)["spec"]["template"]["spec"]["queue"] == "common"
 
 
 @needs_shared
-def test_the_documented_manifest_is_taken_as_it_is():
+def test_documented_manifest_is_allowed():
     assert judge(documented(), queues=book("global-ai")).outcome is Outcome.ALLOWED
     assert filled(documented()) == documented()
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
-def test_what_cannot_be_split_is_refused_with_what_to_do(operation):
+def test_hyperjob_that_cannot_be_split_is_refused(operation):
     verdict = judge(document(replicated("t", splitPolicy={"strategy": "ByReplicas"})), operation=operation)
     assert (verdict.outcome, verdict.code) == (Outcome.DENIED, 422)
     assert verdict.message == (
@@ -84,16 +84,16 @@ def test_what_cannot_be_split_is_refused_with_what_to_do(operation):
     )
 
 
-def test_a_template_is_held_to_volcanos_rules_for_jobs():
+def test_template_is_validated_like_a_volcano_job():
     verdict = judge(document(replicated("t", task("a"), task("a"))))
     assert "replicated job 't': duplicated task name a" in verdict.message
 
 
-def test_an_unreadable_field_is_named():
+def test_undecodable_field_is_named():
     assert "spec.minAvailable: input should be a valid integer" in judge(document(minAvailable="two")).message
 
 
-def test_a_missing_queue_is_a_warning_and_by_configuration_a_denial():
+def test_missing_queue_is_a_warning_or_a_denial():
     verdict = judge(document(), queues=book("other"))
     assert verdict.outcome is Outcome.WARNED
     assert verdict.warnings[0].endswith("until then the HyperJob waits")
@@ -101,16 +101,16 @@ def test_a_missing_queue_is_a_warning_and_by_configuration_a_denial():
     assert (strict.outcome, strict.depends_on_queues) == (Outcome.DENIED, True)
 
 
-def test_an_exempt_namespace_is_left_alone():
+def test_exempt_namespace_is_not_validated():
     policy = JobPolicy(exempt_namespaces=frozenset({"ml"}))
     assert judge(document(replicatedJobs=[]), policy=policy).outcome is Outcome.EXEMPT
 
 
-def test_reviews_of_other_things_are_sent_back():
+def test_reviews_of_other_resources_are_refused():
     assert judge(document(), resource={"group": "apps", "version": "v1", "resource": "deployments"}).code == 400
 
 
-def test_the_classes_of_a_templates_pods_are_held_to_the_tenants():
+def test_tenant_priority_classes_apply_to_template_pods():
     tenant = Tenant(namespaces=("ml",), priority_classes=("normal",))
     high = task("a")
     high["template"]["spec"]["priorityClassName"] = "high"

@@ -89,7 +89,7 @@ GOOD = [
 
 
 @pytest.mark.parametrize("job", GOOD)
-def test_volcano_takes_the_job(job):
+def test_valid_job_is_allowed(job):
     assert judge(job).outcome is Outcome.ALLOWED
 
 
@@ -279,19 +279,19 @@ BAD = [
 
 
 @pytest.mark.parametrize(("job", "gist"), BAD)
-def test_volcano_refuses_the_job(job, gist):
+def test_invalid_job_is_denied(job, gist):
     verdict = judge(job)
     assert (verdict.outcome, verdict.code) == (Outcome.DENIED, 422)
     assert gist in verdict.message
     assert verdict.message.startswith(f"job ml/{job['metadata']['name']}: ")
 
 
-def test_all_that_is_wrong_is_said_at_once():
+def test_all_violations_are_reported_together():
     message = judge(volcano_job(task("A", replicas=-1), plugins={"x": []})).message
     assert all(gist in message for gist in ("task name 'A'", "'replicas' < 0", "plugin: x"))
 
 
-def test_a_name_to_be_generated_is_judged_by_its_length():
+def test_generated_name_is_validated_with_its_suffix():
     job = volcano_job()
     job["metadata"] = {"generateName": "n" * 50, "namespace": "ml"}
     assert "create pod with name" in judge(job, name="").message
@@ -313,7 +313,7 @@ QUEUES = [
 
 
 @pytest.mark.parametrize(("name", "queues", "gist"), QUEUES)
-def test_a_queue_that_takes_no_jobs_is_a_warning(name, queues, gist):
+def test_unusable_queue_is_a_warning(name, queues, gist):
     verdict = judge(volcano_job(queue=name), queues=book(*queues, queue("other")))
     assert verdict.outcome is Outcome.WARNED
     (warning,) = verdict.warnings
@@ -322,7 +322,7 @@ def test_a_queue_that_takes_no_jobs_is_a_warning(name, queues, gist):
 
 
 @pytest.mark.parametrize(("name", "queues", "gist"), QUEUES)
-def test_a_queue_that_takes_no_jobs_is_a_denial_where_the_operator_says_so(name, queues, gist):
+def test_unusable_queue_is_a_denial_when_configured(name, queues, gist):
     verdict = judge(
         volcano_job(queue=name), queues=book(*queues, queue("other")), policy=JobPolicy(denies_unusable_queues=True)
     )
@@ -332,23 +332,23 @@ def test_a_queue_that_takes_no_jobs_is_a_denial_where_the_operator_says_so(name,
 
 
 @pytest.mark.parametrize("state", ["", "Open"])
-def test_an_open_leaf_takes_jobs(state):
+def test_open_leaf_queue_is_allowed(state):
     queues = book(queue("p"), queue("c", parent="p", state=state))
     assert judge(volcano_job(queue="c"), queues=queues).outcome is Outcome.ALLOWED
 
 
 @pytest.mark.parametrize("denies", [False, True])
-def test_before_the_queues_are_known_nothing_is_said_about_them(denies):
+def test_queues_are_not_checked_before_the_first_list(denies):
     job, policy = volcano_job(queue="gone"), JobPolicy(denies_unusable_queues=denies)
     assert judge(job, queues=QueueCache(), policy=policy).outcome is Outcome.ALLOWED
 
 
-def test_a_circle_of_queues_ends():
+def test_queue_cycle_terminates():
     queues = book(queue("a", parent="b"), queue("b", parent="a"))
     assert judge(volcano_job(), queues=queues).outcome is Outcome.WARNED
 
 
-def test_a_job_without_a_queue_is_judged_by_the_default_queue():
+def test_job_without_queue_is_checked_with_the_default_queue():
     job = volcano_job(queue="")
     assert judge(job, policy=JobPolicy(default_queue="a")).outcome is Outcome.ALLOWED
     assert "'x' does not exist" in judge(job, policy=JobPolicy(default_queue="x")).warnings[0]
@@ -416,7 +416,7 @@ FILLED = [
 
 
 @pytest.mark.parametrize(("job", "path", "value"), FILLED)
-def test_volcanos_defaults_are_filled_in(job, path, value):
+def test_volcano_defaults_are_set(job, path, value):
     place = filled(job)[0]["spec"]
     for name in path.split("."):
         place = place[int(name)] if isinstance(place, list) else place[name]
@@ -433,7 +433,7 @@ def test_volcanos_defaults_are_filled_in(job, path, value):
         pytest.param("a", "batch", "a", id="named"),
     ],
 )
-def test_a_job_that_names_no_queue_goes_to_the_operators_default_queue(named, default, stored):
+def test_job_without_queue_gets_the_default_queue(named, default, stored):
     assert filled(bare(tasks=[{}], queue=named), JobPolicy(default_queue=default))[0]["spec"]["queue"] == stored
 
 
@@ -447,7 +447,7 @@ def test_a_job_that_names_no_queue_goes_to_the_operators_default_queue(named, de
         pytest.param("batch", "a", "a", id="another"),
     ],
 )
-def test_a_job_written_again_without_a_queue_stays_in_the_default_queue(before, written, stored):
+def test_update_without_queue_stays_in_the_default_queue(before, written, stored):
     policy, old, new = JobPolicy(default_queue="batch"), volcano_job(queue=before), volcano_job(queue=written)
     after, paths = filled(new, policy, old=old)
     assert after["spec"]["queue"] == stored
@@ -456,12 +456,12 @@ def test_a_job_written_again_without_a_queue_stays_in_the_default_queue(before, 
     assert verdict.outcome is (Outcome.ALLOWED if stored == before else Outcome.DENIED)
 
 
-def test_what_is_filled_in_needs_nothing_more():
+def test_mutation_is_idempotent():
     whole, _ = filled(bare(tasks=[{"replicas": 2}, {}], plugins={"mpi": []}))
     assert filled(whole) == (whole, [])
 
 
-def test_the_order_of_plugins_and_other_members_is_left_alone():
+def test_mutation_leaves_other_fields_unchanged():
     before = bare(tasks=[{"template": {"spec": {"containers": [{"name": "x", "env": [{"name": "A"}]}]}}}], minSuccess=1)
     after, _ = filled(before)
     assert after["spec"]["tasks"][0]["template"] == before["spec"]["tasks"][0]["template"]
@@ -469,7 +469,7 @@ def test_the_order_of_plugins_and_other_members_is_left_alone():
 
 
 @pytest.mark.parametrize("name", ["mpi-gang", "torchrun-gang"])
-def test_the_users_jobs_are_taken(name, examples):
+def test_example_jobs_are_allowed(name, examples):
     job, _ = filled(examples(name))
     assert judge(job).outcome is Outcome.ALLOWED
 
@@ -503,7 +503,7 @@ CLAIM = volcano_job(volumes=[{"mountPath": "/d", "volumeClaim": {"accessModes": 
         ),
     ],
 )
-def test_volcano_takes_the_change(before, after):
+def test_valid_update_is_allowed(before, after):
     assert judge(after, old=before).outcome is Outcome.ALLOWED
 
 
@@ -547,7 +547,7 @@ def test_volcano_takes_the_change(before, after):
         ),
     ],
 )
-def test_volcano_refuses_the_change(before, after, gist):
+def test_invalid_update_is_denied(before, after, gist):
     verdict = judge(after, old=before)
     assert verdict.outcome is Outcome.DENIED
     assert gist in verdict.message
@@ -568,7 +568,7 @@ def running(job, phase):
         (Resize(action="Report"), "runs on and is reported"),
     ],
 )
-def test_growth_of_a_running_job_is_answered_with_what_becomes_of_it(growth, end):
+def test_resize_of_a_running_job_is_a_warning(growth, end):
     verdict = judge(running(GROWN, "Running"), old=running(BEFORE, "Running"), policy=JobPolicy(resize=growth))
     assert verdict.outcome is Outcome.WARNED
     (warning,) = verdict.warnings
@@ -579,30 +579,30 @@ def test_growth_of_a_running_job_is_answered_with_what_becomes_of_it(growth, end
 
 
 @pytest.mark.parametrize("phase", ["", "Aborted", "Completed", "Failed", "Terminated"])
-def test_growth_of_a_job_at_rest_is_no_matter(phase):
+def test_resize_of_an_inactive_job_is_not_warned_about(phase):
     assert judge(running(GROWN, phase), old=running(BEFORE, phase)).outcome is Outcome.ALLOWED
 
 
-def test_a_running_job_that_shrinks_is_no_matter():
+def test_scaling_down_is_not_warned_about():
     smaller = changed(BEFORE, tasks=[task("m", 1), task("w", 2, minAvailable=2)])
     assert judge(running(smaller, "Running"), old=running(BEFORE, "Running")).outcome is Outcome.ALLOWED
 
 
-def test_in_an_exempt_namespace_nothing_is_judged_or_filled_in():
+def test_exempt_namespace_is_neither_mutated_nor_validated():
     policy = JobPolicy(exempt_namespaces=frozenset({"ml"}))
     assert judge(volcano_job(tasks=[]), policy=policy).outcome is Outcome.EXEMPT
     assert filled(bare(tasks=[{}]), policy)[1] == []
 
 
 @pytest.mark.parametrize("spec", [7, {"tasks": 7}, {"tasks": [{"replicas": "x"}]}, {"queue": []}, [], "x"])
-def test_what_cannot_be_read_is_refused_in_a_sentence(spec):
+def test_undecodable_object_is_denied_with_a_message(spec):
     job = bare() | {"spec": spec}
     for verdict in (judge(job), mutate_job(ask(job), POLICY), judge(job, old=BEFORE), judge(BEFORE, old=job)):
         assert (verdict.outcome, verdict.code) == (Outcome.DENIED, 422)
         assert "cannot be read" in verdict.message
 
 
-def test_what_is_nested_too_deeply_is_refused_in_a_sentence():
+def test_deeply_nested_object_is_denied_with_a_message():
     deep = volcano_job()
     deep["spec"]["x"] = "DEEP"
     body = wire(review_of(deep, old=BEFORE, operation="UPDATE")).replace(b'"DEEP"', b"[" * 5000 + b"]" * 5000)
@@ -623,7 +623,7 @@ def test_what_is_nested_too_deeply_is_refused_in_a_sentence():
         ({"subResource": "status"}, "not 'batch.volcano.sh/jobs/status'"),
     ],
 )
-def test_a_review_of_something_else_names_the_rules(request_, gist):
+def test_review_of_another_resource_names_the_rules(request_, gist):
     asked = wire_review.read(
         wire(review_of(volcano_job()) | {"request": review_of(volcano_job())["request"] | request_})
     )
@@ -651,7 +651,7 @@ def restricted(*, denies, unmatched=False):
     ],
 )
 @pytest.mark.parametrize("denies", [False, True])
-def test_what_tenants_may_not_use_is_warned_of_or_denied(namespace, spec, gist, denies):
+def test_tenant_restriction_is_a_warning_or_a_denial(namespace, spec, gist, denies):
     spec = dict(spec)
     new = volcano_job(queue=spec.pop("queue"))
     if pods := spec.pop("pods", None):
@@ -667,7 +667,7 @@ def test_what_tenants_may_not_use_is_warned_of_or_denied(namespace, spec, gist, 
         assert gist in (verdict.message if denies else verdict.warnings[0])
 
 
-def test_a_namespace_that_no_tenant_names_is_denied_where_the_operator_wants_that():
+def test_unmatched_namespace_is_denied_when_configured():
     verdict = judge(
         volcano_job(queue="a"), queues=book(queue("a")), policy=restricted(denies=True, unmatched=True), namespace="x"
     )

@@ -17,7 +17,7 @@ from certs.settings import Settings
 from controller.kube import Api
 from localup.apply import wait_until
 from tests.webhook.balancer import Balancer
-from tests.webhook.installation import BINDINGS, is_paused, register
+from tests.webhook.installation import BINDINGS, is_suspended, register
 from tests.webhook.load import Load, creates, reviews
 from tests.webhook.process import WebhookProcess
 
@@ -101,7 +101,7 @@ def site(plane, karmada, folder):
         made.upkeep(webhook_configuration=("volcano-global",), settle_seconds=0).run()
         for replica in made.replicas:
             replica.wait_for("webhook ready")
-        wait_until(lambda: is_paused(karmada), "webhook at work")
+        wait_until(lambda: is_suspended(karmada), "webhook at work")
         yield made
 
 
@@ -175,12 +175,12 @@ def test_f20_rotations_under_load_fail_no_call(plane, karmada, tmp_path):
     rotate_under_load(plane, karmada, tmp_path, leaves=2, authorities=1)
 
 
-def test_f19_a_rolling_restart_under_load_fails_no_create(plane, karmada, tmp_path):
+def test_f19_rolling_restart_under_load_fails_no_create(plane, karmada, tmp_path):
     restart_under_load(plane, karmada, tmp_path, times=1)
 
 
 @pytest.mark.long
-def test_f20_twenty_leaves_and_five_authorities_under_load_fail_no_call(plane, karmada, tmp_path):
+def test_f20_many_rotations_under_load_fail_no_call(plane, karmada, tmp_path):
     rotate_under_load(plane, karmada, tmp_path, leaves=20, authorities=5)
 
 

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 import structlog
 
-from tests.webhook.conftest import MUTATE, renew, trust
+from tests.webhook.conftest import MUTATE, ensure_certificates, trust_context
 from tests.webhook.process import WebhookProcess
 from tests.webhook.reviews import job_binding, review, wire
 from webhook.__main__ import main
@@ -17,9 +17,9 @@ JSON = {"Content-Type": "application/json"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_drains_first_and_then_ends(certificates, number):
+async def test_signal_drains_before_exit(certificates, number):
     with WebhookProcess(certificates / "serving", "--drain-seconds", "0.3") as webhook:
-        plain, context = f"http://127.0.0.1:{webhook.plain_port}", trust(certificates)
+        plain, context = f"http://127.0.0.1:{webhook.plain_port}", trust_context(certificates)
         async with aiohttp.ClientSession() as client:
             async with client.get(f"{plain}/readyz") as answer:
                 assert answer.status == 200
@@ -34,7 +34,7 @@ async def test_a_signal_drains_first_and_then_ends(certificates, number):
         assert await asyncio.to_thread(webhook.end) == 0
 
 
-async def test_it_starts_without_a_certificate_and_heals_when_there_is_one(tmp_path):
+async def test_process_starts_without_a_certificate_and_recovers(tmp_path):
     with WebhookProcess(tmp_path / "serving", "--drain-seconds", "0", "--poll-seconds", "0.1") as webhook:
         plain = f"http://127.0.0.1:{webhook.plain_port}"
         async with aiohttp.ClientSession() as client:
@@ -43,10 +43,10 @@ async def test_it_starts_without_a_certificate_and_heals_when_there_is_one(tmp_p
                 assert "python -m certs ensure" in await answer.text()
             async with client.get(f"{plain}/healthz") as answer:
                 assert answer.status == 200
-            renew(tmp_path)
+            ensure_certificates(tmp_path)
             await asyncio.to_thread(webhook.wait_for, "certificate loaded")
             async with client.post(
-                f"https://127.0.0.1:{webhook.port}{MUTATE}", data=GOOD, headers=JSON, ssl=trust(tmp_path)
+                f"https://127.0.0.1:{webhook.port}{MUTATE}", data=GOOD, headers=JSON, ssl=trust_context(tmp_path)
             ) as answer:
                 assert answer.status == 200
 
@@ -58,7 +58,7 @@ async def test_it_starts_without_a_certificate_and_heals_when_there_is_one(tmp_p
         (["--admission-configuration", "/none.yaml"], "webhook: the VolcanoGlobalConfiguration cannot be read"),
     ],
 )
-def test_what_it_cannot_start_with_is_said_in_a_sentence(flags, says):
+def test_startup_error_is_one_sentence(flags, says):
     with pytest.raises(SystemExit, match=says):
         main(flags)
     structlog.reset_defaults()

@@ -73,7 +73,7 @@ HELD = volcano_queue("p") | {"status": {"state": "Open", "allocated": {"pods": "
         ),
     ],
 )
-def test_volcano_takes_the_queue(queue, others):
+def test_valid_queue_is_allowed(queue, others):
     assert judge(queue, others=others).outcome is Outcome.ALLOWED
 
 
@@ -110,7 +110,7 @@ def test_volcano_takes_the_queue(queue, others):
         pytest.param(volcano_queue(annotations=placed("root/a", "1/nan")), "'nan' must be a number", id="nan"),
     ],
 )
-def test_volcano_refuses_the_queue_by_itself(queue, gist):
+def test_invalid_queue_is_denied(queue, gist):
     verdict = judge(queue)
     assert (verdict.outcome, verdict.code, verdict.depends_on_queues) == (Outcome.DENIED, 422, False)
     assert gist in verdict.message
@@ -191,7 +191,7 @@ def test_volcano_refuses_the_queue_by_itself(queue, gist):
         ),
     ],
 )
-def test_volcano_refuses_the_queue_among_others(queue, others, gist):
+def test_queue_that_violates_the_hierarchy_is_denied(queue, others, gist):
     verdict = judge(queue, others=others)
     assert (verdict.outcome, verdict.depends_on_queues) == (Outcome.DENIED, True)
     assert gist in verdict.message
@@ -212,13 +212,13 @@ def test_volcano_refuses_the_queue_among_others(queue, others, gist):
         ),
     ],
 )
-def test_some_queues_stay(name, others, gist):
+def test_undeletable_queue_is_denied(name, others, gist):
     verdict = judge(None, old=volcano_queue(name), operation="DELETE", others=others)
     assert verdict.outcome is Outcome.DENIED
     assert gist in verdict.message
 
 
-def test_other_queues_go():
+def test_deletable_queue_is_allowed():
     assert judge(None, old=P, operation="DELETE", others=[P, volcano_queue("c")]).outcome is Outcome.ALLOWED
 
 
@@ -236,7 +236,7 @@ TOO_MUCH = volcano_queue(parent="p", **amounts(capability="20"))
         pytest.param(volcano_queue(parent="gone"), volcano_queue(parent="gone", weight=2), id="parent-gone-before"),
     ],
 )
-def test_volcano_takes_the_change(before, after):
+def test_valid_update_is_allowed(before, after):
     assert judge(after, old=before, others=[P, before]).outcome is Outcome.ALLOWED
 
 
@@ -251,7 +251,7 @@ def test_volcano_takes_the_change(before, after):
         pytest.param(volcano_queue(), volcano_queue(parent="gone"), "does not exist", id="parent"),
     ],
 )
-def test_volcano_refuses_the_change(before, after, gist):
+def test_invalid_update_is_denied(before, after, gist):
     verdict = judge(after, old=before, others=[P, before])
     assert verdict.outcome is Outcome.DENIED
     assert gist in verdict.message
@@ -271,7 +271,7 @@ def filled(queue):
         pytest.param(None, {"weight": 1, "reclaimable": True}, id="no-spec"),
     ],
 )
-def test_volcanos_defaults_are_filled_in(spec, expected):
+def test_volcano_defaults_are_set(spec, expected):
     assert filled(volcano_queue() | {"spec": spec})["spec"] == expected
 
 
@@ -283,12 +283,12 @@ def test_volcanos_defaults_are_filled_in(spec, expected):
         pytest.param({HIERARCHY: "eng"}, {HIERARCHY: "eng"}, id="without-weights"),
     ],
 )
-def test_a_hierarchy_begins_at_the_root(given, expected):
+def test_hierarchy_annotation_is_prefixed_with_root(given, expected):
     assert filled(volcano_queue(annotations=given))["metadata"]["annotations"] == expected
 
 
 @pytest.mark.parametrize("spec", [7, {"weight": "x"}, {"capability": 3}, [], {"parent": {}}])
-def test_what_cannot_be_read_is_refused_in_a_sentence(spec):
+def test_undecodable_object_is_denied_with_a_message(spec):
     queue = volcano_queue() | {"spec": spec}
     for verdict in (judge(queue), mutate_queue(ask(queue)), judge(volcano_queue(), old=queue)):
         assert (verdict.outcome, verdict.code) == (Outcome.DENIED, 422)

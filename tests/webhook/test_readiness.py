@@ -13,7 +13,7 @@ import pytest
 from certs.authority import create_authority, issue
 from certs.rotation import Lifetimes
 from localup.apply import apply, wait_until
-from tests.webhook.conftest import renew, trust
+from tests.webhook.conftest import ensure_certificates, trust_context
 from tests.webhook.installation import ensure, register
 from tests.webhook.process import WebhookProcess
 from tests.webhook.registration import registration
@@ -38,13 +38,13 @@ def becomes(webhook, status: int, says: str) -> None:
 
 def is_answered(webhook, folder) -> bool:
     url = f"https://127.0.0.1:{webhook.port}/healthz"
-    with urllib.request.urlopen(url, timeout=5, context=trust(folder)) as answer:
+    with urllib.request.urlopen(url, timeout=5, context=trust_context(folder)) as answer:
         return answer.status == 200
 
 
 @pytest.fixture
 def webhook(tmp_path) -> Iterator[WebhookProcess]:
-    renew(tmp_path)
+    ensure_certificates(tmp_path)
     with WebhookProcess(tmp_path / "serving", "--drain-seconds", 0, "--poll-seconds", 0.1) as running:
         becomes(running, 200, "ok")
         yield running
@@ -74,29 +74,29 @@ def mismatched(folder):
 
 
 @pytest.mark.parametrize("spoil", [half, mismatched, shutil.rmtree], ids=["half-written", "mismatched", "deleted"])
-def test_f20_a_spoilt_certificate_is_told_and_the_one_before_is_served_on(webhook, tmp_path, spoil):
+def test_f20_invalid_certificate_leaves_the_old_one_served(webhook, tmp_path, spoil):
     spoil(tmp_path / "serving")
     assert REMEDY in webhook.wait_for("certificate not loaded")["reason"]
     becomes(webhook, 200, f"ok, but {tmp_path}" if spoil is shutil.rmtree else "ok, but tls.crt and tls.key")
     assert REMEDY in readiness(webhook)[1]
     shutil.rmtree(tmp_path / "serving", ignore_errors=True)
-    renew(tmp_path)
+    ensure_certificates(tmp_path)
     webhook.wait_for("certificate loaded")
     becomes(webhook, 200, "ok")
     assert readiness(webhook) == (200, "ok")
     assert is_answered(webhook, tmp_path)
 
 
-def test_f20_an_expired_certificate_makes_it_unready_until_there_is_another(tmp_path):
+def test_f20_expired_certificate_makes_the_webhook_unready(tmp_path):
     past, lives = datetime.now(UTC) - timedelta(minutes=2), Lifetimes(leaf=timedelta(minutes=2, seconds=3))
-    renew(tmp_path, now=past, lifetimes=lives)
+    ensure_certificates(tmp_path, now=past, lifetimes=lives)
     with WebhookProcess(tmp_path / "serving", "--drain-seconds", 0, "--poll-seconds", 0.1) as webhook:
         becomes(webhook, 200, "ok")
         becomes(webhook, 503, "the certificate expired at ")
         said = webhook.wait_for("webhook not ready")
         assert REMEDY in said["reason"]
         assert said["level"] == "warning"
-        renew(tmp_path)
+        ensure_certificates(tmp_path)
         webhook.wait_for("webhook ready")
         assert is_answered(webhook, tmp_path)
 
@@ -106,10 +106,10 @@ def plane(fresh_control_plane):
     return fresh_control_plane(controllers=False)
 
 
-def test_it_is_ready_only_while_the_published_bundle_covers_what_it_serves(plane, tmp_path):
+def test_readiness_requires_a_bundle_that_covers_the_leaf(plane, tmp_path):
     folder, other = tmp_path / "own", tmp_path / "other"
-    renew(folder)
-    renew(other)
+    ensure_certificates(folder)
+    ensure_certificates(other)
     kubeconfig = plane.kubeconfig("volcano-global-webhook")
     flags = ("--drain-seconds", 0, "--poll-seconds", 0.1, "--kubeconfig", kubeconfig)
     with WebhookProcess(folder / "serving", *flags) as webhook:
@@ -130,8 +130,8 @@ def test_it_is_ready_only_while_the_published_bundle_covers_what_it_serves(plane
         becomes(webhook, 503, "(validatingwebhookconfigurations) does not cover")
 
 
-def test_an_api_server_that_cannot_be_read_changes_nothing(plane, tmp_path):
-    renew(tmp_path)
+def test_unreachable_api_server_does_not_change_readiness(plane, tmp_path):
+    ensure_certificates(tmp_path)
     kubeconfig = plane.kubeconfig("volcano-global-webhook")
     flags = ("--drain-seconds", 0, "--poll-seconds", 0.1, "--kubeconfig", kubeconfig)
     with WebhookProcess(tmp_path / "serving", *flags) as webhook:

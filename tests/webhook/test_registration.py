@@ -7,8 +7,8 @@ import pytest
 
 from localup.api import ApiError
 from localup.apply import wait_until
-from tests.webhook.conftest import renew
-from tests.webhook.installation import BINDINGS, ensure, fresh, is_paused, register
+from tests.webhook.conftest import ensure_certificates
+from tests.webhook.installation import BINDINGS, ensure, fresh, is_suspended, register
 from tests.webhook.process import WebhookProcess
 from tests.webhook.registration import registration
 from tests.webhook.reviews import binding, job_binding
@@ -23,7 +23,7 @@ MEMBERS = [{"name": "member1"}]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("certificates")
-    renew(folder)
+    ensure_certificates(folder)
     return folder
 
 
@@ -33,7 +33,7 @@ def webhook(plane, karmada, folder) -> Iterator[WebhookProcess]:
     with WebhookProcess(folder / "serving", "--drain-seconds", "0") as running:
         register(plane, running.port)
         ensure(plane, folder)
-        wait_until(lambda: is_paused(karmada, job_binding()), "webhook at work")
+        wait_until(lambda: is_suspended(karmada, job_binding()), "webhook at work")
         yield running
 
 
@@ -42,7 +42,7 @@ def elsewhere(plane, karmada, webhook):
     """Yield a function that registers another port, until the end of the test."""
     yield lambda port, *kinds: register(plane, port, *kinds)
     register(plane, webhook.port)
-    wait_until(lambda: is_paused(karmada, job_binding()), "webhook at work again")
+    wait_until(lambda: is_suspended(karmada, job_binding()), "webhook at work again")
 
 
 def store(karmada, new, *, path=BINDINGS):
@@ -78,7 +78,7 @@ def is_refused(karmada, new) -> bool:
         pytest.param({"clusters": MEMBERS}, {"scheduling": True}, id="clusters-preset"),
     ],
 )
-def test_a_volcano_jobs_binding_is_stored_paused_and_without_clusters(karmada, spec, suspension):
+def test_binding_of_a_volcano_job_is_stored_suspended(karmada, spec, suspension):
     path = f"{BINDINGS}/{store(karmada, job_binding(**spec))['metadata']['name']}"
     found = karmada.get(path)["spec"]
     assert found["suspension"] == suspension
@@ -87,7 +87,7 @@ def test_a_volcano_jobs_binding_is_stored_paused_and_without_clusters(karmada, s
 
 
 @pytest.mark.usefixtures("webhook")
-def test_a_cluster_resource_binding_is_treated_alike(karmada):
+def test_cluster_resource_binding_is_suspended_too(karmada):
     new = job_binding(clusters=MEMBERS) | {"kind": "ClusterResourceBinding"}
     found = store(karmada, new, path=CLUSTER_BINDINGS)["spec"]
     assert found["suspension"] == {"scheduling": True}
@@ -95,22 +95,22 @@ def test_a_cluster_resource_binding_is_treated_alike(karmada):
 
 
 @pytest.mark.usefixtures("webhook")
-def test_a_dry_run_shows_what_would_be_stored(karmada):
+def test_dry_run_shows_the_suspended_binding(karmada):
     assert try_out(karmada, job_binding(clusters=MEMBERS))["spec"]["suspension"] == {"scheduling": True}
 
 
 @pytest.mark.usefixtures("webhook")
 @pytest.mark.parametrize("api_version", ["apps/v1", "batch/v1", "v1"])
-def test_other_kinds_are_stored_as_they_are(karmada, api_version):
+def test_ungated_kinds_are_stored_unchanged(karmada, api_version):
     found = store(karmada, binding(api_version, "Job", clusters=MEMBERS))["spec"]
     assert "suspension" not in found
     assert found["clusters"] == MEMBERS
 
 
-def test_while_the_webhook_is_down_gated_kinds_are_refused_and_no_others(karmada, elsewhere, folder):
+def test_outage_refuses_only_gated_kinds(karmada, elsewhere, folder):
     with WebhookProcess(folder / "serving", "--drain-seconds", "0") as other:
         elsewhere(other.port)
-        wait_until(lambda: is_paused(karmada, job_binding()), "the other webhook")
+        wait_until(lambda: is_suspended(karmada, job_binding()), "the other webhook")
     wait_until(lambda: is_refused(karmada, job_binding()), "the other webhook's end")
     with pytest.raises(ApiError, match="failed calling webhook"):
         store(karmada, job_binding())
@@ -121,15 +121,15 @@ def test_while_the_webhook_is_down_gated_kinds_are_refused_and_no_others(karmada
 
 
 @pytest.mark.usefixtures("webhook")
-def test_a_binding_whose_kind_cannot_be_told_is_refused(karmada):
+def test_binding_without_a_kind_is_refused(karmada):
     new = job_binding()
     del new["spec"]["resource"]
     with pytest.raises(ApiError):
         store(karmada, new)
 
 
-def test_a_webhook_with_a_certificate_of_another_authority_is_not_believed(karmada, elsewhere, tmp_path):
-    renew(tmp_path)
+def test_webhook_certificate_of_another_ca_is_untrusted(karmada, elsewhere, tmp_path):
+    ensure_certificates(tmp_path)
     with WebhookProcess(tmp_path / "serving", "--drain-seconds", "0") as impostor:
         elsewhere(impostor.port)
         wait_until(lambda: is_refused(karmada, job_binding()), "the impostor's registration")
@@ -137,7 +137,7 @@ def test_a_webhook_with_a_certificate_of_another_authority_is_not_believed(karma
             store(karmada, job_binding())
 
 
-def test_a_kind_that_is_switched_on_is_gated_by_rule_and_by_webhook_alike(karmada, elsewhere, folder, tmp_path):
+def test_configured_integration_is_gated_by_rule_and_webhook(karmada, elsewhere, folder, tmp_path):
     file = tmp_path / "admission.yaml"
     file.write_text(
         "{apiVersion: config.volcano-global.io/v1alpha1, kind: VolcanoGlobalConfiguration,"
@@ -146,20 +146,20 @@ def test_a_kind_that_is_switched_on_is_gated_by_rule_and_by_webhook_alike(karmad
     flags = ("--drain-seconds", "0", "--admission-configuration", str(file))
     with WebhookProcess(folder / "serving", *flags) as other:
         elsewhere(other.port, "apps/Deployment", "/Pod")
-        wait_until(lambda: is_paused(karmada, binding("apps/v1", "Deployment")), "the other webhook")
-        assert is_paused(karmada, binding("v1", "Pod"))
-        assert is_paused(karmada, job_binding())
-        assert not is_paused(karmada, binding("apps/v1", "StatefulSet"))
+        wait_until(lambda: is_suspended(karmada, binding("apps/v1", "Deployment")), "the other webhook")
+        assert is_suspended(karmada, binding("v1", "Pod"))
+        assert is_suspended(karmada, job_binding())
+        assert not is_suspended(karmada, binding("apps/v1", "StatefulSet"))
 
 
-def test_an_exempt_namespace_is_let_through(karmada, elsewhere, folder, tmp_path):
+def test_exempt_namespace_is_not_gated(karmada, elsewhere, folder, tmp_path):
     file = tmp_path / "admission.yaml"
     file.write_text(
         "{apiVersion: config.volcano-global.io/v1alpha1, kind: VolcanoGlobalConfiguration, exemptNamespaces: [ml]}"
     )
     with WebhookProcess(folder / "serving", "--drain-seconds", "0", "--admission-configuration", str(file)) as other:
         elsewhere(other.port)
-        wait_until(lambda: not is_paused(karmada, job_binding()), "the other webhook")
+        wait_until(lambda: not is_suspended(karmada, job_binding()), "the other webhook")
         assert "suspension" not in store(karmada, job_binding())["spec"]
 
 
@@ -168,7 +168,7 @@ REGISTERED = [
 ]
 
 
-def test_bindings_are_registered_to_fail_closed_for_gated_kinds_alone():
+def test_binding_webhook_fails_closed_for_gated_kinds_only():
     webhook = REGISTERED[0][1]
     assert webhook["clientConfig"] == {"url": "https://webhook.example/resourcebindings/mutate"}
     assert (webhook["failurePolicy"], webhook["reinvocationPolicy"]) == ("Fail", "IfNeeded")
@@ -179,7 +179,7 @@ def test_bindings_are_registered_to_fail_closed_for_gated_kinds_alone():
 
 
 @pytest.mark.parametrize(("kind", "webhook"), REGISTERED)
-def test_every_webhook_is_registered_narrowly(kind, webhook):
+def test_webhook_rules_are_narrow(kind, webhook):
     assert webhook["clientConfig"]["url"].startswith("https://webhook.example/")
     assert "service" not in webhook["clientConfig"]
     assert (webhook["sideEffects"], webhook["matchPolicy"]) == ("None", "Equivalent")
@@ -190,7 +190,7 @@ def test_every_webhook_is_registered_narrowly(kind, webhook):
     assert rule["apiVersions"] == ["*"]
 
 
-def test_the_paths_that_are_registered_are_those_that_are_judged():
+def test_registered_paths_match_the_routes():
     judged = admission_handlers(Configuration(None), QueueCache())
     registered = {webhook["clientConfig"]["url"].removeprefix("https://webhook.example") for _, webhook in REGISTERED}
     assert registered <= set(judged)

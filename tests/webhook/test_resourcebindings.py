@@ -51,7 +51,7 @@ MEMBERS = [{"name": "member1", "replicas": 2}]
     ],
 )
 @pytest.mark.parametrize("clusters", [None, [], MEMBERS])
-def test_a_volcano_job_is_stored_paused_and_without_clusters(spec, suspension, clusters):
+def test_volcano_job_is_suspended_without_clusters(spec, suspension, clusters):
     new = job_binding(**spec) if clusters is None else job_binding(**spec, clusters=clusters)
     after = stored(new)
     assert after["spec"]["suspension"] == suspension
@@ -72,14 +72,14 @@ def test_a_volcano_job_is_stored_paused_and_without_clusters(spec, suspension, c
         pytest.param(None, {}, True, id="null"),
     ],
 )
-def test_what_another_binding_brings_along_is_not_paused(required_by, labels, paused):
+def test_attached_binding_is_not_suspended(required_by, labels, paused):
     new = job_binding(requiredBy=required_by)
     new["metadata"]["labels"] = labels
     assert (judge(new).outcome is Outcome.PATCHED) is paused
 
 
 @pytest.mark.parametrize("version", ["v1alpha1", "v1", "v2beta3"])
-def test_a_volcano_job_is_gated_in_any_version(version):
+def test_volcano_job_is_gated_in_any_version(version):
     assert judge(binding(f"batch.volcano.sh/{version}", "Job")).outcome is Outcome.PATCHED
 
 
@@ -95,41 +95,41 @@ def test_a_volcano_job_is_gated_in_any_version(version):
         ("batch.volcano.sh", "Job"),
     ],
 )
-def test_other_kinds_pass_as_they_are(api_version, kind):
+def test_ungated_kinds_are_not_changed(api_version, kind):
     assert judge(binding(api_version, kind, clusters=MEMBERS)) == AdmissionResponse(Outcome.ALLOWED)
 
 
-def test_an_attached_binding_of_a_kind_that_is_not_gated_is_never_paused():
+def test_attached_binding_of_an_ungated_kind_is_not_suspended():
     attached = binding("v1", "ConfigMap", requiredBy=[{"name": "train", "clusters": MEMBERS}])
     assert judge(attached).outcome is Outcome.ALLOWED
 
 
-def test_kinds_that_are_switched_on_are_gated_too():
+def test_configured_kinds_are_gated():
     gate = GatedKinds(frozenset({VOLCANO_JOB, GroupKind("apps", "Deployment"), GroupKind("", "Pod")}))
     assert judge(binding("apps/v1", "Deployment"), gated_kinds=gate).outcome is Outcome.PATCHED
     assert judge(binding("v1", "Pod"), gated_kinds=gate).outcome is Outcome.PATCHED
     assert judge(binding("batch/v1", "Job"), gated_kinds=gate).outcome is Outcome.ALLOWED
 
 
-def test_exempt_namespaces_are_let_through_and_told_apart():
+def test_exempt_namespace_has_its_own_outcome():
     gate = GatedKinds(exempt_namespaces=frozenset({"ml"}))
     assert judge(job_binding(), gated_kinds=gate).outcome is Outcome.EXEMPT
     assert judge(job_binding(), gated_kinds=gate, namespace="other").outcome is Outcome.PATCHED
     assert judge(binding("apps/v1", "Deployment"), gated_kinds=gate).outcome is Outcome.ALLOWED
 
 
-def test_a_cluster_resource_binding_is_treated_alike():
+def test_cluster_resource_binding_is_suspended_too():
     resource = {"group": "work.karmada.io", "version": "v1alpha2", "resource": "clusterresourcebindings"}
     after = stored(job_binding(clusters=MEMBERS), resource=resource, namespace="")
     assert after["spec"]["suspension"] == {"scheduling": True}
     assert "clusters" not in after["spec"]
 
 
-def test_a_dry_run_gets_the_same_answer():
+def test_dry_run_gets_the_same_answer():
     assert judge(job_binding(), dryRun=True) == judge(job_binding())
 
 
-def test_a_restored_backup_queues_again_and_keeps_its_record():
+def test_restored_binding_is_suspended_with_its_record():
     restored = job_binding(suspension={"scheduling": False}, clusters=MEMBERS)
     restored["metadata"]["annotations"] = {"volcano-global.io/admission": '{"uid":"of-before"}'}
     after = stored(restored)
@@ -137,7 +137,7 @@ def test_a_restored_backup_queues_again_and_keeps_its_record():
     assert after["metadata"] == restored["metadata"]
 
 
-def test_an_unnamed_binding_is_judged_like_any_other():
+def test_binding_with_a_generated_name_is_suspended():
     request = review(job_binding())
     del request["request"]["name"]
     assert review_binding(wires.read(wire(request)), GATE).outcome is Outcome.PATCHED
@@ -156,7 +156,7 @@ def test_an_unnamed_binding_is_judged_like_any_other():
         pytest.param({"subResource": "status"}, "status", id="subresource"),
     ],
 )
-def test_what_does_not_belong_here_is_refused_by_name(request_, names):
+def test_review_of_another_target_is_refused_by_name(request_, names):
     verdict = judge(job_binding(), **request_)
     assert verdict.outcome is Outcome.DENIED
     assert names in verdict.message
@@ -187,7 +187,7 @@ BAD_OBJECTS = [
 
 
 @pytest.mark.parametrize("new", BAD_OBJECTS)
-def test_a_bad_object_is_denied_with_a_sentence(new):
+def test_invalid_binding_is_denied_with_a_message(new):
     verdict = judge(new)
     assert verdict.outcome is Outcome.DENIED
     assert verdict.message.startswith("binding 'train-job' cannot be read: ")
@@ -201,7 +201,7 @@ def test_a_bad_object_is_denied_with_a_sentence(new):
         pytest.param(b'"x":{}, "suspension":{"scheduling":true},"suspension":null', id="with-blanks"),
     ],
 )
-def test_a_repeated_key_is_denied_for_it_would_be_two_bindings_in_one(written):
+def test_binding_with_a_repeated_key_is_denied(written):
     body = wire(review(job_binding(suspension=None))).replace(b'"suspension":null', written)
     verdict = review_binding(wires.read(body), GATE)
     assert verdict.outcome is Outcome.DENIED
@@ -228,13 +228,13 @@ specs = st.fixed_dictionaries(
 
 
 @given(specs)
-def test_judged_again_a_paused_binding_is_left_alone(spec):
+def test_suspended_binding_is_not_patched_again(spec):
     once = stored(job_binding(**spec))
     assert judge(once) == AdmissionResponse(Outcome.ALLOWED)
 
 
 @given(specs)
-def test_nothing_but_scheduling_and_clusters_is_touched(spec):
+def test_patch_changes_only_scheduling_and_clusters(spec):
     new = job_binding(**spec)
     after = stored(new)
     assert after["spec"].pop("suspension") == (new["spec"].get("suspension") or {}) | {"scheduling": True}

@@ -114,7 +114,7 @@ NAMED = [
 
 
 @pytest.mark.parametrize("body", ANONYMOUS)
-async def test_a_body_that_is_no_review_is_answered_400_with_a_sentence(running, body):
+async def test_body_without_a_review_is_answered_400(running, body):
     async with running.post(body) as answer:
         status = await answer.json()
     assert (answer.status, status["code"], status["kind"], status["status"]) == (400, 400, "Status", "Failure")
@@ -123,7 +123,7 @@ async def test_a_body_that_is_no_review_is_answered_400_with_a_sentence(running,
 
 
 @pytest.mark.parametrize("body", NAMED)
-async def test_a_bad_review_is_answered_400_with_its_uid(running, body):
+async def test_invalid_review_is_answered_400_with_its_uid(running, body):
     async with running.post(body) as answer:
         status = await answer.json()
     assert answer.status == 400
@@ -134,7 +134,7 @@ async def test_a_bad_review_is_answered_400_with_its_uid(running, body):
 
 
 @pytest.mark.parametrize("new", BAD_OBJECTS)
-async def test_a_bad_object_is_a_denial_and_not_an_error(running, new):
+async def test_invalid_object_is_a_denial_and_not_an_error(running, new):
     async with running.post(wire(review(new))) as answer:
         body = await answer.json()
     assert answer.status == 200
@@ -156,14 +156,14 @@ async def test_a_bad_object_is_a_denial_and_not_an_error(running, new):
         pytest.param(with_request(userInfo={"extra": {"a" * 253: ["b" * 100_000]}}), id="long-names"),
     ],
 )
-async def test_unusual_but_good_reviews_are_answered(running, body):
+async def test_unusual_but_valid_reviews_are_answered(running, body):
     async with running.post(body) as answer:
         assert answer.status == 200
         assert (await answer.json())["response"]["patchType"] == "JSONPatch"
 
 
 @given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
-def test_no_bytes_raise(body):
+def test_arbitrary_bytes_raise_only_review_errors(body):
     with pytest.raises(wires.ReviewError):
         wires.read(body)
 
@@ -183,7 +183,7 @@ spec_paths = st.sampled_from(["resource", "suspension", "clusters", "placement"]
 @given(
     st.dictionaries(names, json_values), st.dictionaries(paths, json_values), st.dictionaries(spec_paths, json_values)
 )
-def test_whatever_a_member_holds_the_answer_is_a_verdict_or_a_sentence(request_, members, spec):
+def test_any_field_value_gives_an_answer_or_a_review_error(request_, members, spec):
     new = job_binding(**spec) | members
     body = wire(review(new) | {"request": review(new)["request"] | request_})
     try:
@@ -227,7 +227,7 @@ WORDS = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(["",
     twice=st.dictionaries(st.sampled_from(["uid", "group", "metadata", "spec", "kind", "dryRun", "name"]), WORDS),
     blank=st.sampled_from(["", " ", "\n"]),
 )
-def test_whichever_way_a_review_is_read_the_same_is_found(request_, absent, more, twice, blank):
+def test_fast_and_strict_decoding_agree(request_, absent, more, twice, blank):
     whole = review(job_binding())
     whole["request"] |= request_ | more
     for name in absent:
@@ -254,7 +254,7 @@ def test_whichever_way_a_review_is_read_the_same_is_found(request_, absent, more
 
 
 @given(st.integers(0, len(GOOD)), st.integers(0, 12), st.binary(max_size=12))
-def test_no_mutilated_review_raises(start, length, written):
+def test_truncated_review_raises_only_review_errors(start, length, written):
     body = GOOD[:start] + written + GOOD[start + length :]
     try:
         asked = wires.read(body)
@@ -263,7 +263,7 @@ def test_no_mutilated_review_raises(start, length, written):
     assert review_binding(asked, GatedKinds()).outcome in Outcome
 
 
-def test_adversarial_names_are_judged_at_once():
+def test_adversarial_names_are_validated_quickly():
     asked = wires.read(with_request(name="a-" * 126 + "!", namespace="-" * 253))
     started = time.perf_counter()
     review_binding(asked, GatedKinds())

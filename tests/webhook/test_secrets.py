@@ -61,7 +61,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("path", "asked"), CASES)
-async def test_what_users_keep_in_objects_is_in_no_line_and_no_metric(running, path, asked):
+async def test_secrets_of_objects_are_in_no_log_and_no_metric(running, path, asked):
     with structlog.testing.capture_logs() as lines:
         running.app.log = structlog.get_logger().bind()
         async with running.post(wire(asked), path) as answer:
@@ -72,7 +72,7 @@ async def test_what_users_keep_in_objects_is_in_no_line_and_no_metric(running, p
     assert SECRET.encode() not in running.app.metrics.page()
 
 
-async def test_a_refusal_leaves_a_line(running):
+async def test_refusal_is_logged(running):
     with structlog.testing.capture_logs() as lines:
         running.app.log = structlog.get_logger().bind()
         async with running.post(wire(review_of(job(minAvailable=9))), "/jobs/validate") as answer:

@@ -5,11 +5,11 @@ import pytest
 from webhook.settings import Settings, SettingsError, parse_flags
 
 
-def test_without_flags_the_defaults_hold():
+def test_defaults_without_flags():
     assert parse_flags([]) == Settings()
 
 
-def test_flags_are_the_fields_names():
+def test_flags_are_named_after_the_fields():
     settings = parse_flags(["--port", "9443", "--drain-seconds", "0.5", "--admission-configuration", "a.yaml"])
     assert (settings.port, settings.drain_seconds, str(settings.admission_configuration)) == (9443, 0.5, "a.yaml")
 
@@ -23,18 +23,18 @@ def test_flags_are_the_fields_names():
         (["--max-body-bytes", "0"], "--max-body-bytes '0'"),
     ],
 )
-def test_a_bad_value_is_named(flags, says):
+def test_invalid_value_is_named(flags, says):
     with pytest.raises(SettingsError, match=says):
         parse_flags(flags)
 
 
-def test_an_unknown_flag_is_refused(capsys):
+def test_unknown_flag_is_refused(capsys):
     with pytest.raises(SystemExit):
         parse_flags(["--prot", "1"])
     assert "unrecognized arguments" in capsys.readouterr().err
 
 
-def test_help_teaches_every_flag_with_its_default_and_why(capsys):
+def test_help_describes_every_flag_and_default(capsys):
     with pytest.raises(SystemExit):
         parse_flags(["--help"])
     text = " ".join(capsys.readouterr().out.split())

@@ -14,12 +14,12 @@ import pytest
 from controller.api import review as wires
 from localup.api import ApiError
 from localup.apply import apply, wait_until
-from tests.webhook.conftest import renew, trust
-from tests.webhook.installation import BINDINGS, JOBS, QUEUES, ensure, fresh, is_paused, register
+from tests.webhook.conftest import ensure_certificates, trust_context
+from tests.webhook.fake_webhooks import fake_webhook, patching, slowly, with_uid
+from tests.webhook.installation import BINDINGS, JOBS, QUEUES, ensure, fresh, is_suspended, register
 from tests.webhook.process import WebhookProcess
 from tests.webhook.registration import registration
 from tests.webhook.reviews import UID, binding, job_binding, review, volcano_job, volcano_queue, wire
-from tests.webhook.strangers import patching, slowly, stranger, with_uid
 
 CLUSTER_BINDINGS = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
@@ -31,7 +31,7 @@ SLACK = 16 << 20
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("certificates")
-    renew(folder)
+    ensure_certificates(folder)
     return folder
 
 
@@ -42,7 +42,7 @@ def webhook(plane, karmada, folder) -> Iterator[WebhookProcess]:
     with WebhookProcess(folder / "serving", *flags) as running:
         register(plane, running.port)
         ensure(plane, folder)
-        wait_until(lambda: is_paused(karmada), "webhook at work")
+        wait_until(lambda: is_suspended(karmada), "webhook at work")
         yield running
 
 
@@ -58,7 +58,7 @@ def strangers(plane, karmada, webhook):
 
     yield registered
     register(plane, webhook.port)
-    wait_until(lambda: is_paused(karmada), "webhook at work again")
+    wait_until(lambda: is_suspended(karmada), "webhook at work again")
 
 
 def call(webhook, folder, body, head=HEAD) -> bytes:
@@ -71,7 +71,7 @@ def send(webhook, folder, *pieces) -> bytes:
     answer = b""
     with (
         socket.create_connection(("127.0.0.1", webhook.port), timeout=10) as plain,
-        trust(folder).wrap_socket(plain, server_hostname="localhost") as connection,
+        trust_context(folder).wrap_socket(plain, server_hostname="localhost") as connection,
     ):
         try:
             for piece in pieces:
@@ -83,9 +83,9 @@ def send(webhook, folder, *pieces) -> bytes:
     return answer
 
 
-def test_ta2_a_webhook_with_a_foreign_certificate_stores_nothing(plane, karmada, strangers, tmp_path):
-    renew(tmp_path)
-    with stranger(tmp_path, patching()) as port:
+def test_ta2_webhook_with_another_ca_stores_nothing(plane, karmada, strangers, tmp_path):
+    ensure_certificates(tmp_path)
+    with fake_webhook(tmp_path, patching()) as port:
         strangers(port)
         new = job_binding()
         wait_until(lambda: "unknown authority" in refusal(karmada), "the impostor")
@@ -109,14 +109,14 @@ def test_ta3_oversized_bodies_are_refused_in_little_memory(karmada, webhook, fol
         assert endless == b"" or endless.startswith(b"HTTP/1.1 413 ")
         packed = call(webhook, folder, bomb, encoded)
         assert packed == b"" or packed.startswith(b"HTTP/1.1 415 ")
-        assert is_paused(karmada)
+        assert is_suspended(karmada)
     assert webhook.memory("VmHWM") - before < SLACK
 
 
-def test_ta3_the_largest_object_that_the_api_server_takes_is_paused(karmada, webhook):
+def test_ta3_largest_accepted_binding_is_suspended(karmada, webhook):
     assert webhook.pid
     large = job_binding(schedulerName="x", note="n" * 1_400_000)
-    assert is_paused(karmada, large)
+    assert is_suspended(karmada, large)
 
 
 BOMBS = [
@@ -134,12 +134,12 @@ BOMBS = [
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_ta4_json_bombs_are_bad_requests_and_harm_nobody(karmada, webhook, folder, bomb):
+def test_ta4_json_bombs_are_answered_400(karmada, webhook, folder, bomb):
     assert call(webhook, folder, bomb).startswith(b"HTTP/1.1 400 ")
-    assert is_paused(karmada)
+    assert is_suspended(karmada)
 
 
-def test_ta4_bombs_leave_no_memory_behind(webhook, folder):
+def test_ta4_json_bombs_leak_no_memory(webhook, folder):
     for bomb in BOMBS:
         call(webhook, folder, bomb.values[0])
     before = webhook.memory()
@@ -150,7 +150,7 @@ def test_ta4_bombs_leave_no_memory_behind(webhook, folder):
 
 
 @pytest.mark.usefixtures("webhook")
-def test_ta5_a_dry_run_is_answered_alike_and_leaves_nothing(plane, karmada):
+def test_ta5_dry_run_has_no_side_effect(plane, karmada):
     count = len(plane.admin.get(BINDINGS)["items"])
     new = karmada.create(f"{BINDINGS}?dryRun=All", fresh(job_binding(clusters=[{"name": "m"}])))
     assert new["spec"]["suspension"] == {"scheduling": True}
@@ -158,7 +158,7 @@ def test_ta5_a_dry_run_is_answered_alike_and_leaves_nothing(plane, karmada):
     assert len(plane.admin.get(BINDINGS)["items"]) == count
 
 
-def test_ta5_what_is_no_review_is_told_so_and_the_uid_returned(webhook, folder):
+def test_ta5_invalid_review_is_answered_with_its_uid(webhook, folder):
     for member in ("object", "resource", "operation"):
         broken = review(job_binding())
         broken["request"][member] = 7
@@ -168,9 +168,9 @@ def test_ta5_what_is_no_review_is_told_so_and_the_uid_returned(webhook, folder):
         assert b'"patch"' not in answer
 
 
-def test_what_the_api_server_writes_is_read_in_one_walk(plane, karmada, folder, strangers):
+def test_api_server_reviews_are_decoded_by_the_fast_path(plane, karmada, folder, strangers):
     heard: list[bytes] = []
-    with stranger(folder, patching(add("/spec/note", "x")), heard=heard) as port:
+    with fake_webhook(folder, patching(add("/spec/note", "x")), heard=heard) as port:
         strangers(port)
         wait_until(lambda: "note" in tried(karmada) and heard, "the other webhook")
         plane.admin.create(f"{QUEUES}?dryRun=All", volcano_queue("heard"))
@@ -187,7 +187,7 @@ def test_ta6_adversarial_names_take_no_longer_than_others(karmada, webhook, fold
     plain = seconds("train-job")
     for name in ("a" * 253, "a-" * 126, "a." * 126 + "a", "-" * 253, "0" * 252 + "!", "\u0430" * 120):
         assert seconds(name) < plain + 0.02
-    assert is_paused(karmada)
+    assert is_suspended(karmada)
 
 
 def timed(webhook, folder, body) -> float:
@@ -195,7 +195,7 @@ def timed(webhook, folder, body) -> float:
     taken = []
     with (
         socket.create_connection(("127.0.0.1", webhook.port), timeout=10) as plain,
-        trust(folder).wrap_socket(plain, server_hostname="localhost") as connection,
+        trust_context(folder).wrap_socket(plain, server_hostname="localhost") as connection,
     ):
         for _ in range(5):
             began = time.perf_counter()
@@ -205,7 +205,7 @@ def timed(webhook, folder, body) -> float:
     return min(taken)
 
 
-async def test_ta7_slow_and_half_open_connections_keep_nobody_from_an_answer(plane, karmada, webhook, folder):
+async def test_ta7_slow_connections_do_not_delay_other_callers(plane, karmada, webhook, folder):
     with ExitStack() as stack:
         for number in range(800):
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", webhook.port)))
@@ -214,10 +214,10 @@ async def test_ta7_slow_and_half_open_connections_keep_nobody_from_an_answer(pla
                 connection.send(b"\x16\x03\x01")  # a handshake that goes no further
         for _ in range(200):
             plain_connection = socket.create_connection(("127.0.0.1", webhook.port))
-            slow = stack.enter_context(trust(folder).wrap_socket(plain_connection, server_hostname="localhost"))
+            slow = stack.enter_context(trust_context(folder).wrap_socket(plain_connection, server_hostname="localhost"))
             slow.sendall(HEAD[:40])  # a request that goes no further
         for _ in range(20):
-            assert await asyncio.to_thread(is_paused, karmada)
+            assert await asyncio.to_thread(is_suspended, karmada)
             taken = await asyncio.to_thread(timed, webhook, folder, GOOD)
             assert taken < 0.1
 
@@ -246,7 +246,7 @@ def test_tb1_kinds_are_gated_in_every_version_and_scope(karmada, kind, api_versi
 
 
 @pytest.mark.usefixtures("webhook")
-def test_tb2_preset_clusters_are_taken_away_whoever_creates_the_binding(plane):
+def test_tb2_preset_clusters_are_removed_for_every_user(plane):
     found = plane.admin.create(BINDINGS, fresh(job_binding(clusters=[{"name": "m"}], suspension={"scheduling": False})))
     assert found["spec"]["suspension"] == {"scheduling": True}
     assert "clusters" not in found["spec"]
@@ -271,9 +271,9 @@ MISBEHAVIOURS = {
 
 
 @pytest.mark.parametrize("misbehaviour", MISBEHAVIOURS)
-def test_f18_while_it_misbehaves_gated_kinds_are_refused_and_others_are_not(karmada, folder, strangers, misbehaviour):
+def test_f18_faulty_webhook_refuses_only_gated_kinds(karmada, folder, strangers, misbehaviour):
     answer, status, says = MISBEHAVIOURS[misbehaviour]
-    with stranger(folder, answer, status=status) as port:
+    with fake_webhook(folder, answer, status=status) as port:
         strangers(port, seconds=1)
         wait_until(lambda: says in refusal(karmada), "the misbehaving webhook")
         with pytest.raises(ApiError):
@@ -287,7 +287,7 @@ def others(plane, karmada, folder):
     with ExitStack() as stack:
 
         def register_other(name, answer):
-            port = stack.enter_context(stranger(folder, answer))
+            port = stack.enter_context(fake_webhook(folder, answer))
             rule = {"apiGroups": ["work.karmada.io"], "apiVersions": ["*"], "operations": ["CREATE"]}
             bundle = base64.b64encode((folder / "serving" / "ca.crt").read_bytes()).decode()
             webhook = {
@@ -309,7 +309,7 @@ def add(path, value):
 
 
 @pytest.mark.usefixtures("webhook")
-def test_f22_a_webhook_before_us_loses_nothing_but_what_would_let_the_binding_run(karmada, others):
+def test_f22_earlier_webhook_cannot_unsuspend_a_binding(karmada, others):
     others("a-before", patching(add("/spec/suspension", {"dispatching": True}), add("/spec/clusters", [{"name": "m"}])))
     wait_until(lambda: "dispatching" in json.dumps(tried(karmada)), "the other webhook")
     found = karmada.create(BINDINGS, fresh(job_binding()))["spec"]
@@ -318,7 +318,7 @@ def test_f22_a_webhook_before_us_loses_nothing_but_what_would_let_the_binding_ru
 
 
 @pytest.mark.usefixtures("webhook")
-def test_f22_after_a_webhook_behind_us_we_are_asked_again(karmada, others):
+def test_f22_webhook_is_reinvoked_after_a_later_one(karmada, others):
     resumed = add("/spec/suspension", {"scheduling": False, "dispatching": True})
     others("z-behind", patching(resumed, add("/spec/clusters", [{"name": "m"}]), unless='"dispatching"'))
     wait_until(lambda: "dispatching" in json.dumps(tried(karmada)), "the other webhook")

@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 
 from certs.authority import create_authority, issue
-from tests.webhook.conftest import renew, trust
+from tests.webhook.conftest import ensure_certificates, trust_context
 from tests.webhook.reviews import job_binding, review, wire
 from webhook.tls import Certificate, CertificateError, load, read_pair
 
@@ -34,14 +34,14 @@ async def test_the_handshake_is_verified(running, certificates):
     assert await serial(running, running.trust) == on_disk(certificates)
 
 
-async def test_another_authority_is_not_believed(running, tmp_path_factory):
+async def test_server_certificate_of_another_ca_is_untrusted(running, tmp_path_factory):
     other = tmp_path_factory.mktemp("other")
-    renew(other)
+    ensure_certificates(other)
     with pytest.raises(ssl.SSLCertVerificationError):
-        await serial(running, trust(other))
+        await serial(running, trust_context(other))
 
 
-async def test_another_name_is_not_believed(running):
+async def test_server_certificate_is_invalid_for_another_name(running):
     with pytest.raises(ssl.SSLCertVerificationError, match=r"webhook\.other"):
         await asyncio.open_connection("127.0.0.1", running.port, ssl=running.trust, server_hostname="webhook.other")
 
@@ -69,11 +69,11 @@ async def test_tls_is_1_2_or_newer(running, version, accepted):
 
 
 @pytest.mark.smoke
-async def test_a_renewed_certificate_is_served_and_old_connections_live_on(running, certificates):
+async def test_renewed_certificate_leaves_open_connections_alone(running, certificates):
     await running.post(GOOD)
     before = await serial(running, running.trust)
     shutil.rmtree(certificates / "serving")
-    renew(certificates)
+    ensure_certificates(certificates)
     running.certificate.refresh()
     assert await serial(running, running.trust) == on_disk(certificates) != before
     async with running.post(GOOD) as answer:
@@ -106,7 +106,7 @@ def leaf(**validity):
         pytest.param(lambda folder: put(folder, leaf(), key=b"\xff\x00"), id="garbage-key"),
     ],
 )
-def test_a_spoilt_folder_names_the_remedy_and_heals(tmp_path, spoil):
+def test_invalid_folder_names_the_remedy_and_recovers(tmp_path, spoil):
     folder = tmp_path / "tls"
     put(folder, leaf())
     spoil(folder)
@@ -119,7 +119,7 @@ def test_a_spoilt_folder_names_the_remedy_and_heals(tmp_path, spoil):
 
 
 @pytest.mark.parametrize("spoil", [shutil.rmtree, lambda folder: put(folder, leaf(), key=leaf().key_pem())])
-def test_what_is_served_stays_while_the_folder_is_spoilt(tmp_path, spoil):
+def test_loaded_certificate_stays_while_the_folder_is_invalid(tmp_path, spoil):
     folder = tmp_path / "tls"
     put(folder, leaf())
     certificate = Certificate(folder)
@@ -130,7 +130,7 @@ def test_what_is_served_stays_while_the_folder_is_spoilt(tmp_path, spoil):
     assert (certificate.not_ready_reason(NOW), certificate.not_after) == (None, ends)
 
 
-def test_before_the_first_certificate_the_webhook_is_not_ready(tmp_path):
+def test_webhook_is_not_ready_before_the_first_certificate(tmp_path):
     assert "no certificate was read" in Certificate(tmp_path).not_ready_reason(NOW)
 
 
@@ -152,14 +152,14 @@ def test_readiness_follows_the_clock(tmp_path, after, says):
     assert trouble is None if says is None else says in trouble
 
 
-def test_the_version_in_force_is_read_as_a_whole(certificates):
+def test_certificate_and_key_are_read_from_one_version(certificates):
     folder = certificates / "serving"
     for days in range(70, 360, 70):
-        renew(certificates, now=datetime.now(UTC) + timedelta(days=days))
+        ensure_certificates(certificates, now=datetime.now(UTC) + timedelta(days=days))
         load(folder, read_pair(folder))
 
 
-def test_files_that_do_not_fit_are_an_error_of_one_kind(tmp_path):
+def test_mismatched_files_are_a_certificate_error(tmp_path):
     put(tmp_path, leaf(), key=leaf().key_pem())
     with pytest.raises(CertificateError, match="no pair"):
         load(tmp_path, read_pair(tmp_path))

@@ -7,7 +7,7 @@ import pytest
 
 from localup.api import JSON_PATCH, ApiError
 from localup.apply import wait_until
-from tests.webhook.conftest import renew
+from tests.webhook.conftest import ensure_certificates
 from tests.webhook.installation import JOBS, QUEUES, ensure, register, send
 from tests.webhook.process import WebhookProcess
 from tests.webhook.reviews import task, volcano_job, volcano_queue, wire
@@ -24,7 +24,7 @@ def tenant(plane):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("certificates")
-    renew(folder)
+    ensure_certificates(folder)
     return folder
 
 
@@ -75,7 +75,7 @@ def warned(plane, job, *, method="POST", path=JOBS, **options):
 
 
 @pytest.mark.usefixtures("webhook")
-def test_a_stored_job_has_volcanos_defaults(tenant):
+def test_stored_job_has_volcano_defaults(tenant):
     job = volcano_job(task(replicas=3), name="defaults", queue="", plugins={"pytorch": []})
     found = tenant.create(JOBS, job)["spec"]
     assert (found["queue"], found["schedulerName"], found["minAvailable"]) == ("default", "volcano", 3)
@@ -100,24 +100,24 @@ def test_a_job_that_names_no_queue_goes_to_the_default_queue(tenant, configure):
 
 @pytest.mark.smoke
 @pytest.mark.usefixtures("webhook")
-def test_a_user_reads_why_his_job_is_refused(tenant):
+def test_user_sees_why_the_job_is_refused(tenant):
     message = refused(tenant, volcano_job(task(replicas=1, minAvailable=2)))
     assert "job ml/train: 'minAvailable' is greater than 'replicas' in task: worker, job: train" in message
 
 
 @pytest.mark.usefixtures("webhook")
-def test_a_missing_queue_is_a_warning_to_the_user(plane):
+def test_missing_queue_is_a_warning_to_the_user(plane):
     (warning,) = warned(plane, volcano_job(queue="nowhere", name="warned"))
     assert warning.startswith("unable to find job queue: queue 'nowhere' does not exist")
     assert warning.endswith("until then the job waits")
 
 
-def test_a_missing_queue_is_a_denial_where_the_operator_says_so(tenant, configure):
+def test_missing_queue_is_a_denial_when_configured(tenant, configure):
     configure("queueValidation: Deny")
     assert "queue 'nowhere' does not exist" in refused(tenant, volcano_job(queue="nowhere"))
 
 
-def test_a_queue_made_a_moment_ago_is_no_reason_to_refuse(plane, tenant, configure):
+def test_job_in_a_queue_created_just_before_is_allowed(plane, tenant, configure):
     configure("queueValidation: Deny")
     for number in range(10):
         plane.admin.create(QUEUES, volcano_queue(f"fresh-{number}"))
@@ -125,7 +125,7 @@ def test_a_queue_made_a_moment_ago_is_no_reason_to_refuse(plane, tenant, configu
 
 
 @pytest.mark.usefixtures("webhook")
-def test_a_parent_and_its_child_may_be_made_one_after_the_other(plane):
+def test_parent_and_child_can_be_created_in_succession(plane):
     for number in range(10):
         plane.admin.create(QUEUES, volcano_queue(f"parent-{number}"))
         plane.admin.create(QUEUES, volcano_queue(f"child-{number}", parent=f"parent-{number}"))
@@ -134,7 +134,7 @@ def test_a_parent_and_its_child_may_be_made_one_after_the_other(plane):
 
 
 @pytest.mark.usefixtures("webhook")
-def test_a_queue_that_makes_no_sense_is_refused(plane):
+def test_invalid_queue_is_refused_by_the_api_server(plane):
     with pytest.raises(ApiError, match=r"parent queue 'nobody' of queue 'q' does not exist"):
         plane.admin.create(QUEUES, volcano_queue(parent="nobody"))
     plane.admin.create(QUEUES, volcano_queue("default"))
@@ -145,7 +145,7 @@ def test_a_queue_that_makes_no_sense_is_refused(plane):
 
 
 @pytest.mark.usefixtures("webhook")
-def test_growth_of_a_running_job_is_answered_with_what_becomes_of_it(plane, tenant):
+def test_resize_of_a_running_job_is_a_warning(plane, tenant):
     plane.admin.create(QUEUES, volcano_queue("growing"))
     tenant.create(JOBS, volcano_job(task(replicas=2), name="growing", queue="growing"))
     plane.admin.merge(f"{JOBS}/growing/status", {"status": {"state": {"phase": "Running"}}})
@@ -156,19 +156,19 @@ def test_growth_of_a_running_job_is_answered_with_what_becomes_of_it(plane, tena
 
 
 @pytest.mark.usefixtures("webhook")
-def test_other_members_of_a_job_do_not_change(tenant):
+def test_immutable_job_fields_cannot_be_changed(tenant):
     tenant.create(JOBS, volcano_job(name="fixed"))
     with pytest.raises(ApiError, match="may not change fields other than"):
         tenant.merge(f"{JOBS}/fixed", {"spec": {"queue": "b"}})
 
 
 @pytest.mark.usefixtures("webhook")
-def test_a_dry_run_is_judged_alike(tenant):
+def test_dry_run_is_validated_alike(tenant):
     assert refused(tenant, volcano_job(tasks=[]))
     assert tenant.create(f"{JOBS}?dryRun=All", volcano_job(name="dry"))["spec"]["schedulerName"] == "volcano"
 
 
-def test_an_outage_stops_new_jobs_and_changed_specs_and_nothing_else(plane, tenant, webhook):
+def test_outage_refuses_only_new_jobs_and_changed_specs(plane, tenant, webhook):
     tenant.create(JOBS, volcano_job(name="outage"))
     plane.admin.create(QUEUES, volcano_queue("outage"))
     register(plane, 9)
@@ -191,7 +191,7 @@ def test_an_outage_stops_new_jobs_and_changed_specs_and_nothing_else(plane, tena
         wait_until(lambda: "No task specified" in refused(tenant, volcano_job(tasks=[])), "the webhook's return")
 
 
-def test_the_rights_it_has_are_those_it_uses(plane):
+def test_granted_permissions_of_the_webhook_are_used(plane):
     """The whole of this module runs with these: queues to list and watch, its own registration to get."""
     role = plane.admin.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/volcano-global-webhook")
     granted = {(resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}

@@ -20,7 +20,7 @@ def lines(*collectors) -> list[str]:
 
 
 @given(st.lists(st.tuples(PATHS, st.sampled_from([200, 400, 413]), SECONDS, st.sampled_from(Outcome))))
-def test_it_shows_what_prometheus_would(answers):
+def test_metrics_match_prometheus_client(answers):
     tally = RequestMetrics()
     requests = Counter(
         "volcano_global_webhook_requests",

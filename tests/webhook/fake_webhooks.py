@@ -48,7 +48,7 @@ def _review(uid: str, **response: Any) -> bytes:
 
 
 @contextmanager
-def stranger(folder: Path, answer: Answer, *, status: int = 200, heard: list[bytes] | None = None) -> Iterator[int]:
+def fake_webhook(folder: Path, answer: Answer, *, status: int = 200, heard: list[bytes] | None = None) -> Iterator[int]:
     """Serve *answer* over the certificate in *folder* and yield the port; the bodies are added to *heard*."""
 
     class Handler(BaseHTTPRequestHandler):

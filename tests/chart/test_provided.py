@@ -12,9 +12,9 @@ from certs.rotation import Lifetimes, ensure_authority, ensure_leaf
 from localup.api import ApiError
 from tests.chart import sandbox
 from tests.chart.helm import NAMESPACE
-from tests.chart.site import Site, everything, opened
-from tests.chart.team import furnish, run_through
-from tests.image.tree import lay_out
+from tests.chart.site import Site, list_all, opened
+from tests.chart.team import create_objects, run_through
+from tests.image.tree import build_tree
 
 REAL = Path(__file__).parents[3] / "shared" / "crds"
 POLICY = "/apis/policy.karmada.io/v1alpha1"
@@ -49,13 +49,13 @@ pytestmark = [pytest.mark.long, pytest.mark.skipif(REASON is not None, reason=st
 @pytest.fixture(scope="module")
 def site(fresh_control_plane, helm, tmp_path_factory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
-    with opened(fresh_control_plane, helm, lay_out(folder / "image"), folder, crds=REAL) as site:
+    with opened(fresh_control_plane, helm, build_tree(folder / "image"), folder, crds=REAL) as site:
         site.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", OVERRIDES)
-        furnish(site)
+        create_objects(site)
         yield site
 
 
-def bring(site: Site, folder: Path) -> dict:
+def provide_secrets(site: Site, folder: Path) -> dict:
     """Make the operator's Secrets, and return the values that name them."""
     for name in PROCESSES:
         text = site.karmada.kubeconfig(f"volcano-global-{name}").read_text()
@@ -84,16 +84,16 @@ def is_there(site: Site, path: str) -> bool:
     return True
 
 
-def test_what_operators_bring_is_used_and_options_come_and_go(site, tmp_path):
-    brought = bring(site, tmp_path / "certificates")
-    host_before, karmada_before = everything(site.host.api), everything(site.api)
+def test_provided_credentials_and_toggled_options(site, tmp_path):
+    brought = provide_secrets(site, tmp_path / "certificates")
+    host_before, karmada_before = list_all(site.host.api), list_all(site.api)
     site.install(**brought, queues={"propagate": True}, interpreter={"enabled": True})
     site.run("test", "vg")
     run_through(site, "a")
     for path in (INTERPRETER, f"{POLICY}/clusterpropagationpolicies/volcano-global-queues"):
         assert is_there(site, path), path
     # Nobody of ours has made a Secret or an account.
-    made = everything(site.host.api) - host_before | everything(site.api) - karmada_before
+    made = list_all(site.host.api) - host_before | list_all(site.api) - karmada_before
     made = {path for path in made if "sh.helm" not in path}
     assert not [path for path in made if "/secrets/" in path or "/serviceaccounts/volc" in path]
 
@@ -105,4 +105,4 @@ def test_what_operators_bring_is_used_and_options_come_and_go(site, tmp_path):
     assert not is_there(site, "/apis/rbac.authorization.k8s.io/v1/clusterroles/volcano-global-hyperjobs")
     run_through(site, "b")
     site.uninstall()
-    assert everything(site.host.api) == host_before
+    assert list_all(site.host.api) == host_before

@@ -10,11 +10,11 @@ Manifest = dict[str, Any]
 
 OURS = "volcano-global-"
 #: Nothing asks the API server for them by a request: the policies do.
-ASKED_BY_POLICIES = {"admit", "split"}
+CHECKED_BY_POLICIES = {"admit", "split"}
 
 
 @dataclass(frozen=True, order=True)
-class Right:
+class Permission:
     """Who may do, or has done, what with which resource."""
 
     user: str
@@ -26,7 +26,7 @@ class Right:
         return f"{self.user.removeprefix(OURS)}: {self.verb} {self.resource}.{self.group}"
 
 
-def granted(manifests: Iterable[Manifest]) -> set[Right]:
+def granted(manifests: Iterable[Manifest]) -> set[Permission]:
     """Return what the roles that are bound to users of ours grant."""
     found = list(manifests)
     roles = {
@@ -38,11 +38,11 @@ def granted(manifests: Iterable[Manifest]) -> set[Right]:
             continue
         role = roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
         for subject in binding["subjects"]:
-            rights |= {Right(subject["name"], *each) for rule in role["rules"] for each in _of(rule)}
-    return {each for each in rights if each.verb not in ASKED_BY_POLICIES}
+            rights |= {Permission(subject["name"], *each) for rule in role["rules"] for each in _of(rule)}
+    return {each for each in rights if each.verb not in CHECKED_BY_POLICIES}
 
 
-def without(role: Manifest, right: Right) -> Manifest:
+def without(role: Manifest, right: Permission) -> Manifest:
     """Return *role* without one verb of one resource, each of its rules taken apart."""
     rules = []
     for rule in role["rules"]:
@@ -55,16 +55,16 @@ def without(role: Manifest, right: Right) -> Manifest:
     return {**role, "rules": rules}
 
 
-def grants(role: Manifest, right: Right) -> bool:
+def grants(role: Manifest, right: Permission) -> bool:
     return any((right.group, right.resource, right.verb) in set(_of(rule)) for rule in role["rules"])
 
 
-def seen(log: Path, *, since: int = 0) -> set[Right]:
+def used(log: Path, *, since: int = 0) -> set[Permission]:
     """Return what users of ours have done."""
     return {_right(event) for event in _events(log, since) if not _is_refused(event)}
 
 
-def refused(log: Path, *, since: int = 0) -> set[Right]:
+def refused(log: Path, *, since: int = 0) -> set[Permission]:
     """Return what users of ours were not allowed to do."""
     return {_right(event) for event in _events(log, since) if _is_refused(event)}
 
@@ -87,12 +87,12 @@ def _events(log: Path, since: int) -> Iterator[dict[str, Any]]:
                 yield event
 
 
-def _right(event: dict[str, Any]) -> Right:
+def _right(event: dict[str, Any]) -> Permission:
     target = event["objectRef"]
     resource = f"{target['resource']}/{target['subresource']}" if "subresource" in target else target["resource"]
     # An apply that creates is asked for both verbs; the log tells of the second one only when it is refused.
     verb = "create" if "cannot create resource" in event.get("responseStatus", {}).get("message", "") else event["verb"]
-    return Right(event["user"]["username"], target.get("apiGroup", ""), resource, verb)
+    return Permission(event["user"]["username"], target.get("apiGroup", ""), resource, verb)
 
 
 def _is_refused(event: dict[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from localup.apply import apply_files, read_manifests
 from localup.controlplane import ControlPlane
 from localup.processes import ProcessError
 from localup.stack import REGISTRATION, Options, Stack
-from tests.chart.rights import OURS, Right, granted, grants, refused, seen, without
+from tests.chart.permissions import OURS, Permission, granted, grants, refused, used, without
 from tests.chart.site import AUDIT
 from tests.chart.smoke import RefusedError, Smoke
 
@@ -20,8 +20,8 @@ ROLES = list(read_manifests(*FILED))
 GRANTED = {each for each in granted(ROLES) if each.user.startswith(OURS)}
 #: An apply that makes an object needs them, and the log tells of the patch alone; the test below sees that they matter.
 BY_APPLYING = {
-    Right("volcano-global-hyperjobs", "batch.volcano.sh", "jobs", "create"),
-    Right("volcano-global-hyperjobs", "policy.karmada.io", "propagationpolicies", "create"),
+    Permission("volcano-global-hyperjobs", "batch.volcano.sh", "jobs", "create"),
+    Permission("volcano-global-hyperjobs", "policy.karmada.io", "propagationpolicies", "create"),
 }
 RIGHTS = "/apis/rbac.authorization.k8s.io/v1"
 
@@ -35,7 +35,7 @@ def plane(fresh_control_plane, tmp_path) -> ControlPlane:
     return plane
 
 
-def run_smoke(plane: ControlPlane, folder: Path, without_right: Right | None = None) -> None:
+def run_smoke(plane: ControlPlane, folder: Path, without_right: Permission | None = None) -> None:
     configuration = folder / "admission.yaml"
     configuration.write_text(
         "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration\nsettlePeriod: 1s\n"
@@ -65,9 +65,9 @@ def run_smoke(plane: ControlPlane, folder: Path, without_right: Right | None = N
 
 
 @pytest.mark.long
-def test_tc2_what_is_granted_is_what_is_done(plane, tmp_path):
+def test_tc2_granted_permissions_are_used(plane, tmp_path):
     run_smoke(plane, tmp_path)
-    done = {each for each in seen(plane.audit_log) if each.user.startswith(OURS)}
+    done = {each for each in used(plane.audit_log) if each.user.startswith(OURS)}
     # Everybody may ask what there is; that is no right of ours.
     assert not done - GRANTED, sorted(map(str, done - GRANTED))
     never = ", ".join(sorted(map(str, GRANTED - done - BY_APPLYING)))
@@ -76,7 +76,7 @@ def test_tc2_what_is_granted_is_what_is_done(plane, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("right", [pytest.param(each, id=str(each)) for each in sorted(GRANTED)])
-def test_tc2_without_any_one_right_something_is_refused(plane, tmp_path, right):
+def test_tc2_each_permission_is_necessary(plane, tmp_path, right):
     for role in ROLES:
         if role["kind"] in {"ClusterRole", "Role"} and _is_of(role, right):
             plane.admin.request("PUT", _path(role), without(role, right))
@@ -85,7 +85,7 @@ def test_tc2_without_any_one_right_something_is_refused(plane, tmp_path, right):
     assert right in refused(plane.audit_log), ended.value
 
 
-def _is_of(role: dict[str, Any], right: Right) -> bool:
+def _is_of(role: dict[str, Any], right: Permission) -> bool:
     return grants(role, right) and any(
         each["roleRef"]["name"] == role["metadata"]["name"] and each["subjects"][0]["name"] == right.user
         for each in ROLES

@@ -40,13 +40,13 @@ def served(store):
     return load(files["tls.crt"], files["tls.key"])
 
 
-def test_what_it_makes_is_believed(store, tmp_path):
+def test_issued_certificate_is_trusted(store, tmp_path):
     ensure(store)
     files = store.read(SERVING).files
     handshake(files["tls.crt"], files["tls.key"], bundle=files["ca.crt"], name="localhost", folder=tmp_path)
 
 
-def test_with_nothing_due_nothing_is_written(store):
+def test_nothing_is_written_while_nothing_is_due(store):
     assert ensure(store) == ensure(store) == ensure(store, at=NOW + 59 * DAY)
 
 
@@ -60,13 +60,13 @@ def test_with_nothing_due_nothing_is_written(store):
         pytest.param(400, True, True, id="authority-expired"),
     ],
 )
-def test_what_is_due_is_renewed_and_no_more(store, days, authority_renewed, leaf_renewed):
+def test_only_due_certificates_are_renewed(store, days, authority_renewed, leaf_renewed):
     before = ensure(store)
     after = ensure(store, at=NOW + days * DAY)
     assert [old != new for old, new in zip(before, after, strict=True)] == [authority_renewed, leaf_renewed]
 
 
-def test_a_new_authority_is_published_beside_the_old_one_which_leaves_when_it_expires(store):
+def test_old_ca_leaves_the_bundle_when_it_expires(store):
     ensure(store)
     first = load_bundle(store.read(AUTHORITY).files["ca.crt"])
     second = load_bundle(ensure_authority(store, NOW + 250 * DAY, Lifetimes()))
@@ -75,7 +75,7 @@ def test_a_new_authority_is_published_beside_the_old_one_which_leaves_when_it_ex
     assert third[1:] == second[:1]
 
 
-def test_until_the_new_leaf_is_served_the_new_bundle_covers_the_old_one(store, tmp_path):
+def test_new_bundle_covers_the_old_leaf(store, tmp_path):
     lifetimes = Lifetimes(authority=timedelta(hours=3), leaf=timedelta(hours=2))
     past = NOW - timedelta(hours=1)
     ensure(store, at=past, lifetimes=lifetimes)
@@ -85,7 +85,7 @@ def test_until_the_new_leaf_is_served_the_new_bundle_covers_the_old_one(store, t
     handshake(old.certificate_pem(), old.key_pem(), bundle=bundle, name="localhost", folder=tmp_path)
 
 
-def test_more_names_are_a_reason_and_fewer_are_not(store):
+def test_added_name_reissues_and_removed_name_does_not(store):
     one = ensure(store, names=["localhost"])
     two = ensure(store, names=["localhost", "127.0.0.1"])
     assert one[1] != two[1]
@@ -110,7 +110,7 @@ def test_more_names_are_a_reason_and_fewer_are_not(store):
         ),
     ],
 )
-def test_a_spoilt_set_is_made_anew(store, name, files, tmp_path):
+def test_corrupt_set_is_replaced(store, name, files, tmp_path):
     ensure(store)
     store.write(name, files, expected=store.read(name))
     ensure(store)
@@ -121,7 +121,7 @@ def test_a_spoilt_set_is_made_anew(store, name, files, tmp_path):
 @pytest.mark.parametrize(
     "bundle", [b"", b"x", create_authority(NOW, DAY).certificate_pem()], ids=["empty", "garbage", "other"]
 )
-def test_a_spoilt_bundle_is_never_published(store, bundle):
+def test_corrupt_bundle_is_not_published(store, bundle):
     ensure(store)
     found = store.read(AUTHORITY)
     store.write(AUTHORITY, {**found.files, "ca.crt": bundle}, expected=found)
@@ -129,7 +129,7 @@ def test_a_spoilt_bundle_is_never_published(store, bundle):
     assert examine_authority(store, NOW).pair.certificate == published[0]
 
 
-def test_a_leaf_of_another_authority_is_replaced(store):
+def test_leaf_of_another_ca_is_replaced(store):
     ensure(store)
     other = create_authority(NOW, 100 * DAY)
     files = {"tls.crt": other.certificate_pem(), "tls.key": other.key_pem(), "ca.crt": other.certificate_pem()}
@@ -141,12 +141,12 @@ def test_a_leaf_of_another_authority_is_replaced(store):
     assert other.has_issued(served(store).certificate)
 
 
-def test_without_an_authority_no_leaf_is_issued(store):
+def test_no_leaf_is_issued_without_a_ca(store):
     with pytest.raises(AuthorityError, match="establish one first"):
         ensure_leaf(store, NAMES, now=NOW, lifetimes=Lifetimes())
 
 
-def test_over_ten_years_the_chain_never_breaks(store):
+def test_chain_is_valid_for_ten_years_of_renewals(store):
     """The leaf served before each upkeep is covered by the bundle published after it."""
     ensure(store)
     for day in range(0, 3650, 25):

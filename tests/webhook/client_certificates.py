@@ -12,7 +12,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 DAY = timedelta(days=1)
 
 
-class CallersAuthority:
+class ClientAuthority:
     """An authority that vouches for callers."""
 
     def __init__(self, folder: Path) -> None:
