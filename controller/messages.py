@@ -24,6 +24,9 @@ PENDING_MESSAGES: Mapping[Reason, str] = {
     Reason.QUEUE_NOT_ALLOWED: "namespace '{subject}' may not use queue '{queue}'",
     Reason.PRIORITY_CLASS_NOT_ALLOWED: "PriorityClass '{subject}' may not be used by this namespace",
     Reason.EXCEEDS_QUEUE_LIMIT: "it asks for {asked} {resource}, queue '{queue}' can never have more than {available}",
+    Reason.EXCEEDS_TOTAL_CAPACITY: (
+        "it asks for {asked} {resource}, all clusters together have no more than {available}"
+    ),
     Reason.QUEUE_LIMIT_REACHED: "it asks for {asked} {resource}, queue '{queue}' has {available} left below its limit",
     Reason.BLOCKED_BY_GUARANTEE: (
         "it asks for {asked} {resource}, but only {available} of queue '{queue}' are not reserved for guarantees"
@@ -54,12 +57,13 @@ _OWN_EVICTION_REMEDY = "it waits for room once it is gone"
 
 #: What is said where the queue is the root, which nobody has made and many have never heard of.
 ROOT_QUEUE_MESSAGES: Mapping[Reason, str] = {
-    Reason.EXCEEDS_QUEUE_LIMIT: "it asks for {asked} {resource}, all clusters together have no more than {available}",
-    Reason.QUEUE_LIMIT_REACHED: "it asks for {asked} {resource}, all usable clusters together have {available} left",
+    Reason.INSUFFICIENT_CAPACITY: "it asks for {asked} {resource}, all usable clusters together have {available} left",
     Reason.BLOCKED_BY_GUARANTEE: (
         "it asks for {asked} {resource}, but only {available} of all clusters together are not reserved for guarantees"
     ),
 }
+
+_TOTAL_CAPACITY_REMEDY = "ask for less, split it, or add clusters"
 
 #: What would change it.
 REMEDIES: Mapping[Reason, str] = {
@@ -70,6 +74,7 @@ REMEDIES: Mapping[Reason, str] = {
     Reason.QUEUE_NOT_ALLOWED: "use a queue of this namespace's tenant, or change `tenants` in the configuration",
     Reason.PRIORITY_CLASS_NOT_ALLOWED: "use another class, or change `tenants` in the configuration",
     Reason.EXCEEDS_QUEUE_LIMIT: "ask for less, or raise the queue's capability",
+    Reason.EXCEEDS_TOTAL_CAPACITY: _TOTAL_CAPACITY_REMEDY,
     Reason.QUEUE_LIMIT_REACHED: "it starts when workloads of the queue finish",
     Reason.BLOCKED_BY_GUARANTEE: "it starts when workloads finish that hold more than their queue's guarantee",
     Reason.BLOCKED_BY_RESERVATION: "it starts after the other, or when the reservation lapses",
@@ -137,8 +142,8 @@ NAME_COLLISION = (
 )
 
 #: The reasons beside which something else may be missing, which their remedy does not end.
+_EXCEEDS = frozenset({Reason.EXCEEDS_QUEUE_LIMIT, Reason.EXCEEDS_TOTAL_CAPACITY, Reason.EXCEEDS_EVERY_CLUSTER})
 _INCOMPLETE_REMEDIES = CAPACITY | {Reason.HYPERJOB_DOES_NOT_FIT}
-_TOTAL_CAPACITY_REMEDY = "ask for less, split it, or add clusters"
 _NODE_MESSAGES = {
     Reason.INSUFFICIENT_CAPACITY: "no candidate cluster has a node for each of its pods now",
     Reason.EXCEEDS_EVERY_CLUSTER: "no cluster has nodes that its gang fits on, even empty",
@@ -181,11 +186,7 @@ def _remedy_for(refusal: Refusal) -> str:
     if refusal.reason is Reason.PREEMPTION_IN_PROGRESS and refusal.cluster is None:
         return _OWN_EVICTION_REMEDY
     if refusal.queue == ROOT and refusal.reason in ROOT_QUEUE_MESSAGES:
-        return (
-            _TOTAL_CAPACITY_REMEDY
-            if refusal.reason is Reason.EXCEEDS_QUEUE_LIMIT
-            else "it starts when workloads finish"
-        )
+        return "it starts when workloads finish"
     if refusal.reason is Reason.QUEUE_NOT_FOUND and not refusal.queue:
         return "see whether the controller may read objects of its kind"
     if refusal.reason is Reason.STARTUP_BACKOFF and refusal.until is not None:
@@ -235,7 +236,7 @@ def shortfall_message(shortfall: Shortfall) -> str:
     place = "all clusters together" if shortfall.queue == ROOT else where
     others = ", ".join(f"{queue} {format_quantity(name, amount)}" for queue, amount in shortfall.guaranteed)
     guaranteed = f"; guaranteed to others: {others}" if others else ""
-    idle = " even while idle" if shortfall.reason in {Reason.EXCEEDS_QUEUE_LIMIT, Reason.EXCEEDS_EVERY_CLUSTER} else ""
+    idle = " even while idle" if shortfall.reason in _EXCEEDS else ""
     return f"{place}: asks for {asked} {name}, free {free}{idle}, lacks {lacks}{guaranteed}"
 
 

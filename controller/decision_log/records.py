@@ -31,6 +31,7 @@ RULES: Mapping[Reason | EvictionReason, str] = {
     Reason.QUEUE_NOT_ALLOWED: "Q7",
     Reason.PRIORITY_CLASS_NOT_ALLOWED: "Q7",
     Reason.EXCEEDS_QUEUE_LIMIT: "C5",
+    Reason.EXCEEDS_TOTAL_CAPACITY: "C5",
     Reason.QUEUE_LIMIT_REACHED: "Q2",
     Reason.BLOCKED_BY_GUARANTEE: "Q3",
     Reason.BLOCKED_BY_RESERVATION: "O6",
@@ -57,7 +58,7 @@ RULES: Mapping[Reason | EvictionReason, str] = {
 }
 
 #: Reasons that are evaluated against an empty queue or cluster; the limit is one of their facts.
-_EXCEEDS_TOTAL = frozenset({Reason.EXCEEDS_QUEUE_LIMIT, Reason.EXCEEDS_EVERY_CLUSTER})
+_EXCEEDS_TOTAL = frozenset({Reason.EXCEEDS_QUEUE_LIMIT, Reason.EXCEEDS_TOTAL_CAPACITY, Reason.EXCEEDS_EVERY_CLUSTER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ class RecordBuilder:
             "Wait",
             workload,
             self._request(workload),
-            RULES[refusal.reason],
+            _rule(refusal),
             refusal.reason,
             self._utilization(workload, refusal),
             refusal,
@@ -207,6 +208,12 @@ class RecordBuilder:
         if kind == "entitlement":
             return Utilization(f"entitlement of queue {name}", used, dict(standing.fair_shares[name]))
         return Utilization(f"queue {name}", used, dict(quota.limits[name].limit))
+
+
+def _rule(refusal: Refusal) -> str:
+    """Return the rule behind *refusal*: the root's limit is a rule about queues (Q2), a cluster's is not (C2)."""
+    is_total = refusal.reason is Reason.INSUFFICIENT_CAPACITY and refusal.queue is not None
+    return RULES[Reason.QUEUE_LIMIT_REACHED if is_total else refusal.reason]
 
 
 def _requeue_record(workload: Workload) -> DecisionRecord:

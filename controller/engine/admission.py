@@ -331,7 +331,7 @@ def _sleep(over: Refusal, leaf: Node, quota: Quota) -> QueueingHint | None:
     At the root everybody is asked for anew, shape by shape; what is reserved
     there also depends on the guarantees in the branch.
     """
-    if over.queue is None or (over.queue == ROOT and over.reason is Reason.QUEUE_LIMIT_REACHED):
+    if over.queue is None or (over.queue == ROOT and over.reason is Reason.INSUFFICIENT_CAPACITY):
         return None
     is_reserved = over.queue == ROOT
     branch = next(node.name for node in leaf.path() if node.depth == 1) if is_reserved else QueueName(over.queue)

@@ -8,7 +8,7 @@ reservations and its direct charges. That sum must stay within its ceiling (Q2).
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from controller.engine.queues import QueueName
+from controller.engine.queues import ROOT, QueueName
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.resources import Resources
 from controller.engine.tree import Node, QueueLimits, Tree
@@ -91,7 +91,7 @@ class Quota:
             return None
         reserved: Refusal | None = None
         for fault in self.violations(node, charge):
-            if fault.reason is Reason.QUEUE_LIMIT_REACHED:
+            if fault.reason is not Reason.BLOCKED_BY_GUARANTEE:
                 return fault
             reserved = reserved or fault
         return reserved
@@ -114,7 +114,8 @@ class Quota:
                     continue
                 free = self.limits[above.name].limit.get(resource, 0) - self.usage(above.name, resource)
                 if asked > free:
-                    yield Refusal(Reason.QUEUE_LIMIT_REACHED, resource, asked, free, queue=above.name)
+                    reason = Reason.QUEUE_LIMIT_REACHED if above.parent else Reason.INSUFFICIENT_CAPACITY
+                    yield Refusal(reason, resource, asked, free, queue=above.name)
                 elif raised > 0 and raised > (unreserved := self.unreserved(above, resource)):
                     yield Refusal(Reason.BLOCKED_BY_GUARANTEE, resource, asked, unreserved, queue=above.name)
 
@@ -145,7 +146,8 @@ class Quota:
             smallest = min((ceiling for ceiling, _ in ceilings), default=0)
             if ceilings and demand[resource] > max(smallest, 0):
                 setter = next(name for ceiling, name in reversed(ceilings) if ceiling == smallest)
-                return Refusal(Reason.EXCEEDS_QUEUE_LIMIT, resource, demand[resource], smallest, queue=setter)
+                reason = Reason.EXCEEDS_TOTAL_CAPACITY if setter == ROOT else Reason.EXCEEDS_QUEUE_LIMIT
+                return Refusal(reason, resource, demand[resource], smallest, queue=setter)
         return None
 
     def usage(self, name: QueueName, resource: str) -> int:

@@ -18,6 +18,7 @@ class Reason(StrEnum):
     QUEUE_NOT_ALLOWED = "QueueNotAllowed"
     PRIORITY_CLASS_NOT_ALLOWED = "PriorityClassNotAllowed"
     EXCEEDS_QUEUE_LIMIT = "ExceedsQueueLimit"
+    EXCEEDS_TOTAL_CAPACITY = "ExceedsTotalCapacity"
     QUEUE_LIMIT_REACHED = "QueueLimitReached"
     BLOCKED_BY_GUARANTEE = "BlockedByGuarantee"
     BLOCKED_BY_RESERVATION = "BlockedByReservation"
@@ -52,6 +53,7 @@ class EvictionReason(StrEnum):
 CAPACITY = frozenset(
     {
         Reason.EXCEEDS_QUEUE_LIMIT,
+        Reason.EXCEEDS_TOTAL_CAPACITY,
         Reason.QUEUE_LIMIT_REACHED,
         Reason.BLOCKED_BY_GUARANTEE,
         Reason.BLOCKED_BY_RESERVATION,
@@ -100,7 +102,12 @@ class Refusal:
 
 
 def precedence(refusal: Refusal) -> tuple[int, int]:
-    """Return the key that puts the refusal to be shown first: not about room, then by the list."""
+    """Return the sort key of a refusal: reasons not about capacity first, then the order of `Reason`.
+
+    Where all clusters together are full (a queue is named: the root), `InsufficientCapacity` ranks as a queue's limit.
+    """
     if refusal.reason is Reason.PREEMPTION_IN_PROGRESS:
         return 1, 0
-    return (2 if refusal.is_about_room else 0), _PLACE[refusal.reason]
+    is_total = refusal.reason is Reason.INSUFFICIENT_CAPACITY and refusal.queue is not None
+    reason = Reason.QUEUE_LIMIT_REACHED if is_total else refusal.reason
+    return (2 if refusal.is_about_room else 0), _PLACE[reason]

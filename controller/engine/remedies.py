@@ -33,6 +33,8 @@ Kind = Literal["queue", "cluster"]
 _Key = tuple[Kind, str, str]
 """A changed amount: of a queue's capability or a cluster's allocatable; its name; the resource."""
 
+_EXCEEDS_QUOTA = frozenset({Reason.EXCEEDS_QUEUE_LIMIT, Reason.EXCEEDS_TOTAL_CAPACITY})
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -161,11 +163,7 @@ def _required_amounts(trial: "State", uid: WorkloadUid) -> Iterator[tuple[_Key, 
         for quota in quotas
         for fault in quota.violations(quota.tree.nodes[workload_class.queue], workload_class.charge)
     ]
-    if (
-        not faults
-        and workload_class.inadmissible is not None
-        and workload_class.inadmissible.reason is Reason.EXCEEDS_QUEUE_LIMIT
-    ):
+    if not faults and workload_class.inadmissible is not None and workload_class.inadmissible.reason in _EXCEEDS_QUOTA:
         faults = [(queue_shares.quota, workload_class.inadmissible)]
     for quota, fault in faults:
         increase = (fault.asked or 0) - (fault.available or 0)

@@ -76,7 +76,7 @@ def _class_shortfalls(state: "State", workload_class: WorkloadClass) -> Iterator
 def _queue_shortfalls(quota: Quota, node: Node, charge: Resources) -> Iterator[Shortfall]:
     """Yield the limits on the path of *node* that *charge* exceeds, full queues before guarantees."""
     faults = list(quota.violations(node, charge))
-    for fault in sorted(faults, key=lambda fault: fault.reason is not Reason.QUEUE_LIMIT_REACHED):
+    for fault in sorted(faults, key=lambda fault: fault.reason is Reason.BLOCKED_BY_GUARANTEE):
         yield _quota_shortfall(quota, fault)
 
 
@@ -208,4 +208,12 @@ def _shortfall(state: "State", refusal: Refusal) -> Shortfall:
     )
 
 
-_QUOTA = frozenset({Reason.EXCEEDS_QUEUE_LIMIT, Reason.QUEUE_LIMIT_REACHED, Reason.BLOCKED_BY_GUARANTEE})
+_QUOTA = frozenset(
+    {
+        Reason.EXCEEDS_QUEUE_LIMIT,
+        Reason.EXCEEDS_TOTAL_CAPACITY,
+        Reason.QUEUE_LIMIT_REACHED,
+        Reason.BLOCKED_BY_GUARANTEE,
+        Reason.INSUFFICIENT_CAPACITY,
+    }
+)
