@@ -3,6 +3,7 @@
 import json
 import re
 
+import msgspec
 import pytest
 import yaml
 
@@ -10,6 +11,8 @@ from certs.settings import Settings as CertsSettings
 from controller.cli.app import app
 from controller.engine.reasons import EvictionReason, Reason
 from controller.settings import Settings as ControllerSettings
+from controller.simulator.idle import Cause
+from controller.simulator.summary import QueueSummary, Summary
 from docs import generate
 from install.settings import Settings as InstallSettings
 from webhook.settings import Settings as WebhookSettings
@@ -98,3 +101,9 @@ def test_events_that_pages_name_exist():
     named = {name for text in texts for name in re.findall(r"\bevent\s+`(\w+)`", text)}
     assert named
     assert named <= known
+
+
+def test_the_summary_of_a_simulation_is_described():
+    named = set(re.findall(r"`(\w+)`", PAGES["simulation.md"]))
+    fields = [field.encode_name for model in (Summary, QueueSummary) for field in msgspec.structs.fields(model)]
+    assert {*fields, *map(str, Cause)} - named == {"name"}
